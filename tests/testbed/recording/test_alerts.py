@@ -126,8 +126,9 @@ def test_an_alert_clears_once_a_pod_wants_less_than_its_limit_however_busy_other
     repaired = lending((60, 76, 0.5, 0.5), (76, 80, 0.02, 0.1))
     assert still(repaired, at_s=75) == [("cart", "saturation", 1.0)]
     assert still(repaired) == []
-    began_anew = both(lending((60, 70, 0.5, 0.5)), lending((70, 80, 0.02, 0.1)))  # its counter too
-    assert still(began_anew) == []
+    assert still(both(lending((60, 70, 0.5, 0.5)), lending((70, 80, 0.02, 0.1)))) == []  # its counter began anew
+    restarted_in_vain = both(lending((60, 70, 0.2, 0.8)), lending((70, 80, 0.2, 0.8)))
+    assert still(restarted_in_vain, at_s=75) == [("cart", "saturation", 2.0)]
 
 
 def test_an_alert_holds_until_a_reading_says_otherwise():

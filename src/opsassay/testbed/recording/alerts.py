@@ -187,7 +187,8 @@ def _still_saturated(tables: Mapping[str, pl.DataFrame], saturated: set[str], sl
     wide = own.pivot("metric", index=["time", *pod], values="value", aggregate_function="last").sort("time")
     wide = wide.with_columns(pl.lit(None, pl.Float64).alias(name) for name in names if name not in wide.columns)
     seconds = pl.col("time").cast(pl.Int64).diff().over(pod) / 1e9
-    waited = (pl.col(CPU_WAITED).diff().over(pod).clip(lower_bound=0.0) / seconds).fill_null(0.0)
+    more = pl.col(CPU_WAITED).diff().over(pod)
+    waited = (pl.when(more < 0).then(CPU_WAITED).otherwise(more) / seconds).fill_null(0.0)  # a counter that began anew
     limit = (pl.col(CPU_USED) / pl.col(CPU_SHARE)).fill_nan(None).max().over(pod)
     rows = (
         wide.with_columns(cpu=pl.coalesce((pl.col(CPU_USED) + waited) / limit, CPU_SHARE))
