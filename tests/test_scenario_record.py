@@ -11,7 +11,7 @@ import pytest
 from opsassay.testbed.scenarios import load_scenario
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-from scenario_record import SeenRun, add, read, summary
+from scenario_record import RULES_SINCE, SeenRun, add, read, summary
 
 NAME = "bad-release"
 
@@ -47,3 +47,12 @@ def test_the_last_three_runs_make_a_pair_whole_and_one_that_was_not_as_expected_
 
 def test_runs_of_a_former_form_of_a_scenario_count_no_more(runs):
     assert row([replace(run, digest="0" * 12) for run in runs])["run at all"] == 0
+
+
+def test_runs_of_before_an_alert_had_its_rule_count_no_more():
+    name = "gen0-high-cpu-1"
+    scenario = load_scenario(name)
+    times = ["2026-11-26T09:00:00Z", RULES_SINCE["saturation"]]
+    seen = [SeenRun(at, name, scenario.digest()[:12], "gentle", "on", "yes", "") for at in times]
+    lines = {(line["scenarios"], line["script"]): line["runs"] for line in summary(seen)}
+    assert lines["generated, local", "right oracle"] == 1
