@@ -75,6 +75,25 @@ def test_two_instances_side_by_side(state):
     substrate.remove("second")
 
 
+def test_what_is_forked_has_been_imported_before(state, monkeypatch):
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")  # each process writes its imports into its log
+    substrate = LocalSubstrate()
+    running = substrate.deploy(load_system(TINY), "forked", owned=True)
+    wait_for(lambda: running.status().ready == 3)
+    time.sleep(2.0)  # they serve, and send what they have seen
+    imported = {log.stem: imports(log) for log in (state / "systems" / "forked" / "logs").glob("*.log")}
+    substrate.remove("forked")
+    assert {"requests", "uvloop"} <= imported["template"]
+    late = {name: imported[name] for name in ("front-0", "middle-0", "back-0", "loadgenerator")}
+    assert not any(late.values()), late
+
+
+def imports(log):
+    """Return what CPython's import times in *log* name."""
+    lines = [line.split("|") for line in log.read_text().splitlines() if line.startswith("import time:")]
+    return {fields[2].strip() for fields in lines}
+
+
 @pytest.mark.parametrize(
     "victim",
     ["supervisor", "template", *(pytest.param(name, marks=pytest.mark.slow) for name in ("otlp", "valkey"))],

@@ -11,11 +11,13 @@ from typing import Any
 
 import aiohttp
 import asyncpg
+import dns.asyncbackend
 import dns.asyncquery
 import dns.exception
 import dns.message
 import dns.rcode
 import dns.rdatatype
+import dns.rdtypes.IN.SRV
 import nats
 import valkey.asyncio
 
@@ -23,6 +25,7 @@ from opsassay.testbed.workload.runtime.settings import Settings
 
 NAMES_TTL_S = 1.0
 NAMES_TIMEOUT_S = 2.0
+_DNS_BACKEND = dns.asyncbackend.get_backend("asyncio")
 
 CLOSING = {"Connection": "close"}
 
@@ -89,7 +92,7 @@ class Names:
         query = dns.message.make_query(f"{service}.{self._caller}.svc.local.", dns.rdatatype.SRV)
         address, port = self._server
         try:
-            answer = await dns.asyncquery.udp(query, address, timeout=NAMES_TIMEOUT_S, port=port)
+            answer = await dns.asyncquery.udp(query, address, timeout=NAMES_TIMEOUT_S, port=port, backend=_DNS_BACKEND)
         except (OSError, dns.exception.Timeout) as error:
             raise CallFailedError(f"name resolution of {service} failed: {type(error).__name__}") from error
         if answer.rcode() != dns.rcode.NOERROR:

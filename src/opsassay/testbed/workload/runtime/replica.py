@@ -366,7 +366,7 @@ async def main(config: dict[str, Any]) -> None:
     jobs = [asyncio.create_task(replica.repeat(name, job)) for name, job in replica.service.periodic.items()]
     listener = socket.create_server((config["address"], config["port"]), backlog=512)
     settings = uvicorn.Config(
-        replica.application(), log_level="warning", access_log=False, lifespan="off", http="httptools"
+        replica.application(), log_level="warning", access_log=False, lifespan="off", http="httptools", ws="none"
     )
     server = GracefulServer(settings, replica.retire)
     serving = asyncio.create_task(server.serve([listener]))

@@ -18,6 +18,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import requests  # noqa: F401 - exporters of telemetry import it when they are made, which is after the fork
+import uvicorn.protocols.http.httptools_impl  # noqa: F401 - and servers this one
 import uvloop
 
 from opsassay.logs import Log, configure
