@@ -18,9 +18,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import requests  # noqa: F401 - exporters of telemetry import it when they are made, which is after the fork
-import uvicorn.protocols.http.httptools_impl  # noqa: F401 - and servers this one
+import uvicorn.protocols.http.httptools_impl  # noqa: F401 - servers import it when they start, which is after the fork
 import uvloop
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
 from opsassay.logs import Log, configure
 from opsassay.testbed.kernel.namespaces import enter
@@ -43,6 +43,7 @@ ROLES = {
 def main() -> None:
     """Fork processes as the supervisor asks until it closes our standard input."""
     configure("template")
+    OTLPSpanExporter(endpoint="http://127.0.0.1").shutdown()  # the first of a process imports what it sends with
     gc.collect()
     gc.freeze()  # what is imported stays shared: the collector would touch every page otherwise
     children: dict[int, str] = {}
