@@ -43,7 +43,7 @@ ROLES = {
 def main() -> None:
     """Fork processes as the supervisor asks until it closes our standard input."""
     configure("template")
-    OTLPSpanExporter(endpoint="http://127.0.0.1").shutdown()  # the first of a process imports what it sends with
+    OTLPSpanExporter(endpoint="http://127.0.0.1")  # the first of a process imports what it sends with
     gc.collect()
     gc.freeze()  # what is imported stays shared: the collector would touch every page otherwise
     children: dict[int, str] = {}
