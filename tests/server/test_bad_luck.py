@@ -53,7 +53,7 @@ def ended(*workers):
 
 
 def test_a_worker_that_is_killed_loses_and_doubles_nothing(running):
-    many(running, 20)
+    many(running, 8)
     owner, benchmark = asked(running, "many")
     workers = [running.worker() for _ in range(3)]
     while not any(cell["run"] for cell in owner.benchmark(benchmark)["cells"]):
@@ -63,15 +63,15 @@ def test_a_worker_that_is_killed_loses_and_doubles_nothing(running):
     workers.append(running.worker())
     found = finished(owner, benchmark, 200)
     ended(*workers)
-    assert [(cell["bundle"], cell["error"]) for cell in found["cells"]] == [("Terminated", None)] * 40
-    assert len({cell["run"] for cell in found["cells"]}) == 40
+    assert [(cell["bundle"], cell["error"]) for cell in found["cells"]] == [("Terminated", None)] * 16
+    assert len({cell["run"] for cell in found["cells"]}) == 16
     results = [e for e in owner.ask("GET", "/api/events?limit=10000")["items"] if e["kind"] == "result"]
     ours = [event["subject"] for event in results if event["subject"].startswith(benchmark)]
     assert sorted(ours) == sorted({cell["id"] for cell in found["cells"]})
 
 
 def test_a_database_that_is_started_again_in_the_middle_loses_nothing(running):
-    many(running, 15)
+    many(running, 6)
     owner, benchmark = asked(running, "many")
     running.end()
     running.start()  # nobody had taken a cell: they still wait
@@ -88,8 +88,8 @@ def test_a_database_that_is_started_again_in_the_middle_loses_nothing(running):
     worker = running.worker()
     found = finished(owner, benchmark, 200)
     ended(worker)
-    assert [cell["bundle"] for cell in found["cells"]] == ["Terminated"] * 30
-    assert len({cell["run"] for cell in found["cells"]}) == 30
+    assert [cell["bundle"] for cell in found["cells"]] == ["Terminated"] * 12
+    assert len({cell["run"] for cell in found["cells"]}) == 12
 
 
 def test_a_second_server_on_one_database_is_refused(running, tmp_path):

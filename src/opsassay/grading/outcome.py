@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from opsassay.grading import metrics
 from opsassay.grading.metrics import Metrics, scored
@@ -71,10 +71,18 @@ def match(claims: Sequence[RootCauseClaim], roots: Sequence[TrueRoot], profile: 
         return _greedy(service_hit, full_hit)
     # One full hit outweighs every service hit that it could displace.
     weight = service_hit.astype(float) + full_hit * float(len(claims) + len(roots))
-    rows, columns = linear_sum_assignment(weight, maximize=True)
+    rows, columns = _assigned(weight)
     return tuple(
         Match(int(i), int(j), bool(full_hit[i, j])) for i, j in zip(rows, columns, strict=True) if service_hit[i, j]
     )
+
+
+def _assigned(weight: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the rows of *weight* and the columns that they are given, for the most weight together."""
+    from scipy.optimize import linear_sum_assignment  # half of what a command that grades imports, and seldom needed
+
+    rows, columns = linear_sum_assignment(weight, maximize=True)
+    return rows, columns
 
 
 def _greedy(service_hit: NDArray[np.bool_], full_hit: NDArray[np.bool_]) -> tuple[Match, ...]:
@@ -152,7 +160,7 @@ def entity_metrics(claims: Sequence[RootCauseClaim], truth: Truth, profile: Prof
     if not named:
         return {"precision_at_full_recall": scored(0.0)}
     hits = np.array([[service in root for service in named] for root in roots])
-    rows, columns = linear_sum_assignment(hits, maximize=True)
+    rows, columns = _assigned(hits)
     found_all = int(hits[rows, columns].sum()) == len(roots)
     return {"precision_at_full_recall": scored(len(roots) / len(named) if found_all else 0.0)}
 
