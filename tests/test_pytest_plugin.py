@@ -42,6 +42,8 @@ def pytest_run(tmp_path):
             "error",
             "-p",
             "no:cacheprovider",
+            "-p",
+            "no:schemathesis",
             *arguments,
         ]
         done = subprocess.run(

@@ -20,6 +20,7 @@ from urllib.parse import quote
 import pytest
 
 from opsassay.bench.core.store import RunStore
+from opsassay.cli import run as command_line
 from opsassay.web.browsing.exporting import export
 from opsassay.web.browsing.site import StorePages
 from opsassay.web.browsing.verdicts import StoredVerdicts
@@ -341,17 +342,11 @@ def test_a_store_that_goes_while_it_is_read_is_no_failure_of_the_server(tmp_path
     assert "Traceback" not in left
 
 
-def run_view(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "opsassay", "view", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def test_wrong_use_is_one_sentence(tmp_path, capsys):
+    def run_view(*arguments):
+        code = command_line(["view", *map(str, arguments)])
+        return code, *capsys.readouterr()
 
-
-def test_wrong_use_is_one_sentence(tmp_path):
     root = ended(tmp_path / "store").parents[2]
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -361,9 +356,9 @@ def test_wrong_use_is_one_sentence(tmp_path):
     answers = [port, run_view(tmp_path / "none"), run_view(tmp_path / "file"), run_view(root, "--cases", tmp_path / "none"),
                run_view(root, "--export", root), run_view(root, "--export", tmp_path / "file"), run_view(), run_view(root, "--port", "70000")]  # fmt: skip
     for answer in answers:
-        assert (answer.returncode, answer.stdout) == (2, "")
-        assert "Traceback" not in answer.stderr
-    assert "cannot be used" in port.stderr
+        assert answer[:2] == (2, "")
+        assert "Traceback" not in answer[2]
+    assert "cannot be used" in port[2]
     assert len(list(RunStore(root).runs())) == 1
 
 

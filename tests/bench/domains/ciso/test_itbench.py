@@ -373,7 +373,7 @@ def test_a_policy_that_ships_and_cannot_be_judged_is_one_sentence(copied, capsys
     assert "cannot be judged" in refusal(copied, capsys)
 
 
-def test_another_evaluator_is_said_to_be_another(copied, capsys, monkeypatch):
+def test_another_evaluator_is_said_to_be_another(copied, capsys):
     (copied / UPDATE / EVALUATORS[UPDATE][0]).write_text("print(1)\n")
     assert command_line(["itbench-ciso", str(copied), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -381,8 +381,4 @@ def test_another_evaluator_is_said_to_be_another(copied, capsys, monkeypatch):
     assert [one["class"] for one in found["items"]] == list(CLASSES.values())
     assert {"id", "class", "goal", "evaluator"} == set(found["items"][0])
     assert set(found["table"]["rows"][0]) == {"class", "answer", "right", "public evaluator", "ours", "why"}
-    monkeypatch.setenv("COLUMNS", "200")
-    assert command_line(["itbench-ciso", str(copied)]) == 0
-    shown = capsys.readouterr().out
-    assert "another version" in shown
-    assert "wrong answers accepted by the public evaluators: 27" in shown
+    assert found["table"]["statistics"]["wrong_answers_accepted_by_the_public_evaluators"] == 27
