@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import time
+
+import pytest
 
 from opsassay.bench.parallel import map_processes
 
@@ -24,26 +27,29 @@ if __name__ == "__main__":
 def begin_and_wait(path):
     from pathlib import Path
 
-    Path(path).write_text("begun")
     try:
+        Path(path).write_text("begun")
         time.sleep(120)
     finally:
+        time.sleep(0.5)
         Path(path).write_text("undone")
 
 
-def test_workers_undo_what_they_do_and_end_with_the_command(tmp_path):
+@pytest.mark.parametrize("ended", [os.kill, os.killpg], ids=["asked to end", "interrupted in a terminal"])
+def test_workers_undo_what_they_do_and_end_with_the_command(tmp_path, ended):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     process = subprocess.Popen(
         [sys.executable, str(program), str(tmp_path)],
         env={"PYTHONPATH": ":".join(sys.path)},
         stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     files = [tmp_path / "a", tmp_path / "b"]
     deadline = time.monotonic() + 60
     while not all(file.exists() for file in files) and time.monotonic() < deadline:
         time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
+    ended(process.pid, signal.SIGTERM if ended is os.kill else signal.SIGINT)
     process.wait(timeout=60)
     assert [file.read_text() for file in files] == ["undone", "undone"]
     assert not list(tmp_path.glob("[c-f]")), "what waited was begun after the end was called for"

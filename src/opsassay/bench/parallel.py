@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import multiprocessing
+import os
 import signal
 import sys
 import threading
@@ -27,6 +28,18 @@ def heed_interrupts() -> None:
     polars takes SIGINT in when it is imported, so that waiting for a lock goes on until somebody else lets go of it.
     """
     signal.siginterrupt(signal.SIGINT, True)  # noqa: FBT003
+
+
+def interrupt_once(number: int, frame: FrameType | None) -> None:
+    """Handle a signal by undoing everything on the way out, which another one does not interrupt.
+
+    One end may come as several signals: the kernel tells of the end of a parent once for each of its threads that the
+    child is handed to on the way.
+    """
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: None)
+    _given_up.set()
+    signal.default_int_handler(number, frame)
 
 
 def map_processes(function: Callable[[T], R], items: Sequence[T], jobs: int, *, ray: str | None = None) -> Iterator[R]:
@@ -55,7 +68,7 @@ def map_processes(function: Callable[[T], R], items: Sequence[T], jobs: int, *, 
 
 
 _given_up = threading.Event()
-"""Set in a worker whose pool is given up: what the pool has handed to it already is not begun."""
+"""Set in a process that has to end: what its pool has handed to it already is not begun."""
 
 
 def _unless_given_up(function: Callable[[T], R], item: T) -> R:
@@ -64,13 +77,14 @@ def _unless_given_up(function: Callable[[T], R], item: T) -> R:
     return function(item)
 
 
-def _give_up(number: int, frame: FrameType | None) -> None:
-    _given_up.set()
-    signal.default_int_handler(number, frame)  # undo on the way out
-
-
 def _end_with_parent() -> None:
-    signal.signal(signal.SIGTERM, _give_up)
+    """Undo and end when the parent says so, and end when it is killed.
+
+    In a group of its own, so that Ctrl-C reaches the parent alone. Of two signals that come at once a thread of a library
+    may take in both, and the main thread is not woken.
+    """
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGTERM, interrupt_once)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 

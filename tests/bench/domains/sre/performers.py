@@ -65,6 +65,7 @@ def undoing(scenario, agent, arm, *, probes, seed, run_dir):
         Path(os.environ["PERFORMED"]).write_text("begun\n")
         hanging(scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
     finally:
+        time.sleep(1.0)
         with Path(os.environ["PERFORMED"]).open("a") as log:
             log.write("undone\n")
 

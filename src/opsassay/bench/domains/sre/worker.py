@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from opsassay.bench.domains.sre.contract import Perform, TrialAgent
+from opsassay.bench.parallel import interrupt_once
 from opsassay.errors import OpsAssayError
 from opsassay.logs import Log, configure
 from opsassay.model.scenario import Scenario
@@ -22,7 +23,7 @@ _log = Log(__name__)
 
 def main(order: dict[str, Any]) -> int:
     """Perform the trial of *order*; the last line on standard error says what went wrong."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the watchdog's word: undo everything on the way out
+    signal.signal(signal.SIGTERM, interrupt_once)  # the watchdog's word, or the kernel's
     _end_with_runner(order["runner"])
     module, _, name = order["performer"].partition(":")
     perform: Perform = getattr(import_module(module), name)
