@@ -137,9 +137,9 @@ def recorder(settings: ClusterSettings, pods: int, seconds: float) -> int:
         ]
         command += ["--kubeconfig", str(settings.kubeconfig)] if settings.kubeconfig else []
         command += ["--context", settings.context] if settings.context else []
-        with recorded_by([*command, "--cadence", "5", "--probe-every", "20"], out) as pid:
+        with recorded_by([*command, "--cadence", "5", "--probe-every", "20"], out) as watcher:
             time.sleep(20)  # until everything has been listed and is followed
-            process = psutil.Process(pid)
+            process = psutil.Process(watcher.process.pid)
             before, began = sum(process.cpu_times()[:2]), time.monotonic()
             time.sleep(seconds)
             share = (sum(process.cpu_times()[:2]) - before) / (time.monotonic() - began)

@@ -138,9 +138,9 @@ def recorder(seconds: int) -> bool:
     system = load_system("train")
     with LocalSubstrate().deployed(system, "rec") as running, tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "timeline.jsonl"
-        with observing(running.state.name, out, cadence_s=1.0, probe_every_s=20) as pid:
+        with observing(running.state.name, out, cadence_s=1.0, probe_every_s=20) as watcher:
             time.sleep(5)
-            process = psutil.Process(pid)
+            process = psutil.Process(watcher.process.pid)
             before, began = process.cpu_times(), time.monotonic()
             time.sleep(seconds)
             after, took = process.cpu_times(), time.monotonic() - began

@@ -243,7 +243,7 @@ def test_who_may_see_neither_nodes_nor_leases_observes_the_rest(cluster, substra
     hidden = ("/api/v1/nodes", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases")
     cluster.refuse = lambda _method, path: (403, {"message": "no"}) if path in hidden else ...
     observer = Observer(ClusterProbes(api, Watched(("mine",), {})), tmp_path / "timeline.jsonl", 5.0, 20.0)
-    observer.stopping.set()
+    observer.stop()
     asyncio.run(observer.run())
     (tick,) = parse_timeline((tmp_path / "timeline.jsonl").read_text()).ticks
     assert [(o.depth, o.value) for o in tick.observations] == [("D1", 1.0), ("D2", 1.0), ("D4", 1.0)]

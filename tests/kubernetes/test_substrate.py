@@ -53,7 +53,7 @@ def observed(system, out, seconds, **options):
 
     async def watch():
         observer = Observer(probes, out, **options)
-        asyncio.get_running_loop().call_later(seconds, observer.stopping.set)
+        asyncio.get_running_loop().call_later(seconds, observer.stop)
         await observer.run()
 
     asyncio.run(watch())

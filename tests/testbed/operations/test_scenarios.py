@@ -13,14 +13,18 @@ from typing import get_args
 import pytest
 
 from live import state_folder, strays
+from opsassay.bench.core.store import RunStore
 from opsassay.bench.domains.sre.contract import BASELINE, TrialAgent
 from opsassay.bench.domains.sre.grading import read_recorded
 from opsassay.bench.domains.sre.perform import perform
+from opsassay.bench.domains.sre.trials import TrialJob, run_trials
 from opsassay.grading.verifiers import certify
+from opsassay.model.progress import ProgressLines
 from opsassay.model.scenario import Predicate, Scenario
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.operations.tools import TOOLS
 from opsassay.testbed.scenarios import load_scenario, names, system_of
+from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
 QUICK = ("cache-out-of-memory", "dns-wrong-backend", "firewall-blocks-one-client")
 EACH = [(name, oracle) for name in names("local") for oracle in load_scenario(name).oracles]
@@ -28,32 +32,49 @@ EACH = [(name, oracle) for name in names("local") for oracle in load_scenario(na
 
 def failed_of(
     scenario: Scenario, oracle: str, run_dir: Path, *, probes: bool = True, agent: TrialAgent | None = None
-) -> set[str]:
+) -> set[Predicate]:
     """Perform one trial and return the predicates that failed."""
     agent = agent or TrialAgent(name=f"oracle:{oracle}")
     with state_folder():
         perform(scenario, agent, "baseline", probes=probes, seed=0, run_dir=run_dir)
+    return failed_in(run_dir, scenario, probes=probes)
+
+
+def failed_in(run_dir: Path, scenario: Scenario, *, probes: bool = True) -> set[Predicate]:
+    """Return the predicates that failed in the trial recorded in *run_dir*."""
     verdict = certify(read_recorded(run_dir, probes_on=probes), scenario)
     return {judged.predicate for judged in verdict.judgements if judged.failed} - {"certificate"}
 
 
+def hurried(name: str) -> Scenario:
+    """Return the scenario with as little of waiting as its repair can be judged by."""
+    scenario = load_scenario(name)
+    short = {"warmup_s": 4.0, "settle_s": 3.0, "aftermath_s": 3.0}
+    return scenario.model_copy(update={"environment": scenario.environment.model_copy(update=short)})
+
+
 @pytest.mark.live
 @pytest.mark.alone
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("name", QUICK)
-def test_the_gentle_repair_certifies(name, tmp_path):
-    scenario = load_scenario(name)
-    hurried = {"warmup_s": 4.0, "settle_s": 3.0, "aftermath_s": 3.0}  # what is judged needs no more of these scenarios
-    scenario = scenario.model_copy(update={"environment": scenario.environment.model_copy(update=hurried)})
-    began = time.time_ns()
-    assert failed_of(scenario, "gentle", tmp_path) == set()
-    phases = [line.split('"')[3] for line in (tmp_path / "phases.jsonl").read_text().splitlines()]
-    assert phases == ["deployed", "baseline", "triggered", "agent_started", "agent_ended", "ended"]
-    assert not (tmp_path / ".live").exists()
-    assert json.loads((tmp_path / BASELINE).read_text()) == {"verified": True, "left": []}
-    recording = read_recorded(tmp_path)
-    assert all(began < action.started_ns <= action.ended_ns for action in recording.actions)
-    assert [a.tool.replace("_", " ") for a in recording.actions] == [s.verb for s in scenario.oracles["gentle"].steps]
+@pytest.mark.timeout(300)
+def test_gentle_repairs_certify_side_by_side(tmp_path):
+    agent = TrialAgent(name="oracle:gentle")
+    jobs = [
+        TrialJob(hurried(name), agent, "baseline", probes=True, seed=0, cluster=ClusterSettings()) for name in QUICK
+    ]
+    store, began = RunStore(tmp_path), time.time_ns()
+    with state_folder():
+        run_trials(store, jobs, len(jobs), progress=ProgressLines(print))
+    for job in jobs:
+        folder = store.finished(job.cell.hash)
+        assert folder is not None, job.task_name
+        assert failed_in(folder, job.scenario) == set(), job.task_name
+        phases = [line.split('"')[3] for line in (folder / "phases.jsonl").read_text().splitlines()]
+        assert phases == ["deployed", "baseline", "triggered", "agent_started", "agent_ended", "ended"]
+        assert not (folder / ".live").exists()
+        assert json.loads((folder / BASELINE).read_text()) == {"verified": True, "left": []}
+        actions = read_recorded(folder).actions
+        assert all(began < action.started_ns <= action.ended_ns for action in actions)
+        assert [a.tool.replace("_", " ") for a in actions] == [s.verb for s in job.scenario.oracles["gentle"].steps]
 
 
 @pytest.mark.slow

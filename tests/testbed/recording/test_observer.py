@@ -97,7 +97,7 @@ def test_an_observer_that_does_not_end_is_ended_and_named(tmp_path, monkeypatch)
     stubborn = f"import time; open({str(out)!r}, 'w').close(); time.sleep(60)"
     with (
         pytest.raises(LostError, match="did not end in time"),
-        recorded_by([sys.executable, "-c", stubborn], out) as pid,
+        recorded_by([sys.executable, "-c", stubborn], out) as watcher,
     ):
         pass
-    assert not psutil.pid_exists(pid)
+    assert not psutil.pid_exists(watcher.process.pid)

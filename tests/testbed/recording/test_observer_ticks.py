@@ -46,7 +46,7 @@ class Answering:
 def observed(folder, *answers):
     async def watch():
         observer = Observer(LocalProbes(Answering(*answers)), folder / "timeline.jsonl", 0.02, None)
-        asyncio.get_running_loop().call_later(0.3, observer.stopping.set)
+        asyncio.get_running_loop().call_later(0.3, observer.stop)
         await observer.run()
 
     asyncio.run(watch())
@@ -85,9 +85,41 @@ class Starting(LocalProbes):
 def test_what_has_not_answered_yet_is_probed_with_every_tick(tmp_path):
     async def watch():
         observer = Observer(Starting(Answering(WHOLE)), tmp_path / "timeline.jsonl", 0.02, 3600.0)
-        asyncio.get_running_loop().call_later(0.5, observer.stopping.set)
+        asyncio.get_running_loop().call_later(0.5, observer.stop)
         await observer.run()
 
     asyncio.run(watch())
     sent = [probe.reachable for tick in read_timeline(tmp_path / "timeline.jsonl").ticks for probe in tick.probes]
     assert sent == [False, False, True, True]  # two while it started, the first answer, the last one at the end
+
+
+def test_after_a_last_look_nothing_is_written_until_it_goes_on(tmp_path, capsys):
+    """Whoever asked for the look decides by it whether the record ends there."""
+    counts = []
+
+    def ticks():
+        return len(read_timeline(tmp_path / "timeline.jsonl").ticks)
+
+    async def watch():
+        observer = Observer(LocalProbes(Answering(WHOLE)), tmp_path / "timeline.jsonl", 0.02, None)
+        running = asyncio.create_task(observer.run())
+        for _ in range(2):
+            await asyncio.sleep(0.2)
+            observer.asked.set()  # to look
+            while capsys.readouterr().out != "looked\n":  # noqa: ASYNC110 - no event tells
+                await asyncio.sleep(0.01)
+            looked = ticks()
+            await asyncio.sleep(0.2)
+            counts.append((looked, ticks()))
+            if len(counts) == 1:
+                observer.asked.set()  # to go on
+        observer.stop()
+        await running
+
+    asyncio.run(watch())
+    (first, held), (second, held_again) = counts
+    assert (first, second) == (held, held_again)
+    assert first < second == ticks(), "stopped after a look, it takes no other one"
+    found = read_timeline(tmp_path / "timeline.jsonl").ticks
+    assert [bool(tick.probes) for tick in found].count(True) == 2
+    assert [tick.index for tick in found] == list(range(second)), "what it waited for was no tick that it missed"

@@ -44,6 +44,11 @@ def settled(evidence: RunEvidence, committed: Verification) -> Responsibility:
     return Responsibility(min(over, max(last, begins)), "")
 
 
+def changed_since(evidence: RunEvidence, committed: Verification, time_ns: int) -> str:
+    """Return what that is judged was read since *time_ns* as another than before, '' when nothing was."""
+    return ", ".join(dict.fromkeys(name for at_ns, name in _changes(evidence, committed) if at_ns >= time_ns))
+
+
 def _too_short(settling: Settling, steady_ns: int, what: str) -> str:
     after = f" after {what} changed" if what else ""
     return f"steady for {max(steady_ns, 0) / 1e9:.0f} s of the {settling.hold_s:g} s hold{after} when the record ends"

@@ -16,6 +16,7 @@ from opsassay.registry import Registry
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.costs import CostedSystem
 from opsassay.testbed.operations.toolbox import BaseToolbox
+from opsassay.testbed.recording.observer import ObserverProcess
 
 
 def as_it_is(value: Any) -> Any:
@@ -39,8 +40,8 @@ class OperatorDesk:
 class Stage(Protocol):
     """One fresh system, from its deployment to its end."""
 
-    def observed(self, run_dir: Path, *, probes: bool) -> AbstractContextManager[Any]:
-        """Have the observer, a process of its own, write the timeline; it probes once more when the block has ended."""
+    def observed(self, run_dir: Path, *, probes: bool) -> AbstractContextManager[ObserverProcess]:
+        """Have the observer, a process of its own, write the timeline; its last look comes before the block has ended."""
 
     def health_problem(self) -> str | None:
         """Return why it is not healthy: what is not ready, or that users are not served; None when all is well."""

@@ -4,7 +4,8 @@ At every tick: D1 ready replicas over all replicas, D2 ready backends of each pr
 control-plane part. D3, on its own schedule and once at the end, is a real request to each protected service: reachable
 is an answer 200 within 3 s, though the probe waits up to 10 s to learn its own latency. A tick whose turn passed while
 the one before was still busy is recorded as missed. Beside the depths a tick holds what changed since the last one that
-got an answer: replicas (readiness, host, release) and the load generator's counts per kind of request. The timeline is
+got an answer: replicas (readiness, host, release) and the load generator's counts per kind of request. A last look that is
+asked for is a probe and a reading after which nothing is written until the observer is asked to go on. The timeline is
 JSON lines: a header, then one `Tick` a line; what a cluster's control plane says of itself is in a file beside it, and so
 is what the observer logs (``.log``).
 
@@ -19,6 +20,7 @@ import asyncio
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -26,6 +28,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -53,6 +56,8 @@ START_TIMEOUT_S, END_TIMEOUT_S = 60.0, 60.0
 """The last probe and the last reading are bounded; what takes a busy machine longer than this does not end."""
 THREADS = 32
 """For probes that wait in a thread: a request that hangs keeps no tick waiting."""
+LOOKED = "looked"
+"""What the observer says when it has looked."""
 STARTING_S = 20.0
 """For so long what has not answered yet is probed with every tick: who starts is no longer taken for who never answers."""
 
@@ -62,7 +67,9 @@ class Observer:
 
     def __init__(self, probes: SystemProbes, out: Path, cadence_s: float, probe_every_s: float | None) -> None:
         self.probes, self.cadence_s, self.probe_every_s = probes, cadence_s, probe_every_s
-        self.stopping = asyncio.Event()
+        self.asked = asyncio.Event()
+        """Set for a last look, for going on after one, and with *stopping* for the end."""
+        self.stopping = False
         self._out, self._details = out, out.with_suffix(CONTROL_PLANE_SUFFIX)
         self._sent: list[Probe] = []
         self._entities: dict[str, Entity] = {}
@@ -70,24 +77,45 @@ class Observer:
         self._count = 0
 
     async def run(self) -> None:
-        """Observe until `stopping` is set, then probe once more and write the last tick; raises what keeps it from that."""
+        """Observe until asked to stop, then look once more unless that was done; raises what keeps it from that."""
         async with self.probes:
             header = {"boot_id": boot_id(), "cadence_s": self.cadence_s, "schema_version": Timeline.SCHEMA_VERSION}
             append_object(self._out, header)
-            probing = asyncio.create_task(self._probe_on_schedule(self.probe_every_s)) if self.probe_every_s else None
             _log.info("ready", protected=list(self.probes.protected), cadence_s=self.cadence_s)
-            started = time.monotonic()
-            index = 0
-            while not self.stopping.is_set():
+            index, going_on = 0, True
+            while going_on:
+                index = await self._until_asked(index)
+                await self._probe_all()
                 await self.tick(index)
-                index = await self._wait_for_next(started, index)
-            if probing is not None:
-                probing.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await probing
-            await self._probe_all()
+                index += 1
+                going_on = not self.stopping and await self._goes_on()
+            _log.info("stopped", ticks=index)
+
+    async def _goes_on(self) -> bool:
+        """Say that it has looked, and wait; return False when it is to stop instead of going on."""
+        self.asked.clear()
+        print(LOOKED, flush=True)
+        await self.asked.wait()
+        self.asked.clear()
+        return not self.stopping
+
+    async def _until_asked(self, index: int) -> int:
+        """Probe and tick on schedule, from tick *index* on; return the index of the next one."""
+        probing = asyncio.create_task(self._probe_on_schedule(self.probe_every_s)) if self.probe_every_s else None
+        started = time.monotonic() - index * self.cadence_s
+        while not self.asked.is_set():
             await self.tick(index)
-            _log.info("stopped", ticks=index + 1)
+            index = await self._wait_for_next(started, index)
+        if probing is not None:
+            probing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await probing
+        return index
+
+    def stop(self) -> None:
+        """Have it look once more, unless that is what it did last, and stop."""
+        self.stopping = True
+        self.asked.set()
 
     async def tick(self, index: int) -> None:
         """Read the system and write the tick *index*."""
@@ -109,7 +137,7 @@ class Observer:
             index += 1
         pause = started + index * self.cadence_s - time.monotonic()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.stopping.wait(), max(pause, 0.0))
+            await asyncio.wait_for(self.asked.wait(), max(pause, 0.0))
         return index
 
     def _changes(self, reading: SystemReading) -> dict[str, Any]:
@@ -186,8 +214,8 @@ def observing(
     cadence_s: float = 1.0,
     probe_every_s: float | None = 20.0,
     protected: Sequence[str] = (),
-) -> Iterator[int]:
-    """Have a process observe the running system *name* into *out* while the block runs; yield its pid.
+) -> Iterator[ObserverProcess]:
+    """Have a process observe the running system *name* into *out* while the block runs; yield it.
 
     *settings* are those that the *substrate* is made with. *protected* are the services that are probed, the entries of the
     system when there are none. Raises StartError, and LostError when it does not end.
@@ -195,19 +223,46 @@ def observing(
     command = [sys.executable, "-m", "opsassay.testbed.recording.observer", "--on", name, "--output", str(out)]
     command += ["--substrate", substrate, "--settings", json.dumps(settings or {})]
     command += ["--cadence", str(cadence_s), "--probe-every", str(probe_every_s or 0), "--protect", *protected]
-    with recorded_by(command, out) as pid:
-        yield pid
+    with recorded_by(command, out) as watcher:
+        yield watcher
+
+
+@dataclass(frozen=True)
+class ObserverProcess:
+    """A process that writes a timeline."""
+
+    process: subprocess.Popen[str]
+
+    def look(self) -> None:
+        """Have it probe and read once more and wait, so that nothing is written until it goes on. Raises LostError."""
+        self._say()
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], END_TIMEOUT_S)
+        if not ready or self.process.stdout.readline().strip() != LOOKED:
+            raise LostError("The timeline observer did not look in time: is the machine busy?")
+
+    def go_on(self) -> None:
+        """Have it observe on after a look. Raises LostError."""
+        self._say()
+
+    def _say(self) -> None:
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+        except BrokenPipeError as error:
+            raise LostError("The timeline observer has ended.") from error
 
 
 @contextlib.contextmanager
-def recorded_by(command: Sequence[str], out: Path) -> Iterator[int]:
-    """Have *command* write a timeline to *out* until the block ends, which is the end of its input; yield its pid.
+def recorded_by(command: Sequence[str], out: Path) -> Iterator[ObserverProcess]:
+    """Have *command* write a timeline to *out* until the block ends, which is the end of its input; yield its process.
 
     Raises StartError, and LostError when it does not end.
     """
     with (
         tempfile.TemporaryFile("w+") as log,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stderr=log, text=True) as process,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True) as process,
     ):
         deadline = time.monotonic() + START_TIMEOUT_S
         while not out.exists():
@@ -217,7 +272,7 @@ def recorded_by(command: Sequence[str], out: Path) -> Iterator[int]:
                 raise StartError("The timeline observer did not start.", _written(log))
             time.sleep(0.02)
         try:
-            yield process.pid
+            yield ObserverProcess(process)
         finally:
             try:
                 process.communicate(timeout=END_TIMEOUT_S)  # the end of its input is its sign to finish
@@ -241,9 +296,9 @@ async def observe(probes: SystemProbes, out: Path, cadence_s: float, probe_every
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(THREADS, "probe"))
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, observer.stopping.set)
+        loop.add_signal_handler(number, observer.stop)
     os.set_blocking(0, False)
-    loop.add_reader(0, lambda: observer.stopping.set() if not os.read(0, 4096) else None)
+    loop.add_reader(0, lambda: observer.asked.set() if os.read(0, 1) else observer.stop())
     await observer.run()
 
 

@@ -23,7 +23,7 @@ from opsassay.errors import OperationError, OpsAssayError
 from opsassay.grading.verifiers import evidence_of
 from opsassay.grading.verifiers.alerts import awaited
 from opsassay.grading.verifiers.self_healed import fault_ended
-from opsassay.grading.verifiers.settling import settled
+from opsassay.grading.verifiers.settling import changed_since, settled
 from opsassay.logs import Log
 from opsassay.model.incident import Window
 from opsassay.model.json_lines import append_line
@@ -35,6 +35,7 @@ from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.live import ARRIVAL_S
 from opsassay.testbed.operations.stage import OperatorDesk, Stage, staged
 from opsassay.testbed.operations.toolbox import CALLS_LIMIT, BaseToolbox
+from opsassay.testbed.recording.observer import ObserverProcess
 
 _log = Log(__name__)
 
@@ -100,6 +101,7 @@ class TrialBundle:
         self.stage: Stage
         self._deployed = False
         self._desk: OperatorDesk
+        self._watcher: ObserverProcess
 
     def prepare(self) -> None:
         """Deploy the system, have it observed, let it warm up and require that it is healthy.
@@ -111,7 +113,7 @@ class TrialBundle:
         deployed_ns = mark_phase(self._run_dir, "deployed")
         # what is entered first is left last: tools, the observer, the trigger
         operated, self._observed, self._broken = (self._stack.enter_context(ExitStack()) for _ in range(3))
-        self._observed.enter_context(self.stage.observed(self._run_dir, probes=self._probes))
+        self._watcher = self._observed.enter_context(self.stage.observed(self._run_dir, probes=self._probes))
         time.sleep(self._scenario.environment.warmup_s)
         _require_healthy(self.stage)
         baseline_ns = mark_phase(self._run_dir, "baseline")
@@ -134,14 +136,47 @@ class TrialBundle:
         return self._desk
 
     def reset(self) -> None:
-        """Record until the system has settled, send the last probe, and undo the trigger."""
-        _aftermath(self._scenario, self._desk.watch)
+        """Record until the system has settled and a last look says so too, and undo the trigger."""
+        cleared = _aftermath(self._scenario, self._desk.watch)
         _settle(self._scenario, self._run_dir)
+        self._look_last(cleared=cleared)
         _require_alive(self.stage, self._desk.watch)
         _note_settings(self.stage, self._run_dir)
-        self._observed.close()  # the last probe is sent while the fault still holds: undoing it is no repair
+        self._observed.close()  # the last look was taken while the fault still held: undoing it is no repair
         self._broken.close()
         mark_phase(self._run_dir, "ended")
+
+    def _look_last(self, *, cleared: bool) -> None:
+        """Look once more; go on until all is steady again when that look is not as the one before, and look again.
+
+        A record that ends within a change tells neither what it came from nor what it came to. So it is with alerts that
+        had *cleared* and fire again: they are given their time once more.
+        """
+        settling = self._scenario.verification.settling
+        deadline = time.monotonic() + (settling.limit_s if settling is not None else 0.0)
+        while settling is not None:
+            cleared = cleared and _await_quiet(self._scenario, self._desk.watch)
+            looked_ns = time.time_ns()
+            self._watcher.look()
+            changed = self._changed_since(looked_ns) or ("an alert" if cleared and not self._quiet() else "")
+            if not changed:
+                return
+            _log.warning("the last look differs", changed=changed)
+            self._watcher.go_on()
+            while changed and time.monotonic() < deadline:
+                time.sleep(SETTLE_EVERY_S)
+                changed = self._changed_since(time.time_ns() - int(settling.hold_s * 1e9))
+            if changed:
+                note_outcome(self._run_dir, "not_settled", f"{changed} still changed after a last look")
+                return
+
+    def _quiet(self) -> bool:
+        committed, watch = self._scenario.verification.alerts, self._desk.watch
+        return committed is None or watch is None or watch.quiet_s(committed.triggering) > 0
+
+    def _changed_since(self, time_ns: int) -> str:
+        evidence = evidence_of(read_recorded(self._run_dir), self._scenario)
+        return changed_since(evidence, self._scenario.verification, time_ns)
 
     def remove(self) -> None:
         """Remove the system, and whatever of the trigger would outlive it."""
@@ -270,19 +305,30 @@ def _settle(scenario: Scenario, run_dir: Path) -> None:
         note_outcome(run_dir, "fault_ended", reason)
 
 
-def _aftermath(scenario: Scenario, watch: AlertWatch | None) -> None:
-    """Go on recording: as long as the scenario says, and until the alerts have been quiet for their hold time."""
+def _aftermath(scenario: Scenario, watch: AlertWatch | None) -> bool:
+    """Go on recording: as long as the scenario says, and until the alerts have been quiet for their hold time.
+
+    Return whether they have.
+    """
     time.sleep(scenario.environment.aftermath_s)
+    return _await_quiet(scenario, watch)
+
+
+def _await_quiet(scenario: Scenario, watch: AlertWatch | None) -> bool:
+    """Wait until the alerts that the scenario commits have been quiet for their hold time; return whether they have."""
     committed = scenario.verification.alerts
-    if committed is not None and watch is not None:
-        hold_s = committed.hold_s + ARRIVAL_S + 2.0
-        _wait_until(lambda: watch.quiet_s(committed.triggering) >= hold_s, ALERTS_TIMEOUT_S + hold_s, watch)
+    if committed is None or watch is None:
+        return True
+    hold_s = committed.hold_s + ARRIVAL_S + 2.0
+    return _wait_until(lambda: watch.quiet_s(committed.triggering) >= hold_s, ALERTS_TIMEOUT_S + hold_s, watch)
 
 
-def _wait_until(condition: Callable[[], bool], timeout_s: float, watch: AlertWatch) -> None:
+def _wait_until(condition: Callable[[], bool], timeout_s: float, watch: AlertWatch) -> bool:
+    """Return whether *condition* came true within *timeout_s* while the alerts were watched."""
     deadline = time.monotonic() + timeout_s
-    while not condition() and time.monotonic() < deadline and watch.failure is None:
+    while not (met := condition()) and time.monotonic() < deadline and watch.failure is None:
         time.sleep(0.2)
+    return met
 
 
 def _require_alive(stage: Stage, watch: AlertWatch | None) -> None:

@@ -31,7 +31,7 @@ from opsassay.testbed.operations.sight import Sight
 from opsassay.testbed.operations.sights import live_telemetry, users_are_served
 from opsassay.testbed.operations.stage import OperatorDesk
 from opsassay.testbed.operations.state_alerts import AlertRules, StateAlerts
-from opsassay.testbed.recording.observer import observing
+from opsassay.testbed.recording.observer import ObserverProcess, observing
 from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.substrates.kubernetes.access import account
 from opsassay.testbed.substrates.kubernetes.access.audit import Audit
@@ -106,7 +106,7 @@ class ClusterStage:
     _audit: Audit | None = field(default=None, init=False)
     _rights: ExitStack = field(default_factory=ExitStack, init=False)
 
-    def observed(self, run_dir: Path, *, probes: bool) -> AbstractContextManager[Any]:
+    def observed(self, run_dir: Path, *, probes: bool) -> AbstractContextManager[ObserverProcess]:
         """Have the observer write the timeline."""
         committed = self.scenario.verification
         return observing(

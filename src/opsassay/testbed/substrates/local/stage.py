@@ -26,7 +26,7 @@ from opsassay.testbed.operations.sights import live_telemetry, users_are_served
 from opsassay.testbed.operations.stage import OperatorDesk
 from opsassay.testbed.operations.state_alerts import AlertRules, StateAlerts
 from opsassay.testbed.operations.tools import VerbToolbox
-from opsassay.testbed.recording.observer import observing
+from opsassay.testbed.recording.observer import ObserverProcess, observing
 from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.substrates.local.costed import LocalCost
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate, LocalSystem
@@ -59,7 +59,7 @@ class LocalStage:
     telemetry: LiveTelemetry
     groups: tuple[Path, ...] = ()
 
-    def observed(self, run_dir: Path, *, probes: bool) -> AbstractContextManager[Any]:
+    def observed(self, run_dir: Path, *, probes: bool) -> AbstractContextManager[ObserverProcess]:
         """Have the observer write the timeline."""
         committed = self.scenario.verification
         return observing(

@@ -20,6 +20,7 @@ from opsassay.testbed.operations.autoscaling import Autoscaler
 from opsassay.testbed.operations.cost_tools import COST_TOOLS, LiveCostToolbox
 from opsassay.testbed.operations.costs import CostAccount, CostWatch
 from opsassay.testbed.operations.stage import CostedStage, OperatorDesk, Stage, staged
+from opsassay.testbed.recording.observer import ObserverProcess
 
 USUAL_READINGS = 4
 """Readings before the trigger whose mean is what the same hour of last week cost."""
@@ -75,7 +76,7 @@ class CostStage:
     watch: CostWatch | None = None
     toolbox: LiveCostToolbox | None = None
 
-    def observed(self, run_dir: Path, *, probes: bool) -> AbstractContextManager[Any]:
+    def observed(self, run_dir: Path, *, probes: bool) -> AbstractContextManager[ObserverProcess]:
         """Have the observer write the timeline."""
         return self.inner.observed(run_dir, probes=probes)
 
