@@ -19,7 +19,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import stack as containers
 from image import fill
@@ -39,7 +38,7 @@ from opsassay.model.progress import ProgressLines
 from opsassay.model.run_folder import ACTIONS, TIMELINE
 from opsassay.model.scenario import Scenario
 from opsassay.testbed.operations.stage import OperatorDesk
-from opsassay.testbed.recording.observer import recorded_by
+from opsassay.testbed.recording.observer import ObserverProcess, recorded_by
 
 HERE = Path(__file__).parent
 INSIDE = "--inside"
@@ -73,7 +72,7 @@ class ComposeStage:
     scenario: Scenario
     stack: containers.Stack
 
-    def observed(self, run_dir: Path, *, probes: bool) -> contextlib.AbstractContextManager[Any]:
+    def observed(self, run_dir: Path, *, probes: bool) -> contextlib.AbstractContextManager[ObserverProcess]:
         """Have the observer, a process of its own, write the timeline."""
         committed = self.scenario.verification
         every_s = committed.probe_every_s if probes else None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from grading.verifiers.made import at, change, probe, recording, scenario, timeline
 from opsassay.grading.verifiers import evidence_of, gather, judge
-from opsassay.grading.verifiers.settling import settled
+from opsassay.grading.verifiers.settling import changed_since, settled
 from opsassay.model.scenario import Settling
 
 HOLD = {"hold_s": 30, "limit_s": 150}
@@ -121,3 +121,11 @@ def test_what_it_says_is_steady_is_and_a_longer_hold_never_ends_earlier(d1, hold
         assert len(set(steady)) <= 1
     longer = settled(seen, committed.model_copy(update={"settling": Settling(hold_s=hold + 5, limit_s=45)}))
     assert longer.problem or found.problem or longer.time_ns >= found.time_ns
+
+
+def test_what_changed_with_a_reading_is_named():
+    committed = scenario(settling=HOLD, committed_depth="D3", temporal_depth="D1")
+    probes = [probe(f"p{second}", second, reachable=second != 40) for second in range(0, 50, 5)]
+    evidence = evidence_of(recording(timeline(dip(0.7, 44, 99, 50), probes=probes), **AGENT), committed)
+    since = {second: changed_since(evidence, committed.verification, at(second)) for second in (40, 44, 45, 46)}
+    assert since == {40: "D1, front at D3", 44: "D1, front at D3", 45: "front at D3", 46: ""}
