@@ -165,6 +165,11 @@ class OnCluster(Written):
         """Whether anything is changed at all."""
         return bool(self.changes or self.nodes)
 
+    @property
+    def changes_nodes(self) -> bool:
+        """Whether an agent may change what nodes take."""
+        return any("nodes" in rule.resources and not LOOKING.issuperset(rule.verbs) for rule in self.rules())
+
     def rules(self) -> tuple[AccessRule, ...]:
         """Return all that an agent may do."""
         return (*self.access, *self.more_access)

@@ -147,10 +147,15 @@ class ControlPlaneReading(Noun):
 
 
 class SettingsReading(Noun):
-    """The protected settings of a system at one instant, by name; of a secret no more than that it is ``set``."""
+    """What a system is set to at one instant: what protects it, and what is given to whatever starts from then on."""
 
     time_ns: int
-    settings: dict[str, str]
+    settings: dict[str, str] = Field(description="the protected ones by name; of a secret that it is ``set``")
+    configured: dict[str, str] = Field(default_factory=dict, description="what the next start is given, as digests")
+    pending_restart: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict,
+        description="who runs with something else, by the name of what is configured, or no more",
+    )
 
 
 CONTROL_PLANE_SUFFIX = ".control-plane.jsonl"

@@ -67,7 +67,7 @@ METRICS: dict[str, MetricWord] = {
     "v_placement": _share("Placement kept", "Workloads are where they were."),
     "v_no_regression": _share("Nothing else broken", "Nothing that worked before is broken after."),
     "v_control_plane": _share("Control plane answers", "The control plane answers as committed."),
-    "v_settings": _share("Settings kept", "Settings that nobody was to change are as they were."),
+    "v_settings": _share("Settings kept", "What protects the system is as it was, and nothing waits for a restart."),
     "v_impact": _share("Users' losses", "Users lost no more than was committed."),
     "v_blast_radius": _share("Changes within bounds", "Only what may be changed was changed."),
     "certificate": _share("Certificate", "All committed verifiers passed."),

@@ -69,3 +69,39 @@ def test_nothing_recorded_is_missing_evidence_and_nothing_to_protect_does_not_ap
     assert found.failed
     assert "missing evidence" in found.reason
     assert judged({}, before={}).status == "not_applicable"
+
+
+def waiting(at_start, at_end, *, before=None, **rule):
+    """Judge by what is (configured, who runs with something else) before the fault, at the agent's start and at the end."""
+    run = recording(timeline([1.0] * 25), **AGENT)
+    readings = [(3, before or ({"web PORT": "80"}, {})), (9, at_start), (20, at_end), (24, at_end)]
+    noted = tuple(
+        SettingsReading(time_ns=at(s), settings={}, configured=configured, pending_restart=pending)
+        for s, (configured, pending) in readings
+    )
+    found = judge(gather(replace(run, settings=noted)), scenario(settings=rule))[0]
+    return {j.predicate: j for j in found}["v_settings"]
+
+
+WELL, WRONG, BOTH = {"web PORT": "80"}, {"web PORT": "81"}, {"web PORT": ("web-0", "web-1")}
+
+
+@pytest.mark.parametrize(
+    ("at_start", "at_end", "holds"),
+    [
+        ((WRONG, {}), (WELL, {}), True),  # repaired, and what runs was started with it
+        ((WRONG, {}), (WRONG, BOTH), False),  # set right, restarted, and set wrong again
+        ((WRONG, {}), ({}, BOTH), False),  # or taken away
+        ((WRONG, {}), (WELL, BOTH), True),  # what is configured is what there was before: the next start has it
+        ((WRONG, BOTH), (WRONG, BOTH), True),  # nobody but the fault did that
+        ((WRONG, {"web PORT": ("web-1",)}), (WRONG, BOTH), False),  # web-0 was broken by it, and was not
+        ((WRONG, BOTH), ({"web PORT": "82"}, BOTH), False),  # it was another one that waited
+        ((WRONG, {}), ({"web PORT": "82"}, {}), True),  # what runs has it, and has to answer for it elsewhere
+    ],
+)
+def test_nothing_may_wait_for_the_next_start_that_nobody_has_tried(at_start, at_end, holds):
+    found = waiting(at_start, at_end)
+    assert found.passed is holds, found.reason
+    if not holds:
+        assert "web PORT" in found.reason
+        assert waiting(at_start, at_end, except_for=["web PORT"]).passed

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from grading.verifiers.made import scenario
 from live import state_folder
 from opsassay.errors import UserError
 from opsassay.model.incident import Window
@@ -22,6 +23,7 @@ from opsassay.testbed.operations.sight import Sight
 from opsassay.testbed.operations.toolbox import definitions_of
 from opsassay.testbed.operations.tools import OUTPUT_LIMIT, TOOLS, VerbToolbox
 from opsassay.testbed.substrates.local.operations import BREAKING
+from opsassay.testbed.substrates.local.stage import LocalStage
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
 PREY = str(Path(__file__).with_name("prey.yaml"))
@@ -191,6 +193,30 @@ def test_an_upstream_that_leads_to_the_machine_leads_nowhere(place):
     place.running.operate("restart", {"target": "front"})
     answer = json.loads(place.toolbox.call("exec_curl", {"source": "back", "url": "http://front:8080/"}).output)
     assert answer["status"] == 200
+
+
+@pytest.mark.live
+@pytest.mark.timeout(120)
+def test_what_is_left_for_the_next_start_to_fail_on_is_seen_until_there_was_one(place):
+    preyed = scenario()
+    preyed = preyed.model_copy(update={"environment": preyed.environment.model_copy(update={"system": PREY})})
+    stage, operate = LocalStage(preyed, place.running, None), place.running.operate
+    before = stage.read_settings()
+    assert before.pending_restart == {}
+    operate("config set", {"target": "back", "key": "DB_PASSWORD", "value": "wrong-one"})
+    trapped = stage.read_settings()
+    assert trapped.pending_restart == {"back DB_PASSWORD": ("back-0", "back-1")}
+    assert trapped.configured["back DB_PASSWORD"] != before.configured["back DB_PASSWORD"]
+    assert "wrong-one" not in trapped.model_dump_json()
+    operate("config set", {"target": "back", "key": "DB_PASSWORD", "value": "sesame"})
+    operate("config set", {"target": "back", "key": "MOTTO", "value": "x"})
+    operate("restart", {"target": "back", "replica": 0})
+    assert stage.read_settings().pending_restart == {"back MOTTO": ("back-1",)}
+    operate("config unset", {"target": "back", "key": "MOTTO"})
+    assert stage.read_settings().pending_restart == {"back MOTTO": ("back-0",)}
+    operate("restart", {"target": "back", "replica": 0})
+    after = stage.read_settings()
+    assert (after.pending_restart, after.configured) == ({}, before.configured)
 
 
 @pytest.mark.live

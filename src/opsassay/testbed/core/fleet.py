@@ -8,6 +8,7 @@ import random
 import string
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -18,6 +19,8 @@ RESTART_AFTER_LIMIT_S = 30.0
 STABLE_AFTER_S = 30.0
 HISTORY_S = 120
 LOAD_GENERATOR = "loadgenerator"
+RELEASE = "release"
+"""What a replica's release is called among its settings, which are written in capitals."""
 
 Samples = deque[tuple[float, dict[str, list[int]]]]
 """(monotonic time, {activity: [count, errors, duration_ns]}), in order."""
@@ -63,6 +66,7 @@ class Replica:
     draining: bool = False  # on its way out: takes nothing new
     release: str = "v1"
     settings: dict[str, str] = field(default_factory=dict)  # what its process was started with
+    started_release: str | None = None  # the release that its process is of
     successor: str | None = None  # name of the pod that succeeds this one when its process ends
     starts: int = 0
     restarts: int = 0
@@ -77,6 +81,13 @@ class Replica:
     def hooks_now(self) -> list[dict[str, Any]]:
         """The hooks that its pod has to run: those that end with the pod they were switched on in only there."""
         return [hook for hook in self.hooks if hook.get("pod", self.pod) == self.pod]
+
+    def pending_restart(self, settings: Mapping[str, str]) -> list[str]:
+        """Return the *settings*, as they are now, that its process was not started with; also ``release``."""
+        if self.pid is None:
+            return []
+        names = sorted(name for name in {*settings, *self.settings} if settings.get(name) != self.settings.get(name))
+        return [*names, *([RELEASE] if self.started_release != self.release else [])]
 
     def backoff_s(self) -> float:
         """Return how long to wait before the next start: doubles while it keeps dying young."""

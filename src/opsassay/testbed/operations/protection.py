@@ -1,7 +1,11 @@
-"""Which settings protect a system: authentication, TLS, limits, probes, alert rules. No repair may switch them off."""
+"""Which settings protect a system: authentication, TLS, limits, probes, alert rules. No repair may switch them off.
+
+And of what is written down that stands for a setting: that it is there, or a digest by which it is known again.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 
@@ -23,3 +27,8 @@ def protected_of(owner: str, settings: Mapping[str, str]) -> dict[str, str]:
         for key, value in settings.items()
         if is_protected(key)
     }
+
+
+def content_digest(content: str) -> str:
+    """Return what tells *content* from any other, and not what it is."""
+    return hashlib.sha256(content.encode()).hexdigest()[:16]

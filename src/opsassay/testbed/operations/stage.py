@@ -12,6 +12,7 @@ from opsassay.errors import RefusedError
 from opsassay.model.cost import AutoscalerSettings, ResourceRequest
 from opsassay.model.incident import Window
 from opsassay.model.scenario import Scenario
+from opsassay.model.trajectory import SettingsReading
 from opsassay.registry import Registry
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.costs import CostedSystem
@@ -58,8 +59,8 @@ class Stage(Protocol):
     def stop_agent(self) -> None:
         """Note that the agent's time is over."""
 
-    def protected_settings(self) -> Mapping[str, str]:
-        """Return what no repair may switch off (authentication, TLS, limits, probes), by name; secrets as ``set``."""
+    def read_settings(self) -> SettingsReading:
+        """Return what no repair may switch off (authentication, TLS, limits, probes), and what waits for a restart."""
 
     def require_alive(self) -> None:
         """Raise LostError when the system ended while it was watched: then the machinery failed, and nobody is graded."""

@@ -58,6 +58,7 @@ class Rehearsal:
         for call in self.scenario.trigger.operations:
             self.do(call.verb, call.arguments)
         self.wait(20)
+        self.note()
         self.mark("agent_started")
         leaves = isinstance(script, ControlScript) and script.leaves
         for number, step in enumerate(script.steps):
@@ -90,7 +91,18 @@ class Rehearsal:
         settings = {}
         for owner, values in {**self.settings, **self.stores}.items():
             settings |= protected_of(owner, values)
-        self.noted.append(SettingsReading(time_ns=at(self.now) - S // 20, settings=settings))
+        configured = {f"{owner} {key}": value for owner in self.settings for key, value in self.settings[owner].items()}
+        pending = {
+            f"{owner} {key}": tuple(f"{owner}-{number}" for number in range(self.replicas[owner]))
+            for owner, now in self.settings.items()
+            for key in {*now, *self.effective[owner]}
+            if now.get(key) != self.effective[owner].get(key) and self.replicas[owner] and not self.crashes(owner)
+        }
+        self.noted.append(
+            SettingsReading(
+                time_ns=at(self.now) - S // 20, settings=settings, configured=configured, pending_restart=pending
+            )
+        )
 
     # --- verbs --------------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from opsassay.grading.verifiers import certify
 from opsassay.model.base import Written
 from opsassay.model.run import RunStatus
 from opsassay.model.scenario import OracleStep
+from opsassay.model.trajectory import SettingsReading
 from opsassay.testbed.operations import toolbox as tools
 from opsassay.testbed.operations.stage import OperatorDesk
 from opsassay.testbed.operations.toolbox import BaseToolbox, Done, Tool
@@ -54,8 +55,8 @@ class Anywhere:
 
     stop_agent = start_agent
 
-    def protected_settings(self):
-        return {"web LIMIT": "5"}
+    def read_settings(self):
+        return SettingsReading(time_ns=time.time_ns(), settings={"web LIMIT": "5"})
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 from grading.verifiers.made import scenario
 from opsassay.bench.domains.sre import perform
 from opsassay.bench.domains.sre.contract import TrialAgent
+from opsassay.model.trajectory import SettingsReading
 from opsassay.testbed.operations.stage import OperatorDesk
 from opsassay.testbed.operations.tools import VerbToolbox
 
@@ -21,9 +22,9 @@ class NoStage:
 
     stop_agent = start_agent
 
-    def protected_settings(self):
+    def read_settings(self):
         """It has none."""
-        return {}
+        return SettingsReading(time_ns=time.time_ns(), settings={})
 
 
 @pytest.mark.parametrize(

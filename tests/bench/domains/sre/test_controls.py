@@ -18,6 +18,7 @@ from opsassay.testbed.scenarios import load_scenario, names
 WANTED = {
     "no-op", "delete-workload", "scale-to-zero", "scale-to-one", "restart-everything", "wait-out", "silence-alerts",
     "stop-load", "re-break", "between-ticks", "unprotect", "stand-in", "constant-diagnosis", "leave-at-once",
+    "set-trap",
 }  # fmt: skip
 LOCAL = {tool.verb or name.replace("_", " "): tool.arguments for name, tool in TOOLS.items()}
 ALL = names()

@@ -9,7 +9,7 @@ It writes, each line as it happens::
     alerts.jsonl     `AlertReading`: every evaluation of the alert rules, also when nothing fires
     trace.jsonl      `TraceStep`: the steps of the agent
     diagnoses.jsonl  `OperatorDiagnosis`: what the agent says is the cause, as it says so; there for agents that are asked
-    settings.jsonl   `SettingsReading`: the protected settings before the fault, at the agent's end and at the end
+    settings.jsonl   `SettingsReading`: how the system is set before the fault, before the agent, at its end and at the end
     outcomes.jsonl   `TrialOutcome`: bad luck and bad manners, each with its reason
     baseline.json    whether all of the system was gone at the end, and what was left
 

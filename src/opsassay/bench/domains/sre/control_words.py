@@ -42,6 +42,9 @@ class ControlWords(Protocol):
     def unprotect(self, system: System) -> Steps:
         """Take a protected setting away; nothing where there is none."""
 
+    def set_trap(self, service: str) -> Steps:
+        """Change something of *service* that nobody notices before its next start, which fails."""
+
     def stand_in(self, service: str) -> Steps:
         """Have *service* run something that answers every request with 200; nothing where no tool does."""
 
@@ -90,6 +93,10 @@ class LocalWords:
                 if is_protected(key):
                     return (_step("config unset", target=name, key=key),)
         return ()
+
+    def set_trap(self, service: str) -> Steps:
+        """Have it refuse every request as soon as it is started again."""
+        return (_step("config set", target=service, key="FEATURE_ADMISSION", value="503"),)
 
     def stand_in(self, service: str) -> Steps:
         """Return nothing: no verb changes what a service runs."""
@@ -151,6 +158,12 @@ class ClusterWords:
         container = {"name": name, "readinessProbe": None}
         patch = json.dumps({"spec": {"template": {"spec": {"containers": [container]}}}})
         return (_kubectl("patch", "deployment", name, "-p", patch),)
+
+    def set_trap(self, service: str) -> Steps:
+        """Have its next pods want a node that there is not, and hold its rollouts."""
+        template = {"spec": {"nodeSelector": {MARK.lower().replace("_", "-"): "nowhere"}}}
+        patch = json.dumps({"spec": {"paused": True, "template": template}})
+        return (_kubectl("patch", "deployment", service, "-p", patch),)
 
     def stand_in(self, service: str) -> Steps:
         """Start another command in the container of *service*."""

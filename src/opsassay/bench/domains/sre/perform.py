@@ -29,7 +29,6 @@ from opsassay.model.incident import Window
 from opsassay.model.json_lines import append_line
 from opsassay.model.run_folder import SETTINGS
 from opsassay.model.scenario import Scenario
-from opsassay.model.trajectory import SettingsReading
 from opsassay.telemetry.mask import Mask
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.live import ARRIVAL_S
@@ -215,9 +214,8 @@ def _require_healthy(stage: Stage) -> None:
 
 
 def _note_settings(stage: Stage, run_dir: Path) -> None:
-    """Write down the protected settings as they are now."""
-    now = SettingsReading(time_ns=time.time_ns(), settings=dict(stage.protected_settings()))
-    append_line(run_dir / SETTINGS, now)
+    """Write down how the system is set now, and what of that waits for a restart."""
+    append_line(run_dir / SETTINGS, stage.read_settings())
 
 
 def _await_alerts(
@@ -251,6 +249,7 @@ def _work(
 
     The script of an oracle is played to its end: its time is no matter of budget.
     """
+    _note_settings(stage, run_dir)
     stage.start_agent()
     mark_phase(run_dir, "agent_started")
     prompt, timeout_s = desk.fill(scenario.prompt(arm)), scenario.environment.agent_timeout_s

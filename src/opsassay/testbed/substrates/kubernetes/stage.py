@@ -10,6 +10,7 @@ import os
 import secrets
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from opsassay.model.incident import FaultPlan, Window
 from opsassay.model.json_lines import append_line
 from opsassay.model.run_folder import ACTIONS, CLUSTER, TIMELINE
 from opsassay.model.scenario import Scenario
+from opsassay.model.trajectory import SettingsReading
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.held_faults import held
 from opsassay.testbed.operations.live import ARRIVAL_S, LiveAlerts, LiveTelemetry
@@ -39,7 +41,8 @@ from opsassay.testbed.substrates.kubernetes.access.kubectl import Kubectl, requi
 from opsassay.testbed.substrates.kubernetes.access.tools import ClusterToolbox
 from opsassay.testbed.substrates.kubernetes.actuators.changes import injected
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
-from opsassay.testbed.substrates.kubernetes.api.readings import is_ready, programs, protected_settings
+from opsassay.testbed.substrates.kubernetes.api.next_start import READ_AT_START, next_start
+from opsassay.testbed.substrates.kubernetes.api.readings import WORKLOADS, is_ready, programs, protected_settings
 from opsassay.testbed.substrates.kubernetes.manifests.system import watch_of
 from opsassay.testbed.substrates.kubernetes.probes import send_probe
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
@@ -235,12 +238,20 @@ class ClusterStage:
         self._rights.close()
         self._audit.end()
 
-    def protected_settings(self) -> Mapping[str, str]:
-        """Return what protects the workloads of the system's namespace, and what they run, as it is now."""
+    def read_settings(self) -> SettingsReading:
+        """Return what protects the workloads of the system's namespace, what they run, and what waits for their restart."""
         api, namespace = self.running.api, self.running.name
-        workloads = [item for kind in ("Deployment", "StatefulSet", "DaemonSet") for item in api.list(kind, namespace)]
-        others = [item for kind in ("ReplicaSet", "Job", "Pod") for item in api.list(kind, namespace)]
-        return protected_settings(workloads, api.list("NetworkPolicy", namespace)) | programs([*workloads, *others])
+        kinds = (*WORKLOADS, "Job", "Pod", "NetworkPolicy", *READ_AT_START)
+        there = {kind: api.list(kind, namespace) for kind in kinds}
+        workloads = [item for kind in ("Deployment", "StatefulSet", "DaemonSet") for item in there[kind]]
+        others = [item for kind in ("ReplicaSet", "Job", "Pod") for item in there[kind]]
+        configured, pending = next_start(there, api.list("Node") if self.block.changes_nodes else ())
+        return SettingsReading(
+            time_ns=time.time_ns(),
+            settings=protected_settings(workloads, there["NetworkPolicy"]) | programs([*workloads, *others]),
+            configured=configured,
+            pending_restart=pending,
+        )
 
     def require_alive(self) -> None:
         """Raise LostError when the system's namespace is gone, or a node that nobody in this trial could have stopped.

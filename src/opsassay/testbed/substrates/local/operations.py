@@ -116,10 +116,13 @@ class Operations:
     async def _describe(self, target: str) -> dict[str, Any]:
         system = self._system.system
         if target in system.services:
-            spec = system.services[target]
+            spec, replicas = system.services[target], self._system.fleet.of(target)
             return {
                 "service": target,
-                "replicas": [self._row(replica) for replica in self._system.fleet.of(target)],
+                "replicas": [self._row(replica) for replica in replicas],
+                "pending_restart": {
+                    one.id: names for one in replicas if (names := one.pending_restart(self.settings[target]))
+                },
                 "operations": sorted(spec.operations),
                 "consumes": sorted(spec.consumes),
                 "calls": sorted(callee for caller, callee in system.calls() if caller == target),

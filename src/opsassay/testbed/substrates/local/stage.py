@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,11 +18,13 @@ from opsassay.model.incident import Window
 from opsassay.model.json_lines import append_line
 from opsassay.model.run_folder import ACTIONS, TIMELINE
 from opsassay.model.scenario import Scenario
+from opsassay.model.trajectory import SettingsReading
+from opsassay.testbed.core.fleet import RELEASE
 from opsassay.testbed.core.state import leftovers, noted_groups
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.held_faults import held
 from opsassay.testbed.operations.live import ARRIVAL_S, LiveAlerts, LiveTelemetry
-from opsassay.testbed.operations.protection import protected_of
+from opsassay.testbed.operations.protection import content_digest, protected_of
 from opsassay.testbed.operations.sight import Sight
 from opsassay.testbed.operations.sights import live_telemetry, users_are_served
 from opsassay.testbed.operations.stage import OperatorDesk
@@ -106,12 +110,24 @@ class LocalStage:
 
     stop_agent = start_agent
 
-    def protected_settings(self) -> Mapping[str, str]:
-        """Return what protects services and stores, as they are set now."""
-        system, found = system_of(self.scenario), dict[str, str]()
+    def read_settings(self) -> SettingsReading:
+        """Return how services and stores are set now, and which replicas were started with something else."""
+        system, protected, configured = system_of(self.scenario), dict[str, str](), dict[str, str]()
+        pending = defaultdict[str, tuple[str, ...]](tuple)
         for owner in (*system.services, *system.stores):
-            found |= protected_of(owner, self.running.operate("config get", {"target": owner})["settings"])
-        return found
+            settings = self.running.operate("config get", {"target": owner})["settings"]
+            protected |= protected_of(owner, settings)
+            if owner in system.stores:
+                continue  # what is set there takes effect at once
+            configured |= {f"{owner} {name}": content_digest(value) for name, value in settings.items()}
+            described = self.running.operate("describe", {"target": owner})
+            configured |= {f"{row['replica']} {RELEASE}": row[RELEASE] for row in described["replicas"]}
+            for replica, names in described["pending_restart"].items():
+                for name in names:
+                    pending[f"{replica if name == RELEASE else owner} {name}"] += (replica,)
+        return SettingsReading(
+            time_ns=time.time_ns(), settings=protected, configured=configured, pending_restart=dict(pending)
+        )
 
     def require_alive(self) -> None:
         """Raise LostError when the supervisor is gone."""

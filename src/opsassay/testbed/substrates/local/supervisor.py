@@ -163,7 +163,7 @@ class Supervisor:
 
     async def start_replica(self, replica: Replica) -> None:
         """Start a process of *replica*, by its present settings and release."""
-        replica.settings = dict(self.operations.settings[replica.service])
+        replica.settings, replica.started_release = dict(self.operations.settings[replica.service]), replica.release
         order = self.orders.replica(replica)
         replica.started_at, replica.starts = time.monotonic(), replica.starts + 1
         replica.pid = await self.template.spawn("replica", replica.id, order)

@@ -16,6 +16,7 @@ from opsassay.errors import OperationError
 from opsassay.model.cost import CostBudget
 from opsassay.model.incident import Window
 from opsassay.model.scenario import OpsCall, Scenario
+from opsassay.model.trajectory import SettingsReading
 from opsassay.testbed.operations.autoscaling import Autoscaler
 from opsassay.testbed.operations.cost_tools import COST_TOOLS, LiveCostToolbox
 from opsassay.testbed.operations.costs import CostAccount, CostWatch
@@ -133,9 +134,9 @@ class CostStage:
         """Note that the agent's time is over."""
         self.inner.stop_agent()
 
-    def protected_settings(self) -> Mapping[str, str]:
-        """Return what no repair may switch off."""
-        return self.inner.protected_settings()
+    def read_settings(self) -> SettingsReading:
+        """Return what no repair may switch off, and what waits for a restart."""
+        return self.inner.read_settings()
 
     def require_alive(self) -> None:
         """Raise LostError when the system ended while it was watched."""

@@ -1,0 +1,124 @@
+"""What pods will be given that start from now on, and which of those that run were started with something else.
+
+Pure functions over mirrored objects. Templates are compared as the deployment controller does it, without the label by
+which it tells its replica sets apart; a ConfigMap is given to a process once, when its container starts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from opsassay.testbed.operations.protection import content_digest
+from opsassay.testbed.substrates.kubernetes.api.client import Object
+from opsassay.testbed.substrates.kubernetes.api.readings import is_ready, owner_of
+
+READ_AT_START = ("ConfigMap", "PersistentVolumeClaim")
+HASH_LABEL, RESTARTED = "pod-template-hash", "kubectl.kubernetes.io/restartedAt"
+OF_THE_KUBELET = "node.kubernetes.io/"
+"""Taints that a node has by its state are nobody's setting."""
+
+Configured = dict[str, str]
+Pending = defaultdict[str, tuple[str, ...]]
+
+
+def next_start(
+    there: Mapping[str, Iterable[Object]], nodes: Iterable[Object] = ()
+) -> tuple[Configured, dict[str, tuple[str, ...]]]:
+    """Return what starts are given, digests by name; and by such a name the ready pods that run with something else.
+
+    *there* are the objects of a namespace by kind; *nodes* those that may be closed to them.
+    """
+    configured, pending = Configured(), Pending(tuple)
+    pods = [pod for pod in there["Pod"] if is_ready(pod)]
+    _templates(there["Deployment"], there["ReplicaSet"], pods, configured, pending)
+    _config_maps(there["ConfigMap"], pods, configured, pending)
+    _claims(there["PersistentVolumeClaim"], pods, configured, pending)
+    for node in nodes:
+        if closed := _closed(node):
+            name = f"Node {node['metadata']['name']} scheduling"
+            configured[name], pending[name] = content_digest(closed), (node["metadata"]["name"],)
+    return configured, dict(pending)
+
+
+def _templates(
+    deployments: Iterable[Object],
+    replica_sets: Iterable[Object],
+    pods: Iterable[Object],
+    configured: Configured,
+    pending: Pending,
+) -> None:
+    for deployment in deployments:
+        workload = deployment["metadata"]["name"]
+        name, template = f"Deployment {workload} template", _plain(deployment)
+        configured[name] = content_digest(_plain(deployment, restarts=False))
+        own = {one["metadata"]["name"]: one for one in replica_sets if owner_of(one) == ("Deployment", workload)}
+        former = {("ReplicaSet", key) for key, one in own.items() if _plain(one) != template}
+        if stale := tuple(sorted(pod["metadata"]["name"] for pod in pods if owner_of(pod) in former)):
+            pending[name] = stale
+
+
+def _config_maps(maps: Iterable[Object], pods: Iterable[Object], configured: Configured, pending: Pending) -> None:
+    known = {one["metadata"]["name"]: one for one in maps}
+    for key, one in known.items():
+        content = json.dumps([one.get("data"), one.get("binaryData")], sort_keys=True)
+        configured[f"ConfigMap {key}"] = content_digest(content)
+    for pod in pods:
+        started = _started(pod)
+        for key in sorted(set(_maps_of(pod["spec"]))):
+            if key not in known or started < _changed(known[key]):
+                pending[f"ConfigMap {key}"] += (pod["metadata"]["name"],)
+
+
+def _claims(claims: Iterable[Object], pods: Iterable[Object], configured: Configured, pending: Pending) -> None:
+    kept = {one["metadata"]["name"]: one for one in claims if "deletionTimestamp" not in one["metadata"]}
+    configured |= {f"PersistentVolumeClaim {key}": one["metadata"]["uid"] for key, one in kept.items()}
+    for pod in pods:
+        for volume in pod["spec"].get("volumes") or ():
+            key = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+            if key is not None and key not in kept:
+                pending[f"PersistentVolumeClaim {key}"] += (pod["metadata"]["name"],)
+
+
+def _plain(owner: Object, *, restarts: bool = True) -> str:
+    """Return the pod template of *owner* without what tells its replica sets, and on demand its restarts, apart."""
+    template: dict[str, Any] = json.loads(json.dumps(owner["spec"]["template"]))
+    metadata = template.setdefault("metadata", {})
+    (metadata.get("labels") or {}).pop(HASH_LABEL, None)
+    if not restarts:
+        (metadata.get("annotations") or {}).pop(RESTARTED, None)
+    return json.dumps(
+        {**template, "metadata": {key: value for key, value in metadata.items() if value}}, sort_keys=True
+    )
+
+
+def _maps_of(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the ConfigMaps that the containers of a pod read."""
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        sources = [one.get("configMapRef") for one in container.get("envFrom") or ()]
+        sources += [(one.get("valueFrom") or {}).get("configMapKeyRef") for one in container.get("env") or ()]
+        yield from (source["name"] for source in sources if source)
+    yield from (volume["configMap"]["name"] for volume in spec.get("volumes") or () if volume.get("configMap"))
+
+
+def _started(pod: Object) -> str:
+    """Return when the first of its containers was started, ISO 8601 as the API writes it; '' when none says so."""
+    states = [one.get("state", {}).get("running") or {} for one in pod["status"].get("containerStatuses") or ()]
+    return min((state["startedAt"] for state in states if "startedAt" in state), default="")
+
+
+def _changed(item: Object) -> str:
+    """Return when *item* was last written."""
+    metadata = item["metadata"]
+    times: list[str] = [one["time"] for one in metadata.get("managedFields") or () if "time" in one]
+    return max([str(metadata.get("creationTimestamp", "")), *times])
+
+
+def _closed(node: Object) -> str:
+    """Return what keeps pods from *node* that somebody said, '' when nothing does."""
+    taints = [one for one in node["spec"].get("taints") or () if not one["key"].startswith(OF_THE_KUBELET)]
+    closing = [one for one in taints if one["effect"] in {"NoSchedule", "NoExecute"}]
+    unschedulable = bool(node["spec"].get("unschedulable"))
+    return json.dumps([unschedulable, closing], sort_keys=True) if unschedulable or closing else ""
