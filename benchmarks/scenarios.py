@@ -2,7 +2,7 @@
 
 Resumable: a store that is given again is gone on with, and no cell is run or scored twice. Hours on a small machine.
 
-    python benchmarks/scenarios.py STORE [--repeats 5] [-j 1] [--only NAME ... | --generated] [--controls | --all]
+    python benchmarks/scenarios.py STORE [--repeats 5] [-j 1] [--only NAME ... | --generated] [--controls | --all] [--script NAME ...]
         [--sample 12 --seed 0] [--substrate local] [--cluster FILE] [--record FILE]
 
 Controls run once each; a sample is drawn of all that would run, as pairs of a scenario and a script. `--cluster` takes the
@@ -47,6 +47,7 @@ def main() -> int:
     parser.add_argument("--generated", action="store_true", help="those that are generated instead of those that ship")
     parser.add_argument("--controls", action="store_true", help="the controls alone")
     parser.add_argument("--all", action="store_true", help="the oracles, then the controls")
+    parser.add_argument("--script", nargs="*", help="of these scripts alone, such as a control that is new")
     parser.add_argument("--sample", type=int, help="so many pairs of a scenario and a script, drawn by --seed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cluster", type=Path, help="YAML file that says which cluster")
@@ -57,6 +58,8 @@ def main() -> int:
     cells = [] if given.controls else oracles(only, given.repeats, cluster)
     if given.controls or given.all:
         cells += controls(only, cluster)
+    if given.script is not None:
+        cells = [cell for cell in cells if cell.agent.oracle in given.script]
     if given.sample is not None:
         pairs = {(cell.scenario.id, cell.agent.name) for cell in cells}
         chosen = set(sampled(sorted(pairs), given.sample, given.seed))
