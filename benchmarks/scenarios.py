@@ -2,8 +2,8 @@
 
 Resumable: a store that is given again is gone on with, and no cell is run or scored twice. Hours on a small machine.
 
-    python benchmarks/scenarios.py STORE [--repeats 5] [-j 1] [--only NAME ... | --generated] [--controls | --all] [--script NAME ...]
-        [--sample 12 --seed 0] [--substrate local] [--cluster FILE] [--record FILE]
+    python benchmarks/scenarios.py STORE [--repeats 5] [-j 1] [--only NAME ... | --generated] [--controls | --all]
+        [--script NAME ...] [--sample 12 --seed 0] [--substrate local] [--cluster FILE] [--record FILE]
 
 Controls run once each; a sample is drawn of all that would run, as pairs of a scenario and a script. `--cluster` takes the
 `cluster` block of a plan, for scenarios on Kubernetes, `--record` a table that a line is added to for each run
@@ -38,6 +38,38 @@ PROBED = ("slow-archive", "oracle:patient")
 
 
 def main() -> int:
+    given = command_line()
+    only = given.only or (generated_names if given.generated else names)(given.substrate)
+    cells = cells_to_run(given, only)
+    store = RunStore(given.store)
+    run_trials(store, cells, given.jobs, progress=ProgressLines(lambda line: print(f"{line}\n", end="", flush=True)))
+    right, seen, wanted = Counter[str](), Counter[str](), Counter[str]()
+    recorded: list[SeenRun] = []
+    for cell in cells:
+        row = f"{cell.scenario.id:28} {cell.agent.name:34} {cell.cell.arm.label}"
+        wanted[row] += 1
+        if (folder := store.finished(cell.cell.hash)) is None:
+            print(f"{row} no result")
+            continue
+        run, why = graded(cell, folder)
+        seen[row] += 1
+        right[row] += not why
+        recorded.append(run)
+        if why:
+            print(f"{row} failed {why}")
+    if given.record:
+        print(f"{add(given.record, recorded)} runs added to {given.record}")
+    for row in wanted:
+        print(f"{row:85} {right[row]} of {seen[row]} as it should be")
+    if given.controls or given.all:
+        show_not_applicable(only)
+    low, high = wilson(right.total(), seen.total())
+    print(f"{right.total()} of {wanted.total()} runs as they should be (95% of the results: {low:.0%} to {high:.0%})")
+    return 0 if right.total() == wanted.total() else 1
+
+
+def command_line() -> argparse.Namespace:
+    """Return what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("store", type=Path, help="folder of the runs")
     parser.add_argument("--repeats", type=int, default=5, help="runs of each oracle")
@@ -52,59 +84,48 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cluster", type=Path, help="YAML file that says which cluster")
     parser.add_argument("--record", type=Path, help="CSV file that a line is added to for each run")
-    given = parser.parse_args()
-    only = given.only or (generated_names if given.generated else names)(given.substrate)
+    return parser.parse_args()
+
+
+def cells_to_run(given: argparse.Namespace, only: list[str]) -> list[TrialJob]:
+    """Return the cells of the scripts of the scenarios *only* that the command line *given* asks for."""
     cluster = load_yaml(given.cluster, ClusterSettings) if given.cluster else ClusterSettings()
     cells = [] if given.controls else oracles(only, given.repeats, cluster)
     if given.controls or given.all:
         cells += controls(only, cluster)
     if given.script is not None:
         cells = [cell for cell in cells if cell.agent.oracle in given.script]
-    if given.sample is not None:
-        pairs = {(cell.scenario.id, cell.agent.name) for cell in cells}
-        chosen = set(sampled(sorted(pairs), given.sample, given.seed))
-        cells = [cell for cell in cells if (cell.scenario.id, cell.agent.name) in chosen]
-    store = RunStore(given.store)
-    run_trials(store, cells, given.jobs, progress=ProgressLines(lambda line: print(f"{line}\n", end="", flush=True)))
-    right, seen, wanted = Counter[str](), Counter[str](), Counter[str]()
-    recorded: list[SeenRun] = []
-    for cell in cells:
-        row = f"{cell.scenario.id:28} {cell.agent.name:34} {cell.cell.arm.label}"
-        wanted[row] += 1
-        if (folder := store.finished(cell.cell.hash)) is None:
-            print(f"{row} no result")
-            continue
-        verdict = grade_trial(folder, cell.scenario)
-        failed = {judged.predicate for judged in verdict.judgements if judged.failed} - {"certificate"}
-        good = as_it_should_be(cell, failed, certified=verdict.judgement("certificate").passed)
-        seen[row] += 1
-        right[row] += good
-        started = datetime.fromtimestamp(read_run(folder).started_ns // 10**9, UTC)
-        recorded.append(
-            SeenRun(
-                started.strftime("%Y-%m-%dT%H:%M:%SZ"),
-                cell.scenario.id,
-                cell.scenario.digest()[:12],
-                cell.agent.oracle or "",
-                "on" if cell.probes else "off",
-                "yes" if good else "no",
-                " ".join(sorted(failed)),
-            )
-        )
-        if not good:
-            print(f"{row} failed {', '.join(sorted(failed)) or 'nothing'}: {verdict.judgement('certificate').reason}")
-    if given.record:
-        print(f"{add(given.record, recorded)} runs added to {given.record}")
-    for row in wanted:
-        print(f"{row:85} {right[row]} of {seen[row]} as it should be")
-    if given.controls or given.all:
-        for name in only:
-            for control in controls_of(load_scenario(name)):
-                if control.why_not:
-                    print(f"{name:28} {control.name:27} not applicable: {control.why_not}")
-    low, high = wilson(right.total(), seen.total())
-    print(f"{right.total()} of {wanted.total()} runs as they should be (95% of the results: {low:.0%} to {high:.0%})")
-    return 0 if right.total() == wanted.total() else 1
+    if given.sample is None:
+        return cells
+    pairs = {(cell.scenario.id, cell.agent.name) for cell in cells}
+    chosen = set(sampled(sorted(pairs), given.sample, given.seed))
+    return [cell for cell in cells if (cell.scenario.id, cell.agent.name) in chosen]
+
+
+def graded(cell: TrialJob, folder: Path) -> tuple[SeenRun, str]:
+    """Return the line of the record for the run of *cell* in *folder*, and what is wrong with it, empty when nothing is."""
+    verdict = grade_trial(folder, cell.scenario)
+    failed = {judged.predicate for judged in verdict.judgements if judged.failed} - {"certificate"}
+    good = as_it_should_be(cell, failed, certified=verdict.judgement("certificate").passed)
+    started = datetime.fromtimestamp(read_run(folder).started_ns // 10**9, UTC)
+    run = SeenRun(
+        started.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        cell.scenario.id,
+        cell.scenario.digest()[:12],
+        cell.agent.oracle or "",
+        "on" if cell.probes else "off",
+        "yes" if good else "no",
+        " ".join(sorted(failed)),
+    )
+    return run, "" if good else f"{', '.join(sorted(failed)) or 'nothing'}: {verdict.judgement('certificate').reason}"
+
+
+def show_not_applicable(only: list[str]) -> None:
+    """Print each control that cannot be tried in one of the scenarios *only*, and why."""
+    for name in only:
+        for control in controls_of(load_scenario(name)):
+            if control.why_not:
+                print(f"{name:28} {control.name:27} not applicable: {control.why_not}")
 
 
 def oracles(only: list[str], repeats: int, cluster: ClusterSettings) -> list[TrialJob]:
