@@ -70,6 +70,9 @@ WORKERS = $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 # tests/conftest.py fails when another file has a test with one of these marks.
 NAMING = $(shell grep -rlE 'mark\.($(1))\b' tests --include='test_*.py')
 
+# Tests start hundreds of processes, and each would compile everything again where nothing may be cached.
+unexport PYTHONDONTWRITEBYTECODE
+
 # One thread for Polars: tables of tests are small, and threads of three workers that wait for work take it from one another.
 test: $(VENV)/.developed
 	POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not live and not browser and not faults and not slow and not kubernetes"
