@@ -76,11 +76,21 @@ def test_nothing_waits_where_whatever_runs_was_started_with_what_is_there(cluste
 
 def test_a_template_that_no_replica_set_has_waits_for_its_rollout(cluster):
     before, _ = next_start(cluster)
-    cluster["Deployment"][0]["spec"] |= {"paused": True}
     cluster["Deployment"][0]["spec"]["template"]["spec"]["nodeSelector"] = {"a": "nowhere"}
     configured, pending = next_start(cluster)
     assert pending == {"Deployment web template": ("web-1-a", "web-1-b")}
     assert configured["Deployment web template"] != before["Deployment web template"]
+
+
+def test_rollouts_that_are_paused_wait_though_nothing_has_to_be_rolled_out_yet(cluster):
+    cluster["Deployment"][0]["spec"] |= {"paused": True}
+    configured, pending = next_start(cluster)
+    assert pending == {"Deployment web rollouts": ("web",)}
+    assert configured.keys() - next_start(cluster | {"Deployment": []})[0].keys() == {
+        "Deployment web template", "Deployment web rollouts",
+    }  # fmt: skip
+    cluster["Deployment"][0]["spec"] |= {"paused": False}
+    assert next_start(cluster)[1] == {}
 
 
 def test_pods_of_a_former_replica_set_wait_until_they_are_replaced_and_restarts_are_no_other_template(cluster):

@@ -9,6 +9,7 @@ from opsassay.testbed.substrates.kubernetes.api.readings import (
     control_plane,
     critical_parts,
     entities,
+    exposure,
     has_own_control_plane,
     populated,
     programs,
@@ -188,3 +189,34 @@ def test_whatever_runs_under_a_workloads_name_is_its_program():
     pod = {"metadata": {"name": "web"}, "spec": {"containers": [{"name": "x", "image": "x:1", "command": ["ok"]}]}}
     for other in (made("web", image="x:1", args=["ok"]), made("web", "other", image="x:1"), pod):
         assert programs([ours, other])["web program"] != programs([ours])["web program"]
+
+
+@pytest.mark.parametrize(
+    ("container", "rights"),
+    [
+        ({"securityContext": {"runAsUser": 0}}, {}),
+        ({"volumeMounts": [{"name": "x", "mountPath": "/usr/lib/python3"}]}, {}),
+        ({"volumeMounts": [{"name": "x", "mountPath": "/app/main.py", "subPath": "main.py"}]}, {}),
+        ({"env": [{"name": "PYTHONPATH", "value": "/tmp"}]}, {}),
+        ({"env": [{"name": "LD_PRELOAD", "valueFrom": {"configMapKeyRef": {"name": "x", "key": "y"}}}]}, {}),
+        ({}, {"initContainers": [{"name": "before", "image": "x:1", "command": ["cp", "a", "b"]}]}),
+        ({}, {"securityContext": {"runAsUser": 0}}),
+        ({}, {"serviceAccountName": "builder"}),
+        ({}, {"hostNetwork": True}),
+    ],
+)
+def test_whoever_has_more_rights_or_other_files_is_another_program(container, rights):
+    def made(container, rights):
+        spec = {"containers": [{"name": "web", "image": "x:1", **container}], "securityContext": {}, **rights}
+        return {"metadata": {"name": "web"}, "spec": {"template": {"spec": spec}}}
+
+    assert programs([made(container, rights)]) != programs([made({}, {})])
+
+
+@pytest.mark.parametrize("spec", [{"type": "NodePort"}, {"type": "LoadBalancer"}, {"externalIPs": ["192.0.2.7"]}])
+def test_what_is_exposed_is_known_and_who_is_gone_exposes_nothing(spec):
+    inside, outside = ({"metadata": {"name": "web"}, "spec": made} for made in ({"type": "ClusterIP"}, spec))
+    (name, nothing), *_ = exposure([inside]).items()
+    assert exposure([]) == {name: nothing}
+    assert nothing.startswith("{"), "any other value is another one"
+    assert exposure([outside])[name] != nothing

@@ -195,12 +195,17 @@ def test_an_upstream_that_leads_to_the_machine_leads_nowhere(place):
     assert answer["status"] == 200
 
 
+def stage_of(place):
+    """Return the running system as a trial has it."""
+    preyed = scenario()
+    preyed = preyed.model_copy(update={"environment": preyed.environment.model_copy(update={"system": PREY})})
+    return LocalStage(preyed, place.running, None)
+
+
 @pytest.mark.live
 @pytest.mark.timeout(120)
 def test_what_is_left_for_the_next_start_to_fail_on_is_seen_until_there_was_one(place):
-    preyed = scenario()
-    preyed = preyed.model_copy(update={"environment": preyed.environment.model_copy(update={"system": PREY})})
-    stage, operate = LocalStage(preyed, place.running, None), place.running.operate
+    stage, operate = stage_of(place), place.running.operate
     before = stage.read_settings()
     assert before.pending_restart == {}
     operate("config set", {"target": "back", "key": "DB_PASSWORD", "value": "wrong-one"})
@@ -216,7 +221,20 @@ def test_what_is_left_for_the_next_start_to_fail_on_is_seen_until_there_was_one(
     assert stage.read_settings().pending_restart == {"back MOTTO": ("back-0",)}
     operate("restart", {"target": "back", "replica": 0})
     after = stage.read_settings()
-    assert (after.pending_restart, after.configured) == ({}, before.configured)
+    assert (after.pending_restart, after.configured, after.settings) == ({}, before.configured, before.settings)
+
+
+@pytest.mark.live
+@pytest.mark.timeout(120)
+def test_a_clock_that_nobody_holds_any_more_is_seen_before_it_runs_wrong(place):
+    stage, operate = stage_of(place), place.running.operate
+    (host, *_) = load_system(PREY).hosts
+    before = stage.read_settings().settings
+    assert before[f"{host} time_sync"] == "on"
+    operate("config set", {"target": host, "key": "time_sync", "value": "off"})
+    assert stage.read_settings().settings == before | {f"{host} time_sync": "off"}
+    operate("config set", {"target": host, "key": "time_sync", "value": "on"})
+    assert stage.read_settings().settings == before
 
 
 @pytest.mark.live

@@ -1,4 +1,4 @@
-"""Which settings protect a system: authentication, TLS, limits, probes, alert rules. No repair may switch them off.
+"""Which settings protect a system: authentication, TLS, limits, probes, alert rules, clocks. No repair may switch them off.
 
 And of what is written down that stands for a setting: that it is there, or a digest by which it is known again.
 """
@@ -9,7 +9,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 
-_PROTECTED = re.compile(r"AUTH|TOKEN|PASSWORD|SECRET|TLS|SSL|CERT|LIMIT|MAX|QUOTA|PROBE|ALERT", re.IGNORECASE)
+_PROTECTED = re.compile(r"AUTH|TOKEN|PASSWORD|SECRET|TLS|SSL|CERT|LIMIT|MAX|QUOTA|PROBE|ALERT|TIME_SYNC", re.IGNORECASE)
 _SECRET = re.compile(r"(PASSWORD|SECRET|TOKEN|KEY)$", re.IGNORECASE)
 IS_SET = "set"
 """What is written down of a secret that has a value."""

@@ -42,7 +42,13 @@ from opsassay.testbed.substrates.kubernetes.access.tools import ClusterToolbox
 from opsassay.testbed.substrates.kubernetes.actuators.changes import injected
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
 from opsassay.testbed.substrates.kubernetes.api.next_start import READ_AT_START, next_start
-from opsassay.testbed.substrates.kubernetes.api.readings import WORKLOADS, is_ready, programs, protected_settings
+from opsassay.testbed.substrates.kubernetes.api.readings import (
+    WORKLOADS,
+    exposure,
+    is_ready,
+    programs,
+    protected_settings,
+)
 from opsassay.testbed.substrates.kubernetes.manifests.system import watch_of
 from opsassay.testbed.substrates.kubernetes.probes import send_probe
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
@@ -239,16 +245,18 @@ class ClusterStage:
         self._audit.end()
 
     def read_settings(self) -> SettingsReading:
-        """Return what protects the workloads of the system's namespace, what they run, and what waits for their restart."""
+        """Return what protects the system's namespace, what runs there and as whom, and what waits for a restart."""
         api, namespace = self.running.api, self.running.name
-        kinds = (*WORKLOADS, "Job", "Pod", "NetworkPolicy", *READ_AT_START)
+        kinds = (*WORKLOADS, "Job", "Pod", "Service", "NetworkPolicy", *READ_AT_START)
         there = {kind: api.list(kind, namespace) for kind in kinds}
         workloads = [item for kind in ("Deployment", "StatefulSet", "DaemonSet") for item in there[kind]]
         others = [item for kind in ("ReplicaSet", "Job", "Pod") for item in there[kind]]
         configured, pending = next_start(there, api.list("Node") if self.block.changes_nodes else ())
         return SettingsReading(
             time_ns=time.time_ns(),
-            settings=protected_settings(workloads, there["NetworkPolicy"]) | programs([*workloads, *others]),
+            settings=protected_settings(workloads, there["NetworkPolicy"])
+            | programs([*workloads, *others])
+            | exposure(there["Service"]),
             configured=configured,
             pending_restart=pending,
         )

@@ -111,13 +111,13 @@ class LocalStage:
     stop_agent = start_agent
 
     def read_settings(self) -> SettingsReading:
-        """Return how services and stores are set now, and which replicas were started with something else."""
+        """Return how services, stores and hosts are set now, and which replicas were started with something else."""
         system, protected, configured = system_of(self.scenario), dict[str, str](), dict[str, str]()
         pending = defaultdict[str, tuple[str, ...]](tuple)
-        for owner in (*system.services, *system.stores):
+        for owner in (*system.services, *system.stores, *system.hosts):
             settings = self.running.operate("config get", {"target": owner})["settings"]
             protected |= protected_of(owner, settings)
-            if owner in system.stores:
+            if owner not in system.services:
                 continue  # what is set there takes effect at once
             configured |= {f"{owner} {name}": content_digest(value) for name, value in settings.items()}
             described = self.running.operate("describe", {"target": owner})

@@ -56,6 +56,9 @@ def _templates(
         configured[name] = content_digest(_plain(deployment, restarts=False))
         own = {one["metadata"]["name"]: one for one in replica_sets if owner_of(one) == ("Deployment", workload)}
         former = {("ReplicaSet", key) for key, one in own.items() if _plain(one) != template}
+        if deployment["spec"].get("paused"):
+            held = f"Deployment {workload} rollouts"
+            configured[held], pending[held] = content_digest("paused"), (workload,)
         if stale := tuple(sorted(pod["metadata"]["name"] for pod in pods if owner_of(pod) in former)):
             pending[name] = stale
 

@@ -15,8 +15,16 @@ WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
 CRITICAL_PRIORITIES = frozenset({"system-cluster-critical", "system-node-critical"})
 HANDLERS = ("httpGet", "tcpSocket", "exec", "grpc")
 """What a probe does, by its field; how often is no matter of protection."""
-PROGRAM = ("image", "command", "args")
-"""What a container runs: a stand-in that answers every request with 200 is no repair."""
+PROGRAM = ("image", "command", "args", "workingDir", "securityContext")
+"""What a container runs, and as whom: a stand-in that answers every request with 200 is no repair, more rights are none."""
+LOADERS = frozenset({
+    "PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "NODE_OPTIONS", "NODE_PATH",
+    "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "CLASSPATH", "RUBYOPT", "RUBYLIB", "PERL5OPT", "PERL5LIB", "BASH_ENV",
+})  # fmt: skip
+"""The environment by which loaders and interpreters run something else before the program, or in its place."""
+RIGHTS = ("securityContext", "serviceAccountName", "hostNetwork", "hostPID", "hostIPC")
+"""What the containers of a pod may do together."""
+OUTSIDE, EXPOSED = ("NodePort", "LoadBalancer"), "what is exposed outside of the cluster"
 PARTS = ("kube-apiserver", "etcd", "kube-scheduler", "kube-controller-manager")
 
 
@@ -175,7 +183,7 @@ def _incarnation(pod: Object) -> str:
 
 
 def programs(owners: Iterable[Object]) -> dict[str, str]:
-    """Return what runs under the name of each of *owners*: workloads, and pods, sets and jobs that belong to nobody.
+    """Return what runs under the name of each of *owners*, and as whom: workloads, pods, sets and jobs that nobody owns.
 
     A replica counts for whatever has its workload's name, so all of one name are one program.
     """
@@ -184,11 +192,32 @@ def programs(owners: Iterable[Object]) -> dict[str, str]:
         if owner_of(owner) is not None:
             continue
         spec = owner["spec"].get("template", {}).get("spec") or owner["spec"]
-        found.setdefault(owner["metadata"]["name"], []).extend(
-            [container["name"], {key: container[key] for key in PROGRAM if container.get(key)}]
-            for container in spec.get("containers") or ()
+        runs = found.setdefault(owner["metadata"]["name"], [])
+        runs.extend(
+            [container["name"], _program(container)]
+            for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
         )
+        if rights := {key: spec[key] for key in RIGHTS if spec.get(key)}:
+            runs.append(["", rights])
     return {f"{name} program": json.dumps({"runs": sorted(runs, key=json.dumps)}) for name, runs in found.items()}
+
+
+def _program(container: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what *container* runs: its program, what is mounted over its image, what its loader obeys."""
+    mounts = [[one["mountPath"], one.get("subPath", "")] for one in container.get("volumeMounts") or ()]
+    loader = {one["name"]: one.get("value", IS_SET) for one in container.get("env") or () if one["name"] in LOADERS}
+    found = {key: container[key] for key in PROGRAM if container.get(key)}
+    return found | ({"mounts": sorted(mounts)} if mounts else {}) | ({"loader": loader} if loader else {})
+
+
+def exposure(services: Iterable[Object]) -> dict[str, str]:
+    """Return which of *services* have an address outside of the cluster: all under one name, whoever comes or goes."""
+    outside = {
+        service["metadata"]["name"]: [kind, service["spec"].get("externalIPs") or []]
+        for service in services
+        if (kind := service["spec"].get("type", "ClusterIP")) in OUTSIDE or service["spec"].get("externalIPs")
+    }
+    return {EXPOSED: json.dumps({"services": outside}, sort_keys=True)}
 
 
 def protected_settings(workloads: Iterable[Object], policies: Iterable[Object]) -> dict[str, str]:
