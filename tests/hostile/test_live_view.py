@@ -285,9 +285,11 @@ def test_who_follows_again_hears_what_was_missed(tmp_path):
     ended(tmp_path)
     served = Served(tmp_path)
     try:
+        client, stream = served.events()
         for at in range(3):
             begun(tmp_path, task=f"new-{at}")
-        time.sleep(1)
+        assert [next_event(stream)["task"] for _ in range(3)] == ["new-0", "new-1", "new-2"]
+        client.close()
         client = http.client.HTTPConnection("127.0.0.1", served.port, timeout=20)
         client.request("GET", "/events", headers={"Cookie": served.cookie, "Last-Event-ID": "1"})
         stream = client.getresponse()
