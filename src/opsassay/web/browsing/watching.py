@@ -59,6 +59,7 @@ class WatchedStore:
         self._runs: dict[_Attempt, tuple[object, StoredRun]] = {}
         self._problems: dict[_Attempt, tuple[object, str]] = {}
         self._begun: dict[_Attempt, dict[str, Any]] = {}
+        self._awaited: list[_Attempt] = []
         self._log: tuple[int, int] = (0, 0)  # the file's number, and the byte up to which it was read
         self._missing = False
 
@@ -75,7 +76,7 @@ class WatchedStore:
     def look(self) -> bool:
         """Look at all of it and return whether anything has changed; only runs with another file are read again."""
         before = (self._missing, set(self._runs), dict(self._problems))
-        changed = self.follow() != []
+        changed = False
         self._missing = not _is_folder(self.root)
         seen = set(_attempts(self.root / "runs"))
         for at in seen:
@@ -86,8 +87,11 @@ class WatchedStore:
         return changed or before != (self._missing, set(self._runs), dict(self._problems))
 
     def follow(self) -> list[tuple[str, StoredRun]]:
-        """Read what was appended to the log of attempts; return what began and what ended since the last time."""
-        found = []
+        """Read what was appended to the log of attempts; return what began and what ended since the last time.
+
+        The log says that a run has begun before its file is there (`RunStore.begin`): such a run is asked for again.
+        """
+        noted = [("begun", at) for at in self._awaited]
         for line in self._appended():
             at = _attempt_of(line)
             if at is None:
@@ -96,9 +100,12 @@ class WatchedStore:
                 self._begun[at] = line
             else:
                 self._begun.pop(at, None)
+            noted.append((str(line.get("event")), at))
+        for _, at in noted:
             self._read(at)
-            if at in self._runs:
-                found.append((str(line.get("event")), self._runs[at][1]))
+        found = [(event, self._runs[at][1]) for event, at in noted if at in self._runs]
+        missing = [at for event, at in noted if event == "begun" and not self._is_read(at) and at in self._begun]
+        self._awaited = missing[-EVENTS_KEPT:]
         return found
 
     def _appended(self) -> Iterator[dict[str, Any]]:
@@ -151,6 +158,9 @@ class WatchedStore:
         self._runs[at] = (stamp, lost)
         return True
 
+    def _is_read(self, at: _Attempt) -> bool:
+        return at in self._runs or at in self._problems
+
     def _forget(self, at: _Attempt) -> bool:
         return self._runs.pop(at, None) is not None or self._problems.pop(at, None) is not None
 
@@ -164,6 +174,7 @@ class Watcher:
         self._count, self._ended = 0, threading.Event()
         began = time.monotonic()
         for store in self._stores:
+            store.follow()
             store.look()
         self._look_took = time.monotonic() - began
         self._catalogue = self._made()
@@ -199,6 +210,7 @@ class Watcher:
 
     def look(self) -> None:
         """Look at everything now."""
+        self._follow()
         changed = [store.look() for store in self._stores]  # all of them, also behind one that changed
         if any(changed):
             self._catalogue = self._made()
@@ -206,17 +218,21 @@ class Watcher:
     def _watch(self) -> None:
         looked = time.monotonic()
         while not self._ended.wait(TICK_S):
-            began = [found for store in self._stores for found in store.follow()]
-            if began:
-                self._catalogue = self._made(len(began))  # before the events: whoever hears of one finds it there
-                for kind, run in began:
-                    self._events.append(RunEvent(self._count + 1, kind, run))
-                    self._count += 1
+            self._follow()
             if time.monotonic() - looked > max(WHOLE_LOOK_S, SHARE * self._look_took):
                 start = time.monotonic()
                 self.look()
                 looked = time.monotonic()
                 self._look_took = looked - start
+
+    def _follow(self) -> None:
+        """Read the logs on, and tell what they say."""
+        found = [event for store in self._stores for event in store.follow()]
+        if found:
+            self._catalogue = self._made(len(found))  # before the events: whoever hears of one finds it there
+            for kind, run in found:
+                self._events.append(RunEvent(self._count + 1, kind, run))
+                self._count += 1
 
     def _made(self, new_events: int = 0) -> Catalogue:
         stores = tuple(store.state for store in self._stores)
