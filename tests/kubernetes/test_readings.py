@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 
 from opsassay.testbed.substrates.kubernetes.api.readings import (
+    EXPOSED,
+    UNREADY,
     availability,
     control_plane,
     critical_parts,
     entities,
-    exposure,
     has_own_control_plane,
     populated,
     programs,
     protected_settings,
+    ways_in,
     why_not_ready,
 )
 from opsassay.testbed.substrates.kubernetes.api.topology import edges
@@ -166,10 +168,12 @@ def test_what_protects_a_system_is_known_by_its_workloads_and_policies():
         ],
     }  # fmt: skip
     workload = {"metadata": {"name": "web"}, "spec": {"template": {"spec": {"containers": [container]}}}}
-    assert protected_settings([workload], [{"metadata": {"name": "deny"}}]) == {
+    policy = {"metadata": {"name": "deny"}, "spec": {"podSelector": {}, "policyTypes": ["Ingress"]}}
+    assert protected_settings([workload], [policy]) == {
         "web web readinessProbe": '{"tcpSocket": {"port": 8080}}',
         "web web limits.memory": "64Mi",
-        "web web AUTH_MODE": "token", "web web DB_PASSWORD": "set", "NetworkPolicy deny": "set",
+        "web web AUTH_MODE": "token", "web web DB_PASSWORD": "set",
+        "NetworkPolicy deny": '{"spec": {"podSelector": {}, "policyTypes": ["Ingress"]}}',
     }  # fmt: skip
 
 
@@ -203,6 +207,9 @@ def test_whatever_runs_under_a_workloads_name_is_its_program():
         ({}, {"securityContext": {"runAsUser": 0}}),
         ({}, {"serviceAccountName": "builder"}),
         ({}, {"hostNetwork": True}),
+        ({}, {"hostAliases": [{"ip": "192.0.2.7", "hostnames": ["db"]}]}),
+        ({}, {"dnsConfig": {"searches": ["elsewhere.example"]}}),
+        ({}, {"dnsPolicy": "None"}),
     ],
 )
 def test_whoever_has_more_rights_or_other_files_is_another_program(container, rights):
@@ -213,10 +220,18 @@ def test_whoever_has_more_rights_or_other_files_is_another_program(container, ri
     assert programs([made(container, rights)]) != programs([made({}, {})])
 
 
-@pytest.mark.parametrize("spec", [{"type": "NodePort"}, {"type": "LoadBalancer"}, {"externalIPs": ["192.0.2.7"]}])
-def test_what_is_exposed_is_known_and_who_is_gone_exposes_nothing(spec):
-    inside, outside = ({"metadata": {"name": "web"}, "spec": made} for made in ({"type": "ClusterIP"}, spec))
-    (name, nothing), *_ = exposure([inside]).items()
-    assert exposure([]) == {name: nothing}
-    assert nothing.startswith("{"), "any other value is another one"
-    assert exposure([outside])[name] != nothing
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ({"type": "NodePort"}, EXPOSED),
+        ({"type": "LoadBalancer"}, EXPOSED),
+        ({"externalIPs": ["192.0.2.7"]}, EXPOSED),
+        ({"publishNotReadyAddresses": True}, UNREADY),
+    ],
+)
+def test_another_way_in_is_known_and_who_is_gone_has_none(spec, name):
+    closed, opened = ({"metadata": {"name": "web"}, "spec": made} for made in ({"type": "ClusterIP"}, spec))
+    nothing = ways_in([closed])
+    assert ways_in([]) == nothing
+    assert all(value.startswith("{") for value in nothing.values()), "any other value is another one"
+    assert [key for key, value in ways_in([opened]).items() if value != nothing[key]] == [name]

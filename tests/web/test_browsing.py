@@ -16,7 +16,6 @@ import pytest
 from opsassay.bench.core.grading import GradeSettings, choose_stores, grade_stores
 from opsassay.boards.board import make_board
 from opsassay.errors import NotFoundError, OperationError, UserError
-from opsassay.model.json_lines import append_object
 from opsassay.model.run import RunStatus
 from opsassay.web.browsing import exporting
 from opsassay.web.browsing.catalogue import slug
@@ -287,24 +286,6 @@ def test_a_line_that_a_crash_tore_swallows_no_other(tmp_path):
         log.write(b'{"event": "begun", "cell": "a')
     begun(tmp_path, task="new")
     assert [one.run.item for _, one in watcher._stores[0].follow()] == ["new"]
-
-
-def test_a_run_that_is_logged_before_its_file_is_there_is_told_once_it_is(tmp_path):
-    ended(tmp_path)
-    watcher, _ = pages_over(tmp_path)
-    (store,) = watcher._stores
-    folder, run = begun(tmp_path, task="new")
-    file = (folder / "run.json").rename(tmp_path / "kept")
-    assert (store.follow(), store.follow()) == ([], [])
-    file.rename(folder / "run.json")
-    assert [(kind, one.run.item) for kind, one in store.follow()] == [("begun", "new")]
-    assert store.follow() == []
-    folder, run = begun(tmp_path, task="lost")
-    (folder / "run.json").unlink()  # its process was killed before it wrote
-    assert store.follow() == []
-    append_object(tmp_path / "attempts.jsonl", {"event": "ended", "cell": run.cell, "attempt": run.attempt})
-    assert store.follow() == []
-    assert store._awaited == []
 
 
 def test_a_whole_look_tells_what_it_finds(tmp_path):

@@ -3,6 +3,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
+
 from opsassay.bench.core.store import RunStore, cell_hash, read_run, read_verdicts, write_verdict
 from opsassay.model.diagnosis import Diagnosis
 from opsassay.model.run import Metric, MetricStatus, Run, RunStatus, Solver, Verdict
@@ -35,6 +37,24 @@ def test_attempts_that_begin_at_once_get_different_folders(tmp_path: Path) -> No
     assert sorted(int(path.name) for path in begun) == list(range(1, 9))
     assert sorted(read_run(path).attempt for path in begun) == list(range(1, 9))
     assert len(store.attempts()) == 8
+
+
+def test_whoever_follows_the_log_finds_the_run_that_a_line_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[tuple[str, RunStatus]] = []
+    written = RunStore._log
+
+    def seen(store: RunStore, event: str, run: Run, **further: object) -> None:
+        written(store, event, run, **further)
+        last = store.attempts()[-1]
+        found.append((event, read_run(store.runs_dir / last["cell"] / str(last["attempt"])).status))
+
+    monkeypatch.setattr(RunStore, "_log", seen)
+    store = RunStore(tmp_path)
+    path, run = store.begin(run_of())
+    store.end(path, run.model_copy(update={"status": RunStatus.DONE}))
+    assert found == [("begun", RunStatus.RUNNING), ("ended", RunStatus.DONE)]
 
 
 def test_attempts_are_listed_by_number(tmp_path: Path) -> None:

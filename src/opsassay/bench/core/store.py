@@ -57,7 +57,10 @@ class RunStore:
         self.runs_dir = self.root / "runs"
 
     def begin(self, run: Run) -> tuple[Path, Run]:
-        """Claim the next attempt of the run's cell, log it, and return its folder with the numbered run."""
+        """Claim the next attempt of the run's cell, write it, log it, and return its folder with the numbered run.
+
+        In this order: whoever follows the log finds the run that a line names.
+        """
         cell = self.runs_dir / run.cell
         cell.mkdir(parents=True, exist_ok=True)
         attempt = max((int(path.name) for path in self.attempts_of(run.cell)), default=0) + 1
@@ -68,8 +71,8 @@ class RunStore:
             except FileExistsError:  # another process was faster
                 attempt += 1
         numbered = run.model_copy(update={"attempt": attempt})
-        self._log("begun", numbered, pid=os.getpid(), process_started=psutil.Process().create_time())
         write_noun(cell / str(attempt) / RUN, numbered)
+        self._log("begun", numbered, pid=os.getpid(), process_started=psutil.Process().create_time())
         return cell / str(attempt), numbered
 
     def end(self, run_dir: Path, run: Run, diagnosis: Diagnosis | None = None) -> None:

@@ -59,7 +59,6 @@ class WatchedStore:
         self._runs: dict[_Attempt, tuple[object, StoredRun]] = {}
         self._problems: dict[_Attempt, tuple[object, str]] = {}
         self._begun: dict[_Attempt, dict[str, Any]] = {}
-        self._awaited: list[_Attempt] = []
         self._log: tuple[int, int] = (0, 0)  # the file's number, and the byte up to which it was read
         self._missing = False
 
@@ -87,11 +86,8 @@ class WatchedStore:
         return changed or before != (self._missing, set(self._runs), dict(self._problems))
 
     def follow(self) -> list[tuple[str, StoredRun]]:
-        """Read what was appended to the log of attempts; return what began and what ended since the last time.
-
-        The log says that a run has begun before its file is there (`RunStore.begin`): such a run is asked for again.
-        """
-        noted = [("begun", at) for at in self._awaited]
+        """Read what was appended to the log of attempts; return what began and what ended since the last time."""
+        found = []
         for line in self._appended():
             at = _attempt_of(line)
             if at is None:
@@ -100,12 +96,9 @@ class WatchedStore:
                 self._begun[at] = line
             else:
                 self._begun.pop(at, None)
-            noted.append((str(line.get("event")), at))
-        for _, at in noted:
             self._read(at)
-        found = [(event, self._runs[at][1]) for event, at in noted if at in self._runs]
-        missing = [at for event, at in noted if event == "begun" and not self._is_read(at) and at in self._begun]
-        self._awaited = missing[-EVENTS_KEPT:]
+            if at in self._runs:
+                found.append((str(line.get("event")), self._runs[at][1]))
         return found
 
     def _appended(self) -> Iterator[dict[str, Any]]:
@@ -157,9 +150,6 @@ class WatchedStore:
         lost = StoredRun(one.store, one.root, one.folder, one.run, one.domain, gone=True)
         self._runs[at] = (stamp, lost)
         return True
-
-    def _is_read(self, at: _Attempt) -> bool:
-        return at in self._runs or at in self._problems
 
     def _forget(self, at: _Attempt) -> bool:
         return self._runs.pop(at, None) is not None or self._problems.pop(at, None) is not None

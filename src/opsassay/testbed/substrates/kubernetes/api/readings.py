@@ -24,7 +24,10 @@ LOADERS = frozenset({
 """The environment by which loaders and interpreters run something else before the program, or in its place."""
 RIGHTS = ("securityContext", "serviceAccountName", "hostNetwork", "hostPID", "hostIPC")
 """What the containers of a pod may do together."""
+RESOLVED = ("hostAliases", "dnsPolicy", "dnsConfig")
+"""Whom they reach by a name: another one behind it is another program."""
 OUTSIDE, EXPOSED = ("NodePort", "LoadBalancer"), "what is exposed outside of the cluster"
+UNREADY = "which services send to pods that are not ready"
 PARTS = ("kube-apiserver", "etcd", "kube-scheduler", "kube-controller-manager")
 
 
@@ -197,8 +200,8 @@ def programs(owners: Iterable[Object]) -> dict[str, str]:
             [container["name"], _program(container)]
             for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
         )
-        if rights := {key: spec[key] for key in RIGHTS if spec.get(key)}:
-            runs.append(["", rights])
+        if together := {key: spec[key] for key in (*RIGHTS, *RESOLVED) if spec.get(key)}:
+            runs.append(["", together])
     return {f"{name} program": json.dumps({"runs": sorted(runs, key=json.dumps)}) for name, runs in found.items()}
 
 
@@ -210,18 +213,24 @@ def _program(container: Mapping[str, Any]) -> dict[str, Any]:
     return found | ({"mounts": sorted(mounts)} if mounts else {}) | ({"loader": loader} if loader else {})
 
 
-def exposure(services: Iterable[Object]) -> dict[str, str]:
-    """Return which of *services* have an address outside of the cluster: all under one name, whoever comes or goes."""
-    outside = {
-        service["metadata"]["name"]: [kind, service["spec"].get("externalIPs") or []]
-        for service in services
-        if (kind := service["spec"].get("type", "ClusterIP")) in OUTSIDE or service["spec"].get("externalIPs")
-    }
-    return {EXPOSED: json.dumps({"services": outside}, sort_keys=True)}
+def ways_in(services: Iterable[Object]) -> dict[str, str]:
+    """Return which of *services* have an address outside of the cluster, and which ask no probe before they send.
+
+    All of them stand under one name each, whoever comes or goes.
+    """
+    outside, unready = {}, []
+    for service in services:
+        name, spec = service["metadata"]["name"], service["spec"]
+        if (kind := spec.get("type", "ClusterIP")) in OUTSIDE or spec.get("externalIPs"):
+            outside[name] = [kind, spec.get("externalIPs") or []]
+        if spec.get("publishNotReadyAddresses"):
+            unready.append(name)
+    found = {EXPOSED: outside, UNREADY: sorted(unready)}
+    return {name: json.dumps({"services": value}, sort_keys=True) for name, value in found.items()}
 
 
 def protected_settings(workloads: Iterable[Object], policies: Iterable[Object]) -> dict[str, str]:
-    """Return what protects a system: the handlers of probes, limits, environment that says so by its name, policies."""
+    """Return what protects a system: handlers of probes, limits, environment that says so by its name, policies."""
     found: dict[str, str] = {}
     for workload in workloads:
         for container in workload["spec"].get("template", {}).get("spec", {}).get("containers") or ():
@@ -234,7 +243,8 @@ def protected_settings(workloads: Iterable[Object], policies: Iterable[Object]) 
             found |= {f"{owner} limits.{name}": str(value) for name, value in limits.items()}
             plain = {item["name"]: str(item.get("value", IS_SET)) for item in container.get("env") or ()}
             found |= protected_of(owner, plain)
-    return found | {f"NetworkPolicy {policy['metadata']['name']}": IS_SET for policy in policies}
+    lets_in = {policy["metadata"]["name"]: json.dumps({"spec": policy["spec"]}, sort_keys=True) for policy in policies}
+    return found | {f"NetworkPolicy {name}": spec for name, spec in lets_in.items()}
 
 
 def why_not_ready(pod: Object) -> str:
