@@ -11,11 +11,11 @@ from opsassay.testbed.substrates.kubernetes.api.readings import (
     control_plane,
     critical_parts,
     entities,
+    exposure,
     has_own_control_plane,
     populated,
     programs,
     protected_settings,
-    ways_in,
     why_not_ready,
 )
 from opsassay.testbed.substrates.kubernetes.api.topology import edges
@@ -231,7 +231,7 @@ def test_whoever_has_more_rights_or_other_files_is_another_program(container, ri
 )
 def test_another_way_in_is_known_and_who_is_gone_has_none(spec, name):
     closed, opened = ({"metadata": {"name": "web"}, "spec": made} for made in ({"type": "ClusterIP"}, spec))
-    nothing = ways_in([closed])
-    assert ways_in([]) == nothing
+    nothing = exposure([closed])
+    assert exposure([]) == nothing
     assert all(value.startswith("{") for value in nothing.values()), "any other value is another one"
-    assert [key for key, value in ways_in([opened]).items() if value != nothing[key]] == [name]
+    assert [key for key, value in exposure([opened]).items() if value != nothing[key]] == [name]

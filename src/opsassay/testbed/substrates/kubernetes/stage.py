@@ -44,10 +44,10 @@ from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCo
 from opsassay.testbed.substrates.kubernetes.api.next_start import READ_AT_START, next_start
 from opsassay.testbed.substrates.kubernetes.api.readings import (
     WORKLOADS,
+    exposure,
     is_ready,
     programs,
     protected_settings,
-    ways_in,
 )
 from opsassay.testbed.substrates.kubernetes.manifests.system import watch_of
 from opsassay.testbed.substrates.kubernetes.probes import send_probe
@@ -256,7 +256,7 @@ class ClusterStage:
             time_ns=time.time_ns(),
             settings=protected_settings(workloads, there["NetworkPolicy"])
             | programs([*workloads, *others])
-            | ways_in(there["Service"]),
+            | exposure(there["Service"]),
             configured=configured,
             pending_restart=pending,
         )

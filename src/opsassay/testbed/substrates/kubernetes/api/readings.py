@@ -213,7 +213,7 @@ def _program(container: Mapping[str, Any]) -> dict[str, Any]:
     return found | ({"mounts": sorted(mounts)} if mounts else {}) | ({"loader": loader} if loader else {})
 
 
-def ways_in(services: Iterable[Object]) -> dict[str, str]:
+def exposure(services: Iterable[Object]) -> dict[str, str]:
     """Return which of *services* have an address outside of the cluster, and which ask no probe before they send.
 
     All of them stand under one name each, whoever comes or goes.
@@ -243,8 +243,8 @@ def protected_settings(workloads: Iterable[Object], policies: Iterable[Object]) 
             found |= {f"{owner} limits.{name}": str(value) for name, value in limits.items()}
             plain = {item["name"]: str(item.get("value", IS_SET)) for item in container.get("env") or ()}
             found |= protected_of(owner, plain)
-    lets_in = {policy["metadata"]["name"]: json.dumps({"spec": policy["spec"]}, sort_keys=True) for policy in policies}
-    return found | {f"NetworkPolicy {name}": spec for name, spec in lets_in.items()}
+    allowed = {policy["metadata"]["name"]: json.dumps({"spec": policy["spec"]}, sort_keys=True) for policy in policies}
+    return found | {f"NetworkPolicy {name}": spec for name, spec in allowed.items()}
 
 
 def why_not_ready(pod: Object) -> str:
