@@ -30,11 +30,15 @@ def hurried(scenario, agent, arm, **how):
 
 
 def shortened(name):
-    """Return the scenario with as little of waiting as its controls can be told by."""
+    """Return the scenario with as little of waiting as its controls can be told by.
+
+    An alert over state fires eight seconds after a control has broken the system again and is read two later; a record may
+    end `gap_s`, five seconds, before its hold does.
+    """
     scenario = load_scenario(name)
     environment = scenario.environment.model_copy(update={"warmup_s": 5.0, "settle_s": 3.0, "aftermath_s": 3.0})
     alerts = scenario.verification.alerts
-    short = {"settling": Settling(hold_s=6, limit_s=30)}
+    short = {"settling": Settling(hold_s=18, limit_s=60)}
     short |= {"alerts": alerts.model_copy(update={"hold_s": 2.0})} if alerts is not None else {}
     verification = scenario.verification.model_copy(update=short)
     return scenario.model_copy(update={"environment": environment, "verification": verification})
