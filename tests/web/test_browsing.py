@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from opsassay.bench.core.grading import GradeSettings, choose_stores, grade_stores
+from opsassay.bench.core.lease import take_lease
 from opsassay.boards.board import make_board
 from opsassay.errors import NotFoundError, OperationError, UserError
 from opsassay.model.run import RunStatus
@@ -385,6 +386,18 @@ def test_a_run_whose_process_is_gone_is_lost_and_not_running(tmp_path):
     ]
     page = data(pages, home["results"][0]["page"].replace(".html", ".json"))
     assert page["answer"] == f"good came to no result on {run.item}: its process is gone."
+
+
+def test_of_a_run_that_the_log_does_not_name_the_lease_says_whether_it_goes_on(tmp_path):
+    _, run = begun(tmp_path)
+    (tmp_path / "attempts.jsonl").unlink()
+    lease = take_lease(tmp_path, run.cell)
+    watcher, pages = pages_over(tmp_path)
+    assert [row["task"] for row in data(pages)["running"]] == [run.item]
+    lease.release()
+    watcher.look()
+    assert data(pages)["running"] == []
+    assert [row["status"] for row in data(pages)["results"]] == ["lost"]
 
 
 def links_of(path):

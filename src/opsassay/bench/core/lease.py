@@ -21,8 +21,9 @@ from typing import Any
 
 import psutil
 
-from opsassay.errors import LostError, OperationError
+from opsassay.errors import LostError, OperationError, OpsAssayError
 from opsassay.model.locks import folder_lock
+from opsassay.outside import MAX_FILE_BYTES, read_plain
 from opsassay.telemetry.clock import boot_id
 
 LEASES = "leases"
@@ -112,6 +113,16 @@ def take_lease(root: Path, cell: str, times: LeaseTimes = LeaseTimes()) -> Lease
     return Lease(root, cell, times, took_over=bool(held), owner=owner)
 
 
+def is_held(root: Path, cell: str, times: LeaseTimes = LeaseTimes()) -> bool:
+    """Return whether somebody runs *cell* of the store at *root* now."""
+    path = _path(root, cell)
+    held = _read(path)
+    try:
+        return bool(held) and not _is_over(held, path, times)
+    except OSError:  # given back just now
+        return False
+
+
 def is_alive(holder: dict[str, Any]) -> bool:
     """Return whether the process *holder* tells of runs here; its start time tells it from one that got its id.
 
@@ -136,9 +147,8 @@ def _path(root: Path, cell: str) -> Path:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return who holds the lease at *path*; nothing when nobody does."""
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        held = json.loads(read_plain(path, MAX_FILE_BYTES))
+    except (OSError, OpsAssayError, ValueError, RecursionError):
         return {}
     return held if isinstance(held, dict) else {}

@@ -59,7 +59,8 @@ class RunStore:
     def begin(self, run: Run) -> tuple[Path, Run]:
         """Claim the next attempt of the run's cell, write it, log it, and return its folder with the numbered run.
 
-        In this order: whoever follows the log finds the run that a line names.
+        In this order: whoever follows the log finds the run that a line names. What is killed in between gets its line from
+        `mark_aborted`.
         """
         cell = self.runs_dir / run.cell
         cell.mkdir(parents=True, exist_ok=True)
@@ -139,6 +140,8 @@ class RunStore:
             return
         begun = {e["attempt"]: e for e in self.attempts() if e["event"] == "begun" and e["cell"] == cell}
         for path, run in running.items():
+            if run.attempt not in begun:  # killed before its line was there
+                self._log("begun", run, time_ns=run.started_ns)
             alive = is_alive(begun.get(run.attempt, {}))
             if taken_over or not alive:
                 why = (

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opsassay.bench.core.lease import is_alive
+from opsassay.bench.core.lease import is_alive, is_held
 from opsassay.bench.core.store import ATTEMPTS, RUN, RunStore
 from opsassay.counting import counted
 from opsassay.errors import DatapackError, OpsAssayError
@@ -141,11 +141,16 @@ class WatchedStore:
         return True
 
     def _lost_now(self, at: _Attempt) -> bool:
-        """Mark a run whose process is gone; return whether that is news."""
-        if at not in self._runs or at not in self._begun:
+        """Mark a run whose process is gone; return whether that is news.
+
+        Of one that the log does not name, the lease of its cell says whose it is: its line comes next, or it was killed.
+        """
+        if at not in self._runs:
             return False
         stamp, one = self._runs[at]
-        if one.gone or one.run.status is not RunStatus.RUNNING or is_alive(self._begun[at]):
+        if one.gone or one.run.status is not RunStatus.RUNNING:
+            return False
+        if is_alive(self._begun[at]) if at in self._begun else is_held(self.root, at[0]):
             return False
         lost = StoredRun(one.store, one.root, one.folder, one.run, one.domain, gone=True)
         self._runs[at] = (stamp, lost)

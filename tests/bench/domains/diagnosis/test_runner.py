@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -216,3 +217,22 @@ def test_a_killed_runner_takes_its_worker_along_and_its_cell_is_run_again(store:
     assert [(e["attempt"], e["event"]) for e in store.attempts()] == [
         (1, "begun"), (1, "ended"), (2, "begun"), (2, "ended"),
     ]  # fmt: skip
+
+
+def test_a_runner_killed_before_the_log_names_its_run_leaves_a_log_that_names_it(
+    store: RunStore, pack: Datapack
+) -> None:
+    killed = "import os, signal\nRunStore._log = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)\nrun_method("
+    code = killed.join(_RUNNER.rsplit("run_method(", 1))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+    ended = subprocess.run([sys.executable, "-c", code, str(store.root), str(pack.path)], env=environment, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    (stale,) = store.runs()
+    assert read_run(stale).status is RunStatus.RUNNING
+    assert store.attempts() == []
+    again = run_method(store, pack, "bench.solvers:Hangs", timeout_s=1)
+    assert again == stale.with_name("2")
+    assert read_run(stale).status is RunStatus.ABORTED
+    lines = store.attempts()
+    assert [(e["attempt"], e["event"]) for e in lines] == [(1, "begun"), (1, "ended"), (2, "begun"), (2, "ended")]
+    assert lines[0]["time_ns"] == read_run(stale).started_ns
