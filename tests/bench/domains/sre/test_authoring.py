@@ -100,6 +100,23 @@ def test_what_does_not_fit_the_system_is_named():
     assert "config set: value: Input should be a valid string" in found["oracles.gentle.steps.2"]
 
 
+@pytest.mark.parametrize(
+    ("signal", "hold_s", "fits"),
+    [("autoscaler_at_limit", 30, False), ("autoscaler_at_limit", 39, True), ("replicas_missing", 14, False),
+     ("replicas_missing", 15, True)],
+)  # fmt: skip
+def test_the_record_is_long_enough_for_the_alert_to_fire_again(signal, hold_s, fits):
+    one = made(
+        {"operations": [{"verb": "restart"}]},
+        verification={
+            "committed_depth": "D3", "settling": {"hold_s": hold_s, "limit_s": 60},
+            "alerts": {"triggering": [{"service": "", "signal": signal}], "hold_s": 6},
+        },
+    )  # fmt: skip
+    found = {one.field: one.message for one in findings(one, load_system("shop"), VERBS)}
+    assert ("verification.alerts.triggering.0" in found) is not fits
+
+
 @pytest.mark.parametrize(("depth", "every_s", "fits"), [("D3", 30, True), ("D3", 31, False), ("D1", 31, True)])
 def test_a_probe_that_failed_before_the_repair_is_followed_by_another(depth, every_s, fits):
     shop = load_system("shop")

@@ -14,6 +14,7 @@ from opsassay.model.faults import NO_FAULT, Category, fault_type
 from opsassay.model.scenario import FaultLayer, Scenario
 from opsassay.model.system import System
 from opsassay.model.trajectory import Depth
+from opsassay.testbed.operations.state_alerts import DEFINITIONS
 from opsassay.testbed.scenarios.generated.reach import longest
 from opsassay.testbed.substrates.local.operations import BREAKING
 
@@ -195,6 +196,11 @@ def _record(scenario: Scenario) -> list[ScenarioFinding]:
     found = []
     if committed.alerts is not None and committed.alerts.hold_s + ALERT_DELAY_S > aftermath_s:
         found.append(("verification.alerts.hold_s", f"{committed.alerts.hold_s:g} s and {ALERT_DELAY_S:g} s of delay"))
+    for number, rule in enumerate(committed.alerts.triggering if committed.alerts else ()):
+        for_s = DEFINITIONS[rule.signal].for_s
+        if for_s + committed.gap_s + ALERT_DELAY_S > aftermath_s:  # what is broken again would end unseen
+            what = f"{for_s:g} s of {rule.signal} before it fires again, {committed.gap_s:g} s from reading to reading"
+            found.append((f"verification.alerts.triggering.{number}", f"{what} and {ALERT_DELAY_S:g} s of delay"))
     if committed.temporal_window_s is not None and committed.temporal_window_s > aftermath_s:
         found.append(("verification.temporal_window_s", f"{committed.temporal_window_s:g} s"))
     probed = committed.settling is not None and "D3" in (committed.committed_depth, committed.temporal_depth)
