@@ -1,9 +1,7 @@
-"""How often a property is drawn: a few hundred times in `make test`, 10,000 in `make hostile`; which attempts are a sample."""
+"""How often a property is drawn: a few hundred times in `make test`, 10,000 in `make hostile`."""
 
 import os
-from collections.abc import Iterable
 
-import pytest
 from hypothesis import HealthCheck, settings
 
 drawn = settings(
@@ -12,8 +10,3 @@ drawn = settings(
 
 LOWEST_PID = 300
 """Processes in a seal have smaller numbers."""
-
-
-def sampled(names: Iterable[str], every: int = 4) -> list[object]:
-    """Return *names* as parameters of which one in *every* runs in `make test`, and all of them in `make hostile`."""
-    return [pytest.param(name, marks=[pytest.mark.slow] if number % every else []) for number, name in enumerate(names)]

@@ -30,8 +30,9 @@ from opsassay.bench.sealing import python_path, sealing_refusal
 from opsassay.outside import shown
 from opsassay.testbed.substrates.kubernetes.api.serving import serving_objects
 from opsassay.testbed.substrates.kubernetes.api.small_api import write_kubeconfig
+from samples import sampled
 
-from .draws import LOWEST_PID, sampled
+from .draws import LOWEST_PID
 
 CLASS = "16 fetchers on held-out worlds"
 TASK = ComplianceTask(name="new-opa-kubectl-host-ports", seed=2**100 + 7, held_out=1)

@@ -22,8 +22,7 @@ from opsassay.bench.domains.ciso.tasks import ComplianceTask
 from opsassay.bench.sealing import sealing_refusal
 from opsassay.cli import run as command_line
 from opsassay.outside import shown
-
-from .draws import sampled
+from samples import sampled
 
 CLASS = "19 answers to compliance tasks"
 TASK = ComplianceTask(name="new-kyverno-privileged-containers", seed=2**100 + 5, held_out=1)

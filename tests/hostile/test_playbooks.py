@@ -22,8 +22,9 @@ from opsassay.bench.domains.ciso.grading import grade_files
 from opsassay.bench.domains.ciso.oracles import ORACLES
 from opsassay.bench.domains.ciso.tasks import ANSIBLE, POLICY, ComplianceTask
 from opsassay.bench.sealing import sealing_refusal
+from samples import sampled
 
-from .draws import LOWEST_PID, sampled
+from .draws import LOWEST_PID
 
 CLASS = "17 playbooks on held-out hosts"
 TASK = ComplianceTask(name="new-opa-ansible-ssh-root-login", seed=2**100 + 9, held_out=1)

@@ -16,8 +16,7 @@ from opsassay.bench.domains.ciso.rego.judging import LIMITS, judge_by_rego
 from opsassay.bench.domains.ciso.tasks import POLICY, ComplianceTask
 from opsassay.bench.sealing import sealing_refusal
 from opsassay.outside import shown
-
-from .draws import sampled
+from samples import sampled
 
 CLASS = "18 policies of Rego"
 TASK = ComplianceTask(name="new-opa-kubectl-host-ports", seed=2**100 + 3, held_out=1)

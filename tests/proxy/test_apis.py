@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from opsassay.proxy import sse
@@ -96,6 +96,7 @@ OBJECTS = st.dictionaries(st.sampled_from(WORDS), VALUES, max_size=6)
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 @settings(max_examples=40, deadline=None)
+@example(asked={"messages": [{"role": []}]}, events=[])
 @given(asked=OBJECTS, events=st.lists(OBJECTS, max_size=5))
 def test_any_json_can_be_read_assembled_edited_and_made_a_step(api, asked, events):
     assembled = api.assemble(events)

@@ -13,6 +13,7 @@ from opsassay.causes.verdict.settings import AnnotateSettings
 from opsassay.model.incident import Label
 from opsassay.telemetry.content import write_datapack
 from opsassay.telemetry.datapack import Datapack
+from samples import sampled
 
 DATABASE = systems.DATABASE
 
@@ -70,7 +71,9 @@ def wrong(pack, true, but=()):
     return [(one.type, one.service) for one in found if one.label is Label.ATTRIBUTED]
 
 
-@pytest.mark.parametrize(("name", "slow", "record", "direction"), VARIANTS, ids=[v[0] for v in VARIANTS])
+@pytest.mark.parametrize(
+    ("name", "slow", "record", "direction"), sampled(VARIANTS, every=3), ids=[v[0] for v in VARIANTS]
+)
 def test_each_direction_is_found_at_its_place_alone(tmp_path, name, slow, record, direction):
     effect = Effect(directed_ms=slow)
     pack = make_pack(tmp_path / "pack", mesh(), effect)
@@ -89,7 +92,7 @@ STORES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "slow", "record", "direction"), STORES, ids=[s[0] for s in STORES])
+@pytest.mark.parametrize(("name", "slow", "record", "direction"), sampled(STORES, every=3), ids=[s[0] for s in STORES])
 def test_one_protocol_of_several(tmp_path, name, slow, record, direction):
     effect = Effect(directed_ms=slow)
     pack = make_pack(tmp_path / "pack", stores(), effect)
@@ -166,7 +169,7 @@ def test_callers_that_wait_do_not_make_a_link_their_callees(tmp_path):
     assert "either could be the cause" in annotate(pack, [fault("NetworkDelay", "price", effect)]).reason
 
 
-@pytest.mark.parametrize("kind", ["NetworkLoss", "NetworkCorrupt", "NetworkBandwidth"])
+@pytest.mark.parametrize("kind", sampled(["NetworkLoss", "NetworkCorrupt", "NetworkBandwidth"], every=3))
 def test_a_fault_that_hits_a_share_of_the_calls(tmp_path, kind):
     effect = Effect(directed_ms={("*", "payment"): 400}, link_share=0.3)
     pack = make_pack(tmp_path / "pack", mesh(), effect)

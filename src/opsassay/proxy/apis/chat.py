@@ -28,8 +28,9 @@ _COUNTS = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens"
 def read_request(body: dict[str, Any]) -> Asked:
     """Return what a request to /chat/completions asks; the agent may be named in ``name`` of its system message."""
     messages = listed(body.get("messages"))
-    named = [message.get("name") for message in messages if message.get("role") in {"system", "developer"}]
-    results = [m for m in messages if m.get("role") in {"tool", "function"}]
+    # Tuples: a role may be any JSON, and not all of it can be looked up in a set.
+    named = [message.get("name") for message in messages if message.get("role") in ("system", "developer")]
+    results = [m for m in messages if m.get("role") in ("tool", "function")]
     return Asked(
         model=text_or_none(body.get("model")),
         messages=tuple((str(m.get("role", "user")), _text(m)) for m in messages),
