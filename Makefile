@@ -9,7 +9,7 @@ help:
 	@echo "make demo    break a real system, explain it, grade every method, write a report (3 minutes)"
 	@echo "make test    the suite that CI runs"
 	@echo "make test-faults  every fault type on every isolation level"
-	@echo "make test-slow  whole scenarios, campaigns and systems, and every example of the command pages"
+	@echo "make test-slow  whole scenarios, campaigns and systems, what samples leave out, and every example of the command pages"
 	@echo "make test-kubernetes  on a cluster of its own, without Docker (root; 16 minutes more the first time)"
 	@echo "make kind-up  a kind cluster with OpsAssay's image, for users with Docker"
 	@echo "make hostile  every attempt from outside, as an attack and as the same act where it is allowed, with a table"
