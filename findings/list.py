@@ -19,7 +19,7 @@ INTRODUCTION = """# Findings
 
 What nobody could know from memory, met while we worked: a surprise of a real library, tool or format. Each script makes a
 temporary folder, installs the named version there, runs it without OpsAssay on valid input, and prints what it sees. It
-exits with an error if the behaviour changes. They need bash, Python 3.11 or newer and a package index, take up to two
+exits with an error if the behaviour changes. They need bash, Python 3.11 or newer and a package index, take up to three
 minutes, mostly to install, and are outside CI by design.
 
 ```console
