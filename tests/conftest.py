@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -18,13 +19,32 @@ AXE = "4.10.2"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 
 
+SUITES = ("live", "browser", "alone", "slow", "long", "faults", "kubernetes")
+"""Marks of tests that `make test` leaves out."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import a file whose tests all have a mark that the run leaves out (``-m "not live and ..."``)."""
+    if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
+        return None
+    left_out = re.findall(r"\bnot (\w+)", config.getoption("markexpr") or "")
+    marked = re.search(r"^pytestmark = (.*)$", collection_path.read_text(encoding="utf-8"), re.MULTILINE)
+    of_file = re.findall(r"mark\.(\w+)", marked[1]) if marked else []
+    kept = "in_make_test" in of_file
+    return True if not kept and set(of_file) & set(left_out) & set(SUITES) else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Fail where `make test` would never come to a test: it looks for these only in the files that name their marks."""
-    for mark in ("live", "browser", "alone"):
-        for path in {item.path for item in items if item.get_closest_marker(mark)}:
-            if not re.search(rf"mark\.{mark}\b", path.read_text(encoding="utf-8")):
-                raise pytest.UsageError(f"{path} has tests with the mark {mark}: write pytest.mark.{mark} in that file")
+    """Make all but one in *every* cases of a test that is marked ``sampled(every=N)`` slow."""
+    counts: Counter[str] = Counter()
+    for item in items:
+        if (mark := item.get_closest_marker("sampled")) is None:
+            continue
+        function = item.nodeid.partition("[")[0]
+        if counts[function] % mark.kwargs.get("every", len(items)):
+            item.add_marker(pytest.mark.slow)
+        counts[function] += 1
 
 
 @pytest.fixture(scope="session")

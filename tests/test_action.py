@@ -90,6 +90,7 @@ def test_the_file_is_a_composite_action_whose_inputs_are_all_used_and_none_is_pu
     assert all(one.get("required") or "default" in one for one in ACTION["inputs"].values())
 
 
+@pytest.mark.slow
 def test_a_worse_b_fails_the_step_and_its_summary_says_so(job, tables):
     code, summary, outputs, _ = job("compare", a="good scores.csv", b="-bad.csv")
     assert (code, outputs) == (1, "passed=false\n")
@@ -97,6 +98,7 @@ def test_a_worse_b_fails_the_step_and_its_summary_says_so(job, tables):
     assert junitparser.JUnitXml.fromfile(str(tables / "opsassay-compare.xml")).failures == 1
 
 
+@pytest.mark.slow
 def test_the_same_passes_and_a_margin_asks_for_more(job, tables):
     given = {"a": "good scores.csv", "b": "good scores.csv", "junit": "ci/x.xml", "markdown": "ci/x.md"}
     code, summary, outputs, _ = job("compare", **given)
@@ -107,6 +109,7 @@ def test_the_same_passes_and_a_margin_asks_for_more(job, tables):
     assert job("compare", **given, margin="0.001")[0] == 1
 
 
+@pytest.mark.slow
 def test_wrong_use_fails_with_its_sentence_and_shows_no_old_summary(job, tables):
     assert job("compare", a="good scores.csv", b="good scores.csv")[0] == 0
     code, summary, outputs, errors = job("compare", a="good scores.csv", b="$(touch pwned).csv")

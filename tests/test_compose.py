@@ -61,7 +61,7 @@ def left_behind():
     return Path("/proc/mounts").read_text(), links, rules, helpers, groups
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(420)
 def test_both_repairs_end_healthy_and_v_temporal_alone_parts_them(example, tmp_path):
     if reason := example.unavailable():

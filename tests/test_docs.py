@@ -191,7 +191,7 @@ def test_every_command_has_its_turn_and_an_example():
     assert [name for name in ORDER if not commands_of(ROOT / "docs" / "commands" / f"{name}.md")] == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.live
 @pytest.mark.timeout(500)
 def test_the_command_pages_are_run_word_for_word(tmp_path):

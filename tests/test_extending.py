@@ -69,6 +69,7 @@ def test_the_registries_are_found():
     assert all(registry.group.startswith("opsassay.") for registry in REGISTRIES.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(REGISTRIES))
 def test_every_registry_is_used_and_documented(name):
     uses = [path for path in SRC.rglob("*.py") if re.search(rf"\b{name}\.(load|names)\(", path.read_text())]
@@ -109,6 +110,7 @@ print(json.dumps([row.service for row in found.ranking]))
     assert extended(program)[0] == "store"
 
 
+@pytest.mark.slow
 def test_a_method_is_run_from_a_file_and_as_a_command_without_an_installation(extended):
     program = f"""
 from opsassay.cli import cli
@@ -152,6 +154,7 @@ print(json.dumps(Tree(Path("tree")).datapack(id_).read("abnormal", "traces").get
     assert extended(program) == [900, 700]
 
 
+@pytest.mark.slow
 def test_the_example_of_a_metric(extended):
     program = """
 from grading.cases import annotation, answer, finished_run, truth
@@ -193,6 +196,7 @@ def listed(command):
     return f"from opsassay.cli import cli\ncli({command!r}.split())\n"
 
 
+@pytest.mark.slow
 def test_the_example_of_a_fault_type_is_listed_and_only_where_it_has_an_actuator(extended):
     (found,) = (item for item in extended(listed("faults --json"))["items"] if item["type"] == "ProcessStutter")
     assert found["parameters"][0]["name"] == "halted_percent"
@@ -228,6 +232,7 @@ with LocalSubstrate().deployed(tiny, "tiny", isolation="plain") as running:
     assert not_ready == []
 
 
+@pytest.mark.slow
 def test_the_example_of_a_scenario_is_checked_and_listed_as_a_task(extended):
     file = EXAMPLES / "scenario.yaml"
     (item,) = extended(listed(f"scenarios check {file} --json"))["items"]
@@ -239,6 +244,7 @@ def test_the_example_of_a_scenario_is_checked_and_listed_as_a_task(extended):
     assert round(tasks["half-drained-pool"]["complexity"], 3) == item["complexity"]
 
 
+@pytest.mark.slow
 def test_the_example_of_a_domain_is_listed_and_run_by_a_plan(extended):
     tasks = extended(listed("tasks --domain arithmetic --json"))["items"]
     assert [(task["id"], task["domain"], task["goal"], task["oracles"]) for task in tasks] == [
@@ -275,6 +281,7 @@ print(json.dumps([table.title, table.columns, table.rows, sorted(RunStore(Path("
     ]
 
 
+@pytest.mark.slow
 def test_the_example_of_a_domain_is_graded_shown_in_tables_and_reported_by_the_same_commands(extended, tmp_path):
     extended(listed(f"run {EXAMPLES / 'plan.yaml'} -o store --json"))
     graded = extended(listed("grade store --scores scores.csv --metric right --json"))
@@ -308,6 +315,7 @@ def test_the_example_of_a_domain_is_graded_shown_in_tables_and_reported_by_the_s
     assert page.count("<tr>") == 2 + 3 + 6, "two tables, their solvers and their runs"
 
 
+@pytest.mark.slow
 def test_the_metric_of_a_package_is_in_tables(extended, tmp_path):
     program = f"""
 import shutil
@@ -337,6 +345,7 @@ FOREIGN = ("telemetry/importers/", "telemetry/injection.py", "testbed/scenarios/
 """They map the names and numbers that public data has to ours, or are scenarios, which name what they break."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", FAULT_TYPES)
 def test_a_fault_type_is_named_in_its_family_and_one_table_per_substrate(name):
     texts = {str(path.relative_to(SRC)): path.read_text() for path in SRC.rglob("*.py")}

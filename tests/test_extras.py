@@ -56,6 +56,7 @@ def run_without(missing, *arguments):
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_every_package_that_is_imported_comes_with_the_base_or_with_its_extra():
     needed, of = requirements(), packages_distributions()
     through_the_base = {
@@ -89,6 +90,7 @@ def test_every_extra_is_in_all():
     assert set(PACKAGES) < set(project)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("extra", "arguments"),
     [
@@ -120,6 +122,7 @@ def test_a_system_without_either_is_told_of_both_at_once():
     assert "opsassay[testbed]" in run_without([*PACKAGES["data"], *PACKAGES["testbed"]], "up", "shop").stderr
 
 
+@pytest.mark.slow
 def test_tasks_of_all_domains_are_listed_where_systems_run():
     others = [name for extra, names in PACKAGES.items() if extra not in ("data", "testbed") for name in names]
     done = run_without(others, "tasks")
@@ -140,7 +143,7 @@ def test_a_package_that_no_extra_brings_is_not_explained_away():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("extra", ["base", "data", "testbed", "agents", "demo"])
 def test_a_bare_environment_runs_what_its_extra_is_for_and_is_no_larger_than_it_may_be(extra):

@@ -62,6 +62,7 @@ def private_words(path: Path) -> Iterator[str]:
         yield from (f"{path.relative_to(ROOT)}:{token.start[0]}: {word}" for word in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["src/opsassay", "docs", "examples"])
 def test_private_words_are_not_used(folder):
     paths = [path for suffix in ("py", "md") for path in sorted((ROOT / folder).rglob(f"*.{suffix}"))]

@@ -54,6 +54,7 @@ def pytest_run(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_a_run_that_does_not_ask_for_it_imports_nothing_but_its_one_file(pytest_run):
     conftest = """
         import sys
@@ -70,6 +71,7 @@ def test_a_run_that_does_not_ask_for_it_imports_nothing_but_its_one_file(pytest_
     assert "@pytest.mark.opsassay(system, rate_rps=None" in pytest_run("--markers")[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("marker", "sentence"),
     [
@@ -87,6 +89,7 @@ def test_a_wrong_marker_is_one_sentence(pytest_run, marker, sentence):
     assert "opsassay/testing.py" not in out
 
 
+@pytest.mark.slow
 def test_what_is_not_installed_is_one_sentence(pytest_run):
     conftest = """
         import sys

@@ -36,6 +36,7 @@ def test_a_run_is_kept_once_however_often_its_store_is_read(tmp_path, runs):
     assert read(tmp_path / "runs.csv") == runs
 
 
+@pytest.mark.slow
 def test_the_last_three_runs_make_a_pair_whole_and_one_that_was_not_as_expected_is_counted(runs):
     assert (row(runs)["last 3"], row(runs)["runs"], row(runs[:2])["last 3"]) == (1, 3, 0)
     failed = replace(runs[0], expected="no", failed="v_depth")

@@ -33,6 +33,7 @@ def test_the_first_graded_agent_takes_five_commands_and_the_readme_has_the_same(
     assert readme == [blocks(FIRST, "console")[0]]  # which `test_the_readme_is_run_word_for_word` runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["grade-my-method", "choose-an-agent"])
 def test_its_commands_are_run_on_incidents_as_they_stand(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -53,7 +54,7 @@ def test_the_runbook_of_the_tutorial_is_the_one_that_is_run():
     assert shown.partition("import pytest")[2] == kept.partition("import pytest")[2]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.live
 @pytest.mark.timeout(1200)
 def test_from_an_empty_environment_to_the_first_graded_agent(tmp_path):

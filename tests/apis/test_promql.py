@@ -336,6 +336,7 @@ def store_of(labels, ms, values):
     return SeriesStore(labels, bounds, np.concatenate(ms), np.concatenate(values), {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_many_series_at_once_are_what_each_is_by_itself(seed):
     labels, ms, values = some_series(np.random.default_rng(seed))

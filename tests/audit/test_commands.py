@@ -131,6 +131,7 @@ def test_compare_gates(call, tmp_path):
     assert call("compare", tmp_path / "b.csv", tmp_path / "a.csv")[0] == 0
 
 
+@pytest.mark.slow
 def test_a_store_of_graded_runs_is_a_score_table(call, tmp_path):
     tree = make_tree(tmp_path / "tree", count=2)
     store = RunStore(tree.root)
@@ -163,6 +164,7 @@ def test_every_setting_is_documented():
     assert [name for name in names if name not in page] == []
 
 
+@pytest.mark.slow
 def test_the_example_of_the_guide_runs():
     page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
     (script,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
@@ -189,6 +191,7 @@ def imported(tmp_path, count=6):
     return tree.root
 
 
+@pytest.mark.slow
 def test_an_imported_store_is_audited_by_what_is_defined_and_needs_no_table_by_hand(call, tmp_path):
     root = imported(tmp_path)
     code, out, err = call("audit", root, "-o", tmp_path / "out", "--json", "-c", "covariates=[services]", *FAST)
@@ -208,6 +211,7 @@ def test_an_imported_store_is_audited_by_what_is_defined_and_needs_no_table_by_h
     assert "alert-count:z=2.5" in {item["method"] for item in json.loads(out)["items"]}
 
 
+@pytest.mark.slow
 def test_the_score_table_of_a_store_has_labels_protocols_and_covariates(call, tmp_path):
     root = imported(tmp_path, count=3)
     assert call("grade", root, "--scores", tmp_path / "s.csv", "--metric", "correct")[0] == 0

@@ -134,6 +134,7 @@ def test_equal_system_names_in_two_families_stay_apart():
     assert len(matched(twice).systems) == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scores",
     [
@@ -165,6 +166,7 @@ def test_stated_rules_stand_in_the_report():
     assert ties.pairs[0].pooled.q == 0
 
 
+@pytest.mark.slow
 def test_a_million_rows(tmp_path):
     dice = np.random.default_rng(0)
     n, methods = 250_000, 4

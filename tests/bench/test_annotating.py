@@ -66,6 +66,7 @@ def test_a_pretended_root_is_not_written(tree):
     assert tree.annotation("a" * 16) is None
 
 
+@pytest.mark.slow
 def test_a_sham_is_tried_at_every_service_and_not_written(tree):
     calm = run_job(job(tree, "b", sham="HTTPResponseDelay"))
     halved = run_job(job(tree, "a", sham="NetworkDelay"))
@@ -80,6 +81,7 @@ def test_an_unknown_root_is_told_with_the_nearest_service(tree):
     assert found.error.startswith("There is no service 'pament'; did you mean 'payment'?")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_the_batch_goes_on_past_a_bad_case(tree, jobs):
     (tree.incident_path("a" * 16) / "normal_traces.parquet").write_bytes(b"PAR1 and then nothing")

@@ -60,7 +60,7 @@ def test_a_wrong_plan_is_refused_before_anything_starts(tmp_path, old, new, word
         load_plan(written(tmp_path / "plan.yaml", PLAN.replace(old, new)))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.live
 @pytest.mark.timeout(200)
 def test_a_campaign_that_was_killed_goes_on_where_it_was(tmp_path):

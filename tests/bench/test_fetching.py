@@ -66,6 +66,7 @@ def seal(folder):
     (folder / "SHA256SUMS").write_text("".join(lines))
 
 
+@pytest.mark.slow
 def test_datasets_reads_the_folder(published, tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
     load = partial(datasets.load_dataset, str(published), cache_dir=str(tmp_path / "cache"))

@@ -101,6 +101,7 @@ def test_a_torn_last_line_is_dropped_and_the_store_goes_on(store):
     assert len(store.attempts()) == len(whole) + 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", ["diagnosis_store"], indirect=True)
 def test_incidents_are_graded_to_the_same_verdicts(store, capsys):
     before = {path: path.read_bytes() for path in store.root.rglob("verdicts/*.json")}

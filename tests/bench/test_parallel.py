@@ -35,6 +35,7 @@ def begin_and_wait(path):
         Path(path).write_text("undone")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ended", [os.kill, os.killpg], ids=["asked to end", "interrupted in a terminal"])
 def test_workers_undo_what_they_do_and_end_with_the_command(tmp_path, ended):
     program = tmp_path / "program.py"

@@ -150,6 +150,7 @@ def respond(messages, tools):
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_and_asks_nothing_twice_that_was_answered(tmp_path):
     for case in cases_of(*"abcdef", step=5):
         for folder, noun in (("traces", case.trace), ("labels", case.label)):
@@ -196,6 +197,7 @@ def test_a_run_that_is_killed_goes_on_and_asks_nothing_twice_that_was_answered(t
     assert sum(counted.values()) == len(asked.read_text().split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 8])
 def test_a_budget_is_never_passed_and_a_larger_one_goes_on(tmp_path, jobs):
     lock, spent = threading.Lock(), [0.0]
@@ -296,6 +298,7 @@ def write_cases(folder, cases):
             write_noun(folder / name / f"{case.id}.json", noun)
 
 
+@pytest.mark.slow
 def test_answers_become_a_table_that_audit_reads(tmp_path):
     names = [f"{letter}{'x' * (i % 2)}{i}" for i in range(30) for letter in "a"]
     write_cases(tmp_path / "data", cases_of(*names))

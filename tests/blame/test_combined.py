@@ -22,6 +22,7 @@ def accuracies(cases, answers):
     return summary.agent.value, summary.step.value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subset", ["algorithm-generated", "hand-crafted"])
 def test_it_beats_the_best_single_rule_without_having_seen_the_label(whoandwhen, subset):
     cases = [case for case in whoandwhen if case.subset == subset]
@@ -32,6 +33,7 @@ def test_it_beats_the_best_single_rule_without_having_seen_the_label(whoandwhen,
     assert step > max(s for _, s in single)
 
 
+@pytest.mark.slow
 def test_it_learns_what_is_there_to_learn():
     def case(at):
         steps = tuple(

@@ -130,6 +130,7 @@ def test_the_last_question_of_windows_is_among_the_steps_that_they_named():
     assert 17 in shown
 
 
+@pytest.mark.slow
 def test_cutting_keeps_the_ends_and_cuts_outputs_only_where_inputs_are_not_enough():
     trace = long_trace()
     cut = middle_cut(trace, 6_000)

@@ -41,6 +41,7 @@ def answers():
     return rows
 
 
+@pytest.mark.slow
 def test_there_are_sixty_that_fail_and_a_third_could_have_been_caught(answers):
     assert len(answers) >= 60
     assert sum(failure.recoverable for failure, *_ in answers) >= 20
@@ -92,6 +93,7 @@ def test_the_window_bounds_what_is_observed():
         assert len(trace.steps) > 8
 
 
+@pytest.mark.slow
 def test_a_benchmark_runs_again_what_can_be_and_says_how_many(tmp_path, monkeypatch):
     chosen = [
         f for f in failures.failures() if f.name in {"planner-workers-0-1", "single-agent-1-10", "orchestrator-2-7"}
@@ -125,6 +127,7 @@ def test_a_benchmark_runs_again_what_can_be_and_says_how_many(tmp_path, monkeypa
     assert "dynamic, 1 of 3 cannot be run again and are left out" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_system_is_re_run_by_its_command_line():
     failure = next(f for f in failures.failures() if f.name == "planner-workers-0-1")
     with running_server(failure.model()) as upstream:

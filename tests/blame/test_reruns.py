@@ -225,6 +225,7 @@ def test_one_more_message_is_another_request_and_so_is_one_less():
     assert alike(body("one", model="m"), body("one", model="n")).similarity < 0.9
 
 
+@pytest.mark.slow
 def test_long_texts_are_compared_in_seconds_and_by_their_words():
     long = " ".join(f"w{i}" for i in range(200_000))
     assert alike(body(long), body(long + " 2026-01-01T00:00:00Z")).similarity > 0.99

@@ -101,6 +101,7 @@ CHEATS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHEATS)
 def test_a_cheat_has_no_rank_and_takes_nobody_elses(name):
     runs, reason = CHEATS[name]
@@ -168,6 +169,7 @@ def test_a_figure_that_fewer_tasks_have_than_the_board_says_how_many():
     assert "<small>of 3</small>" in boards_page([board])
 
 
+@pytest.mark.slow
 def test_a_hundred_guesses_together_do_not_reach_a_rank():
     random, reached = np.random.default_rng(7), 0
     for _ in range(5):

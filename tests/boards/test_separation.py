@@ -16,6 +16,7 @@ def drawn(solvers, tasks, seed, skill=None):
     return (random.random((solvers, tasks)) < (ease if skill is None else np.asarray(skill)[:, None])).astype(float)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("solvers", "tasks"), [(2, 6), (5, 30), (20, 40)])
 def test_equal_solvers_are_told_apart_no_more_often_than_the_level_says(solvers, tasks):
     wrong = sum(separate(drawn(solvers, tasks, seed), draws=500, seed=seed).better.any() for seed in range(200))

@@ -20,6 +20,7 @@ def run(*words):
     return subprocess.run([*OPSASSAY, *map(str, words)], capture_output=True, text=True, check=False, timeout=60)
 
 
+@pytest.mark.slow
 def test_a_client_finds_all_apis_and_its_exit_code_is_passed_on(tmp_path):
     pack = make_pack(tmp_path / "p")
     done = run(pack.path, "--", sys.executable, "-c", ASK.format("PROMETHEUS_URL", "/api/v1/query?query=1"))
@@ -37,6 +38,7 @@ def test_a_client_finds_all_apis_and_its_exit_code_is_passed_on(tmp_path):
         assert (done.returncode, seen in done.stdout) == (0, True), done.stderr
 
 
+@pytest.mark.slow
 def test_a_folder_with_one_incident_is_enough_and_with_two_one_is_asked_for(tmp_path):
     assert run(make_tree(tmp_path / "one", count=1).root, "--", sys.executable, "-c", "pass").returncode == 0
     done = run(make_tree(tmp_path / "two", count=2).root)
@@ -44,6 +46,7 @@ def test_a_folder_with_one_incident_is_enough_and_with_two_one_is_asked_for(tmp_
     assert "has 2 incidents; name one of them, as" in done.stderr
 
 
+@pytest.mark.slow
 def test_what_is_neither_an_incident_nor_a_running_system_is_one_sentence(tmp_path):
     for path in (tmp_path, tmp_path / "none", "no-such-system"):
         done = run(path)
@@ -52,6 +55,7 @@ def test_what_is_neither_an_incident_nor_a_running_system_is_one_sentence(tmp_pa
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_it_serves_until_it_is_interrupted_and_a_port_is_taken_once(tmp_path, sent):
     pack = make_pack(tmp_path / "p")

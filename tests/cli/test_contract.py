@@ -61,6 +61,7 @@ def test_faults_lists_31_types_with_what_this_machine_can_do(items):
     assert {row["type"] for row in rows if row["emulated"]} == {name for name in CATALOGUE if name.startswith("JVM")}
 
 
+@pytest.mark.slow
 def test_annotate_diagnose_grade_report_export_import(items, call, tmp_path):
     tree = make_tree(tmp_path / "tree", count=2)
     annotated, _ = items("annotate", tree.root)

@@ -25,6 +25,7 @@ def written(tmp_path, capsys, kind, name="my-own"):
     return path
 
 
+@pytest.mark.slow
 def test_a_new_agent_is_checked_and_passes(tmp_path, capsys):
     path = written(tmp_path, capsys, "agent")
     assert sorted(one.name for one in path.iterdir()) == ["agent.yaml", "main.py"]

@@ -39,6 +39,7 @@ def problems(kind, value):
     return [error.message for error in jsonschema.Draft202012Validator(schema_of(kind)).iter_errors(value)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_is_a_schema_that_is_printed_and_written(kind, capsys, tmp_path):
     jsonschema.Draft202012Validator.check_schema(schema_of(kind))
@@ -48,6 +49,7 @@ def test_each_is_a_schema_that_is_printed_and_written(kind, capsys, tmp_path):
     assert json.loads((tmp_path / "x.json").read_text()) == schema_of(kind)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", FILES)
 def test_what_is_written_in_this_project_is_valid_and_a_misspelt_key_is_not(kind):
     for path in FILES[kind]:
@@ -72,6 +74,7 @@ def test_a_plan_of_parts_may_have_parts_of_every_domain_and_of_others():
     assert problems("plan", {"parts": []})
 
 
+@pytest.mark.slow
 def test_every_file_that_is_read_into_a_model_has_a_schema():
     read = set()
     for path in (ROOT / "src").rglob("*.py"):

@@ -43,6 +43,7 @@ def broken(shown, columns, rows):
     return expected.keys() - Counter(SEEN.findall(shown)).keys()
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.integers(20, 200), st.lists(st.tuples(sentences, sentences, sentences), min_size=1, max_size=3))
 def test_no_word_is_broken_at_any_width(width, rows):
@@ -148,6 +149,7 @@ def test_tables_are_laid_out_in_one_place():
     assert users == {"tables.py", "live_table.py"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", CALLS)
 def test_a_real_table_of_80_columns_has_every_word_whole(command, made, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")

@@ -275,6 +275,7 @@ def entries(folder):
     return sorted((str(path), path.stat().st_size) for path in folder.rglob("*") if "__pycache__" not in path.parts)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("typed", "names", "then"), WRONG, ids=[typed or "nothing" for typed, _, _ in WRONG])
 def test_it_is_said_what_is_wrong_where_and_what_to_do_next(typed, names, then, made, monkeypatch, capsys):
     monkeypatch.chdir(made)
@@ -330,6 +331,7 @@ READ_ONLY = [
 ]
 
 
+@pytest.mark.slow
 def test_a_place_that_cannot_be_written_to_is_wrong_input_and_a_full_disk_is_not(made, tmp_path):
     place, full = tmp_path / "place", tmp_path / "full"
     place.mkdir()

@@ -10,7 +10,7 @@ from opsassay.discovery.search import compose
 from opsassay.testbed.scenarios import load_scenario, system_of
 from opsassay.testbed.substrates.local.laboratory.blocks import audit_cases, blocks
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.long]
 SCENARIO = load_scenario("bad-release")
 LIBRARY = {block.name: block for block in blocks(system_of(SCENARIO), "catalog")}
 

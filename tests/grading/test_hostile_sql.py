@@ -96,6 +96,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("what", HOSTILE)
 def test_no_trick_scores(pack: Datapack, sql: LockedSql, what: str) -> None:
     begun = time.monotonic()

@@ -140,6 +140,7 @@ def test_folders_of_one_scenario_have_its_number(name, number):
     assert scenario_number(name) == number
 
 
+@pytest.mark.slow
 def test_every_public_ground_truth_is_whole_against_itself(real_data):
     count = 0
     for folder in sorted((real_data / "itbench-groundtruth").glob("scenario_*")):

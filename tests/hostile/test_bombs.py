@@ -19,7 +19,6 @@ from opsassay.model.plan import FaultPlan
 from opsassay.outside import bounded
 from opsassay.proxy.formats.finding import read_traces
 from opsassay.telemetry.datapack import Datapack, require_expandable
-from samples import sampled
 from telemetry.packs import make_pack
 
 CLASS = "10 bombs"
@@ -60,7 +59,7 @@ def test_yaml_is_measured_first(what: str) -> None:
     assert MAX_DEPTH > 20
 
 
-@pytest.fixture(scope="module", params=sampled([10**7, 10**8]))
+@pytest.fixture(scope="module", params=[10**7, pytest.param(10**8, marks=pytest.mark.slow)])
 def wide(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small file of many rows; the larger one takes seconds to write."""
     path = tmp_path_factory.mktemp("wide") / "wide.parquet"
@@ -69,6 +68,7 @@ def wide(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["abnormal_traces", "normal_metrics"])
 def test_parquet_is_measured_first(tmp_path: Path, wide: Path, name: str) -> None:
     pack = make_pack(tmp_path / "p").path
@@ -81,7 +81,8 @@ def test_parquet_is_measured_first(tmp_path: Path, wide: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-@pytest.mark.parametrize("files", sampled([5, 1]))
+@pytest.mark.sampled(every=4)
+@pytest.mark.parametrize("files", [5, 1])
 def test_a_log_of_inspect_is_measured_first(tmp_path: Path, method: int, files: int) -> None:
     path = tmp_path / "x.eval"
     for size, most in ((100, None), (130 * 2**20 // files, "expands to more than")):
@@ -96,6 +97,7 @@ def test_a_log_of_inspect_is_measured_first(tmp_path: Path, method: int, files: 
             assert len(read_traces(path)) == files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2**20, 2**24, 2**27])
 def test_a_stream_ends_at_its_bound(size: int) -> None:
     packed = io.BytesIO(gzip.compress(bytes(size)))

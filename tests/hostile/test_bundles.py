@@ -104,6 +104,7 @@ ATTACKS: dict[str, Callable[[], bytes]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ATTACKS)
 def test_what_is_no_plain_file_is_refused_and_nothing_is_written(what: str, tmp_path: Path) -> None:
     content = ATTACKS[what]()
@@ -153,6 +154,7 @@ SETS: dict[str, Callable[[], bytes]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", SETS)
 def test_a_data_set_that_is_no_tar_of_plain_files_is_refused_within_its_bounds(what: str, tmp_path: Path) -> None:
     (tmp_path / "given.tar").write_bytes(SETS[what]())

@@ -30,7 +30,6 @@ from opsassay.bench.sealing import python_path, sealing_refusal
 from opsassay.outside import shown
 from opsassay.testbed.substrates.kubernetes.api.serving import serving_objects
 from opsassay.testbed.substrates.kubernetes.api.small_api import write_kubeconfig
-from samples import sampled
 
 from .draws import LOWEST_PID
 
@@ -84,7 +83,8 @@ def unsealed(script: str, folder: Path, url: str) -> bytes:
     return (work / "collected_data.json").read_bytes()
 
 
-@pytest.mark.parametrize("what", sampled(REACHING))
+@pytest.mark.sampled(every=4)
+@pytest.mark.parametrize("what", REACHING)
 def test_a_fetcher_reaches_nothing_but_its_world(tmp_path: Path, what: str) -> None:
     if "PID" in REACHING[what] and os.getpid() < LOWEST_PID:
         pytest.skip("this process has a number that one in the seal may have too")
@@ -122,7 +122,8 @@ LEFT = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("what", sampled(LEFT))
+@pytest.mark.sampled(every=4)
+@pytest.mark.parametrize("what", LEFT)
 def test_nothing_is_left_for_the_next_world(tmp_path: Path, what: str) -> None:
     token = uuid.uuid4().hex
     program = shutil.which("true")
@@ -176,7 +177,8 @@ BOMBS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", sampled(BOMBS))
+@pytest.mark.sampled(every=4)
+@pytest.mark.parametrize("what", BOMBS)
 def test_what_is_too_much_is_one_sentence(what: str) -> None:
     attack, control = BOMBS[what]
     found = gather_on_cluster({FETCHER: attack.encode()}, WORLD, SHORT)
@@ -212,6 +214,7 @@ def test_a_key_that_stands_twice_is_its_last_value() -> None:
     assert [one.kind for one in judge_by_rego(policy, given).outcomes] == ["true", "undefined", "true"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [(1, 2, 3, 4, 5, 6)])
 def test_the_order_of_collecting_says_nothing_of_a_label(tmp_path: Path, seeds: tuple[int, ...]) -> None:
     """A fetcher that knows when its agent ended, or its process number, knows how many ran before it."""
@@ -228,7 +231,8 @@ def test_the_order_of_collecting_says_nothing_of_a_label(tmp_path: Path, seeds: 
     assert all(sorted(order) == [False] * 6 + [True] * 6 for order in found)  # the control: all of them ran
 
 
-@pytest.mark.parametrize("what", sampled(["a file in /tmp", "nothing", "canned", "exit"], every=2))
+@pytest.mark.sampled(every=2)
+@pytest.mark.parametrize("what", ["a file in /tmp", "nothing", "canned", "exit"])
 def test_each_ends_as_a_grade_with_one_sentence_and_the_honest_one_passes(tmp_path: Path, what: str) -> None:
     right = ORACLES[KUBECTL]["right"][0](TASK)
     attacks = {

@@ -133,6 +133,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict, dict
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_no_attempt_reaches_what_it_is_after(made, name: str) -> None:
     assert made["sealed"][1][name].get("reached") is False, made["sealed"][1][name]

@@ -22,7 +22,6 @@ from opsassay.bench.domains.ciso.tasks import ComplianceTask
 from opsassay.bench.sealing import sealing_refusal
 from opsassay.cli import run as command_line
 from opsassay.outside import shown
-from samples import sampled
 
 CLASS = "19 answers to compliance tasks"
 TASK = ComplianceTask(name="new-kyverno-privileged-containers", seed=2**100 + 5, held_out=1)
@@ -93,6 +92,7 @@ def test_a_policy_that_is_a_trap_is_one_sentence(what: str) -> None:
     assert grade_files({"policies/a.yaml": control}, TASK, SHELF)["passed"].value == 1.0
 
 
+@pytest.mark.slow
 def test_many_keys_take_no_time() -> None:
     begun = time.monotonic()
     found = grade_files(
@@ -228,6 +228,7 @@ def everywhere(tmp_path: Path, capsys, sealing: str) -> dict:
     return row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sealing", ["auto", "off"])
 def test_a_workspace_that_is_a_trap_springs_nowhere(tmp_path: Path, capsys, sealing: str) -> None:
     if sealing == "auto" and sealing_refusal():
@@ -265,7 +266,8 @@ def test_the_trap_is_one(tmp_path: Path, what: str) -> None:
     assert mark.exists()
 
 
-@pytest.mark.parametrize("what", sampled(["an anchor", "10 MB", "a number of 20,000 digits for an action"], every=3))
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize("what", ["an anchor", "10 MB", "a number of 20,000 digits for an action"])
 def test_one_answer_does_not_end_the_grading_of_others(tmp_path: Path, capsys, what: str) -> None:
     attack = TEXTS[what][0]
     (tmp_path / "bad.yaml").write_text(attack)

@@ -48,6 +48,7 @@ HOW = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_pack_is_of_plain_files(pack: Path, outside: Path, name: str, how: str) -> None:

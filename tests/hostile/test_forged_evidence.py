@@ -69,6 +69,7 @@ def sql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockedSql]:
         yield locked
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("made", "shape", "value"), GENERATED)
 def test_what_is_made_up_binds_nothing(sql: LockedSql, made: str, shape: str, value: str) -> None:
     statement = SHAPES[shape].format(source=MADE_UP[made], value=value)

@@ -59,6 +59,7 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Datapack:
     return make_pack(tmp_path_factory.mktemp("pack") / "p", slow_in="cart")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", HOURS)
 def test_the_largest_legal_answer_is_graded_within_its_time(pack: Datapack, what: str) -> None:
     answer = largest(HOURS[what])
@@ -90,6 +91,7 @@ def test_a_grading_is_ended_from_another_thread(pack: Datapack) -> None:
     assert time.monotonic() - begun < 60, "its time was ten minutes"
 
 
+@pytest.mark.slow
 def test_a_signal_ends_the_command_and_keeps_what_was_graded(tmp_path: Path) -> None:
     cases = resolve(make_tree(tmp_path / "t", count=2).root)
     store = RunStore(tmp_path / "s")

@@ -94,6 +94,7 @@ def another(suite):
     served.end()
 
 
+@pytest.mark.slow
 def test_the_annotator_reads_and_writes(served, suite):
     """The control of all others."""
     status, text, headers = served.ask("GET", f"/?key={served.key}")

@@ -110,6 +110,7 @@ def a_run(served):
     return "/" + json.loads(served.ask("/index.json")[1])["results"][0]["page"]
 
 
+@pytest.mark.slow
 def test_who_has_the_key_reads_everything(served):
     """The control of all others."""
     status, _, headers = served.ask(f"/?key={served.key}", key=False)
@@ -217,6 +218,7 @@ def planted(root, name):
 FILES = ["run.json", "solver.log", "actions.jsonl", "diagnosis.json", "trace.jsonl", "verdicts/default.json"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("kind", ["link", "fifo", "folder", "noise", "deep", "huge number"])
 def test_files_that_are_none_cost_their_own_part_of_a_page(tmp_path, outside, name, kind):
@@ -254,6 +256,7 @@ def test_a_cell_in_the_log_that_is_a_path_leads_nowhere(tmp_path):
     assert {one.run.item for one in Watcher([root]).catalogue.runs} == {"t-00", "t-01"}
 
 
+@pytest.mark.slow
 def test_beginnings_and_ends_come_within_a_second_and_the_first_page_has_them(tmp_path):
     two_solvers(tmp_path, 2)
     served = Served(tmp_path)
@@ -283,6 +286,7 @@ def next_event(stream):
     raise AssertionError(f"the stream has ended, or nothing came in it: {line}")
 
 
+@pytest.mark.slow
 def test_who_follows_again_hears_what_was_missed(tmp_path):
     ended(tmp_path)
     served = Served(tmp_path)
@@ -301,6 +305,7 @@ def test_who_follows_again_hears_what_was_missed(tmp_path):
         served.end()
 
 
+@pytest.mark.slow
 def test_open_streams_do_not_keep_the_server_from_ending_and_are_bounded(tmp_path):
     ended(tmp_path)
     served = Served(tmp_path)
@@ -317,6 +322,7 @@ def test_open_streams_do_not_keep_the_server_from_ending_and_are_bounded(tmp_pat
         client.close()
 
 
+@pytest.mark.slow
 def test_a_store_that_goes_while_it_is_read_is_no_failure_of_the_server(tmp_path):
     root = tmp_path / "store"
     two_solvers(root, 20)

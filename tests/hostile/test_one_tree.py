@@ -46,6 +46,7 @@ def sql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockedSql]:
         yield locked
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("what", SPLICES)
 def test_what_stands_in_comments_and_literals_changes_nothing(sql: LockedSql, what: str) -> None:
     result, _ = graded(sql, SPLICES[what], "cart")
@@ -63,6 +64,7 @@ def test_what_stands_in_comments_and_literals_changes_nothing(sql: LockedSql, wh
 VIEWS = ("view_none", "view_only", "view_without", "view_without_even", "view_without_odd", "view_changed")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("spelt", ["{}.abnormal_traces", '"{}"."abnormal_traces"', "memory.{}.abnormal_traces"])
 def test_a_statement_cannot_ask_for_the_tables_that_judge_it(sql: LockedSql, view: str, spelt: str) -> None:

@@ -22,7 +22,6 @@ from opsassay.bench.domains.ciso.grading import grade_files
 from opsassay.bench.domains.ciso.oracles import ORACLES
 from opsassay.bench.domains.ciso.tasks import ANSIBLE, POLICY, ComplianceTask
 from opsassay.bench.sealing import sealing_refusal
-from samples import sampled
 
 from .draws import LOWEST_PID
 
@@ -105,7 +104,8 @@ def page():
         yield listener.getsockname()[1]
 
 
-@pytest.mark.parametrize("what", sampled(ACTS, every=8))
+@pytest.mark.sampled(every=8)
+@pytest.mark.parametrize("what", ACTS)
 def test_a_playbook_reaches_nothing_but_its_host(tmp_path: Path, page: int, what: str) -> None:
     if "PID" in ACTS[what] and os.getpid() < LOWEST_PID:
         pytest.skip("this process has a number that one in the seal may have too")
@@ -135,6 +135,7 @@ def test_a_playbook_reaches_nothing_but_its_host(tmp_path: Path, page: int, what
     assert control == b"true"
 
 
+@pytest.mark.slow
 def test_a_connection_by_ssh_leads_nowhere(tmp_path: Path) -> None:
     if shutil.which("ssh") is None:
         pytest.skip("there is no ssh on this machine")
@@ -167,7 +168,8 @@ BESIDE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", sampled(BESIDE, every=2))
+@pytest.mark.sampled(every=2)
+@pytest.mark.parametrize("what", BESIDE)
 def test_what_lies_beside_a_playbook_is_not_handed_in(tmp_path: Path, what: str) -> None:
     files, act, test = BESIDE[what]
     playbook = PLAY % f'{act}\n        - ansible.builtin.assert: {{that: "{test}"}}'
@@ -195,7 +197,8 @@ STRANGE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", sampled(STRANGE, every=3))
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize("what", STRANGE)
 def test_a_strange_playbook_is_one_sentence(tmp_path: Path, what: str) -> None:
     playbook, said = STRANGE[what]
     found = grade_files(
@@ -214,6 +217,7 @@ def test_the_honest_playbook_passes_beside_them(tmp_path: Path) -> None:
     assert grade_files(right, TASK, EvidenceShelf(tmp_path))["passed"].value == 1.0
 
 
+@pytest.mark.slow
 def test_nothing_of_a_host_is_left_on_the_machine() -> None:
     before = set(Path(tempfile.gettempdir()).glob("opsassay-host-*"))
     leave = "ansible.builtin.shell: touch /tmp/left /dev/shm/left /var/tmp/left; (setsid sleep 77.31 &) ; true"

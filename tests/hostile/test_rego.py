@@ -16,7 +16,6 @@ from opsassay.bench.domains.ciso.rego.judging import LIMITS, judge_by_rego
 from opsassay.bench.domains.ciso.tasks import POLICY, ComplianceTask
 from opsassay.bench.sealing import sealing_refusal
 from opsassay.outside import shown
-from samples import sampled
 
 CLASS = "18 policies of Rego"
 TASK = ComplianceTask(name="new-opa-kubectl-host-ports", seed=2**100 + 3, held_out=1)
@@ -42,7 +41,8 @@ UNKNOWING = {
 """What a policy cannot know, and what is as much an expression about its input."""
 
 
-@pytest.mark.parametrize("what", sampled(UNKNOWING))
+@pytest.mark.sampled(every=4)
+@pytest.mark.parametrize("what", UNKNOWING)
 def test_a_policy_knows_its_input_alone(what: str) -> None:
     attack, control = (f"package compliance\ncompliant if {one}".encode() for one in UNKNOWING[what])
     found = judge_by_rego(attack, [GIVEN], SHORT)
@@ -68,7 +68,8 @@ UNSTEADY = {
 """What would judge the same evidence otherwise the next time, and an expression that does not."""
 
 
-@pytest.mark.parametrize("what", sampled(UNSTEADY))
+@pytest.mark.sampled(every=4)
+@pytest.mark.parametrize("what", UNSTEADY)
 def test_what_a_policy_says_follows_from_the_evidence(what: str) -> None:
     attack, control = (f"package compliance\ncompliant if {one}".encode() for one in UNSTEADY[what])
     problem = judge_by_rego(attack, [GIVEN]).problem
@@ -98,7 +99,8 @@ BOMBS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", sampled(BOMBS))
+@pytest.mark.sampled(every=4)
+@pytest.mark.parametrize("what", BOMBS)
 def test_what_takes_too_much_is_an_error_with_its_sentence(what: str) -> None:
     attack, control = (f"package compliance\ncompliant if {one}".encode() for one in BOMBS[what])
     begun = time.monotonic()
@@ -130,7 +132,8 @@ NAMES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", sampled(NAMES))
+@pytest.mark.sampled(every=4)
+@pytest.mark.parametrize("what", NAMES)
 def test_a_package_is_the_one_that_is_asked_for(what: str) -> None:
     found = judge_by_rego(f"{NAMES[what]}\ncompliant := true\n".encode(), [GIVEN])
     assert found.problem
@@ -139,7 +142,8 @@ def test_a_package_is_the_one_that_is_asked_for(what: str) -> None:
     assert [one.kind for one in judge_by_rego(b"package compliance\ncompliant := true\n", [GIVEN]).outcomes] == ["true"]
 
 
-@pytest.mark.parametrize("what", sampled(["the clock", "nesting"], every=2))
+@pytest.mark.sampled(every=2)
+@pytest.mark.parametrize("what", ["the clock", "nesting"])
 def test_it_is_said_before_a_collector_is_run(tmp_path: Path, what: str) -> None:
     body = {**UNSTEADY, **BOMBS}[what][0]
     files = {FETCHER: f"touch {tmp_path}/ran".encode(), POLICY: f"package compliance\ncompliant if {body}".encode()}

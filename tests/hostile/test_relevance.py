@@ -76,12 +76,14 @@ def sql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockedSql]:
         yield locked
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("what", NOT_ABOUT)
 def test_what_does_not_follow_from_the_service_earns_nothing(sql: LockedSql, what: str) -> None:
     attack, metrics = graded(sql, NOT_ABOUT[what], "cart")
     assert metrics["evidence_relevant"] == 0.0, attack
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("what", ABOUT)
 def test_what_follows_from_it_does(sql: LockedSql, what: str) -> None:
     control, metrics = graded(sql, ABOUT[what], "cart")

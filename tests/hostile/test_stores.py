@@ -121,6 +121,7 @@ def test_a_setup_runs_as_the_owner_of_its_tables(state):
         asyncio.run(tried())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_the_superuser_may(data, name):
     if name == "a large object as a file":
@@ -133,6 +134,7 @@ def test_the_superuser_may(data, name):
     postgresql._as_superuser(postgresql.postgresql_programs(), data, [statement])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", [Store(engine="postgresql"), Store(engine="postgresql", password="it's\\a\nsecret")])
 def test_nobody_logs_in_as_the_superuser_and_services_do_as_themselves(state, store):
     async def logins():
@@ -180,6 +182,7 @@ def process_and_root(pid):
     return Path(f"/proc/{pid}/status").read_text(), {path.name for path in Path(f"/proc/{pid}/root").iterdir()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["postgresql", "valkey", "nats"])
 def test_no_server_runs_as_root_or_sees_the_machine(state, engine):
     if confinement() is not Confinement.PRIVATE_ROOT:
@@ -197,6 +200,7 @@ def test_no_server_runs_as_root_or_sees_the_machine(state, engine):
     asyncio.run(seen())
 
 
+@pytest.mark.slow
 def test_a_server_ends_with_whoever_started_it(state):
     """Without PR_SET_PDEATHSIG after the change of user a killed supervisor would leave it behind."""
     program = (

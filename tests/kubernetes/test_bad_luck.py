@@ -392,6 +392,7 @@ def parts(**healthy):
     return 200, {"items": [{"metadata": {"name": name}, "conditions": said} for name, said in told.items()]}
 
 
+@pytest.mark.slow
 def test_parts_whose_health_is_said_late_keep_no_reading_waiting_and_are_not_taken_for_failing(
     cluster, observed, monkeypatch
 ):

@@ -306,6 +306,7 @@ def test_whoever_came_later_waits_where_one_of_the_two_cannot_share():
     assert [in_the_way(alone, {"s0": twin}), in_the_way(twin, {"s1": alone})] == [["s0"], []], "one of two goes first"
 
 
+@pytest.mark.slow
 def test_of_two_that_claim_in_one_second_the_later_name_waits_though_it_was_there_alone(small_cluster):
     def claim(name):
         labels = MANAGED | {INSTANCE_LABEL: name, EXCLUSIVE: "true"}

@@ -20,6 +20,7 @@ def of_kind(objects, kind, namespace):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_every_service_and_store_has_its_deployment_and_the_pods_read_the_same_system(name):
     system = load_system(name)
@@ -77,6 +78,7 @@ def test_a_collector_of_the_users_takes_the_receivers_place():
     assert {"name": "TELEMETRY", "value": "http://collector.monitoring:4318"} in container["env"]
 
 
+@pytest.mark.slow
 def test_the_command_prints_documents_that_say_what_was_asked_for():
     done = run_opsassay("render", "shop", "--name", "two", "--rate", "7", "--image", "registry.example/opsassay:9")
     objects = list(yaml.safe_load_all(done.stdout))

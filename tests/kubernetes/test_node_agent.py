@@ -90,6 +90,7 @@ def children():
     return {p.pid for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("told", [True, False], ids=["when it is told", "at its deadline"])
 def test_an_agent_takes_back_what_it_did(unused_port, processes, top, monkeypatch, told):
     monkeypatch.setattr(node_agent, "PROCESSES", processes)

@@ -182,6 +182,7 @@ def test_who_runs_no_replica_is_seen_by_how_many_there_were(name):
     assert found == expected(scenario, "shallow")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("apart_s", [6, 8])
 @pytest.mark.parametrize("first", range(32, 52, 2))
 def test_whoever_restarts_the_name_service_again_and_again_is_seen_by_two_predicates_whenever_it_begins(first, apart_s):

@@ -84,6 +84,7 @@ def pod():
         pod.process.wait()
 
 
+@pytest.mark.slow
 def test_an_order_lasts_until_its_end_and_only_who_has_the_key_can_give_one(pod):
     aborting = {"injection": "1", "type": "abort_request", "parameters": {"code": 418}}
     order = {"until": time.time() + 4, "hooks": [aborting]}
@@ -101,6 +102,7 @@ def test_an_order_lasts_until_its_end_and_only_who_has_the_key_can_give_one(pod)
     assert '"error"' in pod.status("GET", "ledger")[1]
 
 
+@pytest.mark.slow
 def test_look_ups_fail_while_that_is_wanted_and_an_order_that_is_none_is_refused(pod):
     code, words = pod.status("PUT", "desired", {"until": time.time() + 60, "names": {"middle": "explode"}})
     assert code == 422
@@ -129,6 +131,7 @@ def test_no_connection_lasts_while_a_policy_parts_the_pod_from_its_peers(pod):
     assert lasts()
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_ends_the_container_and_a_new_one_is_another_start(pod):
     assert json.loads(pod.status("GET", "")[1])["starts"] == 1
     assert pod.status("POST", "kill") == (200, "{}")

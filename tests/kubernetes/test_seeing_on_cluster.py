@@ -289,6 +289,7 @@ class Elsewhere:
     close_session = refresh
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ahead_s", "told"), [(-5.0, -5.0), (0.5, 0.0), (6.0, 5.0)])
 def test_a_clock_that_differs_by_more_than_the_opening_took_is_known(tmp_path, ahead_s, told):
     with live_telemetry(Elsewhere(ahead_s), tmp_path) as telemetry:
@@ -322,6 +323,7 @@ LOOKING_FIRST = {
 QUICKLY = {"warmup_s": 4.0, "settle_s": 0.0, "aftermath_s": 0.0}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hurried")
 def test_a_trial_on_a_cluster_begins_when_its_alert_fires_and_is_judged_by_whether_it_clears(
     watched, tmp_path, monkeypatch

@@ -59,6 +59,7 @@ def packs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Datapack]:
     }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("kind", ["quiet", "slow", "errors", "silent"])
 def test_every_method_ranks_all_services_states_its_protocol_and_backs_its_claims(
@@ -83,6 +84,7 @@ def test_the_same_incident_gives_the_same_answer(packs: dict[str, Datapack], nam
     assert first == second
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["baro", "cd-1min", "max-z", "alert-count", "circa", "self-time", "loudest", "gap"])
 def test_nothing_is_wrong_is_the_answer_to_a_quiet_system(tmp_path: Path, name: str) -> None:
     for seed in range(5):
@@ -168,6 +170,7 @@ def test_constant_never_looks_at_the_abnormal_period(tmp_path: Path) -> None:
     assert '"cart"' in answers.pop()
 
 
+@pytest.mark.slow
 def test_chance_follows_from_the_id_alone_and_is_fair(tmp_path: Path) -> None:
     pack = make_pack(tmp_path / "p")
     drawn = []

@@ -65,6 +65,7 @@ def test_readings_are_the_common_columns_in_own_steps_filled_forward_over_both_p
     assert table.abnormal.tolist() == [[5.0, 3.0], [5.0, 9.0]]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     start=st.integers(0, 2_000_000_000 * S),
@@ -276,6 +277,7 @@ def petshop(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_petshop_high_traffic_is_the_papers_cells(petshop: Path) -> None:
     cases = [case for case in resolve(petshop) if case.truth is not None and case.truth.roots]
     assert len(cases) == 26

@@ -94,6 +94,7 @@ VALUES = st.recursive(
 OBJECTS = st.dictionaries(st.sampled_from(WORDS), VALUES, max_size=6)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 @settings(max_examples=40, deadline=None)
 @example(asked={"messages": [{"role": []}]}, events=[])

@@ -34,6 +34,7 @@ def label(name):
     return {"gzip in two members": "GZip", "zstd in two frames": "zstd", "raw deflate": "deflate"}.get(name, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CODINGS)
 @pytest.mark.parametrize("streamed", [False, True])
 def test_compressed_answers_reach_the_client_unchanged_and_are_read(proxied, name, streamed):
@@ -105,6 +106,7 @@ TRANSPORTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRANSPORTS)
 def test_neither_key_nor_token_is_in_any_file_whatever_way_it_came(proxied, name, capfd):
     case = TRANSPORTS[name]

@@ -269,6 +269,7 @@ def test_text_that_only_looks_like_an_object_is_text(tmp_path):
 TEXTS = st.text(alphabet=st.one_of(st.characters(), st.sampled_from("'\"\\\n{}[](),=<>")))
 
 
+@pytest.mark.slow
 @given(
     TEXTS,
     st.one_of(st.none(), TEXTS),
@@ -298,6 +299,7 @@ def test_whatever_openai_prints_is_read_back_as_it_was(content, refusal, argumen
     assert read["extra"]["3"] == arguments
 
 
+@pytest.mark.slow
 def test_megabytes_are_read_in_seconds_and_too_much_is_refused():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     tokens = [{"token": "é", "bytes": [195, 169], "logprob": -0.1, "top_logprobs": []}] * 30_000

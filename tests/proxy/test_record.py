@@ -228,6 +228,7 @@ def test_bytes_that_are_no_text_are_recorded_as_they_are(proxied):
         assert trace_of([exchange], "run").steps == ()
 
 
+@pytest.mark.slow
 def test_fifty_megabytes_each_way(proxied):
     big = b'{"x":"' + os.urandom(25 * 1024 * 1024).hex().encode() + b'"}'
     with upstream(answering(plain(big))) as (base, seen):
@@ -264,6 +265,7 @@ def test_a_client_that_hangs_up_ends_the_call_upstream_and_is_recorded_with_what
         assert exchange.answer_body.startswith(delta("he"))
 
 
+@pytest.mark.slow
 def test_a_kill_in_mid_stream_loses_nothing_that_reached_the_client(tmp_path):
     async def handler(_, writer):
         writer.write(STREAM[: STREAM.index(b"\r\n\r\n") + 4])
@@ -333,6 +335,7 @@ def test_a_clock_that_jumps_changes_neither_order_nor_durations(proxied):
         assert all(0 <= e.ended_ns - e.started_ns < 5_000_000_000 for e in found)
 
 
+@pytest.mark.slow
 def test_hundreds_of_streams_at_once_lose_nothing(proxied):
     n = 300
 

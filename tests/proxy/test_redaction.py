@@ -139,6 +139,7 @@ def test_names_of_agents_runs_and_fields_are_texts_too():
     assert hashed(trace).steps[0].agent_name == "ada@example.org"  # who acted is what a hashed variant is for
 
 
+@pytest.mark.slow
 def test_megabytes_without_an_end_are_read_in_one_pass():
     for piece in ("a", "A1", "a.", "/home", "\\", "+1", "x@", "ab:", "%40", "~/a"):
         redact_trace(trace_with(piece * (50_000 // len(piece))), RedactionRules())

@@ -77,6 +77,7 @@ CALLS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS)
 def test_the_official_sdks_see_through_the_proxy_what_they_see_without_it(model, tmp_path, call):
     token = issue_token(tmp_path, "run")

@@ -243,6 +243,7 @@ ODD_EVENTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
 @pytest.mark.parametrize("odd", ODD_EVENTS)
 def test_an_answer_in_an_odd_shape_reaches_the_client_whole_and_is_a_step(proxied, path, odd):

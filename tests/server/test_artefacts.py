@@ -45,7 +45,7 @@ def test_a_store_of_a_kind_that_is_none_is_one_sentence():
         Artefacts("cheese://moon")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(200)
 def test_artefacts_lie_in_a_bucket_of_s3(tmp_path, monkeypatch):
     s3fs = pytest.importorskip("s3fs", reason="s3fs is not installed: pip install 'opsassay[artefacts]'")

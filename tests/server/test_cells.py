@@ -148,7 +148,7 @@ def test_a_cell_that_nobody_can_run_says_what_ended_its_workers(running, platfor
     assert found["error"] == "It was begun 5 times. one met ZoneInfoNotFoundError, of which its log says more."
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_live_bundle_is_seen_in_every_state_by_the_chain_of_events(tmp_path):
     running = Running(tmp_path / "state", "--workers", "1")
     try:
@@ -175,7 +175,7 @@ def test_a_live_bundle_is_seen_in_every_state_by_the_chain_of_events(tmp_path):
     assert rested >= {"Provisioning", "FaultInjecting", "Ready", "Evaluating", "Terminating", "Terminated"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_workers_on_a_ray_cluster_take_what_is_there_and_end(tmp_path):
     pytest.importorskip("ray", reason="ray is not installed: pip install 'opsassay[ray]'")
     running = Running(tmp_path / "state", "--workers", "0")

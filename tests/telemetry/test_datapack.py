@@ -225,6 +225,7 @@ def test_a_public_pack_gets_its_incident_from_its_times(pack, tmp_path):
     assert Datapack.open(renamed).incident == incident
 
 
+@pytest.mark.slow
 def test_real_packs_open_without_warnings(real_data):
     folders = sorted((real_data / "nezha-datapacks").iterdir())
     opened = [Datapack.open(folder) for folder in folders]

@@ -39,6 +39,7 @@ def nezha(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Im
     return imported("nezha", real_data / "nezha-raw", tmp_path_factory.mktemp("nezha"))
 
 
+@pytest.mark.slow
 def test_nezha_says_of_every_fault_of_the_day_what_became_of_it(nezha: tuple[ImportReport, Tree]) -> None:
     report, _ = nezha
     assert [name for name, _ in report.imported] == [
@@ -291,6 +292,7 @@ def test_otlp_json_lines_and_protobuf_are_one_recording(tmp_path: Path) -> None:
 # ITBench
 
 
+@pytest.mark.slow
 def test_itbench_reads_all_42_and_says_what_is_broken(real_data: Path, tmp_path: Path) -> None:
     report, tree = imported("itbench", real_data / "itbench-groundtruth", tmp_path)
     assert (len(report.imported), report.failed) == (42, ())

@@ -27,6 +27,7 @@ def test_a_clean_incident(tmp_path):
     assert leaks(written(tmp_path), TRUTH) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "message",
     [

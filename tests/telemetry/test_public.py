@@ -22,6 +22,7 @@ def files_below(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
 
 
+@pytest.mark.slow
 def test_our_own_tree_survives_export_and_import_to_the_byte(tmp_path):
     tree = make_tree(tmp_path / "one", traces=5)
     folders = export_public(tree, tmp_path / "public")
@@ -31,6 +32,7 @@ def test_our_own_tree_survives_export_and_import_to_the_byte(tmp_path):
     assert files_below(tmp_path / "two") == files_below(tree.root)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [None, 13])
 def test_a_public_pack_survives_import_export_and_import(tmp_path, number):
     graph = {
@@ -161,6 +163,7 @@ def test_several_faults_of_ours_read_back_the_same(tmp_path):
     assert read_public_truth(tmp_path, incident).faults == truth.faults
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -200,6 +203,7 @@ def test_a_pack_without_injection_or_with_a_broken_table_is_reported(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_import_resumes_and_repairs_one_that_was_cut_off(tmp_path):
     for number in range(3):
         make_public(tmp_path / "packs" / str(number), traces=3 + number)
@@ -227,6 +231,7 @@ def imported(real_data, tmp_path_factory):
     return Tree(out), import_public(real_data / "nezha-datapacks", out)
 
 
+@pytest.mark.slow
 def test_real_packs_are_imported_row_by_row(real_data, imported):
     tree, report = imported
     assert (len(report.imported), report.skipped, report.failed) == (28, (), ())
@@ -240,6 +245,7 @@ def test_real_packs_are_imported_row_by_row(real_data, imported):
                 assert before.sort(before.columns).equals(after.sort(before.columns))
 
 
+@pytest.mark.slow
 def test_real_incidents_do_not_tell_the_truth(imported):
     tree, _ = imported
     assert {id_: leaks(tree.incident_path(id_), tree.truth(id_)) for id_ in tree.ids()} == {
@@ -247,6 +253,7 @@ def test_real_incidents_do_not_tell_the_truth(imported):
     }
 
 
+@pytest.mark.slow
 def test_an_import_notes_what_gives_the_truth_away(real_data, tmp_path):
     source = tmp_path / "pack"
     shutil.copytree(next(iter(sorted((real_data / "nezha-datapacks").iterdir()))), source)
@@ -261,6 +268,7 @@ def test_an_import_notes_what_gives_the_truth_away(real_data, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_real_packs_survive_export_and_import(imported, tmp_path):
     tree, _ = imported
     ids = tree.ids()[::7]

@@ -68,6 +68,7 @@ def test_filters_are_in_the_address(tmp_path):
     assert data(pages, domain="finops")["paging"]["of"] == 9
 
 
+@pytest.mark.slow
 def test_every_run_is_on_one_of_the_numbered_pages(tmp_path):
     for at in range(120):
         ended(tmp_path, task=f"t-{at:03}", graded=False)
@@ -110,6 +111,7 @@ def test_runs_of_a_task_and_their_neighbours_are_linked(tmp_path):
     assert run["across"]["earlier"]["solver"] == run["across"]["later"]["solver"] == run["run"]["solver"]
 
 
+@pytest.mark.slow
 def test_figures_are_those_of_the_board_command(tmp_path):
     root = golden("diagnosis_store", tmp_path)
     _, pages = pages_over(root)
@@ -243,6 +245,7 @@ def readonly(script, store):
     return subprocess.run(["unshare", "-rm", "sh", "-c", probe], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_disk_that_cannot_be_written_to_is_shown(tmp_path):
     store = tmp_path / "store"
     two_solvers(store, 3)
@@ -404,6 +407,7 @@ def links_of(path):
     return re.findall(r'(?:href|src|action)="([^"]*)"', path.read_text())
 
 
+@pytest.mark.slow
 def test_exported_pages_lead_to_one_another_and_nowhere_else(tmp_path):
     root = golden("diagnosis_store", tmp_path)
     trials = golden("sre_store", tmp_path)
@@ -436,6 +440,7 @@ def gallery(tmp_path_factory):
     return pages, folder / "out"
 
 
+@pytest.mark.slow
 def test_files_say_what_a_page_by_itself_says(gallery):
     pages, out = gallery
     for path in (path for path in out.rglob("*") if path.is_file()):

@@ -228,7 +228,7 @@ def test_a_moment_is_read_off_both_sides(browser, address):
         assert tab.locator(".moment output").all_inner_texts() == ["30.0 s", "30.0 s"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tabs_that_nobody_sees_leave_the_connections_to_others(browser, address):
     context = browser.new_context()
     first = context.new_page()

@@ -118,7 +118,7 @@ def test_pages_of_lines_are_those_of_reading_everything(tmp_path_factory, sizes,
         assert page_of_lines(path, number, rows) == ([one for one in found if isinstance(one, dict)], len(whole))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_of_a_gigabyte_is_shown_a_page_at_a_time_in_little_memory(tmp_path):
     folder = ended(tmp_path, passed=False)
     step = json.dumps({"step_id": 1, "agent_name": "a", "output_content": "said", "started_at": 10**18}).encode()
@@ -168,6 +168,7 @@ def test_the_truth_of_an_incident_is_shown_to_whoever_asks_a_server(recorded):
     assert "1 of 4 runs found what was broken" in text
 
 
+@pytest.mark.slow
 def test_sql_over_an_incident_is_an_address_that_can_be_sent_on(recorded):
     _, pages = pages_over(recorded)
     address = (
@@ -262,6 +263,7 @@ def test_a_job_is_ended_only_where_it_is_allowed_and_only_ours(tmp_path):
         other.wait()
 
 
+@pytest.mark.slow
 def test_an_audit_says_first_whom_to_choose_or_why_nobody_can_say(tmp_path):
     two_solvers(tmp_path, 22)
     ended(tmp_path, domain="unheard-of")

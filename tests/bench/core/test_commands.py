@@ -43,6 +43,7 @@ def test_of_what_is_printed_the_end_is_kept_and_nothing_lies_on_disk(seal, tmp_p
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sealed", BOTH)
 def test_time_signals_and_exit_codes_are_told_alike(seal, sealed):
     short = replace(seal, limits=replace(seal.limits, wall_clock_s=2.0))
@@ -64,6 +65,7 @@ def test_it_sees_the_environment_that_it_is_given_and_no_other(seal, monkeypatch
     assert set(ended.stdout_tail.split()) - {"LC_CTYPE", "LD_LIBRARY_PATH"} == {"MINE", "PATH"}
 
 
+@pytest.mark.slow
 def test_a_process_that_leaves_the_session_and_holds_the_output_is_not_waited_for(seal):
     code = (
         "import os, time\n"

@@ -183,6 +183,7 @@ for end in run_jobs(RunStore(Path(sys.argv[1])), [NoOp(seed) for seed in range(i
 """
 
 
+@pytest.mark.slow
 def test_workers_of_several_processes_make_every_cell_once_while_one_of_them_is_killed(tmp_path):
     environment, count = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, 40
     workers = [

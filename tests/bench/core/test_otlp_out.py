@@ -74,6 +74,7 @@ def awaited(condition, timeout_s=20):
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_what_a_session_accepts_goes_on_byte_for_byte_while_it_is_recorded(tmp_path):
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     with receiver(ours) as (control, here), receiver(theirs) as (_, there):
@@ -86,6 +87,7 @@ def test_what_a_session_accepts_goes_on_byte_for_byte_while_it_is_recorded(tmp_p
         assert len(parse("traces", bodies(theirs / "session")[0]).resource_spans) == 1
 
 
+@pytest.mark.slow
 def test_a_receiver_that_is_not_there_is_noted_and_keeps_nobody_waiting(tmp_path, monkeypatch):
     monkeypatch.setattr("opsassay.telemetry.otlp.forwarding.LAST_S", 0.5)
     nowhere = "http://127.0.0.1:9"
@@ -104,6 +106,7 @@ def begun(store, golden):
     return store.begin(golden.model_copy(update={"cell": "ab" * 8, "status": RunStatus.RUNNING, "attempt": 1}))
 
 
+@pytest.mark.slow
 def test_a_step_is_there_before_its_run_has_ended(tmp_path):
     golden = next(
         run for path in RunStore(GOLDEN).runs() if (path / "trace.jsonl").exists() for run in (read_run(path),)
@@ -174,6 +177,7 @@ def test_a_step_of_an_external_agent_is_written_down_when_the_next_has_ended(tmp
     assert len(steps) == 2
 
 
+@pytest.mark.slow
 def test_a_graded_run_has_its_events_on_the_span_that_was_sent(tmp_path, capsys):
     tree = make_tree(tmp_path / "tree", count=1)
     (tmp_path / "model.yaml").write_text('rules:\n  - reply: \'{"root_causes": [], "propagation": []}\'\n')

@@ -36,6 +36,7 @@ def items(capsys, *arguments, code=0):
     return json.loads(capsys.readouterr().out)["items"]
 
 
+@pytest.mark.slow
 def test_a_plan_of_two_domains_is_run_into_one_store_and_gone_on_with(plan, capsys):
     path, store = plan
     first = items(capsys, "run", path, "-o", store, "-j", 2)
@@ -144,6 +145,7 @@ def test_a_bundle_is_removed_whatever_fails(fails, called):
     assert bundle.called == called
 
 
+@pytest.mark.slow
 def test_one_grade_and_one_report_for_both_domains(plan, tmp_path, capsys):
     path, store = plan
     items(capsys, "run", path, "-o", store)

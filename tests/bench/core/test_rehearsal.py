@@ -63,6 +63,7 @@ def check(capsys, tmp_path, monkeypatch):
     return check
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("task", "tools"),
     [
@@ -83,6 +84,7 @@ def test_one_agent_yaml_rehearses_tasks_of_every_domain(check, agent, task, tool
     assert "1 step," in checks["trace"]["said"]
 
 
+@pytest.mark.slow
 def test_what_a_desk_refuses_is_said_and_an_agent_that_does_nothing_is_no_operator(check, agent, tmp_path):
     path = agent([("ps", {"everything": True})])
     _, checks = check(path, "--task", "bad-release", code=1)
@@ -93,6 +95,7 @@ def test_what_a_desk_refuses_is_said_and_an_agent_that_does_nothing_is_no_operat
     assert "none was called" in checks["tools"]["said"]
 
 
+@pytest.mark.slow
 def test_the_tools_that_are_listed_are_those_that_the_agent_sees(check, agent, tmp_path):
     """By what it writes to its standard error, which is quoted where a run fails."""
     path = agent([])

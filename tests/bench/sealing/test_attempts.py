@@ -25,6 +25,7 @@ def world():
     world.close()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ATTEMPTS)
 def test_the_seal_holds(world, name):
     if name in NEEDS_A_MEMORY_GROUP and not memory_is_held():
@@ -33,6 +34,7 @@ def test_the_seal_holds(world, name):
     assert told.get("reached") is False, told
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ATTEMPTS)
 def test_without_the_seal_it_gets_through(world, name):
     if name in ROOT and os.geteuid() != 0:

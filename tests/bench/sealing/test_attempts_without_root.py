@@ -79,6 +79,7 @@ def each_part(python, readable):
     return [json.loads(out) for out, _ in printed]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ATTEMPTS)
 def test_the_seal_holds(told, name):
     if name in NEEDS_A_MEMORY_GROUP and not told["memory_is_held"]:

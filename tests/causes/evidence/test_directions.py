@@ -13,7 +13,6 @@ from opsassay.causes.verdict.settings import AnnotateSettings
 from opsassay.model.incident import Label
 from opsassay.telemetry.content import write_datapack
 from opsassay.telemetry.datapack import Datapack
-from samples import sampled
 
 DATABASE = systems.DATABASE
 
@@ -71,9 +70,8 @@ def wrong(pack, true, but=()):
     return [(one.type, one.service) for one in found if one.label is Label.ATTRIBUTED]
 
 
-@pytest.mark.parametrize(
-    ("name", "slow", "record", "direction"), sampled(VARIANTS, every=3), ids=[v[0] for v in VARIANTS]
-)
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize(("name", "slow", "record", "direction"), VARIANTS, ids=[v[0] for v in VARIANTS])
 def test_each_direction_is_found_at_its_place_alone(tmp_path, name, slow, record, direction):
     effect = Effect(directed_ms=slow)
     pack = make_pack(tmp_path / "pack", mesh(), effect)
@@ -92,7 +90,8 @@ STORES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "slow", "record", "direction"), sampled(STORES, every=3), ids=[s[0] for s in STORES])
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize(("name", "slow", "record", "direction"), STORES, ids=[s[0] for s in STORES])
 def test_one_protocol_of_several(tmp_path, name, slow, record, direction):
     effect = Effect(directed_ms=slow)
     pack = make_pack(tmp_path / "pack", stores(), effect)
@@ -112,6 +111,7 @@ def test_the_way_leads_along_the_affected_links_only(tmp_path):
     assert edges == {("payment", "orders"), ("payment", "refunds"), ("orders", "gateway"), ("refunds", "gateway")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["page", "price"])
 def test_one_link_that_both_ends_explain_is_ambiguous(tmp_path, place):
     effect = Effect(directed_ms={("page", "price"): 200})
@@ -127,6 +127,7 @@ def test_one_link_that_both_ends_explain_is_ambiguous(tmp_path, place):
         assert attributed == (direction in named[place]), direction
 
 
+@pytest.mark.slow
 def test_another_link_of_one_end_decides(tmp_path):
     """The slow link is price's own when page calls somebody else as fast as before, and page's when it does not."""
     price, ads = Call("price", "GET /price"), Call("ads", "GET /ads")
@@ -146,6 +147,7 @@ QUEUES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "slow", "record", "direction"), QUEUES, ids=[q[0] for q in QUEUES])
 def test_callers_wait_before_a_place_whose_own_calls_wait(tmp_path, name, slow, record, direction):
     """A service that waits has no room for its callers, which speaks neither for packets of theirs nor against its own."""
@@ -169,7 +171,8 @@ def test_callers_that_wait_do_not_make_a_link_their_callees(tmp_path):
     assert "either could be the cause" in annotate(pack, [fault("NetworkDelay", "price", effect)]).reason
 
 
-@pytest.mark.parametrize("kind", sampled(["NetworkLoss", "NetworkCorrupt", "NetworkBandwidth"], every=3))
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize("kind", ["NetworkLoss", "NetworkCorrupt", "NetworkBandwidth"])
 def test_a_fault_that_hits_a_share_of_the_calls(tmp_path, kind):
     effect = Effect(directed_ms={("*", "payment"): 400}, link_share=0.3)
     pack = make_pack(tmp_path / "pack", mesh(), effect)
@@ -186,6 +189,7 @@ def test_a_delay_hits_most_calls(tmp_path):
     assert not annotate(pack, [fault("NetworkDelay", "payment", effect)]).faults[0].shown
 
 
+@pytest.mark.slow
 def test_a_partition_breaks_calls_in_its_direction(tmp_path):
     effect = Effect(gone=frozenset({"payment"}))
     pack = make_pack(tmp_path / "pack", mesh(), effect)
@@ -209,6 +213,7 @@ def test_links_that_are_called_once(tmp_path):
     assert (found.faults[0].shown, found.faults[0].direction) == (True, "inbound"), found.reason
 
 
+@pytest.mark.slow
 def test_clocks_that_disagree_by_seconds(tmp_path):
     """The clock of payment's host is three seconds ahead: server spans end after their client spans, in both windows."""
     effect = Effect(directed_ms={("*", "payment"): 200})
@@ -236,6 +241,7 @@ def test_servers_that_work_on_after_their_callers_left(tmp_path):
     assert (found.label, found.faults[0].shown) == (Label.NO_EFFECT, False)
 
 
+@pytest.mark.slow
 def test_spans_without_kind(tmp_path):
     effect = Effect(directed_ms={("*", "payment"): 200})
     tables = frames(mesh(), effect)
@@ -249,6 +255,7 @@ def test_spans_without_kind(tmp_path):
     assert wrong(pack, true) == []
 
 
+@pytest.mark.slow
 def test_a_service_that_writes_no_spans_is_a_peer_only(tmp_path):
     """The bank is somebody else's: only payment's client spans tell of it, and it is no root."""
     effect = Effect(directed_ms={("payment", "bank"): 200})

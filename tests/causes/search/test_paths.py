@@ -78,6 +78,7 @@ def searched_densely():
     return found, few, peak
 
 
+@pytest.mark.slow
 def test_a_dense_graph_with_cycles_stays_within_its_bounds():
     """There are more simple paths of five hops than can be counted. In a process where nothing else takes memory."""
     with ProcessPoolExecutor(1, get_context("spawn")) as alone:

@@ -54,6 +54,7 @@ def test_duplicate_span_ids(tmp_path):
     assert "100 spans repeat the ids of others; the first of each is kept." in still_right(pack).notes
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("column", ["service_name", "span_name", "attr.k8s.pod.name", "attr.span_kind"])
 def test_spans_without_a_name(tmp_path, column):
     some = pl.int_range(pl.len()) % 97 == 5
@@ -175,6 +176,7 @@ def test_nan_and_infinite_metrics_change_nothing(tmp_path):
     assert (dirty.label, dirty.reason, dirty.graph) == (clean.label, clean.reason, clean.graph)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("unit", "zone"), [("ns", None), ("us", "UTC"), ("ms", "UTC"), ("us", None), ("ns", "Europe/Berlin")]
 )

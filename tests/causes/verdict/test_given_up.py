@@ -29,6 +29,7 @@ def with_breaker():
     }
 
 
+@pytest.mark.slow
 def test_who_gave_a_callee_up_failed_because_of_it(tmp_path):
     effect = Effect(fails={"payment": 1.0})
     pack = make_pack(tmp_path / "pack", with_breaker(), effect)
@@ -111,6 +112,7 @@ def test_one_of_several_consumers_is_gone(tmp_path):
         assert annotate_opened(opened, [fault("PodFailure", other, effect)]).label is not Label.ATTRIBUTED
 
 
+@pytest.mark.slow
 def test_more_work_is_no_stress(tmp_path):
     """Three times the traffic takes three times the processor, and somewhat longer."""
     effect = Effect(own_ms={"gateway": 60}, cpu={"gateway": 0.15})
@@ -124,6 +126,7 @@ def test_more_work_is_no_stress(tmp_path):
     assert annotate(calm, [fault("CPUStress", "gateway", effect)]).label is Label.ATTRIBUTED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["HTTPResponseDelay", "NetworkDelay"])
 def test_more_work_is_no_delay(tmp_path, kind):
     """Three times the traffic makes a service late; it is a fault where the service is late without that traffic too."""

@@ -53,6 +53,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_a_host_is_one_root(tmp_path, name):
     type_, effect, usage, (state, kind) = CASES[name]
@@ -89,6 +90,7 @@ def test_a_host_that_nothing_is_known_to_run_on(tmp_path):
     assert "the target host-z is nowhere in the traces" in found.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strained", [True, False])
 def test_pressure_reaches_who_shares_a_strained_host(tmp_path, strained):
     """Weather's own time grew beside payment's: it is payment's fault where their host has no processor time left."""

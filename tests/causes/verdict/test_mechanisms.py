@@ -84,6 +84,7 @@ def in_one_pod(tables, *services):
     return {key: table.with_columns(shared.alias("attr.k8s.pod.name")) for key, table in tables.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [True, False])
 def test_pressure_reaches_who_shares_the_pod_by_x01(tmp_path, shared):
     effect = Effect(own_ms={"payment": 80, "weather": 60}, cpu={"payment": 0.9})
@@ -125,6 +126,7 @@ def test_of_parallel_calls_the_caller_waits_for_the_last(tmp_path):
     assert [r.gate for r in hidden.rejected] == ["carried", "surface"]
 
 
+@pytest.mark.slow
 def test_an_effect_before_its_cause_is_rejected_by_time(tmp_path):
     """The caller was slow from the start of the window; the fault began half a minute later."""
     early = Effect(own_ms={"orders": 400}, from_s=0)
@@ -153,6 +155,7 @@ def test_requests_that_failed_early_do_not_hide_how_long_the_others_take(tmp_pat
     assert found.graph.service_edges() == {("bank", "payment"), ("payment", "orders"), ("orders", "gateway")}
 
 
+@pytest.mark.slow
 def test_the_surface_is_an_input(tmp_path):
     effect = Effect(own_ms={"payment": 300})
     pack = make_pack(tmp_path / "pack", systems.deep(), effect)
@@ -163,6 +166,7 @@ def test_the_surface_is_an_input(tmp_path):
     assert elsewhere.label is Label.ABSORBED
 
 
+@pytest.mark.slow
 def test_the_hop_limit_is_told(tmp_path):
     effect = Effect(own_ms={"bank": 300})
     pack = make_pack(tmp_path / "pack", systems.deep(), effect)
@@ -172,6 +176,7 @@ def test_the_hop_limit_is_told(tmp_path):
     assert (short.label, {r.gate for r in short.rejected}) == (Label.UNEXPLAINED, {"hops"})
 
 
+@pytest.mark.slow
 def test_roots_at_every_level(tmp_path):
     effect = Effect(own_ms={"payment": 80}, cpu={"payment": 0.9})
     pack = make_pack(tmp_path / "pack", systems.deep(), effect)

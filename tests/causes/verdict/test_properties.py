@@ -34,6 +34,7 @@ def reference(tmp_path_factory):
     return _shape(found)
 
 
+@pytest.mark.slow
 @QUICK
 @given(seed=st.integers(0, 10_000))
 def test_the_order_of_rows_does_not_matter(tmp_path_factory, reference, seed):
@@ -47,6 +48,7 @@ def test_the_order_of_rows_does_not_matter(tmp_path_factory, reference, seed):
     assert _shape(found) == reference
 
 
+@pytest.mark.slow
 @QUICK
 @given(shift_s=st.integers(-400_000_000, 400_000_000))
 def test_the_date_does_not_matter(tmp_path_factory, reference, shift_s):
@@ -57,6 +59,7 @@ def test_the_date_does_not_matter(tmp_path_factory, reference, shift_s):
     assert _shape(found) == reference
 
 
+@pytest.mark.slow
 @QUICK
 @given(salt=st.text("abcxyz", min_size=1, max_size=4))
 def test_names_do_not_matter(tmp_path_factory, reference, salt):
@@ -100,6 +103,7 @@ def test_a_noisy_stranger_adds_nothing(tmp_path, reference):
     assert any("stranger" in alarm for alarm in found.alarms["unexplained"])
 
 
+@pytest.mark.slow
 def test_second_half_of_the_normal_window_as_sham(tmp_path):
     tables = frames(systems.deep())
     normal = incident().normal

@@ -26,6 +26,7 @@ def _open(folder):
     return Datapack.open(folder), fault
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PACKS)
 def test_no_bystander_of_a_real_fault_is_attributed(real_data, name):
     pack, fault = _open(real_data / "nezha-datapacks" / name)

@@ -70,6 +70,7 @@ BESIDE = {"H-05": (frozenset({"H-02", "A-H1", "A-H3"}), SurfaceSlo(surface=("ord
 """Rules that name the same edge first, by another state of its ends, and where users feel it."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("rule", TABLE_7)
 def test_a_rule_leads_to_an_accepted_edge(tmp_path, rule):
     pack, true = CASES[rule](tmp_path / "pack")

@@ -34,6 +34,7 @@ def test_without_two_gates_a_neighbour_is_believed(tmp_path):
     assert annotate(pack, wrong, settings=open_gates).label is Label.ATTRIBUTED
 
 
+@pytest.mark.slow
 def test_each_gate_is_told_what_it_is_worth(tmp_path):
     pack = make_pack(tmp_path / "pack", systems.deep(), SLOW)
     truth = Truth(id="0" * 16, system="deep", faults=(fault("HTTPResponseDelay", "payment", SLOW),))
@@ -44,6 +45,7 @@ def test_each_gate_is_told_what_it_is_worth(tmp_path):
     assert found[None].sham[0] == 0
 
 
+@pytest.mark.slow
 def test_constants_of_the_detectors(tmp_path):
     pack = make_pack(tmp_path / "pack", systems.deep(), SLOW)
     faults = [fault("HTTPResponseDelay", "payment", SLOW)]
@@ -58,6 +60,7 @@ def test_constants_of_the_detectors(tmp_path):
         assert annotate(pack, faults, settings=settled(tmp_path, text)).label is not Label.ATTRIBUTED, text
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("type_", "effect", "text"),
     [

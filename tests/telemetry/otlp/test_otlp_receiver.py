@@ -78,6 +78,7 @@ def test_gzip_is_kept_as_it_came(receiver, numbered_spans, tmp_path):
     assert len(names(tmp_path / "r")) == 100
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("status", "sentence", "body", "headers"),
     [
@@ -117,6 +118,7 @@ def test_the_data_port_offers_nothing_else(receiver):
     assert receiver.post("../stats", b"")[0] == 404
 
 
+@pytest.mark.slow
 def test_a_kill_in_mid_stream_loses_nothing_that_was_acknowledged(receiver, numbered_spans, tmp_path):
     receiver.control.open_session(tmp_path / "r", "a")
     acknowledged: list[int] = []
@@ -199,6 +201,7 @@ def test_an_occupied_port_is_one_sentence_that_names_it(tmp_path):
     assert not (tmp_path / "receiver.json").exists()
 
 
+@pytest.mark.slow
 def test_a_second_receiver_on_the_same_folder_is_refused(receiver):
     with pytest.raises(StartError, match="Another receiver already runs"):
         start_receiver(receiver.control.state_dir, timeout_s=20)
@@ -242,6 +245,7 @@ def test_the_end_of_standard_input_ends_it(receiver):
         receiver.control.stats()
 
 
+@pytest.mark.slow
 def test_sigterm_keeps_open_sessions_and_exits_cleanly(tmp_path, numbered_spans, client_of):
     process = start_receiver(tmp_path / "state", die_with_stdin=False)
     control = ReceiverControl(tmp_path / "state")
@@ -261,6 +265,7 @@ def test_sigterm_keeps_open_sessions_and_exits_cleanly(tmp_path, numbered_spans,
     assert not (tmp_path / "state" / "control.sock").exists()
 
 
+@pytest.mark.slow
 def test_a_receiver_starts_where_another_was_killed(receiver):
     receiver.process.kill()
     receiver.process.wait(20)

@@ -127,8 +127,8 @@ def test_a_user_request_costs_few_enough_calls_for_two_cores(app):
 @pytest.mark.parametrize(
     ("name", "rate_rps", "load_s"),
     [
-        pytest.param("hotel", 12, 4, marks=pytest.mark.slow),
-        pytest.param("train", 4, 5, marks=pytest.mark.slow),
+        pytest.param("hotel", 12, 4, marks=pytest.mark.long),
+        pytest.param("train", 4, 5, marks=pytest.mark.long),
         ("layered-9-4-mutual-1", 6, 3),
     ],
 )

@@ -93,6 +93,7 @@ def test_every_system_has_protections_distractors_and_a_queue(seed, size, shape)
     assert all(step.retries for step in steps if step.callee == replicated), "one of them may restart without harm"
 
 
+@pytest.mark.slow
 @given(seeds, st.integers(12, 40))
 @several
 def test_shapes_differ_as_their_names_say(seed, size):

@@ -34,6 +34,7 @@ def child(program: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=subprocess.PIPE)
 
 
+@pytest.mark.slow
 def test_a_cpu_limit_bites_and_can_be_changed(groups):
     group, waits = groups.make(f"{ROOT}/host/replica", cpu_cores=0.2), Waits()
     burner = child(BURN)

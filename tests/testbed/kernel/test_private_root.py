@@ -85,6 +85,7 @@ def test_a_folder_that_nobody_can_enter_is_refused_to_a_root_without_mounts():
         assert given_by_a_root_without_namespaces(data) == (0, "nobody", "")
 
 
+@pytest.mark.sampled
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("words", "how", "engine"),

@@ -158,6 +158,7 @@ def test_a_command_reads_its_task_and_operates(desk, tmp_path, sealing):
     assert toolbox.call("restart", {"target": "orders"}).status == "error"  # its time is over
 
 
+@pytest.mark.slow
 def test_a_command_that_does_not_end_is_ended(desk, tmp_path):
     _, _, toolbox = desk
     task = Assignment(load_scenario("drained-pool"), "Alert.", 3.0, 0, tmp_path)

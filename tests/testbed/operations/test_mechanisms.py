@@ -11,7 +11,7 @@ from opsassay.errors import OpsAssayError
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 PAGE = ("export", "proxy", "/")
 FRESH = ("web", "ledger", "/fresh")
 

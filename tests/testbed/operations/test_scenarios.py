@@ -77,7 +77,7 @@ def test_gentle_repairs_certify_side_by_side(tmp_path):
         assert [a.tool.replace("_", " ") for a in actions] == [s.verb for s in job.scenario.oracles["gentle"].steps]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("name", "oracle"), EACH)
 def test_every_oracle_does_what_its_file_says(name, oracle, tmp_path):
@@ -85,14 +85,14 @@ def test_every_oracle_does_what_its_file_says(name, oracle, tmp_path):
     assert failed_of(scenario, oracle, tmp_path) == set(scenario.oracles[oracle].fails)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_without_probes_the_patient_repair_is_certified(tmp_path):
     """The same run is rejected with probes on (see above), for the probe alone."""
     assert failed_of(load_scenario("slow-archive"), "patient", tmp_path, probes=False) == set()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_the_sre_agent_repairs_with_a_scripted_model(tmp_path):
     script = Path(__file__).with_name("sre_script.py")
@@ -127,7 +127,7 @@ HELD = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_the_last_probe_is_sent_while_a_catalogue_fault_holds_also_with_probes_off(tmp_path):
     """Neither the duration of its plan nor the end of the trial repairs what the agent left broken."""
@@ -152,7 +152,7 @@ perform(load_scenario("drained-pool"), TrialAgent(name="oracle:gentle"), "baseli
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_killed_trial_leaves_nothing_running(tmp_path):
     with state_folder() as state:

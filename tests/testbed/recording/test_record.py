@@ -107,7 +107,7 @@ def test_a_system_whose_names_give_the_truth_away_is_recorded_with_a_note(tmp_pa
     assert note in Tree(out).truth(id_).notes
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_fault_and_a_fault_that_does_nothing_are_kept_and_labelled(tmp_path):
     quiet = tmp_path / "quiet.yaml"
     quiet.write_text("fault: NoFault\n")

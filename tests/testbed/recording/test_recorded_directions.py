@@ -13,7 +13,7 @@ from opsassay.model.incident import Label
 from opsassay.telemetry.tree import resolve
 from testbed import CORNER, TINY
 
-pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.live, pytest.mark.long, pytest.mark.timeout(900)]
 
 VARIANTS = {
     "both": [{"direction": "from"}, {"direction": "to"}, {"direction": "both"}],

@@ -33,6 +33,7 @@ os._exit(0)
 """A process that was forked from one with 64 MiB, and whose heap grows."""
 
 
+@pytest.mark.slow
 def test_a_heap_grows_until_its_container_is_nearly_full_whatever_it_shares_with_whom_it_was_forked_from():
     done = subprocess.run([sys.executable, "-c", HEAP], capture_output=True, text=True, check=True, timeout=60)
     full = 256 * 0.9 - 40

@@ -23,7 +23,6 @@ from opsassay.bench.domains.ciso.rego.judging import judge_by_rego
 from opsassay.bench.domains.ciso.stages import STAGES
 from opsassay.bench.domains.ciso.tasks import KUBECTL, POLICY, ComplianceTask, names
 from opsassay.bench.sealing import sealing_refusal
-from samples import sampled
 
 pytestmark = pytest.mark.skipif(
     sealing_refusal() is not None, reason=f"nothing can be sealed here: {sealing_refusal()}"
@@ -77,7 +76,8 @@ def test_the_right_oracle_passes_and_every_other_fails_first_where_it_says(task,
         assert grade_files(baseline(name, task), task, shelf)["passed"].value == 0.0
 
 
-@pytest.mark.parametrize("name", sampled([name for name in names() if name.startswith(KUBECTL)], every=3))
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize("name", [name for name in names() if name.startswith(KUBECTL)])
 def test_both_engines_agree_on_every_policy_and_every_world_of_a_cluster(name):
     """Here the items are the world's own; that kubectl fetches them is another test's."""
     task = ComplianceTask(name=name, seed=2**70)
@@ -86,7 +86,8 @@ def test_both_engines_agree_on_every_policy_and_every_world_of_a_cluster(name):
     require_agreement(task, inputs, [str(world.compliant).lower() for world in worlds])
 
 
-@pytest.mark.parametrize("name", sampled([name for name in names() if name.startswith("new-opa-ansible")], every=5))
+@pytest.mark.sampled(every=5)
+@pytest.mark.parametrize("name", [name for name in names() if name.startswith("new-opa-ansible")])
 def test_both_engines_agree_on_every_policy_of_a_host(name, tmp_path):
     """Here the lines are what the host's own commands print; that Ansible collects them is another test's."""
     task = ComplianceTask(name=name, seed=2**71)
@@ -122,6 +123,7 @@ def lines_of(world, command, folder):
     return json.dumps({"lines": [*done.stdout.splitlines(), world.files["etc/hostname"].strip()]}).encode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "outcome"),
     [
@@ -144,6 +146,7 @@ def test_a_policy_has_four_outcomes_and_reaches_nothing(policy, outcome):
     assert bool(found.reason) is (outcome == "error")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "said"),
     [
@@ -174,6 +177,7 @@ compliant if count([1 | some a in numbers.range(1, input.n); some b in numbers.r
     assert "killed at the limit" in two.reason
 
 
+@pytest.mark.sampled
 @needs_kubectl
 @pytest.mark.parametrize(
     ("script", "said"),
@@ -222,6 +226,7 @@ def test_no_fetcher_can_tell_which_world_it_is_in_but_by_its_objects():
     assert found[2] == found[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -240,6 +245,7 @@ def test_a_playbook_that_does_not_collect_is_graded_and_reaches_nothing(text, sa
     assert said in found.problem, found.problem
 
 
+@pytest.mark.slow
 def test_local_actions_facts_and_become_work_inside_the_host():
     play = """
 - hosts: target

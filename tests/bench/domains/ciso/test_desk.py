@@ -110,6 +110,7 @@ def test_policies_are_linted_and_applied_to_open_worlds_alone(desk):
     assert "target" in output
 
 
+@pytest.mark.slow
 @sealed
 @needs_kubectl
 def test_a_fetcher_is_run_before_a_world_and_judged(desk):
@@ -150,6 +151,7 @@ def run_plan(tmp_path, capsys, **part):
     return json.loads(capsys.readouterr().out)["items"]
 
 
+@pytest.mark.slow
 @sealed
 def test_the_built_in_agent_plans_mends_what_failed_and_passes(tmp_path, capsys):
     agent = {"name": "ciso", "model": f"scripted:{ROOT / 'examples/compliance/twin.py'}"}
@@ -185,6 +187,7 @@ assert pathlib.Path(".git").is_dir()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sealing", ["auto", "off"])
 def test_an_external_agent_calls_tools_as_plain_commands(tmp_path, capsys, sealing):
     (tmp_path / "write.py").write_text(BY_COMMANDS)

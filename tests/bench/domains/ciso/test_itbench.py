@@ -110,6 +110,7 @@ def test_each_defect_is_accepted_by_the_public_rule_and_refused_by_ours(folder):
     assert table.statistics["wrong_answers_accepted_by_ours"] == table.statistics["right_answers_refused_by_ours"] == 0
 
 
+@pytest.mark.slow
 def test_what_is_stated_of_opa_is_what_an_engine_says(folder):
     """Without an engine the public column is the same, and ours is open where a policy has to be judged."""
     examples = read_examples(folder)
@@ -123,6 +124,7 @@ def test_what_is_stated_of_opa_is_what_an_engine_says(folder):
         assert (row["ours"] == NEEDS_REGO) is needed, row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outcome", ["true", "false", "undefined", "error"])
 def test_a_policy_that_says_one_thing_of_everything_is_refused(outcome):
     rows = by_answer(accepted_wrongly(read_examples(MADE), lambda *_: outcome))
@@ -171,6 +173,7 @@ def files_of(folder, **values):
     return {name: folder / f"{name}.yaml" for name in values}
 
 
+@pytest.mark.slow
 def test_the_new_policy_rule_is_that_of_the_public_script(real_data, public, tmp_path):
     example = public.new_kyverno
     assert example.evaluator_is == "stated again"
@@ -195,6 +198,7 @@ def test_the_new_policy_rule_is_that_of_the_public_script(real_data, public, tmp
     assert set(found) == {True, False}
 
 
+@pytest.mark.slow
 def test_the_update_rule_is_that_of_the_public_script(real_data, public, tmp_path):
     example = public.update_kyverno
     assert example.evaluator_is == "stated again"
@@ -290,6 +294,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", YAML_FILES)
 @pytest.mark.parametrize(
     ("content", "why"),
@@ -373,6 +378,7 @@ def test_a_policy_that_ships_and_cannot_be_judged_is_one_sentence(copied, capsys
     assert "cannot be judged" in refusal(copied, capsys)
 
 
+@pytest.mark.slow
 def test_another_evaluator_is_said_to_be_another(copied, capsys):
     (copied / UPDATE / EVALUATORS[UPDATE][0]).write_text("print(1)\n")
     assert command_line(["itbench-ciso", str(copied), "--json"]) == 0

@@ -312,6 +312,7 @@ def test_yaml_from_strangers_is_bounded(text, said):
         documents(text, "p.yaml")
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=9),

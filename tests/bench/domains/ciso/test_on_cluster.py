@@ -58,6 +58,7 @@ def graded(tmp_path, capsys):
     return sorted(item["metrics"]["passed"]["value"] for item in items)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", controls())
 def test_a_mutant_that_was_read_back_differs_in_the_control_alone(tmp_path, name):
     task = ComplianceTask(name=f"{KUBECTL}-{name}", seed=5)
@@ -86,6 +87,7 @@ def test_policies_are_judged_on_what_somebody_sends_and_not_on_what_controllers_
     assert kinds == [[(one["kind"], one["metadata"]["name"]) for one in world.objects] for world in task.judged()]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on this machine")
 @pytest.mark.skipif(sealing_refusal() is not None, reason=f"nothing can be sealed here: {sealing_refusal()}")
 def test_evidence_is_collected_in_worlds_as_a_cluster_has_them(tmp_path, capsys):
@@ -106,6 +108,7 @@ def test_evidence_is_collected_in_worlds_as_a_cluster_has_them(tmp_path, capsys)
     assert graded(tmp_path, capsys) == [0.0, 0.0, 1.0], "no cluster is asked again"
 
 
+@pytest.mark.slow
 def test_policies_are_judged_on_worlds_as_a_cluster_has_them(tmp_path, capsys):
     part = {"tasks": [POLICIES], "on": "cluster", "agents": ["oracle:right", "deny-all"]}
     with running(tmp_path, late=1) as server:
@@ -132,6 +135,7 @@ def test_a_refused_world_ends_the_run_with_one_sentence_and_no_grade(tmp_path, c
     assert not (tmp_path / "store" / "runs").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("idle", "number"), [(True, signal.SIGINT), (False, signal.SIGINT), (True, signal.SIGKILL)])
 def test_a_run_that_is_ended_leaves_nothing_or_the_next_one_removes_it(tmp_path, capsys, idle, number):
     plan = plan_at(tmp_path, tasks=[EVIDENCE], on="cluster", agents=["untouched"])
@@ -155,6 +159,7 @@ def until(condition):
         time.sleep(0.005)
 
 
+@pytest.mark.slow
 def test_a_store_holds_the_worlds_of_one_cluster(tmp_path, capsys):
     part = {"tasks": [POLICIES], "on": "cluster", "agents": ["oracle:right"]}
     with running(tmp_path):
@@ -192,6 +197,7 @@ def test_what_no_cluster_can_do_is_said_before_anything_is_made(tmp_path, capsys
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [name for name in names() if name.startswith(NEW)])
 def test_a_renamed_policy_says_the_same_under_the_prefix_and_nothing_of_others(name):
     task = ComplianceTask(name=name, seed=9)
@@ -255,6 +261,7 @@ def test_a_policy_about_pods_beside_other_kinds_is_not_for_controllers_under_the
         renamed(read_policies([("a.yaml", written)])[0], "p")
 
 
+@pytest.mark.slow
 def test_kyverno_of_a_cluster_judges_and_is_asked_once(tmp_path, capsys):
     part = {"tasks": [POLICIES, "update-kyverno-wildcards-in-roles"], "engine": "cluster"}
     part["agents"] = ["oracle:right", "deny-all"]

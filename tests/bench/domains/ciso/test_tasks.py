@@ -34,7 +34,6 @@ from opsassay.bench.domains.ciso.tasks import (
 from opsassay.bench.domains.ciso.worlds import merged, mutants, worlds
 from opsassay.cli import run as command_line
 from opsassay.errors import DatapackError, NotFoundError, UserError
-from samples import sampled
 
 SEEDS = (PUBLISHED_SEED, 77, 2**100 + 3)
 NO_SHELF = EvidenceShelf(Path("/nowhere"))
@@ -57,7 +56,8 @@ def test_there_are_fifty_tasks_each_with_many_wrong_oracles():
         assert len(head.oracles) >= 10
 
 
-@pytest.mark.parametrize("seed", sampled(SEEDS, every=3))
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", ENFORCED)
 def test_the_right_oracle_passes_and_every_other_fails_first_where_it_says(name, seed):
     task = ComplianceTask(name=name, seed=seed)

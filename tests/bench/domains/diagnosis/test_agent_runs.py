@@ -79,6 +79,7 @@ def test_what_is_printed_is_the_answer_when_there_is_no_file(external_run):
     assert any("prose" in note for note in diagnosis.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "status", "reason"),
     [
@@ -122,6 +123,7 @@ def test_a_hang_is_killed_with_all_that_it_started(external_run):
     assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sealing", ["off", "required"])
 @pytest.mark.parametrize(
     ("code", "status", "note"),
@@ -145,6 +147,7 @@ def test_who_is_killed_at_the_end_of_its_time_has_answered_if_the_file_is_whole(
     assert all(given.startswith(note) for given in run.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sealing", ["off", "required"])
 def test_output_without_end_is_read_and_dropped(external_run, sealing):
     if sealing == "required" and sealing_refusal():
@@ -200,6 +203,7 @@ def test_an_edge_that_names_the_canary_is_flagged_too(external_run):
     assert run.flags == ("canary",)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sealing_refusal() is not None, reason=f"this machine cannot seal: {sealing_refusal()}")
 def test_sealed_it_finds_no_canary_and_its_answer_counts(external_run):
     _, run, diagnosis = external_run(STEAL, sealing="auto", limits={"seconds": 240})  # it looks everywhere
@@ -226,6 +230,7 @@ def test_sealed_it_sees_its_incident_its_files_and_its_home(external_run):
     assert not [name for name in seen["environment"] if "KEY" in name or "OPSASSAY" in name]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sealing_refusal() is not None, reason=f"this machine cannot seal: {sealing_refusal()}")
 def test_sealed_a_hang_is_a_timeout(external_run):
     _, run, _ = external_run("time.sleep(600)", sealing="auto", limits={"seconds": 3})
@@ -257,6 +262,7 @@ ask(3, "tools/call", {"name": "submit", "arguments": GOOD})
 """
 
 
+@pytest.mark.slow
 def test_a_submitted_answer_counts_even_when_the_agent_hangs_afterwards(external_run):
     run_dir, run, diagnosis = external_run(SUBMIT + "time.sleep(600)", needs=["mcp"], limits={"seconds": 15})
     assert (run.status, run.limits_hit) == (RunStatus.DONE, ("seconds",))
@@ -267,6 +273,7 @@ def test_a_submitted_answer_counts_even_when_the_agent_hangs_afterwards(external
     assert run.spent["tool_calls"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sealing_refusal() is not None, reason=f"this machine cannot seal: {sealing_refusal()}")
 def test_sealed_it_reaches_the_tools_through_the_bridge(external_run):
     _, run, diagnosis = external_run(SUBMIT, needs=["mcp"], sealing="required")
@@ -314,6 +321,7 @@ def test_a_model_behind_the_proxy_is_on_record_call_by_call(external_run, script
     assert "the-real-key" not in "".join(path.read_text() for path in run_dir.iterdir() if path.is_file())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "stream", "error"),
     [
@@ -369,6 +377,7 @@ def rca(**limits):
     return setup_of("rca", model="made", limits={"pause_s": 0.01, **limits})
 
 
+@pytest.mark.slow
 def test_the_built_in_agent_over_http_leaves_answer_trace_and_account(store, item, endpoint):
     def respond(messages, _tools):
         if is_synthesis(messages):
@@ -387,6 +396,7 @@ def test_the_built_in_agent_over_http_leaves_answer_trace_and_account(store, ite
     assert run.limits["tool_calls"] == 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reply", "said"),
     [
@@ -416,6 +426,7 @@ def test_a_request_that_is_refused_is_a_failed_run(store, item, endpoint):
     assert "401" in (run.error or "")
 
 
+@pytest.mark.slow
 def test_a_model_that_hangs_is_a_timeout_and_what_was_done_before_is_kept(store, item, tmp_path):
     script = tmp_path / "hangs.py"
     script.write_text(
@@ -438,6 +449,7 @@ def test_a_model_that_never_answers_by_the_contract_is_a_failed_run_with_the_rea
     assert run.limits_hit == ("repairs",)
 
 
+@pytest.mark.slow
 def test_a_recorded_session_replays_to_the_same_answer(store, item, tmp_path, monkeypatch):
     def respond(messages, _tools):
         if is_synthesis(messages):
@@ -470,6 +482,7 @@ def test_an_agent_in_python_of_your_own_runs_in_a_worker_and_is_marked_unsealed(
     assert [step.agent_name for step in read_one(run_dir / "trace.jsonl").steps] == ["looker"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "reason"),
     [("Breaks", "ZeroDivisionError"), ("AnswersText", "AttributeError"), ("Vanishes", "without an answer")],

@@ -35,6 +35,7 @@ def test_the_list_names_the_agents_and_whether_the_machine_seals(call):
     assert "rca" in call("agents")[0]
 
 
+@pytest.mark.slow
 def test_the_built_in_agent_keeps_the_contract_with_the_packaged_script(call):
     told = json.loads(call("agents", "check", "rca", "--json")[0])
     assert told["passed"]
@@ -43,6 +44,7 @@ def test_the_built_in_agent_keeps_the_contract_with_the_packaged_script(call):
     assert "2 statements run" in checks["evidence"]["said"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("code", "check", "said"),
     [
@@ -65,6 +67,7 @@ def test_what_is_broken_is_named(call, tmp_path, code, check, said):
     assert said in broken[check]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "further"),
     [

@@ -99,6 +99,7 @@ def test_repeats_are_spread_over_the_cases(tmp_path):
     assert len({(job.case.name, job.solver_name, job.seed) for job in jobs}) == 8
 
 
+@pytest.mark.slow
 def test_a_suite_that_was_changed_is_refused(tmp_path, call):
     tree = make_tree(tmp_path / "t", count=2)
     call("annotate", tree.root)
@@ -110,6 +111,7 @@ def test_a_suite_that_was_changed_is_refused(tmp_path, call):
         open_suite(tmp_path / "suite")
 
 
+@pytest.mark.slow
 def test_a_case_that_cannot_be_read_is_left_out_and_told(tmp_path, call):
     tree = make_tree(tmp_path / "t", count=2)
     broken, whole = tree.ids()
@@ -124,6 +126,7 @@ def test_a_case_that_cannot_be_read_is_left_out_and_told(tmp_path, call):
 # Runs -------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_run_makes_grades_resumes_and_exports(tmp_path, call, model):
     tree = make_tree(tmp_path / "t", count=2)
     call("annotate", tree.root)
@@ -164,6 +167,7 @@ def test_run_makes_grades_resumes_and_exports(tmp_path, call, model):
     assert all(item["run"].endswith("/2") for item in third["items"])
 
 
+@pytest.mark.slow
 def test_without_truth_runs_are_made_and_nothing_is_graded(tmp_path, call, model):
     tree = make_tree(tmp_path / "t", count=1)
     (pack,) = tree.incidents_dir.iterdir()
@@ -174,6 +178,7 @@ def test_without_truth_runs_are_made_and_nothing_is_graded(tmp_path, call, model
     assert not (tmp_path / "s.csv").exists()
 
 
+@pytest.mark.slow
 def test_unsealed_and_flagged_runs_are_in_no_score_table(tmp_path, call):
     tree = make_tree(tmp_path / "t", count=1)
     path = agent(tmp_path / "agent", "print(json.dumps(GOOD))")
@@ -196,6 +201,7 @@ def test_a_failed_run_is_in_the_table_with_its_reason_and_exit_1(tmp_path, call)
     assert "1 failed" in out
 
 
+@pytest.mark.slow
 def test_a_circle_among_unknown_services_is_graded_with_a_reason_for_every_metric(tmp_path, call):
     tree = make_tree(tmp_path / "t", count=1)
     path = agent(
@@ -213,6 +219,7 @@ def test_a_circle_among_unknown_services_is_graded_with_a_reason_for_every_metri
     assert item["metrics"]["edge_f1"]["status"] == "scored"
 
 
+@pytest.mark.slow
 def test_diagnose_takes_agents_too(tmp_path, call, model):
     tree = make_tree(tmp_path / "t", count=1)
     (item,) = json.loads(call("diagnose", tree.root, "-a", "rca", "--model", model, "--json")[0])["items"]
@@ -224,6 +231,7 @@ def test_diagnose_takes_agents_too(tmp_path, call, model):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -248,6 +256,7 @@ main(sys.argv[1:])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sealing", "number"), [("auto", signal.SIGTERM), ("off", signal.SIGINT)])
 def test_an_interrupted_suite_ends_its_agents_and_goes_on_where_it_was(tmp_path, call, sealing, number):
     tree = make_tree(tmp_path / "t", count=2)
@@ -282,6 +291,7 @@ def _sleepers(pid):
 # Estimates --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_estimate_is_by_stated_assumptions_then_by_what_was_spent(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "key")
     opened = open_suite(make_tree(tmp_path / "t", count=2).root)
@@ -305,6 +315,7 @@ def test_the_estimate_is_by_stated_assumptions_then_by_what_was_spent(tmp_path, 
     assert estimate(store, jobs, Price()).money_usd is None
 
 
+@pytest.mark.slow
 def test_a_paid_run_begins_with_its_estimate_and_a_free_one_with_none(tmp_path, call, model, monkeypatch):
     tree = make_tree(tmp_path / "t", count=1)
     monkeypatch.setenv("OPENAI_API_KEY", "key")
@@ -344,6 +355,7 @@ def test_an_endpoint_that_is_not_there_is_told_before_anything_runs(tmp_path, ca
     assert not (tree.root / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_store_apart_from_its_incidents_is_graded_as_the_command_says(tmp_path, call):
     tree, store = make_tree(tmp_path / "t", count=1), tmp_path / "runs"
     out = call("run", tree.root, "-a", "constant", "-o", store)[0].replace("\n", "")
@@ -363,6 +375,7 @@ def test_a_store_apart_from_its_incidents_is_graded_as_the_command_says(tmp_path
     assert "opsassay run" not in page
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read_is_told_and_the_rest_goes_on(tmp_path, call):
     tree = make_tree(tmp_path / "t", count=2)
     call("diagnose", tree.root, "-m", "constant")

@@ -39,6 +39,7 @@ def store(tmp_path_factory: pytest.TempPathFactory, cases: list[Case]) -> RunSto
     return store
 
 
+@pytest.mark.slow
 def test_every_ended_run_gets_a_verdict_beside_it(store: RunStore, cases: list[Case]) -> None:
     verdicts = grade_all(store, cases)
     assert len(verdicts) == 6
@@ -53,6 +54,7 @@ def test_every_ended_run_gets_a_verdict_beside_it(store: RunStore, cases: list[C
     assert summarise(verdicts).height > 0
 
 
+@pytest.mark.slow
 def test_a_verdict_that_is_made_again_is_the_same_to_the_byte(store: RunStore, cases: list[Case]) -> None:
     grade_all(store, cases)
     texts = {path: path.read_bytes() for run in store.runs() for path in (run / "verdicts").iterdir()}
@@ -72,6 +74,7 @@ def test_profiles_stand_side_by_side(store: RunStore, cases: list[Case]) -> None
     assert {"default.json", "compat.json"} <= {path.name for path in (run_dir / "verdicts").iterdir()}
 
 
+@pytest.mark.slow
 def test_a_client_that_the_incident_lists_is_left_out_of_the_cascade(tmp_path: Path) -> None:
     (case,) = resolve(make_tree(tmp_path / "t", count=1).root)
     env = {**case.datapack.env, "load_generators": ["frontend"]}
@@ -97,6 +100,7 @@ def test_a_case_without_truth_cannot_be_graded(tmp_path: Path) -> None:
         grade_run(run_dir, Case(pack, None, None, None, "p"))
 
 
+@pytest.mark.slow
 def test_a_batch_goes_on_after_a_run_that_cannot_be_graded(store: RunStore, cases: list[Case]) -> None:
     problems: list[tuple[Path, OpsAssayError]] = []
     verdicts = grade_all(store, cases[:1], on_error=lambda path, error: problems.append((path, error)))
@@ -106,6 +110,7 @@ def test_a_batch_goes_on_after_a_run_that_cannot_be_graded(store: RunStore, case
         grade_all(store, cases[:1])
 
 
+@pytest.mark.slow
 def test_paths_are_graded_against_a_published_graph_when_that_is_asked(tmp_path: Path, capsys) -> None:
     """Of two incidents one has a published graph, whose only edge is wrong by ours: it counts for its paths alone."""
     root = make_tree(tmp_path / "t", count=2).root

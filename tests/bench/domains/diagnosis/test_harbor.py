@@ -46,6 +46,7 @@ def graded_by_the_script(task, tmp_path, answer=None):
     return done.returncode, json.loads(reward.read_text()) if reward.exists() else None, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_the_right_answer_of_the_solution_is_worth_1(task, tmp_path):
     assert "cp" in (task / "solution" / "solve.sh").read_text()
     code, rewards, said = graded_by_the_script(task, tmp_path, (task / "solution" / "answer.json").read_text())
@@ -53,6 +54,7 @@ def test_the_right_answer_of_the_solution_is_worth_1(task, tmp_path):
     assert all(isinstance(value, float) for value in rewards.values())
 
 
+@pytest.mark.slow
 def test_a_wrong_answer_is_worth_0(task, tmp_path):
     answer = json.loads((task / "solution" / "answer.json").read_text())
     answer["root_causes"][0]["service"] = "frontend"
@@ -60,6 +62,7 @@ def test_a_wrong_answer_is_worth_0(task, tmp_path):
     assert (code, rewards["reward"]) == (0, 0), said
 
 
+@pytest.mark.slow
 def test_an_empty_answer_and_none_are_worth_0(task, tmp_path):
     code, rewards, said = graded_by_the_script(task, tmp_path)
     assert (code, rewards) == (0, {"reward": 0}), said
@@ -72,6 +75,7 @@ def test_an_empty_answer_and_none_are_worth_0(task, tmp_path):
     assert verify(task / "tests" / "case", answer, tmp_path / "reward.json") == {"reward": 0}
 
 
+@pytest.mark.slow
 def test_a_task_with_missing_files_is_an_error_and_no_reward(task, tmp_path):
     broken = tmp_path / "task"
     shutil.copytree(task, broken)

@@ -62,6 +62,7 @@ def right_answer(store):
     return json.dumps({key: answer[key] for key in ("root_causes", "propagation")})
 
 
+@pytest.mark.slow
 def test_our_own_agent_works_with_inspects_model_and_is_in_its_log(store, tmp_path, capsys):
     pytest.importorskip("inspect_ai", reason="inspect_ai is not installed")
     answer = right_answer(store)
@@ -81,6 +82,7 @@ def test_our_own_agent_works_with_inspects_model_and_is_in_its_log(store, tmp_pa
     assert read_run(Path(item["detail"])).spent["input_tokens"] == 28
 
 
+@pytest.mark.slow
 def test_inspect_runs_our_task_and_its_log_becomes_runs(store, tmp_path, capsys):
     pytest.importorskip("inspect_ai", reason="inspect_ai is not installed")
     answer = right_answer(store)

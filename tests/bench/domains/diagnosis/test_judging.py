@@ -89,6 +89,7 @@ def test_an_answer_without_evidence_is_not_judged():
     assert asked == []
 
 
+@pytest.mark.slow
 def test_the_command_keeps_judged_verdicts_beside_the_others(tmp_path, capsys):
     tree = make_tree(tmp_path / "t", count=1)
     (tmp_path / "judge.yaml").write_text(

@@ -171,6 +171,7 @@ def test_wrong_use_is_told_before_anything_runs(tmp_path: Path, call, arguments:
     assert not (tree.root / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_sweep_is_told_apart_in_answers_grades_and_the_audit(tmp_path: Path, call) -> None:
     tree = make_tree(tmp_path / "t", count=2)
     sweep = ("--sweep", "alert-count.z=2.5,3,3.5", "-m", "alert-count", "-m", "loudest")
@@ -202,6 +203,7 @@ def test_a_plan_sweeps_and_finds_the_files_beside_it(tmp_path: Path) -> None:
 # Code that is not ours --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_file_is_a_method_with_its_own_parameters_and_imports(tmp_path: Path, pack: Datapack) -> None:
     (tmp_path / "beside.py").write_text("FIRST = 1\n")
     file = tmp_path / "mine.py"
@@ -283,6 +285,7 @@ def test_another_word_or_an_edited_script_is_another_solver(tmp_path: Path) -> N
     assert method_setup(name).solver_hash != first.solver_hash
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "status", "error"),
     [

@@ -33,6 +33,7 @@ def test_they_are_listed_by_name_where_the_truth_is_at_hand(call, tmp_path):
     assert task["oracles"] == []
 
 
+@pytest.mark.slow
 def test_the_right_answer_is_right_the_wrong_one_wrong_and_neither_is_ranked(call, tmp_path):
     make_tree(tmp_path, count=2)
     made = call("run", tmp_path, "-a", "oracle:*", "-a", "constant")

@@ -185,6 +185,7 @@ def call(capsys):
     return call
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_page_and_says_pass_at_k_and_who_is_not_ranked(tmp_path, call):
     tree = make_tree(tmp_path / "t", count=2)
     path = agent(tmp_path / "agent", "print(json.dumps(GOOD))")
@@ -206,6 +207,7 @@ def test_the_command_writes_the_page_and_says_pass_at_k_and_who_is_not_ranked(tm
     assert {tuple(item["not_ranked"]) for item in told["items"]} == {(), ("it ran unsealed",)}
 
 
+@pytest.mark.slow
 def test_single_runs_and_several_stores_are_graded(tmp_path, call):
     tree = make_tree(tmp_path / "t", count=2)
     call("diagnose", tree.root, "-m", "constant", "-o", tmp_path / "one")
@@ -225,6 +227,7 @@ def imported(root, incident):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"faults": []}))
 
 
+@pytest.mark.slow
 def test_a_named_root_without_a_fault_record_is_broken_wherever_it_is_told(tmp_path, call):
     tree = make_tree(tmp_path / "t", count=1)
     (incident,) = tree.ids()
@@ -262,6 +265,7 @@ def a_tree_with_a_calm_case(root):
     return tree
 
 
+@pytest.mark.slow
 def test_who_always_says_that_nothing_is_wrong_stands_last_and_apart(tmp_path, call, monkeypatch):
     tree = a_tree_with_a_calm_case(tmp_path / "t")
     (tmp_path / "silent.py").write_text(SILENT)
@@ -285,6 +289,7 @@ def test_who_always_says_that_nothing_is_wrong_stands_last_and_apart(tmp_path, c
     assert ["silent", "100 % (1)"] in payload["solvers"]["calm"]["rows"]
 
 
+@pytest.mark.slow
 def test_an_edited_method_is_another_solver_and_never_a_repeat(tmp_path, call):
     tree = make_tree(tmp_path / "t", count=2)
     file = tmp_path / "silent.py"
@@ -304,6 +309,7 @@ def test_an_edited_method_is_another_solver_and_never_a_repeat(tmp_path, call):
     assert len(methods) == 3
 
 
+@pytest.mark.slow
 def test_a_kind_that_a_method_declares_it_cannot_name_is_not_applicable(tmp_path, call):
     tree = make_tree(tmp_path / "t", count=1)  # HTTPResponseAbort
     (incident,) = tree.ids()

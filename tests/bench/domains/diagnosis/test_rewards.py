@@ -61,6 +61,7 @@ def test_each_step_has_what_the_model_saw_and_said_and_what_it_was_worth(store, 
     assert not list(store.rglob("verdicts/default.*.json"))
 
 
+@pytest.mark.slow
 def test_datasets_reads_them_as_conversational_prompt_completion(store, tmp_path):
     datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
     lines = exported(store, tmp_path)

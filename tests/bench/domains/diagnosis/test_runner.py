@@ -48,6 +48,7 @@ def test_a_good_run_is_kept_with_all_that_identifies_it(store: RunStore, pack: D
     assert diagnosis.root_causes[0].service == "cart"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["loudest", "max-z"])
 def test_the_same_incident_gives_the_same_bytes_in_another_process(
     store: RunStore, pack: Datapack, method: str
@@ -58,6 +59,7 @@ def test_the_same_incident_gives_the_same_bytes_in_another_process(
     assert (first / "diagnosis.json").read_bytes() == (second / "diagnosis.json").read_bytes()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("solver", "error"),
     [
@@ -161,6 +163,7 @@ def test_an_unknown_method_claims_nothing(store: RunStore, pack: Datapack) -> No
 # Resume ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_finished_cell_is_not_run_again_unless_asked(store: RunStore, pack: Datapack) -> None:
     first = run_method(store, pack, "bench.solvers:Honest")
     assert run_method(store, pack, "bench.solvers:Honest") == first
@@ -175,6 +178,7 @@ def test_a_failure_is_a_result_and_not_rolled_again(store: RunStore, pack: Datap
     assert run_method(store, pack, "bench.solvers:Raises") == first
 
 
+@pytest.mark.slow
 def test_another_seed_or_recording_is_another_cell(store: RunStore, pack: Datapack, tmp_path: Path) -> None:
     other = make_pack(tmp_path / "other")
     runs = [
@@ -195,6 +199,7 @@ run_method(RunStore(Path(sys.argv[1])), Datapack.open(Path(sys.argv[2])), "bench
 """
 
 
+@pytest.mark.slow
 def test_a_killed_runner_takes_its_worker_along_and_its_cell_is_run_again(store: RunStore, pack: Datapack) -> None:
     runner = subprocess.Popen(
         [sys.executable, "-c", _RUNNER, str(store.root), str(pack.path)],
@@ -219,6 +224,7 @@ def test_a_killed_runner_takes_its_worker_along_and_its_cell_is_run_again(store:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_runner_killed_before_the_log_names_its_run_leaves_a_log_that_names_it(
     store: RunStore, pack: Datapack
 ) -> None:

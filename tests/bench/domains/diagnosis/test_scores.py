@@ -69,6 +69,7 @@ def test_a_solver_that_always_says_the_same_has_collapsed() -> None:
     assert not modal_answers(said("cart"))[0].collapsed  # one case says nothing
 
 
+@pytest.mark.slow
 def test_a_what_if_moves_grades_and_keeps_the_old_ones(tmp_path: Path) -> None:
     cases = resolve(make_tree(tmp_path / "t", count=1).root)
     store = RunStore(tmp_path / "s")

@@ -47,6 +47,7 @@ def template_of(workers):
     return psutil.Process(workers._template.pid)
 
 
+@pytest.mark.slow
 def test_many_runs_side_by_side_come_from_one_template_and_agree(workers, pack):
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: solve(workers, pack, "max-z"), range(8)))
@@ -71,6 +72,7 @@ def test_one_run_leaves_nothing_behind_for_the_next(workers, pack, tmp_path, mon
     assert notes == [["clean"], ["clean"]]
 
 
+@pytest.mark.slow
 def test_a_run_sees_no_other_run_in_its_descriptors(workers, pack):
     with opaque_view(pack) as other:
         hanging = threading.Thread(target=lambda: _hang(workers, other))
@@ -87,6 +89,7 @@ def _hang(workers, folder):
         workers.run(job("bench.solvers:Hangs"), folder, 3)
 
 
+@pytest.mark.slow
 def test_a_template_that_was_killed_takes_its_runs_along_and_is_started_again(workers, pack):
     assert solve(workers, pack, "constant")[0] == 0
     template = template_of(workers)
@@ -111,6 +114,7 @@ def test_a_template_that_was_killed_takes_its_runs_along_and_is_started_again(wo
     assert template_of(workers).pid != template.pid
 
 
+@pytest.mark.slow
 def test_the_template_ends_with_its_runner_whatever_killed_it(pack, tmp_path):
     program = (
         "import sys\nfrom pathlib import Path\nfrom opsassay.bench.domains.diagnosis.workers import shared_workers\n"

@@ -34,6 +34,7 @@ def value(metrics, name):
 SEEDS = [pytest.param(seed, marks=[pytest.mark.slow] if seed > 2 else []) for seed in range(1, 21)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_definition_of_the_goal_finds_what_was_planted_and_nothing_else(seed):
     for make in ANOMALY_TASKS.values():
@@ -43,6 +44,7 @@ def test_the_definition_of_the_goal_finds_what_was_planted_and_nothing_else(seed
         assert points_of(one, claims_by_definition(one)) == true, one.name
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ANOMALY_TASKS)
 def test_the_right_claims_pass_and_every_wrong_reading_is_named(name):
     one = ANOMALY_TASKS[name](1)
@@ -58,6 +60,7 @@ def test_the_right_claims_pass_and_every_wrong_reading_is_named(name):
         assert metrics["passed"].reason.startswith(said)
 
 
+@pytest.mark.slow
 def test_claiming_everything_is_worth_next_to_nothing():
     one = task()
     start, end = one.bounds
@@ -192,6 +195,7 @@ def test_shares_without_points():
     assert shares([], [(datetime(2024, 1, 1, tzinfo=UTC), "a")])[2] == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["robust_z", "isolation_forest"])
 def test_the_detector_finds_a_spike_and_says_the_same_every_time(method):
     start = datetime(2024, 9, 2, tzinfo=UTC)

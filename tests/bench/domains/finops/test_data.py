@@ -31,6 +31,7 @@ def digest(folder, seed):
     return hashlib.sha256(b"".join(files[name].read_bytes() for name in sorted(files))).hexdigest()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", ["1", "4"])
 def test_the_same_seed_gives_the_same_bytes_in_other_processes_and_with_other_threads(tmp_path, threads):
     environment = {**os.environ, "POLARS_MAX_THREADS": threads, "PYTHONHASHSEED": threads}
@@ -80,6 +81,7 @@ def test_a_bill_has_its_traps():
     assert set(costs["CommitmentDiscountStatus"]) == {None, "Used", "Unused"}
 
 
+@pytest.mark.slow
 def test_costs_are_ordered_as_the_specification_has_them():
     usage = cost_data(2).tables[COSTS].filter((pl.col("ChargeCategory") == "Usage") & pl.col("ChargeClass").is_null())
     usage = usage.filter(pl.col("CommitmentDiscountStatus").is_null() | (pl.col("CommitmentDiscountStatus") == "Used"))

@@ -26,6 +26,7 @@ def row(name, cost):
     return {"application": name, "cost_usd": Fraction(cost)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_both_implementations_agree_exactly(seed):
     for template in TEMPLATES.values():
@@ -40,6 +41,7 @@ def test_keys_that_differ_are_an_error(monkeypatch):
         _ = question.key
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_the_right_answer_passes_and_every_wrong_reading_is_named(name):
     question = Question(TEMPLATES[name], 1)
@@ -99,6 +101,7 @@ def test_names_alone_earn_no_partial_credit():
     assert cells_right(TOP, key, [row("a", 9), *(row(f"x{n}", 1) for n in range(97))]) < 0.03
 
 
+@pytest.mark.slow
 def test_undefined_shares_are_no_rows():
     questions = [
         Question(TEMPLATES[name], seed) for name in ("budget-variance", "credit-coverage") for seed in (1, 2, 3)

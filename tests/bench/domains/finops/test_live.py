@@ -233,6 +233,7 @@ def test_an_unknown_task_is_refused():
         live_task("cost-memry")
 
 
+@pytest.mark.slow
 def test_table_32_has_pass_at_k_and_means_with_sd_over_all_runs():
     def row(task, seed, passed, proximity):
         values = {"passed": passed, "diagnosis_right": 1.0, "proximity_cpu_cost": proximity}

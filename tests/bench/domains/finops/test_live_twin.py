@@ -99,7 +99,7 @@ def test_the_twin_names_each_cause_and_quiets_the_alert(at_work, name):
 
 
 @pytest.mark.live
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_scripted_twin_finds_the_cause_and_takes_it_away(tmp_path, capsys):
     part = {"domain": "finops", "tasks": ["cost-idle"], "agents": [{"name": "finops", "model": f"scripted:{TWIN}"}]}

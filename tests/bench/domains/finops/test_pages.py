@@ -43,6 +43,7 @@ def tables_of(store, capsys):
     return {item["table"]: item for item in json.loads(capsys.readouterr().out)["items"]}
 
 
+@pytest.mark.slow
 def test_one_command_prints_table_6_and_tables_26_to_32(store, capsys):
     found = tables_of(store, capsys)
     assert list(found) == [6, 26, 27, 28, 29, 30, 31, 32]
@@ -55,6 +56,7 @@ def test_one_command_prints_table_6_and_tables_26_to_32(store, capsys):
     assert {row["solver"] for row in found[31]["rows"]} == {"constant", "detector", "oracle:everything", "oracle:right"}
 
 
+@pytest.mark.slow
 def test_grading_again_gives_the_same_and_names_a_body_that_is_gone(store, tmp_path, capsys):
     shutil.copytree(store, tmp_path / "store")
     assert command_line(["grade", str(tmp_path / "store"), "--json"]) == 0
@@ -64,6 +66,7 @@ def test_grading_again_gives_the_same_and_names_a_body_that_is_gone(store, tmp_p
     assert "cannot be read" in json.loads(capsys.readouterr().out)["problems"][0]
 
 
+@pytest.mark.slow
 def test_a_page_shows_the_cost_over_time_with_planted_and_claimed_anomalies(store, tmp_path):
     assert command_line(["report", str(store), "-o", str(tmp_path)]) == 0
     pages = {re.search(r"<title>(.*?)</title>", path.read_text())[1]: path.read_text() for path in tmp_path.iterdir()}
@@ -79,6 +82,7 @@ def test_a_page_shows_the_cost_over_time_with_planted_and_claimed_anomalies(stor
     assert "The right answer" in pages["top-applications, constant"]
 
 
+@pytest.mark.slow
 def test_what_a_solver_wrote_is_shown_as_text(store, tmp_path):
     shutil.copytree(store, tmp_path / "store")
     for file in (tmp_path / "store").rglob("answer.json"):

@@ -46,6 +46,7 @@ def test_there_are_sixteen_tasks_on_cost_data_and_seven_kpis_each_with_four_wron
     assert len({head.commitment for head in heads}) == 23
 
 
+@pytest.mark.slow
 def test_a_plan_runs_oracles_and_baselines_and_is_gone_on_with(tmp_path, capsys):
     part = {"tasks": ["category-cost"], "agents": ["oracle:*", "constant", "chance", "detector"]}
     found = run_plan(tmp_path, capsys, part, code=1)  # a detector has no answer to a question
@@ -72,6 +73,7 @@ def test_one_without_an_answer_counts_as_not_passed():
     assert domain.succeeded({}) is None
 
 
+@pytest.mark.slow
 def test_held_out_seeds_follow_from_a_secret_and_are_nowhere_on_the_agents_disk(tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("0123456789abcdef0123456789abcdef")
@@ -138,6 +140,7 @@ def test_the_desk_names_its_dialect_and_describes_the_schema(desk):
     assert desk.call("query_sql", {"sql": "DROP TABLE costs"}).status == "error"
 
 
+@pytest.mark.slow
 def test_the_desk_runs_the_detector_over_a_statement(desk):
     columns = "date_trunc('day', ChargePeriodStart) AS time, 'all' AS slice, sum(BilledCost) AS value"
     series = f"SELECT {columns} FROM costs GROUP BY ALL"
@@ -171,6 +174,7 @@ open(answer, "w").write(json.dumps({"rows": [{"category": "Compute", "cost_usd":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("printed", ["", "no JSON at all"])
 def test_an_external_agent_answers_by_file_or_not_at_all(tmp_path, capsys, printed):
     (tmp_path / "solver.py").write_text(SOLVER if not printed else f"print({printed!r})")

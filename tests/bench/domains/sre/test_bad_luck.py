@@ -204,6 +204,7 @@ def unlucky(scenario, agent, arm, *, probes, seed, run_dir):
     write(run_dir, recording(timeline([1.0] * 5)))
 
 
+@pytest.mark.slow
 def test_outcomes_are_in_the_run_whether_it_is_a_result_or_not(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     cells = plan_of(tmp_path, agents=["oracle:gentle", "oracle:harmful"], retries=0)
@@ -216,6 +217,7 @@ def test_outcomes_are_in_the_run_whether_it_is_a_result_or_not(tmp_path, monkeyp
     assert runs["harmful"].notes == ("alert_not_fired: it was quiet",)
 
 
+@pytest.mark.slow
 def test_a_trial_that_dies_with_its_lease_says_so_and_its_cell_is_run_again(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     (cell,) = plan_of(tmp_path, agents=["oracle:gentle"], retries=0)

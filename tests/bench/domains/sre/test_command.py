@@ -34,6 +34,7 @@ def items(capsys):
     return items
 
 
+@pytest.mark.slow
 def test_grade_says_what_every_run_is(store, items):
     found, _ = items("trials", "grade", store)
     assert {(i["agent"], i["arm"]): i["metrics"]["certificate"]["value"] for i in found} == {

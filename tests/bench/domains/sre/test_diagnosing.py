@@ -113,6 +113,7 @@ def test_names_that_a_scenario_leaves_open_are_put_down_as_it_has_them(task):
     assert found.root_causes == (open_name, "web")
 
 
+@pytest.mark.slow
 def test_the_tables_have_the_mean_time_over_right_ones_with_their_number(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     write_scenario(tmp_path / "made.yaml", committed_depth="D3", truth={"root_causes": ["cart"]})
@@ -141,6 +142,7 @@ def test_steps_are_put_down_with_condition_and_effect_and_what_is_none_is_left_o
     assert found.chain() == (("names", "catalog"), ("catalog", "web"))
 
 
+@pytest.mark.slow
 def test_table_4_comes_with_the_trials_by_one_command(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     chain = [{"source": "cart", "target": "frontend"}]

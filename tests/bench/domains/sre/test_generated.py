@@ -181,6 +181,7 @@ def rehearsed(one, name):
 LOCAL = [one for one in generated(0) if one.environment.substrate == "local"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("one", LOCAL, ids=lambda one: one.id)
 def test_every_oracle_does_on_a_model_of_its_system_what_it_says(one):
     for name, oracle in one.oracles.items():

@@ -85,6 +85,7 @@ def test_incidents_or_scenarios_are_named(tmp_path, capsys):
         assert "Name what becomes tasks" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_trial_without_a_result_is_an_error_and_no_reward(tasks, tmp_path):
     done = script(tasks / NAME / "tests" / "test.sh", str(tmp_path / "task"), str(tmp_path / "logs"))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
@@ -103,7 +104,7 @@ def test_harbors_own_loader_takes_them(tasks):
     assert f"opsassay/{NAME} agent root stdio" in said
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.live
 def test_the_solution_is_certified_by_the_containers_own_scripts(tasks):
     with state_folder() as folder:

@@ -87,6 +87,7 @@ def test_one_request_that_fails_at_the_end_is_not_how_a_trial_ends(ended):
     assert reachable[-5:] == [True] * 5
 
 
+@pytest.mark.slow
 def test_what_stays_broken_from_the_last_look_on_is_how_it_ends(ended):
     reachable, looks, noted = ended(before=False, at_the_end=True)
     assert (looks, noted) == (2, [])
@@ -94,17 +95,20 @@ def test_what_stays_broken_from_the_last_look_on_is_how_it_ends(ended):
     assert reachable[-5:] == [False] * 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [False, True])
 def test_what_is_as_it_was_needs_no_other_look(ended, broken):
     reachable, looks, noted = ended(before=broken, at_the_end=broken)
     assert (set(reachable), looks, noted) == ({not broken}, 1, [])
 
 
+@pytest.mark.slow
 def test_an_alert_that_fires_with_the_last_look_is_given_its_time_once_more(ended):
     _, looks, noted = ended(fires=lambda looks: len(looks) == 1 and time.monotonic() < looks[0] + 3)
     assert (looks, noted) == (2, [])
 
 
+@pytest.mark.slow
 def test_an_alert_that_stays_is_how_it_ends(ended):
     _, looks, noted = ended(fires=lambda looks: len(looks) > 0)
     assert (looks, noted) == (2, [])
@@ -116,6 +120,7 @@ def flapping(down):
         set_to(down, turn % 2)
 
 
+@pytest.mark.slow
 def test_what_goes_on_changing_has_not_settled(ended):
     _, looks, noted = ended(before=False, at_the_end=True, then=flapping)
     assert (looks, noted) == (1, ["not_settled"])

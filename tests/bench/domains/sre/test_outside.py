@@ -70,6 +70,7 @@ for name, path in (("JAEGER", "/api/services"), ("PROMETHEUS", "/api/v1/rules"),
 """
 
 
+@pytest.mark.slow
 def test_in_a_trial_the_apis_are_over_what_the_tools_see(tmp_path):
     write_scenario(tmp_path / "made.yaml", committed_depth="D3")
     (tmp_path / "looks.py").write_text(LOOKS)
@@ -98,6 +99,7 @@ def asking(tmp_path, times, sealing, **settings):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sealing", ["auto", "off"])
 def test_it_reaches_its_model_and_the_run_has_what_was_spent(trial, tmp_path, sealing):
     run, folder, said = trial(asking(tmp_path, 2, sealing))
@@ -122,6 +124,7 @@ def test_the_limit_of_tokens_refuses_further_calls(trial, tmp_path):
     assert run.spent["input_tokens"] + run.spent["output_tokens"] >= 20
 
 
+@pytest.mark.slow
 def test_an_agent_yaml_is_taken_as_it_is_for_exams(trial, tmp_path):
     told = {
         "agent": "written-down",

@@ -171,6 +171,7 @@ def test_bad_plans_are_one_sentence(tmp_path):
         load_trial_plan(tmp_path / "plan.yaml")
 
 
+@pytest.mark.slow
 def test_every_oracle_comes_out_as_its_file_says_and_a_second_run_does_nothing(tmp_path):
     cells = plan_of(tmp_path)
     store = RunStore(tmp_path / "store")
@@ -194,6 +195,7 @@ def test_every_oracle_comes_out_as_its_file_says_and_a_second_run_does_nothing(t
     assert recorded_trials(store) == sorted(folders, key=lambda folder: folder.parent.name)
 
 
+@pytest.mark.slow
 def test_arms_and_probes_reach_the_trial_and_its_verdict(tmp_path):
     cells = plan_of(tmp_path, agents=["oracle:gentle"], arms=["baseline", "constrained"], probes=[True, False])
     folders = run_trials(RunStore(tmp_path / "store"), cells, performer=MADE + "quick")
@@ -211,6 +213,7 @@ def test_arms_and_probes_reach_the_trial_and_its_verdict(tmp_path):
     assert said["constrained/probes-off"] == {"v_probe": None, "certificate": 1.0}
 
 
+@pytest.mark.slow
 def test_failing_machinery_is_no_result_and_is_tried_again(tmp_path):
     cells = plan_of(tmp_path, agents=["oracle:gentle"])
     store = RunStore(tmp_path / "store")
@@ -222,6 +225,7 @@ def test_failing_machinery_is_no_result_and_is_tried_again(tmp_path):
     assert [line["event"] for line in store.attempts()] == ["begun", "ended"] * 2
 
 
+@pytest.mark.slow
 def test_the_watchdog_ends_a_trial_that_hangs_and_one_that_dies_is_named(tmp_path):
     cells = plan_of(tmp_path, agents=["oracle:gentle"], timeout_s=4, retries=0)
     store, told = RunStore(tmp_path / "store"), []
@@ -238,6 +242,7 @@ def test_the_watchdog_ends_a_trial_that_hangs_and_one_that_dies_is_named(tmp_pat
     assert folder.name == "3"
 
 
+@pytest.mark.slow
 def test_trials_run_side_by_side_and_keep_their_order(tmp_path):
     cells = plan_of(tmp_path, timeout_s=60, retries=0)
     store, told = RunStore(tmp_path / "store"), []
@@ -254,6 +259,7 @@ def _interruptible():
     signal.signal(signal.SIGINT, former)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_interruptible")
 def test_an_interrupted_matrix_ends_its_trials_and_marks_them(tmp_path):
     cells = plan_of(tmp_path)
@@ -280,6 +286,7 @@ run_trials(RunStore(folder / "store"), plan_of(folder, agents=["oracle:gentle"])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a trial runs to its end")
 def test_a_killed_matrix_takes_its_trial_with_it_which_undoes_everything(tmp_path):
     matrix = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)])
@@ -304,6 +311,7 @@ def await_true(condition, within_s=60):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_two_workers_share_a_store_and_perform_every_trial_once(tmp_path):
     cells = plan_of(tmp_path, probes=[True, False])
     stores = [RunStore(tmp_path / "store") for _ in range(2)]
@@ -314,6 +322,7 @@ def test_two_workers_share_a_store_and_perform_every_trial_once(tmp_path):
     assert {folder.name for folder in first} == {"1"}
 
 
+@pytest.mark.slow
 def test_thresholds_are_committed_before_the_run(tmp_path):
     cells = plan_of(tmp_path, agents=["oracle:harmful"])
     store = RunStore(tmp_path / "store")
@@ -337,6 +346,7 @@ def test_thresholds_are_committed_before_the_run(tmp_path):
     assert (folder / "verdicts" / "default.json").read_bytes() == first
 
 
+@pytest.mark.slow
 def test_a_changed_scenario_file_is_another_cell_and_a_tampered_copy_is_found(tmp_path):
     cells = plan_of(tmp_path, agents=["oracle:gentle"])
     write_scenario(tmp_path / "made.yaml", committed_depth="D1")
@@ -351,6 +361,7 @@ def test_a_changed_scenario_file_is_another_cell_and_a_tampered_copy_is_found(tm
         kept_scenario(store.root, cells[0].scenario.digest())
 
 
+@pytest.mark.slow
 def test_a_torn_record_is_named_and_its_torn_last_line_dropped(tmp_path):
     cells = plan_of(tmp_path, agents=["oracle:gentle"])
     (folder,) = run_trials(RunStore(tmp_path / "store"), cells, performer=MADE + "quick")
@@ -364,6 +375,7 @@ def test_a_torn_record_is_named_and_its_torn_last_line_dropped(tmp_path):
         read_recording(folder)
 
 
+@pytest.mark.slow
 def test_a_run_says_whether_its_command_was_sealed(tmp_path):
     agents = [{"name": name, "command": ["./agent"]} for name in ("apart", "loose")]
     cells = plan_of(tmp_path, agents=agents)

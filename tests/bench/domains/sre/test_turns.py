@@ -82,6 +82,7 @@ def test_it_is_who_uses_up_a_limit_on_this_machine():
     assert wanting == {"gen0-high-cpu-1": True, "gen0-high-cpu-3": False, "bad-release": False}
 
 
+@pytest.mark.slow
 def test_its_trials_wait_for_their_turn(tmp_path):
     path = write_scenario(tmp_path / "made.yaml", committed_depth="D3")
     payload = yaml.safe_load(path.read_text())

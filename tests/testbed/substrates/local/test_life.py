@@ -96,7 +96,7 @@ def imports(log):
 
 @pytest.mark.parametrize(
     "victim",
-    ["supervisor", "template", *(pytest.param(name, marks=pytest.mark.slow) for name in ("otlp", "valkey"))],
+    ["supervisor", "template", *(pytest.param(name, marks=pytest.mark.long) for name in ("otlp", "valkey"))],
 )
 def test_kill_9_of_any_process_in_mid_fault_leaves_nothing_and_loses_nothing(state, tmp_path, victim):
     running = LocalSubstrate().deploy(load_system(TINY), "kill", seed=1)
@@ -124,8 +124,8 @@ def test_kill_9_of_any_process_in_mid_fault_leaves_nothing_and_loses_nothing(sta
 @pytest.mark.parametrize(
     "number",
     [
-        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, marks=pytest.mark.long),
+        pytest.param(signal.SIGTERM, marks=pytest.mark.long),
         signal.SIGKILL,
     ],
 )

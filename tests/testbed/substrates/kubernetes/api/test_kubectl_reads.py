@@ -109,6 +109,7 @@ def test_tables_have_the_columns_of_a_cluster(printed):
     assert spaces == [["default", "Active"], ["kube-system", "Active"], ["shop", "Active"]]
 
 
+@pytest.mark.slow
 def test_every_kind_is_printed_described_and_named(printed):
     for one in WORLD:
         name, namespace = one["metadata"]["name"], one["metadata"].get("namespace", "default")
