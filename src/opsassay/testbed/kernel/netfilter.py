@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import struct
+import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
@@ -16,6 +17,8 @@ from pyroute2.netlink.nfnetlink.nftsocket import NFPROTO_BRIDGE, NFPROTO_IPV4
 from pyroute2.nftables.expressions import genex, ipv4addr, verdict
 from pyroute2.nftables.main import NFTables
 
+from opsassay.errors import OperationError
+
 PREFIX = "opsassay-"
 FAMILIES = {"ip": NFPROTO_IPV4, "bridge": NFPROTO_BRIDGE}
 OWNED = 0x2
@@ -24,6 +27,7 @@ META_PROTOCOL, META_MARK, META_INPUT_NAME = 1, 3, 6
 REGISTER, EQUAL, UNEQUAL = 1, 0, 1
 ETHERTYPE_IPV4 = b"\x08\x00"
 QUEUE_BYPASS = 1
+OWNER_TIMEOUT_S, OWNER_POLL_S = 5.0, 0.05
 
 Expression = dict[str, Any]
 
@@ -88,17 +92,36 @@ class Table:
         self.close()
 
 
-def remove_tables(family: str, prefix: str = "") -> None:
-    """Remove the tables of *family* in the calling thread's namespace that OpsAssay made under a name with *prefix*."""
+def remove_tables(family: str, prefix: str = "", owner_timeout_s: float = OWNER_TIMEOUT_S) -> None:
+    """Remove the tables of *family* in the calling thread's namespace that OpsAssay made under a name with *prefix*.
+
+    The kernel answers EPERM for a table whose owner lives, also to root: such a table goes with its owner, which gets
+    *owner_timeout_s* to end. Raises OperationError when it has not ended by then.
+    """
+    deadline = time.monotonic() + owner_timeout_s
     with NFTables(nfgen_family=FAMILIES[family]) as nft:
-        names = [str(table.get_attr("NFTA_TABLE_NAME")) for table in nft.get_tables()]
-        for name in names:
-            if name.startswith(PREFIX + prefix):
-                try:
-                    nft.table("del", name=name)
-                except NetlinkError as error:
-                    if error.code != errno.ENOENT:  # its owner has ended in the meantime
-                        raise
+        while owned := _removed_but_owned(nft, PREFIX + prefix):
+            if time.monotonic() > deadline:
+                raise OperationError(
+                    f"The packet rules {', '.join(owned)} cannot be removed: the process that made them still runs; end "
+                    "the system with `opsassay down` and start it again."
+                )
+            time.sleep(OWNER_POLL_S)
+
+
+def _removed_but_owned(nft: NFTables, prefix: str) -> list[str]:
+    """Remove every table whose name begins with *prefix*; return those that belong to another socket."""
+    owned = []
+    for name in [str(table.get_attr("NFTA_TABLE_NAME")) for table in nft.get_tables()]:
+        if name.startswith(prefix):
+            try:
+                nft.table("del", name=name)
+            except NetlinkError as error:
+                if error.code == errno.EPERM:
+                    owned.append(name)
+                elif error.code != errno.ENOENT:  # its owner has ended in the meantime
+                    raise
+    return owned
 
 
 def source_is(address: str) -> list[Expression]:

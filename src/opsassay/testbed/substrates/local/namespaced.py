@@ -57,9 +57,10 @@ class NamespacedNetwork:
         channels: Channels,
         entrances: Mapping[str, socket.socket],
         kernel_can: Collection[str],
+        expect_exit: Callable[[int], None],
     ) -> None:
         self._state, self._fleet, self._template, self._channels = state, fleet, template, channels
-        self._entrances, self._kernel_can = entrances, kernel_can
+        self._entrances, self._kernel_can, self._expect_exit = entrances, kernel_can, expect_exit
         self._fabric = Fabric([*fleet.system.hosts, *BESIDE])
         self._places: dict[str, Place] = {}
         self._ports: dict[str, int | None] = {}
@@ -157,11 +158,22 @@ class NamespacedNetwork:
         for name, pid, place in self._impairing.pop(fault, ()):
             notes += await self._shortfalls(name)
             self._channels.hang_up(name)
-            if not await sleep_until(lambda pid=pid: not psutil.pid_exists(pid), PACKETS_TIMEOUT_S, 0.02):
-                os.kill(pid, signal.SIGKILL)
+            await self._end(pid)
             if not any(other is place for active in self._impairing.values() for _, _, other in active):
                 await asyncio.to_thread(heal, place.path, place.peer_interface)
         return notes
+
+    async def _end(self, pid: int) -> None:
+        """Wait until the packet process *pid*, which was hung up on, is gone; kill it when it takes too long.
+
+        Its tables go with it, and the kernel lets nobody else remove them as long as it lives.
+        """
+        if await _gone(pid):
+            return
+        self._expect_exit(pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        await _gone(pid)
 
     async def _shortfalls(self, name: str) -> list[str]:
         """Return what the packet process *name* could not do as asked."""
@@ -215,6 +227,10 @@ class NamespacedNetwork:
             await asyncio.gather(_copy(reader, downstream), _copy(upstream, writer))
         finally:
             downstream.close()
+
+
+async def _gone(pid: int) -> bool:
+    return await sleep_until(lambda: not psutil.pid_exists(pid), PACKETS_TIMEOUT_S, 0.02)
 
 
 async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:

@@ -65,8 +65,11 @@ class Supervisor:
         self.fleet = Fleet(system, seed)
         self.channels = Channels(state, lambda hello: self.spawn(self._on_hello(hello)))
         self.template = Template(state, lambda *ended: self.spawn(self._on_exit(*ended)))
+        self.unexpected_exits = UnexpectedExits()
         self.network: Network = (
-            NamespacedNetwork(state, self.fleet, self.template, self.channels, entrances, order["kernel_can"])
+            NamespacedNetwork(
+                state, self.fleet, self.template, self.channels, entrances, order["kernel_can"], self.unexpected_exits.expect
+            )
             if order["isolation"] == NamespacedNetwork.level
             else RelayedNetwork(state, self.fleet, self.template, self.channels)
         )
@@ -75,7 +78,6 @@ class Supervisor:
         self.journal = Journal(state.journal)
         self.stores: dict[str, RunningStore] = {}
         self.companions: dict[str, set[int]] = {}
-        self.unexpected_exits = UnexpectedExits()
         self.operations = Operations(self)
         self.endpoint = ""
         self.phase = "starting"
