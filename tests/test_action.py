@@ -118,6 +118,26 @@ def test_wrong_use_fails_with_its_sentence_and_shows_no_old_summary(job, tables)
     assert (code, "did you mean 'f1'" in errors) == (2, True), errors
 
 
+@pytest.mark.parametrize(
+    ("given", "installed"), [(ACTION["inputs"]["install"]["default"], f"{ROOT}[audit]"), ("a b.whl", "a b.whl")]
+)
+def test_what_is_installed_is_the_repository_of_the_action_or_what_is_given(given, installed, tmp_path):
+    (step,) = (step for step in STEPS if step["name"] == "Install OpsAssay")
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    python.chmod(0o755)
+    variables = {
+        "GITHUB_ACTION_PATH": str(ROOT / "action"),
+        "INSTALL": filled(step["env"]["INSTALL"], {"install": given}),
+    }
+    done = subprocess.run(
+        [*BASH, "-c", step["run"]],
+        env={**os.environ, **variables, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == ["-m", "pip", "install", installed]
+
+
 def test_the_readme_of_the_action_names_every_input():
     page = (ROOT / "docs" / "formats.md").read_text()
     section = page.partition("### As a GitHub Action")[2].partition("\n## ")[0]
