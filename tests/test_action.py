@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -105,6 +106,18 @@ def test_the_same_passes_and_a_margin_asks_for_more(job, tables):
     assert (tables / "ci" / "x.md").read_text() == summary
     assert junitparser.JUnitXml.fromfile(str(tables / "ci" / "x.xml")).failures == 0
     assert job("compare", **given, margin="0.001")[0] == 1
+
+
+def test_unsealed_runs_are_compared_where_the_input_says_so(job, tmp_path):
+    store = tmp_path / "store"
+    shutil.copytree(ROOT / "tests" / "bench" / "golden" / "diagnosis_store", store)
+    for path in store.glob("runs/*/1/run.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"isolation": "unsealed"}))
+    code, _, _, errors = job("compare", a=str(store), b=str(store))
+    assert (code, "--allow-unsealed" in errors) == (2, True), errors
+    code, summary, _, errors = job("compare", a=str(store), b=str(store), **{"allow-unsealed": "true"})
+    assert code == 0, errors
+    assert "(unsealed)" in summary
 
 
 def test_wrong_use_fails_with_its_sentence_and_shows_no_old_summary(job, tables):
