@@ -172,7 +172,8 @@ def test_unsealed_runs_are_left_out_which_is_said(call, partly_sealed):
     assert "left out what is not ranked: it ran unsealed (2 runs); --allow-unsealed compares what ran unsealed\n" in err
 
 
-def test_unsealed_runs_are_compared_on_request_and_marked_everywhere(call, partly_sealed, tmp_path):
+def test_unsealed_runs_are_compared_on_request_and_marked_everywhere(call, partly_sealed, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")  # so that no cell of the table is wrapped
     files = ["--junit", tmp_path / "x.xml", "--markdown", tmp_path / "x.md"]
     code, out, err = call("compare", partly_sealed, partly_sealed, "--allow-unsealed", *files)
     assert code == 0, err
