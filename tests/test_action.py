@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -109,6 +110,18 @@ def test_the_same_passes_and_a_margin_asks_for_more(job, tables):
     assert job("compare", **given, margin="0.001")[0] == 1
 
 
+def test_unsealed_runs_are_compared_where_the_input_says_so(job, tmp_path):
+    store = tmp_path / "store"
+    shutil.copytree(ROOT / "tests" / "bench" / "golden" / "diagnosis_store", store)
+    for path in store.glob("runs/*/1/run.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"isolation": "unsealed"}))
+    code, _, _, errors = job("compare", a=str(store), b=str(store))
+    assert (code, "--allow-unsealed" in errors) == (2, True), errors
+    code, summary, _, errors = job("compare", a=str(store), b=str(store), **{"allow-unsealed": "true"})
+    assert code == 0, errors
+    assert "(unsealed)" in summary
+
+
 @pytest.mark.slow
 def test_wrong_use_fails_with_its_sentence_and_shows_no_old_summary(job, tables):
     assert job("compare", a="good scores.csv", b="good scores.csv")[0] == 0
@@ -119,6 +132,26 @@ def test_wrong_use_fails_with_its_sentence_and_shows_no_old_summary(job, tables)
     store = str(ROOT / "tests" / "bench" / "golden" / "diagnosis_store")
     code, _, _, errors = job("compare", a=store, b=store, metric="f11")
     assert (code, "did you mean 'f1'" in errors) == (2, True), errors
+
+
+@pytest.mark.parametrize(
+    ("given", "installed"), [(ACTION["inputs"]["install"]["default"], f"{ROOT}[audit]"), ("a b.whl", "a b.whl")]
+)
+def test_what_is_installed_is_the_repository_of_the_action_or_what_is_given(given, installed, tmp_path):
+    (step,) = (step for step in STEPS if step["name"] == "Install OpsAssay")
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    python.chmod(0o755)
+    variables = {
+        "GITHUB_ACTION_PATH": str(ROOT / "action"),
+        "INSTALL": filled(step["env"]["INSTALL"], {"install": given}),
+    }
+    done = subprocess.run(
+        [*BASH, "-c", step["run"]],
+        env={**os.environ, **variables, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == ["-m", "pip", "install", installed]
 
 
 def test_the_readme_of_the_action_names_every_input():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
 import re
 import subprocess
 import sys
@@ -12,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from opsassay.extras import PACKAGES, extra_for
+from opsassay import __version__
+from opsassay.extras import PACKAGES, WHEEL, extra_for, install_hint
 
 ROOT = Path(__file__).parents[1]
 STORE = ROOT / "tests" / "bench" / "golden" / "diagnosis_store"
@@ -51,9 +54,23 @@ def imported():
     return {name: file for name, file in found.items() if name not in {*sys.stdlib_module_names, "opsassay"}}
 
 
-def run_without(missing, *arguments):
+def run_without(missing, *arguments, **variables):
     program = WITHOUT.format(missing=set(missing), arguments=list(arguments))
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    environment = {**os.environ, **variables}
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment)
+
+
+def told_to_install(folder, noted):
+    """Return the command that a missing package is answered with where pip has *noted* that it installed OpsAssay from."""
+    info = folder / f"opsassay-{__version__}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: opsassay\nVersion: {__version__}\n")
+    if noted is not None:
+        (info / "direct_url.json").write_text(json.dumps(noted))
+    path = os.pathsep.join([str(folder), str(ROOT / "src")])
+    done = run_without(PACKAGES["apis"], "apis", str(STORE), PYTHONPATH=path)
+    assert done.returncode == 2, done.stderr
+    return re.findall(r"`(pip install .*?)`", done.stderr)
 
 
 @pytest.mark.slow
@@ -113,13 +130,87 @@ def test_what_is_missing_is_one_sentence(extra, arguments, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9")
     done = run_without(PACKAGES[extra], *arguments)
     assert done.returncode == 2, done.stderr
-    assert f"opsassay[{extra}]" in done.stderr
+    assert f"; {install_hint(extra)}.\n" in done.stderr
     assert "Traceback" not in done.stderr
     assert not Path("nowhere").exists()
 
 
 def test_a_system_without_either_is_told_of_both_at_once():
-    assert "opsassay[testbed]" in run_without([*PACKAGES["data"], *PACKAGES["testbed"]], "up", "shop").stderr
+    done = run_without([*PACKAGES["data"], *PACKAGES["testbed"]], "up", "shop")
+    assert f"; {install_hint('testbed')}.\n" in done.stderr
+
+
+def test_what_is_missing_is_installed_from_where_opsassay_came(tmp_path):
+    wheel, checkout = tmp_path / "a wheel" / WHEEL, tmp_path / "checkout"
+    wheel.parent.mkdir()
+    wheel.touch()
+    checkout.mkdir()
+    expected = [
+        ({"url": checkout.as_uri(), "dir_info": {"editable": True}}, [f"pip install -e '{checkout}[apis]'"]),
+        ({"url": checkout.as_uri(), "dir_info": {}}, [f"pip install '{checkout}[apis]'"]),
+        ({"url": wheel.as_uri(), "archive_info": {}}, [f"pip install '{wheel}[apis]'"]),
+    ]
+    either = ["pip install '.[apis]'", f"pip install '{WHEEL}[apis]'"]
+    gone = (tmp_path / "gone").as_uri()
+    unknown = [{"url": gone, "dir_info": {}}, {"url": f"https://host/{WHEEL}", "archive_info": {}}, None]
+    for number, (noted, commands) in enumerate([*expected, *((noted, either) for noted in unknown)]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert told_to_install(folder, noted) == commands, noted
+
+
+INDEX_FORM = re.compile(
+    r"""(?<![\w./-])opsassay\[[a-z{][^]\n]*\](?!\s?@)   # extras without an address: in commands, YAML, defaults
+    |\b(?:pip3?|pipx|uv|uvx)\s[^\n`;&]*?(?<![\w./'-])['"]?opsassay['"]?(?=[\s`=<>~]|$)""",
+    re.VERBOSE,
+)
+"""How OpsAssay would be installed from a package index, which has none."""
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("pip install 'opsassay[data]'", True),
+        ("run `pip install opsassay`.", True),
+        ("\"pip install 'opsassay[{extra}]'\"", True),
+        ("    default: opsassay[audit]", True),
+        ("install: opsassay[audit]", True),
+        ("pip install -q 'opsassay' pytest", True),
+        ("uvx opsassay demo", True),
+        ("pip install './opsassay[testbed]' pytest", False),
+        ("pip install 'opsassay[data] @ https://host/x.whl'", False),
+        ("pip install 'dist/opsassay-0.1.0-py3-none-any.whl[data]'", False),
+        ("pip install '.[data]'", False),
+    ],
+)
+def test_the_form_of_an_index_is_known_when_it_is_seen(text, wrong):
+    assert bool(INDEX_FORM.search(text)) is wrong
+
+
+def test_nothing_that_is_printed_says_that_an_index_has_opsassay():
+    """Messages, docs, the action, images and what tests say; pyproject.toml alone names the extras of its own project."""
+    top = [
+        path for path in ROOT.iterdir() if path.is_file() and path.name not in ("pyproject.toml", "requirements.lock")
+    ]
+    folders = ("src", "docs", "examples", "action", "benchmarks", "tests", ".devcontainer", ".ci")
+    kinds = {"", ".md", ".py", ".yaml", ".yml", ".json", ".toml", ".sh", ".txt", ".html", ".js"}
+    below = [path for name in folders for path in (ROOT / name).rglob("*") if path.is_file() and path.suffix in kinds]
+    assert len(below) > 500
+    found = []
+    for path in (*top, *below):
+        if path != Path(__file__):
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            found += [
+                f"{path.relative_to(ROOT)}:{n}: {line}" for n, line in enumerate(lines, 1) if INDEX_FORM.search(line)
+            ]
+    assert found == [], "print install_hint(EXTRA) of opsassay.extras, or the forms of docs/index.md"
+
+
+def test_the_wheel_that_pages_name_is_the_one_that_is_built():
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    named = {name for page in pages for name in re.findall(r"opsassay-[\w.-]+\.whl", page.read_text())}
+    assert named == {WHEEL}
+    assert __version__ == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
 @pytest.mark.slow

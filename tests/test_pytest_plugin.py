@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from live import state_folder
+from opsassay.extras import install_hint
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "pytest" / "test_runbook.py"
@@ -98,7 +99,7 @@ def test_what_is_not_installed_is_one_sentence(pytest_run):
     test = "import pytest\n@pytest.mark.opsassay('kiosk')\ndef test_it(opsassay_system): pass\n"
     code, out = pytest_run("-q", conftest=conftest, test_it=test)
     assert code == 1
-    assert "opsassay_system needs polars; run `pip install 'opsassay[testbed]'`." in out
+    assert f"opsassay_system needs polars; {install_hint('testbed')}." in out
 
 
 def test_the_example_of_the_page_is_the_example():

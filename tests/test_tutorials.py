@@ -58,14 +58,14 @@ def test_the_runbook_of_the_tutorial_is_the_one_that_is_run():
 @pytest.mark.live
 @pytest.mark.timeout(1200)
 def test_from_an_empty_environment_to_the_first_graded_agent(tmp_path):
-    """With a real pip and the tutorial as the only text, in a folder that knows nothing of this checkout."""
+    """With a real pip and the tutorial as the only text, in a folder of its own: the checkout is named by its path."""
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True)
     path = f"{tmp_path / 'env' / 'bin'}:{os.environ['PATH']}"
     (tmp_path / "work").mkdir()
     began = time.monotonic()
     with state_folder() as state:
         for line in typed(FIRST):
-            words = shlex.split(line.replace("opsassay[", f"{ROOT}["))
+            words = shlex.split(line.replace("'.[", f"'{ROOT}["))
             variables = {**os.environ, "PATH": path, "OPSASSAY_STATE": str(state)}
             program = str(tmp_path / "env" / "bin" / words[0])
             done = subprocess.run(

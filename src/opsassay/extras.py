@@ -1,9 +1,18 @@
-"""Which optional part of OpsAssay a missing package belongs to, so that its absence is one sentence."""
+"""Which optional part of OpsAssay a missing package belongs to, and how that is installed, as one sentence."""
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Mapping
 from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from opsassay import __version__
+
+WHEEL = f"opsassay-{__version__}-py3-none-any.whl"
+"""The name of the wheel. OpsAssay is on no package index: it is installed from this file or from a checkout."""
 
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     "data": ("duckdb", "google", "numpy", "opentelemetry", "polars", "rustworkx", "scipy"),
@@ -36,3 +45,30 @@ def require(package: str) -> None:
     """Raise ModuleNotFoundError unless *package* is installed, before something begins that could not end without it."""
     if find_spec(package) is None:
         raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+
+
+def install_hint(extra: str) -> str:
+    """Return what to do for *extra*, as a part of a sentence: the command that installs it from where OpsAssay came."""
+    origin = _origin()
+    if origin is None:
+        return (
+            f"run `pip install '.[{extra}]'` in the checkout of OpsAssay, "
+            f"or `pip install '{WHEEL}[{extra}]'` beside its wheel"
+        )
+    path, editable = origin
+    return f"run `pip install {'-e ' if editable else ''}{shlex.quote(f'{path}[{extra}]')}`"
+
+
+def _origin() -> tuple[Path, bool] | None:
+    """Return the checkout or wheel that pip installed OpsAssay from, if it is still there, and whether it runs in it."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        noted = json.loads(distribution("opsassay").read_text("direct_url.json") or "{}")
+    except PackageNotFoundError:
+        return None
+    url = urlsplit(noted.get("url", ""))
+    path = Path(unquote(url.path))
+    if url.scheme != "file" or not path.exists():
+        return None
+    return path, bool(noted.get("dir_info", {}).get("editable"))

@@ -34,11 +34,12 @@ def opsassay_system(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
     if marker is None:
         pytest.fail('say which system: @pytest.mark.opsassay(system="kiosk")', pytrace=False)
     from opsassay.errors import UserError
+    from opsassay.extras import install_hint
 
     try:
         from opsassay.testing import system_in_test
     except ModuleNotFoundError as error:
-        pytest.fail(f"opsassay_system needs {error.name}; run `pip install 'opsassay[testbed]'`.", pytrace=False)
+        pytest.fail(f"opsassay_system needs {error.name}; {install_hint('testbed')}.", pytrace=False)
     try:
         entered = system_in_test(*marker.args, **marker.kwargs, folder=tmp_path / "opsassay")
     except TypeError as error:

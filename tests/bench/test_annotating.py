@@ -93,7 +93,7 @@ def test_the_batch_goes_on_past_a_bad_case(tree, jobs):
 
 
 def test_ray_gives_what_processes_give(tree):
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'opsassay[ray]'")
+    pytest.importorskip("ray", reason="ray is not installed: pip install '.[ray]'")
     jobs = [job(tree, "a", root="bank"), job(tree, "b", root="bank")]
     results = [
         [found.annotation for found in done]
@@ -104,6 +104,6 @@ def test_ray_gives_what_processes_give(tree):
 
 
 def test_a_ray_cluster_that_is_not_there_is_one_sentence():
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'opsassay[ray]'")
+    pytest.importorskip("ray", reason="ray is not installed: pip install '.[ray]'")
     with pytest.raises(OperationError, match=r"No ray cluster answers at 'auto'.*start one or use -j\.$"):
         list(map_processes(run_job, [1], 1, ray="auto"))

@@ -18,7 +18,7 @@ from opsassay.server.artefacts import Artefacts
 @pytest.fixture(params=["folder", "memory", "file"])
 def artefacts(request, tmp_path):
     if request.param != "folder":
-        pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'opsassay[artefacts]'")
+        pytest.importorskip("fsspec", reason="fsspec is not installed: pip install '.[artefacts]'")
     place = {"folder": tmp_path / "a", "memory": f"memory://{tmp_path.name}", "file": f"file://{tmp_path}/b"}
     return Artefacts(place[request.param])
 
@@ -48,7 +48,7 @@ def test_a_store_of_a_kind_that_is_none_is_one_sentence():
 @pytest.mark.long
 @pytest.mark.timeout(200)
 def test_artefacts_lie_in_a_bucket_of_s3(tmp_path, monkeypatch):
-    s3fs = pytest.importorskip("s3fs", reason="s3fs is not installed: pip install 'opsassay[artefacts]'")
+    s3fs = pytest.importorskip("s3fs", reason="s3fs is not installed: pip install '.[artefacts]'")
     pytest.importorskip("moto", reason="no server of S3: pip install 'moto[server]'")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -200,9 +201,21 @@ def test_a_port_that_is_taken_is_one_sentence_and_nothing_is_started(tmp_path):
         port = taken.getsockname()[1]
         command = [sys.executable, "-m", "opsassay", "serve", "--state", str(tmp_path / "s"), "--port", str(port)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert not (tmp_path / "s" / "postgresql").exists()
+        advised = re.search(r"give (--port \d+) for a free one", done.stderr)
+        command = [*command[:-2], *advised[1].split(), "--workers", "0", "--", "true"]
+        followed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert f"Port {port} cannot be used" in done.stderr
-    assert not (tmp_path / "s" / "postgresql").exists()
+    assert followed.returncode == 0, followed.stderr
+
+
+def test_an_address_of_another_machine_is_one_sentence(tmp_path):
+    command = [sys.executable, "-m", "opsassay", "serve", "--state", str(tmp_path / "s"), "--bind", "192.0.2.1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "Error: 192.0.2.1 is no address of this machine; give one that is, as 127.0.0.1.\n"
+    assert not (tmp_path / "s").exists()
 
 
 @pytest.mark.parametrize("url", ["nonsense", "mysql://x/y", "postgresql://nobody:x@127.0.0.1:1/none"])

@@ -177,7 +177,7 @@ def test_a_live_bundle_is_seen_in_every_state_by_the_chain_of_events(tmp_path):
 
 @pytest.mark.long
 def test_workers_on_a_ray_cluster_take_what_is_there_and_end(tmp_path):
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'opsassay[ray]'")
+    pytest.importorskip("ray", reason="ray is not installed: pip install '.[ray]'")
     running = Running(tmp_path / "state", "--workers", "0")
     try:
         fan_out(running)

@@ -49,7 +49,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One method in both tables; *only_before* and *only_after* count cases that the other lacks."""
+    """One method in both tables; *only_before* and *only_after* count cases that the other lacks.
+
+    *unsealed_before* and *unsealed_after* count the runs behind it that were not sealed.
+    """
 
     method: str
     overall: Difference
@@ -57,11 +60,21 @@ class Comparison:
     systems: tuple[Difference, ...]
     only_before: int
     only_after: int
+    unsealed_before: int = 0
+    unsealed_after: int = 0
 
     @property
     def passed(self) -> bool:
         """Whether a gate lets this pass: not shown to be worse; with a margin, shown not to be worse than that."""
         return self.overall.outcome not in {PairOutcome.WORSE, PairOutcome.UNPROVEN}
+
+    @property
+    def unsealed(self) -> str:
+        """A sentence on the unsealed runs behind it, "" when there are none."""
+        if not self.unsealed_before + self.unsealed_after:
+            return ""
+        runs = f"{counted(self.unsealed_before, 'run')} of A and {self.unsealed_after} of B"
+        return f"unsealed: {runs}, so that nothing says what they could read; they are ranked nowhere"
 
 
 def methods_to_compare(before: pl.DataFrame, after: pl.DataFrame) -> list[tuple[str, str]]:

@@ -23,6 +23,9 @@ def junit(comparisons: Sequence[Comparison]) -> str:
         suite = ET.SubElement(
             suites, "testsuite", _counts(name, 1 + len(comparison.systems), 0 if comparison.passed else 1)
         )
+        if comparison.unsealed:  # properties stand before cases
+            properties = ET.SubElement(suite, "properties")
+            ET.SubElement(properties, "property", name="unsealed", value=comparison.unsealed)
         _case(suite, comparison.method, comparison.overall, failed=not comparison.passed)
         for system in comparison.systems:
             _case(suite, f"{comparison.method} on {system.system}", system, failed=False)
@@ -46,8 +49,9 @@ def markdown(comparisons: Sequence[Comparison], before: str, after: str) -> str:
     ]
     for comparison in comparisons:
         verdict = comparison.overall.outcome.value if comparison.passed else f"**{comparison.overall.outcome.value}**"
-        lines.append(_row(comparison.method, "all (mean of systems)", comparison.overall, verdict))
-        lines += [_row(comparison.method, one.system, one, one.outcome.value) for one in comparison.systems]
+        mark = " (unsealed)" if comparison.unsealed else ""
+        lines.append(_row(comparison.method, "all (mean of systems)", comparison.overall, verdict + mark))
+        lines += [_row(comparison.method, one.system, one, one.outcome.value + mark) for one in comparison.systems]
     left_out = [
         f"- {_escaped(one.method)}: left out {counted(one.only_before, 'case')} that only A has, "
         f"{one.only_after} that only B has."
@@ -55,7 +59,8 @@ def markdown(comparisons: Sequence[Comparison], before: str, after: str) -> str:
         if one.only_before or one.only_after
     ]
     said = [f"- {_escaped(one.method)}: {sentence(one.overall)}." for one in comparisons]
-    return "\n".join([*lines, "", *said, *left_out, ""])
+    unsealed = [f"- {_escaped(one.method)}: {one.unsealed}." for one in comparisons if one.unsealed]
+    return "\n".join([*lines, "", *said, *left_out, *unsealed, ""])
 
 
 def _counts(name: str, tests: int, failures: int) -> dict[str, str]:

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import TypeVar
 
 from opsassay.errors import OperationError, RefusedError
+from opsassay.extras import install_hint
 from opsassay.telemetry.schema import first_line
 
 T = TypeVar("T")
@@ -94,7 +95,7 @@ def _on_ray(function: Callable[[T], R], items: Sequence[T], jobs: int, address: 
         import ray
     except ImportError as error:
         raise RefusedError(
-            "--ray needs the package ray, which is not installed; run `pip install 'opsassay[ray]'` or leave --ray out."
+            f"--ray needs the package ray, which is not installed; {install_hint('ray')}, or leave --ray out."
         ) from error
     local = address == "local"
     try:

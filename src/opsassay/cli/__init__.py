@@ -17,7 +17,7 @@ import click
 from opsassay import __version__
 from opsassay.cli.output import echo
 from opsassay.errors import OpsAssayError, UserError, nearest
-from opsassay.extras import extra_for
+from opsassay.extras import extra_for, install_hint
 
 _PARTIAL = re.compile(r"\.([^/]+)\.[0-9a-f]{8}\.partial$")
 """The end of a path that is written to until it is whole, as `telemetry.content` names it."""
@@ -147,7 +147,7 @@ def _missing(error: ModuleNotFoundError, arguments: list[str]) -> UserError:
         raise error
     return UserError(
         f"`opsassay {command}` needs the package {package.partition('.')[0]}, which is not installed; "
-        f"run `pip install 'opsassay[{extra}]'`."
+        f"{install_hint(extra)}."
     )
 
 

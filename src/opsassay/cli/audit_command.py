@@ -95,7 +95,7 @@ def _audit(path: Path, settings: AuditSettings, metric: str | None) -> AuditRepo
 
     with stages() as shown:
         shown.started("reading scores")
-        inclusion = match(scores_of([path], settings, metric)[0], settings, str(path))
+        inclusion = match(scores_of([path], settings, metric)[0].table, settings, str(path))
         return audit_matched(inclusion.matched, settings, inclusion.ledger, inclusion.remarks, shown.started)
 
 

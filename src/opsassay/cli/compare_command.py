@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 )
 @click.option("--junit", type=FILE, help="Write the verdicts as JUnit XML, for a CI gate.")
 @click.option("--markdown", type=FILE, help="Write a summary as Markdown, for the page of a CI job.")
+@click.option(
+    "--allow-unsealed", is_flag=True, help="Compare runs that were not sealed too, marked in all that is written."
+)
 @click.option("-c", "overrides", multiple=True, metavar="KEY=VALUE", help="One setting, as in -c columns.score=acc.")
 @json_option
 @click.pass_context
@@ -37,6 +41,7 @@ def command(
     markdown: Path | None,
     overrides: tuple[str, ...],
     *,
+    allow_unsealed: bool,
     as_json: bool,
 ) -> None:
     """Compare B with A, two score tables or stores of graded runs, on the cases that both have; exit 1 when B is worse."""
@@ -45,9 +50,16 @@ def command(
     from opsassay.cli.score_input import scores_of
 
     settings = read_settings(None, overrides)
-    of_a, of_b = scores_of([before, after], settings, metric, by_protocol=False)
+    a, b = scores_of([before, after], settings, metric, by_protocol=False, allow_unsealed=allow_unsealed)
     accepted = None if margin is None else margin / 100
-    found = [compare.compare(of_a, of_b, names, settings, accepted) for names in compare.methods_to_compare(of_a, of_b)]
+    found = [
+        replace(
+            compare.compare(a.table, b.table, names, settings, accepted),
+            unsealed_before=a.unsealed.get(names[0], 0),
+            unsealed_after=b.unsealed.get(names[1], 0),
+        )
+        for names in compare.methods_to_compare(a.table, b.table)
+    ]
     for one in found:
         if one.only_before or one.only_after:
             say(
@@ -65,6 +77,8 @@ def command(
         print_table("B against A, paired", columns, [row for one in found for row in _rows(one)])
         for one in found:
             echo(f"{one.method}: {compare.sentence(one.overall)}.")
+            if one.unsealed:
+                echo(f"{one.method}: {one.unsealed}.")
     context.exit(0 if all(one.passed for one in found) else 1)
 
 
@@ -84,6 +98,8 @@ def _item(one: Comparison) -> dict[str, Any]:
         "weighted_difference": one.weighted,
         "only_a": one.only_before,
         "only_b": one.only_after,
+        "unsealed_a": one.unsealed_before,
+        "unsealed_b": one.unsealed_after,
         **_named(finite(one.overall)),
         "systems": [_named(finite(system)) for system in one.systems],
     }
@@ -109,7 +125,7 @@ def _rows(one: Comparison) -> list[tuple[str | None, ...]]:
             percent(difference.after),
             f"{100 * difference.difference:+.1f} {ends}",
             f"{100 * difference.detectable:.1f} pp",
-            difference.outcome.value,
+            difference.outcome.value + (" (unsealed)" if one.unsealed else ""),
         )
 
     return [row(one.overall, "all (mean of systems)"), *(row(system, system.system) for system in one.systems)]

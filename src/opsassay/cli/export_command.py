@@ -173,29 +173,31 @@ def _say_left_out(left_out: Sequence[tuple[Path, str]]) -> None:
     "--scenario", "scenarios", multiple=True, metavar="NAME", help="A scenario, its file, or `all`; repeat for more."
 )
 @click.option("-o", "--output", required=True, type=_PATH, help="New folder of the tasks.")
-@click.option("--install", help="What pip installs in the container; opsassay with the extras that it needs else.")
+@click.option(
+    "--install", metavar="WHAT", help="A wheel of OpsAssay, or what pip fetches; the one that runs when left out."
+)
 @json_option
 def harbor(tree: Path | None, scenarios: tuple[str, ...], output: Path, install: str | None, *, as_json: bool) -> None:
     """Write tasks of Harbor: of every incident of TREE that has a truth, or of live scenarios."""
+    from opsassay.bench.core.harbor_install import container_install
     from opsassay.errors import UserError
 
     if (tree is None) == (not scenarios):
         raise UserError("Name what becomes tasks: the folder of incidents TREE, or --scenario NAME.")
+    ours = container_install(install, "data" if tree is not None else "testbed,agents,apis")
     left_out: list[tuple[Path, str]] = []
     if tree is not None:
         from opsassay.bench.domains.diagnosis.harbor_tasks import write_tasks
         from opsassay.telemetry.tree import resolve
 
         cases, note = resolve(tree), lambda name, why: left_out.append((tree / name, why))
-        tasks, what = write_tasks(cases, output, install or "opsassay[data]", note), f"{tree} holds no incident"
+        tasks, what = write_tasks(cases, output, ours, note), f"{tree} holds no incident"
     else:
         from opsassay.bench.domains.sre.harbor_tasks import write_scenario_tasks
         from opsassay.bench.domains.sre.plan import scenarios_named
 
         note = lambda name, why: left_out.append((Path(name), why))  # noqa: E731
-        tasks = write_scenario_tasks(
-            scenarios_named(scenarios), output, install or "opsassay[testbed,agents,apis]", note
-        )
+        tasks = write_scenario_tasks(scenarios_named(scenarios), output, ours, note)
         what = "No scenario is named"
     if not tasks:
         raise UserError(f"{what} that can be a task{_first(left_out)}")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from opsassay.cli.output import say
+from opsassay.counting import counted
 from opsassay.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,22 +20,35 @@ if TYPE_CHECKING:
     from opsassay.model.run import Run, Verdict
 
 
+class ReadScores(NamedTuple):
+    """The long *table* of a place, and how many runs behind it were *unsealed*, by the method that they are of."""
+
+    table: pl.DataFrame
+    unsealed: Mapping[str, int]
+
+
 def scores_of(
-    paths: Sequence[Path], settings: AuditSettings, metric: str | None, *, by_protocol: bool = True
-) -> list[pl.DataFrame]:
+    paths: Sequence[Path],
+    settings: AuditSettings,
+    metric: str | None,
+    *,
+    by_protocol: bool = True,
+    allow_unsealed: bool | None = None,
+) -> list[ReadScores]:
     """Return the long, checked scores at each of *paths*: a CSV or parquet file, or a store of graded runs.
 
     For a store *metric* of the default profile is the score; without one it is exact_match where every answer of every
     store has it, else one that is defined on all of them, which is said. A solver is a method (its arm part of the name),
     its configuration the protocol (*by_protocol* False: its parameters are part of the name), and repeats on one incident
-    are averaged. One run of every cell counts; those that are not ranked (unsealed, or flagged) are left out. Labels and
-    covariates are there where the store has its incidents. Raises UserError.
+    are averaged. One run of every cell counts; those that are not ranked (unsealed, or flagged) are left out, which is
+    said; with *allow_unsealed* the unsealed count, None for a command that has no such option. Labels and covariates are
+    there where the store has its incidents. Raises UserError.
     """
     from opsassay.audit.settings import Columns
     from opsassay.audit.table import long_scores, read_table
     from opsassay.bench.domains.diagnosis.scores import defined_metric
 
-    graded = {path: _graded(path) for path in paths if path.is_dir()}
+    graded = {path: _graded(path, allow_unsealed) for path in paths if path.is_dir()}
     if metric is None and graded:
         metric, why = defined_metric(verdict for of in graded.values() for _, verdict in of)
         if why:
@@ -42,11 +57,12 @@ def scores_of(
     for path in paths:
         if path in graded:
             table = _of_runs(path, graded[path], str(metric), settings, by_protocol=by_protocol)
-            found.append(long_scores(table, Columns(), str(path)))
+            unsealed = _unsealed(graded[path]) if allow_unsealed else {}
+            found.append(ReadScores(long_scores(table, Columns(), str(path)), unsealed))
         else:
             table = read_table(path)
             _require_scores(table, settings, path)
-            found.append(long_scores(table, settings.columns, str(path)))
+            found.append(ReadScores(long_scores(table, settings.columns, str(path)), {}))
     return found
 
 
@@ -67,22 +83,48 @@ def _require_scores(table: pl.DataFrame, settings: AuditSettings, path: Path) ->
         )
 
 
-def _graded(path: Path) -> list[tuple[Run, Verdict]]:
-    """Return the runs of the store at *path* that count and may be ranked, with their verdicts."""
-    from opsassay.bench.core.ranking import counted, why_not_ranked
+def _graded(path: Path, allow_unsealed: bool | None) -> list[tuple[Run, Verdict]]:
+    """Return the runs of the store at *path* that count and are ranked, or are *allow_unsealed*, with their verdicts."""
+    from opsassay.bench.core import ranking
     from opsassay.bench.core.store import RunStore, read_run, read_verdicts
 
-    store, found = RunStore(path), []
-    for run in counted(map(read_run, store.runs())):
+    store, found, left_out = RunStore(path), [], Counter[str]()
+    allowed = {ranking.NOT_RANKED["unsealed"]} if allow_unsealed else set()
+    for run in ranking.counted(map(read_run, store.runs())):
         verdicts = read_verdicts(store.runs_dir / run.cell / str(run.attempt))
         verdict = next((v for v in verdicts if v.profile == "default"), None)
-        if verdict is not None and not why_not_ranked(run):
+        if verdict is None:
+            continue
+        reasons = [reason for reason in ranking.why_not_ranked(run) if reason not in allowed]
+        if reasons:
+            left_out[reasons[0]] += 1
+        else:
             found.append((run, verdict))
+    if left_out:
+        _say_left_out(path, left_out, nothing_left=not found, offered=allow_unsealed is False)
     if not found:
         raise UserError(
             f"{path} holds no graded runs; make some with `opsassay diagnose {path}` and `opsassay grade {path}`."
         )
     return found
+
+
+def _say_left_out(path: Path, reasons: Counter[str], *, nothing_left: bool, offered: bool) -> None:
+    """Say which graded runs of *path* were left out, and why; raise UserError with it when *nothing_left* to compare."""
+    from opsassay.bench.core.ranking import NOT_RANKED
+
+    why = ", ".join(f"{reason} ({counted(number, 'run')})" for reason, number in reasons.items())
+    way = "; --allow-unsealed compares what ran unsealed" if offered and NOT_RANKED["unsealed"] in reasons else ""
+    if nothing_left:
+        raise UserError(f"{path} has graded runs, but none that is ranked: {why}{way}.")
+    say(f"opsassay: {path}: left out what is not ranked: {why}{way}")
+
+
+def _unsealed(graded: Sequence[tuple[Run, Verdict]]) -> dict[str, int]:
+    from opsassay.bench.core.ranking import solver_names
+
+    name = solver_names(run for run, _ in graded)
+    return dict(Counter(name(run) for run, _ in graded if run.isolation == "unsealed"))
 
 
 def _of_runs(

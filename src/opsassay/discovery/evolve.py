@@ -30,6 +30,7 @@ from opsassay.discovery.evolving import ORDER, SOCKET, ask
 from opsassay.discovery.laboratory import Attempt
 from opsassay.discovery.search import FaultCandidate, families_of, mutated
 from opsassay.errors import ConfigError, OperationError, RefusedError
+from opsassay.extras import install_hint
 from opsassay.logs import readable
 from opsassay.testbed.operations.composition import Block, Composition, parse
 
@@ -104,9 +105,7 @@ def informed(respond: Callable[..., Reply], tried_texts: Sequence[TriedText]) ->
 def require_evolution(model: str | None) -> None:
     """Raise RefusedError when openevolve is not installed, UserError when nobody listens where *model* should be."""
     if importlib.util.find_spec("openevolve") is None:
-        raise RefusedError(
-            "Evolution needs openevolve, which is not installed; run `pip install 'opsassay[discover]'`."
-        )
+        raise RefusedError(f"Evolution needs openevolve, which is not installed; {install_hint('discover')}.")
     if model is not None:
         require_endpoint(model)
 

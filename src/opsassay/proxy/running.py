@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 import uvloop
 
@@ -57,8 +57,9 @@ def running_proxy(settings: ProxySettings, port: int = 0) -> Iterator[str]:
             raise StartError("The proxy did not start within 30 s.")
         yield f"http://127.0.0.1:{found.port}"
     finally:
-        if found.loop is not None and found.until is not None and thread.is_alive():
-            found.loop.call_soon_threadsafe(found.until.set)
+        if found.loop is not None and found.until is not None:
+            with suppress(RuntimeError):  # its loop is closed: the thread has ended by itself, or is about to
+                found.loop.call_soon_threadsafe(found.until.set)
         thread.join(10)
 
 

@@ -6,6 +6,7 @@ comes once in the address that is printed and is a cookie from then on, so that 
 
 from __future__ import annotations
 
+import errno
 import secrets
 import socket
 from collections.abc import Callable
@@ -135,7 +136,9 @@ def bound(port: int, address: str = "127.0.0.1") -> socket.socket:
     except (OSError, OverflowError) as error:
         listener.close()
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"Port {port} cannot be used ({reason}); leave --port out for a free one.") from error
+        if getattr(error, "errno", None) == errno.EADDRNOTAVAIL:
+            raise UserError(f"{address} is no address of this machine; give one that is, as 127.0.0.1.") from error
+        raise UserError(f"Port {port} cannot be used ({reason}); give --port 0 for a free one.") from error
     return listener
 
 

@@ -32,12 +32,12 @@ def _value(value: object) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
-def write_task(folder: Path, files: Mapping[str, str]) -> None:
+def write_task(folder: Path, files: Mapping[str, str | bytes]) -> None:
     """Write *files* below *folder*, by their paths; those that begin with ``#!`` can be run."""
-    for name, text in files.items():
+    for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
-        if text.startswith("#!"):
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        if isinstance(content, str) and content.startswith("#!"):
             (folder / name).chmod(0o755)
 
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from opsassay.bench.domains.diagnosis.harbor_verifying import verify
 from opsassay.cli import run
 from with_harbor import run_with_harbor
 
+ROOT = Path(__file__).parents[4]
 GOLDEN = Path(__file__).parents[2] / "golden" / "diagnosis_store"
 ITEM = "28a6d673b4bcc31b"
 LOADS = """
@@ -115,3 +117,66 @@ def test_harbors_own_loader_takes_it(task):
     name, mode, length = run_with_harbor(LOADS, str(task)).split()
     assert (name, mode) == (f"opsassay/{ITEM}", "separate")
     assert int(length) > 1000
+
+
+def test_the_verifier_installs_the_wheel_that_lies_beside_its_dockerfile(task):
+    dockerfile = (task / "tests" / "Dockerfile").read_text()
+    (wheel,) = (task / "tests").glob("*.whl")
+    assert f"COPY {wheel.name} /opt/wheels/\n" in dockerfile
+    assert f"pip install --no-cache-dir '/opt/wheels/{wheel.name}[data]'" in dockerfile
+    assert not list((task / "environment").rglob("*.whl"))
+
+
+def test_a_wheel_or_what_pip_fetches_is_installed_as_it_is_named(tmp_path, capsys):
+    wheel = tmp_path / "opsassay-9.9-py3-none-any.whl"
+    wheel.write_bytes(b"a wheel")
+    for number, (given, installed, kept) in enumerate(
+        [
+            (str(wheel), "/opt/wheels/opsassay-9.9-py3-none-any.whl[data]", [wheel.name]),
+            (f"{wheel}[data,audit]", "/opt/wheels/opsassay-9.9-py3-none-any.whl[data,audit]", [wheel.name]),
+            ("opsassay[data] @ https://host/x.whl", "opsassay[data] @ https://host/x.whl", []),
+        ]
+    ):
+        out = tmp_path / str(number)
+        assert run(["export", "harbor", str(GOLDEN), "-o", str(out), "--install", given]) == 0
+        tests = out / ITEM / "tests"
+        assert f"pip install --no-cache-dir '{installed}'" in (tests / "Dockerfile").read_text()
+        assert [path.name for path in tests.glob("*.whl")] == kept
+        assert all(path.read_bytes() == b"a wheel" for path in tests.glob("*.whl"))
+
+
+@pytest.mark.parametrize(
+    ("named", "sentence"), [("none.whl", "name a wheel that is there"), (".", "make a wheel of it with `pip wheel")]
+)
+def test_what_no_container_sees_is_refused_in_a_sentence(named, sentence, tmp_path, capsys):
+    given = ["--install", str(tmp_path / named), "-o", str(tmp_path / "out")]
+    assert run(["export", "harbor", str(GOLDEN), *given]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_wheel_is_the_one_that_the_build_makes(task, tmp_path):
+    """Held against hatchling's own, but for the name of who made it and the order of its list."""
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (theirs,), (ours,) = tmp_path.glob("*.whl"), (task / "tests").glob("*.whl")
+    assert theirs.name == ours.name
+    with zipfile.ZipFile(theirs) as a, zipfile.ZipFile(ours) as b:
+        assert set(a.namelist()) == set(b.namelist())
+        same = [name for name in a.namelist() if not name.endswith(("/WHEEL", "/RECORD", "/METADATA"))]
+        assert [name for name in same if a.read(name) != b.read(name)] == []
+        (record,) = (name for name in a.namelist() if name.endswith("/RECORD"))
+        lines = [[line for line in one.read(record).splitlines() if b".dist-info" not in line] for one in (a, b)]
+        assert sorted(lines[0]) == sorted(lines[1])
+
+
+@pytest.mark.slow
+def test_pip_installs_the_wheel_and_the_verifier_runs_from_it(task, tmp_path):
+    (wheel,) = (task / "tests").glob("*.whl")
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(tmp_path)]
+    subprocess.run([*pip, f"{wheel}[data]"], check=True)
+    program = "import opsassay; print(opsassay.__file__, flush=True); from opsassay.cli import run; run(['methods'])"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(tmp_path))

@@ -65,6 +65,15 @@ def test_what_the_agent_finds_names_no_cause_and_no_repair(tasks):
     assert "chmod -R go= /opt/opsassay/private" in (tasks / NAME / "environment" / "Dockerfile").read_text()
 
 
+def test_the_wheel_lies_where_the_agent_cannot_read_and_is_the_same_in_every_task(tasks):
+    dockerfile = (tasks / NAME / "environment" / "Dockerfile").read_text()
+    (wheel,) = (tasks / NAME / "environment").rglob("*.whl")
+    assert wheel.parent.name == "private"
+    assert f"COPY private/{wheel.name} /opt/wheels/\n" in dockerfile
+    assert f"'/opt/wheels/{wheel.name}[testbed,agents,apis]' && rm -r /opt/wheels \\\n" in dockerfile
+    assert len({path.read_bytes() for path in tasks.rglob("*.whl")}) == 1
+
+
 def test_what_cannot_happen_in_one_plain_container_is_left_out(tmp_path, capsys):
     payload = yaml.safe_load(
         Path(opsassay.__file__).with_name("testbed").joinpath("scenarios", f"{NAME}.yaml").read_text()

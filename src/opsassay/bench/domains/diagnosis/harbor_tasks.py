@@ -7,13 +7,13 @@ that an agent can neither read it nor change what grades.
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 from opsassay.agents.limits import Limits
 from opsassay.agents.prompts import harness_prompt
 from opsassay.bench.core.harbor_format import IMAGE, task_toml, write_task
+from opsassay.bench.core.harbor_install import ContainerInstall
 from opsassay.bench.curating import copy_case, copy_incident
 from opsassay.bench.domains.diagnosis.oracles import RIGHT, oracle_of
 from opsassay.errors import OpsAssayError
@@ -45,10 +45,12 @@ mkdir -p /logs/artifacts && cp "$(dirname "$0")/answer.json" /logs/artifacts/ans
 """
 
 
-def write_tasks(cases: list[Case], out: Path, install: str, on_left_out: Callable[[str, str], None]) -> list[Path]:
+def write_tasks(
+    cases: list[Case], out: Path, install: ContainerInstall, on_left_out: Callable[[str, str], None]
+) -> list[Path]:
     """Write a task for each of *cases* below the new folder *out*, all or nothing, and return their folders.
 
-    *install* is what pip installs in the image of the verifier. *on_left_out* hears of each case whose truth names no
+    *install* is how OpsAssay gets into the image of the verifier. *on_left_out* hears of each case whose truth names no
     cause, with the reason; nothing is written when no other is left. Raises DatapackError when *out* exists.
     """
     answers: dict[str, Diagnosis] = {}
@@ -65,8 +67,9 @@ def write_tasks(cases: list[Case], out: Path, install: str, on_left_out: Callabl
     return [out / case.datapack.incident.id for case in chosen]
 
 
-def _write_task(case: Case, right: Diagnosis, folder: Path, install: str) -> None:
+def _write_task(case: Case, right: Diagnosis, folder: Path, install: ContainerInstall) -> None:
     incident, limits = case.datapack.incident, Limits()
+    copy, installs = install.dockerfile_lines()
     copy_incident(case, folder / "environment" / "incident")
     copy_case(case, Tree(folder / "tests" / CASE))
     write_task(
@@ -76,7 +79,8 @@ def _write_task(case: Case, right: Diagnosis, folder: Path, install: str) -> Non
             "instruction.md": harness_prompt(incident, limits, _PLACES),
             "environment/Dockerfile": f"FROM {IMAGE}\nRUN pip install --no-cache-dir duckdb polars\n"
             "COPY incident /incident\nWORKDIR /work\n",
-            "tests/Dockerfile": f"FROM {IMAGE}\nRUN pip install --no-cache-dir {shlex.quote(install)}\nCOPY . /tests\n",
+            "tests/Dockerfile": f"FROM {IMAGE}\n{copy}RUN {installs}\nCOPY . /tests\n",
+            **install.files("tests/"),
             "tests/test.sh": _TEST,
             "solution/solve.sh": _SOLVE,
             "solution/answer.json": json.dumps(_with_evidence(right), indent=1) + "\n",

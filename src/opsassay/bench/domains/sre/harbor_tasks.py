@@ -15,6 +15,7 @@ from pathlib import Path
 import yaml
 
 from opsassay.bench.core.harbor_format import IMAGE, task_toml, write_task
+from opsassay.bench.core.harbor_install import ContainerInstall
 from opsassay.bench.domains.sre.harbor_trial import MACHINERY, OPEN, PRIVATE, READY, SCENARIO, trial_of
 from opsassay.errors import OpsAssayError, RefusedError
 from opsassay.model.faults import NO_FAULT
@@ -39,7 +40,7 @@ _INSTRUCTION = """\
 """
 _DOCKERFILE = """\
 FROM {image}
-RUN pip install --no-cache-dir {install} \\
+{copy}RUN {installs} \\
  && useradd --system opsassay && useradd --create-home agent \\
  && package=$(python3 -c 'import opsassay; print(*opsassay.__path__)') \\
  && chown -R opsassay "$package" && chmod -R go= "$package"
@@ -83,11 +84,11 @@ exec python3 -m opsassay.bench.domains.sre.harbor_trial collect "$folder" "$logs
 
 
 def write_scenario_tasks(
-    scenarios: Iterable[Scenario], out: Path, install: str, on_left_out: Callable[[str, str], None]
+    scenarios: Iterable[Scenario], out: Path, install: ContainerInstall, on_left_out: Callable[[str, str], None]
 ) -> list[Path]:
     """Write a task for each of *scenarios* below the new folder *out*, all or nothing, and return their folders.
 
-    *install* is what pip installs in the container. *on_left_out* hears of each scenario that cannot happen on the plain
+    *install* is how OpsAssay gets into the container. *on_left_out* hears of each scenario that cannot happen on the plain
     level of one container, with the reason. Raises DatapackError when *out* exists.
     """
     chosen = []
@@ -114,21 +115,23 @@ def _require_plain(scenario: Scenario) -> None:
             raise RefusedError(f"{fault}: {refusal}")
 
 
-def _files(scenario: Scenario, install: str) -> dict[str, str]:
+def _files(scenario: Scenario, install: ContainerInstall) -> dict[str, str | bytes]:
     environment = scenario.environment
+    copy, installs = install.dockerfile_lines(f"{PRIVATE}/")  # what the wheel holds is not for the agent
     places = {"home": HOME, "open": OPEN, "private": PRIVATE}
     kept = scenario.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     oracle = next(one for one in scenario.oracles.values() if one.certified)
     return {
         "task.toml": _toml(scenario),
         "instruction.md": _INSTRUCTION.format(prompt=scenario.prompt(), seconds=environment.agent_timeout_s, **places),
-        "environment/Dockerfile": _DOCKERFILE.format(image=IMAGE, install=shlex.quote(install), **places),
+        "environment/Dockerfile": _DOCKERFILE.format(image=IMAGE, copy=copy, installs=installs, **places),
         "environment/entry.sh": _ENTRY,
         f"environment/{OPEN}/ops": _OPS,
         f"environment/{OPEN}/mcp": _MCP,
         f"environment/{OPEN}/arrived": "",
         f"environment/{PRIVATE}/open_tools.sh": _OPEN_TOOLS,
         f"environment/{PRIVATE}/{SCENARIO}": yaml.safe_dump(kept, sort_keys=False, allow_unicode=True),
+        **install.files(f"environment/{PRIVATE}/"),
         "tests/test.sh": _TEST,
         "solution/solve.sh": _solution(oracle),
     }

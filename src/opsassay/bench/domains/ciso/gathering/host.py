@@ -11,6 +11,7 @@ from opsassay.bench.domains.ciso.gathering.evidence import LIMITS, CollectedEvid
 from opsassay.bench.domains.ciso.hosts.worlds import BIN, HostWorld
 from opsassay.bench.sealing import Ended, Seal, SealLimits, python_path
 from opsassay.errors import UserError
+from opsassay.extras import install_hint
 
 PLAYBOOK = "playbook.yml"
 TARGET = "target"
@@ -81,5 +82,5 @@ def _library() -> dict[str, Path]:
             found[f"{_LIBRARY}/{name}"] = folder
             found |= {f"{_LIBRARY}/{one.name}": one for one in folder.parent.glob(f"{name}-*.dist-info")}
     if f"{_LIBRARY}/ansible" not in found:
-        raise UserError("Playbooks are run with ansible-core, which is not installed: pip install 'opsassay[ciso]'.")
+        raise UserError(f"Playbooks are run with ansible-core, which is not installed; {install_hint('ciso')}.")
     return found

@@ -13,6 +13,7 @@ from typing import Literal
 from opsassay.bench.domains.ciso.rego import worker
 from opsassay.bench.sealing import Seal, SealLimits, python_path
 from opsassay.errors import UserError
+from opsassay.extras import install_hint
 
 MAX_POLICY = 256 * 2**10
 LIMITS = SealLimits(
@@ -91,5 +92,5 @@ def judge_by_rego(
 def _engine() -> Path:
     found = find_spec("regorus")
     if found is None or not found.submodule_search_locations:
-        raise UserError("Rego policies are judged with regorus, which is not installed: pip install 'opsassay[ciso]'.")
+        raise UserError(f"Rego policies are judged with regorus, which is not installed; {install_hint('ciso')}.")
     return Path(next(iter(found.submodule_search_locations)))

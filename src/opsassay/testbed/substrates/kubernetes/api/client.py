@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 import yaml
 
 from opsassay.errors import LostError, OperationError, StartError, UserError
+from opsassay.extras import install_hint
 from opsassay.testbed.substrates.kubernetes.api.kinds import FORMER, KINDS, version_in
 
 if TYPE_CHECKING:
@@ -341,7 +342,7 @@ def _connected(file: str | None, context: str | None) -> tuple[ApiClient, str]:
     try:
         from kubernetes import config
     except ImportError as error:
-        raise UserError("Kubernetes needs its client; run `pip install 'opsassay[kubernetes]'`.") from error
+        raise UserError(f"Kubernetes needs its client; {install_hint('kubernetes')}.") from error
     try:
         _, active = config.list_kube_config_contexts(file)  # type: ignore[no-untyped-call]
         chosen = context or active["name"]
