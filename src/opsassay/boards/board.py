@@ -12,6 +12,7 @@ from opsassay.bench.core.grading import GradedRuns
 from opsassay.boards.entries import COSTS, Entry, TaskKey, entries_of
 from opsassay.boards.separation import LEVEL, better_than, intervals, separate
 from opsassay.counting import counted
+from opsassay.grading.void import void_items, void_note
 from opsassay.model.task import MetricDefinition
 
 SHOWN = 8
@@ -95,6 +96,8 @@ class Board:
     rows: tuple[BoardRow, ...]
     metrics: tuple[MetricDefinition, ...]
     warnings: tuple[str, ...]
+    void: int = 0
+    """Tasks that grade nobody, beside *tasks*."""
 
 
 def make_board(graded: GradedRuns) -> Board:
@@ -113,9 +116,12 @@ def make_board(graded: GradedRuns) -> Board:
     if tasks and complete:
         found = _ranked(complete, tasks)
         warnings = [*_system_warnings(complete, tasks), *_general_warnings(complete, found, len(tasks))]
+    void = void_items(one.verdict for one in graded.counted)
+    if note := void_note(len(void), len(tasks) + len(void), "task"):
+        warnings.insert(0, note)
     rows = [_row(entry, metrics, found.get(entry.name, Standing())) for entry in entries]
     rows.sort(key=lambda row: (row.rank is None, row.rank or 0, row.entry.baseline, -_value(row), row.entry.name))
-    return Board(graded.domain.name, len(tasks), tuple(rows), tuple(metrics), tuple(warnings))
+    return Board(graded.domain.name, len(tasks), tuple(rows), tuple(metrics), tuple(warnings), len(void))
 
 
 def _value(row: BoardRow) -> float:

@@ -36,7 +36,7 @@ def _row(summary: SolverSummary, ks: Sequence[int]) -> list[str]:
     return [
         plain(summary.solver, 120),
         ", ".join(f"{number} {status}" for status, number in summary.statuses.items()),
-        str(summary.cases),
+        f"{summary.cases} ({summary.void} void)" if summary.void else str(summary.cases),
         _share(summary.any_service, summary.graded["any_service"]),
         _share(summary.ungrounded),
         _share(summary.grounded_share),

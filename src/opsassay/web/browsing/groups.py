@@ -150,5 +150,5 @@ def _outcomes(shown: Shown, runs: Iterable[StoredRun]) -> Counter[str]:
 def _tally(outcomes: Counter[str]) -> str:
     judged = outcomes["succeeded"] + outcomes["did not succeed"]
     if not judged:
-        return "Nothing is graded yet"
+        return "Nobody is graded" if outcomes["not applicable"] else "Nothing is graded yet"
     return f"{outcomes['succeeded']:,} of {counted(judged, 'graded run')} succeeded"

@@ -31,7 +31,14 @@ MOST_SOLVERS = 24
 MOST_REPEATS = 10
 UPRIGHT = 8
 """Columns up to which their heads are written across; above, upwards, so that no name is broken."""
-MARKS = {"succeeded": "✓", "did not succeed": "✗", "runs now": "▸", "not graded": "·", "no result": "!"}
+MARKS = {
+    "succeeded": "✓",
+    "did not succeed": "✗",
+    "runs now": "▸",
+    "not graded": "·",
+    "not applicable": "–",
+    "no result": "!",
+}
 
 
 def trials_view(shown: Shown, domain: str, number: int) -> View:

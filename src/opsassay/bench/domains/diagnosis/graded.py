@@ -24,6 +24,7 @@ from opsassay.errors import OpsAssayError
 from opsassay.grading.aggregate import only, summarise
 from opsassay.grading.metrics import further_metrics
 from opsassay.grading.profiles import profile_named
+from opsassay.grading.void import void_items, void_note
 from opsassay.model.diagnosis import Diagnosis
 from opsassay.model.run import Run, Verdict
 from opsassay.telemetry.tree import Case
@@ -97,11 +98,15 @@ class GradedIncidents(GradedRuns):
         return results_tables(self.labelled(), self.cases, self.not_ranked())
 
     def notes(self) -> list[str]:
-        """Return which solvers answer nearly every case alike."""
+        """Return how many cases are void, and which solvers answer nearly every case alike."""
+        void = void_note(len(void_items(self.labelled())), len({one.run.item for one in self.counted}))
         return [
-            f"Collapsed: {a.solver} answers {a.service or 'nothing is wrong'} in {percent(a.share)} of "
-            f"{counted(a.cases, 'case')}."
-            for a in self._collapsed()
+            *([void] if void else []),
+            *(
+                f"Collapsed: {a.solver} answers {a.service or 'nothing is wrong'} in {percent(a.share)} of "
+                f"{counted(a.cases, 'case')}."
+                for a in self._collapsed()
+            ),
         ]
 
     def summary(self) -> dict[str, list[dict[str, Any]]]:

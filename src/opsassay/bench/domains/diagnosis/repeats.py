@@ -12,6 +12,7 @@ from opsassay.bench.core.tables import ResultTable, percent
 from opsassay.bench.domains.diagnosis.grades import calm_items
 from opsassay.errors import UserError
 from opsassay.grading.repeats import MeanTime, complexity, mean_pass_at_k, mean_time
+from opsassay.grading.void import is_void, void_items
 from opsassay.model.faults import fault_type
 from opsassay.model.run import Metric, MetricStatus, Run, RunStatus, Verdict
 from opsassay.telemetry.tree import Case
@@ -26,13 +27,15 @@ class SolverSummary:
     k graded runs; a success is an exact match, or the right service where an exact match is not asked for.
     *grounded_share* is PR / AnySvc, over cases whose cascade is verified, and *ungrounded* the share of these with the
     right service and no way to the symptom. *answer_time* is what a right answer took, from the beginning of its run.
-    Shares are in [0, 1]; *spent* is the sum over all runs, and *complexity* the mean over cases (`case_complexity`).
+    *void* of the *cases* grade nobody and are in no share. Shares are in [0, 1]; *spent* is the sum over all runs, and
+    *complexity* the mean over cases (`case_complexity`).
     """
 
     solver: str
     runs: int
     statuses: Mapping[str, int]
     cases: int
+    void: int
     any_service: float | None
     exact_match: float | None
     ungrounded: float | None
@@ -140,6 +143,7 @@ def _summary(
         runs=len(runs),
         statuses={name: count for name, count in statuses.items() if count},
         cases=len({run.item for run in runs}),
+        void=len(void_items(verdict for _, verdict in graded)),
         any_service=_mean(broken, "any_service"),
         exact_match=_mean(broken, "exact_match"),
         ungrounded=_mean(on_cascades, "ungrounded"),
@@ -151,7 +155,9 @@ def _summary(
             "calm": _cases(quiet, "exact_match"),
         },
         pass_at=_pass_at(outcomes, most_k),
-        answer_time=mean_time(verdict.metrics["time_to_diagnosis_s"].value for _, verdict in graded),
+        answer_time=mean_time(
+            verdict.metrics["time_to_diagnosis_s"].value for _, verdict in graded if not is_void(verdict.metrics)
+        ),
         complexity=fmean(sizes) if sizes else None,
         spent={name: sum(run.spent.get(name, 0.0) for run in runs) for name in names},
         limits_hit=sum(bool(run.limits_hit) for run in runs),

@@ -1,7 +1,7 @@
 """The tables of a results page: all injected cases, then per system, fault kind and label, and where nothing broke.
 
-Outcome metrics are on all injected cases, whatever label their annotation has, so that no method profits from a truth
-that was made with its own ideas; only metrics of the path are on attributed ones. Every figure stands with its n and its
+Outcome metrics are on all injected cases that are not void, absorbed ones too; only metrics of the path are on attributed
+ones. Every figure stands with its n and its
 95 % interval.
 """
 
@@ -16,6 +16,7 @@ from opsassay.bench.core.tables import ResultTable
 from opsassay.errors import NotFoundError, UserError
 from opsassay.grading.aggregate import GROUNDED_SHARE, only, summarise
 from opsassay.grading.metrics import further_metrics
+from opsassay.grading.void import void_items, void_note
 from opsassay.model.incident import Fault, Label, Truth
 from opsassay.model.run import MetricStatus, Verdict
 from opsassay.telemetry.tree import Case
@@ -138,10 +139,12 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
     cells = {(r["solver"], r["scope"], r["group"], r["metric"]): r for r in rows}
     failed = Counter(v.solver for v in verdicts if v.metrics["any_service"].status is MetricStatus.FAILED)
     solvers = names.ordered()
+    void = void_note(len(void_items(verdicts)), len({verdict.item for verdict in verdicts}))
     yield _table(
         "All injected cases",
-        "Outcome metrics, whatever the label: successes of scored cases, percent and 95 % interval; `f1` is a mean."
-        + of_packages,
+        "Outcome metrics: successes of scored cases, percent and 95 % interval; `f1` is a mean."
+        + of_packages
+        + (f" {void}" if void else ""),
         ("solver", *(f"`{metric}`" for metric in (*OUTCOME, *added)), "runs without an answer"),
         tuple(
             (
