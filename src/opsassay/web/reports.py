@@ -17,8 +17,9 @@ from opsassay.bench.core.results import ResultRow
 from opsassay.bench.core.store import RunStore
 from opsassay.bench.core.tables import ResultTable
 from opsassay.errors import OpsAssayError, UserError
+from opsassay.model.metric_words import word
 from opsassay.registry import Registry
-from opsassay.web.glossary import word, written
+from opsassay.web.glossary import written
 from opsassay.web.page import render, write_whole
 from opsassay.web.plain import plain
 

@@ -13,6 +13,7 @@ from opsassay.bench.core.ranking import why_not_ranked
 from opsassay.bench.core.store import LOG, read_diagnosis
 from opsassay.errors import OpsAssayError
 from opsassay.grading.void import void_words
+from opsassay.model.metric_words import word
 from opsassay.model.run import Metric, MetricStatus, Verdict
 from opsassay.model.run_folder import ACTIONS, TRACE
 from opsassay.outside import open_plain
@@ -35,7 +36,7 @@ from opsassay.web.browsing.stored_incidents import page_of_task
 from opsassay.web.browsing.truths import about_truth
 from opsassay.web.clock import Span
 from opsassay.web.culprits import LARGEST_TRACE
-from opsassay.web.glossary import word, written
+from opsassay.web.glossary import written
 from opsassay.web.plain import plain
 from opsassay.web.step_rows import step_row
 
