@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.proportion import proportion_confint
 
-from opsassay.grading.rates import difference_text, estimate_of, mean_of, share_of, wilson
+from opsassay.grading.figures import difference_text
+from opsassay.grading.rates import estimate_of, mean_of, share_of, wilson
 
 
 @given(st.integers(1, 5000), st.floats(0, 1))

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from opsassay.grading.rates import MeanFigure, wilson
+from opsassay.grading.figures import MeanFigure
+from opsassay.grading.rates import wilson
 from opsassay.model.trajectory import Attribution, LabelledTrace
 
 _TYPES = (

@@ -12,7 +12,8 @@ from opsassay.bench.core.grading import GradedRuns
 from opsassay.boards.entries import COSTS, Entry, TaskKey, entries_of
 from opsassay.boards.separation import LEVEL, better_than, separate
 from opsassay.counting import counted
-from opsassay.grading.rates import MeanFigure, estimate_of
+from opsassay.grading.figures import MeanFigure
+from opsassay.grading.rates import estimate_of
 from opsassay.grading.void import void_items, void_note
 from opsassay.model.task import MetricDefinition
 

@@ -10,7 +10,7 @@ from opsassay.bench.core.tables import ResultTable
 from opsassay.boards.board import Board, BoardRow
 from opsassay.boards.entries import COSTS
 from opsassay.counting import counted
-from opsassay.grading.rates import MeanFigure
+from opsassay.grading.figures import MeanFigure
 from opsassay.model.metric_words import word
 
 

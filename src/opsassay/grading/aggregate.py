@@ -9,8 +9,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opsassay.grading.figures import MeanFigure
 from opsassay.grading.metrics import ALL, ENTITIES, GRAPH, OUTCOME
-from opsassay.grading.rates import MeanFigure, mean_of, share_of
+from opsassay.grading.rates import mean_of, share_of
 from opsassay.model.metric_words import is_share
 from opsassay.model.run import MetricStatus, Verdict
 

@@ -11,7 +11,7 @@ from opsassay.boards.board import Board, BoardRow
 from opsassay.boards.entries import COSTS
 from opsassay.boards.tables import board_tables, rank_text
 from opsassay.counting import counted
-from opsassay.grading.rates import MeanFigure, percent
+from opsassay.grading.figures import MeanFigure, percent
 from opsassay.web.page import render, write_whole
 from opsassay.web.plain import plain, utc
 

@@ -11,7 +11,8 @@ from opsassay.boards.entries import Entry
 from opsassay.boards.separation import LEVEL, better_than, intervals
 from opsassay.counting import counted
 from opsassay.errors import UserError
-from opsassay.grading.rates import difference_text, estimate_of
+from opsassay.grading.figures import difference_text
+from opsassay.grading.rates import estimate_of
 from opsassay.model.task import MetricDefinition
 from opsassay.web.plain import plain
 

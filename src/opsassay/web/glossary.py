@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from opsassay.grading.rates import percent
+from opsassay.grading.figures import percent
 from opsassay.model.incident import Label
 from opsassay.model.metric_words import word
 

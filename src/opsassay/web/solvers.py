@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from opsassay.bench.domains.diagnosis.repeats import SolverSummary, calmest, share_titles, shown_shares
-from opsassay.grading.rates import MeanFigure, percent
+from opsassay.grading.figures import MeanFigure, percent
 from opsassay.web.plain import plain
 
 COLUMNS = ("Solver", "Runs", "Cases")

@@ -15,8 +15,9 @@ from opsassay.bench.core.run import JobEnd
 from opsassay.bench.core.store import FINISHED, VERDICTS, write_verdict
 from opsassay.bench.core.tables import ResultTable
 from opsassay.errors import OpsAssayError
+from opsassay.grading.figures import percent
 from opsassay.grading.metrics import further_metrics
-from opsassay.grading.rates import estimate_of, percent
+from opsassay.grading.rates import estimate_of
 from opsassay.grading.repeats import mean_pass_at_k
 from opsassay.model.run import Metric, MetricStatus, Run, Verdict
 from opsassay.model.task import MetricDefinition

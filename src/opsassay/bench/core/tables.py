@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from opsassay.grading.rates import percent
+from opsassay.grading.figures import percent
 from opsassay.outside import shown
 
 __all__ = ["ResultTable", "markdown", "percent"]

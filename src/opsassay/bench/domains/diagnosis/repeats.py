@@ -12,7 +12,7 @@ from opsassay.bench.core.tables import ResultTable, percent
 from opsassay.bench.domains.diagnosis.grades import calm_items
 from opsassay.errors import UserError
 from opsassay.grading.aggregate import GROUNDED_SHARE, estimate, summarise
-from opsassay.grading.rates import MeanFigure
+from opsassay.grading.figures import MeanFigure
 from opsassay.grading.repeats import MeanTime, complexity, mean_pass_at_k, mean_time
 from opsassay.grading.void import is_void, void_items
 from opsassay.model.faults import fault_type
