@@ -145,7 +145,7 @@ def _writer_of_tables(name: str) -> PageWriter:
         columns = list(dict.fromkeys(metric for one in graded.graded for metric in one.verdict.metrics))
         runs = ResultTable(
             f"Runs, {name}",
-            ("task", "solver", "seed", "ended", *columns, "run"),
+            ("task", "solver", "seed", "ended", *(word(metric).title for metric in columns), "run"),
             tuple(
                 (row.task, row.solver, row.seed, row.run.status.value if row.run else "",
                  *(_metric(row, metric) for metric in columns), f"{row.folder}")
