@@ -133,7 +133,7 @@ def test_compare_gates(call, tmp_path):
 
 @pytest.mark.slow
 def test_a_store_of_graded_runs_is_a_score_table(call, tmp_path):
-    tree = make_tree(tmp_path / "tree", count=2)
+    tree = make_tree(tmp_path / "tree", count=6)
     store = RunStore(tree.root)
     for case in resolve(tree.root):
         for method in ("constant", "loudest"):

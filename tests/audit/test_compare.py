@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from opsassay.audit.compare import PairOutcome, compare, methods_to_compare, outcome
+from opsassay.audit.compare import PairOutcome, compare, fewest_cases, methods_to_compare, outcome, sentence
 from opsassay.audit.settings import Columns
 from opsassay.audit.table import long_scores
 from opsassay.errors import UserError
@@ -62,12 +62,42 @@ def test_verdicts(low, high, margin, expected):
 
 
 def test_identical_scores_are_called_so_and_nothing_collapses():
-    a = long(table({"s": {"m": [1, 0, 1]}, "t": {"m": [0, 0, 1, 1]}}))
+    a = long(table({"s": {"m": [1, 0, 1, 1, 0, 1]}, "t": {"m": [0, 0, 1, 1, 1, 0]}}))
     found = compare(a, a, ("m", "m"), QUICK)
     assert found.passed
     assert {found.overall.outcome, *(system.outcome for system in found.systems)} == {PairOutcome.IDENTICAL}
     assert found.overall.low < 0 < found.overall.high
     assert not compare(a, a, ("m", "m"), QUICK, margin=0.05).passed
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+@pytest.mark.parametrize("after", [0, 1])
+@pytest.mark.parametrize("margin", [None, 1.0])
+def test_too_few_cases_pass_no_gate_whatever_came_out(n, after, margin):
+    before, now = (long(table({"s": {"m": [score] * n}})) for score in (1, after))
+    found = compare(before, now, ("m", "m"), QUICK, margin)
+    assert (found.overall.outcome, found.overall.detectable, found.passed) == (PairOutcome.TOO_FEW, None, False)
+    assert f"{n} case" in sentence(found.overall)
+    assert "too few to find any difference, at least 6 are needed" in sentence(found.overall)
+    assert "would be found" not in sentence(found.overall)
+
+
+def test_six_cases_are_the_fewest_that_can_differ_at_95_percent():
+    for n, level in ((6, 0.95), (8, 0.99), (5, 0.9)):
+        assert fewest_cases(level) == n
+        assert stats.binomtest(n, n).pvalue <= 1 - level < stats.binomtest(n - 1, n - 1).pvalue
+    before, now = (long(table({"s": {"m": scores}})) for scores in ([1] * 6, [0] * 6))
+    assert compare(before, now, ("m", "m"), QUICK).overall.outcome is PairOutcome.WORSE
+    assert compare(before, before, ("m", "m"), QUICK).passed
+
+
+@pytest.mark.parametrize("systems", range(1, 7))
+def test_no_difference_over_100_points_is_ever_promised(systems):
+    scores = {f"s{at}": {"m": [1, 0]} for at in range(systems)}
+    turned = {f"s{at}": {"m": [0, 1]} for at in range(systems)}
+    found = compare(long(table(scores)), long(table(turned)), ("m", "m"), QUICK)
+    for one in (found.overall, *found.systems):
+        assert one.detectable is None or one.detectable <= 1
 
 
 def test_cases_that_one_lacks_are_counted():

@@ -208,7 +208,7 @@ def test_an_order_that_turns_round_on_one_system_is_said():
 def test_repeats_are_averaged_and_every_number_names_its_runs():
     board = board_of(GOOD, [one for seed in (1, 2) for one in solver("good", [1] * 22 + [0] * 2, seed=seed)], CONSTANT)
     good = row(board, "good")
-    assert good.success.tasks == 24
+    assert good.success.n == 24
     assert len(good.as_item()["evidence"]) == 72
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 from scipy import stats
+from statsmodels.stats.proportion import proportion_confint
 
 from opsassay.grading.aggregate import GROUNDED_SHARE, SUMMARY_SCHEMA, summarise
 from opsassay.grading.verdict import grade
@@ -48,16 +49,25 @@ def test_seven_of_ten_has_the_wilson_interval_of_the_textbook() -> None:
     assert got["high"] == pytest.approx(0.89221, abs=1e-5)
 
 
-def test_other_metrics_have_the_percentile_bootstrap() -> None:
+def test_the_mean_of_fractions_has_wilsons_interval_which_the_bootstraps_lies_within() -> None:
     values = [0.1, 0.5, 0.2, 0.9, 0.4, 0.4, 0.7, 0.0, 1.0, 0.3]
     got = row(summarise([verdict(f"i{n}", f1=v) for n, v in enumerate(values)]), "f1")
-    assert got["mean"] == pytest.approx(0.45)
+    assert (got["mean"], got["interval"]) == (pytest.approx(0.45), "wilson")
+    assert [got["low"], got["high"]] == pytest.approx(proportion_confint(4.5, 10, method="wilson"))
+    peer = stats.bootstrap((values,), lambda x, axis: x.mean(axis), n_resamples=5_000).confidence_interval
+    assert got["low"] < peer.low < peer.high < got["high"]
+
+
+def test_metrics_in_another_unit_have_the_percentile_bootstrap() -> None:
+    values = [1.0, 5.0, 2.0, 9.0, 4.0, 4.0, 7.0, 0.0, 10.0, 3.0]
+    got = row(summarise([verdict(f"i{n}", tool_calls=v) for n, v in enumerate(values)]), "tool_calls")
+    assert got["mean"] == pytest.approx(4.5)
     assert got["interval"] == "bootstrap"
     peer = stats.bootstrap(
         (values,), lambda x, axis: x.mean(axis), n_resamples=20_000, method="percentile"
     ).confidence_interval
-    assert got["low"] == pytest.approx(peer.low, abs=0.02)
-    assert got["high"] == pytest.approx(peer.high, abs=0.02)
+    assert got["low"] == pytest.approx(peer.low, abs=0.2)
+    assert got["high"] == pytest.approx(peer.high, abs=0.2)
 
 
 def test_what_could_not_be_scored_stands_beside_the_mean() -> None:
@@ -83,9 +93,31 @@ def test_a_run_without_an_answer_counts_as_0_where_more_is_better() -> None:
     assert row(summary, "ungrounded")["mean"] == 1.0  # less is better: it would be a reward
 
 
-def test_one_case_has_no_bootstrap_interval() -> None:
-    got = row(summarise([verdict("i0", f1=0.25)]), "f1")
-    assert (got["mean"], got["low"], got["high"], got["interval"]) == (0.25, None, None, None)
+@pytest.mark.parametrize("values", [[7.0], [7.0, 7.0, 7.0]])
+def test_what_does_not_vary_has_no_bootstrap_interval(values) -> None:
+    got = row(summarise([verdict(f"i{n}", tool_calls=v) for n, v in enumerate(values)]), "tool_calls")
+    assert (got["mean"], got["low"], got["high"], got["interval"]) == (7.0, None, None, None)
+
+
+@pytest.mark.parametrize("metric", ["any_service", "f1", GROUNDED_SHARE])
+@pytest.mark.parametrize("value", [0.0, 1.0])
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("scope", ["all", "macro"])
+def test_no_interval_of_a_share_shrinks_to_a_point(metric, value, n, scope) -> None:
+    named = 1.0 if metric == GROUNDED_SHARE else value
+    given = [verdict(f"i{k}", "ab"[k % 2], any_service=named, path_reachability=value, f1=value) for k in range(n)]
+    got = row(summarise(given), metric, scope)
+    assert got["mean"] == value
+    assert got["high"] - got["low"] > 0.3
+
+
+def test_figures_of_some_metrics_are_those_of_all() -> None:
+    run = finished_run(status=RunStatus.FAILED, error="it fell over")
+    gone = grade(run, None, truth(("CPUStress", "cart")), None, None).model_copy(update={"solver": "s", "system": "a"})
+    given = [verdict("i1", any_service=1.0), gone]
+    some = summarise(given, names=("any_service",))
+    assert row(some, "any_service") == row(summarise(given), "any_service")
+    assert set(some.get_column("metric")) == {"any_service"}
 
 
 def test_macro_weights_systems_and_all_weights_cases() -> None:
@@ -94,7 +126,9 @@ def test_macro_weights_systems_and_all_weights_cases() -> None:
     assert row(summary, "f1")["mean"] == 0.75
     assert row(summary, "f1", "macro")["mean"] == 0.5
     assert row(summary, "f1", "system", "b")["mean"] == 0.0
-    assert [row(summary, "f1", "macro")[name] for name in ("low", "high")] == [0.5, 0.5]  # no spread within a system
+    effective = 2**2 / (1 / 3 + 1 / 1)  # of systems of 3 and 1 cases (Kish 1965)
+    peer = proportion_confint(effective / 2, effective, method="wilson")
+    assert [row(summary, "f1", "macro")[name] for name in ("low", "high")] == pytest.approx(peer)
 
 
 def test_kinds_are_grouped_when_they_are_told() -> None:

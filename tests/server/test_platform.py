@@ -20,6 +20,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from opsassay.cli import run as command_line
+from opsassay.model.metric_words import METRICS
 from opsassay.server.api import Pace
 from opsassay.server.artefacts import Artefacts
 from opsassay.server.benchmarks import Platform
@@ -30,6 +32,8 @@ from opsassay.server.operations import OPERATIONS
 from opsassay.server.platform_boards import BoardShelf
 from opsassay.server.schema import RESULTS
 from opsassay.server.site import platform_app
+from telemetry.packs import make_tree
+from web.figures import column, in_page, in_report
 
 from .conftest import bundle, finished
 
@@ -163,6 +167,37 @@ def test_every_number_leads_to_its_runs_and_every_run_to_its_evidence(platform, 
             urllib.request.urlopen(f"{platform.url}/boards/bill/{path}")
         assert caught.value.code in (400, 404)
         caught.value.close()
+
+
+INCIDENTS = """
+domain: diagnosis
+baselines: [constant]
+part: {incidents: [incidents]}
+"""
+
+
+def test_a_solver_has_the_figures_of_the_commands_and_of_their_pages(platform, owner, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")
+    cases = make_tree(platform.state / "task_sets" / "incidents", count=2).root
+    (platform.state / "task_sets" / "broken.yaml").write_text(INCIDENTS)
+    about = {"name": "reader", "kind": "built_in", "domains": ["diagnosis"], "source": "self-time"}
+    finished(owner, owner.request(owner.ask("POST", "/api/agents", about)["id"], "broken"))
+    store, title = platform.state / "stores" / "broken", METRICS["any_service"].title
+
+    def said(command, *words):
+        assert command_line([command, str(store), "--cases", str(cases), *map(str, words)]) == 0
+        return capsys.readouterr().out
+
+    shown = {
+        "server": in_page(urllib.request.urlopen(f"{platform.url}/boards/broken").read().decode(), title, "self-time"),
+        "grade": column(said("grade"), title, "self-time", "Grades"),
+        "board": column(said("board"), title, "self-time"),
+    }
+    said("view", "--export", tmp_path / "pages")
+    shown["view"] = in_page((tmp_path / "pages" / "boards" / "diagnosis.html").read_text(), title, "self-time")
+    said("report", "-o", tmp_path / "report")
+    shown["report"] = in_report((tmp_path / "report" / "report.html").read_text(), title, "self-time")
+    assert set(shown.values()) == {"100.0% [34.2, 100.0]"}, shown
 
 
 def test_an_agent_is_given_the_tasks_of_its_level_and_boards_are_of_a_level_too(platform, owner, graded):

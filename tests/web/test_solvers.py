@@ -49,10 +49,11 @@ def test_the_table_of_solvers_has_pass_at_k_and_who_is_not_ranked():
     loose = unsealed(best.model_copy(update={"run": best.run.model_copy(update={"cell": "third"})}))
     answers = [whole(answer) for answer in (best, again, loose)]
     view = solvers_view(summarise_runs([a.run for a in answers], [a.verdict for a in answers], [], 2))
-    assert view["columns"] == [*COLUMNS, "pass@1", "pass@2", "Right answers took", "Ranked"]
+    titles = ["Right service (n)", "Ungrounded (n)", "Path / right service (n)", "Exact (n)"]
+    assert view["columns"] == [*COLUMNS, *titles, "pass@1", "pass@2", "Right answers took", "Ranked"]
     first, last = (dict(zip(view["columns"], row, strict=True)) for row in view["rows"])
     assert (first["Solver"], first["Runs"], first["Cases"]) == (best.run.solver.name, "2 done", "1")
-    assert (first["Any root (n)"], first["Exact (n)"]) == ("100 % (1)", "100 % (1)")
+    assert (first["Right service (n)"], first["Exact (n)"]) == ("100.0% [20.7, 100.0] (1)", "100.0% [20.7, 100.0] (1)")
     assert view["calm"] is None
-    assert (first["pass@1"], first["pass@2"], first["Ranked"]) == ("100 %", "100 %", "yes")
+    assert (first["pass@1"], first["pass@2"], first["Ranked"]) == ("100.0%", "100.0%", "yes")
     assert (last["Solver"], last["pass@2"], last["Ranked"]) == ("loose", "–", "no: it ran unsealed")

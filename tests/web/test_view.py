@@ -8,8 +8,9 @@ import pytest
 
 from opsassay.model.diagnosis import Diagnosis, Evidence, PropagationClaim, RootCauseClaim
 from opsassay.model.incident import Fault, Label, Window
+from opsassay.model.metric_words import METRICS
 from opsassay.model.run import EvidenceResult
-from opsassay.web.glossary import LABELS, METRICS, written
+from opsassay.web.glossary import LABELS, written
 from opsassay.web.plain import plain
 from opsassay.web.tables import answer_view
 from opsassay.web.view import axis_seconds, case_view, headline
@@ -57,7 +58,7 @@ def test_answers_are_ordered_by_their_grades_and_ungraded_ones_come_last(view):
 
 def test_scored_not_applicable_failed_and_absent_are_four_things(view):
     row, cells = row_of(view, "correlation")
-    assert (cells["f1"]["text"], cells["f1"]["sort"]) == ("0 %", 0)
+    assert (cells["f1"]["text"], cells["f1"]["sort"]) == ("0.0%", 0)
     assert (cells["sql_exec"]["text"], cells["sql_exec"]["reason"]) == ("n/a", "the answer carries no SQL")
     assert (cells["edge_f1"]["text"], cells["edge_f1"]["sort"]) == ("failed", None)
     assert view["grades"]["notes"][cells["edge_f1"]["note"] - 1].startswith("the edge grader stopped")
@@ -140,7 +141,7 @@ def test_long_text_is_cut_and_the_rest_counted():
 
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
-    [(0.667, "share", "67 %"), (12.0, "s", "12 s"), (0.18342, "s", "0.1834 s"), (1234567, "", "1,234,567")],
+    [(0.667, "share", "66.7%"), (12.0, "s", "12 s"), (0.18342, "s", "0.1834 s"), (1234567, "", "1,234,567")],
 )
 def test_values_are_written_with_their_units(value, unit, text):
     assert written(value, unit) == text

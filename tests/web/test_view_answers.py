@@ -63,7 +63,7 @@ def test_a_board_says_why_nobody_is_ranked_and_leads_to_every_solver(tmp_path):
     _, pages = pages_over(tmp_path)
     board = data(pages, "boards/finops.json")
     assert board["answer"].startswith(
-        "Nobody is ranked on 3 tasks; poor succeeded on 100%: it cannot be separated from"
+        "Nobody is ranked on 3 tasks; poor succeeded on 100.0%: it cannot be separated from"
     )
     trials = data(pages, "trials/finops.json")
     assert trials["answer"].startswith(board["answer"])

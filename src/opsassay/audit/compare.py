@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -30,11 +31,15 @@ class PairOutcome(StrEnum):
     UNPROVEN = "not shown"
     UNDECIDED = "undecided"
     IDENTICAL = "identical"
+    TOO_FEW = "too few cases"
 
 
 @dataclass(frozen=True)
 class Difference:
-    """B minus A on one system, or on all (*system* empty): fractions."""
+    """B minus A on one system, or on all (*system* empty): fractions; *fewest* cases could show a difference at all.
+
+    *detectable* is None where no difference of at most 1 could be found.
+    """
 
     system: str
     cases: int
@@ -43,8 +48,9 @@ class Difference:
     difference: float
     low: float
     high: float
-    detectable: float
+    detectable: float | None
     outcome: PairOutcome
+    fewest: int
 
 
 @dataclass(frozen=True)
@@ -65,8 +71,11 @@ class Comparison:
 
     @property
     def passed(self) -> bool:
-        """Whether a gate lets this pass: not shown to be worse; with a margin, shown not to be worse than that."""
-        return self.overall.outcome not in {PairOutcome.WORSE, PairOutcome.UNPROVEN}
+        """Whether a gate lets this pass: not shown to be worse; with a margin, shown not to be worse than that.
+
+        What could not have found anything passes nothing.
+        """
+        return self.overall.outcome not in {PairOutcome.WORSE, PairOutcome.UNPROVEN, PairOutcome.TOO_FEW}
 
     @property
     def unsealed(self) -> str:
@@ -108,7 +117,8 @@ def compare(
     that vary. ``detectable`` = (z_.975 + z_.8) se, at 95 % confidence, is the difference that this n finds with power
     0.8; se = sqrt(sum over systems of variance_s) / S. Outcome: identical when no case differs, better or worse when
     the interval lies on one side of 0, else undecided; with *margin* (a fraction) "not worse" when it lies above
-    -margin, "worse" when it lies below, else "not shown". Raises UserError when no case is shared, and when a method
+    -margin, "worse" when it lies below, else "not shown". "too few cases", whatever came out, of fewer than `fewest_cases`
+    and where not even a difference of 1 would be found. Raises UserError when no case is shared, and when a method
     has several scores on one.
     """
     settings = settings or AuditSettings()
@@ -182,7 +192,7 @@ def _by_system(matched: Matched, drawn: np.ndarray, settings: AuditSettings, mar
 
 def _said(difference: Difference, by_case: np.ndarray, margin: float | None) -> Difference:
     """Return *difference* as identical where no case differs; a margin asks for more than that nothing was seen."""
-    if margin is not None or np.any(by_case):
+    if margin is not None or np.any(by_case) or difference.outcome is PairOutcome.TOO_FEW:
         return difference
     return replace(difference, outcome=PairOutcome.IDENTICAL)
 
@@ -197,7 +207,8 @@ def _difference(
     level: float,
     margin: float | None,
 ) -> Difference:
-    detectable = float(ndtri((1 + level) / 2) + ndtri(POWER)) * error
+    detectable, fewest = float(ndtri((1 + level) / 2) + ndtri(POWER)) * error, fewest_cases(level)
+    too_few = cases < fewest or detectable > 1
     return Difference(
         system=system,
         cases=cases,
@@ -206,9 +217,15 @@ def _difference(
         difference=difference,
         low=interval[0],
         high=interval[1],
-        detectable=detectable,
-        outcome=outcome(*interval, margin),
+        detectable=None if too_few else detectable,
+        outcome=PairOutcome.TOO_FEW if too_few else outcome(*interval, margin),
+        fewest=fewest,
     )
+
+
+def fewest_cases(level: float) -> int:
+    """Return the fewest cases that can show a difference at *level*, 6 at 95 %: if all differ alike, 2 / 2^n is p."""
+    return math.ceil(math.log2(2 / (1 - level)) - 1e-9)
 
 
 def outcome(low: float, high: float, margin: float | None = None) -> PairOutcome:
@@ -225,6 +242,13 @@ def outcome(low: float, high: float, margin: float | None = None) -> PairOutcome
 def sentence(difference: Difference) -> str:
     """Return one line on a difference, in percentage points."""
     where = f" on {difference.system}" if difference.system else ""
+    if difference.detectable is None:
+        few = "is" if difference.cases == 1 else "are"
+        return (
+            f"B - A{where}: {counted(difference.cases, 'case')} {few} too few to find any difference, at least "
+            f"{difference.fewest} are needed"
+            + (", and more of every system" if difference.cases >= difference.fewest else "")
+        )
     return (
         f"B - A{where}: {100 * difference.difference:+.1f} pp "
         f"[{100 * difference.low:+.1f}, {100 * difference.high:+.1f}] over {counted(difference.cases, 'case')}: "

@@ -80,9 +80,10 @@ def _case(suite: ET.Element, name: str, difference: Difference, *, failed: bool)
 
 def _row(method: str, system: str, difference: Difference, verdict: str) -> str:
     change = f"{100 * difference.difference:+.1f} [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
+    detectable = "–" if difference.detectable is None else f"{100 * difference.detectable:.1f}"
     cells = (
         _escaped(method), _escaped(system), str(difference.cases), f"{100 * difference.before:.1f}%",
-        f"{100 * difference.after:.1f}%", change, f"{100 * difference.detectable:.1f}", verdict,
+        f"{100 * difference.after:.1f}%", change, detectable, verdict,
     )  # fmt: skip
     return f"| {' | '.join(cells)} |"
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from opsassay.grading.figures import MeanFigure
 from opsassay.grading.rates import wilson
 from opsassay.model.trajectory import Attribution, LabelledTrace
 
@@ -41,16 +42,6 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Rate:
-    """A share in [0, 1] with its Wilson interval over *n* traces."""
-
-    value: float
-    low: float
-    high: float
-    n: int
-
-
-@dataclass(frozen=True)
 class TechniqueSummary:
     """Accuracies of one technique over *n* traces that it was asked about; *macro* are means over systems.
 
@@ -61,9 +52,9 @@ class TechniqueSummary:
     n: int
     failed: int
     unanswered: float
-    agent: Rate
-    step: Rate
-    step_within: Rate
+    agent: MeanFigure
+    step: MeanFigure
+    step_within: MeanFigure
     macro_agent: float
     macro_step: float
 
@@ -152,9 +143,9 @@ def _share(runs: Sequence[Scored], hit: Callable[[Scored], bool]) -> float:
     return _mean(hit(row) for row in runs)
 
 
-def _rate(traces: Sequence[Sequence[Scored]], hit: Callable[[Scored], bool]) -> Rate:
+def _rate(traces: Sequence[Sequence[Scored]], hit: Callable[[Scored], bool]) -> MeanFigure:
     n, value = len(traces), _mean(_share(runs, hit) for runs in traces)
-    return Rate(value, *wilson(value * n, n), n)
+    return MeanFigure(value, *wilson(value * n, n), n)
 
 
 def _macro(traces: Sequence[Sequence[Scored]], hit: Callable[[Scored], bool]) -> float:

@@ -10,8 +10,11 @@ import numpy as np
 
 from opsassay.bench.core.grading import GradedRuns
 from opsassay.boards.entries import COSTS, Entry, TaskKey, entries_of
-from opsassay.boards.separation import LEVEL, better_than, intervals, separate
+from opsassay.boards.separation import LEVEL, better_than, separate
 from opsassay.counting import counted
+from opsassay.grading.figures import MeanFigure
+from opsassay.grading.rates import estimate_of
+from opsassay.grading.void import void_items, void_note
 from opsassay.model.task import MetricDefinition
 
 SHOWN = 8
@@ -22,18 +25,9 @@ FEWEST_OF_SYSTEM = 6
 """Tasks of a system below which nothing can be said of it alone: the signs of five give no p under 0.05."""
 
 
-@dataclass(frozen=True)
-class BoardFigure:
-    """A mean over *tasks* with its interval by a bootstrap over them."""
-
-    value: float
-    low: float
-    high: float
-    tasks: int
-
-    def as_item(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return {"value": self.value, "low": self.low, "high": self.high, "tasks": self.tasks}
+def figure_item(figure: MeanFigure) -> dict[str, Any]:
+    """Return a mean over tasks as JSON has it, a share as a fraction."""
+    return {"value": figure.value, "low": figure.low, "high": figure.high, "tasks": figure.n}
 
 
 @dataclass(frozen=True)
@@ -46,13 +40,13 @@ class BoardRow:
     entry: Entry
     rank: int | None
     ranks: tuple[int, int] | None
-    success: BoardFigure | None
-    metrics: Mapping[str, BoardFigure]
-    systems: Mapping[str, BoardFigure]
+    success: MeanFigure | None
+    metrics: Mapping[str, MeanFigure]
+    systems: Mapping[str, MeanFigure]
     reasons: tuple[str, ...]
     beats: tuple[str, ...]
     failed: int
-    spent: Mapping[str, BoardFigure]
+    spent: Mapping[str, MeanFigure]
     last_ns: int
 
     def as_item(self) -> dict[str, Any]:
@@ -62,14 +56,14 @@ class BoardRow:
             "baseline": self.entry.baseline,
             "rank": self.rank,
             "ranks": self.ranks,
-            "success": self.success and self.success.as_item(),
-            "metrics": {name: figure.as_item() for name, figure in self.metrics.items()},
-            "systems": {name: figure.as_item() for name, figure in self.systems.items()},
+            "success": self.success and figure_item(self.success),
+            "metrics": {name: figure_item(figure) for name, figure in self.metrics.items()},
+            "systems": {name: figure_item(figure) for name, figure in self.systems.items()},
             "not_ranked": list(self.reasons),
             "beats": list(self.beats),
             "runs": len(self.entry.runs),
             "failed": self.failed,
-            "spent": {name: figure.as_item() for name, figure in self.spent.items()},
+            "spent": {name: figure_item(figure) for name, figure in self.spent.items()},
             "stale": list(self.entry.stale),
             "last_ns": self.last_ns,
             "evidence": [{"run": run.id, "folder": str(run.folder), "task": run.task[0]} for run in self.entry.runs],
@@ -95,6 +89,8 @@ class Board:
     rows: tuple[BoardRow, ...]
     metrics: tuple[MetricDefinition, ...]
     warnings: tuple[str, ...]
+    void: int = 0
+    """Tasks that grade nobody, beside *tasks*."""
 
 
 def make_board(graded: GradedRuns) -> Board:
@@ -113,9 +109,12 @@ def make_board(graded: GradedRuns) -> Board:
     if tasks and complete:
         found = _ranked(complete, tasks)
         warnings = [*_system_warnings(complete, tasks), *_general_warnings(complete, found, len(tasks))]
+    void = void_items(one.verdict for one in graded.counted)
+    if note := void_note(len(void), len(tasks) + len(void), "task"):
+        warnings.insert(0, note)
     rows = [_row(entry, metrics, found.get(entry.name, Standing())) for entry in entries]
     rows.sort(key=lambda row: (row.rank is None, row.rank or 0, row.entry.baseline, -_value(row), row.entry.name))
-    return Board(graded.domain.name, len(tasks), tuple(rows), tuple(metrics), tuple(warnings))
+    return Board(graded.domain.name, len(tasks), tuple(rows), tuple(metrics), tuple(warnings), len(void))
 
 
 def _value(row: BoardRow) -> float:
@@ -155,12 +154,12 @@ def _row(entry: Entry, metrics: Sequence[MetricDefinition], standing: Standing) 
         standing.rank,
         standing.ranks,
         _figure(entry.scores),
-        {m.name: figure for m in metrics if (figure := _figure(entry.by_task(m.name)))},
+        {m.name: figure for m in metrics if (figure := _figure(entry.by_task(m.name), share=m.is_share))},
         {system: figure for system, of in on_system.items() if (figure := _figure(of))},
         (*entry.reasons, *standing.reasons),
         standing.beats,
         sum(run.failed for run in entry.runs),
-        {name: figure for name in COSTS if (figure := _figure(entry.costs(name))) and figure.high},
+        {name: figure for name in COSTS if (figure := _figure(entry.costs(name), share=False)) and figure.value},
         max((run.ended_ns for run in entry.runs), default=0),
     )
 
@@ -169,11 +168,8 @@ def _tasks_of(entry: Entry, system: str) -> set[TaskKey]:
     return {run.task for run in entry.runs if run.system == system}
 
 
-def _figure(scores: Mapping[TaskKey, float]) -> BoardFigure | None:
-    if not scores:
-        return None
-    values = np.array([scores[task] for task in sorted(scores)])
-    return BoardFigure(float(values.mean()), *intervals(values), len(values))
+def _figure(scores: Mapping[TaskKey, float], *, share: bool = True) -> MeanFigure | None:
+    return estimate_of([scores[task] for task in sorted(scores)], share=share)
 
 
 def _system_warnings(complete: Sequence[Entry], tasks: Sequence[TaskKey]) -> list[str]:

@@ -8,9 +8,11 @@ from pathlib import Path
 from statistics import fmean
 
 from opsassay import __version__
+from opsassay.bench.core.domain import outcome_of
 from opsassay.bench.core.grading import GradedRun, GradedRuns
 from opsassay.bench.core.ranking import ORACLE, run_id, why_not_ranked
 from opsassay.counting import counted
+from opsassay.grading.void import is_void
 from opsassay.model.run import MetricStatus, RunStatus
 from opsassay.model.scenario import CONTROL
 
@@ -92,7 +94,7 @@ def entries_of(graded: GradedRuns) -> list[Entry]:
     Of a task that was changed one form counts, the one that most solvers were run on, of these the latest: whoever brings
     an easier form alone is measured by that of the others. Runs of other forms are stale.
     """
-    present = _present_tasks(graded.counted)
+    present = _present_tasks([one for one in graded.counted if not is_void(one.verdict.metrics)])
     groups: dict[str, list[GradedRun]] = {}
     for one in graded.counted:
         groups.setdefault(graded.name(one.run), []).append(one)
@@ -113,6 +115,7 @@ def _present_tasks(runs: Sequence[GradedRun]) -> dict[str, str]:
 
 def _entry(graded: GradedRuns, name: str, of: Sequence[GradedRun], tasks: set[TaskKey]) -> Entry:
     present = [one for one in of if (one.run.item, one.run.item_hash) in tasks]
+    void = sum(is_void(one.verdict.metrics) for one in of)
     made = [run for one in present if (run := _board_run(graded, one)) is not None]
     entry = Entry(name, tuple(made), _is_baseline(of[0]))
     scores = entry.by_task()
@@ -124,7 +127,7 @@ def _entry(graded: GradedRuns, name: str, of: Sequence[GradedRun], tasks: set[Ta
     if entry.baseline:
         reasons.insert(0, "it is a baseline")
     stale = []
-    if old := len(of) - len(present):
+    if old := len(of) - len(present) - void:
         stale.append(f"not counted: {counted(old, 'run')} of former forms of tasks")
     if others := sorted({one.run.versions.get("opsassay", "unknown") for one in present} - {__version__}):
         stale.append(f"made with OpsAssay {', '.join(others)}, not {__version__}")
@@ -134,7 +137,7 @@ def _entry(graded: GradedRuns, name: str, of: Sequence[GradedRun], tasks: set[Ta
 def _board_run(graded: GradedRuns, one: GradedRun) -> BoardRun | None:
     run, metrics = one.run, one.verdict.metrics
     failed = run.status is not RunStatus.DONE
-    succeeded = False if failed else graded.domain.succeeded(metrics)
+    succeeded = outcome_of(graded.domain, run, metrics)
     if succeeded is None:
         return None
     values = {name: metric.value for name, metric in metrics.items() if metric.value is not None}

@@ -7,9 +7,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from opsassay.bench.core.tables import ResultTable
-from opsassay.boards.board import Board, BoardFigure, BoardRow
+from opsassay.boards.board import Board, BoardRow
 from opsassay.boards.entries import COSTS
 from opsassay.counting import counted
+from opsassay.grading.figures import MeanFigure
+from opsassay.model.metric_words import word
 
 
 def board_tables(boards: Sequence[Board]) -> list[ResultTable]:
@@ -22,7 +24,7 @@ def board_tables(boards: Sequence[Board]) -> list[ResultTable]:
             rows = tuple(
                 (row.entry.name, *(_cell(row.systems.get(system)) for system in systems)) for row in board.rows
             )
-            note = "Share of tasks that succeeded, by system."
+            note = "Share of tasks that succeeded, with its interval of 95%, by system."
             tables.append(ResultTable(f"Board, {board.domain}, by system", ("solver", *systems), rows, note))
     if len(boards) > 1:
         tables.append(overall({board.domain: board for board in boards}))
@@ -34,8 +36,8 @@ def _main(board: Board) -> ResultTable:
     columns = (
         "rank",
         "solver",
-        "succeeded",
-        *names,
+        word("succeeded").title,
+        *(definition.title for definition in board.metrics),
         "runs",
         "failed",
         "tokens",
@@ -46,7 +48,7 @@ def _main(board: Board) -> ResultTable:
     )
     rows = tuple(_cells(row, names) for row in board.rows)
     note = (
-        f"{counted(board.tasks, 'task')}. Means over tasks with intervals of 95% by a bootstrap over tasks; a rank is "
+        f"{counted(board.tasks, 'task')}. Means over tasks with intervals of 95%; a rank is "
         "shared by whom nobody can tell apart, and has the interval of the ranks that are possible. Runs that failed count."
     )
     return ResultTable(f"Board, {board.domain}", columns, rows, note)
@@ -60,7 +62,7 @@ def _cells(row: BoardRow, names: Sequence[str]) -> tuple[Any, ...]:
         *(_cell(row.metrics.get(name)) for name in names),
         len(row.entry.runs),
         row.failed or None,
-        *(cost_text(row.spent.get(name)) for name in COSTS),
+        *(_cell(row.spent.get(name)) for name in COSTS),
         datetime.fromtimestamp(row.last_ns / 1e9, UTC).strftime("%Y-%m-%d") if row.last_ns else None,
         "; ".join((*row.reasons, *(f"stale: {why}" for why in row.entry.stale))),
     )
@@ -74,13 +76,8 @@ def rank_text(row: BoardRow) -> str:
     return f"{row.rank}" if first == last else f"{row.rank} ({first}–{last})"
 
 
-def cost_text(figure: BoardFigure | None) -> str | None:
-    """Return what a run takes with its interval, three digits of each."""
-    return None if figure is None else f"{figure.value:,.3g} [{figure.low:,.3g}, {figure.high:,.3g}]"
-
-
-def _cell(figure: BoardFigure | None) -> str | None:
-    return None if figure is None else f"{figure.value:.2f} [{figure.low:.2f}, {figure.high:.2f}]"
+def _cell(figure: MeanFigure | None) -> str | None:
+    return None if figure is None else figure.text
 
 
 def overall(boards: Mapping[str, Board]) -> ResultTable:
@@ -100,4 +97,4 @@ def overall(boards: Mapping[str, Board]) -> ResultTable:
 def _covered(board: Board, row: BoardRow | None) -> str | None:
     if row is None or row.success is None:
         return None
-    return f"{_cell(row.success)} on {row.success.tasks} of {counted(board.tasks, 'task')}"
+    return f"{_cell(row.success)} on {row.success.n} of {counted(board.tasks, 'task')}"

@@ -186,8 +186,8 @@ def _print_bench(rows: list[BenchRow], *, compat: bool) -> None:
                 row.technique,
                 row.summary.n,
                 row.summary.failed or "",
-                _rate(row.summary.agent),
-                _rate(row.summary.step),
+                row.summary.agent.text,
+                row.summary.step.text,
                 percent(row.summary.step_within.value),
                 percent(row.summary.unanswered),
                 " / ".join(_third(row, name) for name in ("early", "middle", "late")),
@@ -198,10 +198,6 @@ def _print_bench(rows: list[BenchRow], *, compat: bool) -> None:
         ]
         scoring = ", scored by substring" if compat else ""
         print_table(f"{subset}{scoring}; accuracy [95% interval]", columns, shown)
-
-
-def _rate(rate: Any) -> str:
-    return f"{percent(rate.value)} [{percent(rate.low)}, {percent(rate.high)}]"
 
 
 def _third(row: BenchRow, name: str) -> str:

@@ -124,7 +124,7 @@ def _rows(one: Comparison) -> list[tuple[str | None, ...]]:
             percent(difference.before),
             percent(difference.after),
             f"{100 * difference.difference:+.1f} {ends}",
-            f"{100 * difference.detectable:.1f} pp",
+            None if difference.detectable is None else f"{100 * difference.detectable:.1f} pp",
             difference.outcome.value + (" (unsealed)" if one.unsealed else ""),
         )
 

@@ -12,7 +12,7 @@ from opsassay.cli.output import FOLDER, cases_apart, echo, json_option, print_js
 if TYPE_CHECKING:
     from opsassay.bench.core.run import JobEnd
     from opsassay.model.diagnosis import Diagnosis
-    from opsassay.model.incident import Truth
+    from opsassay.telemetry.tree import Case
 
 
 @click.command("diagnose")
@@ -107,19 +107,24 @@ def _item(made: JobEnd) -> dict[str, Any]:
         "method": run.solver.label,
         "ranking": [row.model_dump() for row in diagnosis.ranking] if diagnosis else [],
         "answer": answer if diagnosis else f"{run.status.value}: {run.error}",
-        "correct": _correct(case.truth, diagnosis) if diagnosis else None,
+        "correct": _correct(case, diagnosis) if diagnosis else None,
         "status": run.status.value,
         "seconds": round(((run.ended_ns or run.started_ns) - run.started_ns) / 1e9, 3),
         "run": str(made.run_dir),
     }
 
 
-def _correct(truth: Truth | None, diagnosis: Diagnosis) -> bool | None:
-    """Return whether a named service is a true root, or nothing was claimed where nothing was broken; as `grade` does."""
+def _correct(case: Case, diagnosis: Diagnosis) -> bool | None:
+    """Return whether a named service is a true root, or nothing was claimed where nothing was broken; as `grade` does.
+
+    None where that is not known, and on a void case.
+    """
     from opsassay.grading.outcome import any_service_hit, true_roots
     from opsassay.grading.profiles import PROFILES
+    from opsassay.grading.void import void_reason
 
-    if truth is None or truth.broken is None:
+    truth = case.truth
+    if truth is None or truth.broken is None or void_reason(truth, case.annotation):
         return None
     if not truth.broken:
         return not diagnosis.root_causes

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from opsassay.cli.output import json_option, print_json, print_tables, say
+from opsassay.cli.output import echo, json_option, print_json, print_tables, say
 
 
 @click.command("table")
@@ -32,4 +32,6 @@ def command(context: click.Context, store: Path, cases: Path | None, profile: st
         print_json("table", [{"domain": name, **table.as_item()} for name, table in tables], problems=problems)
     else:
         print_tables(table for _, table in tables)
+        for note in (note for one in graded for note in one.notes()):
+            echo(note)
     context.exit(1 if problems else 0)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opsassay.grading.figures import MeanFigure
 from opsassay.grading.metrics import ALL, ENTITIES, GRAPH, OUTCOME
-from opsassay.grading.rates import CONFIDENCE, wilson
+from opsassay.grading.rates import mean_of, share_of
+from opsassay.model.metric_words import is_share
 from opsassay.model.run import MetricStatus, Verdict
-
-ZERO_ONE = frozenset(
-    {"exact_match", "any_service", "acc_at_1", "acc_at_3", "path_reachability", "path_reachability_hit", "ungrounded"}
-)
-"""Metrics that are 0 or 1 on a case, so that their mean is a proportion."""
 
 COUNTED = frozenset(
     {*OUTCOME, *ENTITIES, *GRAPH, "path_reachability", "path_reachability_hit"} - {"fault_kind_accuracy"}
@@ -26,8 +22,6 @@ COUNTED = frozenset(
 
 GROUNDED_SHARE = "path_reachability_per_any_service"
 """PR / AnySvc (OpenRCA 2.0, Table 2): of the cases with a correct service, the share with a path to an alarm."""
-
-RESAMPLES, SEED = 5000, 42
 
 SUMMARY_SCHEMA = {
     "solver": pl.String,
@@ -45,24 +39,24 @@ SUMMARY_SCHEMA = {
 }
 """Columns of a summary: `cases` counts incidents with a score, the last three count verdicts."""
 
-Stratum = tuple[NDArray[np.float64], NDArray[np.float64]]
-"""Numerators and denominators of the cases of one system; the denominators of a plain mean are 1."""
 
-
-def summarise(verdicts: Iterable[Verdict], groups: Mapping[str, Mapping[str, str]] | None = None) -> pl.DataFrame:
-    """Return one row per solver, scope, group and metric, with the columns of SUMMARY_SCHEMA.
+def summarise(
+    verdicts: Iterable[Verdict],
+    groups: Mapping[str, Mapping[str, str]] | None = None,
+    names: Iterable[str] | None = None,
+) -> pl.DataFrame:
+    """Return one row per solver, scope, group and metric of *names* (all when None), with the columns of SUMMARY_SCHEMA.
 
     Scopes: ``all`` weights every case alike, ``macro`` every system, ``system`` is one system. *groups* adds scopes of
     its own, such as ``kind``: each maps items to the group that they are in, and items that it leaves out are in none.
     Verdicts of the same solver on the same item are averaged first: cases, not repeats, are the unit of every interval.
 
-    Intervals at 95 %: ``wilson`` for a proportion of cases, else ``bootstrap`` (percentile, 5,000 resamples of the
-    cases, for ``macro`` within each system, seed 42), which is null below two cases; a ratio whose denominator is 0 is
-    null as a whole. A run without an answer counts as 0 where more is better (COUNTED), or a solver that crashes on
-    hard cases would be scored on easy ones; else means are over scored verdicts alone.
+    Intervals at 95 % are those of `rates`: ``wilson`` for a share, ``bootstrap`` for what has another unit, where cases
+    differ. A ratio whose denominator is 0 is null as a whole. A run without an answer counts as 0 where more is better
+    (COUNTED), or a solver that crashes on hard cases would be scored on easy ones; else means are over scored verdicts.
     """
     scopes = groups or {}
-    long = _long(verdicts)
+    long = _long(verdicts, None if names is None else frozenset(names))
     rows: list[dict[str, Any]] = []
     for solver, of_solver in _groups(long, "solver"):
         rows += _rows(of_solver, solver=solver, scope="all", group="", macro=False)
@@ -77,17 +71,12 @@ def summarise(verdicts: Iterable[Verdict], groups: Mapping[str, Mapping[str, str
     return pl.DataFrame(rows, schema=SUMMARY_SCHEMA)
 
 
-def only(verdicts: Iterable[Verdict], names: Iterable[str]) -> list[Verdict]:
-    """Return *verdicts* with those metrics of *names* that they have: intervals of all of them take their time."""
-    kept = set(names)
-    return [v.model_copy(update={"metrics": {n: m for n, m in v.metrics.items() if n in kept}}) for v in verdicts]
-
-
-def _long(verdicts: Iterable[Verdict]) -> pl.DataFrame:
+def _long(verdicts: Iterable[Verdict], names: frozenset[str] | None) -> pl.DataFrame:
     rows = [
         (v.solver, v.system, v.item, v.run, name, 0.0 if is_zero(v, name) else metric.value, metric.status.value)
         for v in verdicts
         for name, metric in v.metrics.items()
+        if names is None or name in names
     ]
     columns = ("solver", "system", "item", "run", "metric", "value", "status")
     schema = {name: pl.Float64 if name == "value" else pl.String for name in columns}
@@ -96,7 +85,7 @@ def _long(verdicts: Iterable[Verdict]) -> pl.DataFrame:
 
 def is_zero(verdict: Verdict, metric: str) -> bool:
     """Return whether *metric* counts as 0 because the run gave no answer, which was to be given."""
-    whole = verdict.metrics.keys() >= set(ALL)
+    whole = verdict.metrics.keys() >= {"any_service", "exact_match"}
     unanswered = whole and not any(m.status is MetricStatus.SCORED for m in verdict.metrics.values())
     return unanswered and metric in COUNTED and verdict.metrics[metric].status is MetricStatus.FAILED
 
@@ -120,22 +109,42 @@ def _rows(frame: pl.DataFrame, *, solver: str, scope: str, group: str, macro: bo
 
 def _of_metric(name: str, rows: pl.DataFrame, *, macro: bool) -> dict[str, Any]:
     cases = _case_means(rows)
-    value = cases.get_column("value").to_numpy()
-    if name in ZERO_ONE and not macro and len(value) and np.isin(value, (0.0, 1.0)).all():
-        low, high = wilson(float(value.sum()), len(value))
-        estimate = {"mean": float(value.mean()), "low": low, "high": high}
-        return {**estimate, "interval": "wilson", "cases": len(value), **_counts(rows)}
-    strata = [(part.get_column("value").to_numpy(), np.ones(part.height)) for part in _strata(cases, by_system=macro)]
-    return {**_bootstrap(strata), "cases": len(value), **_counts(rows)}
+    values = cases.get_column("value").to_numpy()
+    if not is_share(name, ""):
+        strata = [part.get_column("value").to_numpy() for part in _strata(cases, by_system=macro)]
+        return {**_row(mean_of(strata), "bootstrap"), "cases": len(values), **_counts(rows)}
+    return {**_row(share_of(values, _weights(cases, macro=macro)), "wilson"), "cases": len(values), **_counts(rows)}
 
 
 def _of_ratio(reached: pl.DataFrame, named: pl.DataFrame, *, macro: bool) -> dict[str, Any]:
+    """Return the row of the ratio: the mean, over the cases weighted by how often the service was right, of the paths."""
     both = _case_means(reached).join(_case_means(named), on=["system", "item"], suffix="_named").sort("system", "item")
-    strata = [
-        (part.get_column("value").to_numpy(), part.get_column("value_named").to_numpy())
-        for part in _strata(both, by_system=macro)
-    ]
-    return {**_bootstrap(strata), "cases": both.height, **_counts(reached)}
+    tops, bottoms = (both.get_column(name).to_numpy() for name in ("value", "value_named"))
+    shares = np.divide(tops, bottoms, out=np.zeros(len(tops)), where=bottoms > 0)
+    found = share_of(shares, bottoms * _weights(both, macro=macro))
+    return {**_row(found, "wilson"), "cases": both.height, **_counts(reached)}
+
+
+def _weights(cases: pl.DataFrame, *, macro: bool) -> NDArray[np.float64]:
+    """Return what each case weighs: alike, or with *macro* so that every system does."""
+    if not macro:
+        return np.ones(cases.height)
+    return cases.select(1 / pl.len().over("system")).to_series().to_numpy()
+
+
+def _row(found: MeanFigure | None, interval: str) -> dict[str, Any]:
+    if found is None:
+        return {"mean": None, "low": None, "high": None, "interval": None}
+    return {
+        "mean": found.value, "low": found.low, "high": found.high, "interval": None if found.low is None else interval
+    }  # fmt: skip
+
+
+def estimate(row: Mapping[str, Any] | None) -> MeanFigure | None:
+    """Return the figure of a row of a summary, None where it has none."""
+    if row is None or row["mean"] is None:
+        return None
+    return MeanFigure(row["mean"], row["low"], row["high"], row["cases"], share=is_share(row["metric"], ""))
 
 
 def _case_means(rows: pl.DataFrame) -> pl.DataFrame:
@@ -152,33 +161,3 @@ def _strata(cases: pl.DataFrame, *, by_system: bool) -> list[pl.DataFrame]:
 def _counts(rows: pl.DataFrame) -> dict[str, int]:
     found = dict(rows.get_column("status").value_counts().iter_rows())
     return {status.value: int(found.get(status.value, 0)) for status in MetricStatus}
-
-
-def _bootstrap(strata: Sequence[Stratum]) -> dict[str, Any]:
-    """Return the mean of the strata's means and its interval: numerator over denominator, both averaged by stratum."""
-    empty = {"mean": None, "low": None, "high": None, "interval": None}
-    if not strata:
-        return empty
-    top = float(np.mean([numerator.mean() for numerator, _ in strata]))
-    bottom = float(np.mean([denominator.mean() for _, denominator in strata]))
-    if bottom == 0:
-        return empty
-    if sum(len(numerator) for numerator, _ in strata) < 2:
-        return {**empty, "mean": top / bottom}
-    draws = [_draws(len(numerator), place) for place, (numerator, _) in enumerate(strata)]
-    tops = np.mean([d @ numerator for d, (numerator, _) in zip(draws, strata, strict=True)], axis=0)
-    bottoms = np.mean([d @ denominator for d, (_, denominator) in zip(draws, strata, strict=True)], axis=0)
-    defined = bottoms > 0
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(tops[defined] / bottoms[defined], (tail, 1 - tail))
-    return {"mean": top / bottom, "low": float(low), "high": float(high), "interval": "bootstrap"}
-
-
-@lru_cache(maxsize=8)
-def _draws(cases: int, stratum: int) -> NDArray[np.float64]:
-    """Return RESAMPLES rows of weights, each of *cases* draws with replacement: how often each case was drawn, over n.
-
-    The same draws serve every metric of a group, and each stratum has its own.
-    """
-    draw = np.random.default_rng((SEED, stratum))
-    return draw.multinomial(cases, np.full(cases, 1 / cases), size=RESAMPLES) / cases

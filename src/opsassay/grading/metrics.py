@@ -35,6 +35,11 @@ TRAJECTORY = (
 ALL = (*OUTCOME, *LEVEL, *ENTITIES, *RANKING, *PATH, *GRAPH, *EVIDENCE, *TOPOLOGY, *TIME, *TRAJECTORY)
 """Every metric of this folder, in the order of a verdict."""
 
+AGAINST_TRUTH = (
+    *OUTCOME, *LEVEL, *ENTITIES, *RANKING, *PATH, *GRAPH, *TOPOLOGY, *TIME, "detoured_services", "covered_services"
+)  # fmt: skip
+"""Those that compare an answer with the truth; the rest are of its evidence and of the tools that it called."""
+
 FurtherMetric = Callable[[Run, Diagnosis, Truth, Annotation | None], Metric]
 """A function of a run with an answer, the answer, the truth and its annotation, if there is one."""
 

@@ -13,6 +13,7 @@ from opsassay.grading.process import claimed_graph, graph_metrics, path_metrics,
 from opsassay.grading.profiles import PROFILES, Profile
 from opsassay.grading.topology import Topology
 from opsassay.grading.trajectory import trajectory_metrics
+from opsassay.grading.void import void_reason
 from opsassay.model.causal_graph import Annotation
 from opsassay.model.diagnosis import Diagnosis
 from opsassay.model.incident import Label, Truth
@@ -38,6 +39,7 @@ def grade(
 ) -> Verdict:
     """Return the grades of *run* under *profile*: the metrics of `metrics.ALL` and `further_metrics`, always all.
 
+    - A void case (`void_reason`): what compares with the truth, and what packages add, is not applicable.
     - A run that did not end with an answer: failed, with what became of it, but for what the case does not ask for.
     - No annotation, or a label other than attributed: process metrics not applicable, outcome and evidence scored.
     - *sql* None: metrics of evidence failed, unless the answer gives none.
@@ -71,6 +73,8 @@ def grade(
         services = () if topology is None else topology.entities
         graded |= trajectory_metrics(trace, services, _cascade(truth, annotation, profile), profile)
         graded |= {name: metric(run, diagnosis, truth, annotation) for name, metric in further.items()}
+    if reason := void_reason(truth, annotation):
+        graded |= metrics.not_applicable((*metrics.AGAINST_TRUTH, *further), reason)
     return Verdict(
         run=f"{run.cell}/{run.attempt}",
         item=run.item,

@@ -13,6 +13,9 @@ from pydantic import Field
 from opsassay.model.base import Artefact, Noun
 from opsassay.model.incident import Label, RootLabel
 
+PUBLISHED = "imported from "
+"""Begins the reason of the annotation of a graph that somebody else published."""
+
 
 def is_host(component: str) -> bool:
     """Tell whether *component* is a host."""
@@ -116,3 +119,8 @@ class Annotation(Artefact):
     roots: tuple[RootLabel, ...] = Field(default=(), description="accepted root causes at every level that applies")
     notes: tuple[str, ...] = Field(default=(), description="what was odd about the telemetry")
     made_from: str = Field(default="", description="digest of everything that the annotation was made from")
+
+    @property
+    def is_published(self) -> bool:
+        """Whether somebody else published it, so that its label was not found in the telemetry."""
+        return not self.made_from and self.reason.startswith(PUBLISHED)

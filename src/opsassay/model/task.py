@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from opsassay.model.base import Noun
+from opsassay.model.metric_words import is_share, word
 
 LEVELS = ("easy", "medium", "hard")
 EASY_BELOW, HARD_FROM = 1.8, 2.8
@@ -20,11 +21,25 @@ def level_of(complexity: float) -> str:
 
 
 class MetricDefinition(Noun):
-    """A metric of a domain: its name, its unit ('' for a share or a mark) and whether more of it is better."""
+    """A metric of a domain: its name, its unit ('' for a share or a mark) and whether more of it is better.
+
+    People read its *title*, which one table has for every metric; the *name* is what JSON and options call it.
+    """
 
     name: str
     unit: str = ""
     direction: Literal["higher", "lower", "neither"] = "higher"
+
+    @property
+    def title(self) -> str:
+        """What tables and pages call it, with the unit of what is no share."""
+        unit = self.unit or word(self.name).unit
+        return word(self.name).title + (f", {unit}" if unit and not self.is_share else "")
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it lies in [0, 1] and is written in percent."""
+        return is_share(self.name, self.unit or "share")
 
 
 class Task(Noun):

@@ -78,8 +78,8 @@ class AgentPages:
             "task_set": task_set,
             "solver": plain(row.entry.name, 120),
             "rank": rank_text(row),
-            "success": f"{row.success.value:.2f} [{row.success.low:.2f}, {row.success.high:.2f}]",
-            "tasks": f"{row.success.tasks} of {found.board.tasks}",
+            "success": row.success.text,
+            "tasks": f"{row.success.n} of {found.board.tasks}",
             "reasons": [plain(why, 300) for why in row.reasons],
         }
 

@@ -19,6 +19,7 @@ from opsassay.boards.board import Board
 from opsassay.boards.entries import COSTS, BoardRun, Entry
 from opsassay.boards.tables import overall
 from opsassay.errors import NotFoundError, UserError
+from opsassay.model.metric_words import word
 from opsassay.server.access import User
 from opsassay.server.benchmarks import Platform
 from opsassay.server.platform_boards import BoardShelf, SetBoard, self_reported
@@ -27,6 +28,7 @@ from opsassay.server.showing import shown
 from opsassay.server.task_sets import load_task_set, task_set_names
 from opsassay.web.boards import board_view
 from opsassay.web.compared import compared
+from opsassay.web.glossary import written
 from opsassay.web.plain import plain, utc
 
 ROWS = 100
@@ -165,7 +167,9 @@ class BoardPages:
             "event_number": row["seq"],
             "not_ranked": [plain(why, 300) for why in row["not_ranked"]],
             "metrics": [
-                {"name": plain(name.replace("_", " "), 60), **metric, "reason": plain(metric["reason"], 300)}
+                {"name": plain(name.replace("_", " "), 60), "title": plain(word(name).title, 60), **metric,
+                 "words": None if metric["value"] is None else written(metric["value"], word(name).unit),
+                 "reason": plain(metric["reason"], 300)}
                 for name, metric in row["metrics"].items()
             ],
             "facts": [

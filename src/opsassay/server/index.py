@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, func, insert, select
 
-from opsassay.bench.core.domain import domain_named
+from opsassay.bench.core.domain import domain_named, outcome_of
 from opsassay.bench.core.ranking import why_not_ranked
 from opsassay.bench.core.store import VERDICTS, RunStore, read_run, read_verdicts
 from opsassay.errors import OpsAssayError, UserError
@@ -120,10 +120,9 @@ def _result_of(store: RunStore, cell: Mapping[str, Any]) -> dict[str, Any] | Non
         return None
     if verdict is None:
         return None
-    failed = run.status is not RunStatus.DONE
     return {
-        "passed": False if failed else domain_named(cell["domain"]).succeeded(verdict.metrics),
-        "errored": failed,
+        "passed": outcome_of(domain_named(cell["domain"]), run, verdict.metrics),
+        "errored": run.status is not RunStatus.DONE,
         "metrics": {name: metric.model_dump(mode="json") for name, metric in verdict.metrics.items()},
         "evidence": folder_digest(folder, leave_out=(VERDICTS,)),
         "run": folder.relative_to(store.root).as_posix(),

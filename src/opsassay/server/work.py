@@ -23,7 +23,7 @@ from procrastinate.exceptions import ConnectorException
 from psycopg import OperationalError as LostConnectionError
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
-from opsassay.bench.core.domain import domain_named
+from opsassay.bench.core.domain import domain_named, outcome_of
 from opsassay.bench.core.lease import LeasedError
 from opsassay.bench.core.ranking import why_not_ranked
 from opsassay.bench.core.results import row_of, verdict_of
@@ -164,11 +164,9 @@ class Worker:
         if row.problem and not row.metrics:
             raise OpsAssayError(row.problem)
         write_verdict(end.run_dir, verdict_of(end.run, row.metrics))
-        failed = end.run.status is not RunStatus.DONE
-        passed = False if failed else domain_named(job.cell.task.domain).succeeded(row.metrics)
         return {
-            "passed": passed,
-            "errored": failed,
+            "passed": outcome_of(domain_named(job.cell.task.domain), end.run, row.metrics),
+            "errored": end.run.status is not RunStatus.DONE,
             "metrics": {name: metric.model_dump(mode="json") for name, metric in row.metrics.items()},
             "evidence": folder_digest(end.run_dir, leave_out=(VERDICTS,)),
             "run": end.run_dir.relative_to(store.root).as_posix(),

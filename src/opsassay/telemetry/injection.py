@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from opsassay.errors import DatapackError, NotFoundError
-from opsassay.model.causal_graph import Annotation, CausalGraph, CausalNode
+from opsassay.model.causal_graph import PUBLISHED, Annotation, CausalGraph, CausalNode
 from opsassay.model.faults import NO_FAULT, fault_type
 from opsassay.model.incident import Fault, Incident, Label, RootLabel, Truth
 from opsassay.telemetry.datapack import read_object
@@ -101,7 +101,7 @@ def read_graph(path: Path) -> Annotation:
     nodes = {name: tuple(map(_in_ns, getattr(graph, name))) for name in ("nodes", "root_causes", "alarm_nodes")}
     return Annotation(
         label=Label.ATTRIBUTED if graph.root_causes else Label.UNEXPLAINED,
-        reason=f"imported from {CAUSAL_GRAPH}",
+        reason=f"{PUBLISHED}{CAUSAL_GRAPH}",
         graph=graph.model_copy(update=nodes),
     )
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from opsassay.bench.core.ranking import ORACLE
-from opsassay.boards.board import Board, BoardFigure, BoardRow
+from opsassay.boards.board import Board, BoardRow
 from opsassay.boards.entries import COSTS
-from opsassay.boards.tables import board_tables, cost_text, rank_text
+from opsassay.boards.tables import board_tables, rank_text
 from opsassay.counting import counted
+from opsassay.grading.figures import MeanFigure, percent
 from opsassay.web.page import render, write_whole
 from opsassay.web.plain import plain, utc
 
@@ -38,7 +39,7 @@ def board_view(board: Board) -> dict[str, Any]:
     return {
         "domain": board.domain,
         "tasks": board.tasks,
-        "metrics": [plain(m.name.replace("_", " "), 60) + (f", {m.unit}" if m.unit else "") for m in metrics],
+        "metrics": [plain(m.title, 60) for m in metrics],
         "costs": [f"{'USD' if name == 'usd' else name} per run" for name in costs],
         "systems": [plain(system, 60) for system in systems],
         "rows": [_row_view(row, board.tasks, [m.name for m in metrics], systems, costs) for row in board.rows],
@@ -64,7 +65,7 @@ def _why_nobody(board: Board) -> str:
     if near is None or near.success is None:
         return ": only oracles and baselines are graded on them." if graded else ": nobody is graded on them."
     reason = f" {near.reasons[0]}" if near.reasons else ""
-    return f"; {plain(near.entry.name, 120)} succeeded on {100 * near.success.value:.0f}%:{plain(reason, 300)}."
+    return f"; {plain(near.entry.name, 120)} succeeded on {percent(near.success.value)}:{plain(reason, 300)}."
 
 
 def _row_view(
@@ -80,7 +81,7 @@ def _row_view(
         "systems": [_bar(row.systems.get(system), 0) for system in systems],
         "runs": len(row.entry.runs),
         "failed": row.failed,
-        "costs": [cost_text(row.spent.get(name)) for name in costs],
+        "costs": [cost and cost.text for cost in (row.spent.get(name) for name in costs)],
         "last": utc(row.last_ns) if row.last_ns else "–",
         "reasons": [plain(why, 300) for why in row.reasons],
         "stale": [plain(why, 300) for why in row.entry.stale],
@@ -89,9 +90,8 @@ def _row_view(
     }
 
 
-def _bar(figure: BoardFigure | None, tasks: int) -> dict[str, Any] | None:
+def _bar(figure: MeanFigure | None, tasks: int) -> dict[str, Any] | None:
     """Return *figure* in words, with how many tasks it is of where they are fewer than *tasks*."""
     if figure is None:
         return None
-    text = f"{figure.value:.2f} [{figure.low:.2f}, {figure.high:.2f}]"
-    return {"text": text, "tasks": figure.tasks, "fewer": f"of {figure.tasks}" if figure.tasks < tasks else ""}
+    return {"text": figure.text, "tasks": figure.n, "fewer": f"of {figure.n}" if figure.n < tasks else ""}

@@ -11,6 +11,8 @@ from opsassay.boards.entries import Entry
 from opsassay.boards.separation import LEVEL, better_than, intervals
 from opsassay.counting import counted
 from opsassay.errors import UserError
+from opsassay.grading.figures import difference_text
+from opsassay.grading.rates import estimate_of
 from opsassay.model.task import MetricDefinition
 from opsassay.web.plain import plain
 
@@ -41,8 +43,8 @@ def compared(
         for task, a, b in zip(tasks, scores[0].tolist(), scores[1].tolist(), strict=True)
         if a != b
     ]
-    figures = [_paired("succeeded", first, second, None)]
-    figures += [_paired(m.name, first, second, m.name) for m in metrics[:SHOWN_METRICS]]
+    figures = [_paired(MetricDefinition(name="succeeded"), first, second, None)]
+    figures += [_paired(m, first, second, m.name) for m in metrics[:SHOWN_METRICS]]
     return {
         "answer": _answer(
             names, bool(better[0, 1]), bool(better[1, 0]), len(tasks), len(flipped), round(float(scores[0].sum()), 2)
@@ -68,20 +70,27 @@ def _answer(names: tuple[str, str], one: bool, two: bool, tasks: int, flipped: i
     return f"{names[0]} and {names[1]} cannot be distinguished by {on}."
 
 
-def _paired(title: str, first: Entry, second: Entry, metric: str | None) -> dict[str, Any] | None:
+def _paired(about: MetricDefinition, first: Entry, second: Entry, metric: str | None) -> dict[str, Any] | None:
     """Return both means of *metric* over common tasks and their difference with its interval; None without any."""
     one, two = first.by_task(metric), second.by_task(metric)
     tasks = sorted(one.keys() & two.keys())
     if not tasks:
         return None
     a, b = (np.array([of[task] for task in tasks]) for of in (one, two))
-    low, high = intervals(a - b) if len(tasks) > 1 else (None, None)
+    low, high = intervals(a - b) if np.ptp(a - b) > 0 else (None, None)
+    difference = float((a - b).mean())
+    one_, two_ = (estimate_of(of, share=about.is_share) for of in (a, b))
     return {
-        "name": plain(title.replace("_", " "), 80),
+        "name": plain(about.title, 80),
         "one": float(a.mean()),
         "two": float(b.mean()),
-        "difference": float((a - b).mean()),
+        "difference": difference,
         "low": low,
         "high": high,
+        "words": {
+            "one": one_ and one_.text,
+            "two": two_ and two_.text,
+            "difference": difference_text(difference, low, high, share=bool(one_ and one_.share)),
+        },
         "tasks": len(tasks),
     }

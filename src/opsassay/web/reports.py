@@ -17,8 +17,9 @@ from opsassay.bench.core.results import ResultRow
 from opsassay.bench.core.store import RunStore
 from opsassay.bench.core.tables import ResultTable
 from opsassay.errors import OpsAssayError, UserError
+from opsassay.model.metric_words import word
 from opsassay.registry import Registry
-from opsassay.web.glossary import word, written
+from opsassay.web.glossary import written
 from opsassay.web.page import render, write_whole
 from opsassay.web.plain import plain
 
@@ -144,7 +145,7 @@ def _writer_of_tables(name: str) -> PageWriter:
         columns = list(dict.fromkeys(metric for one in graded.graded for metric in one.verdict.metrics))
         runs = ResultTable(
             f"Runs, {name}",
-            ("task", "solver", "seed", "ended", *columns, "run"),
+            ("task", "solver", "seed", "ended", *(word(metric).title for metric in columns), "run"),
             tuple(
                 (row.task, row.solver, row.seed, row.run.status.value if row.run else "",
                  *(_metric(row, metric) for metric in columns), f"{row.folder}")

@@ -9,12 +9,12 @@ from opsassay.counting import counted
 from opsassay.grading.verifiers import Judgement, RunRecording, TrajectoryVerdict, evidence_of
 from opsassay.grading.verifiers.diagnosed import RIGHT, TIME
 from opsassay.grading.verifiers.evidence import RunEvidence
+from opsassay.model.metric_words import word
 from opsassay.model.run import Run
 from opsassay.model.scenario import Scenario
 from opsassay.model.task import Arm
 from opsassay.model.trajectory import Attribution, TraceStep
 from opsassay.web.clock import Span
-from opsassay.web.glossary import word
 from opsassay.web.plain import plain
 from opsassay.web.step_rows import View, culprit_view, step_row
 from opsassay.web.system_lanes import Dip, dips_of, span_of, trial_clock

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from opsassay.bench.domains.diagnosis.repeats import SolverSummary
+from opsassay.bench.domains.diagnosis.repeats import SolverSummary, calmest, share_titles, shown_shares
+from opsassay.grading.figures import MeanFigure, percent
 from opsassay.web.plain import plain
 
-COLUMNS = ("Solver", "Runs", "Cases", "Any root (n)", "Ungrounded", "PR / AnySvc", "Exact (n)")
-"""Those before pass@k, of cases in which something was broken."""
+COLUMNS = ("Solver", "Runs", "Cases")
+"""Those before the shares of cases in which something was broken."""
 
 CALM_COLUMNS = ("Solver", "Said that nothing is wrong (n)")
 """Those of cases in which nothing was broken."""
@@ -21,9 +22,14 @@ def solvers_view(summaries: Sequence[SolverSummary]) -> dict[str, Any]:
     Cases in which nothing was broken have a table of their own, ``calm``; it is None where there are none.
     """
     ks = sorted({k for summary in summaries for k in summary.pass_at})
-    columns = [*COLUMNS, *(f"pass@{k}" for k in ks), "Right answers took", "Ranked"]
-    quiet = sorted((s for s in summaries if s.graded["calm"]), key=lambda s: (-(s.calm or 0.0), s.solver))
-    calm = [[plain(s.solver, 120), _share(s.calm, s.graded["calm"])] for s in quiet]
+    columns = [
+        *COLUMNS,
+        *(f"{title} (n)" for title in share_titles()),
+        *(f"pass@{k}" for k in ks),
+        "Right answers took",
+        "Ranked",
+    ]
+    calm = [[plain(s.solver, 120), _share(s.calm)] for s in calmest(summaries)]
     return {
         "columns": columns,
         "rows": [_row(summary, ks) for summary in summaries],
@@ -36,16 +42,13 @@ def _row(summary: SolverSummary, ks: Sequence[int]) -> list[str]:
     return [
         plain(summary.solver, 120),
         ", ".join(f"{number} {status}" for status, number in summary.statuses.items()),
-        str(summary.cases),
-        _share(summary.any_service, summary.graded["any_service"]),
-        _share(summary.ungrounded),
-        _share(summary.grounded_share),
-        _share(summary.exact_match, summary.graded["exact_match"]),
-        *(_share(summary.pass_at.get(k)) for k in ks),
+        f"{summary.cases} ({summary.void} void)" if summary.void else str(summary.cases),
+        *(_share(share) for share in shown_shares(summary)),
+        *(percent(summary.pass_at.get(k)) or "–" for k in ks),
         "–" if took.seconds is None else f"{took.seconds:.1f} s (n = {took.successes})",
         plain("no: " + "; ".join(summary.not_ranked)) if summary.not_ranked else "yes",
     ]
 
 
-def _share(value: float | None, cases: int | None = None) -> str:
-    return "–" if value is None else f"{100 * value:.0f} %" + (f" ({cases})" if cases is not None else "")
+def _share(share: MeanFigure | None) -> str:
+    return "–" if share is None else share.text_with_n

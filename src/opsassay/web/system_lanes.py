@@ -12,10 +12,10 @@ import numpy as np
 
 from opsassay.grading.verifiers import TrajectoryVerdict
 from opsassay.grading.verifiers.evidence import RunEvidence, Series
+from opsassay.model.metric_words import word
 from opsassay.model.scenario import Scenario
 from opsassay.model.trajectory import Depth, Phase, TraceStep
 from opsassay.web.clock import TRACK, Box, Cut, Lane, RunClock, Span, agent_lanes, timed
-from opsassay.web.glossary import word
 from opsassay.web.plain import plain
 
 PHASE_WORDS = {

@@ -10,8 +10,9 @@ from opsassay.bench.core.ranking import why_not_ranked
 from opsassay.bench.domains.diagnosis.repeats import success
 from opsassay.counting import counted
 from opsassay.model.diagnosis import Evidence
+from opsassay.model.metric_words import METRICS, word
 from opsassay.model.run import EvidenceResult, Metric, MetricStatus, RunStatus
-from opsassay.web.glossary import BASELINES, METRICS, SORTED_BY, word, written
+from opsassay.web.glossary import BASELINES, SORTED_BY, written
 from opsassay.web.payload import AnswerPayload, CaseReport
 from opsassay.web.plain import plain, utc
 

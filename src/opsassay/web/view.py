@@ -11,6 +11,7 @@ from typing import Any
 
 from opsassay.counting import counted
 from opsassay.errors import NotFoundError
+from opsassay.grading.void import void_reason
 from opsassay.model.incident import EffectCheck, Fault, Incident, Label
 from opsassay.web.explain import explain_view
 from opsassay.web.glossary import LABELS
@@ -117,6 +118,7 @@ def _facts(case: CaseReport) -> list[tuple[str, str]]:
         facts += [("Observable as", ", ".join(sorted(kinds))), ("Root cause", _roots_words(case))]
     facts.append(("Label", LABELS[note.label] if note else "not annotated"))
     facts.append(("Reason", note.reason if note else ""))
+    facts.append(("Void", void_reason(truth, note) if truth else ""))
     facts += [("Effect check", _effect_words(effect)) for effect in (truth.effects if truth else ())]
     if truth:
         recovered = {None: "", True: "yes, after the fault was undone", False: "no"}[truth.recovered]

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from opsassay.bench.core.run import Job
-from opsassay.model.run import Metric
+from opsassay.grading.void import is_void
+from opsassay.model.run import Metric, Run, RunStatus
 from opsassay.model.task import MetricDefinition, Task
 from opsassay.registry import Registry
 
@@ -87,6 +88,16 @@ def domain_named(name: str) -> Domain:
     """Return the domain called *name*; raises NotFoundError."""
     domain: Domain = DOMAINS.load(name)
     return domain
+
+
+def outcome_of(domain: Domain, run: Run, metrics: Mapping[str, Metric]) -> bool | None:
+    """Return whether *run*, of *domain*, succeeded by its *metrics*: one that came to no answer did not.
+
+    None on a void case, and where nothing could be judged.
+    """
+    if is_void(metrics):
+        return None
+    return domain.succeeded(metrics) if run.status is RunStatus.DONE else False
 
 
 @contextmanager

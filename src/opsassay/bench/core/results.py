@@ -15,9 +15,12 @@ from opsassay.bench.core.run import JobEnd
 from opsassay.bench.core.store import FINISHED, VERDICTS, write_verdict
 from opsassay.bench.core.tables import ResultTable
 from opsassay.errors import OpsAssayError
+from opsassay.grading.figures import percent
 from opsassay.grading.metrics import further_metrics
+from opsassay.grading.rates import estimate_of
 from opsassay.grading.repeats import mean_pass_at_k
 from opsassay.model.run import Metric, MetricStatus, Run, Verdict
+from opsassay.model.task import MetricDefinition
 
 SHOWN = 5
 """Metrics of a domain that a table shows: the first ones that it defines; those that packages add follow."""
@@ -108,17 +111,26 @@ def by_solver(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
 def _of_domain(domain: Domain, rows: Sequence[ResultRow]) -> ResultTable:
     groups = by_solver(rows)
     added = [name for name in further_metrics() if any(name in row.metrics for row in rows)]
-    shown = [*[definition.name for definition in domain.metrics()][:SHOWN], *added]
+    defined = domain.metrics()[:SHOWN]
+    shown = [*defined, *(MetricDefinition(name=name, unit="its own", direction="neither") for name in added)]
     most = max(Counter((row.solver, row.arm, row.task) for row in rows).values())
     ks = sorted({1, most})
     found = [(_figures(domain, name, of, shown, ks), _reasons(of)) for name, of in groups.items()]
     ordered = sorted(found, key=lambda one: (bool(one[1]), one[0][0]))
-    columns = ("solver", "runs", "ended", *shown, *(f"pass@{k}" for k in ks), "ranked")
+    columns = (
+        "solver",
+        "runs",
+        "ended",
+        *(metric.title for metric in defined),
+        *added,
+        *(f"pass@{k}" for k in ks),
+        "ranked",
+    )
     return ResultTable(f"Solvers, {domain.name}", columns, tuple(figures for figures, _ in ordered))
 
 
 def _figures(
-    domain: Domain, name: str, rows: Sequence[ResultRow], shown: Iterable[str], ks: Iterable[int]
+    domain: Domain, name: str, rows: Sequence[ResultRow], shown: Iterable[MetricDefinition], ks: Iterable[int]
 ) -> tuple[Any, ...]:
     ended = Counter(row.run.status.value if row.run else "not run" for row in rows)
     outcomes: dict[str, list[bool]] = {}
@@ -140,16 +152,23 @@ def _reasons(rows: Iterable[ResultRow]) -> list[str]:
     return list(dict.fromkeys(reason for row in rows for reason in row.not_ranked))
 
 
-def _mean(rows: Iterable[ResultRow], metric: str) -> str | None:
-    """Return the mean over tasks of the mean over repeats; what failed to be graded counts as 0."""
+def _mean(rows: Iterable[ResultRow], metric: MetricDefinition) -> str | None:
+    """Return the mean over tasks of the mean over repeats.
+
+    What failed to be graded counts as 0 where more is better; a time, of which less is better, it has not.
+    """
     per_task: dict[str, list[float]] = {}
     for row in rows:
-        grade = row.metrics.get(metric)
-        if grade is not None and grade.status is not MetricStatus.NOT_APPLICABLE:
-            per_task.setdefault(row.task, []).append(grade.value or 0.0)
-    return f"{fmean(map(fmean, per_task.values())):.2f} ({len(per_task)})" if per_task else None
+        grade = row.metrics.get(metric.name)
+        if grade is None:
+            continue
+        lost = grade.status is MetricStatus.FAILED and metric.direction == "higher"
+        if (value := 0.0 if lost else grade.value) is not None:
+            per_task.setdefault(row.task, []).append(value)
+    found = estimate_of([fmean(values) for values in per_task.values()], share=metric.is_share)
+    return found.text_with_n if found else None
 
 
 def _pass_at(outcomes: Mapping[str, Sequence[bool]], k: int) -> str | None:
     enough = {task: tries for task, tries in outcomes.items() if len(tries) >= k}
-    return f"{100 * mean_pass_at_k(enough, k):.1f}% ({len(enough)})" if enough else None
+    return f"{percent(mean_pass_at_k(enough, k))} ({len(enough)})" if enough else None

@@ -6,14 +6,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from opsassay.grading.figures import percent
 from opsassay.outside import shown
+
+__all__ = ["ResultTable", "markdown", "percent"]
 
 
 @dataclass(frozen=True)
 class ResultTable:
     """One table: *note* says in a sentence what its figures are, *number* is its number in a paper.
 
-    *statistics* are tests by name, None where there is nothing to test.
+    *statistics* are tests by name, None where there is nothing to test; *keys* are the names of the columns in JSON, where
+    these are not what people read.
     """
 
     title: str
@@ -22,10 +26,11 @@ class ResultTable:
     note: str = ""
     number: int | None = None
     statistics: dict[str, Any] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
 
     def as_item(self) -> dict[str, Any]:
         """Return the table as JSON has it: its rows by the names of the columns."""
-        rows = [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+        rows = [dict(zip(self.keys or self.columns, row, strict=True)) for row in self.rows]
         return {"table": self.number, "title": self.title, "statistics": self.statistics, "rows": rows}
 
     def filled(self) -> ResultTable:
@@ -34,7 +39,12 @@ class ResultTable:
             i for i in range(len(self.columns)) if not self.rows or any(row[i] not in (None, "") for row in self.rows)
         ]
         rows = tuple(tuple(row[i] for i in kept) for row in self.rows)
-        return replace(self, columns=tuple(self.columns[i] for i in kept), rows=rows)
+        return replace(
+            self,
+            columns=tuple(self.columns[i] for i in kept),
+            rows=rows,
+            keys=tuple(self.keys[i] for i in kept if self.keys),
+        )
 
 
 def markdown(title: str, lines: Iterable[str], tables: Iterable[ResultTable]) -> str:
@@ -48,8 +58,3 @@ def markdown(title: str, lines: Iterable[str], tables: Iterable[ResultTable]) ->
 
 def _line(cells: Iterable[Any]) -> str:
     return "| " + " | ".join(" ".join(shown(str(cell)).split()).replace("|", "\\|") for cell in cells) + " |"
-
-
-def percent(value: float | None) -> str | None:
-    """Return a fraction as percent, None as None."""
-    return None if value is None else f"{100 * value:.1f}%"

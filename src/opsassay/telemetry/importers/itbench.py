@@ -18,7 +18,7 @@ import rustworkx
 import yaml
 
 from opsassay.errors import ConfigError, DatapackError
-from opsassay.model.causal_graph import Annotation, CausalEdge, CausalGraph, CausalNode
+from opsassay.model.causal_graph import PUBLISHED, Annotation, CausalEdge, CausalGraph, CausalNode
 from opsassay.model.files import require_small
 from opsassay.model.incident import Label, RootLabel, Truth
 from opsassay.telemetry.importers.cases import (
@@ -91,7 +91,7 @@ def ground_truth(case: str, spec: Mapping[str, Any], file: str, notes: list[str]
     notes += [f"{file}: the alias {name!r} is no group" for name in sorted(named - groups.keys())]
     annotation = Annotation(
         label=Label.ATTRIBUTED if graph.edges and graph.root_causes else Label.UNEXPLAINED,
-        reason=f"imported from {file}",
+        reason=f"{PUBLISHED}{file}",
         graph=graph,
     )
     entities = {

@@ -6,6 +6,7 @@ import threading
 from functools import lru_cache
 
 from opsassay.errors import OpsAssayError, UserError
+from opsassay.model.metric_words import word
 from opsassay.web.audit_parts import Section
 from opsassay.web.browsing.rows import Shown, View, board_page, trials_page
 from opsassay.web.browsing.verdicts import DomainStanding
@@ -60,7 +61,7 @@ def _audited(standing: DomainStanding) -> tuple[str, list[Section], View, str]:
     advice, whole = "; ".join(advised.text.rstrip(".") for advised in audit.recommendations[:3]), as_json(audit)
     if all(name in standing.entries and standing.entries[name].baseline for name in whole["methods"]):
         advice = f"There is nobody to choose: only baselines have a score on every case ({', '.join(whole['methods'])})"
-    return audit.claim, sections(audit), whole, f"{plain(advice, 600)}. Scored by {metric.replace('_', ' ')}."
+    return audit.claim, sections(audit), whole, f"{plain(advice, 600)}. Scored by {word(metric).title}."
 
 
 def _metric(standing: DomainStanding) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-from opsassay.boards.board import BoardRow
+from opsassay.boards.board import BoardRow, figure_item
 from opsassay.boards.entries import Entry
 from opsassay.boards.tables import rank_text
 from opsassay.counting import counted
 from opsassay.errors import OpsAssayError
+from opsassay.model.metric_words import word
 from opsassay.web.boards import board_view
 from opsassay.web.browsing.catalogue import StoredRun, TaskPlace
 from opsassay.web.browsing.rows import (
@@ -117,19 +117,19 @@ def _solver_answer(solver: str, row: BoardRow | None, runs: int) -> str:
     name = plain(solver, 120)
     if row is None or row.success is None:
         return f"{name} has {counted(runs, 'run')}, and none that is graded."
-    share = f"{100 * row.success.value:.0f}% [{100 * row.success.low:.0f}, {100 * row.success.high:.0f}]"
     rank = f"rank {rank_text(row)}" if row.rank is not None else "not ranked"
-    return f"{name} succeeded on {share} of {counted(row.success.tasks, 'task')}; {rank}."
+    return f"{name} succeeded on {row.success.text} of {counted(row.success.n, 'task')}; {rank}."
 
 
 def _figures(row: BoardRow) -> list[View]:
-    found: list[tuple[str, Any]] = [("succeeded", row.success), *row.metrics.items()]
-    found += [(f"succeeded on {system}", figure) for system, figure in row.systems.items() if len(row.systems) > 1]
+    success = word("succeeded").title
+    found = [(success, row.success), *((word(name).title, figure) for name, figure in row.metrics.items())]
+    found += [(f"{success} on {system}", figure) for system, figure in row.systems.items() if len(row.systems) > 1]
     return [
-        {"name": plain(name.replace("_", " "), 80), **figure.as_item(),
-         "words": f"{figure.value:.3g} [{figure.low:.3g}, {figure.high:.3g}]"}
-        for name, figure in found if figure is not None
-    ]  # fmt: skip
+        {"name": plain(name, 80), **figure_item(figure), "words": figure.text}
+        for name, figure in found
+        if figure is not None
+    ]
 
 
 def _others(entries: Mapping[str, Entry], place: TaskPlace) -> list[View]:
@@ -150,5 +150,5 @@ def _outcomes(shown: Shown, runs: Iterable[StoredRun]) -> Counter[str]:
 def _tally(outcomes: Counter[str]) -> str:
     judged = outcomes["succeeded"] + outcomes["did not succeed"]
     if not judged:
-        return "Nothing is graded yet"
+        return "Nobody is graded" if outcomes["not applicable"] else "Nothing is graded yet"
     return f"{outcomes['succeeded']:,} of {counted(judged, 'graded run')} succeeded"

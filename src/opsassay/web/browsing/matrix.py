@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opsassay.bench.core.ranking import ORACLE
-from opsassay.boards.board import BoardFigure
 from opsassay.boards.tables import rank_text
 from opsassay.counting import counted
 from opsassay.errors import OpsAssayError
@@ -31,7 +30,14 @@ MOST_SOLVERS = 24
 MOST_REPEATS = 10
 UPRIGHT = 8
 """Columns up to which their heads are written across; above, upwards, so that no name is broken."""
-MARKS = {"succeeded": "✓", "did not succeed": "✗", "runs now": "▸", "not graded": "·", "no result": "!"}
+MARKS = {
+    "succeeded": "✓",
+    "did not succeed": "✗",
+    "runs now": "▸",
+    "not graded": "·",
+    "not applicable": "–",
+    "no result": "!",
+}
 
 
 def trials_view(shown: Shown, domain: str, number: int) -> View:
@@ -72,7 +78,7 @@ def _solvers(shown: Shown, domain: str) -> tuple[list[View], str, str]:
                 "key": name, "name": plain(name, 120), "page": solver_page(domain, name), "runs": len(runs),
                 "rank": rank_text(row) if row and row.rank is not None and not reference else "",
                 "order": row.rank if row and row.rank is not None else 10**6, "reference": reference,
-                "success": _interval(success) if success else "–", "behind": -success.value if success else 1.0,
+                "success": success.text if success else "–", "behind": -success.value if success else 1.0,
             })  # fmt: skip
     return sorted(found, key=lambda one: (one["reference"], one["order"], one["behind"], one["name"])), said, problem
 
@@ -80,10 +86,6 @@ def _solvers(shown: Shown, domain: str) -> tuple[list[View], str, str]:
 def _shown(solver: View) -> View:
     """Return *solver* without what it was sorted by, and the name by which its runs are found: an agent's own text."""
     return {name: value for name, value in solver.items() if name not in ("key", "order", "behind")}
-
-
-def _interval(of: BoardFigure) -> str:
-    return f"{100 * of.value:.0f}% [{100 * of.low:.0f}, {100 * of.high:.0f}]"
 
 
 def _row(shown: Shown, domain: str, task: str, solvers: Sequence[View]) -> View:

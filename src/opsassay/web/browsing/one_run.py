@@ -12,6 +12,8 @@ from typing import Any
 from opsassay.bench.core.ranking import why_not_ranked
 from opsassay.bench.core.store import LOG, read_diagnosis
 from opsassay.errors import OpsAssayError
+from opsassay.grading.void import void_words
+from opsassay.model.metric_words import word
 from opsassay.model.run import Metric, MetricStatus, Verdict
 from opsassay.model.run_folder import ACTIONS, TRACE
 from opsassay.outside import open_plain
@@ -34,7 +36,7 @@ from opsassay.web.browsing.stored_incidents import page_of_task
 from opsassay.web.browsing.truths import about_truth
 from opsassay.web.clock import Span
 from opsassay.web.culprits import LARGEST_TRACE
-from opsassay.web.glossary import word, written
+from opsassay.web.glossary import written
 from opsassay.web.plain import plain
 from opsassay.web.step_rows import step_row
 
@@ -86,6 +88,9 @@ def _answer(row: View, verdict: Verdict | None) -> str:
     if row["outcome"] == "runs now":
         return f"{row['solver']} works on {row['task_name']} now."
     ended = {"not graded": "ended, and nobody has graded it yet", "no result": "came to no result"}
+    void = verdict and void_words(verdict.metrics)
+    if void and row["outcome"] == "not applicable":
+        return f"{row['solver']} is not graded on {row['task_name']}: {plain(void, 300)}."
     problem = row["problem"] or ("its process is gone" if row["status"] == "lost" else "")
     if not problem and verdict and row["outcome"] == "did not succeed":
         wrong = (metric.reason for metric in verdict.metrics.values() if metric.value == 0.0 and metric.reason)

@@ -102,6 +102,8 @@ def outcome_of(shown: Shown, one: StoredRun) -> str:
         return "runs now"
     if one.gone or one.run.status.value == "aborted":
         return "no result"
+    if shown.verdicts.void(one):
+        return "not applicable"
     succeeded = shown.verdicts.succeeded(one)
     return "not graded" if succeeded is None else "succeeded" if succeeded else "did not succeed"
 

@@ -16,6 +16,7 @@ from opsassay.bench.core.store import FINISHED, VERDICTS
 from opsassay.boards.board import Board, make_board
 from opsassay.boards.entries import Entry, entries_of
 from opsassay.errors import OpsAssayError
+from opsassay.grading.void import is_void
 from opsassay.model.run import Run, RunStatus, Verdict
 from opsassay.telemetry.tree import read_noun
 from opsassay.web.browsing.catalogue import Catalogue, StoredRun
@@ -76,16 +77,21 @@ class StoredVerdicts:
         return known[1]
 
     def succeeded(self, one: StoredRun) -> bool | None:
-        """Return whether *one* succeeded, None where nobody has judged it."""
-        if one.run.status in FINISHED and one.run.status is not RunStatus.DONE:
-            return False
+        """Return whether *one* succeeded, None where nobody has judged it, or nobody can."""
+        if one.run.status not in FINISHED or self.void(one):
+            return None
         verdict = self.of(one)
         if verdict is None or one.run.status is not RunStatus.DONE:
-            return None
+            return None if one.run.status is RunStatus.DONE else False
         try:
             return domain_named(one.domain).succeeded(verdict.metrics)
         except OpsAssayError:
             return None
+
+    def void(self, one: StoredRun) -> bool:
+        """Return whether *one* is on a case that grades nobody."""
+        verdict = self.of(one)
+        return verdict is not None and is_void(verdict.metrics)
 
     def standing(self, catalogue: Catalogue, domain: str) -> DomainStanding:
         """Return the board of *domain*; raises NotFoundError when its package is not installed."""

@@ -193,7 +193,8 @@ def test_unsealed_and_flagged_runs_are_in_no_score_table(tmp_path, call):
     assert {row["method"] for row in csv.DictReader((tmp_path / "s.csv").read_text().splitlines())} == {"constant"}
 
 
-def test_a_failed_run_is_in_the_table_with_its_reason_and_exit_1(tmp_path, call):
+def test_a_failed_run_is_in_the_table_with_its_reason_and_exit_1(tmp_path, call, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     tree = make_tree(tmp_path / "t", count=1)
     path = agent(tmp_path / "agent", "raise SystemExit('no idea')")
     out, err = call("run", tree.root, "-a", path, "-c", "sealing=off", code=1)
@@ -455,7 +456,7 @@ def test_pass_at_k_is_unbiased_and_a_run_without_an_answer_is_no_success(tmp_pat
     (summary,) = summarise_runs([read_run(d) for d, _ in made], [v for _, v in made], [case], 2)
     assert summary.pass_at[1] == pytest.approx(1 / 4)
     assert summary.pass_at[2] == pytest.approx(1 - 3 / 6)  # 1 - C(3, 2) / C(4, 2)
-    assert summary.exact_match == pytest.approx(1 / 4)
+    assert summary.exact_match.value == pytest.approx(1 / 4)
     assert summary.statuses == {"done": 3, "failed": 1}
 
 

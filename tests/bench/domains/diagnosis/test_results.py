@@ -95,49 +95,50 @@ def test_incidents_are_counted_by_label_and_by_what_was_done_where_nothing_was_b
 def test_outcome_is_on_all_injected_cases_with_its_n_and_wilsons_interval():
     low, high = wilson(3, 4)
     found = row(tables(MADE)["All injected cases"], "`baro`")
-    assert found["`any_service`"] == f"3 of 4: 75.0 [{100 * low:.1f}, {100 * high:.1f}]"
-    assert found["`exact_match`"].startswith("0 of 4: 0.0 [")
-    assert found["`f1`"].startswith("37.5 [")
+    assert found["Right service"] == f"75.0% [{100 * low:.1f}, {100 * high:.1f}] (4)"
+    assert found["Exact"].startswith("0.0% [")
+    assert found["F1"].startswith("37.5% [")
     assert found["runs without an answer"] == "0"
 
 
 def test_systems_kinds_and_labels_are_apart():
     found = tables(MADE)
-    of_system = row(found["Per system, `any_service`"], "`baro`")
-    assert of_system["shop"].startswith("1 of 2: 50.0 [")
-    assert of_system["train"].startswith("2 of 2: 100.0 [")
-    assert of_system["mean of systems"].startswith("75.0 [")
-    of_kind = found["Per fault kind, `any_service`"]
+    of_system = row(found["Per system, Right service"], "`baro`")
+    assert of_system["shop"].startswith("50.0% [")
+    assert of_system["train"].startswith("100.0% [")
+    assert of_system["mean of systems"].startswith("75.0% [")
+    of_kind = found["Per fault kind, Right service"]
     assert [(r[0], r[1], r[2].split()[0]) for r in of_kind.rows] == [
-        ("cpu_stress", "2", "1"), ("network_delay", "1", "1"), ("several", "1", "1"),
+        ("cpu_stress", "2", "50.0%"), ("network_delay", "1", "100.0%"), ("several", "1", "100.0%"),
     ]  # fmt: skip
-    of_label = found["Per label of the annotation, `acc_at_1`"]
+    of_label = found["Per label of the annotation, Acc@1"]
     assert [(r[0], r[1], r[2].split()[0]) for r in of_label.rows] == [
-        ("absorbed", "1", "0"), ("attributed", "2", "2"), ("drifted", "1", "1"),
+        ("absorbed", "1", "0.0%"), ("attributed", "2", "100.0%"), ("drifted", "1", "100.0%"),
     ]  # fmt: skip
 
 
 def test_where_nothing_was_broken_the_right_answer_is_that_nothing_is_wrong():
     found = row(tables(MADE)["Nothing was broken"], "`baro`")
-    assert found["all"].startswith("1 of 2: 50.0 [")
-    assert (found["load surge"][:6], found["quiet"][:6]) == ("1 of 1", "0 of 1")
+    assert found["all"].startswith("50.0% [")
+    assert (found["load surge"], found["quiet"]) == ("100.0% [20.7, 100.0] (1)", "0.0% [0.0, 79.3] (1)")
     assert "Nothing was broken" not in tables(MADE[:4])
 
 
 def test_a_path_is_graded_on_attributed_cases_alone():
     found = row(tables(MADE)["Grounding, on attributed cases"], "`baro`")
-    assert found["`path_reachability`"].startswith("0 of 2: 0.0 [")
-    assert found["`ungrounded`"].startswith("2 of 2: 100.0 [")
-    assert found["`path_reachability_per_any_service`"].startswith("0.0 [")
-    assert found["`ntam_fl`"] == "n/a"
+    assert found["Path"].startswith("0.0% [")
+    assert found["Ungrounded"].startswith("100.0% [")
+    assert found["Path / right service"].startswith("0.0% [")
+    assert found["NTAM loc."] == "n/a"
 
 
 def test_a_run_without_an_answer_is_counted_apart_and_a_smaller_n_is_said():
     some = [*MADE[:2], verdict(CASES[2], "baro", hit=False, ended=False)]
     found = tables([*some, *(verdict(of, "agent", hit=True, first=False) for of in CASES[:3])])
     assert row(found["All injected cases"], "`baro`")["runs without an answer"] == "1"
-    assert row(found["All injected cases"], "`agent`")["`acc_at_1`"] == "n/a"
-    assert "n/a" in row(found["Per fault kind, `any_service`"], "network_delay")["`baro`"]
+    assert row(found["All injected cases"], "`agent`")["Acc@1"] == "n/a"
+    assert row(found["All injected cases"], "`baro`")["Right service"].startswith("33.3% [")  # no answer is no success
+    assert row(found["Per fault kind, Acc@1"], "network_delay")["`baro`"] == "n/a"
 
 
 def test_what_shows_no_skill_stands_beside_the_rest_and_what_is_not_ranked_is_last():
@@ -243,7 +244,9 @@ def test_a_named_root_without_a_fault_record_is_broken_wherever_it_is_told(tmp_p
     assert "## Nothing was broken" not in page
     call("report", tree.root, "-o", tmp_path)
     assert "Nothing was broken" not in (tmp_path / "report.html").read_text()
-    call("compare", tree.root, tree.root, "--metric", "any_service")
+    said = call("compare", tree.root, tree.root, "--metric", "any_service", code=1)[0]  # one case proves nothing
+    assert "1 case is too few to find any difference, at least 6 are needed." in " ".join(said.split())
+    assert " pp would be found" not in said
 
 
 # What may not be said ---------------------------------------------------------------------------------------------------
@@ -279,14 +282,14 @@ def test_who_always_says_that_nothing_is_wrong_stands_last_and_apart(tmp_path, c
     out, _ = call("grade", tree.root)
     broken, calm = out.split("Nothing was broken")
     assert broken.index("self-time") < broken.index("silent")
-    assert "100.0% (2)" in broken
-    assert "100.0% (1)" in calm
-    assert "100.0% (1)" not in broken
+    assert "100.0% [34.2, 100.0] (2)" in broken
+    assert "100.0% [20.7, 100.0] (1)" in calm
+    assert "100.0% [20.7, 100.0] (1)" not in broken
     call("report", tree.root, "-o", tmp_path)
     page = (tmp_path / "report.html").read_text()
     payload = json.loads(re.search(r'id="payload"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
     assert payload["solvers"]["rows"][0][0] == "self-time"
-    assert ["silent", "100 % (1)"] in payload["solvers"]["calm"]["rows"]
+    assert ["silent", "100.0% [20.7, 100.0] (1)"] in payload["solvers"]["calm"]["rows"]
 
 
 @pytest.mark.slow

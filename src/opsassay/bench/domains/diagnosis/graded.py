@@ -17,25 +17,26 @@ from opsassay.bench.core.tables import ResultTable, percent
 from opsassay.bench.domains.diagnosis.grades import calm_items, cases_of, grade_all
 from opsassay.bench.domains.diagnosis.judging import SUPPORTED
 from opsassay.bench.domains.diagnosis.repeats import SolverSummary, summarise_runs, summary_tables
-from opsassay.bench.domains.diagnosis.results import mean_cell, results_tables
+from opsassay.bench.domains.diagnosis.results import results_tables
 from opsassay.bench.domains.diagnosis.scores import COVARIATES, ModalAnswer, case_labels, first_claim, modal_answers
 from opsassay.counting import counted
 from opsassay.errors import OpsAssayError
-from opsassay.grading.aggregate import only, summarise
+from opsassay.grading.aggregate import GROUNDED_SHARE, estimate, summarise
 from opsassay.grading.metrics import further_metrics
 from opsassay.grading.profiles import profile_named
+from opsassay.grading.void import void_items, void_note
 from opsassay.model.diagnosis import Diagnosis
+from opsassay.model.metric_words import word
 from opsassay.model.run import Run, Verdict
 from opsassay.telemetry.tree import Case
 
 PUBLISHED = "-published"
 """What stands behind the name of a profile by which paths are graded against published graphs."""
-SHOWN = {
-    "any_service": "right service", "exact_match": "exact", "f1": "F1", "path_reachability": "path",
-    "ungrounded": "ungrounded", "path_reachability_per_any_service": "PR / AnySvc", "edge_f1": "edge F1",
-    "sql_exec": "SQL runs", "evidence_relevant": "SQL relevant",
-}  # fmt: skip
-"""Metrics of the table of grades with the titles of their columns; a judge's and those of packages follow."""
+SHOWN = (
+    "any_service", "exact_match", "f1", "path_reachability", "ungrounded", GROUNDED_SHARE, "edge_f1", "sql_exec",
+    "evidence_relevant",
+)  # fmt: skip
+"""Metrics of the table of grades; a judge's and those of packages follow."""
 
 
 @dataclass(frozen=True)
@@ -71,24 +72,26 @@ class GradedIncidents(GradedRuns):
         calm = calm_items(self.cases)
         verdicts = [verdict for verdict in self.labelled() if verdict.item not in calm]
         present = {name for verdict in verdicts for name in verdict.metrics}
-        shown = SHOWN | ({SUPPORTED: "SQL supports"} if SUPPORTED in present else {})
-        added = [name for name in further_metrics() if name in present]
+        shown = [
+            *SHOWN,
+            *([SUPPORTED] if SUPPORTED in present else []),
+            *(name for name in further_metrics() if name in present),
+        ]
         pooled = {
-            (row["solver"], row["metric"]): row
-            for row in summarise(only(verdicts, (*shown, *added))).iter_rows(named=True)
+            (row["solver"], row["metric"]): estimate(row)
+            for row in summarise(verdicts, names=shown).iter_rows(named=True)
             if row["scope"] == "all"
         }
         unranked = {summary.solver for summary in self._summaries if summary.not_ranked}
         rows = tuple(
             (
                 f"{name} (not ranked)" if name in unranked else name,
-                *(_cell(pooled.get((name, metric))) for metric in shown),
-                *(mean_cell(pooled.get((name, metric))) for metric in added),
+                *(found.text_with_n if (found := pooled.get((name, metric))) else "n/a" for metric in shown),
             )
             for name in (summary.solver for summary in self._summaries)
         )
         title = f"Grades ({self.profile}), mean over incidents [95% interval] (n)"
-        columns = ("solver", *shown.values(), *added)
+        columns = ("solver", *(word(metric).title for metric in shown))
         grades = [ResultTable(title, columns, rows)] if verdicts else []
         return [*grades, *summary_tables(self._summaries, self._repeats)]
 
@@ -97,11 +100,15 @@ class GradedIncidents(GradedRuns):
         return results_tables(self.labelled(), self.cases, self.not_ranked())
 
     def notes(self) -> list[str]:
-        """Return which solvers answer nearly every case alike."""
+        """Return how many cases are void, and which solvers answer nearly every case alike."""
+        void = void_note(len(void_items(self.labelled())), len({one.run.item for one in self.counted}))
         return [
-            f"Collapsed: {a.solver} answers {a.service or 'nothing is wrong'} in {percent(a.share)} of "
-            f"{counted(a.cases, 'case')}."
-            for a in self._collapsed()
+            *([void] if void else []),
+            *(
+                f"Collapsed: {a.solver} answers {a.service or 'nothing is wrong'} in {percent(a.share)} of "
+                f"{counted(a.cases, 'case')}."
+                for a in self._collapsed()
+            ),
         ]
 
     def summary(self) -> dict[str, list[dict[str, Any]]]:
@@ -180,10 +187,3 @@ def _judge(settings: GradeSettings) -> Callable[[Verdict], Verdict] | None:
         return judged(verdict, model)
 
     return judge
-
-
-def _cell(row: Mapping[str, Any] | None) -> str:
-    if row is None or row["mean"] is None:
-        return "n/a"
-    interval = f" [{percent(row['low'])}, {percent(row['high'])}]" if row["low"] is not None else ""
-    return f"{percent(row['mean'])}{interval} ({row['cases']})"

@@ -16,7 +16,8 @@ from opsassay.bench.core.harbor_format import IMAGE, task_toml, write_task
 from opsassay.bench.core.harbor_install import ContainerInstall
 from opsassay.bench.curating import copy_case, copy_incident
 from opsassay.bench.domains.diagnosis.oracles import RIGHT, oracle_of
-from opsassay.errors import OpsAssayError
+from opsassay.errors import OpsAssayError, UserError
+from opsassay.grading.void import void_reason
 from opsassay.model.diagnosis import Diagnosis
 from opsassay.telemetry.content import whole_folder
 from opsassay.telemetry.tree import Case, Tree
@@ -50,12 +51,15 @@ def write_tasks(
 ) -> list[Path]:
     """Write a task for each of *cases* below the new folder *out*, all or nothing, and return their folders.
 
-    *install* is how OpsAssay gets into the image of the verifier. *on_left_out* hears of each case whose truth names no
-    cause, with the reason; nothing is written when no other is left. Raises DatapackError when *out* exists.
+    *install* is how OpsAssay gets into the image of the verifier. *on_left_out* hears of each case that is void or
+    whose truth names no cause, with the reason; nothing is written when no other is left. Raises DatapackError when *out*
+    exists.
     """
     answers: dict[str, Diagnosis] = {}
     for case in cases:
         try:
+            if case.truth is not None and (void := void_reason(case.truth, case.annotation)):
+                raise UserError(void)
             answers[case.name] = oracle_of(case, RIGHT).diagnosis
         except OpsAssayError as error:
             on_left_out(case.name, str(error))

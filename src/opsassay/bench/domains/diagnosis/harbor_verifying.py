@@ -10,6 +10,7 @@ from opsassay.bench.core.harbor_format import rewards_of, write_rewards
 from opsassay.bench.domains.diagnosis.given_answers import grade_given
 from opsassay.bench.domains.diagnosis.repeats import success
 from opsassay.errors import OpsAssayError, UserError
+from opsassay.grading.void import void_reason
 from opsassay.model.run import Solver
 from opsassay.outside import is_plain, read_plain
 from opsassay.telemetry.tree import resolve
@@ -26,6 +27,8 @@ def verify(folder: Path, answer: Path, reward: Path) -> dict[str, float]:
             f"{folder} is not one incident with its truth; write the task again with `opsassay export harbor`."
         )
     text = read_plain(answer, MAX_ANSWER_BYTES) if is_plain(answer) else b""
+    if void := void_reason(cases[0].truth, cases[0].annotation):
+        raise UserError(f"{folder}: {void}; take another incident.")
     verdict, _ = grade_given(cases[0], text, Solver(name="harbor", kind="agent"))
     rewards = rewards_of(verdict.metrics, success=bool(success(verdict.metrics)))
     write_rewards(reward, rewards)

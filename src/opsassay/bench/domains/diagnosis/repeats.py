@@ -11,10 +11,20 @@ from opsassay.bench.core.ranking import run_id, solver_names, why_not_ranked
 from opsassay.bench.core.tables import ResultTable, percent
 from opsassay.bench.domains.diagnosis.grades import calm_items
 from opsassay.errors import UserError
+from opsassay.grading.aggregate import GROUNDED_SHARE, estimate, summarise
+from opsassay.grading.figures import MeanFigure
 from opsassay.grading.repeats import MeanTime, complexity, mean_pass_at_k, mean_time
+from opsassay.grading.void import is_void, void_items
 from opsassay.model.faults import fault_type
+from opsassay.model.metric_words import word
 from opsassay.model.run import Metric, MetricStatus, Run, RunStatus, Verdict
 from opsassay.telemetry.tree import Case
+
+SHARES = ("any_service", "exact_match", "ungrounded", "grounded_share", "calm")
+"""Figures of a summary that are shares of cases."""
+
+_NAMES = {"any_service": "any_service", "exact_match": "exact_match", "ungrounded": "ungrounded",
+          "grounded_share": GROUNDED_SHARE}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -22,23 +32,24 @@ class SolverSummary:
     """The figures of one solver over the runs of a suite.
 
     *any_service* and *exact_match* are of cases in which something was broken, *calm* is how often "nothing is wrong" was
-    the answer where nothing was; *graded* has the number of cases of each. *pass_at* maps k to pass@k, over cases that have
+    the answer where nothing was; each knows its number of cases. *pass_at* maps k to pass@k, over cases that have
     k graded runs; a success is an exact match, or the right service where an exact match is not asked for.
     *grounded_share* is PR / AnySvc, over cases whose cascade is verified, and *ungrounded* the share of these with the
     right service and no way to the symptom. *answer_time* is what a right answer took, from the beginning of its run.
-    Shares are in [0, 1]; *spent* is the sum over all runs, and *complexity* the mean over cases (`case_complexity`).
+    *void* of the *cases* grade nobody and are in no share. Shares are in [0, 1]; *spent* is the sum over all runs, and
+    *complexity* the mean over cases (`case_complexity`).
     """
 
     solver: str
     runs: int
     statuses: Mapping[str, int]
     cases: int
-    any_service: float | None
-    exact_match: float | None
-    ungrounded: float | None
-    grounded_share: float | None
-    calm: float | None
-    graded: Mapping[str, int]
+    void: int
+    any_service: MeanFigure | None
+    exact_match: MeanFigure | None
+    ungrounded: MeanFigure | None
+    grounded_share: MeanFigure | None
+    calm: MeanFigure | None
     pass_at: Mapping[int, float]
     answer_time: MeanTime
     complexity: float | None
@@ -47,8 +58,36 @@ class SolverSummary:
     not_ranked: tuple[str, ...]
 
     def as_item(self) -> dict[str, Any]:
-        """Return the figures as JSON has them."""
-        return asdict(self) | {"pass_at": {str(k): value for k, value in self.pass_at.items()}}
+        """Return the figures as JSON has them: shares as fractions, their intervals and numbers of cases beside them."""
+        shares = {name: getattr(self, name) for name in SHARES}
+        return asdict(self) | {
+            "pass_at": {str(k): value for k, value in self.pass_at.items()},
+            "graded": {name: of.n if (of := shares[name]) else 0 for name in ("any_service", "exact_match", "calm")},
+            "intervals": {name: of and [of.low, of.high] for name, of in shares.items()},
+            **{name: of and of.value for name, of in shares.items()},
+        }
+
+
+SHARES_SHOWN = ("any_service", "ungrounded", "grounded_share", "exact_match")
+"""Shares of the table of solvers, in its order; that of calm cases has a table of its own."""
+
+_OF_BROKEN = ("any_service", "exact_match", "ungrounded", "path_reachability")
+
+
+def shown_shares(summary: SolverSummary) -> list[MeanFigure | None]:
+    """Return the shares of SHARES_SHOWN of *summary*."""
+    return [getattr(summary, name) for name in SHARES_SHOWN]
+
+
+def share_titles() -> list[str]:
+    """Return what the shares of SHARES_SHOWN are called."""
+    return [word(_NAMES[name]).title for name in SHARES_SHOWN]
+
+
+def calmest(summaries: Iterable[SolverSummary]) -> list[SolverSummary]:
+    """Return those that were run where nothing was broken, whoever said so most often first."""
+    found = [(summary.calm.value, summary) for summary in summaries if summary.calm]
+    return [summary for _, summary in sorted(found, key=lambda one: (-one[0], one[1].solver))]
 
 
 def summary_tables(summaries: Sequence[SolverSummary], repeats: int) -> list[ResultTable]:
@@ -57,11 +96,10 @@ def summary_tables(summaries: Sequence[SolverSummary], repeats: int) -> list[Res
     pass@k is there where cases were repeated; figures that no solver has are no column, and every grade has its n.
     """
     ks = sorted({1, repeats}) if repeats > 1 else []
-    columns = ["solver", "runs", "ended", "right service", "ungrounded", "PR / AnySvc", "exact"]
+    columns = ["solver", "runs", "ended", *share_titles()]
     columns += [*(f"pass@{k}" for k in ks), "time to answer", "complexity", "tokens, USD", "ranked"]
     solvers = ResultTable("Solvers", tuple(columns), tuple(_cells(summary, ks) for summary in summaries)).filled()
-    quiet = sorted((s for s in summaries if s.graded["calm"]), key=lambda s: (-(s.calm or 0.0), s.solver))
-    calm = tuple((s.solver, _of(s.calm, s.graded["calm"])) for s in quiet)
+    calm = tuple((s.solver, s.calm and s.calm.text_with_n) for s in calmest(summaries))
     return [solvers, *([ResultTable("Nothing was broken", ("solver", "said so"), calm)] if calm else [])]
 
 
@@ -71,21 +109,13 @@ def _cells(s: SolverSummary, ks: Sequence[int]) -> tuple[Any, ...]:
         s.solver,
         s.runs,
         ", ".join(f"{n} {status}" for status, n in s.statuses.items()),
-        _of(s.any_service, s.graded["any_service"]),
-        percent(s.ungrounded),
-        percent(s.grounded_share),
-        _of(s.exact_match, s.graded["exact_match"]),
+        *(share and share.text_with_n for share in shown_shares(s)),
         *(percent(s.pass_at.get(k)) for k in ks),
         None if took.seconds is None else f"{took.seconds:.1f} s ({took.successes}/{took.attempts})",
         None if s.complexity is None else f"{s.complexity:.2f}",
         _spent(s),
         "no: " + "; ".join(s.not_ranked) if s.not_ranked else "yes",
     )
-
-
-def _of(share: float | None, cases: int) -> str | None:
-    """Return a share with the number of its cases."""
-    return None if share is None else f"{percent(share)} ({cases})"
 
 
 def _spent(summary: SolverSummary) -> str | None:
@@ -108,19 +138,32 @@ def summarise_runs(
     name, groups = solver_names(distinct), dict[str, list[Run]]()
     for run in distinct:
         groups.setdefault(name(run), []).append(run)
-    found = [_summary(solver, runs, by_run, known, most_k) for solver, runs in groups.items()]
-    most = max((s.graded["any_service"] for s in found), default=0)
+    named = [by_run[run_id(run)].model_copy(update={"solver": name(run)}) for run in distinct if run_id(run) in by_run]
+    shares = _shares(named, calm_items(known.values()))
+    found = [_summary(solver, runs, by_run, known, most_k, shares) for solver, runs in groups.items()]
+    most = max((s.any_service.n for s in found if s.any_service), default=0)
 
     def place(s: SolverSummary) -> tuple[Any, ...]:
-        shares = (-(share or 0.0) for share in (s.any_service, s.exact_match, s.calm))
-        return (bool(s.not_ranked), s.graded["any_service"] < most, *shares, s.solver)
+        values = (-(share.value if share else 0.0) for share in (s.any_service, s.exact_match, s.calm))
+        return (bool(s.not_ranked), (s.any_service.n if s.any_service else 0) < most, *values, s.solver)
 
     return sorted(found, key=place)
 
 
+def _shares(verdicts: Sequence[Verdict], calm: frozenset[str]) -> dict[tuple[str, str], MeanFigure | None]:
+    """Return the shares of every solver, by it and the name of the share."""
+    broken, quiet = ([v for v in verdicts if (v.item in calm) is on] for on in (False, True))
+    of_broken = summarise(broken, names=_OF_BROKEN).filter(scope="all").iter_rows(named=True)
+    of_quiet = summarise(quiet, names=("exact_match",)).filter(scope="all").iter_rows(named=True)
+    field = {metric: name for name, metric in _NAMES.items()}
+    found = {(row["solver"], field[row["metric"]]): estimate(row) for row in of_broken if row["metric"] in field}
+    return found | {(row["solver"], "calm"): estimate(row) for row in of_quiet}
+
+
 def _summary(
-    solver: str, runs: Sequence[Run], verdicts: Mapping[str, Verdict], cases: Mapping[str, Case], most_k: int
-) -> SolverSummary:
+    solver: str, runs: Sequence[Run], verdicts: Mapping[str, Verdict], cases: Mapping[str, Case], most_k: int,
+    shares: Mapping[tuple[str, str], MeanFigure | None],
+) -> SolverSummary:  # fmt: skip
     graded = [(run, verdict) for run in runs if (verdict := verdicts.get(run_id(run)))]
     outcomes: dict[str, list[bool]] = {}
     for run, verdict in graded:
@@ -131,27 +174,17 @@ def _summary(
     names = sorted({name for run in runs for name in run.spent})
     sizes = [size for item in {run.item for run in runs} if (size := case_complexity(cases.get(item))) is not None]
     reasons = dict.fromkeys(reason for run in runs for reason in why_not_ranked(run))
-    on_cascades = [(run, verdict) for run, verdict in graded if _has_cascade(verdict)]
-    named = _mean(on_cascades, "any_service")
-    calm = calm_items(case for case in cases.values())
-    broken, quiet = ([one for one in graded if (one[0].item in calm) is on] for on in (False, True))
     return SolverSummary(
         solver=solver,
         runs=len(runs),
         statuses={name: count for name, count in statuses.items() if count},
         cases=len({run.item for run in runs}),
-        any_service=_mean(broken, "any_service"),
-        exact_match=_mean(broken, "exact_match"),
-        ungrounded=_mean(on_cascades, "ungrounded"),
-        grounded_share=(_mean(on_cascades, "path_reachability") or 0.0) / named if named else None,
-        calm=_mean(quiet, "exact_match"),
-        graded={
-            "any_service": _cases(broken, "any_service"),
-            "exact_match": _cases(broken, "exact_match"),
-            "calm": _cases(quiet, "exact_match"),
-        },
+        void=len(void_items(verdict for _, verdict in graded)),
+        **{name: shares.get((solver, name)) for name in SHARES},
         pass_at=_pass_at(outcomes, most_k),
-        answer_time=mean_time(verdict.metrics["time_to_diagnosis_s"].value for _, verdict in graded),
+        answer_time=mean_time(
+            verdict.metrics["time_to_diagnosis_s"].value for _, verdict in graded if not is_void(verdict.metrics)
+        ),
         complexity=fmean(sizes) if sizes else None,
         spent={name: sum(run.spent.get(name, 0.0) for run in runs) for name in names},
         limits_hit=sum(bool(run.limits_hit) for run in runs),
@@ -196,26 +229,3 @@ def _pass_at(outcomes: Mapping[str, Sequence[bool]], most_k: int) -> dict[int, f
         if enough:
             found[k] = mean_pass_at_k(enough, k)
     return found
-
-
-def _mean(graded: Sequence[tuple[Run, Verdict]], metric: str) -> float | None:
-    """Return the mean over cases of the mean over their repeats; a run without an answer counts as 0."""
-    values = _by_case(graded, metric).values()
-    return fmean(map(fmean, values)) if values else None
-
-
-def _cases(graded: Sequence[tuple[Run, Verdict]], metric: str) -> int:
-    return len(_by_case(graded, metric))
-
-
-def _by_case(graded: Sequence[tuple[Run, Verdict]], metric: str) -> dict[str, list[float]]:
-    per_case: dict[str, list[float]] = {}
-    for run, verdict in graded:
-        grade = verdict.metrics[metric]
-        if grade.status is not MetricStatus.NOT_APPLICABLE:
-            per_case.setdefault(run.item, []).append(grade.value or 0.0)
-    return per_case
-
-
-def _has_cascade(verdict: Verdict) -> bool:
-    return verdict.metrics["path_reachability"].status is MetricStatus.SCORED

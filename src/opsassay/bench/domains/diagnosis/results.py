@@ -1,7 +1,7 @@
 """The tables of a results page: all injected cases, then per system, fault kind and label, and where nothing broke.
 
-Outcome metrics are on all injected cases, whatever label their annotation has, so that no method profits from a truth
-that was made with its own ideas; only metrics of the path are on attributed ones. Every figure stands with its n and its
+Outcome metrics are on all injected cases that are not void, absorbed ones too; only metrics of the path are on attributed
+ones. Every figure stands with its n and its
 95 % interval.
 """
 
@@ -14,9 +14,11 @@ from typing import Any
 
 from opsassay.bench.core.tables import ResultTable
 from opsassay.errors import NotFoundError, UserError
-from opsassay.grading.aggregate import GROUNDED_SHARE, only, summarise
+from opsassay.grading.aggregate import GROUNDED_SHARE, estimate, summarise
 from opsassay.grading.metrics import further_metrics
+from opsassay.grading.void import void_items, void_note
 from opsassay.model.incident import Fault, Label, Truth
+from opsassay.model.metric_words import word
 from opsassay.model.run import MetricStatus, Verdict
 from opsassay.telemetry.tree import Case
 
@@ -27,6 +29,8 @@ GROUNDING = (
 )  # fmt: skip
 GROUPED = ("any_service", "acc_at_1")
 """Metrics of the tables by system, kind and label: what was claimed, and what was ranked first."""
+
+UNANSWERED = "runs without an answer"
 
 NO_SKILL = ("constant", "chance")
 """What every page of results has to hold beside the rest."""
@@ -42,8 +46,19 @@ class _Group:
     disturbance: str
 
 
-def _table(title: str, note: str, columns: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> ResultTable:
-    return ResultTable(title, columns, rows, note)
+def _table(
+    title: str, note: str, columns: tuple[str, ...], rows: tuple[tuple[str, ...], ...], keys: tuple[str, ...] = ()
+) -> ResultTable:
+    return ResultTable(title, columns, rows, note, keys=keys)
+
+
+def _titles(metrics: Iterable[str]) -> tuple[str, ...]:
+    return tuple(word(metric).title for metric in metrics)
+
+
+def _keys(metrics: Iterable[str]) -> tuple[str, ...]:
+    """Return what JSON calls the columns of *metrics*."""
+    return tuple(f"`{metric}`" for metric in metrics)
 
 
 def results_tables(
@@ -131,32 +146,30 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
     added = [name for name in further_metrics() if any(name in v.metrics for v in verdicts)]
     of_packages = " Those that packages add are means in their own unit." if added else ""
     parts = (
-        summarise(only(verdicts, (*OUTCOME, *added, *GROUNDING)), {"label": by["label"]}),
-        summarise(only(verdicts, GROUPED), {"kind": by["kind"]}),
+        summarise(verdicts, {"label": by["label"]}, (*OUTCOME, *added, *GROUNDING)),
+        summarise(verdicts, {"kind": by["kind"]}, GROUPED),
     )
     rows = (row for part in parts for row in part.iter_rows(named=True))
     cells = {(r["solver"], r["scope"], r["group"], r["metric"]): r for r in rows}
     failed = Counter(v.solver for v in verdicts if v.metrics["any_service"].status is MetricStatus.FAILED)
     solvers = names.ordered()
+    void = void_note(len(void_items(verdicts)), len({verdict.item for verdict in verdicts}))
     yield _table(
         "All injected cases",
-        "Outcome metrics, whatever the label: successes of scored cases, percent and 95 % interval; `f1` is a mean."
-        + of_packages,
-        ("solver", *(f"`{metric}`" for metric in (*OUTCOME, *added)), "runs without an answer"),
+        "Outcome metrics: means over cases, in percent, with 95 % interval (n)."
+        + of_packages
+        + (f" {void}" if void else ""),
+        ("solver", *_titles((*OUTCOME, *added)), UNANSWERED),
         tuple(
-            (
-                names.shown(s),
-                *(_cell(cells.get((s, "all", "", m))) for m in OUTCOME),
-                *(mean_cell(cells.get((s, "all", "", m))) for m in added),
-                str(failed[s]),
-            )
+            (names.shown(s), *(_cell(cells.get((s, "all", "", m))) for m in (*OUTCOME, *added)), str(failed[s]))
             for s in solvers
         ),
+        ("solver", *_keys((*OUTCOME, *added)), UNANSWERED),
     )
     systems = sorted({verdict.system for verdict in verdicts})
     for metric in GROUPED:
         yield _table(
-            f"Per system, `{metric}`",
+            f"Per system, {word(metric).title}",
             "The last column weights every system alike.",
             ("solver", *systems, "mean of systems"),
             tuple(
@@ -173,8 +186,8 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
         size = Counter(by[scope][item] for item in {verdict.item for verdict in verdicts})
         for metric in GROUPED:
             yield _table(
-                f"Per {title}, `{metric}`",
-                "Successes and 95 % interval in percent; of fewer cases than the row has where it says so.",
+                f"Per {title}, {word(metric).title}",
+                "Means and 95 % intervals, with n where that is not the number of cases of the row.",
                 (title, "cases", *map(names.shown, solvers)),
                 tuple(
                     (v, str(size[v]), *(_short(cells.get((s, scope, v, metric)), size[v]) for s in solvers))
@@ -184,24 +197,24 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
     attributed = [(s, "label", Label.ATTRIBUTED.value) for s in solvers]
     yield _table(
         "Grounding, on attributed cases",
-        "The cascade is verified in these alone. `ungrounded` is the right name without a way to the symptom.",
-        ("solver", *(f"`{metric}`" for metric in GROUNDING)),
+        f"The cascade is verified in these alone. {word('ungrounded').title}: the right name, and no way to the symptom.",
+        ("solver", *_titles(GROUNDING)),
         tuple((names.shown(key[0]), *(_cell(cells.get((*key, metric))) for metric in GROUNDING)) for key in attributed),
+        ("solver", *_keys(GROUNDING)),
     )
 
 
 def _of_calm(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names: _Names) -> ResultTable:
     """Return how often "nothing is wrong" was the answer where nothing was broken."""
-    summary = summarise(
-        only(verdicts, ("exact_match",)), {"disturbance": {item: group.disturbance for item, group in groups.items()}}
-    )
+    disturbances = {item: group.disturbance for item, group in groups.items()}
+    summary = summarise(verdicts, {"disturbance": disturbances}, ("exact_match",))
     cells = {(r["solver"], r["scope"], r["group"]): r for r in summary.iter_rows(named=True)}
     values = sorted({group for _, scope, group in cells if scope == "disturbance"})
     failed = Counter(v.solver for v in verdicts if v.metrics["exact_match"].status is MetricStatus.FAILED)
     return _table(
         "Nothing was broken",
         "Cases in which the answer was that nothing is wrong, which is right.",
-        ("solver", "all", *(value.replace("_", " ") for value in values), "runs without an answer"),
+        ("solver", "all", *(value.replace("_", " ") for value in values), UNANSWERED),
         tuple(
             (
                 names.shown(s),
@@ -215,32 +228,12 @@ def _of_calm(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names: _
 
 
 def _cell(row: Mapping[str, Any] | None) -> str:
-    """Return "4 of 26: 15.4 [6.2, 33.5]" of a proportion, "15.4 [6.2, 33.5] (26)" of any other mean."""
-    if row is None or row["mean"] is None:
-        return "n/a"
-    if row["interval"] == "wilson":
-        return f"{round(row['mean'] * row['cases'])} of {row['cases']}: {_estimate(row)}"
-    return f"{_estimate(row)} ({row['cases']})"
-
-
-def mean_cell(row: Mapping[str, Any] | None) -> str:
-    """Return "2.5 [1.9, 3.1] (26)" of a mean in its own unit, n/a where there is none."""
-    if row is None or row["mean"] is None:
-        return "n/a"
-    interval = "" if row["low"] is None else f" [{row['low']:.3g}, {row['high']:.3g}]"
-    return f"{row['mean']:.3g}{interval} ({row['cases']})"
+    """Return "15.4% [6.2, 33.5] (26)", n/a where there is no figure."""
+    found = estimate(row)
+    return found.text_with_n if found else "n/a"
 
 
 def _short(row: Mapping[str, Any] | None, size: int) -> str:
-    """Return "4 [6, 34]", or with its n where that is not *size*."""
-    if row is None or row["mean"] is None:
-        return "n/a"
-    if row["interval"] != "wilson":
-        return _cell(row)
-    of = "" if row["cases"] == size else f" of {row['cases']}"
-    return f"{round(row['mean'] * row['cases'])}{of} [{100 * row['low']:.0f}, {100 * row['high']:.0f}]"
-
-
-def _estimate(row: Mapping[str, Any]) -> str:
-    interval = "" if row["low"] is None else f" [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
-    return f"{100 * row['mean']:.1f}{interval}"
+    """Return "15.4% [6.2, 33.5]", or with its n where that is not *size*."""
+    found = estimate(row)
+    return "n/a" if found is None else found.text if found.n == size else found.text_with_n

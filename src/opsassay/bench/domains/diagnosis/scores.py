@@ -10,6 +10,7 @@ import numpy as np
 
 from opsassay.bench.core.scores import CORRECT, NATIVE, NOTHING, CaseLabels
 from opsassay.counting import counted
+from opsassay.grading.void import is_void
 from opsassay.methods.alert_count import AlertCount
 from opsassay.methods.matrix import readings, z_scores
 from opsassay.model.diagnosis import Diagnosis
@@ -47,8 +48,11 @@ def case_labels(cases: Iterable[Case], covariates: Iterable[str] = ()) -> dict[s
 
 
 def defined_metric(verdicts: Iterable[Verdict]) -> tuple[str, str]:
-    """Return the metric that scores all of *verdicts*, exact_match before CORRECT, and why; '' where there is no choice."""
-    given = list(verdicts)
+    """Return the metric that scores all of *verdicts*, exact_match before CORRECT, and why; '' where there is no choice.
+
+    Void cases have no say: no metric scores them.
+    """
+    given = [verdict for verdict in verdicts if not is_void(verdict.metrics)]
     lacking = sum(
         v.metrics["exact_match"].status is MetricStatus.NOT_APPLICABLE for v in given if "exact_match" in v.metrics
     )

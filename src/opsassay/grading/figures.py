@@ -1,0 +1,48 @@
+"""The one way in which the figure of a solver is written; `rates` has the one way in which it is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class MeanFigure:
+    """A mean over *n* cases with its 95% interval, None where there is none; *share* tells that it lies in [0, 1]."""
+
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+    share: bool = True
+
+    @property
+    def text(self) -> str:
+        """The figure as tables and pages write it: ``15.4% [6.2, 33.5]``, and ``2.5 [1.9, 3.1]`` of what is no share."""
+        write = _percent_number if self.share else _number
+        ends = "" if self.low is None or self.high is None else f" [{write(self.low)}, {write(self.high)}]"
+        return f"{write(self.value)}{'%' if self.share else ''}{ends}"
+
+    @property
+    def text_with_n(self) -> str:
+        """The figure with the number of its cases behind it: ``15.4% [6.2, 33.5] (26)``."""
+        return f"{self.text} ({self.n})"
+
+
+def difference_text(value: float, low: float | None, high: float | None, *, share: bool) -> str:
+    """Return a difference as it is written: ``-8.3 pp [-20.0, +4.1]`` of shares, in percentage points; else in its unit."""
+    shown = [None if one is None else f"{100 * one:+.1f}" if share else f"{one:+,.3g}" for one in (value, low, high)]
+    ends = f" [{shown[1]}, {shown[2]}]" if low is not None and high is not None else ""
+    return f"{shown[0]}{' pp' if share else ''}{ends}"
+
+
+def percent(value: float | None) -> str | None:
+    """Return a fraction as percent, None as None."""
+    return None if value is None else f"{_percent_number(value)}%"
+
+
+def _percent_number(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.3g}"
