@@ -12,6 +12,7 @@
     ├── LeftByAgentError        what an agent left cannot be read or kept: a failed attempt of that agent
     └── OperationError          the world failed us (a port, a store, a full disk): exit 1, with the last log lines
         ├── StartError          a process or store did not become ready
+        ├── NotNormalError      a system was not healthy before a fault was to be injected
         └── LostError           a process we depend on went away in the middle
 """
 
@@ -86,6 +87,17 @@ class OperationError(OpsAssayError):
 
 class StartError(OperationError):
     """A process or a store did not become ready in time."""
+
+
+class NotNormalError(OperationError):
+    """The system was not healthy before the fault, as *objection* says, so that no fault was injected."""
+
+    def __init__(self, objection: str) -> None:
+        self.objection = objection
+        super().__init__(
+            f"The system was not normal before the fault ({objection}), so nothing was broken or graded; free the machine "
+            "or lower the load, and run it again."
+        )
 
 
 class LostError(OperationError):

@@ -22,12 +22,15 @@ from opsassay.cli.output import (
     normal_option,
     print_json,
     print_table,
+    say,
     stages,
 )
 
 if TYPE_CHECKING:
     from opsassay.model.system import IsolationLevel
 
+HALVINGS = 2
+"""How often the load is halved before the demo gives up on a machine."""
 METRICS = ("exact_match", "any_service", "f1", "path_reachability", "node_f1", "edge_f1")
 
 
@@ -39,12 +42,15 @@ METRICS = ("exact_match", "any_service", "f1", "path_reachability", "node_f1", "
 @click.option("--fault", "fault_name", help="Fault type to inject instead of the seed's.")
 @normal_option
 @abnormal_option
+@click.option(
+    "--rate", "rate_rps", type=click.FloatRange(min=1, max=1000), help="User requests a second; the system's own (30)."
+)
 @isolation_option
 @json_option
 @click.pass_context
 def command(
     context: click.Context, output: Path | None, seed: int, fault_name: str | None, normal_s: float, abnormal_s: float,
-    isolation: IsolationLevel | None, *, as_json: bool,
+    rate_rps: float | None, isolation: IsolationLevel | None, *, as_json: bool,
 ) -> None:  # fmt: skip
     """Break the shop, record it, explain the cascade, let every method diagnose it, grade them, write a report."""
     from opsassay.model.incident import FaultPlan
@@ -54,13 +60,14 @@ def command(
     plan = FaultPlan.model_validate({"fault": fault, "target": {"service": service}, "parameters": parameters})
     root = output or Path("opsassay-out") / time.strftime("demo-%Y%m%d-%H%M%S")
     with stages() as shown:
-        id_ = record_incident(root, plan, Schedule(8.0, normal_s, abnormal_s), seed, isolation, shown)
+        schedule = Schedule(8.0, normal_s, abnormal_s)
+        id_ = record_incident(root, plan, schedule, seed, rate_rps, isolation, shown)
         result = explain_and_grade(root, id_, seed, shown)
     if as_json:
         print_json("demo", result.pop("items"), **result)
     else:
         _print(result)
-    context.exit(0)
+    context.exit(1 if result["void"] else 0)
 
 
 def choose_fault(seed: int, name: str | None) -> tuple[str, str, dict[str, Any]]:
@@ -78,9 +85,18 @@ def choose_fault(seed: int, name: str | None) -> tuple[str, str, dict[str, Any]]
 
 
 def record_incident(
-    root: Path, plan: Any, schedule: Any, seed: int, isolation: IsolationLevel | None, shown: Stages
+    root: Path,
+    plan: Any,
+    schedule: Any,
+    seed: int,
+    rate_rps: float | None,
+    isolation: IsolationLevel | None,
+    shown: Stages,
 ) -> str:
-    """Run the shop, break it, record it into the tree at *root*; return the incident's id."""
+    """Run the shop, break it, record it into the tree at *root*; return the incident's id.
+
+    Raises NotNormalError when the shop is not healthy on this machine, also with a quarter of the load.
+    """
     from opsassay.telemetry.tree import Tree
     from opsassay.testbed.apps import load_system
     from opsassay.testbed.recording.record import record
@@ -88,8 +104,8 @@ def record_incident(
 
     app, substrate, name = load_system("shop"), LocalSubstrate(), f"demo-{os.getpid()}"
     shown.started("starting shop")
-    with substrate.deployed(app, name, seed=seed, isolation=isolation) as running:
-        id_ = record(running, app, plan, Tree(root), schedule, seed=seed, progress=shown)
+    with substrate.deployed(app, name, seed=seed, rate_rps=rate_rps, isolation=isolation) as running:
+        id_ = record(running, app, plan, Tree(root), schedule, seed=seed, halvings=HALVINGS, progress=shown)
         shown.started("stopping shop")
     return id_
 
@@ -100,6 +116,7 @@ def explain_and_grade(root: Path, id_: str, seed: int, shown: Stages) -> dict[st
     from opsassay.bench.core.store import RunStore, read_diagnosis, read_run
     from opsassay.bench.domains.diagnosis.grades import grade_run
     from opsassay.bench.domains.diagnosis.runner import run_method
+    from opsassay.grading.void import void_reason
     from opsassay.methods.base import METHODS
     from opsassay.telemetry.tree import Tree, resolve
     from opsassay.web.report import write_report
@@ -109,15 +126,16 @@ def explain_and_grade(root: Path, id_: str, seed: int, shown: Stages) -> dict[st
     shown.started("explaining the cascade")
     annotated = annotate_path(tree.incident_path(id_))
     (case,) = resolve(tree.incident_path(id_))
+    truth = tree.truth(id_)
+    void = void_reason(truth, case.annotation)
     items = []
-    for method in METHODS.names():
-        shown.started(f"diagnosing: {method}")
+    shown.started("diagnosing and grading")
+    for method in () if void else METHODS.names():
         run_dir = run_method(store, case.datapack, method, seed=seed)
         items.append(_item(read_run(run_dir), read_diagnosis(run_dir), grade_run(run_dir, case)))
     shown.started("writing the report")
     reproduce = [f"opsassay diagnose {root}", f"opsassay grade {root}", f"opsassay report {root} -o {root}"]
     report = write_report(case_reports(store, [case], reproduce=reproduce), root / "report.html", title="OpsAssay demo")
-    truth = tree.truth(id_)
     return {
         "incident": str(case.datapack.path),
         "fault": " + ".join(fault.type for fault in truth.faults),
@@ -127,6 +145,7 @@ def explain_and_grade(root: Path, id_: str, seed: int, shown: Stages) -> dict[st
         "truth_edges": sorted(annotated.annotation.graph.service_edges()) if annotated.annotation else [],
         "report": str(report),
         "notes": list(truth.notes),
+        "void": void,
         "items": items,
     }
 
@@ -144,10 +163,18 @@ def _item(run: Any, diagnosis: Any, verdict: Any) -> dict[str, Any]:
 
 
 def _print(result: dict[str, Any]) -> None:
+    from opsassay.model.metric_words import word
+
     roots = ", ".join(result["truth_roots"]) or "nothing"
     echo(f"Broken: {result['fault']} on {roots}. Label: {result['label']}. {result['reason']}")
     if result["truth_edges"]:
         echo("True cascade: " + ", ".join(f"{cause} -> {effect}" for cause, effect in result["truth_edges"]))
+    for note in result["notes"]:
+        echo(f"note: {note}")
+    if result["void"]:
+        echo(f"Report: {result['report']}.")
+        say(f"Error: {result['void']}; free the machine or give it less to do with --rate, and run the demo again.")
+        return
     rows = [
         (
             item["method"],
@@ -157,7 +184,6 @@ def _print(result: dict[str, Any]) -> None:
         )
         for item in result["items"]
     ]
-    print_table("Grades of this one incident", ("method", "answer", *METRICS, "seconds"), rows)
-    for note in result["notes"]:
-        echo(f"note: {note}")
+    titles = [word(name).title for name in METRICS]
+    print_table("Grades of this one incident", ("method", "answer", *titles, "seconds"), rows)
     echo(f"Report: {result['report']}. Next: an agent of your own, `opsassay new agent my-agent`.")

@@ -20,6 +20,8 @@ from opsassay.telemetry.schema import MODALITIES, PERIODS, empty
 __all__ = ["decode_spool", "read_frames", "split_windows"]
 
 BATCH_ROWS = 50_000
+LATE_S = 1.0
+"""A span that begins so long after its root has ended is work that nobody waits for any more."""
 _log = logging.getLogger(__name__)
 
 
@@ -52,20 +54,31 @@ def split_windows(
     """Return (period, modality) -> table for the half-open windows [start, boundary) and [boundary, end), in ns of UTC.
 
     A trace belongs as a whole to the period in which its root began (the earliest root; without one, its earliest
-    span); logs and metrics belong by their own time. What lies outside is left out; rows are in order of time.
+    span), but for spans that begin more than LATE_S after the root has ended: those belong by their own time, like logs and
+    metrics. What lies outside is left out; rows are in order of time.
     """
     tables = {}
     for modality, frame in frames.items():
         began = pl.col("time")
         if modality == "traces":
-            root = pl.col("time").filter(pl.col("parent_span_id") == "").min().over("trace_id")
-            began = pl.coalesce(root, pl.col("time").min().over("trace_id"))
+            began = _began()
         ordered = frame.sort("time", maintain_order=True)
         for number, period in enumerate(PERIODS):
             # Whole nanoseconds: a python datetime would round the boundaries to microseconds.
             within = began.cast(pl.Int64()).is_between(boundaries[number], boundaries[number + 1], closed="left")
             tables[period, modality] = ordered.filter(within)
     return tables
+
+
+def _began() -> pl.Expr:
+    """Return by which time a span belongs to a period."""
+    is_root = pl.col("parent_span_id") == ""
+    root = pl.col("time").filter(is_root).min().over("trace_id")
+    ended_ns = pl.col("time").cast(pl.Int64) + pl.col("duration").cast(pl.Int64)
+    root_ended_ns = ended_ns.filter(is_root).max().over("trace_id")
+    late = pl.col("time").cast(pl.Int64) - root_ended_ns > int(LATE_S * 1e9)
+    whole = pl.coalesce(root, pl.col("time").min().over("trace_id"))
+    return pl.when(late.fill_null(value=False)).then(pl.col("time")).otherwise(whole)
 
 
 def _batches(

@@ -9,12 +9,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from opsassay import __version__
-from opsassay.errors import OperationError, UserError
+from opsassay.errors import NotNormalError, OperationError, UserError
 from opsassay.model.incident import Alert, EffectCheck, Fault, FaultPlan, Incident, RootLabel, Truth, Window
 from opsassay.model.progress import SILENT, Progress, piece
 from opsassay.model.system import System
@@ -31,6 +31,7 @@ from opsassay.testbed.core.substrate import Receiver, RunningSystem
 from opsassay.testbed.injection.unexpected_exits import sentences
 from opsassay.testbed.recording import machine
 from opsassay.testbed.recording.alerts import alerts, describe
+from opsassay.testbed.recording.baseline import FreeCores, measure
 from opsassay.testbed.recording.machine import Look, MachineWatch
 
 USUAL_SHARE = 2 / 3
@@ -82,7 +83,7 @@ class _Captured:
     outcome: _Outcome
     stats: SessionStats
     looks: tuple[Look, ...]
-    unsent: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def spool_of(tree: Tree, id_: str) -> Path:
@@ -111,9 +112,14 @@ def record(
     seed: int = 0,
     id_: str | None = None,
     otlp: str | None = None,
+    halvings: int | None = None,
     progress: Progress = SILENT,
 ) -> str:
     """Record one incident on the *running* system into *tree* and return its id.
+
+    The normal window is judged before the fault is injected. With *halvings* None an objection becomes a note of the truth.
+    With a number the load is halved and the window recorded again, at most so often; then NotNormalError is raised, nothing
+    has been broken and nothing is written.
 
     A plan that cannot be carried out is refused before anything else (NotFoundError, RefusedError, UserError). Truth is
     written first, then the incident appears whole; on any other end neither does, and a note on the exception names the
@@ -125,31 +131,75 @@ def record(
     check_output(tree)
     id_ = id_ or opaque_id(f"{system.system} {time.time_ns()} {os.getpid()} {seed}")
     chance = random.Random(f"{seed}:{plan.model_dump_json()}")  # noqa: S311
-    captured = _capture(running, plan, spool_of(tree, id_), schedule, progress, otlp)
+    spool, notes = spool_of(tree, id_), list[str]()
+    while True:
+        try:
+            captured = _capture(running, plan, spool, schedule, progress, otlp, refuses=halvings is not None)
+            break
+        except NotNormalError as error:
+            if not halvings:
+                raise
+            halvings -= 1
+            notes.append(_halve_load(running, error))
+            progress.advanced("normal window", f"{notes[-1]}; it is recorded again")
+    captured = replace(captured, notes=(*notes, *captured.notes))
     _seal(id_, captured, running, system, tree, chance)
     shutil.rmtree(captured.spool, ignore_errors=True)
     return id_
 
 
+def _halve_load(running: RunningSystem, error: NotNormalError) -> str:
+    """Let users send half as many requests; return a note that says so."""
+    former = running.status().rate_rps
+    assert former is not None, "the substrate that was judged by it knows its load"
+    running.set_rate(former / 2)
+    return f"the load was halved to {former / 2:g} requests/s: {error.objection}"
+
+
 def _capture(
-    running: RunningSystem, plan: FaultPlan, spool: Path, schedule: Schedule, progress: Progress, otlp: str | None
+    running: RunningSystem,
+    plan: FaultPlan,
+    spool: Path,
+    schedule: Schedule,
+    progress: Progress,
+    otlp: str | None,
+    *,
+    refuses: bool,
 ) -> _Captured:
-    """Go through the schedule with an open recording session; the telemetry is in *spool* afterwards."""
+    """Go through the schedule with an open recording session; the telemetry is in *spool* afterwards.
+
+    Raises NotNormalError, before anything is broken, for a normal window with an objection if it *refuses* such.
+    """
     with MachineWatch(running.status().name, _running_systems) as watch:
         with piece(progress, "warm-up", schedule.warmup_s):
             time.sleep(schedule.warmup_s)
         with _session(running, spool) as finish, _sent_on(running, spool, otlp) as forwarder:
             start_ns = time.time_ns()
-            with piece(progress, "normal window", schedule.normal_s):
+            with piece(progress, "normal window", schedule.normal_s), FreeCores() as free:
                 time.sleep(schedule.normal_s)
+            usual = Window(start_ns=start_ns, end_ns=start_ns + int(schedule.normal_s * USUAL_SHARE * 1e9))
+            objection = _objection(running, spool, usual, free)
+            if objection and refuses:
+                raise NotNormalError(objection)
             outcome = _break(running, plan, schedule, progress)
             with piece(progress, "sealing", SETTLE_S):
                 running.flush()
                 time.sleep(SETTLE_S)
                 stats = finish()
-    usual = Window(start_ns=start_ns, end_ns=start_ns + int(schedule.normal_s * USUAL_SHARE * 1e9))
-    unsent = forwarder.sender.notes() if forwarder is not None else ()
-    return _Captured(spool, usual, outcome, stats, tuple(watch.looks), unsent)
+    notes = [*(forwarder.sender.notes() if forwarder is not None else ())]
+    if objection:
+        notes.append(f"the system was not normal before the fault: {objection}")
+    return _Captured(spool, usual, outcome, stats, tuple(watch.looks), tuple(notes))
+
+
+def _objection(running: RunningSystem, spool: Path, usual: Window, free: FreeCores) -> str:
+    """Return why what the open session has recorded until now in *spool* is no normal window; '' when it is one."""
+    running.receiver.refresh(spool.name)
+    window, slo = Window(start_ns=usual.start_ns, end_ns=time.time_ns()), running.definition().slo
+    status = running.status()
+    cores = free.mean if status.cores is None else None
+    seen = measure(decode_spool(spool), slo, window, usual=usual, rate_rps=status.rate_rps, free_cores=cores)
+    return seen.objection(slo)
 
 
 @contextmanager
@@ -206,7 +256,7 @@ def _notes(captured: _Captured, ended: Sequence[dict[str, Any]], *, early_alerts
         *captured.outcome.notes,
         *sentences(ended, captured.usual.start_ns),
         *machine.notes(captured.looks),
-        *captured.unsent,
+        *captured.notes,
     ]
     if early_alerts:
         found.append(f"{early_alerts} alerts fired before the abnormal window")
@@ -229,7 +279,7 @@ def _session(running: RunningSystem, spool: Path) -> Iterator[Callable[[], Sessi
 
     try:
         yield finish
-    except UserError:  # the plan was refused: nothing happened that anybody would want to look at
+    except (UserError, NotNormalError):  # nothing was broken: nothing happened that anybody would want to look at
         _close(receiver, spool.name)
         shutil.rmtree(spool, ignore_errors=True)
         raise

@@ -89,9 +89,10 @@ class ControlServer:
                 await self._flush()
                 await report({"ok": True})
             case "rate":
-                await report(
-                    {"former": await supervisor.channels.request("loadgenerator", "rate", rate_rps=command["rate_rps"])}
-                )
+                rate_rps = float(command["rate_rps"])
+                former = await supervisor.channels.request("loadgenerator", "rate", rate_rps=rate_rps)
+                supervisor.rate_rps = rate_rps
+                await report({"former": former})
             case "inject":
                 await self._inject(FaultPlan.model_validate(command["plan"]), reader, report)
             case "operate":

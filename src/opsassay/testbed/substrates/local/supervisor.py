@@ -68,7 +68,13 @@ class Supervisor:
         self.unexpected_exits = UnexpectedExits()
         self.network: Network = (
             NamespacedNetwork(
-                state, self.fleet, self.template, self.channels, entrances, order["kernel_can"], self.unexpected_exits.expect
+                state,
+                self.fleet,
+                self.template,
+                self.channels,
+                entrances,
+                order["kernel_can"],
+                self.unexpected_exits.expect,
             )
             if order["isolation"] == NamespacedNetwork.level
             else RelayedNetwork(state, self.fleet, self.template, self.channels)

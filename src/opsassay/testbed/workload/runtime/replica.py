@@ -40,6 +40,10 @@ from opsassay.testbed.workload.runtime.strain import STRAINS, Strain
 NETSTAT = Path("/proc/self/net/netstat")
 RENEW_EVERY_S = 0.5
 METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH")
+BACKLOG = 512
+"""Connections that wait to be accepted; the kernel refuses more."""
+CLIENT_CLOSED_REQUEST = 499
+"""What nginx calls a request whose caller has gone; nobody is there to read it."""
 
 
 class ReplicaProcess:
@@ -93,6 +97,8 @@ class ReplicaProcess:
 
         async def handle(request: Request) -> Response:
             received_ns, started = time.time_ns(), time.perf_counter_ns()
+            if await caller_has_gone(request):
+                return Response(status_code=CLIENT_CLOSED_REQUEST)
             work = self.work(name)
             with self.server_span(name, request, work) as span:
                 span.set_attribute("http.route", name.split()[1])
@@ -315,6 +321,16 @@ class ReplicaProcess:
         await asyncio.to_thread(self.instruments.flush)
 
 
+async def caller_has_gone(request: Request) -> bool:
+    """Return whether the caller of *request*, which has not been begun, has hung up: such a request is dropped.
+
+    A process that is behind finds a request and the end of its connection in the same moment; the loop reads the second
+    one turn later.
+    """
+    await asyncio.sleep(0)
+    return await request.is_disconnected()
+
+
 def duplicate_segments() -> int:
     """Return how many segments arrived twice here, or where this sent them, in this network; 0 where nothing counts it."""
     try:
@@ -364,7 +380,7 @@ async def main(config: dict[str, Any]) -> None:
     for subject, operation in replica.service.consumes.items():
         await replica.consume(subject, operation)
     jobs = [asyncio.create_task(replica.repeat(name, job)) for name, job in replica.service.periodic.items()]
-    listener = socket.create_server((config["address"], config["port"]), backlog=512)
+    listener = socket.create_server((config["address"], config["port"]), backlog=BACKLOG)
     settings = uvicorn.Config(
         replica.application(), log_level="warning", access_log=False, lifespan="off", http="httptools", ws="none"
     )
