@@ -21,6 +21,15 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-backgroun
 
 SUITES = ("live", "browser", "alone", "slow", "long", "faults", "kubernetes")
 """Marks of tests that `make test` leaves out."""
+NAMED = {
+    "system": "system",
+    "live": "live",
+    "browser": "browser",
+    "alone": "alone",
+    "long": "long",
+    "slow": "slow|sampled",
+}
+"""Marks whose tests make looks for only in the files that name them, or what makes a test one of them."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -30,13 +39,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     left_out = re.findall(r"\bnot (\w+)", config.getoption("markexpr") or "")
     marked = re.search(r"^pytestmark = (.*)$", collection_path.read_text(encoding="utf-8"), re.MULTILINE)
     of_file = re.findall(r"mark\.(\w+)", marked[1]) if marked else []
-    kept = "in_make_test" in of_file
-    return True if not kept and set(of_file) & set(left_out) & set(SUITES) else None
+    return True if set(of_file) & set(left_out) & set(SUITES) else None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Make all but one in *every* cases of a test that is marked ``sampled(every=N)`` slow."""
+    """Make all but one in *every* cases of a test that is marked ``sampled(every=N)`` slow.
+
+    Fail where make would never come to a test: it looks for some marks only in the files that name them.
+    """
     counts: Counter[str] = Counter()
     for item in items:
         if (mark := item.get_closest_marker("sampled")) is None:
@@ -45,6 +56,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if counts[function] % mark.kwargs.get("every", len(items)):
             item.add_marker(pytest.mark.slow)
         counts[function] += 1
+    for mark in NAMED:
+        for path in {item.path for item in items if item.get_closest_marker(mark)}:
+            if not re.search(rf"mark\.({NAMED[mark]})\b", path.read_text(encoding="utf-8")):
+                raise pytest.UsageError(f"{path} has tests with the mark {mark}: write pytest.mark.{mark} in that file")
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,8 @@ from bench.test_parallel import begin_and_wait
 from opsassay.bench.parallel import map_processes
 import signal
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGINT):  # started in the background, a process ignores the second
+        signal.signal(number, signal.default_int_handler)
     list(map_processes(begin_and_wait, [sys.argv[1] + "/" + name for name in "abcdef"], 2))
 """
 

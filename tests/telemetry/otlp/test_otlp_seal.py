@@ -370,6 +370,7 @@ def test_windows_keep_traces_whole_and_cut_logs_by_time():
         trace_id=["a", "a", "b", "b", "c", "d", "e", "e", "f"],
         parent_span_id=["x", "", "", "x", "x", "", "", "x", ""],
         span_name=["a2", "a1", "b1", "b2", "c1", "d1", "e1", "e2", "f1"],
+        duration=[7] * 9,
     )
     logs = table(time=[49, 50, 99, 100, 199, 200], message=["-", "n", "n", "a", "a", "-"])
     split = split_windows({"traces": spans, "logs": logs}, (50, 100, 200))
@@ -377,6 +378,23 @@ def test_windows_keep_traces_whole_and_cut_logs_by_time():
     assert split["abnormal", "traces"]["span_name"].to_list() == ["b1", "c1", "b2"]
     assert split["normal", "logs"]["message"].to_list() == ["n", "n"]
     assert split["abnormal", "logs"]["message"].to_list() == ["a", "a"]
+
+
+def test_work_that_begins_long_after_its_root_has_ended_belongs_by_its_own_time():
+    spans = pl.DataFrame(
+        {
+            "time": pl.Series([10 * SECOND, 41 * SECOND, 42 * SECOND, 29 * SECOND, 31 * SECOND]).cast(
+                pl.Datetime("ns", "UTC")
+            ),
+            "duration": [5 * SECOND, SECOND, SECOND, 5 * SECOND, SECOND],
+            "trace_id": ["late", "late", "late", "across", "across"],
+            "parent_span_id": ["", "root", "child", "", "root"],
+            "span_name": ["gave up", "begun 26 s later", "its call", "root", "called in time"],
+        }
+    )
+    split = split_windows({"traces": spans}, (0, 30 * SECOND, 60 * SECOND))
+    assert split["normal", "traces"]["span_name"].to_list() == ["gave up", "root", "called in time"]
+    assert split["abnormal", "traces"]["span_name"].to_list() == ["begun 26 s later", "its call"]
 
 
 def test_times_are_utc(sealed):

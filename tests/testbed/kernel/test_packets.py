@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
+import threading
 import time
 
 import pytest
 
 from opsassay.testbed.kernel.heal import heal
-from opsassay.testbed.kernel.namespaces import inside
+from opsassay.testbed.kernel.namespaces import inside, isolate
 from testbed.kernel.laboratory import Laboratory, run_apart
 
 pytestmark = pytest.mark.live  # delays are measured: the machine shall do nothing else
@@ -261,3 +264,30 @@ def test_a_fault_that_cannot_be_applied_says_no_hello_and_leaves_nothing(capfd):
 
     run_apart(work)
     assert "FileNotFoundError" in capfd.readouterr().err
+
+
+@USERS
+def test_rules_of_a_process_that_is_about_to_end_are_removed_once_it_has(user):
+    """The kernel answers EPERM to whoever removes a table whose owner lives, also to root."""
+
+    def work():
+        from opsassay.errors import OperationError
+        from opsassay.testbed.kernel.netfilter import Table, remove_tables
+
+        made, ready = os.pipe()
+        owner = os.fork()
+        if owner == 0:
+            with Table("ip", "held"):
+                os.write(ready, b".")
+                time.sleep(30)
+            os._exit(0)
+        os.read(made, 1)
+        with pytest.raises(
+            OperationError, match="opsassay-held cannot be removed: the process that made them still runs"
+        ):
+            remove_tables("ip", owner_timeout_s=0.2)
+        threading.Timer(0.3, os.kill, (owner, signal.SIGKILL)).start()
+        remove_tables("ip")
+        os.waitpid(owner, 0)
+
+    run_apart(lambda: (isolate(), work()), user)

@@ -42,6 +42,8 @@ RENEW_EVERY_S = 0.5
 METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH")
 BACKLOG = 512
 """Connections that wait to be accepted; the kernel refuses more."""
+TURNS_TO_READ_AN_END = 3
+"""Two are enough for asyncio's loop and for uvloop's."""
 CLIENT_CLOSED_REQUEST = 499
 """What nginx calls a request whose caller has gone; nobody is there to read it."""
 
@@ -324,10 +326,11 @@ class ReplicaProcess:
 async def caller_has_gone(request: Request) -> bool:
     """Return whether the caller of *request*, which has not been begun, has hung up: such a request is dropped.
 
-    A process that is behind finds a request and the end of its connection in the same moment; the loop reads the second
-    one turn later.
+    A process that is behind finds a request and the end of its connection in the same moment, and reads the second some turns
+    of its loop later.
     """
-    await asyncio.sleep(0)
+    for _ in range(TURNS_TO_READ_AN_END):
+        await asyncio.sleep(0)
     return await request.is_disconnected()
 
 
