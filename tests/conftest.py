@@ -56,9 +56,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if counts[function] % mark.kwargs.get("every", len(items)):
             item.add_marker(pytest.mark.slow)
         counts[function] += 1
-    for mark in NAMED:
+    for mark, named in NAMED.items():
         for path in {item.path for item in items if item.get_closest_marker(mark)}:
-            if not re.search(rf"mark\.({NAMED[mark]})\b", path.read_text(encoding="utf-8")):
+            if not re.search(rf"mark\.({named})\b", path.read_text(encoding="utf-8")):
                 raise pytest.UsageError(f"{path} has tests with the mark {mark}: write pytest.mark.{mark} in that file")
 
 

@@ -19,6 +19,8 @@ from opsassay.bench.domains.sre.perform import TrialBundle
 from opsassay.model.run_folder import OUTCOMES, TIMELINE
 from opsassay.testbed.recording.observer import read_timeline, recorded_by
 
+OVER = "over"
+"""A file that says that the record of a trial is over."""
 TESTS = Path(__file__).parents[3]
 OBSERVER = """
 import asyncio, sys
@@ -43,7 +45,7 @@ def ended(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]))
     down, out = tmp_path / "down", tmp_path / TIMELINE
     alerts = {"triggering": [{"service": "front", "signal": "error_rate"}], "hold_s": 0}
-    committed = scenario(committed_depth="D3", settling={"hold_s": 1, "limit_s": 3}, alerts=alerts)
+    committed = scenario(committed_depth="D3", settling={"hold_s": 1, "limit_s": 8}, alerts=alerts)
     monkeypatch.setattr(perform, "ALERTS_TIMEOUT_S", 0.5)
     monkeypatch.setattr(perform, "SETTLE_EVERY_S", 0.2)
 
@@ -65,7 +67,8 @@ def ended(tmp_path, monkeypatch):
             changing = threading.Thread(target=then, args=[down])
             changing.start()
             bundle._look_last(cleared=True)
-        changing.join()
+            (tmp_path / OVER).touch()
+            changing.join()
         ticks = read_timeline(out).ticks
         noted = [one.outcome for one in read_outcomes(tmp_path)] if (tmp_path / OUTCOMES).exists() else []
         return [probe.reachable for tick in ticks for probe in tick.probes], len(looks), noted
@@ -80,8 +83,20 @@ def set_to(down, state):
         down.unlink(missing_ok=True)
 
 
+def seen(down, *, failing):
+    """Wait until the observer has seen a request answered, or *failing*, or the record is over."""
+    folder = down.parent
+    while not (folder / OVER).exists():
+        probes = [probe for tick in read_timeline(folder / TIMELINE).ticks[-1:] for probe in tick.probes]
+        if probes and probes[-1].reachable is not failing:
+            return
+        time.sleep(0.02)
+
+
 def test_one_request_that_fails_at_the_end_is_not_how_a_trial_ends(ended):
-    reachable, looks, noted = ended(before=False, at_the_end=True, then=lambda down: (time.sleep(0.5), down.unlink()))
+    reachable, looks, noted = ended(
+        before=False, at_the_end=True, then=lambda down: (seen(down, failing=True), time.sleep(0.3), down.unlink())
+    )
     assert (looks, noted) == (2, [])
     assert False in reachable
     assert reachable[-5:] == [True] * 5
@@ -115,9 +130,13 @@ def test_an_alert_that_stays_is_how_it_ends(ended):
 
 
 def flapping(down):
-    for turn in range(8):
-        time.sleep(0.6)
-        set_to(down, turn % 2)
+    """Change what requests meet for as long as the record goes on, whenever the last change has been seen."""
+    down_now = True
+    while not (down.parent / OVER).exists():
+        seen(down, failing=down_now)
+        time.sleep(0.3)
+        down_now = not down_now
+        set_to(down, down_now)
 
 
 @pytest.mark.slow

@@ -326,8 +326,8 @@ class ReplicaProcess:
 async def caller_has_gone(request: Request) -> bool:
     """Return whether the caller of *request*, which has not been begun, has hung up: such a request is dropped.
 
-    A process that is behind finds a request and the end of its connection in the same moment, and reads the second some turns
-    of its loop later.
+    A process that is behind finds a request and the end of its connection in the same moment, and reads the second some
+    turns of its loop later.
     """
     for _ in range(TURNS_TO_READ_AN_END):
         await asyncio.sleep(0)
