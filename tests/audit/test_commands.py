@@ -152,8 +152,8 @@ def test_a_store_of_graded_runs_is_a_score_table(call, tmp_path):
 
 @pytest.fixture
 def partly_sealed(tmp_path):
-    """A store of two methods on two incidents, of which the runs of `loudest` were not sealed."""
-    tree = make_tree(tmp_path / "tree", count=2)
+    """A store of two methods on six incidents, of which the runs of `loudest` were not sealed."""
+    tree = make_tree(tmp_path / "tree", count=6)
     store = RunStore(tree.root)
     for case in resolve(tree.root):
         for method in ("constant", "loudest"):
@@ -170,9 +170,10 @@ def test_unsealed_runs_are_left_out_which_is_said(call, partly_sealed):
     code, out, err = call("compare", partly_sealed, partly_sealed, "--json")
     assert code == 0
     assert [item["method"] for item in json.loads(out)["items"]] == ["constant"]
-    assert "left out what is not ranked: it ran unsealed (2 runs); --allow-unsealed compares what ran unsealed\n" in err
+    assert "left out what is not ranked: it ran unsealed (6 runs); --allow-unsealed compares what ran unsealed\n" in err
 
 
+@pytest.mark.slow
 def test_unsealed_runs_are_compared_on_request_and_marked_everywhere(call, partly_sealed, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")  # so that no cell of the table is wrapped
     files = ["--junit", tmp_path / "x.xml", "--markdown", tmp_path / "x.md"]
@@ -180,18 +181,19 @@ def test_unsealed_runs_are_compared_on_request_and_marked_everywhere(call, partl
     assert code == 0, err
     assert "identical (unsealed)" in out
     (said,) = re.findall(r"^loudest: (unsealed: .*)\.$", out, re.MULTILINE)
-    assert said.startswith("unsealed: 2 runs of A and 2 of B")
+    assert said.startswith("unsealed: 6 runs of A and 6 of B")
     assert "constant: unsealed" not in out
     suites = {suite.get("name"): suite for suite in ET.parse(tmp_path / "x.xml").getroot()}
     assert suites["opsassay compare: loudest"].find("properties/property").get("value") == said
     assert suites["opsassay compare: constant"].find("properties") is None
     assert (tmp_path / "x.md").read_text().count("| identical (unsealed) |") == 2
-    assert "2 runs of A and 2 of B" in (tmp_path / "x.md").read_text()
+    assert "6 runs of A and 6 of B" in (tmp_path / "x.md").read_text()
     _, out, _ = call("compare", partly_sealed, partly_sealed, "--allow-unsealed", "--json")
     counts = {item["method"]: (item["unsealed_a"], item["unsealed_b"]) for item in json.loads(out)["items"]}
-    assert counts == {"constant": (0, 0), "loudest": (2, 2)}
+    assert counts == {"constant": (0, 0), "loudest": (6, 6)}
 
 
+@pytest.mark.slow
 def test_a_store_with_unsealed_runs_alone_is_told_what_is_left_and_never_that_it_is_not_graded(call, partly_sealed):
     for path in partly_sealed.glob("runs/*/1/run.json"):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"isolation": "unsealed"}))
@@ -199,7 +201,7 @@ def test_a_store_with_unsealed_runs_alone_is_told_what_is_left_and_never_that_it
         more = [partly_sealed] if command == "compare" else ["-o", partly_sealed / "out"]
         code, _, err = call(command, partly_sealed, *more)
         assert code == 2
-        assert "has graded runs, but none that is ranked: it ran unsealed (4 runs)" in err
+        assert "has graded runs, but none that is ranked: it ran unsealed (12 runs)" in err
         assert ("--allow-unsealed" in err) is offered
         assert "no graded runs" not in err
     assert call("compare", partly_sealed, partly_sealed, "--allow-unsealed")[0] == 0
