@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import polars as pl
 import pytest
@@ -10,6 +12,7 @@ from firthmodels import FirthLogisticRegression
 from sklearn.linear_model import LogisticRegression
 from statsmodels.stats.multitest import multipletests
 
+from opsassay.audit import variants
 from opsassay.audit.audit import audit
 from opsassay.audit.covariates import nested_models
 from opsassay.audit.interaction import fit_logit, holm, likelihood_ratio, likelihood_ratio_within, wald
@@ -205,3 +208,11 @@ def test_method_by_family_is_that_of_models_on_all_cases():
     found = audit(frame, QUICK).pairs[0].interaction["family"]
     assert found.statistic == pytest.approx(2 * (glm(outcome, full).llf - glm(outcome, reduced).llf), rel=1e-6)
     assert found.df == 2
+
+
+def test_variants_of_packages_that_are_not_there_say_so(monkeypatch):
+    m = matched(drawn(fractional=False, seed=3))
+    monkeypatch.setitem(sys.modules, "firthmodels", None)
+    monkeypatch.setattr(variants, "find_spec", lambda _name: None)
+    assert firth(firth_cells(m), 0, 1).reason == "the package firthmodels of the extra audit is not installed"
+    assert l2(m, 0, 1).reason == "the package scikit-learn of the extra audit is not installed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,9 @@ def interaction_design(groups: int, methods: int) -> tuple[Floats, int]:
     return np.column_stack([additive, both]), additive.shape[1]
 
 
+NOT_INSTALLED = "the package {} of the extra audit is not installed"
+
+
 @dataclass(frozen=True, eq=False)
 class FirthCells:
     """Penalised log odds of every cell and their variances, S x M; None, with the *reason*, where there are none."""
@@ -49,7 +53,10 @@ def firth_cells(matched: Matched) -> FirthCells:
     """
     if not np.isin(matched.values, (0.0, 1.0)).all():
         return FirthCells(None, None, "the scores are not all 0 or 1")
-    from firthmodels import FirthLogisticRegression
+    try:
+        from firthmodels import FirthLogisticRegression
+    except ModuleNotFoundError:
+        return FirthCells(None, None, NOT_INSTALLED.format("firthmodels"))
 
     # The library wants both outcomes: an anchor cell of one success and one failure, with a parameter of its own, is there.
     design = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
@@ -87,6 +94,8 @@ def l2(matched: Matched, a: int, b: int, strength: float = 1.0) -> Test:
         return Test(None, 0, None, "there is one system")
     if means.max() <= TIE or means.min() >= 1 - TIE:
         return Test(None, 0, None, "all scores are the same")
+    if find_spec("sklearn") is None:
+        return Test(None, 0, None, NOT_INSTALLED.format("scikit-learn"))
     design, additive = interaction_design(*means.shape)
     full = _l2_log_likelihood(design, means, matched.sizes, strength)
     reduced = _l2_log_likelihood(design[:, :additive], means, matched.sizes, strength)
