@@ -275,9 +275,9 @@ print(json.dumps([table.title, table.columns, table.rows, sorted(RunStore(Path("
     assert (title, domains) == ("Solvers, arithmetic", ["arithmetic"])
     shown = [dict(zip(columns, row, strict=True)) for row in rows]
     assert [(row["solver"], row["right"], row["ranked"]) for row in shown] == [
-        ("always-42", "0.50 (2)", "yes"),
-        ("calculator", "1.00 (2)", "yes"),
-        ("oracle:right", "1.00 (2)", "no: it is an oracle, which knows the truth"),
+        ("always-42", "50.0% [9.5, 90.5] (2)", "yes"),
+        ("calculator", "100.0% [34.2, 100.0] (2)", "yes"),
+        ("oracle:right", "100.0% [34.2, 100.0] (2)", "no: it is an oracle, which knows the truth"),
     ]
 
 
@@ -302,7 +302,11 @@ def test_the_example_of_a_domain_is_graded_shown_in_tables_and_reported_by_the_s
     assert alone["run"] == one
     (table,) = extended(listed("table store --json"))["items"]
     assert (table["domain"], table["title"]) == ("arithmetic", "Solvers, arithmetic")
-    assert [row["right"] for row in table["rows"]] == ["0.50 (2)", "1.00 (2)", "1.00 (2)"]
+    assert [row["right"] for row in table["rows"]] == [
+        "50.0% [9.5, 90.5] (2)",
+        "100.0% [34.2, 100.0] (2)",
+        "100.0% [34.2, 100.0] (2)",
+    ]
     assert (
         extended(
             "from opsassay.cli import run\nsys.stdout = sys.stderr\ncode = run(['report', 'store', '-o', 'pages'])\n"

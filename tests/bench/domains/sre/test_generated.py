@@ -201,7 +201,7 @@ def test_none_of_a_sample_of_controls_is_certified_on_a_model_and_each_fails_its
     assert [pair for pair in sampled(CONTROLS, 12, 0) if not is_rejected(pair)] == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_no_control_is_certified_on_a_model():
     assert [pair for pair in CONTROLS if not is_rejected(pair)] == []
