@@ -141,7 +141,7 @@ def test_grades_show_values_reasons_and_failures(open_report, full):
         r.split("\t")[0].strip(): r.split("\t")[1:] for r in page.tab.locator(".grades tbody").inner_text().split("\n")
     }
     walk = next(cells for name, cells in rows.items() if name.startswith("trace-walk"))
-    assert [c.strip() for c in walk] == ["100", "100", "100", "100", "100", "100", "67", "100"]
+    assert [c.strip() for c in walk] == [*["100.0%"] * 6, "66.7%", "100.0%"]
     not_applicable = page.tab.locator("td.not_applicable span").first
     not_applicable.focus()
     assert page.tab.locator(".reason").inner_text() == "n/a: the method names no propagation edges"
