@@ -172,6 +172,7 @@ def test_yaml_in_the_docs_and_all_examples_are_valid():
 
 
 @pytest.mark.live
+@pytest.mark.alone
 @pytest.mark.timeout(400)
 def test_the_readme_is_run_word_for_word(tmp_path):
     shutil.copytree(ROOT / "examples", tmp_path / "examples")

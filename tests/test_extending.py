@@ -209,6 +209,7 @@ print(json.dumps([CLUSTER.refusal("ProcessStutter"), CLUSTER.refusal("PodKill")]
 
 
 @pytest.mark.live
+@pytest.mark.alone
 @pytest.mark.timeout(120)
 def test_the_example_of_a_fault_type_is_injected_checked_and_undone(extended):
     program = f"""

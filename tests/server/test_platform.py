@@ -223,7 +223,7 @@ def test_tasks_have_pages_that_tell_an_agent_no_more_than_how_hard_they_are(plat
     assert "Workload optimization" not in page
     assert "0 of " in page
     overall = fetched(platform, "/api/boards")["items"]
-    assert all(set(one) == {"solver", "boards", "bill"} for one in overall)
+    assert all({"solver", "boards", "bill"} <= set(one) for one in overall)
 
 
 def test_asking_again_is_no_second_chance(owner, graded):

@@ -63,7 +63,8 @@ def test_none_of_a_sample_of_controls_is_certified(tmp_path, monkeypatch):
     ]
     store = RunStore(tmp_path)
     with state_folder():
-        run_trials(store, jobs, SIDE_BY_SIDE, performer=f"{__name__}:hurried", progress=ProgressLines(print))
+        for side_by_side in (SIDE_BY_SIDE, 1):  # a busy machine aborts some of several; these are run again, alone
+            run_trials(store, jobs, side_by_side, performer=f"{__name__}:hurried", progress=ProgressLines(print))
     for job in jobs:
         folder = store.finished(job.cell.hash)
         assert folder is not None, (job.task_name, job.agent.name)

@@ -327,11 +327,17 @@ async def caller_has_gone(request: Request) -> bool:
     """Return whether the caller of *request*, which has not been begun, has hung up: such a request is dropped.
 
     A process that is behind finds a request and the end of its connection in the same moment, and reads the second some
-    turns of its loop later.
+    turns of its loop later. Starlette's `is_disconnected` costs three times as much, and imports what was not forked.
     """
     for _ in range(TURNS_TO_READ_AN_END):
         await asyncio.sleep(0)
-    return await request.is_disconnected()
+    arriving = request.receive().__await__()
+    try:
+        next(arriving)
+    except StopIteration as arrived:
+        return bool(arrived.value["type"] == "http.disconnect")
+    arriving.close()
+    return False
 
 
 def duplicate_segments() -> int:
