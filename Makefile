@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 help:
 	@echo "make demo    break a real system, explain it, grade every method, write a report (3 minutes)"
-	@echo "make test    every test that starts no system, and one that does (7 minutes on two idle cores)"
+	@echo "make test    every test that starts no system, and two that do (a demo, a certified repair)"
 	@echo "make test-live, test-browser, test-slow  the tests that start systems, open pages, take long; test-all is the sum"
 	@echo "make test-long  whole scenarios, campaigns and systems, and every example of the command pages (not in CI)"
 	@echo "make test-faults  every fault type on every isolation level (not in CI)"

@@ -60,15 +60,15 @@ def replica(tmp_path, monkeypatch):
     gc.callbacks[:] = callbacks
 
 
-async def asked(replica):
-    """Return status and body of one request, once what its settings switch on acts."""
+async def asked(replica, arriving=None):
+    """Return status and body of one request, once what its settings switch on acts; *arriving* comes in place of its body."""
     await replica.set_hooks({"hooks": ()})
     sent = []
     scope = {"type": "http", "method": "GET", "path": "/", "raw_path": b"/", "query_string": b"", "headers": [],
              "http_version": "1.1", "scheme": "http", "server": ("a", 1), "client": ("b", 2), "root_path": ""}  # fmt: skip
 
     async def receive():
-        return {"type": "http.request", "body": b"", "more_body": False}
+        return arriving or {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(message):
         sent.append(message)
@@ -88,6 +88,14 @@ def test_unready_code_fails_refuses_breaks_and_delays_every_request(replica):
     began = time.monotonic()
     assert asyncio.run(asked(replica(FEATURE_AUDIT="300")))[0] == 200
     assert time.monotonic() - began >= 0.3
+
+
+def test_a_request_whose_caller_has_hung_up_is_dropped_before_its_work_begins(replica):
+    served, dropped = replica(), replica()
+    assert asyncio.run(asked(served))[0] == 200
+    assert asyncio.run(asked(dropped, {"type": "http.disconnect"})) == (499, b"")
+    assert "server" in served.stats.snapshot()
+    assert "server" not in dropped.stats.snapshot()
 
 
 def test_hooks_of_an_injection_leave_what_settings_switch_on(replica):

@@ -125,13 +125,18 @@ class Group:
                 raise
 
     def _write_memory_v1(self, limit: int) -> None:
-        """Set memory and memory with swap to *limit*: raising needs the latter first, lowering the former."""
+        """Set memory and memory with swap to *limit*: raising needs the latter first, lowering the former.
+
+        A kernel that does not account swap has no limit for it, and a group at its limit would go on in swap.
+        """
         names = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]
         present = int(self._folder(MEMORY).joinpath(names[0]).read_text(encoding="utf-8"))
         if limit == UNLIMITED_V1 or limit > present:
             names.reverse()
         for name in names:
             self._write(MEMORY, name, limit, optional="memsw" in name)
+        if limit != UNLIMITED_V1:
+            self._write(MEMORY, "memory.swappiness", 0, optional=True)
 
 
 def remove_below(folder: Path) -> None:
