@@ -105,7 +105,10 @@ def record_incident(
     app, substrate, name = load_system("shop"), LocalSubstrate(), f"demo-{os.getpid()}"
     shown.started("starting shop")
     with substrate.deployed(app, name, seed=seed, rate_rps=rate_rps, isolation=isolation) as running:
-        id_ = record(running, app, plan, Tree(root), schedule, seed=seed, halvings=HALVINGS, progress=shown)
+        spool = running.state.dir / "recording"  # goes with the system, however this process ends
+        id_ = record(
+            running, app, plan, Tree(root), schedule, seed=seed, halvings=HALVINGS, spool=spool, progress=shown
+        )
         shown.started("stopping shop")
     return id_
 

@@ -138,10 +138,11 @@ def say(message: str) -> None:
 
 
 class Stages:
-    """Progress of a command in stages, one at a time: bars on a terminal, a plain line per stage elsewhere."""
+    """Progress of a command in stages, one at a time: bars on a terminal, a line per stage with its time elsewhere."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
+        self._began = time.monotonic()
         self._task: Any = None
         self._stage = ""
         self._ticking: threading.Event | None = None
@@ -153,7 +154,9 @@ class Stages:
         self.finish()
         self._stage = name
         if self._progress is None:
-            say(f"opsassay: {name}" + (f" ({expected_s:.0f} s)" if expected_s >= 1 else ""))
+            minutes, seconds = divmod(round(time.monotonic() - self._began), 60)
+            takes = f" ({expected_s:.0f} s)" if expected_s >= 1 else ""
+            say(f"opsassay: {minutes}:{seconds:02} {name}{takes}")
             return
         self._task = self._progress.add_task(name, total=expected_s or None)
         if expected_s:

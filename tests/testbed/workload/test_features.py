@@ -61,7 +61,7 @@ def replica(tmp_path, monkeypatch):
 
 
 async def asked(replica, arriving=None):
-    """Return status and body of one request, once what its settings switch on acts; *arriving* comes in place of its body."""
+    """Return status and body of one request, once what its settings switch on acts; *arriving* comes for its body."""
     await replica.set_hooks({"hooks": ()})
     sent = []
     scope = {"type": "http", "method": "GET", "path": "/", "raw_path": b"/", "query_string": b"", "headers": [],

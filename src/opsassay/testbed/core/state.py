@@ -113,10 +113,16 @@ class SystemState:
 
     def running(self) -> bool:
         """Tell whether a supervisor, or a command that is about to start one, holds the lock."""
-        lock = acquire_lock(self, shared=True)
-        if lock is None:
+        try:
+            descriptor = os.open(self.lock, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # those who look do not shut each other out
+        except BlockingIOError:
             return True
-        os.close(lock)
+        finally:
+            os.close(descriptor)
         return False
 
     def write(self, name: str, payload: dict[str, Any]) -> None:
@@ -126,25 +132,35 @@ class SystemState:
         temporary.replace(self.dir / name)
 
 
-def acquire_lock(state: SystemState, *, shared: bool = False) -> int | None:
-    """Take the lock of a system; return its descriptor, None when another process holds it.
-
-    A *shared* lock only tells whether a supervisor is there; those who look do not shut each other out.
-    """
+def acquire_lock(state: SystemState) -> int | None:
+    """Take the lock of a system; return its descriptor, None when another process holds it."""
     # Not `folder_lock`, which ends with its block: the held descriptor is handed to the supervisor that is started.
     state.lock.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor = os.open(state.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     for patience in (*[LOOK_S] * LOOKS, 0.0):  # somebody who only looks is gone in a moment
+        descriptor = os.open(state.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(state.lock, descriptor):
+                return descriptor
         except BlockingIOError:
-            if shared:
-                break
-            time.sleep(patience)
-        else:
-            return descriptor
-    os.close(descriptor)
+            pass
+        os.close(descriptor)
+        time.sleep(patience)
     return None
+
+
+def release_lock(state: SystemState, descriptor: int) -> None:
+    """Remove the lock of a system that this process holds as *descriptor*, and with it the file."""
+    state.lock.unlink(missing_ok=True)
+    os.close(descriptor)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Return whether *path* is still the open file *descriptor*: its holder may have removed it meanwhile."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def all_states() -> list[SystemState]:

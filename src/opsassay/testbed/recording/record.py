@@ -113,6 +113,7 @@ def record(
     id_: str | None = None,
     otlp: str | None = None,
     halvings: int | None = None,
+    spool: Path | None = None,
     progress: Progress = SILENT,
 ) -> str:
     """Record one incident on the *running* system into *tree* and return its id.
@@ -123,7 +124,8 @@ def record(
 
     A plan that cannot be carried out is refused before anything else (NotFoundError, RefusedError, UserError). Truth is
     written first, then the incident appears whole; on any other end neither does, and a note on the exception names the
-    folder with what the receiver had acknowledged by then. All that is recorded goes on to the OTLP/HTTP receiver at *otlp*
+    folder with what the receiver had acknowledged by then. With *spool*, a folder whose end its owner sees to, that
+    telemetry is there meanwhile, and no note names it. All that is recorded goes on to the OTLP/HTTP receiver at *otlp*
     too, where one is given; the truth notes what it did not take.
     """
     plan = plan.model_copy(update={"duration_s": schedule.abnormal_s})
@@ -131,10 +133,11 @@ def record(
     check_output(tree)
     id_ = id_ or opaque_id(f"{system.system} {time.time_ns()} {os.getpid()} {seed}")
     chance = random.Random(f"{seed}:{plan.model_dump_json()}")  # noqa: S311
-    spool, notes = spool_of(tree, id_), list[str]()
+    kept, notes = spool is None, list[str]()
+    spool = spool or spool_of(tree, id_)
     while True:
         try:
-            captured = _capture(running, plan, spool, schedule, progress, otlp, refuses=halvings is not None)
+            captured = _capture(running, plan, spool, schedule, progress, otlp, refuses=halvings is not None, kept=kept)
             break
         except NotNormalError as error:
             if not halvings:
@@ -165,6 +168,7 @@ def _capture(
     otlp: str | None,
     *,
     refuses: bool,
+    kept: bool,
 ) -> _Captured:
     """Go through the schedule with an open recording session; the telemetry is in *spool* afterwards.
 
@@ -173,7 +177,7 @@ def _capture(
     with MachineWatch(running.status().name, _running_systems) as watch:
         with piece(progress, "warm-up", schedule.warmup_s):
             time.sleep(schedule.warmup_s)
-        with _session(running, spool) as finish, _sent_on(running, spool, otlp) as forwarder:
+        with _session(running, spool, kept=kept) as finish, _sent_on(running, spool, otlp) as forwarder:
             start_ns = time.time_ns()
             with piece(progress, "normal window", schedule.normal_s), FreeCores() as free:
                 time.sleep(schedule.normal_s)
@@ -266,8 +270,8 @@ def _notes(captured: _Captured, ended: Sequence[dict[str, Any]], *, early_alerts
 
 
 @contextmanager
-def _session(running: RunningSystem, spool: Path) -> Iterator[Callable[[], SessionStats]]:
-    """Open a recording session; it is closed on every way out, its spool is kept unless the plan was refused."""
+def _session(running: RunningSystem, spool: Path, *, kept: bool) -> Iterator[Callable[[], SessionStats]]:
+    """Open a recording session; it is closed on every way out, a spool that is *kept* stays unless the plan was refused."""
     spool.parent.mkdir(parents=True, exist_ok=True)
     receiver = running.receiver
     receiver.open_session(spool, spool.name)
@@ -286,7 +290,8 @@ def _session(running: RunningSystem, spool: Path) -> Iterator[Callable[[], Sessi
     except BaseException as error:
         if not closed:
             _close(receiver, spool.name)
-        error.add_note(f"What was recorded until then is in {spool}.")
+        if kept:
+            error.add_note(f"What was recorded until then is in {spool}.")
         raise
 
 

@@ -157,18 +157,20 @@ class NamespacedNetwork:
         notes = list[str]()
         for name, pid, place in self._impairing.pop(fault, ()):
             notes += await self._shortfalls(name)
+            hears = name in self._channels.names()
             self._channels.hang_up(name)
-            await self._end(pid)
+            await self._end(pid, hears=hears)
             if not any(other is place for active in self._impairing.values() for _, _, other in active):
                 await asyncio.to_thread(heal, place.path, place.peer_interface)
         return notes
 
-    async def _end(self, pid: int) -> None:
-        """Wait until the packet process *pid*, which was hung up on, is gone; kill it when it takes too long.
+    async def _end(self, pid: int, *, hears: bool) -> None:
+        """Wait until the packet process *pid*, which *hears* that it was hung up on, is gone; kill it when it is late.
 
-        Its tables go with it, and the kernel lets nobody else remove them as long as it lives.
+        One that has not said hello yet is killed at once. The tables of a process go with it, and until then the kernel
+        lets no other process remove them.
         """
-        if await _gone(pid):
+        if hears and await _gone(pid):
             return
         self._expect_exit(pid)
         with contextlib.suppress(ProcessLookupError):

@@ -30,6 +30,7 @@ from opsassay.testbed.core.state import (
     all_states,
     clear_leftovers,
     marked_processes,
+    release_lock,
 )
 from opsassay.testbed.core.status import SystemStatus
 from opsassay.testbed.core.substrate import LOCAL, Capabilities, require_settings
@@ -187,8 +188,10 @@ class LocalSubstrate:
                 _reap(state)
                 clear_leftovers(state)
                 raise
-        finally:
-            os.close(lock)  # the supervisor has its own hold of it
+        except BaseException:
+            release_lock(state, lock)
+            raise
+        os.close(lock)  # the supervisor has its own hold of it
         return running
 
     def _wait_ready(
@@ -352,7 +355,7 @@ def clear_if_dead(state: SystemState) -> int | None:
         forget_observer_log(LOCAL, state.name)
         return clear_leftovers(state)
     finally:
-        os.close(lock)
+        release_lock(state, lock)
 
 
 def _lines(connection: socket.socket, over: Event | None) -> Iterator[bytes]:

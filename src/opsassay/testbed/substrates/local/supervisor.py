@@ -26,7 +26,7 @@ from opsassay.logs import Log, configure
 from opsassay.model.system import System
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Fleet, Replica, sleep_until
 from opsassay.testbed.core.networks import Endpoint, Network
-from opsassay.testbed.core.state import SystemState
+from opsassay.testbed.core.state import SystemState, release_lock
 from opsassay.testbed.injection.journal import Journal
 from opsassay.testbed.injection.unexpected_exits import UnexpectedExits, sentences
 from opsassay.testbed.kernel.namespaces import isolate
@@ -279,9 +279,10 @@ class Supervisor:
             self.stopping.set()
 
     async def _watch_owner(self, pid: int) -> None:
-        owner = psutil.Process(pid)
-        while owner.is_running() and owner.status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110 - another process's end
-            await asyncio.sleep(0.5)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            owner = psutil.Process(pid)
+            while owner.is_running() and owner.status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110 - another process's end
+                await asyncio.sleep(0.5)
         self.stopping.set()
 
     # --- what actuators use ---------------------------------------------------------------------------------------
@@ -371,9 +372,18 @@ def main() -> None:
         asyncio.run(live(entrances))
     except OpsAssayError as error:
         _log.error("failed", reason=str(error))
-        state.write("failed.json", {"message": str(error)})
-        sys.exit(1)
+        if order["owner_pid"] is None or _lives(order["owner_pid"]):
+            state.write("failed.json", {"message": str(error)})  # for the command that waits for this system
+            sys.exit(1)
     shutil.rmtree(state.dir, ignore_errors=True)
+    release_lock(state, order["lock_fd"])
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 if __name__ == "__main__":
