@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ _OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(?!commands/|[a-z-]+\.md)([^)\s]
 
 
 def on_config(config: Any) -> Any:
-    """Return the configuration with every page of a command in the navigation."""
+    """Return the configuration with every page of a command in the navigation, under the reference."""
     pages = sorted(Path(config.docs_dir, "commands").glob("*.md"))
-    config.nav.append({"Commands": [f"commands/{page.name}" for page in pages]})
+    reference = next(group["Reference"] for group in config.nav if "Reference" in group)
+    reference.append({"Commands": [f"commands/{page.name}" for page in pages]})
     return config
 
 
@@ -31,13 +33,23 @@ def on_post_build(config: Any) -> None:
 def llms_text(name: str, docs: Path, nav: list[dict[str, Any]]) -> str:
     """Return the index of the pages of *nav* for language models: a heading for each group, a line for each page."""
     lines = [f"# {name}", "", f"> {_first_words(docs / 'index.md')}"]
+    for title, pages in _groups(nav):
+        lines += ["", f"## {title}", ""]
+        for page in pages:
+            heading = (docs / page).read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+            lines.append(f"- [{heading}]({page.removesuffix('.md')}/): {_first_words(docs / page)}")
+    return "\n".join(lines) + "\n"
+
+
+def _groups(nav: list[dict[str, Any]]) -> Iterator[tuple[str, list[str]]]:
+    """Yield every group of *nav* with its pages; a group inside another one follows it."""
     for group in nav:
         for title, pages in group.items():
-            lines += ["", f"## {title}", ""]
-            for page in [pages] if isinstance(pages, str) else pages:
-                heading = (docs / page).read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
-                lines.append(f"- [{heading}]({page.removesuffix('.md')}/): {_first_words(docs / page)}")
-    return "\n".join(lines) + "\n"
+            if isinstance(pages, str):
+                yield title, [pages]
+            else:
+                yield title, [page for page in pages if isinstance(page, str)]
+                yield from _groups([page for page in pages if isinstance(page, dict)])
 
 
 def _first_words(page: Path) -> str:

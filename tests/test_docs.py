@@ -143,6 +143,20 @@ def test_links_between_pages_lead_somewhere():
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+def slugs_of(page):
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL), re.MULTILINE)
+    words = [re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", heading).lower() for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", word).strip().replace(" ", "-") for word in words}
+
+
+def test_links_into_pages_lead_to_a_heading():
+    for page in PAGES:
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)]+)\)", page.read_text()):
+            where = page.parent / target if target else page
+            if not target.startswith("http") and where.suffix == ".md":
+                assert anchor in slugs_of(where), f"{page.name}: {target}#{anchor}"
+
+
 def scenarios_in(page):
     return [parse_yaml(text, Scenario, page.name) for text in blocks(page, "yaml") if "\nverification:" in text]
 

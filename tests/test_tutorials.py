@@ -78,9 +78,9 @@ def test_from_an_empty_environment_to_the_first_graded_agent(tmp_path):
     assert "my-agent" in done.stdout
 
 
-def test_pages_that_start_here_are_read_in_their_order():
+def test_tutorials_are_read_in_their_order():
     site = (ROOT / "mkdocs.yml").read_text()
-    start = site[site.index("Start here") :].splitlines()[0]
+    start = site[site.index("Tutorials:") :].splitlines()[0]
     assert [Path(name.strip(" []")).stem for name in start.split(":")[1].split(",")] == [
-        "grade-my-agent", "grade-my-method", "test-my-runbook", "choose-an-agent", "compared",
+        "grade-my-agent", "grade-my-method", "test-my-runbook", "choose-an-agent",
     ]  # fmt: skip

@@ -168,7 +168,7 @@ def _explain(error: Exception, words: Sequence[str]) -> int:
 
 
 def _refused_place(error: Exception, words: Sequence[str]) -> bool:
-    """Return whether *error* is, or comes from, the disk's refusal of a path that *words* name, or of one beside it."""
+    """Return whether *error* is, or comes from, the disk's refusal of a path that *words* name, or of one next to it."""
     cause = error if isinstance(error, OSError) else error.__cause__
     if (
         not isinstance(cause, OSError)

@@ -109,7 +109,7 @@ def _compare(paths: tuple[Path, ...], settings: AnnotateSettings, *, as_json: bo
             try:
                 published = case.published
                 if published is None:
-                    say(f"opsassay: {case.name} is left out: nobody published a causal graph of it.")
+                    say(f"opsassay: {case.name} is left out: no causal graph of it was published.")
                     continue
                 ours = annotate_case(case, settings=settings)
             except OpsAssayError as error:
@@ -139,7 +139,7 @@ def _ablate(paths: tuple[Path, ...], settings: AnnotateSettings, *, as_json: boo
     for path in paths:
         for case in resolve(path, lambda where, error: say(f"opsassay: {where.name} is left out: {error}")):
             if case.truth is None:
-                say(f"opsassay: {case.name} is left out: it has no truth beside it.")
+                say(f"opsassay: {case.name} is left out: it has no truth next to it.")
                 continue
             for found in each_gate(case.datapack, case.truth, settings):
                 sums[found.without] = sums[found.without].plus(found) if found.without in sums else found

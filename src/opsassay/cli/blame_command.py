@@ -59,7 +59,7 @@ def trace(
     context: click.Context, traces: tuple[Path, ...], technique: str, model: str | None, without: tuple[str, ...],
     rerun: str | None, upstream: str | None, cases: Path | None, config: Path | None, *, as_json: bool,
 ) -> None:  # fmt: skip
-    """Say who is to blame in each of TRACES, and since which step."""
+    """Attribute the failure in each of TRACES to an agent and a step."""
     from opsassay.agents.models import model_named
     from opsassay.blame.attribute import attribute
     from opsassay.errors import OpsAssayError
@@ -128,7 +128,7 @@ def view(
 @click.option("--annotator", required=True, help="Your name: it names the file that the page saves.")
 @click.option("-o", "--output", type=FILE, required=True, help="HTML file to write; it opens from disk.")
 def annotate(traces: tuple[Path, ...], annotator: str, output: Path) -> None:
-    """Write a page on which to read TRACES beside a form; it saves one file of annotations."""
+    """Write a page with TRACES and a form; it saves one file of annotations."""
     from opsassay.errors import UserError
     from opsassay.proxy.formats import read_traces
     from opsassay.web.trace_page import write_trace_page
@@ -223,7 +223,7 @@ def _write_labels(settled: Any, output: Path, traces: Path | None) -> None:
     from opsassay.telemetry.tree import write_noun
 
     if traces is None:
-        raise UserError("-o writes the annotated traces beside their labels; say where they are with --traces.")
+        raise UserError("-o writes the annotated traces with their labels; say where they are with --traces.")
     for one in settled:
         if one.status not in SETTLED:
             continue

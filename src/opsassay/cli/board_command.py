@@ -23,7 +23,7 @@ def command(
     context: click.Context, stores: tuple[Path, ...], cases: Path | None, domain: str | None, profile: str,
     html: Path | None, *, as_json: bool,
 ) -> None:  # fmt: skip
-    """Rank the solvers of stores of runs, domain by domain: shared ranks for whom nobody can tell apart."""
+    """Rank the solvers of stores of runs, by domain; solvers that cannot be distinguished share a rank."""
     from opsassay.bench.core.domain import domain_named
     from opsassay.bench.core.grading import GradeSettings, choose_stores, grade_stores, problem_lines
     from opsassay.boards.board import make_board

@@ -46,7 +46,7 @@ def command(
     chosen = select(cases, per_stratum=per_stratum, size=size)
     if chosen.taken and not any(candidate.calm for candidate in chosen.taken):
         say(
-            "opsassay: in every case of this suite something is broken, so that whoever always accuses is never wrong; "
+            "opsassay: in every case of this suite something is broken, so a solver that always accuses is never wrong; "
             "record some with `fault: NoFault`"
         )
     suite = None if dry_run else write_suite(cases, chosen, output, name=name)

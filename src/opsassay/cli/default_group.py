@@ -1,4 +1,4 @@
-"""A group with a default command: ``opsassay blame TRACE`` beside ``opsassay blame bench DIR``."""
+"""A group with a default command: ``opsassay blame TRACE`` and ``opsassay blame bench DIR``."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def command() -> None:
 @click.option("--seed", type=int, default=0, show_default=True, help="Makes the load repeatable.")
 @click.option("--rate", "rate_rps", type=click.FloatRange(min=0.1), help="Load in requests per second.")
 @click.option("--image", help="Image that everything runs; the one that the documented build makes when left out.")
-@click.option("--endpoint", help="OTLP/HTTP endpoint for telemetry; a receiver beside the system when left out.")
+@click.option("--endpoint", help="OTLP/HTTP endpoint for telemetry; a receiver next to the system when left out.")
 def system_command(
     system: str, name: str | None, seed: int, rate_rps: float | None, image: str | None, endpoint: str | None
 ) -> None:

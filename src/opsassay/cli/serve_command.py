@@ -14,9 +14,11 @@ from opsassay.cli.output import FOLDER, say
 @click.option("--state", type=FOLDER, default="platform", show_default=True, help="Folder of everything that is kept.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8400, show_default=True, help="0 for any free one.")
 @click.option("--bind", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--name", "names", multiple=True, help="Host name that the server answers to, beside this machine's own.")
+@click.option(
+    "--name", "names", multiple=True, help="Host name that the server answers to, besides this machine's own."
+)
 @click.option("--database", metavar="URL", help="postgresql://USER:PASSWORD@HOST/NAME; one of its own when left out.")
-@click.option("--workers", type=click.IntRange(0, 64), default=1, show_default=True, help="Workers to start beside it.")
+@click.option("--workers", type=click.IntRange(0, 64), default=1, show_default=True, help="Workers to start with it.")
 @click.option(
     "--artefacts", metavar="URL", envvar="OPSASSAY_ARTEFACTS", help="Object store for uploads: s3://BUCKET/PREFIX."
 )

@@ -298,7 +298,7 @@ def _estimate(left_s: Sequence[float], count: int, jobs: int) -> str:
         return f"nothing is left of {counted(count, 'trial')}"
     longest = timedelta(seconds=round(max(sum(left_s) / jobs, *left_s)))
     beside = f", {jobs} side by side" if jobs > 1 else ""
-    return f"left: {len(left_s)} of {counted(count, 'trial')}, at most {longest}{beside}, beside deployment and removal"
+    return f"left: {len(left_s)} of {counted(count, 'trial')}, at most {longest}{beside}, plus deployment and removal"
 
 
 def _trials(store: Path) -> Trials:
