@@ -14,12 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from opsassay.bench.domains.ciso.gathering.shelf import EvidenceShelf
-from opsassay.bench.domains.ciso.grading import grade_files
-from opsassay.bench.domains.ciso.oracles import ORACLES
-from opsassay.bench.domains.ciso.repository import FOLDER
-from opsassay.bench.domains.ciso.stages import STAGES
-from opsassay.bench.domains.ciso.tasks import CLASSES, ComplianceTask, names
+from opsassay.evals.compliance.gathering.shelf import EvidenceShelf
+from opsassay.evals.compliance.grading import grade_files
+from opsassay.evals.compliance.oracles import ORACLES
+from opsassay.evals.compliance.repository import FOLDER
+from opsassay.evals.compliance.stages import STAGES
+from opsassay.evals.compliance.tasks import CLASSES, ComplianceTask, names
 
 
 def main() -> int:

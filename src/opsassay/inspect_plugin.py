@@ -22,19 +22,19 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import ToolDef, ToolError
 from inspect_ai.util import store
 
-from opsassay.agents.base import AGENTS, agent_named
-from opsassay.agents.contract import AnswerError, read_answer
-from opsassay.agents.limits import Limits
-from opsassay.agents.prompts import harness_prompt
-from opsassay.agents.tools import MAX_ROWS, TOOLS, TelemetryToolbox
-from opsassay.bench.domains.diagnosis.exams import open_suite
-from opsassay.bench.domains.diagnosis.given_answers import grade_given
-from opsassay.bench.domains.diagnosis.inspect_agents import answer_of
-from opsassay.bench.domains.diagnosis.inspect_logs import ABOUT, about, shown_scores
-from opsassay.bench.domains.diagnosis.items import IncidentItem
-from opsassay.grading.profiles import profile_named
-from opsassay.model.incident import Incident
-from opsassay.model.run import Solver as SolverNoun
+from opsassay.core.schema.incident import Incident
+from opsassay.core.schema.run import Solver as SolverNoun
+from opsassay.evals.diagnosis.exams import open_suite
+from opsassay.evals.diagnosis.given_answers import grade_given
+from opsassay.evals.diagnosis.inspect_agents import answer_of
+from opsassay.evals.diagnosis.inspect_logs import ABOUT, about, shown_scores
+from opsassay.evals.diagnosis.items import IncidentItem
+from opsassay.scoring.profiles import profile_named
+from opsassay.solvers.agents.base import AGENTS, agent_named
+from opsassay.solvers.agents.contract import AnswerError, read_answer
+from opsassay.solvers.agents.limits import Limits
+from opsassay.solvers.agents.prompts import harness_prompt
+from opsassay.solvers.agents.tools import MAX_ROWS, TOOLS, TelemetryToolbox
 from opsassay.telemetry.sql import LockedSql
 from opsassay.telemetry.tree import Case
 

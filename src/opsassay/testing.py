@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from opsassay.errors import StartError, UserError
-from opsassay.model.incident import FaultPlan, Window
-from opsassay.model.json_lines import append_line
-from opsassay.model.run_folder import ACTIONS, TIMELINE
-from opsassay.model.trajectory import Action, Depth, Observation, Timeline
+from opsassay.core.errors import StartError, UserError
+from opsassay.core.schema.incident import FaultPlan, Window
+from opsassay.core.schema.json_lines import append_line
+from opsassay.core.schema.run_folder import ACTIONS, TIMELINE
+from opsassay.core.schema.trajectory import Action, Depth, Observation, Timeline
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.operations.held_faults import held
 from opsassay.testbed.operations.live import LiveAlerts

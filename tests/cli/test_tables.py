@@ -19,7 +19,7 @@ from opsassay.cli import output, run, tables
 from telemetry.packs import make_tree
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES, GOLDEN = ROOT / "examples", ROOT / "tests" / "bench" / "golden"
+EXAMPLES, GOLDEN = ROOT / "examples", ROOT / "tests" / "evals" / "golden"
 SEEN = re.compile(r"[^\s│┃]+")
 
 words = st.text(

@@ -17,17 +17,17 @@ from pathlib import Path
 import pytest
 
 import opsassay
-from opsassay.bench.domains.ciso.collected import collect_worlds
-from opsassay.bench.domains.ciso.gathering.cluster import FETCHER, gather_on_cluster
-from opsassay.bench.domains.ciso.gathering.evidence import LIMITS
-from opsassay.bench.domains.ciso.gathering.shelf import EvidenceShelf
-from opsassay.bench.domains.ciso.grading import grade_files
-from opsassay.bench.domains.ciso.oracles import ORACLES
-from opsassay.bench.domains.ciso.rego.judging import judge_by_rego
-from opsassay.bench.domains.ciso.stages import STAGES
-from opsassay.bench.domains.ciso.tasks import KUBECTL, POLICY, ComplianceTask
-from opsassay.bench.sealing import python_path, sealing_refusal
-from opsassay.outside import shown
+from opsassay.core.untrusted import shown
+from opsassay.evals.compliance.collected import collect_worlds
+from opsassay.evals.compliance.gathering.cluster import FETCHER, gather_on_cluster
+from opsassay.evals.compliance.gathering.evidence import LIMITS
+from opsassay.evals.compliance.gathering.shelf import EvidenceShelf
+from opsassay.evals.compliance.grading import grade_files
+from opsassay.evals.compliance.oracles import ORACLES
+from opsassay.evals.compliance.rego.judging import judge_by_rego
+from opsassay.evals.compliance.stages import STAGES
+from opsassay.evals.compliance.tasks import KUBECTL, POLICY, ComplianceTask
+from opsassay.solvers.sandbox import python_path, sealing_refusal
 from opsassay.testbed.substrates.kubernetes.api.serving import serving_objects
 from opsassay.testbed.substrates.kubernetes.api.small_api import write_kubeconfig
 

@@ -11,22 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsassay.agents.contract import AnswerError, read_answer
-from opsassay.bench.core.attempt import AttemptOutcome, attempt
-from opsassay.bench.core.cell import Cell
-from opsassay.bench.core.ranking import aborted_cells, counted
-from opsassay.bench.core.store import RunStore, read_diagnosis, read_run
-from opsassay.bench.domains.diagnosis.answers import diagnosed
-from opsassay.bench.domains.diagnosis.answers import read_answer as read_written
-from opsassay.bench.domains.diagnosis.items import IncidentItem
-from opsassay.bench.domains.diagnosis.runner import how_it_died
-from opsassay.bench.sealing import signal_name
-from opsassay.bench.sealing.collect import copy_out
-from opsassay.errors import LeftByAgentError
-from opsassay.model.diagnosis import Diagnosis, RootCauseClaim
-from opsassay.model.run import RunStatus, Solver
-from opsassay.model.task import Arm
-from opsassay.outside import MAX_JSON_DEPTH, read_json, shown, storable
+from opsassay.core.errors import LeftByAgentError
+from opsassay.core.schema.diagnosis import Diagnosis, RootCauseClaim
+from opsassay.core.schema.run import RunStatus, Solver
+from opsassay.core.schema.task import Arm
+from opsassay.core.untrusted import MAX_JSON_DEPTH, read_json, shown, storable
+from opsassay.evals.diagnosis.answers import diagnosed
+from opsassay.evals.diagnosis.answers import read_answer as read_written
+from opsassay.evals.diagnosis.items import IncidentItem
+from opsassay.evals.diagnosis.runner import how_it_died
+from opsassay.evals.runner.attempt import AttemptOutcome, attempt
+from opsassay.evals.runner.cell import Cell
+from opsassay.evals.runner.ranking import aborted_cells, counted
+from opsassay.evals.runner.store import RunStore, read_diagnosis, read_run
+from opsassay.solvers.agents.contract import AnswerError, read_answer
+from opsassay.solvers.sandbox import signal_name
+from opsassay.solvers.sandbox.collect import copy_out
 from telemetry.packs import make_pack
 
 from .draws import drawn
@@ -74,7 +74,7 @@ def test_what_it_leaves_ends_its_attempt_and_not_the_runner(tmp_path: Path, cell
 
 @pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
 def test_what_reading_it_raises_is_its_failure(tmp_path: Path, cell: Cell, error: Exception) -> None:
-    from opsassay.bench.core.attempt import reading_what_was_left
+    from opsassay.evals.runner.attempt import reading_what_was_left
 
     def solve(*_):
         with reading_what_was_left():

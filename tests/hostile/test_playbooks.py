@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from opsassay.bench.domains.ciso.answers import collect, collected
-from opsassay.bench.domains.ciso.gathering.host import PLAYBOOK, gather_on_host
-from opsassay.bench.domains.ciso.gathering.shelf import EvidenceShelf
-from opsassay.bench.domains.ciso.grading import grade_files
-from opsassay.bench.domains.ciso.oracles import ORACLES
-from opsassay.bench.domains.ciso.tasks import ANSIBLE, POLICY, ComplianceTask
-from opsassay.bench.sealing import sealing_refusal
+from opsassay.evals.compliance.answers import collect, collected
+from opsassay.evals.compliance.gathering.host import PLAYBOOK, gather_on_host
+from opsassay.evals.compliance.gathering.shelf import EvidenceShelf
+from opsassay.evals.compliance.grading import grade_files
+from opsassay.evals.compliance.oracles import ORACLES
+from opsassay.evals.compliance.tasks import ANSIBLE, POLICY, ComplianceTask
+from opsassay.solvers.sandbox import sealing_refusal
 
 from .draws import LOWEST_PID
 

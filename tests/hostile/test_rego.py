@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from opsassay.bench.domains.ciso.collected import problem_of_files
-from opsassay.bench.domains.ciso.gathering.cluster import FETCHER
-from opsassay.bench.domains.ciso.gathering.shelf import EvidenceShelf
-from opsassay.bench.domains.ciso.grading import grade_files
-from opsassay.bench.domains.ciso.rego.judging import LIMITS, judge_by_rego
-from opsassay.bench.domains.ciso.tasks import POLICY, ComplianceTask
-from opsassay.bench.sealing import sealing_refusal
-from opsassay.outside import shown
+from opsassay.core.untrusted import shown
+from opsassay.evals.compliance.collected import problem_of_files
+from opsassay.evals.compliance.gathering.cluster import FETCHER
+from opsassay.evals.compliance.gathering.shelf import EvidenceShelf
+from opsassay.evals.compliance.grading import grade_files
+from opsassay.evals.compliance.rego.judging import LIMITS, judge_by_rego
+from opsassay.evals.compliance.tasks import POLICY, ComplianceTask
+from opsassay.solvers.sandbox import sealing_refusal
 
 CLASS = "18 policies of Rego"
 TASK = ComplianceTask(name="new-opa-kubectl-host-ports", seed=2**100 + 3, held_out=1)

@@ -17,18 +17,18 @@ from pydantic import ValidationError
 from test_injection import values
 from tiny_api import tiny_api
 
-from opsassay.agents.mcp_server import serving
-from opsassay.bench.domains.sre.assignment import Assignment
-from opsassay.bench.domains.sre.authoring import findings
-from opsassay.bench.domains.sre.contract import TrialAgent
-from opsassay.bench.domains.sre.desk import OpsDesk
-from opsassay.bench.domains.sre.operators import play
-from opsassay.bench.domains.sre.outside import operate
-from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
-from opsassay.bench.sealing import sealing_refusal
-from opsassay.errors import NotFoundError, OperationError, RefusedError
-from opsassay.model.cluster import NodeChange, ObjectChange, ObjectState, OnCluster
-from opsassay.model.scenario import Oracle, Scenario
+from opsassay.core.errors import NotFoundError, OperationError, RefusedError
+from opsassay.core.schema.cluster import NodeChange, ObjectChange, ObjectState, OnCluster
+from opsassay.core.schema.scenario import Oracle, Scenario
+from opsassay.evals.remediation.assignment import Assignment
+from opsassay.evals.remediation.authoring import findings
+from opsassay.evals.remediation.contract import TrialAgent
+from opsassay.evals.remediation.desk import OpsDesk
+from opsassay.evals.remediation.operators import play
+from opsassay.evals.remediation.outside import operate
+from opsassay.evals.remediation.plan import TrialPlan, cells_of
+from opsassay.solvers.agents.mcp_server import serving
+from opsassay.solvers.sandbox import sealing_refusal
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.scenarios import load_scenario, names, system_of
 from opsassay.testbed.substrates.kubernetes.access.kubectl import Kubectl

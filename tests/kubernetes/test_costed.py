@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from object_server import READY
 
-from opsassay.model.cost import AutoscalerSettings, ResourceRequest
+from opsassay.core.schema.cost import AutoscalerSettings, ResourceRequest
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.operations.autoscaling import Autoscaler
 from opsassay.testbed.operations.costs import CostedSystem

@@ -11,20 +11,20 @@ from object_server import READY
 from pydantic import ValidationError
 from receiver_pod import SECOND, ReceiverPod, Users, WatchedCluster, handled, logged, measured
 
-from opsassay.agents.mcp_server import serving
-from opsassay.bench.domains.sre import perform
-from opsassay.bench.domains.sre.authoring import findings
-from opsassay.bench.domains.sre.cluster_authoring import VERBS
-from opsassay.bench.domains.sre.contract import TrialAgent
-from opsassay.bench.domains.sre.desk import OpsDesk
-from opsassay.bench.domains.sre.grading import read_recorded
-from opsassay.bench.domains.sre.perform import perform_on
-from opsassay.grading.verifiers import certify
-from opsassay.model.incident import Window
-from opsassay.model.run_folder import ACTIONS, ALERTS
-from opsassay.model.scenario import Scenario
-from opsassay.model.system import Slo
-from opsassay.model.trajectory import Action, AlertReading
+from opsassay.core.schema.incident import Window
+from opsassay.core.schema.run_folder import ACTIONS, ALERTS
+from opsassay.core.schema.scenario import Scenario
+from opsassay.core.schema.system import Slo
+from opsassay.core.schema.trajectory import Action, AlertReading
+from opsassay.evals.remediation import perform
+from opsassay.evals.remediation.authoring import findings
+from opsassay.evals.remediation.cluster_authoring import VERBS
+from opsassay.evals.remediation.contract import TrialAgent
+from opsassay.evals.remediation.desk import OpsDesk
+from opsassay.evals.remediation.grading import read_recorded
+from opsassay.evals.remediation.perform import perform_on
+from opsassay.scoring.verifiers import certify
+from opsassay.solvers.agents.mcp_server import serving
 from opsassay.telemetry.otlp.spool import Kind, SpoolFile, frame_header, spool_path
 from opsassay.testbed.operations import alert_watch, live, sights
 from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry

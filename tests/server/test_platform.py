@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from opsassay.cli import run as command_line
-from opsassay.model.metric_words import METRICS
+from opsassay.core.schema.metric_words import METRICS
 from opsassay.server.api import Pace
 from opsassay.server.artefacts import Artefacts
 from opsassay.server.benchmarks import Platform
@@ -33,7 +33,7 @@ from opsassay.server.platform_boards import BoardShelf
 from opsassay.server.schema import RESULTS
 from opsassay.server.site import platform_app
 from telemetry.packs import make_tree
-from web.figures import column, in_page, in_report
+from ui.figures import column, in_page, in_report
 
 from .conftest import bundle, finished
 

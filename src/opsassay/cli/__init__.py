@@ -16,8 +16,8 @@ import click
 
 from opsassay import __version__
 from opsassay.cli.output import echo
-from opsassay.errors import OpsAssayError, UserError, nearest
-from opsassay.extras import extra_for, install_hint
+from opsassay.core.errors import OpsAssayError, UserError, nearest
+from opsassay.core.extras import extra_for, install_hint
 
 _PARTIAL = re.compile(r"\.([^/]+)\.[0-9a-f]{8}\.partial$")
 """The end of a path that is written to until it is whole, as `telemetry.content` names it."""

@@ -12,7 +12,7 @@ import click
 
 from opsassay.cli.default_group import DefaultGroup
 from opsassay.cli.output import FILE, FOLDER, echo, json_option, otlp_option, print_json, say
-from opsassay.counting import counted
+from opsassay.core.text import counted
 
 _PATH = click.Path(path_type=Path)
 
@@ -28,7 +28,7 @@ def command() -> None:
 @json_option
 def rcabench(tree: Path, output: Path, *, as_json: bool) -> None:
     """Write every incident of TREE with its truth in the public form: the folder name tells the answer."""
-    from opsassay.errors import UserError
+    from opsassay.core.errors import UserError
     from opsassay.telemetry.public import export_public
     from opsassay.telemetry.tree import Tree
 
@@ -49,10 +49,10 @@ def rcabench(tree: Path, output: Path, *, as_json: bool) -> None:
 @json_option
 def rewards(store: Path, output: Path, cases: Path | None, *, as_json: bool) -> None:
     """Write a process reward for every step of the agents' runs of STORE, as TRL reads it."""
-    from opsassay.bench.core.store import RunStore
-    from opsassay.bench.domains.diagnosis.grades import cases_of
-    from opsassay.bench.domains.diagnosis.rewards import reward_lines
-    from opsassay.errors import UserError
+    from opsassay.core.errors import UserError
+    from opsassay.evals.diagnosis.grades import cases_of
+    from opsassay.evals.diagnosis.rewards import reward_lines
+    from opsassay.evals.runner.store import RunStore
     from opsassay.telemetry.content import whole_file
 
     left_out: list[tuple[Path, str]] = []
@@ -81,9 +81,9 @@ def rewards(store: Path, output: Path, cases: Path | None, *, as_json: bool) -> 
 @json_option
 def atif(path: Path, output: Path, *, as_json: bool) -> None:
     """Write the trace of PATH (a run folder, a recorded session, a trace) in the agent trajectory interchange format."""
-    from opsassay.proxy.formats import read_one
-    from opsassay.proxy.formats.atif_writing import VERSION
-    from opsassay.proxy.formats.export import write_trace
+    from opsassay.solvers.proxy.formats import read_one
+    from opsassay.solvers.proxy.formats.atif_writing import VERSION
+    from opsassay.solvers.proxy.formats.export import write_trace
 
     found = read_one(path)
     write_trace(found, output, "atif")
@@ -100,9 +100,9 @@ def atif(path: Path, output: Path, *, as_json: bool) -> None:
 @json_option
 def otel(store: Path, output: Path | None, otlp: str | None, *, as_json: bool) -> None:
     """Write or send the graded runs of STORE as gen_ai spans, with an evaluation event for each metric."""
-    from opsassay.bench.core.evaluation_events import exported_runs, push
-    from opsassay.bench.core.store import RunStore
-    from opsassay.errors import UserError
+    from opsassay.core.errors import UserError
+    from opsassay.evals.runner.evaluation_events import exported_runs, push
+    from opsassay.evals.runner.store import RunStore
     from opsassay.telemetry.content import whole_file
 
     if output is None and otlp is None:
@@ -137,9 +137,9 @@ def inspect(store: Path, output: Path, *, as_json: bool) -> None:
     """Write the graded runs of STORE, of any domain, as logs of inspect_ai: one for each solver and arm."""
     from inspect_ai.log import write_eval_log
 
-    from opsassay.bench.core.inspect_writing import kept_runs, logs_of
-    from opsassay.bench.core.store import RunStore
-    from opsassay.errors import UserError
+    from opsassay.core.errors import UserError
+    from opsassay.evals.runner.inspect_writing import kept_runs, logs_of
+    from opsassay.evals.runner.store import RunStore
     from opsassay.telemetry.content import whole_folder
 
     left_out: list[tuple[Path, str]] = []
@@ -179,22 +179,22 @@ def _say_left_out(left_out: Sequence[tuple[Path, str]]) -> None:
 @json_option
 def harbor(tree: Path | None, scenarios: tuple[str, ...], output: Path, install: str | None, *, as_json: bool) -> None:
     """Write tasks of Harbor: of every incident of TREE that has a truth, or of live scenarios."""
-    from opsassay.bench.core.harbor_install import container_install
-    from opsassay.errors import UserError
+    from opsassay.core.errors import UserError
+    from opsassay.evals.runner.harbor_install import container_install
 
     if (tree is None) == (not scenarios):
         raise UserError("Name what becomes tasks: the folder of incidents TREE, or --scenario NAME.")
     ours = container_install(install, "data" if tree is not None else "testbed,agents,apis")
     left_out: list[tuple[Path, str]] = []
     if tree is not None:
-        from opsassay.bench.domains.diagnosis.harbor_tasks import write_tasks
+        from opsassay.evals.diagnosis.harbor_tasks import write_tasks
         from opsassay.telemetry.tree import resolve
 
         cases, note = resolve(tree), lambda name, why: left_out.append((tree / name, why))
         tasks, what = write_tasks(cases, output, ours, note), f"{tree} holds no incident"
     else:
-        from opsassay.bench.domains.sre.harbor_tasks import write_scenario_tasks
-        from opsassay.bench.domains.sre.plan import scenarios_named
+        from opsassay.evals.remediation.harbor_tasks import write_scenario_tasks
+        from opsassay.evals.remediation.plan import scenarios_named
 
         note = lambda name, why: left_out.append((Path(name), why))  # noqa: E731
         tasks = write_scenario_tasks(scenarios_named(scenarios), output, ours, note)
@@ -218,8 +218,8 @@ def harbor(tree: Path | None, scenarios: tuple[str, ...], output: Path, install:
 @json_option
 def dataset(suite: Path, output: Path, license_: str, *, without_truth: bool, as_json: bool) -> None:
     """Write SUITE, or any tree of incidents, as a data set of the Hugging Face Hub: a card, parquet, checksums."""
-    from opsassay.bench.domains.diagnosis.exams import open_suite
-    from opsassay.bench.publishing import write_data_set
+    from opsassay.annotation.suites.publish import write_data_set
+    from opsassay.evals.diagnosis.exams import open_suite
 
     cases = [case for case, _ in open_suite(suite)]
     incidents = write_data_set(cases, suite, output, license_=license_, with_truth=not without_truth)

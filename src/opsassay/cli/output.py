@@ -17,11 +17,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from opsassay.cli.tables import print_rows
-from opsassay.outside import shown
+from opsassay.core.untrusted import shown
 
 if TYPE_CHECKING:
-    from opsassay.bench.core.store import RunStore
-    from opsassay.bench.core.tables import ResultTable
+    from opsassay.evals.runner.store import RunStore
+    from opsassay.evals.runner.tables import ResultTable
 
 SCHEMA_VERSION = 1
 
@@ -56,7 +56,7 @@ def runs_sent(store: RunStore, url: str | None) -> Iterator[Callable[[], None]]:
     if url is None:
         yield lambda: None
         return
-    from opsassay.bench.core.run_push import RunPush
+    from opsassay.evals.runner.run_push import RunPush
 
     with RunPush(store, url, lambda problem: say(f"opsassay: {problem}")) as push:
         yield push.graded

@@ -16,9 +16,9 @@ from opsassay.cli.default_group import DefaultGroup
 from opsassay.cli.output import FILE, FOLDER, echo, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from opsassay.model.trajectory import Trace
-    from opsassay.proxy.policies import Policy
-    from opsassay.proxy.server import ProxySettings
+    from opsassay.core.schema.trajectory import Trace
+    from opsassay.solvers.proxy.policies import Policy
+    from opsassay.solvers.proxy.server import ProxySettings
 
 _FOLDER = click.Path(path_type=Path)
 
@@ -52,12 +52,12 @@ def serve(
 
     The agent gets its own token as OPENAI_API_KEY and ANTHROPIC_API_KEY, and the proxy as base URL.
     """
-    from opsassay.agents.models.scripted import running_upstream
-    from opsassay.errors import UserError
-    from opsassay.proxy.record import RECORD, new_session, session_folder
-    from opsassay.proxy.running import running_proxy
-    from opsassay.proxy.server import ProxySettings
-    from opsassay.proxy.tokens import issue_token
+    from opsassay.core.errors import UserError
+    from opsassay.solvers.agents.models.scripted import running_upstream
+    from opsassay.solvers.proxy.record import RECORD, new_session, session_folder
+    from opsassay.solvers.proxy.running import running_proxy
+    from opsassay.solvers.proxy.server import ProxySettings
+    from opsassay.solvers.proxy.tokens import issue_token
 
     policy = _policy(replay, by, intervene)
     if agent and shutil.which(agent[0]) is None:
@@ -85,7 +85,7 @@ def serve(
 @click.option("-o", "--output", "directory", type=FOLDER, required=True, help="Folder of the record.")
 def token(session: str, directory: Path) -> None:
     """Print a new token for SESSION of the proxy that records into the folder."""
-    from opsassay.proxy.tokens import issue_token
+    from opsassay.solvers.proxy.tokens import issue_token
 
     echo(issue_token(directory, session))
 
@@ -108,9 +108,9 @@ def trace(path: Path, output: Path | None, form: str, *, hashes: bool, as_json: 
 
     It may be a recorded session, a trace, OpenTelemetry spans, or a file of ATIF, inspect_ai, Who&When or TraceElephant.
     """
-    from opsassay.proxy.formats import read_one
-    from opsassay.proxy.formats.export import write_trace
-    from opsassay.proxy.redaction import hashed
+    from opsassay.solvers.proxy.formats import read_one
+    from opsassay.solvers.proxy.formats.export import write_trace
+    from opsassay.solvers.proxy.redaction import hashed
 
     found = hashed(read_one(path)) if hashes else read_one(path)
     if output is not None:
@@ -132,10 +132,10 @@ def trace(path: Path, output: Path | None, form: str, *, hashes: bool, as_json: 
 @json_option
 def redact(path: Path, output: Path, config: Path | None, *, as_json: bool) -> None:
     """Write the trace of PATH without what should not leave this machine, and report what was taken out."""
-    from opsassay.model.files import load_yaml
-    from opsassay.proxy.formats import read_one
-    from opsassay.proxy.formats.export import write_trace
-    from opsassay.proxy.redaction import RedactionRules, redact_trace
+    from opsassay.core.schema.files import load_yaml
+    from opsassay.solvers.proxy.formats import read_one
+    from opsassay.solvers.proxy.formats.export import write_trace
+    from opsassay.solvers.proxy.redaction import RedactionRules, redact_trace
 
     rules = load_yaml(config, RedactionRules) if config else RedactionRules()
     clean, report = redact_trace(read_one(path), rules)
@@ -149,9 +149,9 @@ def redact(path: Path, output: Path, config: Path | None, *, as_json: bool) -> N
 
 
 def _serve_forever(settings: ProxySettings, port: int, session: str) -> int:
-    from opsassay.logs import configure
-    from opsassay.proxy.running import run_proxy
-    from opsassay.proxy.tokens import issue_token
+    from opsassay.core.logs import configure
+    from opsassay.solvers.proxy.running import run_proxy
+    from opsassay.solvers.proxy.tokens import issue_token
 
     configure("proxy", "")
 
@@ -177,10 +177,10 @@ def _without(key_env: str) -> dict[str, str]:
 
 
 def _policy(replay: Path | None, by: Any, intervene: Path | None) -> Callable[[], Policy]:
-    from opsassay.errors import UserError
-    from opsassay.model.files import load_yaml
-    from opsassay.proxy.exchanges import read_session
-    from opsassay.proxy.policies import Intervene, Record, Replay, StepIntervention
+    from opsassay.core.errors import UserError
+    from opsassay.core.schema.files import load_yaml
+    from opsassay.solvers.proxy.exchanges import read_session
+    from opsassay.solvers.proxy.policies import Intervene, Record, Replay, StepIntervention
 
     if replay is None:
         if intervene is not None:

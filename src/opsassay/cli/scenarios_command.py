@@ -17,8 +17,8 @@ def command(context: click.Context, *, as_json: bool) -> None:
     """List the remediation scenarios, shipped and generated, with their complexity (ITBench, Eq. 6)."""
     if context.invoked_subcommand is not None:
         return
-    from opsassay.bench.domains.sre.heads import scenario_complexity
-    from opsassay.model.task import level_of
+    from opsassay.core.schema.task import level_of
+    from opsassay.evals.remediation.heads import scenario_complexity
     from opsassay.testbed.scenarios import generated_names, load_scenario, names
 
     items: list[dict[str, Any]] = [
@@ -112,9 +112,9 @@ def check(context: click.Context, files: tuple[str, ...], *, as_json: bool) -> N
 
 def _checked(file: str) -> dict[str, Any]:
     """Return what is to be said of the scenario in *file* or of that name."""
-    from opsassay.bench.domains.sre.authoring import findings, layers, proposed_depth
-    from opsassay.bench.domains.sre.controls import controls_of
-    from opsassay.bench.domains.sre.heads import scenario_complexity
+    from opsassay.evals.remediation.authoring import findings, layers, proposed_depth
+    from opsassay.evals.remediation.controls import controls_of
+    from opsassay.evals.remediation.heads import scenario_complexity
     from opsassay.testbed.operations.tools import TOOLS
     from opsassay.testbed.scenarios import load_scenario, place_of, system_of
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opsassay.cli.output import echo, json_option, otlp_option, print_json, print_table, print_tables, runs_sent, say
-from opsassay.counting import counted
+from opsassay.core.text import counted
 
 if TYPE_CHECKING:
-    from opsassay.bench.core.grading import GradedRuns
-    from opsassay.bench.core.tables import ResultTable
-    from opsassay.bench.domains.sre.rows import Trials
+    from opsassay.evals.remediation.rows import Trials
+    from opsassay.evals.runner.grading import GradedRuns
+    from opsassay.evals.runner.tables import ResultTable
 
 _FIGURES = {"figure5": "Figure 5.", "figure6": "Figure 6.", "pass@k": "pass@k"}
 _NUMBERS = [*map(str, (4, *range(8, 16), *range(17, 22))), *_FIGURES]
@@ -53,11 +53,11 @@ def run(
 
     Exits with 1 when a trial came to no result.
     """
-    from opsassay.bench.core.store import RunStore
-    from opsassay.bench.domains.sre.plan import load_trial_plan
-    from opsassay.bench.domains.sre.preflight import require_sound
-    from opsassay.bench.domains.sre.trials import run_trials
-    from opsassay.model.progress import ProgressLines
+    from opsassay.core.schema.progress import ProgressLines
+    from opsassay.evals.remediation.plan import load_trial_plan
+    from opsassay.evals.remediation.preflight import require_sound
+    from opsassay.evals.remediation.trials import run_trials
+    from opsassay.evals.runner.store import RunStore
 
     _, trials = load_trial_plan(plan)
     require_sound(trials)
@@ -118,10 +118,10 @@ def run(
 @click.pass_context
 def grade(context: click.Context, store: Path, profile: Any, file: str | None, *, what_if: bool, as_json: bool) -> None:
     """Grade the trials of STORE again, by what was committed before each run."""
-    from opsassay.bench.core.ranking import why_not_ranked
-    from opsassay.bench.core.store import RunStore, read_run
-    from opsassay.bench.domains.sre.grading import grade_trial, kept_scenario, recorded_trials, require_trials
-    from opsassay.errors import NotFoundError, OpsAssayError, UserError
+    from opsassay.core.errors import NotFoundError, OpsAssayError, UserError
+    from opsassay.evals.remediation.grading import grade_trial, kept_scenario, recorded_trials, require_trials
+    from opsassay.evals.runner.ranking import why_not_ranked
+    from opsassay.evals.runner.store import RunStore, read_run
     from opsassay.testbed.scenarios import load_scenario
 
     if what_if and file is None:
@@ -204,8 +204,8 @@ def table(context: click.Context, store: Path, number: tuple[str, ...], *, as_js
 @click.pass_context
 def sweep_command(context: click.Context, store: Path, *, all_arms: bool, as_json: bool) -> None:
     """Score the trials of STORE again under the paper's 144 settings of four thresholds, without a new run."""
-    from opsassay.bench.domains.sre.sweep import sweep
-    from opsassay.errors import UserError
+    from opsassay.core.errors import UserError
+    from opsassay.evals.remediation.sweep import sweep
 
     trials = _trials(store)
     chosen = trials.recorded if all_arms else trials.main_slice()
@@ -260,9 +260,9 @@ def sweep_command(context: click.Context, store: Path, *, all_arms: bool, as_jso
 @click.pass_context
 def report(context: click.Context, store: Path, output: Path) -> None:
     """Write one page per trial of STORE, lanes, deciding ticks and steps on one clock, and an index of all trials."""
-    from opsassay.bench.core.store import RunStore
-    from opsassay.bench.domains.sre.grading import require_trials
-    from opsassay.web.reports import PageRequest, write_index_of, write_trial_pages
+    from opsassay.evals.remediation.grading import require_trials
+    from opsassay.evals.runner.store import RunStore
+    from opsassay.ui.reports import PageRequest, write_index_of, write_trial_pages
 
     request = PageRequest(RunStore(require_trials(store)), output, title="Trials")
     problems = write_trial_pages(request, click.echo)
@@ -273,8 +273,8 @@ def report(context: click.Context, store: Path, output: Path) -> None:
 
 
 def _graded(store: Path) -> GradedRuns:
-    from opsassay.bench.core.grading import GradeSettings
-    from opsassay.bench.domains.sre.domain import SRE_DOMAIN
+    from opsassay.evals.remediation.domain import SRE_DOMAIN
+    from opsassay.evals.runner.grading import GradeSettings
 
     graded = SRE_DOMAIN.grade({store: None}, GradeSettings())
     for folder, problem in graded.problems.items():
@@ -302,7 +302,7 @@ def _estimate(left_s: Sequence[float], count: int, jobs: int) -> str:
 
 
 def _trials(store: Path) -> Trials:
-    from opsassay.bench.domains.sre.rows import Trials
+    from opsassay.evals.remediation.rows import Trials
 
     trials = Trials(store)
     for folder, problem in trials.problems.items():
@@ -312,7 +312,7 @@ def _trials(store: Path) -> Trials:
 
 def _metrics(folder: Path) -> dict[str, float | None]:
     """Return the metrics of the committed verdict, none when the run could not be graded."""
-    from opsassay.bench.core.store import read_verdicts
+    from opsassay.evals.runner.store import read_verdicts
 
     committed = [v for v in read_verdicts(folder) if v.profile in {"default", "paper"}]
     return {name: metric.value for name, metric in committed[0].metrics.items()} if committed else {}

@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from opsassay import __version__
-from opsassay.errors import NotFoundError, OpsAssayError, UserError
+from opsassay.core.errors import NotFoundError, OpsAssayError, UserError
 from opsassay.server.access import ForbiddenError, User, user_of
 from opsassay.server.artefacts import MOST_BYTES
 from opsassay.server.benchmarks import Platform

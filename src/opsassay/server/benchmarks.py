@@ -11,9 +11,9 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Engine, and_, cast, extract, func, insert, or_, select, text, update
 
-from opsassay.bench.core.ranking import ORACLE
-from opsassay.bench.core.run import Job
-from opsassay.errors import LostError, OpsAssayError, UserError
+from opsassay.core.errors import LostError, OpsAssayError, UserError
+from opsassay.evals.runner.ranking import ORACLE
+from opsassay.evals.runner.run import Job
 from opsassay.server.access import ForbiddenError, User, new_id
 from opsassay.server.agents import AgentForm, agent_of, planned, register
 from opsassay.server.artefacts import Artefacts

@@ -14,22 +14,22 @@ from sqlalchemy import Connection, and_, select
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from opsassay.bench.core.store import read_run
-from opsassay.boards.board import Board
-from opsassay.boards.entries import COSTS, BoardRun, Entry
-from opsassay.boards.tables import overall
-from opsassay.errors import NotFoundError, UserError
-from opsassay.model.metric_words import word
+from opsassay.analysis.leaderboard.board import Board
+from opsassay.analysis.leaderboard.entries import COSTS, BoardRun, Entry
+from opsassay.analysis.leaderboard.tables import overall
+from opsassay.core.errors import NotFoundError, UserError
+from opsassay.core.schema.metric_words import word
+from opsassay.evals.runner.store import read_run
 from opsassay.server.access import User
 from opsassay.server.benchmarks import Platform
 from opsassay.server.platform_boards import BoardShelf, SetBoard, self_reported
 from opsassay.server.schema import BENCHMARKS, CELLS, EVENTS, RESULTS
 from opsassay.server.showing import shown
 from opsassay.server.task_sets import load_task_set, task_set_names
-from opsassay.web.boards import board_view
-from opsassay.web.compared import compared
-from opsassay.web.glossary import written
-from opsassay.web.plain import plain, utc
+from opsassay.ui.boards import board_view
+from opsassay.ui.compared import compared
+from opsassay.ui.glossary import written
+from opsassay.ui.plain import plain, utc
 
 ROWS = 100
 """Runs on a page."""

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from opsassay.boards.entries import TaskKey
-from opsassay.model.task import Task
+from opsassay.analysis.leaderboard.entries import TaskKey
+from opsassay.core.schema.task import Task
 
 FOLDER = "tasks"
 LEVEL_OF: Mapping[str, str] = {"beginner": "easy", "intermediate": "medium", "expert": "hard"}

@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from opsassay.counting import counted
-from opsassay.errors import OpsAssayError, UserError
+from opsassay.core.errors import OpsAssayError, UserError
+from opsassay.core.text import counted
 from opsassay.server.access import ROLES, User, add_user, renew_token, user_of
 from opsassay.server.agent_pages import AgentPages
 from opsassay.server.agents import AgentForm, register
@@ -31,7 +31,7 @@ from opsassay.server.showing import shown, sorry
 from opsassay.server.states import BUNDLE
 from opsassay.server.task_pages import TaskPages
 from opsassay.server.task_sets import load_task_set, task_set_names
-from opsassay.web.plain import plain, utc
+from opsassay.ui.plain import plain, utc
 
 COOKIE = "opsassay"
 FORM_BYTES = 100_000

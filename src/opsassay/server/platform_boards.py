@@ -13,16 +13,16 @@ from typing import Any
 from sqlalchemy import ARRAY, Connection, Row, Text, and_, any_, cast, func, literal, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from opsassay.bench.core.domain import domain_named
-from opsassay.bench.core.grading import GradedRun, GradedRuns
-from opsassay.bench.core.ranking import solver_names
-from opsassay.bench.core.results import verdict_of
-from opsassay.bench.core.store import read_run
-from opsassay.boards.board import Board, make_board
-from opsassay.boards.entries import TaskKey
-from opsassay.errors import OpsAssayError, UserError
-from opsassay.model.run import Metric, Run
-from opsassay.model.task import LEVELS
+from opsassay.analysis.leaderboard.board import Board, make_board
+from opsassay.analysis.leaderboard.entries import TaskKey
+from opsassay.core.errors import OpsAssayError, UserError
+from opsassay.core.schema.run import Metric, Run
+from opsassay.core.schema.task import LEVELS
+from opsassay.evals.runner.domain import domain_named
+from opsassay.evals.runner.grading import GradedRun, GradedRuns
+from opsassay.evals.runner.ranking import solver_names
+from opsassay.evals.runner.results import verdict_of
+from opsassay.evals.runner.store import read_run
 from opsassay.server.benchmarks import Platform
 from opsassay.server.heads import read_head
 from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, REPORTS, RESULTS

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from opsassay.errors import OpsAssayError
+from opsassay.core.errors import OpsAssayError
 from opsassay.server.api import BodyError, as_json_line, bearer, openapi, read_bounded, refusal, routes_of
 from opsassay.server.benchmarks import Platform
 from opsassay.server.entry_tokens import is_token
@@ -31,7 +31,7 @@ from opsassay.server.relaying import Switchboard
 from opsassay.server.schema import CELLS
 from opsassay.server.task_sets import task_set_names
 from opsassay.server.timeouts import expire
-from opsassay.web.loopback import SafeHeaders
+from opsassay.ui.loopback import SafeHeaders
 
 LOOK_S, TEND_S, KEEP_ALIVE_S = 0.5, 15.0, 15.0
 MESSAGE_BYTES = 4 * 2**20

@@ -9,15 +9,15 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from opsassay.boards.board import BoardRow
-from opsassay.boards.entries import TaskKey
-from opsassay.errors import NotFoundError
+from opsassay.analysis.leaderboard.board import BoardRow
+from opsassay.analysis.leaderboard.entries import TaskKey
+from opsassay.core.errors import NotFoundError
 from opsassay.server.access import User
 from opsassay.server.benchmarks import Platform
 from opsassay.server.heads import read_head
 from opsassay.server.platform_boards import BoardShelf, SetBoard
 from opsassay.server.showing import shown
-from opsassay.web.plain import plain
+from opsassay.ui.plain import plain
 
 
 class TaskPages:

@@ -8,7 +8,8 @@ from typing import TypeVar
 
 import polars as pl
 
-from opsassay.errors import DatapackError
+from opsassay.core.errors import DatapackError
+from opsassay.core.text import first_line
 
 MODALITIES = ("traces", "logs", "metrics", "metrics_sum", "metrics_histogram")
 PERIODS = ("normal", "abnormal")
@@ -115,11 +116,6 @@ def conform(frame: Frame, modality: str, where: str) -> Frame:
         return frame.select([*columns, *extra])
     except pl.exceptions.PolarsError as error:
         raise DatapackError(f"{where} has a value that does not fit its column: {first_line(error)}") from error
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of what *error* says, for messages of one sentence."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _required(modality: str) -> list[str]:

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from grading.verifiers.made import scenario
 from live import state_folder
-from opsassay.errors import UserError
-from opsassay.model.incident import Window
+from opsassay.core.errors import UserError
+from opsassay.core.schema.incident import Window
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.core.state import SystemState
 from opsassay.testbed.operations.arguments import parse_url
@@ -25,6 +24,7 @@ from opsassay.testbed.operations.tools import OUTPUT_LIMIT, TOOLS, VerbToolbox
 from opsassay.testbed.substrates.local.operations import BREAKING
 from opsassay.testbed.substrates.local.stage import LocalStage
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate
+from scoring.verifiers.made import scenario
 
 PREY = str(Path(__file__).with_name("prey.yaml"))
 SECRET = "this is none of the agent's business"

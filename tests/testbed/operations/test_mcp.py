@@ -12,15 +12,15 @@ import pytest
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from opsassay.agents import mcp_bridge
-from opsassay.agents.mcp_server import serving
-from opsassay.bench.domains.sre import outside
-from opsassay.bench.domains.sre.assignment import Assignment
-from opsassay.bench.domains.sre.contract import TrialAgent
-from opsassay.bench.domains.sre.desk import OpsDesk
-from opsassay.bench.domains.sre.diagnosing import Diagnoses
-from opsassay.bench.domains.sre.outside import operate
-from opsassay.errors import UserError
+from opsassay.core.errors import UserError
+from opsassay.evals.remediation import outside
+from opsassay.evals.remediation.assignment import Assignment
+from opsassay.evals.remediation.contract import TrialAgent
+from opsassay.evals.remediation.desk import OpsDesk
+from opsassay.evals.remediation.diagnosing import Diagnoses
+from opsassay.evals.remediation.outside import operate
+from opsassay.solvers.agents import mcp_bridge
+from opsassay.solvers.agents.mcp_server import serving
 from opsassay.telemetry.schema import MODALITIES, empty
 from opsassay.testbed.operations import toolbox as toolbox_module
 from opsassay.testbed.operations.sight import Sight

@@ -17,10 +17,11 @@ from typing import Any
 import rustworkx
 import yaml
 
-from opsassay.errors import ConfigError, DatapackError
-from opsassay.model.causal_graph import PUBLISHED, Annotation, CausalEdge, CausalGraph, CausalNode
-from opsassay.model.files import require_small
-from opsassay.model.incident import Label, RootLabel, Truth
+from opsassay.core.errors import ConfigError, DatapackError
+from opsassay.core.schema.causal_graph import PUBLISHED, Annotation, CausalEdge, CausalGraph, CausalNode
+from opsassay.core.schema.files import require_small
+from opsassay.core.schema.incident import Label, RootLabel, Truth
+from opsassay.core.text import first_line
 from opsassay.telemetry.importers.cases import (
     ImportReport,
     OnCase,
@@ -30,7 +31,6 @@ from opsassay.telemetry.importers.cases import (
     folders_below,
     import_sources,
 )
-from opsassay.telemetry.schema import first_line
 
 V1, V2 = "groundtruth_v1.yaml", "groundtruth.yaml"
 ENTITIES = "entities.json"

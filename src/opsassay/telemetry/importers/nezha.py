@@ -15,9 +15,10 @@ from typing import Any
 
 import polars as pl
 
-from opsassay.errors import DatapackError
-from opsassay.model.faults import NO_FAULT
-from opsassay.model.incident import Fault, Incident, RootLabel, Truth, Window
+from opsassay.core.errors import DatapackError
+from opsassay.core.schema.faults import NO_FAULT
+from opsassay.core.schema.incident import Fault, Incident, RootLabel, Truth, Window
+from opsassay.core.text import first_line
 from opsassay.telemetry.importers.cases import (
     Frames,
     ImportReport,
@@ -31,7 +32,7 @@ from opsassay.telemetry.importers.cases import (
     numbers,
     read_csv,
 )
-from opsassay.telemetry.schema import empty, first_line
+from opsassay.telemetry.schema import empty
 
 MINUTES = 3
 """Files that a fault lasts: that of its injection and the two after it."""

@@ -23,10 +23,11 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from opsassay.errors import DatapackError, OpsAssayError
-from opsassay.model.incident import Incident, Window
-from opsassay.model.json_lines import numbered_lines
-from opsassay.outside import bounded, most_expanded, open_plain
+from opsassay.core.errors import DatapackError, OpsAssayError
+from opsassay.core.schema.incident import Incident, Window
+from opsassay.core.schema.json_lines import numbered_lines
+from opsassay.core.text import first_line
+from opsassay.core.untrusted import bounded, most_expanded, open_plain
 from opsassay.telemetry.content import file_digest
 from opsassay.telemetry.importers.cases import (
     Frames,
@@ -43,7 +44,7 @@ from opsassay.telemetry.otlp.logs import LogColumns
 from opsassay.telemetry.otlp.metrics import MetricColumns, histogram_deltas
 from opsassay.telemetry.otlp.requests import parse
 from opsassay.telemetry.otlp.traces import TraceColumns
-from opsassay.telemetry.schema import PERIODS, empty, first_line
+from opsassay.telemetry.schema import PERIODS, empty
 
 _SIGNALS: dict[str, tuple[Any, Any]] = {
     "traces": (TraceColumns, ExportTraceServiceRequest),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from opsassay.model.system import System
+from opsassay.core.schema.system import System
 from opsassay.testbed.apps.skeleton import Draft, Routine, Target, calls_below
 
 CALLS_PER_S, RATE_LIMIT_RPS = 80.0, 20.0

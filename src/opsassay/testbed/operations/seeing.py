@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 
 import polars as pl
 
-from opsassay.errors import UserError
-from opsassay.model.incident import Alert
+from opsassay.core.errors import UserError
+from opsassay.core.schema.incident import Alert
 from opsassay.testbed.operations.arguments import CallTopology, Metrics, SearchLogs, Summarise, Traces
 
 Tables = Mapping[str, pl.DataFrame]

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from opsassay.errors import RefusedError
-from opsassay.model.cost import AutoscalerSettings, ResourceRequest
-from opsassay.model.incident import Window
-from opsassay.model.scenario import Scenario
-from opsassay.model.trajectory import SettingsReading
-from opsassay.registry import Registry
+from opsassay.core.errors import RefusedError
+from opsassay.core.registry import Registry
+from opsassay.core.schema.cost import AutoscalerSettings, ResourceRequest
+from opsassay.core.schema.incident import Window
+from opsassay.core.schema.scenario import Scenario
+from opsassay.core.schema.trajectory import SettingsReading
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.costs import CostedSystem
 from opsassay.testbed.operations.toolbox import BaseToolbox

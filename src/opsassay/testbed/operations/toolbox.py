@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
-from opsassay.errors import OpsAssayError
-from opsassay.model.base import Written
-from opsassay.model.trajectory import Action
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.trajectory import Action
 from opsassay.testbed.operations import seeing
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from opsassay.model.base import Written
-from opsassay.model.trajectory import Action
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.trajectory import Action
 from opsassay.testbed.operations import arguments as args
 from opsassay.testbed.operations import seeing
 from opsassay.testbed.operations.sight import LOOKS, Look, Sight

@@ -13,8 +13,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from opsassay.errors import NotFoundError
-from opsassay.model.scenario import OpsCall, OracleStep, Scenario
+from opsassay.core.errors import NotFoundError
+from opsassay.core.schema.scenario import OpsCall, OracleStep, Scenario
 from opsassay.testbed.scenarios.generated import cluster, cluster_parts, local
 from opsassay.testbed.scenarios.generated.assembling import Wording, scenario_of
 from opsassay.testbed.scenarios.generated.recipes import Broken, FaultPlace, Recipe, places

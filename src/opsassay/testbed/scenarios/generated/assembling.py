@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from opsassay.model.scenario import OpsCall, OracleStep, Predicate, Scenario
+from opsassay.core.schema.scenario import OpsCall, OracleStep, Predicate, Scenario
 from opsassay.testbed.scenarios.generated.reach import longest
 from opsassay.testbed.scenarios.generated.recipes import UNANSWERED, Broken, FaultPlace, truth_of
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from opsassay.model.system import Step, System
+from opsassay.core.schema.system import Step, System
 
 Edge = tuple[str, str]
 

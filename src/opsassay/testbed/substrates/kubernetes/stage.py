@@ -18,14 +18,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from opsassay.errors import LostError, OperationError, OpsAssayError, RefusedError
-from opsassay.model.cluster import OnCluster
-from opsassay.model.cost import AutoscalerSettings, ResourceRequest
-from opsassay.model.incident import FaultPlan, Window
-from opsassay.model.json_lines import append_line
-from opsassay.model.run_folder import ACTIONS, CLUSTER, TIMELINE
-from opsassay.model.scenario import Scenario
-from opsassay.model.trajectory import SettingsReading
+from opsassay.core.errors import LostError, OperationError, OpsAssayError, RefusedError
+from opsassay.core.schema.cluster import OnCluster
+from opsassay.core.schema.cost import AutoscalerSettings, ResourceRequest
+from opsassay.core.schema.incident import FaultPlan, Window
+from opsassay.core.schema.json_lines import append_line
+from opsassay.core.schema.run_folder import ACTIONS, CLUSTER, TIMELINE
+from opsassay.core.schema.scenario import Scenario
+from opsassay.core.schema.trajectory import SettingsReading
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.held_faults import held
 from opsassay.testbed.operations.live import ARRIVAL_S, LiveAlerts, LiveTelemetry

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from opsassay.errors import LostError, NotFoundError, OperationError, OpsAssayError, StartError, UserError
-from opsassay.model.incident import FaultPlan
-from opsassay.model.system import System
+from opsassay.core.errors import LostError, NotFoundError, OperationError, OpsAssayError, StartError, UserError
+from opsassay.core.schema.incident import FaultPlan
+from opsassay.core.schema.system import System
 from opsassay.testbed.core.observer_log import forget_observer_log, observer_log
 from opsassay.testbed.core.status import SystemStatus
 from opsassay.testbed.core.substrate import Capabilities, require_settings

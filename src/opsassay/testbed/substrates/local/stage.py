@@ -13,12 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from opsassay.model.cost import AutoscalerSettings, ResourceRequest
-from opsassay.model.incident import Window
-from opsassay.model.json_lines import append_line
-from opsassay.model.run_folder import ACTIONS, TIMELINE
-from opsassay.model.scenario import Scenario
-from opsassay.model.trajectory import SettingsReading
+from opsassay.core.schema.cost import AutoscalerSettings, ResourceRequest
+from opsassay.core.schema.incident import Window
+from opsassay.core.schema.json_lines import append_line
+from opsassay.core.schema.run_folder import ACTIONS, TIMELINE
+from opsassay.core.schema.scenario import Scenario
+from opsassay.core.schema.trajectory import SettingsReading
 from opsassay.testbed.core.fleet import RELEASE
 from opsassay.testbed.core.state import leftovers, noted_groups
 from opsassay.testbed.operations.alert_watch import AlertWatch

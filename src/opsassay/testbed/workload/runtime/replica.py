@@ -23,7 +23,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from opsassay.model.system import Operation, Service, System
+from opsassay.core.schema.system import Operation, Service, System
 from opsassay.testbed.core.methods import method_name
 from opsassay.testbed.workload.runtime import management
 from opsassay.testbed.workload.runtime.clients import CLOSING, CallFailedError, Clients, Names

@@ -16,7 +16,7 @@ import valkey
 from opentelemetry import propagate
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
-from opsassay.model.system import Step, System
+from opsassay.core.schema.system import Step, System
 from opsassay.testbed.workload.runtime.clients import Breaker, CallFailedError, Clients, check_answer
 from opsassay.testbed.workload.runtime.faulthooks import ApplicationError, Hooks, Returned
 from opsassay.testbed.workload.runtime.instruments import Instruments, span_ids

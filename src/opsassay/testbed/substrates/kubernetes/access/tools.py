@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from opsassay.errors import UserError
-from opsassay.model.base import Written
-from opsassay.model.cluster import NodeOp
-from opsassay.model.trajectory import Action
+from opsassay.core.errors import UserError
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.cluster import NodeOp
+from opsassay.core.schema.trajectory import Action
 from opsassay.testbed.operations.arguments import Wait
 from opsassay.testbed.operations.sight import LOOKS, Look, Sight
 from opsassay.testbed.operations.toolbox import BaseToolbox, Done, Tool

@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from opsassay.errors import RefusedError
-from opsassay.model.faults import CATALOGUE, Category
-from opsassay.model.incident import FaultPlan, PlannedFault
+from opsassay.core.errors import RefusedError
+from opsassay.core.schema.faults import CATALOGUE, Category
+from opsassay.core.schema.incident import FaultPlan, PlannedFault
 from opsassay.testbed.catalogue.network import CALLS
 from opsassay.testbed.core.injection import Injection, Intervention, Repertoire
 from opsassay.testbed.injection.disturbances import Quiet

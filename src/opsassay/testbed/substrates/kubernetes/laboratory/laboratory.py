@@ -9,10 +9,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from opsassay.errors import UserError
-from opsassay.model.scenario import OpsCall, Scenario
-from opsassay.model.system import System
-from opsassay.model.trajectory import CONTROL_PLANE_SUFFIX
+from opsassay.core.errors import UserError
+from opsassay.core.schema.scenario import OpsCall, Scenario
+from opsassay.core.schema.system import System
+from opsassay.core.schema.trajectory import CONTROL_PLANE_SUFFIX
 from opsassay.testbed.operations.composition import Block, Composition
 from opsassay.testbed.operations.laboratory import LaboratorySetup, Repair, require_target
 from opsassay.testbed.recording.observer import observing

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from opsassay.model.cost import ResourceRequest
-from opsassay.model.system import Service
+from opsassay.core.schema.cost import ResourceRequest
+from opsassay.core.schema.system import Service
 from opsassay.testbed.substrates.kubernetes.manifests.system import PROBE, PROBE_PORT, Deployed, Object
 from opsassay.testbed.workload.runtime.settings import SERVICE_PORT
 

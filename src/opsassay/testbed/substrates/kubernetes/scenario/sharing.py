@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from opsassay.errors import OperationError
+from opsassay.core.errors import OperationError
 from opsassay.testbed.substrates.kubernetes.api.client import Api, Object
 from opsassay.testbed.substrates.kubernetes.manifests.system import INSTANCE_LABEL, MANAGED
 from opsassay.testbed.substrates.kubernetes.scenario.furnishing import EXCLUSIVE

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 
-from opsassay.model.incident import PlannedFault
-from opsassay.model.system import IsolationLevel
+from opsassay.core.schema.incident import PlannedFault
+from opsassay.core.schema.system import IsolationLevel
 from opsassay.testbed.core.injection import Injection, Intervention, Repertoire
 from opsassay.testbed.injection.disturbances import Quiet
 from opsassay.testbed.injection.hooks import ProcessStrain, RuntimeHook
