@@ -20,6 +20,5 @@ IMPORTERS = Registry(
         "itbench": "opsassay.telemetry.importers.itbench:import_itbench",
         "itbench-lite": "opsassay.telemetry.importers.itbench_lite:import_itbench_lite",
         "cloud-opsbench": "opsassay.telemetry.importers.cloud_opsbench:import_cloud_opsbench",
-        "inspect": "opsassay.evals.diagnosis.inspect_logs:import_runs",
     },
 )
