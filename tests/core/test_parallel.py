@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
-from opsassay.core.parallel import map_processes
+from opsassay.core import parallel
+from opsassay.core.parallel import interrupt_once, map_processes
 
 PROGRAM = """
 import sys
@@ -55,6 +57,22 @@ def test_workers_undo_what_they_do_and_end_with_the_command(tmp_path, ended):
     process.wait(timeout=60)
     assert [file.read_text() for file in files] == ["undone", "undone"]
     assert not list(tmp_path.glob("[c-f]")), "what waited was begun after the end was called for"
+
+
+@pytest.mark.parametrize("again", [signal.SIGINT, signal.SIGTERM])
+def test_an_end_that_is_told_twice_interrupts_no_undoing(again, monkeypatch):
+    monkeypatch.setattr(parallel, "_given_up", threading.Event())
+    former = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interrupt_once(signal.SIGTERM, None)
+        try:
+            signal.raise_signal(again)
+        except KeyboardInterrupt:
+            pytest.fail("the second signal interrupts what the first one began")
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
 
 
 def test_results_come_in_the_order_of_the_items():

@@ -117,6 +117,13 @@ def test_what_is_no_plain_file_is_refused_and_nothing_is_written(what: str, tmp_
     assert found == {*BUNDLE, "more/deeply/below"}
 
 
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_an_upload_is_no_packed_tar_however_small(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no tar archive that can be read"):
+        unpack(pack(tar()), tmp_path / "one")
+    assert list(tmp_path.iterdir()) == []
+
+
 def large_header(kind: bytes, pack: Callable[..., bytes] = bytes, *level: int) -> bytes:
     """A data set whose first member has a header of 48 MB, which is there."""
     info = tarfile.TarInfo("././@PaxHeader")

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -91,6 +92,20 @@ def seen(down, *, failing):
         if probes and probes[-1].reachable is not failing:
             return
         time.sleep(0.02)
+
+
+def test_the_last_look_is_taken_while_the_fault_holds_and_the_observer_goes_on(tmp_path, monkeypatch):
+    for name in ("_settle", "_require_alive", "_note_settings"):
+        monkeypatch.setattr(perform, name, lambda *_: None)
+    monkeypatch.setattr(perform, "_aftermath", lambda *_: True)
+    bundle, done = TrialBundle(None, scenario(committed_depth="D3"), tmp_path, probes=True), []
+    bundle.stage, bundle._desk = None, SimpleNamespace(watch=None)
+    bundle._observed, bundle._broken = ExitStack(), ExitStack()
+    bundle._observed.callback(done.append, "observer ends")
+    bundle._broken.callback(done.append, "fault is undone")
+    monkeypatch.setattr(bundle, "_look_last", lambda *, cleared: done.append(("last look", cleared)))
+    bundle.reset()
+    assert done == [("last look", True), "observer ends", "fault is undone"]
 
 
 def test_one_request_that_fails_at_the_end_is_not_how_a_trial_ends(ended):
