@@ -26,12 +26,12 @@ from rich.table import Table
 
 from causes_quality import Rate, interval
 from opsassay.annotation.job import annotate_case
-from opsassay.annotation.reading.parted import parted_at_fault
+from opsassay.annotation.reading.split_windows import parted_at_fault
 from opsassay.annotation.search.paths import SearchLimits
 from opsassay.annotation.verdict.annotate import annotate_opened, open_pack
-from opsassay.annotation.verdict.pretended import pretend
+from opsassay.annotation.verdict.hypothetical_roots import pretend
+from opsassay.annotation.verdict.placebo import sham
 from opsassay.annotation.verdict.settings import AnnotateSettings
-from opsassay.annotation.verdict.sham import sham
 from opsassay.core.errors import OpsAssayError
 from opsassay.core.schema.causal_graph import CausalGraph, is_host
 from opsassay.core.schema.incident import Label

@@ -28,7 +28,7 @@ import polars as pl
 
 from causes_quality import Rate, read_fault, told
 from opsassay.annotation.verdict.annotate import annotate, open_pack
-from opsassay.annotation.verdict.pretended import pretend
+from opsassay.annotation.verdict.hypothetical_roots import pretend
 from opsassay.annotation.verdict.settings import AnnotateSettings
 from opsassay.core.schema.incident import Fault, Label
 from opsassay.telemetry.datapack import Datapack

@@ -34,7 +34,7 @@ from opsassay.evals.runner.store import RunStore
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.recording.observer import recorded_by
 from opsassay.testbed.scenarios import names
-from opsassay.testbed.substrates.kubernetes.scenario.furnishing import Furnishing
+from opsassay.testbed.substrates.kubernetes.scenario.populating import SystemPopulation
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 
@@ -120,7 +120,7 @@ def recorder(settings: ClusterSettings, pods: int, seconds: float) -> int:
     substrate = KubernetesSubstrate(settings.kubeconfig, settings.context, image=settings.image)
     system = load_system("grid")
     replicas = sum(service.replicas for service in system.services.values())
-    furnishing = Furnishing(stand_ins=True, fillers=pods - replicas)
+    furnishing = SystemPopulation(stand_ins=True, fillers=pods - replicas)
     with (
         tempfile.TemporaryDirectory() as folder,
         substrate.deployed(system, "recorded", furnishing=furnishing) as running,

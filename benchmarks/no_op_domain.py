@@ -14,10 +14,10 @@ from opsassay.core.schema.base import Written
 from opsassay.core.schema.run import Metric, MetricStatus, Run, RunStatus, Solver
 from opsassay.core.schema.task import MetricDefinition, Task
 from opsassay.evals.runner.attempt import AttemptOutcome, attempt
-from opsassay.evals.runner.cell import Cell
 from opsassay.evals.runner.grading import GradedRuns, GradeSettings, Stores, grade_each
 from opsassay.evals.runner.plan import part_as
 from opsassay.evals.runner.run import JobEnd
+from opsassay.evals.runner.run_spec import RunSpec
 from opsassay.evals.runner.store import RunStore, read_run
 
 DONE = {"done": Metric(value=1.0, status=MetricStatus.SCORED)}
@@ -47,9 +47,9 @@ class NoOp:
     live = False
 
     @property
-    def cell(self) -> Cell:
+    def cell(self) -> RunSpec:
         """The cell of this repeat."""
-        return Cell(TASK, NOBODY, "nobody", seed=self.seed)
+        return RunSpec(TASK, NOBODY, "nobody", seed=self.seed)
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
         """Make an attempt, with its lease, its folder and its log, in which nothing is done."""

@@ -29,6 +29,51 @@ PLAIN_TERM = {
 }
 IDENTIFIER_ONLY = {"ways": "mechanisms, paths"}
 
+OF_THE_FIELD = {
+    "added": "latency delta",
+    "boards": "leaderboard",
+    "carried": "propagation gate",
+    "chamber": "sandbox init",
+    "counting": "text",
+    "course": "timeline",
+    "culprit": "blamed step",
+    "desk": "tool session",
+    "desks": "tool sessions",
+    "domains": "evals",
+    "fate": "packet decision",
+    "furnish": "populate",
+    "furnished": "populated",
+    "furnishing": "population",
+    "gathering": "evidence collection",
+    "given": "external submissions",
+    "head": "task info",
+    "heads": "task info",
+    "mishaps": "runtime faults",
+    "outside": "untrusted input, or external agent",
+    "pace": "load normalisation",
+    "parted": "split windows",
+    "posture": "verdict on held-out systems",
+    "pretended": "hypothetical root",
+    "reach": "impact closure",
+    "room": "preflight",
+    "scene": "context",
+    "seal": "sandbox",
+    "seeing": "telemetry queries",
+    "sham": "placebo",
+    "shelf": "cache",
+    "sight": "telemetry view",
+    "signs": "signature checks",
+    "skeleton": "topology generator",
+    "strain": "stress",
+    "turns": "machine lock",
+    "usual": "baseline",
+    "warden": "sandbox supervisor",
+    "wording": "log templates",
+}
+"""Words that no module and no class has in its name, with the term of the field."""
+ALLOWED = {"RequestHead", "_Given", "solvers/sandbox/seal.py", "telemetry/otlp/seal.py"}
+"""The head of an HTTP request is its term; what else stands here waits for its own."""
+
 _WORD = re.compile(rf"(?<![A-Za-z])({'|'.join(PLAIN_TERM)})(?![A-Za-z])", re.IGNORECASE)
 _IDENTIFIER = re.compile(rf"(?<![a-z])({'|'.join(PLAIN_TERM | IDENTIFIER_ONLY)})(?![a-z])", re.IGNORECASE)
 
@@ -44,6 +89,18 @@ def class_names() -> dict[str, list[str]]:
 
 def test_a_class_name_is_defined_once():
     assert {name: paths for name, paths in class_names().items() if len(paths) > 1} == {}
+
+
+def words_of(name: str) -> set[str]:
+    """Return the words of a snake_case or CamelCase name, in small letters."""
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)}
+
+
+def test_modules_and_classes_have_the_terms_of_the_field():
+    modules = {str(path.relative_to(SRC)): words_of(path.stem) for path in SRC.rglob("*.py")}
+    classes = {name: words_of(name) for name in class_names()}
+    found = {name: words & set(OF_THE_FIELD) for name, words in (modules | classes).items() if name not in ALLOWED}
+    assert {name: [OF_THE_FIELD[word] for word in words] for name, words in found.items() if words} == {}
 
 
 def private_words(path: Path) -> Iterator[str]:

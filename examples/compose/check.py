@@ -37,7 +37,7 @@ from opsassay.evals.remediation.plan import TrialPlan, cells_of
 from opsassay.evals.remediation.trials import TrialJob, run_trials
 from opsassay.evals.runner.oracles import EVERY_ORACLE
 from opsassay.evals.runner.store import RunStore
-from opsassay.testbed.operations.stage import OperatorDesk
+from opsassay.testbed.operations.stage import OperatorToolSession
 from opsassay.testbed.recording.observer import ObserverProcess, recorded_by
 
 HERE = Path(__file__).parent
@@ -84,9 +84,9 @@ class ComposeStage:
         return None if (status := self.stack.asked()) == 200 else f"the proxy answers {status}"
 
     @contextlib.contextmanager
-    def operated(self, _usual: Window, run_dir: Path) -> Iterator[OperatorDesk]:
+    def operated(self, _usual: Window, run_dir: Path) -> Iterator[OperatorToolSession]:
         """Provide the tools; nothing watches alerts here."""
-        yield OperatorDesk(containers.Tools(self.stack, partial(append_line, run_dir / ACTIONS)))
+        yield OperatorToolSession(containers.Tools(self.stack, partial(append_line, run_dir / ACTIONS)))
 
     @contextlib.contextmanager
     def broken(self) -> Iterator[None]:

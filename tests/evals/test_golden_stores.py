@@ -15,7 +15,7 @@ from opsassay.evals.diagnosis.items import IncidentItem
 from opsassay.evals.remediation.plan import TrialPlan, cells_of
 from opsassay.evals.remediation.trials import run_trials
 from opsassay.evals.runner.attempt import attempt
-from opsassay.evals.runner.cell import Cell
+from opsassay.evals.runner.run_spec import RunSpec
 from opsassay.evals.runner.store import RunStore, cell_hash, read_diagnosis, read_run, read_verdicts
 from opsassay.telemetry.tree import resolve
 
@@ -69,7 +69,7 @@ def test_an_incident_that_has_a_result_is_not_run_again(store):
     for folder in list(store.runs()):
         run = read_run(folder)
         assert read_diagnosis(folder) is not None
-        cell = Cell(IncidentItem.of(case.datapack).task, run.solver, run.solver_hash, Arm.parse(run.arm), run.seed)
+        cell = RunSpec(IncidentItem.of(case.datapack).task, run.solver, run.solver_hash, Arm.parse(run.arm), run.seed)
         assert cell.hash == run.cell
 
         def never(*_):

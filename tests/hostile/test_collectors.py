@@ -19,9 +19,9 @@ import pytest
 import opsassay
 from opsassay.core.untrusted import shown
 from opsassay.evals.compliance.collected import collect_worlds
-from opsassay.evals.compliance.gathering.cluster import FETCHER, gather_on_cluster
-from opsassay.evals.compliance.gathering.evidence import LIMITS
-from opsassay.evals.compliance.gathering.shelf import EvidenceShelf
+from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
+from opsassay.evals.compliance.evidence_collection.cluster import FETCHER, gather_on_cluster
+from opsassay.evals.compliance.evidence_collection.evidence import LIMITS
 from opsassay.evals.compliance.grading import grade_files
 from opsassay.evals.compliance.oracles import ORACLES
 from opsassay.evals.compliance.rego.judging import judge_by_rego
@@ -222,7 +222,7 @@ def test_the_order_of_collecting_says_nothing_of_a_label(tmp_path: Path, seeds: 
     for seed in seeds:
         task = ComplianceTask(name=TASK.name, seed=2**100 + seed)
         files = {FETCHER: b"date +%s%N > collected_data.json"}
-        worlds = collect_worlds(files, task, EvidenceShelf(tmp_path / f"{seed}"))
+        worlds = collect_worlds(files, task, EvidenceCache(tmp_path / f"{seed}"))
         times = [(int(one.evidence.data), one.compliant) for one in worlds]
         times += [(int(one.mutant.data), not one.compliant) for one in worlds]
         found.append([label for _, label in sorted(times)])
@@ -239,10 +239,10 @@ def test_each_ends_as_a_grade_with_one_sentence_and_the_honest_one_passes(tmp_pa
         "a file in /tmp": b"test -e /tmp/seen || touch /tmp/seen; cat /tmp/seen > collected_data.json",
         "nothing": b"true", "canned": b"echo '{\"items\": []}' > collected_data.json", "exit": b"kill -9 $$",
     }  # fmt: skip
-    found = grade_files({**right, FETCHER: attacks[what]}, TASK, EvidenceShelf(tmp_path / "a"))
+    found = grade_files({**right, FETCHER: attacks[what]}, TASK, EvidenceCache(tmp_path / "a"))
     assert found["passed"].value == 0.0
     assert found["passed"].reason
     assert "\n" not in found["passed"].reason
     assert next(name for name in STAGES if found[name].value == 0.0) in ("evidence", "asked")
-    honest = grade_files({FETCHER: right[FETCHER], POLICY: right[POLICY]}, TASK, EvidenceShelf(tmp_path / "b"))
+    honest = grade_files({FETCHER: right[FETCHER], POLICY: right[POLICY]}, TASK, EvidenceCache(tmp_path / "b"))
     assert honest["passed"].value == 1.0, honest["passed"].reason

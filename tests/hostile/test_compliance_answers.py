@@ -16,7 +16,7 @@ import yaml
 from opsassay.cli import run as command_line
 from opsassay.core.untrusted import shown
 from opsassay.evals.compliance.answers import collect, collected
-from opsassay.evals.compliance.gathering.shelf import EvidenceShelf
+from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
 from opsassay.evals.compliance.grading import grade_files
 from opsassay.evals.compliance.oracles import ORACLES
 from opsassay.evals.compliance.tasks import ComplianceTask
@@ -25,7 +25,7 @@ from opsassay.solvers.sandbox import sealing_refusal
 
 CLASS = "19 answers to compliance tasks"
 TASK = ComplianceTask(name="new-kyverno-privileged-containers", seed=2**100 + 5, held_out=1)
-SHELF = EvidenceShelf(Path("/nowhere"))
+SHELF = EvidenceCache(Path("/nowhere"))
 GOOD = next(iter(ORACLES[TASK.task_class]["right"][0](TASK).values())).decode()
 AGENT = Path(__file__).parent / "agents" / "littering.py"
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from opsassay.evals.compliance.answers import collect, collected
-from opsassay.evals.compliance.gathering.host import PLAYBOOK, gather_on_host
-from opsassay.evals.compliance.gathering.shelf import EvidenceShelf
+from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
+from opsassay.evals.compliance.evidence_collection.host import PLAYBOOK, gather_on_host
 from opsassay.evals.compliance.grading import grade_files
 from opsassay.evals.compliance.oracles import ORACLES
 from opsassay.evals.compliance.tasks import ANSIBLE, POLICY, ComplianceTask
@@ -202,7 +202,7 @@ STRANGE = {
 def test_a_strange_playbook_is_one_sentence(tmp_path: Path, what: str) -> None:
     playbook, said = STRANGE[what]
     found = grade_files(
-        {PLAYBOOK: playbook, POLICY: b"package compliance\ncompliant := true\n"}, TASK, EvidenceShelf(tmp_path)
+        {PLAYBOOK: playbook, POLICY: b"package compliance\ncompliant := true\n"}, TASK, EvidenceCache(tmp_path)
     )
     assert found["passed"].value == 0.0
     assert said in found["passed"].reason, found["passed"].reason
@@ -214,7 +214,7 @@ def test_a_strange_playbook_is_one_sentence(tmp_path: Path, what: str) -> None:
 @pytest.mark.slow
 def test_the_honest_playbook_passes_beside_them(tmp_path: Path) -> None:
     right = ORACLES[ANSIBLE]["right"][0](TASK)
-    assert grade_files(right, TASK, EvidenceShelf(tmp_path))["passed"].value == 1.0
+    assert grade_files(right, TASK, EvidenceCache(tmp_path))["passed"].value == 1.0
 
 
 @pytest.mark.slow

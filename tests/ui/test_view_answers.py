@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from opsassay.cli import run
 from opsassay.core.errors import UserError
-from opsassay.evals.compliance.gathering.shelf import EvidenceShelf, KeptEvidence
+from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache, KeptEvidence
 from opsassay.evals.compliance.worlds import ComplianceWorld
 from opsassay.evals.runner.grading import choose_stores
 from opsassay.ui.browsing import comparing
@@ -173,9 +173,9 @@ def test_who_only_reads_collects_nothing(tmp_path):
 
     with pytest.raises(UserError, match="opsassay grade"):
         KeptEvidence(tmp_path).take(collector, world, gather)
-    from opsassay.evals.compliance.gathering.evidence import CollectedEvidence
+    from opsassay.evals.compliance.evidence_collection.evidence import CollectedEvidence
 
-    kept = EvidenceShelf(tmp_path).take(collector, world, lambda *_: CollectedEvidence(b"{}", None))
+    kept = EvidenceCache(tmp_path).take(collector, world, lambda *_: CollectedEvidence(b"{}", None))
     assert KeptEvidence(tmp_path).take(collector, world, gather) == kept
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from opsassay.annotation.search.rules import RULES_VERSION
 from opsassay.annotation.verdict.annotate import annotate, annotate_opened, open_pack
-from opsassay.annotation.verdict.pretended import possible_types
+from opsassay.annotation.verdict.hypothetical_roots import possible_types
+from opsassay.annotation.verdict.placebo import sham
 from opsassay.annotation.verdict.settings import AnnotateSettings
-from opsassay.annotation.verdict.sham import sham
 from opsassay.core.errors import NotFoundError, OpsAssayError, UserError
 from opsassay.core.schema.causal_graph import Annotation, CausalGraph, FaultVerdict
 from opsassay.core.schema.faults import CATALOGUE

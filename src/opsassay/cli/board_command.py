@@ -39,7 +39,7 @@ def command(
         say(f"opsassay: not graded: {problem}")
     boards = [make_board(one) for one in graded if one.graded and domain in (None, one.domain.name)]
     if html is not None:
-        from opsassay.ui.boards import write_boards
+        from opsassay.ui.leaderboards import write_boards
 
         say(f"opsassay: boards: {write_boards(boards, html)}")
     if as_json:

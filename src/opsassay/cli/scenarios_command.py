@@ -18,7 +18,7 @@ def command(context: click.Context, *, as_json: bool) -> None:
     if context.invoked_subcommand is not None:
         return
     from opsassay.core.schema.task import level_of
-    from opsassay.evals.remediation.heads import scenario_complexity
+    from opsassay.evals.remediation.task_info import scenario_complexity
     from opsassay.testbed.scenarios import generated_names, load_scenario, names
 
     items: list[dict[str, Any]] = [
@@ -114,7 +114,7 @@ def _checked(file: str) -> dict[str, Any]:
     """Return what is to be said of the scenario in *file* or of that name."""
     from opsassay.evals.remediation.authoring import findings, layers, proposed_depth
     from opsassay.evals.remediation.controls import controls_of
-    from opsassay.evals.remediation.heads import scenario_complexity
+    from opsassay.evals.remediation.task_info import scenario_complexity
     from opsassay.testbed.operations.tools import TOOLS
     from opsassay.testbed.scenarios import load_scenario, place_of, system_of
 

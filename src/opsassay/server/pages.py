@@ -22,10 +22,10 @@ from opsassay.server.agent_pages import AgentPages
 from opsassay.server.agents import AgentForm, register
 from opsassay.server.api import read_bounded
 from opsassay.server.benchmarks import Platform, benchmark_of, request_benchmark
-from opsassay.server.board_pages import BoardPages
+from opsassay.server.board_pages import LeaderboardPages
 from opsassay.server.events import append
 from opsassay.server.forms import UserForm
-from opsassay.server.platform_boards import BoardShelf
+from opsassay.server.leaderboards import LeaderboardCache
 from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, RESULTS, USERS
 from opsassay.server.showing import shown, sorry
 from opsassay.server.states import BUNDLE
@@ -42,8 +42,12 @@ W = TypeVar("W", bound=BaseModel)
 class Pages:
     """The pages of *platform*, whose boards stand on *shelf*."""
 
-    def __init__(self, platform: Platform, shelf: BoardShelf) -> None:
-        self._platform, self._boards, self._tasks = platform, BoardPages(platform, shelf), TaskPages(platform, shelf)
+    def __init__(self, platform: Platform, shelf: LeaderboardCache) -> None:
+        self._platform, self._boards, self._tasks = (
+            platform,
+            LeaderboardPages(platform, shelf),
+            TaskPages(platform, shelf),
+        )
         self._agents = AgentPages(platform, shelf)
 
     def routes(self) -> list[Route]:

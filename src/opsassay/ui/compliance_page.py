@@ -9,7 +9,7 @@ from pathlib import Path
 from opsassay.evals.compliance.answers import collected
 from opsassay.evals.compliance.collected import collect_worlds, judged_worlds, problem_of_files
 from opsassay.evals.compliance.enforced import Admits
-from opsassay.evals.compliance.gathering.shelf import EvidenceShelf
+from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
 from opsassay.evals.compliance.grading import KEPT
 from opsassay.evals.compliance.kyverno.errors import UnsupportedError
 from opsassay.evals.compliance.kyverno.judge import judge
@@ -30,7 +30,7 @@ def write_compliance_pages(request: PageRequest, written_to: Callable[[Path], No
     return write_run_pages(DOMAIN, shown_compliance, request, written_to)
 
 
-def shown_compliance(store: RunStore, one: GradedRun, shelf: type[EvidenceShelf] = EvidenceShelf) -> ShownTask:
+def shown_compliance(store: RunStore, one: GradedRun, shelf: type[EvidenceCache] = EvidenceCache) -> ShownTask:
     """Return what is shown of *one*; raises OpsAssayError. What was collected lies on a *shelf* in its folder."""
     task = graded_task(store.root, one.run)
     try:
@@ -47,7 +47,7 @@ def shown_compliance(store: RunStore, one: GradedRun, shelf: type[EvidenceShelf]
 
 
 def _shown_collected(
-    task: ComplianceTask, files: Mapping[str, bytes], left: list[tuple[str, str]], shelf: EvidenceShelf
+    task: ComplianceTask, files: Mapping[str, bytes], left: list[tuple[str, str]], shelf: EvidenceCache
 ) -> ShownTask:
     """Show what was collected on each world, from what the grade kept, and what the policy said of it."""
     if problem_of_files(task, files) is not None:  # its reason is among the grades

@@ -11,7 +11,7 @@ import pytest
 
 from opsassay.analysis.fault_search.evolve import TriedText, informed, mutator
 from opsassay.analysis.fault_search.hunt import ATTEMPTS, Hunt, findings, read_attempts, summary
-from opsassay.analysis.fault_search.laboratory import Attempt, SearchDesk, scored
+from opsassay.analysis.fault_search.laboratory import Attempt, SearchToolSession, scored
 from opsassay.analysis.fault_search.search import families_of, mutated, random_candidates
 from opsassay.cli import run
 from opsassay.core.errors import ConfigError, NotFoundError, UserError
@@ -202,7 +202,7 @@ class Unrun(LocalLaboratory):
         """Nothing was changed."""
 
 
-class Benign(SearchDesk):
+class Benign(SearchToolSession):
     def _tried(self, _composition):
         return {"result": "benign", "fitness": 0.0, "raw_fitness": 0.0, "reason": "-"}
 

@@ -15,7 +15,7 @@ from opsassay.evals.runner.grading import GradedRun, GradedRuns
 from opsassay.evals.runner.results import verdict_of
 from opsassay.evals.runner.store import cell_hash
 from opsassay.server.task_sets import USUAL_BASELINES, TaskSet, jobs_of
-from opsassay.ui.boards import boards_page
+from opsassay.ui.leaderboards import boards_page
 
 TASKS = 24
 

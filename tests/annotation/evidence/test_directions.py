@@ -8,7 +8,7 @@ import pytest
 from annotation import systems
 from annotation.cascade import EPOCH, NANO, SECONDS, Call, Effect, fault, frames, incident, make_pack
 from opsassay.annotation.verdict.annotate import annotate, open_pack
-from opsassay.annotation.verdict.pretended import possible_types, pretend
+from opsassay.annotation.verdict.hypothetical_roots import possible_types, pretend
 from opsassay.annotation.verdict.settings import AnnotateSettings
 from opsassay.core.schema.incident import Label
 from opsassay.telemetry.content import write_datapack

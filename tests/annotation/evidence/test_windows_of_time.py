@@ -6,9 +6,9 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opsassay.annotation.evidence.pace import moment_of
+from opsassay.annotation.evidence.load_normalisation import moment_of
 from opsassay.annotation.evidence.states import SPAN_WINDOW_S, windows
-from opsassay.annotation.evidence.thresholds import PaceThresholds
+from opsassay.annotation.evidence.thresholds import LoadThresholds
 from opsassay.annotation.reading.calls import Calls
 
 NANO = 1_000_000_000
@@ -28,7 +28,7 @@ def test_a_call_on_the_step_of_a_moment_is_in_it(start: int, count: int) -> None
         end_ns={"normal": start + count * step_ns},
     )
     times = pl.DataFrame({"time_ns": [start + i * step_ns + late for i in range(count) for late in (0, step_ns - 1)]})
-    found = times.select(moment_of(calls, "normal", PaceThresholds(moment_s=5))).to_series()
+    found = times.select(moment_of(calls, "normal", LoadThresholds(moment_s=5))).to_series()
     assert found.to_list() == [i for i in range(count) for _ in range(2)]
 
 

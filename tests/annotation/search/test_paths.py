@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opsassay.annotation.evidence.states import NodeState
-from opsassay.annotation.search.carried import Carriage, CarriedLimits
 from opsassay.annotation.search.hops import Terrain
 from opsassay.annotation.search.paths import SearchLimits, search
+from opsassay.annotation.search.propagation_gate import Carriage, PropagationLimits
 from opsassay.annotation.search.rules import active_rules
 
 BEGAN = 1_000_000_000_000
@@ -34,7 +34,7 @@ def terrain(edges, own, onsets=None):
         added=dict.fromkeys(names, (100.0, 10.0)),
         latency_edges=dict.fromkeys(edges, 1.0),
         errors={}, error_edges={}, bypasses=(), changed=frozenset(), starved={}, at_links=frozenset(),
-        limits=CarriedLimits(),
+        limits=PropagationLimits(),
     )  # fmt: skip
     return Terrain(
         root=("service|root", "lat"),

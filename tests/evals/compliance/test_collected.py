@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from opsassay.evals.compliance.gathering.cluster import FETCHER, gather_on_cluster
-from opsassay.evals.compliance.gathering.evidence import LIMITS
-from opsassay.evals.compliance.gathering.host import PLAYBOOK, gather_on_host
-from opsassay.evals.compliance.gathering.shelf import EvidenceShelf
+from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
+from opsassay.evals.compliance.evidence_collection.cluster import FETCHER, gather_on_cluster
+from opsassay.evals.compliance.evidence_collection.evidence import LIMITS
+from opsassay.evals.compliance.evidence_collection.host import PLAYBOOK, gather_on_host
 from opsassay.evals.compliance.grading import grade_files
 from opsassay.evals.compliance.oracles import BASELINES, ORACLES, baseline
 from opsassay.evals.compliance.rego.judging import judge_by_rego
@@ -64,7 +64,7 @@ def played(task_text, limits=LIMITS):
 @needs_kubectl
 @pytest.mark.parametrize("task", [CLUSTER, pytest.param(HOST, marks=pytest.mark.slow)], ids=["cluster", "host"])
 def test_the_right_oracle_passes_and_every_other_fails_first_where_it_says(task, tmp_path):
-    shelf = EvidenceShelf(tmp_path)
+    shelf = EvidenceCache(tmp_path)
     for oracle, (play, stage) in ORACLES[task.task_class].items():
         found = grade_files(play(task), task, shelf)
         failed = [name for name in STAGES if found[name].value == 0.0]
@@ -275,13 +275,13 @@ def test_local_actions_facts_and_become_work_inside_the_host():
     ],
 )
 def test_what_is_no_playbook_is_no_artefact(playbook, said, tmp_path):
-    found = grade_files({PLAYBOOK: playbook, POLICY: TRUE}, HOST, EvidenceShelf(tmp_path))
+    found = grade_files({PLAYBOOK: playbook, POLICY: TRUE}, HOST, EvidenceCache(tmp_path))
     assert found["artefact"].value == 0.0
     assert said in found["passed"].reason
 
 
 def test_evidence_is_collected_once_and_kept(tmp_path):
-    shelf, runs = EvidenceShelf(tmp_path), []
+    shelf, runs = EvidenceCache(tmp_path), []
 
     def gather(collector, world):
         runs.append(world)
@@ -297,5 +297,5 @@ def test_evidence_is_collected_once_and_kept(tmp_path):
 
 def test_a_read_only_store_is_graded_all_the_same(tmp_path):
     (tmp_path / "file").write_text("no folder")
-    shelf = EvidenceShelf(Path(tmp_path / "file" / "shelf"))
+    shelf = EvidenceCache(Path(tmp_path / "file" / "shelf"))
     assert shelf.take({FETCHER: b"echo 1 > collected_data.json"}, example(CLUSTER), gather_on_cluster).data == b"1\n"

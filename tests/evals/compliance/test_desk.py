@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from opsassay.cli import run as command_line
-from opsassay.evals.compliance.desk import desk_of
 from opsassay.evals.compliance.oracles import ORACLES
 from opsassay.evals.compliance.tasks import ComplianceTask
+from opsassay.evals.compliance.tool_session import desk_of
 from opsassay.solvers.agents.limits import Limits, Meter
 from opsassay.solvers.sandbox import sealing_refusal
 

@@ -14,7 +14,7 @@ from opsassay.cli import run as command_line
 from opsassay.core.errors import DatapackError, NotFoundError, UserError
 from opsassay.evals.compliance.answers import collect
 from opsassay.evals.compliance.controls import controls
-from opsassay.evals.compliance.gathering.shelf import EvidenceShelf
+from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
 from opsassay.evals.compliance.grading import grade_files
 from opsassay.evals.compliance.kyverno.policy import AUTOGEN
 from opsassay.evals.compliance.oracles import BASELINES, ORACLES, baseline
@@ -36,7 +36,7 @@ from opsassay.evals.runner.store import RunStore
 from opsassay.solvers.agents.contract import AnswerError
 
 SEEDS = (PUBLISHED_SEED, 77, 2**100 + 3)
-NO_SHELF = EvidenceShelf(Path("/nowhere"))
+NO_SHELF = EvidenceCache(Path("/nowhere"))
 ENFORCED = [name for name in names() if "-opa-" not in name]
 TASK = ComplianceTask(name="new-kyverno-privileged-containers", seed=PUBLISHED_SEED)
 

@@ -13,7 +13,7 @@ from opsassay.core.schema.cost import AutoscalerSettings, CostBudget, ReportedCa
 from opsassay.core.schema.json_lines import whole_lines
 from opsassay.core.schema.run_folder import COST_CAUSES
 from opsassay.evals.cost.live.setup import LOCAL_TASKS, live_task
-from opsassay.evals.remediation.desk import OpsDesk
+from opsassay.evals.remediation.tool_session import OpsToolSession
 from opsassay.solvers.agents.asking import Asker
 from opsassay.solvers.agents.limits import Limits, Meter
 from opsassay.solvers.agents.models.named import model_named
@@ -68,7 +68,7 @@ def at_work(tmp_path, monkeypatch):
 
     def work():
         asker = Asker(model_named(f"scripted:{TWIN}"), Meter(Limits()), AgentRecorder(tmp_path))
-        report = SreAgent(asker, OpsDesk(toolbox), list(till.counts)).run("It costs too much.")
+        report = SreAgent(asker, OpsToolSession(toolbox), list(till.counts)).run("It costs too much.")
         causes = [ReportedCause.model_validate(one) for one in whole_lines((tmp_path / COST_CAUSES).read_bytes())]
         return report, causes[-1]
 

@@ -12,9 +12,9 @@ import yaml
 from opsassay.cli import run as command_line
 from opsassay.core.errors import DatapackError, OpsAssayError, UserError
 from opsassay.evals.cost.answers import ANSWER
-from opsassay.evals.cost.desk import DIALECT, cost_tables, desk_of
 from opsassay.evals.cost.focus.schema import TABLES
 from opsassay.evals.cost.tasks import CostTask, held_out, kept_task, published
+from opsassay.evals.cost.tool_session import DIALECT, cost_tables, desk_of
 from opsassay.evals.runner.domain import domain_named
 from opsassay.evals.runner.store import RunStore, read_run
 from opsassay.solvers.agents.limits import Limits, Meter

@@ -104,7 +104,7 @@ def operating(scenario, agent, arm, *, probes, seed, run_dir):
     """Run the command of the agent for real, with tools at which there is nothing to do."""
     from evals.remediation.test_diagnosing import NoTools
     from opsassay.evals.remediation.assignment import Assignment
-    from opsassay.evals.remediation.outside import operate
+    from opsassay.evals.remediation.external_agents import operate
 
     quick(scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
     operate(agent, Assignment(scenario, scenario.prompt(arm), 60.0, seed, run_dir), NoTools())
@@ -114,14 +114,14 @@ def seeing(scenario, agent, arm, *, probes, seed, run_dir):
     """Run the command of the agent for real, with tools that see the telemetry of two services."""
     from evals.remediation.test_diagnosing import NoTools
     from opsassay.evals.remediation.assignment import Assignment
-    from opsassay.evals.remediation.outside import operate
-    from opsassay.testbed.operations.sight import Sight
+    from opsassay.evals.remediation.external_agents import operate
+    from opsassay.testbed.operations.telemetry_view import TelemetryView
     from testbed.operations.test_masks import Alerting, Given
 
     quick(scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
     toolbox, telemetry = NoTools(), Given()
     telemetry.since_ns = 0
-    toolbox.sight = Sight(telemetry, Alerting())
+    toolbox.sight = TelemetryView(telemetry, Alerting())
     operate(agent, Assignment(scenario, scenario.prompt(arm), 60.0, seed, run_dir), toolbox)
 
 

@@ -24,9 +24,9 @@ from opsassay.scoring.verifiers import RunRecording
 from opsassay.testbed.operations.protection import protected_of
 from opsassay.testbed.operations.tools import TOOLS
 from opsassay.testbed.scenarios import system_of
-from opsassay.testbed.scenarios.generated.reach import reach_of
+from opsassay.testbed.scenarios.generated.impact_closure import reach_of
 from opsassay.testbed.workload.runtime.settings import FEATURES
-from opsassay.testbed.workload.runtime.strain import STRAINS
+from opsassay.testbed.workload.runtime.stress import STRAINS
 from scoring.verifiers.made import READING, S, at, observation, probe
 
 RESTART_S = 2

@@ -25,7 +25,7 @@ from opsassay.evals.runner.lease import LeaseTimes
 from opsassay.evals.runner.store import RunStore, read_run
 from opsassay.scoring.verifiers import certify
 from opsassay.testbed.operations import toolbox as tools
-from opsassay.testbed.operations.stage import OperatorDesk
+from opsassay.testbed.operations.stage import OperatorToolSession
 from opsassay.testbed.operations.toolbox import BaseToolbox, Done, Tool
 from scoring.verifiers.made import change, entity, probe, recording, scenario, timeline
 
@@ -70,7 +70,7 @@ def let_in(tmp_path, monkeypatch):
             update={"environment": made.environment.model_copy(update={"agent_timeout_s": timeout_s})}
         )
         monkeypatch.setattr(perform, "run_operator", lambda _agent, task, box: operator(box, task))
-        desk = OperatorDesk(SlowToolbox(recorded))
+        desk = OperatorToolSession(SlowToolbox(recorded))
         perform._work(made, TrialAgent(name="mine", command=("x",)), "baseline", Anywhere(), desk, 0, tmp_path)
         return {one.outcome: one.reason for one in read_outcomes(tmp_path)}, recorded
 

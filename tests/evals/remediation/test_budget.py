@@ -9,7 +9,7 @@ import pytest
 from opsassay.core.schema.trajectory import SettingsReading
 from opsassay.evals.remediation import perform
 from opsassay.evals.remediation.contract import TrialAgent
-from opsassay.testbed.operations.stage import OperatorDesk
+from opsassay.testbed.operations.stage import OperatorToolSession
 from opsassay.testbed.operations.tools import VerbToolbox
 from scoring.verifiers.made import scenario
 
@@ -47,7 +47,7 @@ def test_once_the_time_is_over_tools_refuse(tmp_path, monkeypatch, agent, answer
     monkeypatch.setattr(perform, "run_operator", late)
     made = scenario()
     made = made.model_copy(update={"environment": made.environment.model_copy(update={"agent_timeout_s": 0.5})})
-    perform._work(made, agent, "baseline", NoStage(), OperatorDesk(toolbox), 0, tmp_path)
+    perform._work(made, agent, "baseline", NoStage(), OperatorToolSession(toolbox), 0, tmp_path)
     assert [action.status for action in recorded] == answers
     assert toolbox.call("wait", {"seconds": 0.01}).output == "Error: the time for repairs is over."
     phases = [line.split('"')[3] for line in (tmp_path / "phases.jsonl").read_text().splitlines()]

@@ -16,8 +16,8 @@ from opsassay.evals.remediation import built_in
 from opsassay.evals.remediation.assignment import Assignment
 from opsassay.evals.remediation.contract import TrialAgent, mark_phase
 from opsassay.evals.remediation.diagnosing import REPORT_DIAGNOSIS, Diagnoses
+from opsassay.evals.remediation.external_agents import CommandToolSession
 from opsassay.evals.remediation.grading import read_recording
-from opsassay.evals.remediation.outside import CommandDesk
 from opsassay.evals.remediation.plan import TrialPlan, cells_of
 from opsassay.evals.remediation.rows import Trials
 from opsassay.evals.remediation.tables import per_agent, per_run
@@ -89,7 +89,7 @@ def test_an_agent_that_was_asked_and_says_nothing_is_not_right(task, monkeypatch
 
 
 def test_a_command_hands_its_diagnosis_in_at_the_tools_and_is_told_what_is_wrong_with_it(task):
-    desk = CommandDesk(NoTools(), Diagnoses(task))
+    desk = CommandToolSession(NoTools(), Diagnoses(task))
     assert desk.specs()[-1] == REPORT_DIAGNOSIS
     refused = desk.call("report_diagnosis", {"root_causes": "names"})
     assert (refused.status, "needs the argument" in refused.output) == ("error", True)

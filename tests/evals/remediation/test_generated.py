@@ -15,14 +15,14 @@ from opsassay.core.schema.scenario import Scenario
 from opsassay.core.schema.task import LEVELS, level_of
 from opsassay.evals.remediation.authoring import findings
 from opsassay.evals.remediation.controls import MAKERS, applicable, controls_of, sampled, script_of
-from opsassay.evals.remediation.heads import scenario_complexity
 from opsassay.evals.remediation.plan import TrialPlan, cells_of
+from opsassay.evals.remediation.task_info import scenario_complexity
 from opsassay.scoring.verifiers import certify
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.operations.tools import TOOLS
 from opsassay.testbed.scenarios import generated_names, load_scenario, system_of
 from opsassay.testbed.scenarios.generated import SEVERAL, STORMS, generated
-from opsassay.testbed.scenarios.generated.reach import longest, reach_of
+from opsassay.testbed.scenarios.generated.impact_closure import longest, reach_of
 
 VERBS = {tool.verb or name.replace("_", " "): tool.arguments for name, tool in TOOLS.items()}
 

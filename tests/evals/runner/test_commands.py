@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from opsassay.evals.runner.commands import places_of, run_command
-from opsassay.solvers.sandbox import Seal, SealLimits, python_path, sealing_refusal
+from opsassay.solvers.sandbox import Sandbox, SandboxLimits, python_path, sealing_refusal
 
 BOTH = [
     pytest.param(False, id="unsealed"),
@@ -25,7 +25,7 @@ BOTH = [
 def seal(tmp_path):
     for name in ("view", "work"):
         (tmp_path / name).mkdir()
-    return Seal(tmp_path / "view", tmp_path / "work", {}, {}, SealLimits(wall_clock_s=60), {"MINE": "1"})
+    return Sandbox(tmp_path / "view", tmp_path / "work", {}, {}, SandboxLimits(wall_clock_s=60), {"MINE": "1"})
 
 
 def program(code):

@@ -17,9 +17,9 @@ import pytest
 from opsassay.core.schema.run import RunStatus, Solver
 from opsassay.core.schema.task import Task
 from opsassay.evals.runner.attempt import AttemptOutcome, attempt
-from opsassay.evals.runner.cell import Cell
 from opsassay.evals.runner.lease import LEASES, LeasedError, LeaseLostError, LeaseTimes, is_alive, take_lease
 from opsassay.evals.runner.run import JobEnd
+from opsassay.evals.runner.run_spec import RunSpec
 from opsassay.evals.runner.store import RunStore, read_run
 
 DEAF = LeaseTimes(heartbeat_s=1000, expired_s=0.3)
@@ -40,7 +40,7 @@ attempt(RunStore(Path(sys.argv[1])), cell(), stuck, limits={})
 
 def cell():
     task = Task(id="t", domain="sre", name="t", system="s", commitment="c")
-    return Cell(task, Solver(name="m"), "x")
+    return RunSpec(task, Solver(name="m"), "x")
 
 
 def done(_run_dir, _stop):

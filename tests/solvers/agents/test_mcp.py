@@ -18,7 +18,7 @@ from mcp.client.stdio import stdio_client
 from opsassay.core.errors import UserError
 from opsassay.solvers.agents import mcp_bridge
 from opsassay.solvers.agents.limits import Limits, Meter
-from opsassay.solvers.agents.mcp_server import Desk, serving
+from opsassay.solvers.agents.mcp_server import DiagnosisToolSession, serving
 from opsassay.solvers.agents.record import AgentRecorder
 from opsassay.solvers.agents.tools import TelemetryToolbox
 from opsassay.telemetry.sql import LockedSql
@@ -36,7 +36,7 @@ def sql(tmp_path_factory):
 @contextmanager
 def desk(sql, folder, **limits):
     meter = Meter(Limits(**limits))
-    made = Desk(TelemetryToolbox(sql), meter, AgentRecorder(folder), sql.datapack.services())
+    made = DiagnosisToolSession(TelemetryToolbox(sql), meter, AgentRecorder(folder), sql.datapack.services())
     with serving(made, folder / "s.sock"):
         yield made, folder / "s.sock", meter
 

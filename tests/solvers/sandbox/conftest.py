@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opsassay.solvers.sandbox import Seal, SealLimits, python_path, sealing_refusal
+from opsassay.solvers.sandbox import Sandbox, SandboxLimits, python_path, sealing_refusal
 
 
 @pytest.fixture
@@ -17,9 +17,9 @@ def sealed(tmp_path):
     work.mkdir()
 
     def run(program, *, sockets=None, ports=None, environment=None, readable=None, hidden=(), command=None, **limits):
-        limits = SealLimits(**{"wall_clock_s": 60, **limits})
+        limits = SandboxLimits(**{"wall_clock_s": 60, **limits})
         given = {"HOME": "/work", **(environment or {})}
-        seal = Seal(view, work, sockets or {}, ports or {}, limits, given, readable or {}, hidden)
+        seal = Sandbox(view, work, sockets or {}, ports or {}, limits, given, readable or {}, hidden)
         return seal.run(command or [python_path(), "-I", "-S", "-c", program])
 
     return run

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from opsassay.core.errors import UserError
-from opsassay.solvers.sandbox import Seal, SealLimits, python_path, sealing_refusal
+from opsassay.solvers.sandbox import Sandbox, SandboxLimits, python_path, sealing_refusal
 from opsassay.solvers.sandbox.groups import NAME, groups_for_seals
 from solvers.sandbox.world import left_running
 
@@ -212,7 +212,7 @@ def test_many_seals_at_once_do_not_meet(tmp_path):
         program = (
             "import os, time; time.sleep(0.1); print(open('/view/own').read(), os.listdir('/view'), os.listdir('/tmp'))"
         )
-        seal = Seal(view, work, {}, {}, SealLimits(wall_clock_s=60), {})
+        seal = Sandbox(view, work, {}, {}, SandboxLimits(wall_clock_s=60), {})
         told[number] = seal.run([python_path(), "-I", "-S", "-c", program]).stdout_tail
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import opsassay
-from opsassay.solvers.sandbox import Seal, SealLimits, python_path, sealing_refusal
+from opsassay.solvers.sandbox import Sandbox, SandboxLimits, python_path, sealing_refusal
 from opsassay.solvers.sandbox.groups import memory_is_held
 from solvers.sandbox.attempts import ATTEMPTS, LIMITS
 
@@ -105,12 +105,12 @@ class World:
     def sealed(self, name):
         """Make the attempt in a seal; return what it told, or how it was ended."""
         with self.handing_over():
-            ended = Seal(
+            ended = Sandbox(
                 self.view,
                 self.fresh_work(),
                 {"tools": self.folder / "sockets/tools.sock"},
                 {8000: "tools"},
-                SealLimits(wall_clock_s=60, **LIMITS[name]),
+                SandboxLimits(wall_clock_s=60, **LIMITS[name]),
                 {"HOME": "/work"},
                 readable={
                     "/agent/attempts": HERE / "attempts",

@@ -11,7 +11,7 @@ from opsassay.core.errors import UserError
 from opsassay.core.schema.run import RunStatus
 from opsassay.evals.diagnosis.agent_runs import run_agent, setup_of
 from opsassay.evals.diagnosis.items import IncidentItem
-from opsassay.evals.runner.outside import OutsideAgent, OutsideTask, run_outside
+from opsassay.evals.runner.external_agents import ExternalAgent, ExternalTask, run_outside
 from opsassay.evals.runner.store import RunStore, read_diagnosis, read_run
 from opsassay.solvers.agents.command import CommandAgent
 from opsassay.solvers.sandbox import sealing_refusal
@@ -150,6 +150,6 @@ def test_an_agent_that_does_not_need_them_has_none(examined):
 
 
 def test_where_no_apis_are_served_an_agent_that_needs_them_is_refused(tmp_path):
-    outside = OutsideAgent.of(CommandAgent(EXAMPLE), None)
+    outside = ExternalAgent.of(CommandAgent(EXAMPLE), None)
     with pytest.raises(UserError, match="no telemetry here to serve"):
-        run_outside(outside, OutsideTask(tmp_path, lambda _: ""), tmp_path, tmp_path, None, sealed=False)
+        run_outside(outside, ExternalTask(tmp_path, lambda _: ""), tmp_path, tmp_path, None, sealed=False)

@@ -18,7 +18,7 @@ from evals.commands import agent
 from live import state_folder
 from opsassay.core.errors import LostError
 from opsassay.evals.remediation.live_apis import apis_of, live_apis
-from opsassay.evals.runner.outside import OutsideAgent, OutsideTask, run_outside
+from opsassay.evals.runner.external_agents import ExternalAgent, ExternalTask, run_outside
 from opsassay.solvers.agents.command import CommandAgent
 from opsassay.solvers.agents.limits import Limits, Meter
 from opsassay.solvers.sandbox import sealing_refusal
@@ -113,13 +113,13 @@ def test_a_sealed_agent_finds_them_at_their_usual_ports_and_nothing_else(system,
     """The attack asks for files, other ports and writing paths; the control are the APIs themselves, a mask applied."""
     sight = system.tools.sight
     sight.mask = Mask(drop=("logs",))
-    outside = OutsideAgent.of(CommandAgent(agent(tmp_path / "agent", LOOKING, needs=("apis",))), None)
+    outside = ExternalAgent.of(CommandAgent(agent(tmp_path / "agent", LOOKING, needs=("apis",))), None)
     folder, run_dir = tmp_path / "f", tmp_path / "r"
     for made in (folder, run_dir, folder / "view"):
         made.mkdir()
     with AlertWatch(sight.alerts, run_dir) as watch:
         time.sleep(1)
-        task = OutsideTask(folder / "view", lambda _: "look", apis=live_apis(sight, watch))
+        task = ExternalTask(folder / "view", lambda _: "look", apis=live_apis(sight, watch))
         ended = run_outside(outside, task, folder, run_dir, Meter(Limits()), sealed=SEALED)
     assert ended.exit_code == 0, ended.stderr_tail
     found = json.loads(ended.stdout_tail)

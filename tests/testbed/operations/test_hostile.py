@@ -18,7 +18,7 @@ from opsassay.testbed.apps import load_system
 from opsassay.testbed.core.state import SystemState
 from opsassay.testbed.operations.arguments import parse_url
 from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
-from opsassay.testbed.operations.sight import Sight
+from opsassay.testbed.operations.telemetry_view import TelemetryView
 from opsassay.testbed.operations.toolbox import definitions_of
 from opsassay.testbed.operations.tools import OUTPUT_LIMIT, TOOLS, VerbToolbox
 from opsassay.testbed.substrates.local.operations import BREAKING
@@ -57,7 +57,7 @@ class Range:
         self.recorded = []
         now = time.time_ns()
         alerts = LiveAlerts(telemetry, load_system(PREY).slo, Window(start_ns=now - 10**9, end_ns=now))
-        self.toolbox = VerbToolbox(running, Sight(telemetry, alerts), self.recorded.append)
+        self.toolbox = VerbToolbox(running, TelemetryView(telemetry, alerts), self.recorded.append)
         self.tripwire = Tripwire()
         self.secret = folder / "secret.txt"
         self.secret.write_text(SECRET)

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from opsassay.analysis.fault_search.laboratory import Attempt, SearchDesk, search_desk
+from opsassay.analysis.fault_search.laboratory import Attempt, SearchToolSession, search_desk
 from opsassay.analysis.fault_search.search import FaultCandidate
 from opsassay.core.errors import OperationError, UserError
 from opsassay.core.schema.json_lines import append_line, read_nouns
@@ -47,7 +47,7 @@ class Hunt:
             partial.write_text(json.dumps(payload, indent=1) + "\n")
         self._known = {attempt.number: attempt for attempt in read_attempts(out)}
         self._stack = ExitStack()
-        self._desk: SearchDesk | None = None
+        self._desk: SearchToolSession | None = None
 
     def __enter__(self) -> Hunt:
         return self
@@ -69,7 +69,7 @@ class Hunt:
         append_line(self._out / ATTEMPTS, found, durable=True)
         return found
 
-    def _on_a_system(self) -> SearchDesk:
+    def _on_a_system(self) -> SearchToolSession:
         if self._desk is None:
             started = search_desk(self._scenario, self._target, self._out, settings=self._settings)
             self._desk = self._stack.enter_context(started)

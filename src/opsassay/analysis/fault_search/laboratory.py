@@ -49,7 +49,7 @@ class Attempt(Noun):
     seconds: float = 0.0
 
 
-class SearchDesk:
+class SearchToolSession:
     """Tries candidates in *laboratory* and judges each as *scenario* commits; recordings lie in *folder* meanwhile."""
 
     def __init__(self, laboratory: Laboratory, scenario: Scenario, folder: Path) -> None:
@@ -132,10 +132,10 @@ def scored(judged: dict[str, Judgement], repaired: Repair, objection: str | None
 @contextmanager
 def search_desk(
     scenario: Scenario, target: str, folder: Path, *, settings: Mapping[str, Any] | None = None
-) -> Iterator[SearchDesk]:
+) -> Iterator[SearchToolSession]:
     """Run the scenario's system while the block runs; it ends with the block, or with this process.
 
     *settings* are those of its substrate: which cluster, as in a plan of trials. Raises what `setup_for` raises.
     """
     with setup_for(scenario).deploy(scenario, target, 0, settings or {}) as laboratory:
-        yield SearchDesk(laboratory, scenario, folder)
+        yield SearchToolSession(laboratory, scenario, folder)

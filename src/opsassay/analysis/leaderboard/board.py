@@ -31,7 +31,7 @@ def figure_item(figure: MeanFigure) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class BoardRow:
+class LeaderboardRow:
     """One solver. *rank* is None for whom none may be given, and *reasons* say why; *ranks* is the interval of its rank.
 
     *beats* are those who are worse than it beyond doubt. *spent* is what a run takes, by the names of `COSTS`.
@@ -81,19 +81,19 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Board:
+class Leaderboard:
     """The board of one *domain*, ranked solvers first; *warnings* are sentences on what may not be read out of it."""
 
     domain: str
     tasks: int
-    rows: tuple[BoardRow, ...]
+    rows: tuple[LeaderboardRow, ...]
     metrics: tuple[MetricDefinition, ...]
     warnings: tuple[str, ...]
     void: int = 0
     """Tasks that grade nobody, beside *tasks*."""
 
 
-def make_board(graded: GradedRuns) -> Board:
+def make_board(graded: GradedRuns) -> Leaderboard:
     """Return the board of *graded*.
 
     Ranked is who was run on every task, under a seal, without a flag, and can be separated from every baseline. Whoever
@@ -114,10 +114,10 @@ def make_board(graded: GradedRuns) -> Board:
         warnings.insert(0, note)
     rows = [_row(entry, metrics, found.get(entry.name, Standing())) for entry in entries]
     rows.sort(key=lambda row: (row.rank is None, row.rank or 0, row.entry.baseline, -_value(row), row.entry.name))
-    return Board(graded.domain.name, len(tasks), tuple(rows), tuple(metrics), tuple(warnings), len(void))
+    return Leaderboard(graded.domain.name, len(tasks), tuple(rows), tuple(metrics), tuple(warnings), len(void))
 
 
-def _value(row: BoardRow) -> float:
+def _value(row: LeaderboardRow) -> float:
     return row.success.value if row.success else -1.0
 
 
@@ -146,10 +146,10 @@ def _ranked(complete: Sequence[Entry], tasks: Sequence[TaskKey]) -> dict[str, St
     return found
 
 
-def _row(entry: Entry, metrics: Sequence[MetricDefinition], standing: Standing) -> BoardRow:
+def _row(entry: Entry, metrics: Sequence[MetricDefinition], standing: Standing) -> LeaderboardRow:
     by_system = {system: _tasks_of(entry, system) for system in sorted({run.system for run in entry.runs})}
     on_system = {system: {task: entry.scores[task] for task in of} for system, of in by_system.items()}
-    return BoardRow(
+    return LeaderboardRow(
         entry,
         standing.rank,
         standing.ranks,

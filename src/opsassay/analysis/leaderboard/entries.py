@@ -36,7 +36,7 @@ TaskKey = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class BoardRun:
+class LeaderboardRun:
     """One graded run: whether it *succeeded*, 1 or 0, and what it scored by each metric.
 
     One that failed did not succeed, and has 0 wherever more is better: a time, of which less is better, it has not.
@@ -66,7 +66,7 @@ class Entry:
     """
 
     name: str
-    runs: tuple[BoardRun, ...]
+    runs: tuple[LeaderboardRun, ...]
     baseline: bool = False
     reasons: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class Entry:
         """Return the mean over repeats of what a run took, one of `COSTS`, for every task where it is known."""
         return self._means(lambda run: run.cost(name))
 
-    def _means(self, reading: Callable[[BoardRun], float | None]) -> dict[TaskKey, float]:
+    def _means(self, reading: Callable[[LeaderboardRun], float | None]) -> dict[TaskKey, float]:
         found: dict[TaskKey, list[float]] = {}
         for run in self.runs:
             if (value := reading(run)) is not None:
@@ -134,7 +134,7 @@ def _entry(graded: GradedRuns, name: str, of: Sequence[GradedRun], tasks: set[Ta
     return Entry(name, tuple(made), entry.baseline, tuple(reasons), tuple(stale), scores)
 
 
-def _board_run(graded: GradedRuns, one: GradedRun) -> BoardRun | None:
+def _board_run(graded: GradedRuns, one: GradedRun) -> LeaderboardRun | None:
     run, metrics = one.run, one.verdict.metrics
     failed = run.status is not RunStatus.DONE
     succeeded = outcome_of(graded.domain, run, metrics)
@@ -143,7 +143,7 @@ def _board_run(graded: GradedRuns, one: GradedRun) -> BoardRun | None:
     values = {name: metric.value for name, metric in metrics.items() if metric.value is not None}
     more = (definition.name for definition in graded.domain.metrics() if definition.direction == "higher")
     values |= {name: 0.0 for name in more if name in metrics and metrics[name].status is MetricStatus.FAILED}
-    return BoardRun(
+    return LeaderboardRun(
         (run.item, run.item_hash), run.system, float(succeeded), values, failed, run.spent, run.ended_ns or 0,
         run_id(run), one.folder,
     )  # fmt: skip

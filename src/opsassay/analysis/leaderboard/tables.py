@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from opsassay.analysis.leaderboard.board import Board, BoardRow
+from opsassay.analysis.leaderboard.board import Leaderboard, LeaderboardRow
 from opsassay.analysis.leaderboard.entries import COSTS
 from opsassay.core.schema.metric_words import word
 from opsassay.core.text import counted
@@ -14,7 +14,7 @@ from opsassay.evals.runner.tables import ResultTable
 from opsassay.scoring.figures import MeanFigure
 
 
-def board_tables(boards: Sequence[Board]) -> list[ResultTable]:
+def board_tables(boards: Sequence[Leaderboard]) -> list[ResultTable]:
     """Return the table of each of *boards*, its systems where there are several, and the overall of coverage."""
     tables = []
     for board in boards:
@@ -31,7 +31,7 @@ def board_tables(boards: Sequence[Board]) -> list[ResultTable]:
     return tables
 
 
-def _main(board: Board) -> ResultTable:
+def _main(board: Leaderboard) -> ResultTable:
     names = [definition.name for definition in board.metrics]
     columns = (
         "rank",
@@ -54,7 +54,7 @@ def _main(board: Board) -> ResultTable:
     return ResultTable(f"Board, {board.domain}", columns, rows, note)
 
 
-def _cells(row: BoardRow, names: Sequence[str]) -> tuple[Any, ...]:
+def _cells(row: LeaderboardRow, names: Sequence[str]) -> tuple[Any, ...]:
     return (
         rank_text(row),
         row.entry.name,
@@ -68,7 +68,7 @@ def _cells(row: BoardRow, names: Sequence[str]) -> tuple[Any, ...]:
     )
 
 
-def rank_text(row: BoardRow) -> str:
+def rank_text(row: LeaderboardRow) -> str:
     """Return the rank of *row* with its interval, a dash where it has none."""
     if row.rank is None or row.ranks is None:
         return "–"
@@ -80,7 +80,7 @@ def _cell(figure: MeanFigure | None) -> str | None:
     return None if figure is None else figure.text
 
 
-def overall(boards: Mapping[str, Board]) -> ResultTable:
+def overall(boards: Mapping[str, Leaderboard]) -> ResultTable:
     """Return the table of what each solver was run on, *boards* by the names of their columns."""
     solvers = sorted({row.entry.name for board in boards.values() for row in board.rows if not row.entry.baseline})
     of = {(name, row.entry.name): row for name, board in boards.items() for row in board.rows}
@@ -94,7 +94,7 @@ def overall(boards: Mapping[str, Board]) -> ResultTable:
     return ResultTable("Board, overall", ("solver", "boards", *boards), tuple(rows), note)
 
 
-def _covered(board: Board, row: BoardRow | None) -> str | None:
+def _covered(board: Leaderboard, row: LeaderboardRow | None) -> str | None:
     if row is None or row.success is None:
         return None
     return f"{_cell(row.success)} on {row.success.n} of {counted(board.tasks, 'task')}"

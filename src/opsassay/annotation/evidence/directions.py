@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from opsassay.annotation.evidence.context import EvidenceContext, SignatureCheck, Sources
 from opsassay.annotation.evidence.links import CALL, ENDS, LinkCalls, chance, link_calls, share_hit, with_support
-from opsassay.annotation.evidence.pace import at_usual_pace
-from opsassay.annotation.evidence.scene import Scene, SignatureCheck, Sources
+from opsassay.annotation.evidence.load_normalisation import at_usual_pace
 from opsassay.core.schema.faults import FaultKind
 
 Links = pl.DataFrame
@@ -188,7 +188,7 @@ def _on(links: frozenset[tuple[str, str]]) -> pl.Expr:
     return ends.is_in([{"caller_service": caller, "peer": peer} for caller, peer in sorted(links)])
 
 
-def _rivals(scene: Scene, found: Hypothesis, asked: _Question) -> Iterator[Hypothesis]:
+def _rivals(scene: EvidenceContext, found: Hypothesis, asked: _Question) -> Iterator[Hypothesis]:
     """Yield what the other ends of the slow links explain by themselves; a load generator is no place of a fault."""
     ends = {end for link in found.slow for end in link} - {found.place}
     for other in sorted(ends & set(scene.calls.services)):
@@ -197,7 +197,7 @@ def _rivals(scene: Scene, found: Hypothesis, asked: _Question) -> Iterator[Hypot
             yield theirs
 
 
-def direction_of(scene: Scene, only: str | None = None) -> tuple[Hypothesis | None, LinkCalls, str]:
+def direction_of(scene: EvidenceContext, only: str | None = None) -> tuple[Hypothesis | None, LinkCalls, str]:
     """Return the best-supported direction of a network fault at the root of *scene* that no other end explains better.
 
     With it come the calls, and in words what was seen or why there is none. *only*: the one direction to ask for.
@@ -226,7 +226,9 @@ def direction_of(scene: Scene, only: str | None = None) -> tuple[Hypothesis | No
     return found, calls, words
 
 
-def _contest(scene: Scene, found: Hypothesis, asked: _Question) -> tuple[Hypothesis | None, Hypothesis | None]:
+def _contest(
+    scene: EvidenceContext, found: Hypothesis, asked: _Question
+) -> tuple[Hypothesis | None, Hypothesis | None]:
     """Return a rival that explains more than *found*, and one that explains the same; None where there is none.
 
     One that has callers waiting beside explains no more, unless packets are late: those would be so on all of its links.
@@ -245,7 +247,7 @@ def _own(found: Hypothesis) -> frozenset[tuple[str, str]]:
     return made or found.slow
 
 
-def who_breaks(scene: Scene, only: str) -> tuple[bool, str | None]:
+def who_breaks(scene: EvidenceContext, only: str) -> tuple[bool, str | None]:
     """Tell whether calls of the root break on all of its links in one direction, more than any other end explains.
 
     *only*: inbound or outbound. With it comes the place of a rival that explains exactly as much.
@@ -278,7 +280,7 @@ _UNLIKE = frozenset({FaultKind.NETWORK_DUPLICATE, FaultKind.NETWORK_BANDWIDTH_LI
 """Kinds by which one call waits for long and another hardly: what is large."""
 
 
-def _named(scene: Scene, found: Hypothesis, calls: LinkCalls) -> bool:
+def _named(scene: EvidenceContext, found: Hypothesis, calls: LinkCalls) -> bool:
     """Tell whether the record of the fault names the direction of its packets, and they are late in that one.
 
     Packets from callee to caller are late after the callee has ended; those to it before it begins (and when a
@@ -319,9 +321,9 @@ def _sources(found: Hypothesis, calls: LinkCalls) -> Sources:
     return Sources(link_ms=link, exits=frozenset(now.filter("broken").get_column("exit")))
 
 
-def _check(only: str | None) -> Callable[[Scene], SignatureCheck]:
+def _check(only: str | None) -> Callable[[EvidenceContext], SignatureCheck]:
     @at_usual_pace
-    def check(scene: Scene) -> SignatureCheck:
+    def check(scene: EvidenceContext) -> SignatureCheck:
         found, calls, words = direction_of(scene, only)
         if found is None:
             return SignatureCheck(passed=False, sentence=words)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import polars as pl
 
-from opsassay.annotation.evidence.added import added_time
-from opsassay.annotation.evidence.directions import who_breaks
-from opsassay.annotation.evidence.links import real_links
-from opsassay.annotation.evidence.metrics import kept_running, raised
-from opsassay.annotation.evidence.scene import (
-    Scene,
+from opsassay.annotation.evidence.context import (
+    EvidenceContext,
     SignatureCheck,
     Sources,
     beyond,
     rose,
     with_outcome,
 )
+from opsassay.annotation.evidence.directions import who_breaks
+from opsassay.annotation.evidence.latency_delta import added_time
+from opsassay.annotation.evidence.links import real_links
+from opsassay.annotation.evidence.metrics import kept_running, raised
 from opsassay.annotation.evidence.states import beyond_chance
 from opsassay.annotation.reading.disturbed import disturbed
 
 
-def absence(scene: Scene) -> SignatureCheck:
+def absence(scene: EvidenceContext) -> SignatureCheck:
     """Look for failed calls to the root with nothing under them; a restart in the metrics backs a single one."""
     restarted = raised(scene.metrics, scene.root, "restart", scene.thresholds.resources)
     unready = raised(scene.metrics, scene.root, "unready", scene.thresholds.resources)
@@ -38,7 +38,7 @@ def absence(scene: Scene) -> SignatureCheck:
     return SignatureCheck(passed=True, sentence=words, sources=Sources(exits=broken))
 
 
-def killed(scene: Scene) -> SignatureCheck:
+def killed(scene: EvidenceContext) -> SignatureCheck:
     """Look for what `absence` and `unconsumed` look for, unless restarts are counted and there was none."""
     if (
         kept_running(scene.metrics, scene.root)
@@ -56,7 +56,7 @@ def killed(scene: Scene) -> SignatureCheck:
     )
 
 
-def unconsumed(scene: Scene) -> SignatureCheck:
+def unconsumed(scene: EvidenceContext) -> SignatureCheck:
     """Look for messages to the root that nobody took, or that waited longer than before."""
     to_root = (pl.col("callee_service") == scene.root) & (pl.col("caller_service") != scene.root)
     messages = scene.calls.exits.filter(to_root & pl.col("asynchronous")).with_columns(to=pl.lit(scene.root))
@@ -69,7 +69,7 @@ def unconsumed(scene: Scene) -> SignatureCheck:
     return SignatureCheck(passed=True, sentence=words, sources=Sources(own_ms=waits, exits=lost))
 
 
-def own_errors(scene: Scene) -> SignatureCheck:
+def own_errors(scene: EvidenceContext) -> SignatureCheck:
     """Look for failures that begin here: nothing below the root failed, or its good answers arrive as failures."""
     below = pl.Series(disturbed(scene.calls)[scene.own.get_column("entry").to_numpy()])
     own = scene.own.with_columns(hit=pl.col("own_error") & ~below)
@@ -88,7 +88,7 @@ def own_errors(scene: Scene) -> SignatureCheck:
     )
 
 
-def turned_away(scene: Scene) -> SignatureCheck:
+def turned_away(scene: EvidenceContext) -> SignatureCheck:
     """Look for calls that fail before the root's handler sees them: the client span has nothing under it."""
     broken = beyond(scene, scene.inbound, pl.col("failed") & pl.col("absent"), "callee_service")
     if broken and not who_breaks(scene, "inbound")[0]:
@@ -98,14 +98,14 @@ def turned_away(scene: Scene) -> SignatureCheck:
     return SignatureCheck(passed=bool(broken), sentence=words, sources=Sources(exits=broken))
 
 
-def store_errors(scene: Scene) -> SignatureCheck:
+def store_errors(scene: EvidenceContext) -> SignatureCheck:
     """Look for failed calls of the root to its stores."""
     broken = beyond(scene, scene.outbound.filter("store"), pl.col("failed"), "name")
     words = f"{len(broken)} store calls of {scene.root} fail" if broken else f"the stores answer {scene.root} as before"
     return SignatureCheck(passed=bool(broken), sentence=words, sources=Sources(exits=broken))
 
 
-def misdirected(scene: Scene) -> SignatureCheck:
+def misdirected(scene: EvidenceContext) -> SignatureCheck:
     """Look for calls of the root that end at another service than the one that they always reached, and fail there."""
     real = scene.outbound.filter(~pl.col("asynchronous") & ~pl.col("virtual")).drop_nulls("usual_service")
     hostname = scene.fault.parameters.get("hostname")
@@ -117,7 +117,7 @@ def misdirected(scene: Scene) -> SignatureCheck:
     return SignatureCheck(passed=bool(wrong), sentence=words, sources=Sources(exits=broken))
 
 
-def lookup_failures(scene: Scene) -> SignatureCheck:
+def lookup_failures(scene: EvidenceContext) -> SignatureCheck:
     """Look for places that the root calls and does not reach, most of them, while the root itself is reached."""
     links = real_links(scene)
     real = links.of(pl.col("caller_service") == scene.root).join(links.kinds.select("kind", "peer"), on="kind")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from opsassay.annotation.evidence.scene import BROKEN, Scene, with_outcome
+from opsassay.annotation.evidence.context import BROKEN, EvidenceContext, with_outcome
 from opsassay.annotation.evidence.thresholds import LinkThresholds, SignatureThresholds
 from opsassay.annotation.reading.spans import SQL_NAME
 from opsassay.annotation.reading.tails import hypergeometric_at_least
@@ -55,7 +55,7 @@ class Links:
         return self.calls.filter(flags.gather(self.calls.get_column("kind")))
 
 
-def real_links(scene: Scene, among: pl.Expr | None = None) -> Links:
+def real_links(scene: EvidenceContext, among: pl.Expr | None = None) -> Links:
     """Return the synchronous exits of *scene*, *among* which it is asked, by the links that they take.
 
     The services of a host are one end, called like it, and calls between them are on no link of it.
@@ -134,7 +134,7 @@ class LinkCalls(Links):
         return table.with_columns(p=pl.Series(hypergeometric_at_least(k, n + n0, k + k0, n), dtype=pl.Float64))
 
 
-def link_calls(scene: Scene) -> LinkCalls:
+def link_calls(scene: EvidenceContext) -> LinkCalls:
     """Return the calls over all links of *scene*. A call without a server span under it waited for all of its time."""
     among = pl.col("store") | pl.col("callee_service").is_not_null()
     if scene.fault.end_ns > scene.fault.start_ns:

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 
 import polars as pl
 
-from opsassay.annotation.evidence.added import added_time
-from opsassay.annotation.evidence.scene import Sources
+from opsassay.annotation.evidence.context import Sources
+from opsassay.annotation.evidence.latency_delta import added_time
 from opsassay.annotation.evidence.states import NodeState
 from opsassay.annotation.evidence.thresholds import SignatureThresholds
 from opsassay.annotation.reading.calls import Calls

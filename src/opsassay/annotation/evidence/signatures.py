@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from opsassay.annotation.evidence.context import EvidenceContext, SignatureCheck, Sources
 from opsassay.annotation.evidence.directions import inbound_wait, link_fault
 from opsassay.annotation.evidence.failures import (
     absence,
@@ -17,8 +18,7 @@ from opsassay.annotation.evidence.failures import (
     turned_away,
     unconsumed,
 )
-from opsassay.annotation.evidence.scene import Scene, SignatureCheck, Sources
-from opsassay.annotation.evidence.signs import (
+from opsassay.annotation.evidence.signature_checks import (
     cpu_raised,
     gc_raised,
     host_cpu_raised,
@@ -29,7 +29,7 @@ from opsassay.annotation.evidence.signs import (
 from opsassay.annotation.evidence.times import clock_shift, own_time, starved_time, store_time
 from opsassay.core.schema.faults import FaultKind
 
-Check = Callable[[Scene], SignatureCheck]
+Check = Callable[[EvidenceContext], SignatureCheck]
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ SIGNATURES: Mapping[FaultKind, KindRule] = MappingProxyType(
 """Every kind of Table 6; a kind without a row here could never be attributed, and a test says so."""
 
 
-def check_signature(kind: FaultKind, scene: Scene) -> Signature:
+def check_signature(kind: FaultKind, scene: EvidenceContext) -> Signature:
     """Return the signature of *kind* at the root of *scene*."""
     rule = SIGNATURES[kind]
     shown = {check: check(scene) for check in rule.shows}
@@ -119,7 +119,7 @@ _HOST_METRICS: Mapping[FaultKind, Check] = MappingProxyType({FaultKind.CPU_STRES
 """Kinds that a host shows in metrics of its own."""
 
 
-def check_host(kind: FaultKind, whole: Scene, each: Sequence[Scene]) -> Signature:
+def check_host(kind: FaultKind, whole: EvidenceContext, each: Sequence[EvidenceContext]) -> Signature:
     """Return the signature of *kind* at a host: *whole* is the scene with its services as one, *each* with one of them.
 
     On links the host is one end. Anything else shows at its services, or in a metric of the host itself; what enters the

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 from pydantic import Field
 
-from opsassay.annotation.evidence.added import added_time
+from opsassay.annotation.evidence.latency_delta import added_time
 from opsassay.annotation.evidence.states import beyond_chance
 from opsassay.annotation.evidence.thresholds import Thresholds
 from opsassay.annotation.reading.calls import Calls

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from opsassay.annotation.evidence.detectors import TAIL_FACTORS, Z_LEVELS, AdaptiveLatency
-from opsassay.annotation.reading.wording import StatementThresholds
+from opsassay.annotation.reading.log_templates import StatementThresholds
 from opsassay.core.schema.base import Written
 
 
@@ -65,7 +65,7 @@ class ResourceThresholds(Written):
     utilisation: float = Field(default=0.8, gt=0, lt=1, description="share of the limit above which it is used up")
 
 
-class PaceThresholds(Written):
+class LoadThresholds(Written):
     """When more work came, so that time is compared in moments no busier than before."""
 
     grew: float = Field(default=1.5, ge=1, description="how many times as many requests reach the root")
@@ -94,5 +94,5 @@ class Thresholds(Written):
     signature: SignatureThresholds = SignatureThresholds()
     links: LinkThresholds = LinkThresholds()
     resources: ResourceThresholds = ResourceThresholds()
-    pace: PaceThresholds = PaceThresholds()
+    pace: LoadThresholds = LoadThresholds()
     statements: StatementThresholds = StatementThresholds()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 
-from opsassay.annotation.evidence.added import added_time
-from opsassay.annotation.evidence.pace import at_usual_pace
-from opsassay.annotation.evidence.scene import Scene, SignatureCheck, Sources, rose
+from opsassay.annotation.evidence.context import EvidenceContext, SignatureCheck, Sources, rose
+from opsassay.annotation.evidence.latency_delta import added_time
+from opsassay.annotation.evidence.load_normalisation import at_usual_pace
 
 
-def _own(scene: Scene, value: pl.Expr, what: str) -> SignatureCheck:
+def _own(scene: EvidenceContext, value: pl.Expr, what: str) -> SignatureCheck:
     # A caller that sleeps between attempts adds time of its own because its callee fails: those calls are no witness.
     undisturbed = scene.own.filter(~pl.col("any_failed_exit")).with_columns(value=value)
     table = rose(added_time(undisturbed, "value", ["node"], ["shape"]), scene.thresholds)
@@ -23,18 +23,18 @@ def _own(scene: Scene, value: pl.Expr, what: str) -> SignatureCheck:
 
 
 @at_usual_pace
-def own_time(scene: Scene) -> SignatureCheck:
+def own_time(scene: EvidenceContext) -> SignatureCheck:
     """Look for added time in the root itself, not waiting for anyone."""
     return _own(scene, pl.col("own_ms"), "time of its own")
 
 
 @at_usual_pace
-def store_time(scene: Scene) -> SignatureCheck:
+def store_time(scene: EvidenceContext) -> SignatureCheck:
     """Look for added time in which the root waits for its stores."""
     return _own(scene, pl.col("store_ms"), "time in its stores")
 
 
-def starved_time(scene: Scene) -> SignatureCheck:
+def starved_time(scene: EvidenceContext) -> SignatureCheck:
     """Look for added time that no callee spent, at the root and on the way to it: a starved process is late everywhere.
 
     What callers wait for an answer, less what the root's own callees took of it, is tested as a whole and then
@@ -71,7 +71,7 @@ def starved_time(scene: Scene) -> SignatureCheck:
     )
 
 
-def clock_shift(scene: Scene) -> SignatureCheck:
+def clock_shift(scene: EvidenceContext) -> SignatureCheck:
     """Look for server spans that begin 100 ms or more nearer to or farther from their client spans than before."""
     lead = scene.inbound.drop_nulls("lead_ms").group_by("period").agg(pl.len(), pl.col("lead_ms").median())
     shift = {period: value for period, n, value in lead.iter_rows() if n >= 5}

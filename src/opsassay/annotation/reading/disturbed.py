@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from opsassay.annotation.reading.calls import Calls
-from opsassay.annotation.reading.refused import refused
+from opsassay.annotation.reading.circuit_breaking import refused
 from opsassay.annotation.reading.spans import Flags, at
 
 ROUNDS = 12

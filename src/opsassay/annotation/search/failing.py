@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opsassay.annotation.evidence.scene import Sources
+from opsassay.annotation.evidence.context import Sources
 from opsassay.annotation.reading.calls import Calls
+from opsassay.annotation.reading.circuit_breaking import refused
 from opsassay.annotation.reading.parents import Index
-from opsassay.annotation.reading.refused import refused
 from opsassay.annotation.reading.spans import Flags, at
 from opsassay.annotation.reading.tails import hypergeometric_at_least
 
@@ -39,7 +39,7 @@ class FailureCount(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CarriedErrors:
+class PropagatedErrors:
     """Failures that the root explains: *nodes* by name, *edges*: failed calls by (cause, node).
 
     *changed*: nodes whose answers look healthy and are not; *at_links*: nodes at the faulted ends of links.
@@ -70,7 +70,7 @@ class _Traffic:
 
 def carry_errors(
     calls: Calls, sources: Sources, roots: frozenset[str], slow: frozenset[str], bypass_chance: float
-) -> CarriedErrors:
+) -> PropagatedErrors:
     """Return which failures the *sources* at *roots* explain; *slow* nodes, made slow by them, callers give up on.
 
     A failed caller counts when one of its own calls, in its own trace, was failed by the root or by a callee that
@@ -78,7 +78,7 @@ def carry_errors(
     often than by *bypass_chance*.
     """
     if not (sources.entries or sources.exits) and not calls.entries.get_column("felt_failed").any():
-        return CarriedErrors({}, {}, (), frozenset(), frozenset())
+        return PropagatedErrors({}, {}, (), frozenset(), frozenset())
     traffic = _traffic(calls)
     exits = traffic.exits
     carried = np.zeros(traffic.failed.size, dtype=bool)
@@ -96,7 +96,7 @@ def carry_errors(
     cause = pl.when("store").then(pl.lit("")).otherwise(pl.col("callee_node").cast(pl.String).fill_null(""))
     pairs = hit.group_by(cause.alias("cause"), "caller_node").len().sort("cause", "caller_node")
     at_links = exits.filter(pl.col("exit").is_in(sorted(sources.exits)) & pl.col("callee_service").is_in(sorted(roots)))
-    return CarriedErrors(
+    return PropagatedErrors(
         nodes=_failures(calls, carried),
         edges={(c, p): n for c, p, n in pairs.iter_rows()},
         bypasses=bypasses,

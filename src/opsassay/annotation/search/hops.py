@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opsassay.annotation.evidence.states import NANO, NodeState
-from opsassay.annotation.search.carried import Carriage
 from opsassay.annotation.search.failing import Bypass
+from opsassay.annotation.search.propagation_gate import Carriage
 from opsassay.annotation.search.rules import FAILURE, LATENCY, Rule
 
 Place = tuple[str, str]

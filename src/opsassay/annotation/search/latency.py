@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import polars as pl
 
-from opsassay.annotation.evidence.added import added_time
-from opsassay.annotation.evidence.scene import Sources
+from opsassay.annotation.evidence.context import Sources
+from opsassay.annotation.evidence.latency_delta import added_time
 from opsassay.annotation.reading.calls import Calls
 
 ROUNDS = 12
@@ -30,7 +30,7 @@ NodePair = tuple[str, str]
 """(callee, caller), or (caller, callee) where it says so."""
 
 
-class AddedTime(NamedTuple):
+class LatencyDelta(NamedTuple):
     """Milliseconds that a call of a node takes more than *before_ms*, what it took in the baseline."""
 
     added_ms: float
@@ -62,14 +62,14 @@ class CallWeight(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CarriedLatency:
+class PropagatedLatency:
     """The added time that the root explains: *shares* and *added* by node, *edges* by (callee, caller).
 
     *at_links*: nodes at the faulted ends of links.
     """
 
     shares: dict[str, float]
-    added: dict[str, AddedTime]
+    added: dict[str, LatencyDelta]
     edges: dict[NodePair, float]
     at_links: frozenset[str]
 
@@ -81,7 +81,7 @@ def carry_latency(
     sources: Sources,
     roots: frozenset[str],
     least_added_ms: float,
-) -> CarriedLatency:
+) -> PropagatedLatency:
     """Return which share of the added time of each node the *sources* at the services *roots* explain.
 
     *slower* has the columns node, added_ms and before_ms; *per_call* is what `calls_per_entry` returns. Nodes that became
@@ -89,7 +89,7 @@ def carry_latency(
     """
     rates = [CallRate._make(row) for row in per_call.iter_rows()]
     rose = slower.filter(pl.col("added_ms") >= least_added_ms).select("node", "added_ms", "before_ms")
-    added = {node: AddedTime(added_ms, before_ms) for node, added_ms, before_ms in rose.iter_rows()}
+    added = {node: LatencyDelta(added_ms, before_ms) for node, added_ms, before_ms in rose.iter_rows()}
     own = {node: sources.own_ms.get(node, 0.0) / time.added_ms for node, time in added.items()}
     edges: dict[NodePair, float] = {}
     at_links: set[str] = set()
@@ -110,7 +110,7 @@ def carry_latency(
     shares = _shares(own, weights)
     for callee, caller, weight in weights:
         edges[callee, caller] = min(edges.get((callee, caller), 0.0) + weight * shares.get(callee, 0.0), 1.0)
-    return CarriedLatency(shares, added, edges, frozenset(at_links))
+    return PropagatedLatency(shares, added, edges, frozenset(at_links))
 
 
 def _on_links(rates: Iterable[CallRate], sources: Sources, roots: frozenset[str]) -> Iterator[tuple[CallRate, float]]:
@@ -122,7 +122,7 @@ def _on_links(rates: Iterable[CallRate], sources: Sources, roots: frozenset[str]
             yield rate, link_ms
 
 
-def _weights(rates: Iterable[CallRate], added: Mapping[str, AddedTime]) -> list[CallWeight]:
+def _weights(rates: Iterable[CallRate], added: Mapping[str, LatencyDelta]) -> list[CallWeight]:
     return [
         CallWeight(
             r.callee_node, r.caller_node, r.made_times * max(r.added_ms or 0.0, 0.0) / added[r.caller_node].added_ms

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import get_args
 
-from opsassay.annotation.reading.parted import parted_at_fault
+from opsassay.annotation.reading.split_windows import parted_at_fault
 from opsassay.annotation.verdict.annotate import Opened, annotate_seen, open_pack
+from opsassay.annotation.verdict.placebo import sham
 from opsassay.annotation.verdict.settings import AnnotateSettings, Gate
-from opsassay.annotation.verdict.sham import sham
 from opsassay.core.schema.incident import Fault, Label, Truth
 from opsassay.telemetry.datapack import Datapack
 

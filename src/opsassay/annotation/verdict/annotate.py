@@ -8,24 +8,24 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from opsassay.annotation.evidence.added import added_time, since
 from opsassay.annotation.evidence.baseline import OperationBaseline, calibrate
+from opsassay.annotation.evidence.latency_delta import added_time, since
 from opsassay.annotation.evidence.metrics import resource_states
 from opsassay.annotation.evidence.slo import SurfaceSlo, surface_alarms
 from opsassay.annotation.evidence.states import NEEDED, NodeState, node_states, timeouts
 from opsassay.annotation.evidence.thresholds import Thresholds
 from opsassay.annotation.reading.calls import Calls, read_calls
 from opsassay.annotation.reading.graph import SystemGraph, infer_graph
-from opsassay.annotation.reading.parted import parted_at_fault
-from opsassay.annotation.reading.room import require_readable
-from opsassay.annotation.reading.wording import Statements
-from opsassay.annotation.search.carried import find_flows
+from opsassay.annotation.reading.log_templates import Statements
+from opsassay.annotation.reading.preflight import require_readable
+from opsassay.annotation.reading.split_windows import parted_at_fault
+from opsassay.annotation.search.propagation_gate import find_flows
 from opsassay.annotation.search.rules import RULES_VERSION
 from opsassay.annotation.verdict.cascade import Trial, account, build_graph, rejected_paths, routes
+from opsassay.annotation.verdict.hypothesis_test import ObservedPack, place, try_root
 from opsassay.annotation.verdict.label import decide
 from opsassay.annotation.verdict.levels import root_labels
 from opsassay.annotation.verdict.settings import AnnotateSettings
-from opsassay.annotation.verdict.trial import ObservedPack, place, try_root
 from opsassay.core.schema.causal_graph import Annotation, FaultVerdict
 from opsassay.core.schema.incident import Fault, Label
 from opsassay.telemetry.datapack import Datapack

@@ -9,8 +9,8 @@ from pydantic import Field, field_serializer, field_validator, model_validator
 
 from opsassay.annotation.evidence.slo import SurfaceSlo
 from opsassay.annotation.evidence.thresholds import Thresholds
-from opsassay.annotation.search.carried import CarriedLimits
 from opsassay.annotation.search.paths import SearchLimits
+from opsassay.annotation.search.propagation_gate import PropagationLimits
 from opsassay.annotation.search.rules import RULES, Rule, active_rules
 from opsassay.core.errors import NotFoundError
 from opsassay.core.schema.base import Written
@@ -36,7 +36,7 @@ class AnnotateSettings(Written):
     thresholds: Thresholds = Thresholds()
     limits: SearchLimits = SearchLimits()
     slo: SurfaceSlo = SurfaceSlo()
-    carried: CarriedLimits = CarriedLimits()
+    carried: PropagationLimits = PropagationLimits()
     gates_off: frozenset[Gate] = Field(default=frozenset(), description="gates that are not asked")
     extensions: bool = Field(default=True, description="whether rules beyond the paper's (ids A-...) are in force")
     rules_off: frozenset[str] = Field(default=frozenset(), description="ids of rules that are switched off")

@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opsassay.evals.compliance.desk import ComplianceDesk
+from opsassay.evals.compliance.tool_session import ComplianceToolSession
 from opsassay.evals.runner.answering import conversed
 from opsassay.solvers.agents.asking import Asker
 from opsassay.solvers.agents.ciso import ComplianceAgent
-from opsassay.solvers.agents.desks import SUBMIT
 from opsassay.solvers.agents.limits import Meter
+from opsassay.solvers.agents.tool_sessions import SUBMIT
 
 if TYPE_CHECKING:
     from opsassay.evals.compliance.job import ComplianceJob
 
 
-def work_built_in(job: ComplianceJob, desk: ComplianceDesk, meter: Meter, run_dir: Path) -> str | None:
+def work_built_in(job: ComplianceJob, desk: ComplianceToolSession, meter: Meter, run_dir: Path) -> str | None:
     """Let the agent work at *desk*; return why it did not submit. Raises ModelError as `conversed`."""
 
     def work(asker: Asker) -> str | None:

@@ -13,11 +13,11 @@ from functools import partial
 from os import cpu_count
 
 from opsassay.core.schema.run import Metric
-from opsassay.evals.compliance.gathering.cluster import gather_on_cluster
-from opsassay.evals.compliance.gathering.evidence import CollectedEvidence
-from opsassay.evals.compliance.gathering.host import gather_on_host
-from opsassay.evals.compliance.gathering.playbooks import playbook_problem
-from opsassay.evals.compliance.gathering.shelf import EvidenceShelf, W, evidence_key
+from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache, W, evidence_key
+from opsassay.evals.compliance.evidence_collection.cluster import gather_on_cluster
+from opsassay.evals.compliance.evidence_collection.evidence import CollectedEvidence
+from opsassay.evals.compliance.evidence_collection.host import gather_on_host
+from opsassay.evals.compliance.evidence_collection.playbooks import playbook_problem
 from opsassay.evals.compliance.rego.judging import RegoOutcome, judge_by_rego
 from opsassay.evals.compliance.stages import (
     JudgedWorlds,
@@ -48,7 +48,7 @@ class CollectedWorld:
         return self.evidence.problem or self.mutant.problem or None
 
 
-def grade_collected(files: Mapping[str, bytes], task: ComplianceTask, shelf: EvidenceShelf) -> dict[str, Metric]:
+def grade_collected(files: Mapping[str, bytes], task: ComplianceTask, shelf: EvidenceCache) -> dict[str, Metric]:
     """Return the metrics of the collector and the policy among *files* for *task*; evidence is kept on *shelf*."""
     if why := problem_of_files(task, files):
         return without_artefact(why)
@@ -72,7 +72,7 @@ def problem_of_files(task: ComplianceTask, files: Mapping[str, bytes]) -> str | 
     return f"{POLICY}: {why}" if why else None
 
 
-def collect_worlds(files: Mapping[str, bytes], task: ComplianceTask, shelf: EvidenceShelf) -> list[CollectedWorld]:
+def collect_worlds(files: Mapping[str, bytes], task: ComplianceTask, shelf: EvidenceCache) -> list[CollectedWorld]:
     """Return the evidence of the worlds of *task*; of one alone, when that has a problem already.
 
     Collectors run in an order that follows from the digests of the worlds, and so from nothing that an agent knows: which
@@ -119,7 +119,7 @@ def _look(
     collector: Mapping[str, bytes],
     world: W,
     mutant: W,
-    shelf: EvidenceShelf,
+    shelf: EvidenceCache,
     gather: Callable[[Mapping[str, bytes], W], CollectedEvidence],
 ) -> _Look:
     keys = evidence_key(collector, world), evidence_key(collector, mutant)

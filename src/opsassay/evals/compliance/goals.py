@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opsassay.evals.compliance.controls import ComplianceControl
-from opsassay.evals.compliance.gathering.evidence import EVIDENCE
+from opsassay.evals.compliance.evidence_collection.evidence import EVIDENCE
 from opsassay.evals.compliance.hosts.controls import HostControl
 from opsassay.evals.compliance.rego.worker import PACKAGE, RULE
 

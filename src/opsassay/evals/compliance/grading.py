@@ -16,7 +16,7 @@ from opsassay.core.schema.task import MetricDefinition
 from opsassay.evals.compliance.answers import collected
 from opsassay.evals.compliance.collected import grade_collected
 from opsassay.evals.compliance.enforced import Admits, grade_enforced
-from opsassay.evals.compliance.gathering.shelf import EvidenceShelf
+from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
 from opsassay.evals.compliance.kyverno.judge import admitted
 from opsassay.evals.compliance.stages import RATES, STAGES, not_asked, without_artefact
 from opsassay.evals.compliance.tasks import ComplianceTask
@@ -51,11 +51,11 @@ def grade_run(run_dir: Path, task: ComplianceTask, admits: Admits = admitted) ->
         files = collected(run_dir, task)
     except AnswerError as error:
         return {**without_artefact(run.error or str(error)), **effort}
-    return {**grade_files(files, task, EvidenceShelf(run_dir / KEPT), admits), **effort}
+    return {**grade_files(files, task, EvidenceCache(run_dir / KEPT), admits), **effort}
 
 
 def grade_files(
-    files: Mapping[str, bytes], task: ComplianceTask, shelf: EvidenceShelf, admits: Admits = admitted
+    files: Mapping[str, bytes], task: ComplianceTask, shelf: EvidenceCache, admits: Admits = admitted
 ) -> dict[str, Metric]:
     """Return the metrics of *files* for *task*; evidence that has to be collected is kept on *shelf*, *admits* judges.
 

@@ -9,13 +9,13 @@ from tempfile import TemporaryDirectory
 
 from opsassay.core.schema.run import Metric, RunStatus
 from opsassay.evals.compliance.answers import collect, place
-from opsassay.evals.compliance.desk import ComplianceDesk, desk_of, desk_specs
 from opsassay.evals.compliance.grading import grade_run
 from opsassay.evals.compliance.on_cluster.admission import ADMITTED, asking_kyverno
 from opsassay.evals.compliance.on_cluster.place import ClusterPlace
 from opsassay.evals.compliance.on_cluster.read_worlds import CLUSTER, ENGINE, ON, graded_task
 from opsassay.evals.compliance.oracles import BASELINES, ORACLES, baseline
 from opsassay.evals.compliance.tasks import EXAMPLES, ComplianceTask
+from opsassay.evals.compliance.tool_session import ComplianceToolSession, desk_of, desk_specs
 from opsassay.evals.runner.answering import AnswerJob, ended_without
 from opsassay.evals.runner.attempt import AttemptOutcome
 from opsassay.evals.runner.run import JobEnd
@@ -77,10 +77,12 @@ class ComplianceJob(AnswerJob):
                 return ended_without(error or str(refused), meter.hit, meter.spent())
         return AttemptOutcome(RunStatus.DONE, error, limits_hit=tuple(meter.hit), spent=meter.spent())
 
-    def _worked(self, desk: ComplianceDesk, folder: Path, run_dir: Path, meter: Meter, *, sealed: bool) -> str | None:
+    def _worked(
+        self, desk: ComplianceToolSession, folder: Path, run_dir: Path, meter: Meter, *, sealed: bool
+    ) -> str | None:
         """Have the task worked on at *desk* or in *folder*; return what went wrong, as far as it is known."""
         if self.command is not None:
-            from opsassay.evals.compliance.outside import work_outside
+            from opsassay.evals.compliance.external_agents import work_outside
 
             return work_outside(self.command, self, desk, meter, folder, run_dir, sealed=sealed)
         if self.agent.name == self.built_in:

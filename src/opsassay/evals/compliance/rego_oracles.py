@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import yaml
 
-from opsassay.evals.compliance.gathering.evidence import EVIDENCE
+from opsassay.evals.compliance.evidence_collection.evidence import EVIDENCE
 from opsassay.evals.compliance.rego.worker import PACKAGE, RULE
 from opsassay.evals.compliance.tasks import ANSIBLE, POLICY, ComplianceTask
 

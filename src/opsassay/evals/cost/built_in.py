@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opsassay.evals.cost.desk import CostDesk, problem_of
+from opsassay.evals.cost.tool_session import CostToolSession, problem_of
 from opsassay.evals.runner.answering import conversed
 from opsassay.solvers.agents.asking import Asker
-from opsassay.solvers.agents.desks import SUBMIT
 from opsassay.solvers.agents.finops import FinopsAgent
 from opsassay.solvers.agents.limits import Meter
+from opsassay.solvers.agents.tool_sessions import SUBMIT
 
 if TYPE_CHECKING:
     from opsassay.evals.cost.job import CostJob
 
 
-def answer_built_in(job: CostJob, desk: CostDesk, meter: Meter, run_dir: Path) -> str | None:
+def answer_built_in(job: CostJob, desk: CostToolSession, meter: Meter, run_dir: Path) -> str | None:
     """Let the agent work at *desk*; return why it did not answer. Raises ModelError as `conversed`."""
 
     def work(asker: Asker) -> str | None:

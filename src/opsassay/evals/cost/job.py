@@ -10,23 +10,23 @@ from pathlib import Path
 from opsassay.core.schema.run import Metric, RunStatus
 from opsassay.evals.cost import oracles
 from opsassay.evals.cost.answers import ANSWER, read_object
-from opsassay.evals.cost.desk import (
-    CostDesk,
+from opsassay.evals.cost.grading import grade_answer
+from opsassay.evals.cost.tasks import CostTask
+from opsassay.evals.cost.tool_session import (
+    CostToolSession,
     cost_tables,
     desk_of,
     looking_specs,
     require_answer,
     submit_spec,
 )
-from opsassay.evals.cost.grading import grade_answer
-from opsassay.evals.cost.tasks import CostTask
 from opsassay.evals.runner.answering import AnswerJob, ended_without
 from opsassay.evals.runner.attempt import AttemptOutcome
 from opsassay.evals.runner.draws import Draws
 from opsassay.solvers.agents.contract import AnswerError
-from opsassay.solvers.agents.desks import SUBMIT
 from opsassay.solvers.agents.limits import Meter
 from opsassay.solvers.agents.models.base import ToolSpec
+from opsassay.solvers.agents.tool_sessions import SUBMIT
 
 FINOPS = "finops"
 
@@ -62,7 +62,9 @@ class CostJob(AnswerJob):
                 return ended_without(error or desk.last_error(), meter.hit, spent)
             return AttemptOutcome(RunStatus.DONE, error, limits_hit=tuple(meter.hit), spent=spent)
 
-    def _answered(self, desk: CostDesk, meter: Meter, folder: Path, run_dir: Path, *, sealed: bool) -> str | None:
+    def _answered(
+        self, desk: CostToolSession, meter: Meter, folder: Path, run_dir: Path, *, sealed: bool
+    ) -> str | None:
         """Have the agent answer at *desk*; return why it did not, as far as it is known."""
         if self.oracle is not None:
             oracles.play(self.oracle, self.task, desk)
@@ -74,14 +76,14 @@ class CostJob(AnswerJob):
             desk.call(SUBMIT, answer)
             return None
         if self.command is not None:
-            from opsassay.evals.cost.outside import answer_outside
+            from opsassay.evals.cost.external_agents import answer_outside
 
             return answer_outside(self.command, self, desk, meter, folder, run_dir, sealed=sealed)
         from opsassay.evals.cost.built_in import answer_built_in
 
         return answer_built_in(self, desk, meter, run_dir)
 
-    def take(self, desk: CostDesk, text: str | bytes) -> str | None:
+    def take(self, desk: CostToolSession, text: str | bytes) -> str | None:
         """Take the answer in *text*, if it is one; return why it is none."""
         try:
             given = read_object(text)

@@ -9,21 +9,21 @@ from typing import Any
 from opsassay.evals.cost.anomaly.misreading import MISREADINGS, true_claims
 from opsassay.evals.cost.anomaly.task import AnomalyTask
 from opsassay.evals.cost.answers import Claim
-from opsassay.evals.cost.desk import CostDesk
 from opsassay.evals.cost.detector import detect
 from opsassay.evals.cost.focus.world import APPLICATIONS
 from opsassay.evals.cost.insight.grading import answer_of
 from opsassay.evals.cost.insight.keys import Question
 from opsassay.evals.cost.insight.question import Field
 from opsassay.evals.cost.tasks import CostTask
+from opsassay.evals.cost.tool_session import CostToolSession
 from opsassay.evals.runner.draws import Draws
-from opsassay.solvers.agents.desks import SUBMIT
+from opsassay.solvers.agents.tool_sessions import SUBMIT
 
 HALLUCINATED = "SELECT ApplicationName, sum(BilledCost) FROM costs GROUP BY ApplicationName"
 """A statement with a column that FOCUS does not have, as models make up from a question."""
 
 
-def play(name: str, task: CostTask, desk: CostDesk) -> None:
+def play(name: str, task: CostTask, desk: CostToolSession) -> None:
     """Have the oracle *name* of *task* do its part at *desk*."""
     desk.call("get_schema", {"table": "costs"})
     if name == "hallucinated_column":

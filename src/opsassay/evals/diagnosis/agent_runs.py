@@ -22,10 +22,10 @@ from opsassay.evals.diagnosis.views import Canary, arm_of, masked, opaque_view
 from opsassay.evals.diagnosis.worker import ANSWER
 from opsassay.evals.diagnosis.workers import shared_workers
 from opsassay.evals.runner.attempt import AttemptOutcome, Isolation, attempt, keep_end, never
-from opsassay.evals.runner.cell import Cell
 from opsassay.evals.runner.commands import Sealing, refusal_to_seal
+from opsassay.evals.runner.external_agents import APIS
 from opsassay.evals.runner.mounts import kept_of, mounts_of, require_apart
-from opsassay.evals.runner.outside import APIS
+from opsassay.evals.runner.run_spec import RunSpec
 from opsassay.evals.runner.store import LOG, RunStore
 from opsassay.solvers import agents
 from opsassay.solvers.agents.base import AGENTS, Agent, agent_named
@@ -151,9 +151,9 @@ def setup_of(
     return setup
 
 
-def cell_of(item: IncidentItem, setup: Setup, mask: Mask, seed: int) -> Cell:
+def cell_of(item: IncidentItem, setup: Setup, mask: Mask, seed: int) -> RunSpec:
     """Return the cell of one run; the mask is its arm."""
-    return Cell(item.task, setup.solver(), setup.solver_hash(), arm_of(mask), seed)
+    return RunSpec(item.task, setup.solver(), setup.solver_hash(), arm_of(mask), seed)
 
 
 def run_agent(

@@ -23,7 +23,6 @@ from opsassay.evals.diagnosis.runner import run_method
 from opsassay.evals.diagnosis.views import arm_of, masked
 from opsassay.evals.diagnosis.workers import shared_workers
 from opsassay.evals.runner.attempt import AttemptOutcome, attempt
-from opsassay.evals.runner.cell import Cell
 from opsassay.evals.runner.commands import Sealing
 from opsassay.evals.runner.lease import LeasedError, LeaseLostError
 from opsassay.evals.runner.mounts import kept_of, require_apart
@@ -31,6 +30,7 @@ from opsassay.evals.runner.oracles import AnswerOracle, oracle_solver, oracles_a
 from opsassay.evals.runner.processes import kill_sessions
 from opsassay.evals.runner.ranking import ORACLE
 from opsassay.evals.runner.run import JobEnd
+from opsassay.evals.runner.run_spec import RunSpec
 from opsassay.evals.runner.store import RunStore, read_run
 from opsassay.scoring.profiles import profile_named
 from opsassay.solvers.agents.command import CommandAgent
@@ -97,15 +97,15 @@ class IncidentJob:
         return oracle_of(self.case, self.solver.removeprefix(ORACLE))
 
     @cached_property
-    def cell(self) -> Cell:
+    def cell(self) -> RunSpec:
         """The cell that the job's run belongs to."""
         mask = self.settings.mask
         if self.oracle is not None:
-            return Cell(self.item.task, oracle_solver(self.oracle), self.oracle.digest(), arm_of(mask), self.seed)
+            return RunSpec(self.item.task, oracle_solver(self.oracle), self.oracle.digest(), arm_of(mask), self.seed)
         if isinstance(self.solver, Setup):
             return cell_of(self.item, self.solver, mask, self.seed)
         assert isinstance(self.solver, MethodSetup)
-        return Cell(self.item.task, self.solver.solver, self.solver.solver_hash, arm_of(mask), self.seed)
+        return RunSpec(self.item.task, self.solver.solver, self.solver.solver_hash, arm_of(mask), self.seed)
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
         """Make the run, or find the one that has a result; what cannot even be a run is reported, not raised."""

@@ -17,12 +17,12 @@ from opsassay.evals.diagnosis.worker import INCIDENT_FOLDER
 from opsassay.evals.runner.attempt import MAX_ANSWER_BYTES, AttemptOutcome, reading_what_was_left
 from opsassay.evals.runner.commands import WORK_INSIDE
 from opsassay.evals.runner.domain import at_hand
-from opsassay.evals.runner.outside import APIS, OutsideAgent, OutsideTask, output_of, run_outside
+from opsassay.evals.runner.external_agents import APIS, ExternalAgent, ExternalTask, output_of, run_outside
 from opsassay.evals.runner.store import LOG
 from opsassay.solvers.agents.command import CommandAgent
 from opsassay.solvers.agents.contract import Answer, AnswerError, read_answer
 from opsassay.solvers.agents.limits import Meter
-from opsassay.solvers.agents.mcp_server import Desk
+from opsassay.solvers.agents.mcp_server import DiagnosisToolSession
 from opsassay.solvers.agents.prompts import task_prompt
 from opsassay.solvers.agents.record import AgentRecorder
 from opsassay.solvers.agents.tools import MAX_ROWS, TelemetryToolbox
@@ -42,7 +42,7 @@ def examine(
     """Return what came of the agent's exam on *incident*; trace, actions and the end of its output lie in *run_dir*."""
     bundle = IncidentBundle(incident, meter, AgentRecorder(run_dir), with_tools="mcp" in agent.file.needs)
     with at_hand(bundle) as desk:
-        task = OutsideTask(
+        task = ExternalTask(
             bundle.folder / INCIDENT_FOLDER,
             lambda places: task_prompt(incident.incident, meter.limits, places),
             desk,
@@ -50,7 +50,7 @@ def examine(
             apis=bundle.apis() if APIS in agent.file.needs else None,
         )
         with reading_what_was_left():
-            end = run_outside(OutsideAgent.of(agent, model), task, bundle.folder, run_dir, meter, sealed=sealed)
+            end = run_outside(ExternalAgent.of(agent, model), task, bundle.folder, run_dir, meter, sealed=sealed)
             if said := output_of(end):
                 (run_dir / LOG).write_text(said + "\n", encoding="utf-8", errors="replace")
             outcome = _outcome(end, desk, bundle.folder / "work", bundle.services, bundle.canary, meter)
@@ -80,12 +80,14 @@ class IncidentBundle:
     def start(self) -> None:
         """Do nothing: what broke was recorded."""
 
-    def desk(self) -> Desk | None:
+    def desk(self) -> DiagnosisToolSession | None:
         """Return the SQL tools with submit, None for an agent that asks for none."""
         if not self._with_tools:
             return None
         sql = LockedSql(self._incident, timeout_s=self._meter.limits.query_seconds, max_rows=MAX_ROWS)
-        return Desk(TelemetryToolbox(self._stack.enter_context(sql)), self._meter, self._recorder, self.services)
+        return DiagnosisToolSession(
+            TelemetryToolbox(self._stack.enter_context(sql)), self._meter, self._recorder, self.services
+        )
 
     def apis(self) -> ApiServer:
         """Return the server of backends' APIs over the copy, read now; raises DatapackError."""
@@ -107,7 +109,7 @@ class IncidentBundle:
 
 
 def _outcome(
-    end: Ended, desk: Desk | None, work: Path, services: Sequence[str], canary: Canary, meter: Meter
+    end: Ended, desk: DiagnosisToolSession | None, work: Path, services: Sequence[str], canary: Canary, meter: Meter
 ) -> AttemptOutcome:
     """Return the outcome: an answer that was submitted, else the file, else what was printed.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from opsassay.core.errors import OpsAssayError, UserError
 from opsassay.core.schema.run import Solver
 from opsassay.core.untrusted import is_plain, read_plain
-from opsassay.evals.diagnosis.given_answers import grade_given
+from opsassay.evals.diagnosis.external_submissions import grade_given
 from opsassay.evals.diagnosis.repeats import success
 from opsassay.evals.runner.attempt import MAX_ANSWER_BYTES
 from opsassay.evals.runner.harbor_format import rewards_of, write_rewards

@@ -15,12 +15,12 @@ from opsassay.core.schema.run import RunStatus, Solver, Verdict
 from opsassay.core.schema.task import Task
 from opsassay.core.schema.trajectory import Trace
 from opsassay.core.untrusted import CAUSED_BY_CONTENT
-from opsassay.evals.diagnosis.given_answers import read_given
+from opsassay.evals.diagnosis.external_submissions import read_given
 from opsassay.evals.diagnosis.grades import TRACE
 from opsassay.evals.diagnosis.items import IncidentItem
 from opsassay.evals.diagnosis.repeats import success
 from opsassay.evals.runner.attempt import AttemptOutcome, attempt
-from opsassay.evals.runner.cell import Cell
+from opsassay.evals.runner.run_spec import RunSpec
 from opsassay.evals.runner.store import RunStore
 from opsassay.scoring.aggregate import is_zero
 from opsassay.solvers.proxy.formats.inspect_log import inspect_payload, inspect_traces
@@ -99,7 +99,7 @@ def _keep(store: RunStore, payload: Mapping[str, Any], sample: dict[str, Any], s
         system=str(head["system"]), goal="", commitment=str(head["commitment"]),
     )  # fmt: skip
     solver = _solver(payload["eval"])
-    cell = Cell(task, solver, solver.digest(), seed=int(sample.get("epoch", 1)) - 1)
+    cell = RunSpec(task, solver, solver.digest(), seed=int(sample.get("epoch", 1)) - 1)
     (trace,) = inspect_traces({**payload, "samples": [sample]}, source)
     if known := store.finished(cell.hash):
         return "skipped", str(known)

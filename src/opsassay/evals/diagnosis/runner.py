@@ -14,7 +14,7 @@ from opsassay.evals.diagnosis.views import opaque_view
 from opsassay.evals.diagnosis.worker import ANSWER
 from opsassay.evals.diagnosis.workers import shared_workers
 from opsassay.evals.runner.attempt import AttemptOutcome, attempt, keep_end, never, reading_what_was_left
-from opsassay.evals.runner.cell import Cell
+from opsassay.evals.runner.run_spec import RunSpec
 from opsassay.evals.runner.store import LOG, RunStore
 from opsassay.telemetry.datapack import Datapack
 
@@ -40,7 +40,7 @@ def run_method(
     """
     setup = method_setup(method) if isinstance(method, str) else method
     item = datapack if isinstance(datapack, IncidentItem) else IncidentItem.of(datapack)
-    cell = Cell(item.task, setup.solver, setup.solver_hash, arm, seed)
+    cell = RunSpec(item.task, setup.solver, setup.solver_hash, arm, seed)
     return attempt(
         store,
         cell,

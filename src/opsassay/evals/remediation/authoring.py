@@ -15,7 +15,7 @@ from opsassay.core.schema.trajectory import Depth
 from opsassay.evals.remediation.cluster_authoring import VERBS, entities_on_cluster, on_cluster
 from opsassay.evals.remediation.finding import ScenarioFinding
 from opsassay.testbed.operations.state_alerts import DEFINITIONS
-from opsassay.testbed.scenarios.generated.reach import longest
+from opsassay.testbed.scenarios.generated.impact_closure import longest
 from opsassay.testbed.substrates.local.operations import BREAKING
 
 DEPTH_OF_LAYER: dict[FaultLayer, Depth] = {

@@ -7,8 +7,8 @@ from typing import Any
 
 from opsassay.evals.remediation.assignment import Assignment
 from opsassay.evals.remediation.contract import REPORT, TrialAgent
-from opsassay.evals.remediation.desk import OpsDesk
 from opsassay.evals.remediation.diagnosing import Diagnoses
+from opsassay.evals.remediation.tool_session import OpsToolSession
 from opsassay.solvers.agents.asking import Asker
 from opsassay.solvers.agents.limits import Limits, Meter
 from opsassay.solvers.agents.models.named import model_named
@@ -25,7 +25,7 @@ def run_sre(agent: TrialAgent, task: Assignment, toolbox: BaseToolbox) -> None:
     asker = Asker(model_named(agent.model, timeout_s=task.timeout_s), Meter(limits), AgentRecorder(task.run_dir))
     system = system_of(task.scenario)
     names = [*system.services, *system.stores, *system.hosts]
-    report = SreAgent(asker, OpsDesk(toolbox), names, Diagnoses(task).take).run(task.prompt)
+    report = SreAgent(asker, OpsToolSession(toolbox), names, Diagnoses(task).take).run(task.prompt)
     summary: dict[str, Any] = {
         "diagnosis": report.diagnosis,
         "mitigation": report.mitigation,

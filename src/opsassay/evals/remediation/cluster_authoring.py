@@ -10,13 +10,13 @@ from opsassay.core.schema.cluster import CONTROL_PLANE, OnCluster
 from opsassay.core.schema.scenario import OracleStep, Scenario
 from opsassay.evals.remediation.finding import ScenarioFinding
 from opsassay.testbed.injection.preconditions import objections
-from opsassay.testbed.operations.sight import LOOKS
+from opsassay.testbed.operations.telemetry_view import LOOKS
 from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.substrates.kubernetes.access.kubectl import judge
 from opsassay.testbed.substrates.kubernetes.access.tools import TOOLS
 from opsassay.testbed.substrates.kubernetes.actuators.mechanisms import CLUSTER
 from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS
-from opsassay.testbed.substrates.kubernetes.scenario.furnishing import FILLER
+from opsassay.testbed.substrates.kubernetes.scenario.populating import FILLER
 
 LOOKING = {name.replace("_", " "): tool.arguments for name, tool in LOOKS.items()}
 VERBS = {**LOOKING, **{name: tool.arguments for name, tool in TOOLS.items() if name not in LOOKS}}

@@ -34,8 +34,8 @@ from opsassay.core.schema.run_folder import OUTCOMES, PHASES
 from opsassay.core.schema.scenario import Scenario
 from opsassay.core.schema.trajectory import OutcomeName, Phase, PhaseName, TrialOutcome
 from opsassay.evals.runner.commands import Sealing
+from opsassay.evals.runner.external_agents import ExternalAgent
 from opsassay.evals.runner.mounts import require_apart
-from opsassay.evals.runner.outside import OutsideAgent
 from opsassay.evals.runner.ranking import ORACLE
 from opsassay.solvers.agents.command import PLACES, CommandAgent
 from opsassay.solvers.agents.limits import Limits, Price
@@ -154,11 +154,11 @@ class TrialAgent(Written):
         own = {} if self._described is None else self._described.file.limits.model_dump(exclude_unset=True)
         return Limits.model_validate({**own, **self.own_settings.limits, "seconds": timeout_s})
 
-    def outside(self) -> OutsideAgent:
+    def outside(self) -> ExternalAgent:
         """Return the external agent that this is. Raises UserError for a file that there is not."""
         if self._described is not None:
-            return OutsideAgent.of(self._described, self.model)
-        return OutsideAgent(
+            return ExternalAgent.of(self._described, self.model)
+        return ExternalAgent(
             self.name,
             lambda places: [word.format(**{**dict.fromkeys(PLACES, ""), **places}) for word in self.command],
             self.files(),

@@ -9,7 +9,7 @@ from opsassay.core.schema.scenario import OracleStep, Scenario
 from opsassay.core.schema.system import System
 from opsassay.testbed.operations.protection import is_protected
 from opsassay.testbed.operations.tools import TOOLS
-from opsassay.testbed.substrates.kubernetes.scenario.furnishing import FILLER
+from opsassay.testbed.substrates.kubernetes.scenario.populating import FILLER
 
 Steps = tuple[OracleStep, ...]
 MARK = "CONTROL_MARK"

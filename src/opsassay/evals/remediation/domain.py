@@ -10,9 +10,9 @@ from opsassay.core.schema.files import load_yaml
 from opsassay.core.schema.run import Metric
 from opsassay.core.schema.scenario import Scenario
 from opsassay.core.schema.task import MetricDefinition, Task
-from opsassay.evals.remediation.heads import scenario_task
 from opsassay.evals.remediation.plan import TrialPlan, cells_of
 from opsassay.evals.remediation.preflight import require_sound
+from opsassay.evals.remediation.task_info import scenario_task
 from opsassay.evals.remediation.trials import TrialJob
 from opsassay.evals.runner.plan import part_as
 from opsassay.testbed.scenarios import generated_names, load_scenario, names

@@ -16,8 +16,8 @@ from opsassay.telemetry.otlp.metrics import histogram_deltas
 from opsassay.testbed.core.substrate import RunningSystem
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
-from opsassay.testbed.operations.sight import Sight
 from opsassay.testbed.operations.state_alerts import DEFINITIONS
+from opsassay.testbed.operations.telemetry_view import TelemetryView
 
 USUAL_S = 20.0
 """Of a system that is only looked at, the first seconds say what is usual."""
@@ -29,7 +29,7 @@ _RULES: dict[str, AlertingRule] = {
 }
 
 
-def live_apis(sight: Sight, watch: AlertWatch | None) -> ApiServer:
+def live_apis(sight: TelemetryView, watch: AlertWatch | None) -> ApiServer:
     """Return the server of what *sight* sees, as far as its mask leaves it, and of what *watch* knows to fire."""
 
     def now() -> View:
@@ -51,4 +51,4 @@ def apis_of(running: RunningSystem) -> Iterator[ApiServer]:
             usual = Window(start_ns=telemetry.since_ns, end_ns=telemetry.since_ns + int(USUAL_S * 1e9))
             alerts = LiveAlerts(telemetry, running.definition().slo, usual)
             with AlertWatch(alerts, folder, patience_s=PATIENCE_S) as watch:
-                yield live_apis(Sight(telemetry, alerts), watch)
+                yield live_apis(TelemetryView(telemetry, alerts), watch)

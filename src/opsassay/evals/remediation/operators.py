@@ -28,7 +28,7 @@ def run_operator(agent: TrialAgent, task: Assignment, toolbox: BaseToolbox) -> N
     if (name := agent.oracle) is not None:
         play(script_of(task.scenario, name), name, task, toolbox)
     elif agent.is_outside:
-        from opsassay.evals.remediation.outside import operate
+        from opsassay.evals.remediation.external_agents import operate
 
         operate(agent, task, toolbox)
     else:

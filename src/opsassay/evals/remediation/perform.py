@@ -32,7 +32,7 @@ from opsassay.scoring.verifiers.settling import changed_since, settled
 from opsassay.telemetry.mask import Mask
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.live import ARRIVAL_S
-from opsassay.testbed.operations.stage import OperatorDesk, Stage, staged
+from opsassay.testbed.operations.stage import OperatorToolSession, Stage, staged
 from opsassay.testbed.operations.toolbox import CALLS_LIMIT, BaseToolbox
 from opsassay.testbed.recording.observer import ObserverProcess
 
@@ -99,7 +99,7 @@ class TrialBundle:
         self._stack = ExitStack()
         self.stage: Stage
         self._deployed = False
-        self._desk: OperatorDesk
+        self._desk: OperatorToolSession
         self._watcher: ObserverProcess
 
     def prepare(self) -> None:
@@ -130,7 +130,7 @@ class TrialBundle:
         self._broken.enter_context(self.stage.broken())
         _await_alerts(self._scenario, self._desk.watch, self._run_dir, triggered_ns, probes=self._probes)
 
-    def desk(self) -> OperatorDesk:
+    def desk(self) -> OperatorToolSession:
         """Return the operator's tools, and what goes with them."""
         return self._desk
 
@@ -243,7 +243,13 @@ def _await_alerts(
 
 
 def _work(
-    scenario: Scenario, agent: TrialAgent, arm: PromptArm, stage: Stage, desk: OperatorDesk, seed: int, run_dir: Path
+    scenario: Scenario,
+    agent: TrialAgent,
+    arm: PromptArm,
+    stage: Stage,
+    desk: OperatorToolSession,
+    seed: int,
+    run_dir: Path,
 ) -> None:
     """Let the agent in, and out again when it is done; once its time is over its tools refuse every call.
 

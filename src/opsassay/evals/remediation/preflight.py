@@ -8,7 +8,7 @@ from opsassay.core.errors import RefusedError, UserError
 from opsassay.evals.remediation.contract import TrialAgent
 from opsassay.evals.remediation.trials import TrialJob
 from opsassay.evals.runner.commands import refusal_to_seal
-from opsassay.evals.runner.outside import APIS
+from opsassay.evals.runner.external_agents import APIS
 from opsassay.solvers.agents.models.named import model_named, require_endpoint
 from opsassay.testbed.scenarios import system_of
 

@@ -12,11 +12,11 @@ from opsassay.core.schema.scenario import Scenario
 from opsassay.core.schema.trajectory import Action
 from opsassay.evals.remediation.assignment import Assignment
 from opsassay.evals.remediation.contract import REPORT, PromptArm, TrialAgent
-from opsassay.evals.remediation.desk import OpsDesk
 from opsassay.evals.remediation.diagnosing import REPORT_DIAGNOSIS
 from opsassay.evals.remediation.operators import run_operator
+from opsassay.evals.remediation.tool_session import OpsToolSession
 from opsassay.evals.runner.rehearsal import SECONDS, Check, Rehearsal, isolated, traced
-from opsassay.testbed.operations.sight import LOOKS
+from opsassay.testbed.operations.telemetry_view import LOOKS
 from opsassay.testbed.operations.toolbox import BaseToolbox, Done, Tool
 from opsassay.testbed.operations.tools import TOOLS
 from opsassay.testbed.substrates.kubernetes.access.tools import TOOLS as CLUSTER_TOOLS
@@ -56,7 +56,7 @@ def rehearse(
         run_operator(agent, task, toolbox)
         report = json.loads((run_dir / REPORT).read_text(encoding="utf-8")) if (run_dir / REPORT).exists() else {}
         trace = traced(run_dir)
-    specs, checks = OpsDesk(toolbox).specs(), [_acted(toolbox), trace]
+    specs, checks = OpsToolSession(toolbox).specs(), [_acted(toolbox), trace]
     if not agent.is_outside:
         return Rehearsal(specs, (*checks, isolated("in_process")), "in_process", {})
     isolation = "sealed" if report["sealed"] else "unsealed"

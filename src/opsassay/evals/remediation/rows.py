@@ -21,10 +21,10 @@ from opsassay.evals.remediation.grading import (
     recorded_trials,
     require_trials,
 )
-from opsassay.evals.remediation.heads import scenario_complexity
 from opsassay.evals.remediation.itbench_tables import itbench_tables
 from opsassay.evals.remediation.sweep import sweep
 from opsassay.evals.remediation.tables import TrialRow, tables
+from opsassay.evals.remediation.task_info import scenario_complexity
 from opsassay.evals.runner.domain import Domain
 from opsassay.evals.runner.grading import GradedRun, GradedRuns, Stores
 from opsassay.evals.runner.ranking import run_id, why_not_ranked

@@ -24,14 +24,14 @@ from opsassay.core.schema.task import Arm
 from opsassay.evals.remediation.contract import BASELINE, REPORT, PromptArm, TrialAgent
 from opsassay.evals.remediation.controls import script_of
 from opsassay.evals.remediation.grading import grade_trial, keep_scenario, read_outcomes
-from opsassay.evals.remediation.heads import scenario_task
-from opsassay.evals.remediation.turns import machine_shared, wants_machine
+from opsassay.evals.remediation.machine_lock import machine_shared, wants_machine
+from opsassay.evals.remediation.task_info import scenario_task
 from opsassay.evals.runner.attempt import AttemptOutcome, attempt
-from opsassay.evals.runner.cell import Cell
 from opsassay.evals.runner.commands import refusal_to_seal
 from opsassay.evals.runner.processes import run_watched
 from opsassay.evals.runner.rehearsal import Rehearsal
 from opsassay.evals.runner.run import JobEnd, run_jobs
+from opsassay.evals.runner.run_spec import RunSpec
 from opsassay.evals.runner.store import LOG, RunStore, read_run
 from opsassay.telemetry.mask import Mask
 from opsassay.testbed.operations.toolbox import Tool
@@ -76,10 +76,10 @@ class TrialJob:
         return total.hexdigest()
 
     @cached_property
-    def cell(self) -> Cell:
+    def cell(self) -> RunSpec:
         """The cell that the job's run belongs to."""
         agent = self.agent
-        return Cell(
+        return RunSpec(
             scenario_task(self.scenario),
             Solver(name=agent.solver_name, kind="agent", configuration=agent.model_dump(mode="json")),
             self.agent_digest,

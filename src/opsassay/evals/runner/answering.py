@@ -23,7 +23,6 @@ from opsassay.core.schema.base import Written
 from opsassay.core.schema.run import Metric, RunStatus, Solver
 from opsassay.core.schema.task import Arm, Task
 from opsassay.evals.runner.attempt import AttemptOutcome, Isolation, attempt
-from opsassay.evals.runner.cell import Cell
 from opsassay.evals.runner.commands import Sealing, refusal_to_seal
 from opsassay.evals.runner.held_out import HeldOutSeeds
 from opsassay.evals.runner.mounts import require_apart
@@ -33,6 +32,7 @@ from opsassay.evals.runner.processes import kill_sessions
 from opsassay.evals.runner.ranking import ORACLE
 from opsassay.evals.runner.rehearsal import Rehearsal, ended, isolated, spent, traced
 from opsassay.evals.runner.run import JobEnd
+from opsassay.evals.runner.run_spec import RunSpec
 from opsassay.evals.runner.store import RunStore, read_run
 from opsassay.solvers.agents.asking import Asker, LimitError
 from opsassay.solvers.agents.command import CommandAgent
@@ -144,7 +144,7 @@ class AnswerJob(ABC):
         return f"{name} ({_model_label(self.agent.model)})" if name == self.built_in else name
 
     @cached_property
-    def cell(self) -> Cell:
+    def cell(self) -> RunSpec:
         """The cell that the run belongs to."""
         configuration: dict[str, Any] = {"limits": self.limits.model_dump(mode="json", exclude={"pause_s", "retries"})}
         if self.agent.model is not None:
@@ -156,7 +156,7 @@ class AnswerJob(ABC):
         kind, _, rest = (self.agent.model or "").partition(":")
         if kind == "scripted" and Path(rest).is_file():
             total.update(Path(rest).read_bytes())
-        return Cell(self.task.head, solver, total.hexdigest(), self.arm, self.seed)
+        return RunSpec(self.task.head, solver, total.hexdigest(), self.arm, self.seed)
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
         """Have the task worked on, unless the store has its result."""

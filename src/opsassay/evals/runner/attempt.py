@@ -15,8 +15,8 @@ from opsassay.core.errors import LeftByAgentError
 from opsassay.core.schema.diagnosis import Diagnosis
 from opsassay.core.schema.run import Run, RunStatus
 from opsassay.core.untrusted import CAUSED_BY_CONTENT, is_plain, open_plain, storable
-from opsassay.evals.runner.cell import Cell
 from opsassay.evals.runner.lease import LeaseLostError, take_lease
+from opsassay.evals.runner.run_spec import RunSpec
 from opsassay.evals.runner.store import RunStore, read_run
 from opsassay.telemetry.clock import boot_id
 
@@ -57,7 +57,7 @@ def never() -> bool:
 
 def attempt(
     store: RunStore,
-    cell: Cell,
+    cell: RunSpec,
     solve: Solve,
     *,
     isolation: Isolation = "in_process",
@@ -132,7 +132,7 @@ def _versions() -> dict[str, str]:
     return {name: version(name) for name in ("opsassay", "polars")}
 
 
-def _run_of(cell: Cell, isolation: Isolation, limits: Mapping[str, float]) -> Run:
+def _run_of(cell: RunSpec, isolation: Isolation, limits: Mapping[str, float]) -> Run:
     return Run(
         cell=cell.hash,
         attempt=0,

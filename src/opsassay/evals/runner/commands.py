@@ -16,7 +16,7 @@ from pydantic import BeforeValidator
 
 from opsassay.evals.runner.processes import kill_session
 from opsassay.solvers.agents import mcp_bridge, tool_command
-from opsassay.solvers.sandbox import Ended, Seal, python_path, sealing_refusal, signal_name
+from opsassay.solvers.sandbox import Ended, Sandbox, python_path, sealing_refusal, signal_name
 from opsassay.solvers.sandbox.tails import Tail
 
 AGENT_INSIDE, VIEW_INSIDE, WORK_INSIDE, SOCKETS_INSIDE = "/opt/opsassay-agent", "/view", "/work", "/run/opsassay"
@@ -59,17 +59,17 @@ def describe_tools(work: Path, places: Mapping[str, str], path: Path, *, sealed:
     return f"{places['work']}/{MCP}"
 
 
-def run_command(words: Sequence[str], seal: Seal, *, sealed: bool) -> Ended:
+def run_command(words: Sequence[str], seal: Sandbox, *, sealed: bool) -> Ended:
     """Run the command in *seal*, or, not *sealed*, as a process of this user under its clock and its bound of output.
 
-    Unsealed it is killed with its session at the end, and is free to look around meanwhile. Raises as `Seal.run`.
+    Unsealed it is killed with its session at the end, and is free to look around meanwhile. Raises as `Sandbox.run`.
     """
     if sealed:
         return replace(seal, environment={"PATH": _PATH_INSIDE, **seal.environment}).run(words)
     return _run_beside(words, seal)
 
 
-def _run_beside(words: Sequence[str], seal: Seal) -> Ended:
+def _run_beside(words: Sequence[str], seal: Sandbox) -> Ended:
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     limits, began = seal.limits, time.monotonic()
     try:

@@ -32,7 +32,7 @@ _TAKEN = tuple(
 
 
 def mounts_of(agent: CommandAgent) -> dict[str, Path]:
-    """Return what `Seal.readable` takes to show every folder that *agent* asks for, at its own path.
+    """Return what `Sandbox.readable` takes to show every folder that *agent* asks for, at its own path.
 
     Raises UserError for what cannot be shown there, for what is of OpsAssay (a folder above it has its sources too) or of
     the running kernel, and for what holds a socket, a pipe or a file that tells of incidents or runs. Symbolic links in

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 from opsassay.core.parallel import heed_interrupts
 from opsassay.core.schema.progress import SILENT, Progress
 from opsassay.core.schema.run import Metric, Run
-from opsassay.evals.runner.cell import Cell
 from opsassay.evals.runner.jobs import at_work
 from opsassay.evals.runner.lease import LeasedError, LeaseLostError
+from opsassay.evals.runner.run_spec import RunSpec
 from opsassay.evals.runner.store import RunStore
 
 LOOK_S = 0.5
@@ -28,7 +28,7 @@ class Job(Protocol):
     """One cell that is to be run: a domain knows how."""
 
     @property
-    def cell(self) -> Cell:
+    def cell(self) -> RunSpec:
         """The cell."""
 
     @property

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Protocol
 
 from opsassay.core.schema.trajectory import ToolCall
 from opsassay.solvers.agents.asking import Asker
-from opsassay.solvers.agents.desks import SUBMIT
 from opsassay.solvers.agents.models.base import Message, ModelError, Reply, ToolRequest, ToolSpec
 from opsassay.solvers.agents.sre_lint import lint
 from opsassay.solvers.agents.sre_prompts import SUMMARISE, reflect
+from opsassay.solvers.agents.tool_sessions import SUBMIT
 
 SUMMARISER = "summariser"
 LONG_OUTPUT = 4_000

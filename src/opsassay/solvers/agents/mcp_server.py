@@ -16,17 +16,17 @@ from typing import Any, Protocol
 from opsassay.core.schema.trajectory import ToolCall
 from opsassay.core.untrusted import require_socket_path
 from opsassay.solvers.agents.contract import Answer, AnswerError, answer_schema, contract, read_diagnosis
-from opsassay.solvers.agents.desks import SUBMIT, CountedDesk
 from opsassay.solvers.agents.limits import Meter
 from opsassay.solvers.agents.models.base import ToolSpec
 from opsassay.solvers.agents.record import AgentRecorder
+from opsassay.solvers.agents.tool_sessions import SUBMIT, CountedToolSession
 from opsassay.solvers.agents.tools import TelemetryToolbox, tool_specs
 
 MAX_LINE_BYTES = 8 * 2**20
 _CLIENTS = 16
 
 
-class ToolDesk(Protocol):
+class ToolSession(Protocol):
     """What is served to a client: tools, calls, and what came of them."""
 
     calls: list[ToolCall]
@@ -44,7 +44,7 @@ def incident_specs() -> tuple[ToolSpec, ...]:
     return (*tool_specs(), ToolSpec(name=SUBMIT, description=about, parameters=answer_schema()))
 
 
-class Desk(CountedDesk):
+class DiagnosisToolSession(CountedToolSession):
     """The desk of one incident; the last *answer* by the contract counts."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Desk(CountedDesk):
 
 
 @contextmanager
-def serving(desk: ToolDesk, path: Path) -> Iterator[Path]:
+def serving(desk: ToolSession, path: Path) -> Iterator[Path]:
     """Serve the *desk* at the Unix socket *path* while the block runs; raises UserError when the path is too long."""
     require_socket_path(path)
     listener = socket.socket(socket.AF_UNIX)
@@ -93,7 +93,7 @@ def serving(desk: ToolDesk, path: Path) -> Iterator[Path]:
             path.unlink()
 
 
-def _accept(listener: socket.socket, desk: ToolDesk, open_: set[socket.socket]) -> None:
+def _accept(listener: socket.socket, desk: ToolSession, open_: set[socket.socket]) -> None:
     serving_now: list[threading.Thread] = []
     while True:
         try:
@@ -114,7 +114,7 @@ def _accept(listener: socket.socket, desk: ToolDesk, open_: set[socket.socket]) 
         thread.join(10)
 
 
-def _serve_one(client: socket.socket, desk: ToolDesk, open_: set[socket.socket]) -> None:
+def _serve_one(client: socket.socket, desk: ToolSession, open_: set[socket.socket]) -> None:
     import anyio
 
     try:
@@ -128,7 +128,7 @@ def _serve_one(client: socket.socket, desk: ToolDesk, open_: set[socket.socket])
         client.close()
 
 
-async def _session(client: socket.socket, desk: ToolDesk) -> None:
+async def _session(client: socket.socket, desk: ToolSession) -> None:
     """Speak MCP with one client."""
     import anyio
     import anyio.to_thread

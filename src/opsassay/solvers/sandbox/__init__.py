@@ -3,9 +3,9 @@
 ::
 
     runner                 Seal.run: hands the plan over, reads what the command prints, waits
-    └── warden             outside: wall clock, group, relay of the sockets, collecting, cleaning up  (warden.py)
-        └── opener         makes the namespaces, waits for the init                                   (chamber.py)
-            └── init       process 1 inside: builds the root, reaps                                   (chamber.py)
+    └── warden             outside: wall clock, group, relay of the sockets, collecting, cleaning up  (supervisor.py)
+        └── opener         makes the namespaces, waits for the init                                   (init.py)
+            └── init       process 1 inside: builds the root, reaps                                   (init.py)
                 └── agent  another uid, no capabilities, filtered system calls, limits                (confine.py)
 
 Each ends with the one above it, whatever killed that one, and mounts and namespaces end with the last process.
@@ -17,13 +17,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from opsassay.solvers.sandbox.seal import Ended, Seal, SealLimits, python_path, sealing_refusal, signal_name
+    from opsassay.solvers.sandbox.seal import Ended, Sandbox, SandboxLimits, python_path, sealing_refusal, signal_name
 
-__all__ = ["Ended", "Seal", "SealLimits", "python_path", "sealing_refusal", "signal_name"]
+__all__ = ["Ended", "Sandbox", "SandboxLimits", "python_path", "sealing_refusal", "signal_name"]
 
 
 def __getattr__(name: str) -> Any:
-    """Return what *name* stands for; not at once, because the warden starts for every run and needs none of it."""
+    """Return what *name* stands for; not at once, because the supervisor starts for every run and needs none of it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from opsassay.solvers.sandbox import seal

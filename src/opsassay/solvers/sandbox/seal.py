@@ -21,14 +21,14 @@ from opsassay.solvers.sandbox.members import remove
 from opsassay.solvers.sandbox.seccomp import machine_refusal
 from opsassay.solvers.sandbox.tails import Tail
 
-_START = "import sys; sys.path.insert(0, sys.argv[1]); from opsassay.solvers.sandbox.warden import main; main()"
+_START = "import sys; sys.path.insert(0, sys.argv[1]); from opsassay.solvers.sandbox.supervisor import main; main()"
 _PACKAGE = Path(__file__).resolve().parents[2]
 _ENDING_S = 30.0
 _OWN_PLACES = ("/proc", "/dev", "/view", "/run", "/etc")
 
 
 @dataclass(frozen=True)
-class SealLimits:
+class SandboxLimits:
     """What one command may use, with all the processes that it starts.
 
     *memory_bytes* is held by a control group where one can be made, for all together; elsewhere it bounds the address
@@ -69,7 +69,7 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Seal:
+class Sandbox:
     """What a sealed command is handed, and nothing else.
 
     *view* is copied to /view, read-only; *work* to /work, its home, and what the command leaves there back into *work*.
@@ -84,7 +84,7 @@ class Seal:
     work: Path
     sockets: Mapping[str, Path]
     ports: Mapping[int, str]
-    limits: SealLimits
+    limits: SandboxLimits
     environment: Mapping[str, str]
     readable: Mapping[str, Path] = field(default_factory=dict)
     hidden: Sequence[Path] = ()
@@ -197,7 +197,9 @@ def _trial() -> str | None:
         view.mkdir()
         work.mkdir()
         try:
-            ended = Seal(view, work, {}, {}, SealLimits(wall_clock_s=20), {}).run([python_path(), "-I", "-S", "-c", ""])
+            ended = Sandbox(view, work, {}, {}, SandboxLimits(wall_clock_s=20), {}).run(
+                [python_path(), "-I", "-S", "-c", ""]
+            )
         except StartError as error:
             return " ".join(str(error).split())
     return (
@@ -214,7 +216,7 @@ def own_hidden() -> list[Path]:
     return [_PACKAGE, *packages, *([Path(sys.prefix)] if sys.prefix != sys.base_prefix else [])]
 
 
-def _ended(payload: dict[str, Any], limits: SealLimits, stdout: str, stderr: str) -> Ended:
+def _ended(payload: dict[str, Any], limits: SandboxLimits, stdout: str, stderr: str) -> Ended:
     if "refused" in payload:
         raise StartError(
             f"This machine gives no seal: {payload['refused']}; run as root (in a container with CAP_SYS_ADMIN and an "

@@ -57,7 +57,7 @@ class BackendApi(Protocol):
         """Return the reply to *call*."""
 
 
-class Turns:
+class MachineLock:
     """Whose turn it is among the queries of one server, whatever view they are over."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Turns:
 class Backends:
     """All APIs over one *view*, each made when it is first asked; `named` raises DatapackError for a damaged table."""
 
-    def __init__(self, view: View, turns: Turns) -> None:
+    def __init__(self, view: View, turns: MachineLock) -> None:
         self._made: dict[str, BackendApi] = {}
         self._lock = threading.Lock()
         self._spans = cache(lambda: read_spans(view))
@@ -100,7 +100,7 @@ class ApiServer:
     @classmethod
     def over(cls, pack: Datapack) -> ApiServer:
         """Return the server of all APIs over *pack*, whose tables are read now; raises DatapackError."""
-        backends = Backends(recorded(pack), Turns()).read()
+        backends = Backends(recorded(pack), MachineLock()).read()
         return cls(lambda: backends)
 
     @classmethod
@@ -160,7 +160,7 @@ class _Latest:
     """The backends over the latest view, which is looked at anew when it is older than `REFRESH_S`."""
 
     def __init__(self, now: Callable[[], View]) -> None:
-        self._now, self._turns, self._lock = now, Turns(), threading.Lock()
+        self._now, self._turns, self._lock = now, MachineLock(), threading.Lock()
         self._backends: Backends | None = None
         self._seen_s = 0.0
 

@@ -21,7 +21,7 @@ from opsassay.core.schema.cost import (
 )
 from opsassay.core.schema.json_lines import append_line
 from opsassay.core.schema.run_folder import COST_CAUSES
-from opsassay.testbed.operations import seeing
+from opsassay.testbed.operations import telemetry_queries
 from opsassay.testbed.operations.arguments import Name
 from opsassay.testbed.operations.costs import CostWatch
 from opsassay.testbed.operations.toolbox import BaseToolbox, Done, Tool
@@ -125,14 +125,14 @@ class LiveCostToolbox(BaseToolbox):
         if tool not in COST_TOOLS.values():
             return self._inner.carry_out(tool, asked)
         if isinstance(asked, Costs | PriceBookShow | AutoscalerShow):
-            return Done(seeing.as_json(self._shown(asked)))
+            return Done(telemetry_queries.as_json(self._shown(asked)))
         if isinstance(asked, ReportCostCause):
             self._known(asked.service)
             line = ReportedCause(time_ns=time.time_ns(), service=asked.service, cause=asked.cause)
             append_line(self._run_dir / COST_CAUSES, line)
             return Done("Taken.")
         touched = self._changed(asked)
-        return Done(seeing.as_json({"done": asked.model_dump()}), touched)
+        return Done(telemetry_queries.as_json({"done": asked.model_dump()}), touched)
 
     def _shown(self, asked: Written) -> dict[str, Any]:
         account, system, reading = self._watch.account, self._watch.system, self._watch.latest

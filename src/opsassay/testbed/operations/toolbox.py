@@ -16,10 +16,10 @@ from pydantic import ValidationError
 from opsassay.core.errors import OpsAssayError
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.trajectory import Action
-from opsassay.testbed.operations import seeing
+from opsassay.testbed.operations import telemetry_queries
 
 if TYPE_CHECKING:
-    from opsassay.testbed.operations.sight import Sight
+    from opsassay.testbed.operations.telemetry_view import TelemetryView
 
 OUTPUT_LIMIT = 8_000
 ARGUMENTS_LIMIT = 2_000
@@ -74,7 +74,9 @@ class BaseToolbox(ABC):
     *sight* is what those that look at telemetry see, None where there is none.
     """
 
-    def __init__(self, tools: Mapping[str, Tool], record: Callable[[Action], None], sight: Sight | None = None) -> None:
+    def __init__(
+        self, tools: Mapping[str, Tool], record: Callable[[Action], None], sight: TelemetryView | None = None
+    ) -> None:
         self.tools, self.record, self.sight = tools, record, sight
         self._turn = threading.Lock()
         self._calls = self._late = 0
@@ -177,7 +179,7 @@ def _cut(output: str) -> str:
 def kept(given: Mapping[str, Any], limit: int = ARGUMENTS_LIMIT) -> dict[str, Any]:
     """Return the arguments as they are recorded: whole unless they are longer than *limit* characters, or no JSON."""
     try:
-        if len(seeing.as_json(dict(given))) <= limit:
+        if len(telemetry_queries.as_json(dict(given))) <= limit:
             return dict(given)
     except (TypeError, ValueError, RecursionError):
         return {"unreadable": True}

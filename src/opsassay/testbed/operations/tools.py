@@ -11,8 +11,8 @@ from typing import Any, Protocol
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.trajectory import Action
 from opsassay.testbed.operations import arguments as args
-from opsassay.testbed.operations import seeing
-from opsassay.testbed.operations.sight import LOOKS, Look, Sight
+from opsassay.testbed.operations import telemetry_queries
+from opsassay.testbed.operations.telemetry_view import LOOKS, Look, TelemetryView
 from opsassay.testbed.operations.toolbox import (
     OUTPUT_LIMIT,
     BaseToolbox,
@@ -52,7 +52,7 @@ class OperatedSystem(Protocol):
 class VerbToolbox(BaseToolbox):
     """The tools over the running system *running* and the *sight* of its telemetry; every call is reported to *record*."""
 
-    def __init__(self, running: OperatedSystem, sight: Sight, record: Callable[[Action], None]) -> None:
+    def __init__(self, running: OperatedSystem, sight: TelemetryView, record: Callable[[Action], None]) -> None:
         super().__init__(TOOLS, record, sight)
         self.running = running
 
@@ -65,7 +65,9 @@ class VerbToolbox(BaseToolbox):
             return Done(self.sight.tell(asked))
         assert tool.verb is not None
         result = self._operate(tool.verb, asked)
-        return Done(seeing.as_json(result), _touched(asked, result) if self.changes(tool, asked.model_dump()) else ())
+        return Done(
+            telemetry_queries.as_json(result), _touched(asked, result) if self.changes(tool, asked.model_dump()) else ()
+        )
 
     def changes(self, tool: Tool, given: Mapping[str, Any]) -> bool:
         """Tell whether a call may change something: also a request that is more than a look."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from opsassay.ui.browsing.catalogue import StoredRun, place_key, slug
-from opsassay.ui.browsing.course import Course, course_of, culprit_view_of
 from opsassay.ui.browsing.rows import Shown, View, compare_page, outcome_of, run_page, solver_page, task_page
 from opsassay.ui.browsing.stored_incidents import task_name
+from opsassay.ui.browsing.timeline import RunTimeline, course_of, culprit_view_of
 from opsassay.ui.plain import plain
 
 
@@ -41,7 +41,7 @@ def _run(shown: Shown, domain: str, task: str, solver: str) -> StoredRun | None:
     return next((one for one in of if one.key in counting), next(iter(of), None))
 
 
-def _side(shown: Shown, one: StoredRun, solver: str, course: Course) -> View:
+def _side(shown: Shown, one: StoredRun, solver: str, course: RunTimeline) -> View:
     outcome = outcome_of(shown, one)
     return {
         "solver": plain(solver, 120),

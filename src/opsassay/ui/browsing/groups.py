@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from opsassay.analysis.leaderboard.board import BoardRow, figure_item
+from opsassay.analysis.leaderboard.board import LeaderboardRow, figure_item
 from opsassay.analysis.leaderboard.entries import Entry
 from opsassay.analysis.leaderboard.tables import rank_text
 from opsassay.core.errors import OpsAssayError
 from opsassay.core.schema.metric_words import word
 from opsassay.core.text import counted
-from opsassay.ui.boards import board_view
 from opsassay.ui.browsing.catalogue import StoredRun, TaskPlace
 from opsassay.ui.browsing.rows import (
     Shown,
@@ -27,6 +26,7 @@ from opsassay.ui.browsing.rows import (
     trials_page,
 )
 from opsassay.ui.browsing.stored_incidents import page_of_task, task_name
+from opsassay.ui.leaderboards import board_view
 from opsassay.ui.plain import plain
 
 FORMS = "The task had {} forms; runs on different ones are no repeats of each other."
@@ -113,7 +113,7 @@ def board_page_view(shown: Shown, domain: str) -> View:
     }
 
 
-def _solver_answer(solver: str, row: BoardRow | None, runs: int) -> str:
+def _solver_answer(solver: str, row: LeaderboardRow | None, runs: int) -> str:
     name = plain(solver, 120)
     if row is None or row.success is None:
         return f"{name} has {counted(runs, 'run')}, and none that is graded."
@@ -121,7 +121,7 @@ def _solver_answer(solver: str, row: BoardRow | None, runs: int) -> str:
     return f"{name} succeeded on {row.success.text} of {counted(row.success.n, 'task')}; {rank}."
 
 
-def _figures(row: BoardRow) -> list[View]:
+def _figures(row: LeaderboardRow) -> list[View]:
     success = word("succeeded").title
     found = [(success, row.success), *((word(name).title, figure) for name, figure in row.metrics.items())]
     found += [(f"{success} on {system}", figure) for system, figure in row.systems.items() if len(row.systems) > 1]

@@ -8,7 +8,6 @@ from opsassay.analysis.leaderboard.tables import rank_text
 from opsassay.core.errors import OpsAssayError
 from opsassay.core.text import counted
 from opsassay.evals.runner.ranking import ORACLE
-from opsassay.ui.boards import board_answer
 from opsassay.ui.browsing.catalogue import StoredRun
 from opsassay.ui.browsing.rows import (
     Shown,
@@ -23,6 +22,7 @@ from opsassay.ui.browsing.rows import (
     trials_page,
 )
 from opsassay.ui.browsing.stored_incidents import task_name
+from opsassay.ui.leaderboards import board_answer
 from opsassay.ui.plain import plain
 
 MOST_SOLVERS = 24

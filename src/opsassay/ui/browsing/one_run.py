@@ -18,7 +18,6 @@ from opsassay.evals.runner.ranking import why_not_ranked
 from opsassay.evals.runner.store import LOG, read_diagnosis
 from opsassay.scoring.void import void_words
 from opsassay.ui.browsing.catalogue import StoredRun
-from opsassay.ui.browsing.course import course_of, culprit_view_of
 from opsassay.ui.browsing.lines import page_of_lines, size_of
 from opsassay.ui.browsing.rows import (
     ROWS,
@@ -33,6 +32,7 @@ from opsassay.ui.browsing.rows import (
     task_page,
 )
 from opsassay.ui.browsing.stored_incidents import page_of_task
+from opsassay.ui.browsing.timeline import course_of, culprit_view_of
 from opsassay.ui.browsing.truths import about_truth
 from opsassay.ui.clock import Span
 from opsassay.ui.culprits import LARGEST_TRACE

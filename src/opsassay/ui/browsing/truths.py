@@ -179,7 +179,7 @@ def _compliance_words(one: StoredRun, cases: Path | None) -> list[tuple[str, str
 
 
 def _compliance_page(one: StoredRun, cases: Path | None) -> str:
-    from opsassay.evals.compliance.gathering.shelf import KeptEvidence
+    from opsassay.evals.compliance.evidence_collection.cache import KeptEvidence
     from opsassay.evals.runner.store import RunStore
     from opsassay.ui.answer_pages import answer_page
     from opsassay.ui.compliance_page import shown_compliance

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from opsassay.analysis.leaderboard.board import Board, make_board
+from opsassay.analysis.leaderboard.board import Leaderboard, make_board
 from opsassay.analysis.leaderboard.entries import Entry, entries_of
 from opsassay.core.errors import OpsAssayError
 from opsassay.core.schema.run import Run, RunStatus, Verdict
@@ -43,7 +43,7 @@ class DomainStanding:
     """A *board* with the *entries* and runs it was made of, and how many results have no verdict: *ungraded*."""
 
     graded: StoredGrades
-    board: Board
+    board: Leaderboard
     entries: dict[str, Entry]
     ungraded: int
 

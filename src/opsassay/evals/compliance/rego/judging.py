@@ -13,10 +13,10 @@ from typing import Literal
 from opsassay.core.errors import UserError
 from opsassay.core.extras import install_hint
 from opsassay.evals.compliance.rego import worker
-from opsassay.solvers.sandbox import Seal, SealLimits, python_path
+from opsassay.solvers.sandbox import Sandbox, SandboxLimits, python_path
 
 MAX_POLICY = 256 * 2**10
-LIMITS = SealLimits(
+LIMITS = SandboxLimits(
     wall_clock_s=20.0, memory_bytes=2**30, processes=4, work_bytes=2**20, output_bytes=2**20, file_bytes=2**20
 )
 _PLACE = "/opt/opsassay-rego"
@@ -51,7 +51,7 @@ class JudgedByRego:
 
 
 def judge_by_rego(
-    policy: bytes, inputs: Sequence[bytes], limits: SealLimits = LIMITS, question: RegoQuestion = _OURS
+    policy: bytes, inputs: Sequence[bytes], limits: SandboxLimits = LIMITS, question: RegoQuestion = _OURS
 ) -> JudgedByRego:
     """Return what *policy* says of each of *inputs* (JSON texts), all in one seal.
 
@@ -74,7 +74,7 @@ def judge_by_rego(
         for number, text in enumerate(inputs):
             (view / "inputs" / f"{number:05}.json").write_bytes(text)
         readable = {f"{_PLACE}/worker.py": Path(worker.__file__), f"{_PLACE}/regorus": _engine()}
-        seal = Seal(view, work, {}, {}, limits, {"LANG": "C.UTF-8"}, readable=readable)
+        seal = Sandbox(view, work, {}, {}, limits, {"LANG": "C.UTF-8"}, readable=readable)
         asked = (question.package, question.rule, question.syntax)
         command = [python_path(), "-S", f"{_PLACE}/worker.py", "/view/policy.rego", "/view/inputs", *asked]
         end = seal.run(command)

@@ -20,10 +20,10 @@ from opsassay.evals.cost.live.setup import CLASS, live_task
 from opsassay.evals.cost.oracles import BASELINES
 from opsassay.evals.remediation.contract import TrialAgent
 from opsassay.evals.remediation.grading import grade_trial
-from opsassay.evals.remediation.heads import scenario_task
+from opsassay.evals.remediation.task_info import scenario_task
 from opsassay.evals.remediation.trials import TrialJob
-from opsassay.evals.runner.cell import Cell
 from opsassay.evals.runner.plan import PlannedAgent
+from opsassay.evals.runner.run_spec import RunSpec
 from opsassay.testbed.operations.cost_tools import COST_TOOLS
 from opsassay.testbed.operations.toolbox import Tool
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
@@ -56,7 +56,7 @@ class LiveCostJob(TrialJob):
         return cls(scenario, agent, "baseline", probes=False, seed=seed, cluster=cluster)
 
     @cached_property
-    def cell(self) -> Cell:
+    def cell(self) -> RunSpec:
         """The cell of the trial, in this domain."""
         return replace(super().cell, task=live_head(self.scenario.id))
 

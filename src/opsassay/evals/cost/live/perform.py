@@ -20,7 +20,7 @@ from opsassay.evals.remediation.perform import perform_on
 from opsassay.testbed.operations.autoscaling import Autoscaler
 from opsassay.testbed.operations.cost_tools import COST_TOOLS, LiveCostToolbox
 from opsassay.testbed.operations.costs import CostAccount, CostWatch
-from opsassay.testbed.operations.stage import CostedStage, OperatorDesk, Stage, staged
+from opsassay.testbed.operations.stage import CostedStage, OperatorToolSession, Stage, staged
 from opsassay.testbed.recording.observer import ObserverProcess
 
 USUAL_READINGS = 4
@@ -86,7 +86,7 @@ class CostStage:
         return self.inner.health_problem()
 
     @contextmanager
-    def operated(self, usual: Window, run_dir: Path) -> Iterator[OperatorDesk]:
+    def operated(self, usual: Window, run_dir: Path) -> Iterator[OperatorToolSession]:
         """Provide the tools of the system and of its cost, once the usual cost is known.
 
         Raises OperationError where a cost cannot be known.
