@@ -369,10 +369,10 @@ def test_all_types_of_the_catalogue_are_looked_at():
 @pytest.mark.parametrize(
     ("name", "file"),
     [
-        ("METHODS", "methods/base.py"),
+        ("METHODS", "solvers/methods/base.py"),
         ("IMPORTERS", "telemetry/importers/__init__.py"),
-        ("TECHNIQUES", "blame/techniques/__init__.py"),
-        ("AGENTS", "agents/base.py"),
+        ("TECHNIQUES", "analysis/blame/techniques/__init__.py"),
+        ("AGENTS", "solvers/agents/base.py"),
     ],
 )
 def test_what_is_one_file_and_one_line_touches_the_file_of_its_registry_alone(name, file):

@@ -20,7 +20,7 @@ import yaml
 from opsassay.annotation.suites import fetch as fetching
 from opsassay.cli import run
 
-GOLDEN = Path(__file__).parent / "golden" / "diagnosis_store"
+GOLDEN = Path(__file__).parents[2] / "evals" / "golden" / "diagnosis_store"
 ITEM = "28a6d673b4bcc31b"
 EXAMPLES = re.findall(
     r"```python\n(.*?)```", (Path(__file__).parents[3] / "docs" / "formats.md").read_text(), re.DOTALL

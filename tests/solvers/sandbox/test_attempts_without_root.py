@@ -28,7 +28,7 @@ def readable():
     with tempfile.TemporaryDirectory(prefix="opsassay-nobody-", dir="/tmp") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        for part in ("src", "tests/evals"):
+        for part in ("src", "tests/solvers/sandbox"):
             shutil.copytree(ROOT_FOLDER / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
         yield folder
 
