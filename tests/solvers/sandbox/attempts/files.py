@@ -59,7 +59,7 @@ def home_folders(facts):
 
 @attempt
 def the_code_of_opsassay(facts):
-    return "RunStore" in Path(facts["package"], "bench/core/store.py").read_text()
+    return "RunStore" in Path(facts["package"], "evals/runner/store.py").read_text()
 
 
 @attempt
