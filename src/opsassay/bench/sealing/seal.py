@@ -14,10 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from opsassay.bench.sealing.collect import first_odd
-from opsassay.bench.sealing.groups import make_group, memory_is_held
 from opsassay.bench.sealing.members import remove
-from opsassay.bench.sealing.seccomp import machine_refusal
 from opsassay.bench.sealing.tails import Tail
 from opsassay.errors import StartError, UserError
 
@@ -96,6 +93,8 @@ class Seal:
         A command that cannot start ends with exit code 127, as in a shell. Raises UserError for what makes no sense,
         StartError when no seal can be made.
         """
+        from opsassay.bench.sealing.groups import make_group  # listings load this module and seal nothing
+
         reader, writer = os.pipe()
         with os.fdopen(reader, "rb") as report:
             try:
@@ -141,6 +140,9 @@ class Seal:
 
     def _plan(self, command: Sequence[str], report: int) -> dict[str, Any]:
         """Return what the warden needs to know, all paths without symbolic links."""
+        from opsassay.bench.sealing.collect import first_odd
+        from opsassay.bench.sealing.groups import memory_is_held
+
         if not command:
             raise UserError("There is no command to seal.")
         if unknown := sorted(set(self.ports.values()) - set(self.sockets)):
@@ -187,6 +189,8 @@ def python_path() -> str:
 
 def sealing_refusal() -> str | None:
     """Return in one sentence why this machine cannot seal, with the way out; None when a command was just sealed."""
+    from opsassay.bench.sealing.seccomp import machine_refusal
+
     return machine_refusal() or _trial()
 
 
