@@ -122,7 +122,7 @@ def test_what_no_shape_gives_away_is_declared_in_the_settings_file(agent, tmp_pa
     )
     with running_server(team) as upstream:
         recorded(agent, upstream, tmp_path)
-    arguments = ["blame", str(tmp_path / "sessions" / "first"), "--technique", "dynamic", "--json"]
+    arguments = ["trace", "blame", str(tmp_path / "sessions" / "first"), "--technique", "dynamic", "--json"]
     arguments += ["--model", f"scripted:{tmp_path / 'analyst.py'}", "--upstream", f"scripted:{tmp_path / 'team.py'}"]
     arguments += ["--rerun", f"{sys.executable} {agent}"]
     refused = CliRunner().invoke(cli, arguments)

@@ -18,7 +18,7 @@ from opsassay.model.files import load_yaml, parse_yaml
 
 W = TypeVar("W", bound=Written)
 DEFAULT_DOMAIN = "sre"
-"""The domain of a plan that names none: a plan of trials, as `opsassay trials run` reads it."""
+"""The domain of a plan that names none: a plan of trials, as `opsassay run trials` reads it."""
 
 
 class PlannedAgent(Written):

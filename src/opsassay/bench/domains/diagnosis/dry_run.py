@@ -1,4 +1,4 @@
-"""`opsassay agents check`: one exam on a made-up incident, and what of the contract was kept."""
+"""`opsassay agent check`: one exam on a made-up incident, and what of the contract was kept."""
 
 from __future__ import annotations
 
