@@ -130,7 +130,7 @@ docs: $(VENV)/.developed
 # The pages of `opsassay view` over two small stores that tests keep, as anybody may see them: without truth.
 gallery: $(VENV)/.developed
 	@rm -rf site/gallery
-	$(BIN)/opsassay view tests/bench/golden/diagnosis_store tests/bench/golden/sre_store --export site/gallery
+	$(BIN)/opsassay view tests/evals/golden/diagnosis_store tests/evals/golden/sre_store --export site/gallery
 
 # The tests that need neither a live system nor a browser, with another Python: make test-python PYTHON=python3.13
 test-python:

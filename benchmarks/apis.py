@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from opsassay.apis.serving import ApiServer, serving_on_port
-from opsassay.model.incident import Incident, Window
+from opsassay.core.schema.incident import Incident, Window
+from opsassay.telemetry.backends.serving import ApiServer, serving_on_port
 from opsassay.telemetry.datapack import Datapack, write_datapack
 from opsassay.telemetry.schema import MODALITIES, PERIODS, empty
 

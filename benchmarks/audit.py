@@ -20,14 +20,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opsassay.audit.audit import audit
-from opsassay.audit.interaction import likelihood_ratio, wald
-from opsassay.audit.matched import Matched
-from opsassay.audit.permutation import permutation_p
-from opsassay.audit.pooled import random_effects
-from opsassay.audit.resampling import bootstrap_means, effect_intervals, percentile_intervals, permuted_means
-from opsassay.audit.selection import leave_one_system_out
-from opsassay.web.audit_report import write_audit
+from opsassay.analysis.audit.audit import audit
+from opsassay.analysis.audit.interaction import likelihood_ratio, wald
+from opsassay.analysis.audit.matched import Matched
+from opsassay.analysis.audit.permutation import permutation_p
+from opsassay.analysis.audit.pooled import random_effects
+from opsassay.analysis.audit.resampling import bootstrap_means, effect_intervals, percentile_intervals, permuted_means
+from opsassay.analysis.audit.selection import leave_one_system_out
+from opsassay.ui.audit_report import write_audit
 
 Floats = NDArray[np.float64]
 SIZES = np.array([136, 70, 78, 51, 26, 26, 8, 8, 125, 125, 125])

@@ -14,15 +14,15 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from opsassay.agents.models.scripted import ScriptedModel
-from opsassay.agents.models.server import running_server
-from opsassay.blame.attribute import attribute
-from opsassay.blame.bench import bench
-from opsassay.blame.rerun import ProxyRerun
-from opsassay.model.trajectory import Attribution, Trace, TraceStep
-from opsassay.proxy.formats import read_labelled
-from opsassay.web.trace_page import write_trace_page
-from opsassay.web.trace_view import TracePage
+from opsassay.analysis.blame.attribute import attribute
+from opsassay.analysis.blame.bench import bench
+from opsassay.analysis.blame.rerun import ProxyRerun
+from opsassay.core.schema.trajectory import Attribution, Trace, TraceStep
+from opsassay.solvers.agents.models.scripted import ScriptedModel
+from opsassay.solvers.agents.models.server import running_server
+from opsassay.solvers.proxy.formats import read_labelled
+from opsassay.ui.trace_page import write_trace_page
+from opsassay.ui.trace_view import TracePage
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "multi_agent"))
 TECHNIQUES = ("all-at-once", "binary-search", "step-by-step", "static", "dynamic")

@@ -25,16 +25,16 @@ from rich.console import Console
 from rich.table import Table
 
 from causes_quality import Rate, interval
-from opsassay.bench.annotating import annotate_case
-from opsassay.causes.reading.parted import parted_at_fault
-from opsassay.causes.search.paths import SearchLimits
-from opsassay.causes.verdict.annotate import annotate_opened, open_pack
-from opsassay.causes.verdict.pretended import pretend
-from opsassay.causes.verdict.settings import AnnotateSettings
-from opsassay.causes.verdict.sham import sham
-from opsassay.errors import OpsAssayError
-from opsassay.model.causal_graph import CausalGraph, is_host
-from opsassay.model.incident import Label
+from opsassay.annotation.job import annotate_case
+from opsassay.annotation.reading.split_windows import parted_at_fault
+from opsassay.annotation.search.paths import SearchLimits
+from opsassay.annotation.verdict.annotate import annotate_opened, open_pack
+from opsassay.annotation.verdict.hypothetical_roots import pretend
+from opsassay.annotation.verdict.placebo import sham
+from opsassay.annotation.verdict.settings import AnnotateSettings
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.schema.causal_graph import CausalGraph, is_host
+from opsassay.core.schema.incident import Label
 from opsassay.telemetry.tree import Case, Tree, resolve
 
 LEAST_LINES, LEAST_MS = 5, 10.0

@@ -27,10 +27,10 @@ from typing import Any
 import polars as pl
 
 from causes_quality import Rate, read_fault, told
-from opsassay.causes.verdict.annotate import annotate, open_pack
-from opsassay.causes.verdict.pretended import pretend
-from opsassay.causes.verdict.settings import AnnotateSettings
-from opsassay.model.incident import Fault, Label
+from opsassay.annotation.verdict.annotate import annotate, open_pack
+from opsassay.annotation.verdict.hypothetical_roots import pretend
+from opsassay.annotation.verdict.settings import AnnotateSettings
+from opsassay.core.schema.incident import Fault, Label
 from opsassay.telemetry.datapack import Datapack
 
 LEAST_CALLS = 3

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opsassay.model.incident import Fault
+from opsassay.core.schema.incident import Fault
 from opsassay.telemetry.injection import iso_time
 
 EPOCH_NS = 1_700_000_000 * 10**9

@@ -22,13 +22,13 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from opsassay.causes.evidence.added import added_time
-from opsassay.causes.verdict.annotate import Opened, annotate, open_pack
-from opsassay.causes.verdict.pretended import pretend
-from opsassay.causes.verdict.settings import AnnotateSettings
-from opsassay.causes.verdict.sham import halves
-from opsassay.model.faults import fault_type
-from opsassay.model.incident import Fault, Label
+from opsassay.annotation.evidence.latency_delta import added_time
+from opsassay.annotation.verdict.annotate import Opened, annotate, open_pack
+from opsassay.annotation.verdict.hypothetical_roots import pretend
+from opsassay.annotation.verdict.placebo import halves
+from opsassay.annotation.verdict.settings import AnnotateSettings
+from opsassay.core.schema.faults import fault_type
+from opsassay.core.schema.incident import Fault, Label
 from opsassay.telemetry.datapack import Datapack
 
 Rate = tuple[int, int]

@@ -29,12 +29,12 @@ NEEDED = ["rcabench-platform[sdk,internal]", "openai", "sqlmodel", "colorlog", "
 OURS = """
 import json, resource, sys, time
 from pathlib import Path
-from opsassay.causes.verdict.annotate import annotate
-from opsassay.causes.search.paths import SearchLimits
-from opsassay.causes.verdict.settings import AnnotateSettings
+from opsassay.annotation.verdict.annotate import annotate
+from opsassay.annotation.search.paths import SearchLimits
+from opsassay.annotation.verdict.settings import AnnotateSettings
 from opsassay.telemetry.tree import resolve
 import duckdb
-from opsassay.model.faults import fault_type
+from opsassay.core.schema.faults import fault_type
 fault_type("NetworkDelay")  # reads the catalogue of faults
 cap = int(sys.argv[2]) if len(sys.argv) > 2 else None
 began, used = time.perf_counter(), time.process_time()

@@ -21,20 +21,20 @@ from pathlib import Path
 
 import psutil
 
-from opsassay.bench.core.oracles import EVERY_ORACLE
-from opsassay.bench.core.store import RunStore
-from opsassay.bench.domains.sre.contract import TrialAgent
-from opsassay.bench.domains.sre.grading import grade_trial, read_recording
-from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
-from opsassay.bench.domains.sre.trials import TrialJob, run_trials
-from opsassay.model.files import load_yaml
-from opsassay.model.progress import ProgressLines
-from opsassay.model.run_folder import TIMELINE
-from opsassay.model.trajectory import parse_timeline
+from opsassay.core.schema.files import load_yaml
+from opsassay.core.schema.progress import ProgressLines
+from opsassay.core.schema.run_folder import TIMELINE
+from opsassay.core.schema.trajectory import parse_timeline
+from opsassay.evals.remediation.contract import TrialAgent
+from opsassay.evals.remediation.grading import grade_trial, read_recording
+from opsassay.evals.remediation.plan import TrialPlan, cells_of
+from opsassay.evals.remediation.trials import TrialJob, run_trials
+from opsassay.evals.runner.oracles import EVERY_ORACLE
+from opsassay.evals.runner.store import RunStore
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.recording.observer import recorded_by
 from opsassay.testbed.scenarios import names
-from opsassay.testbed.substrates.kubernetes.scenario.furnishing import Furnishing
+from opsassay.testbed.substrates.kubernetes.scenario.populating import SystemPopulation
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 
@@ -120,7 +120,7 @@ def recorder(settings: ClusterSettings, pods: int, seconds: float) -> int:
     substrate = KubernetesSubstrate(settings.kubeconfig, settings.context, image=settings.image)
     system = load_system("grid")
     replicas = sum(service.replicas for service in system.services.values())
-    furnishing = Furnishing(stand_ins=True, fillers=pods - replicas)
+    furnishing = SystemPopulation(stand_ins=True, fillers=pods - replicas)
     with (
         tempfile.TemporaryDirectory() as folder,
         substrate.deployed(system, "recorded", furnishing=furnishing) as running,

@@ -14,12 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from opsassay.bench.domains.ciso.gathering.shelf import EvidenceShelf
-from opsassay.bench.domains.ciso.grading import grade_files
-from opsassay.bench.domains.ciso.oracles import ORACLES
-from opsassay.bench.domains.ciso.repository import FOLDER
-from opsassay.bench.domains.ciso.stages import STAGES
-from opsassay.bench.domains.ciso.tasks import CLASSES, ComplianceTask, names
+from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
+from opsassay.evals.compliance.grading import grade_files
+from opsassay.evals.compliance.oracles import ORACLES
+from opsassay.evals.compliance.repository import FOLDER
+from opsassay.evals.compliance.stages import STAGES
+from opsassay.evals.compliance.tasks import CLASSES, ComplianceTask, names
 
 
 def main() -> int:
@@ -31,7 +31,7 @@ def main() -> int:
     tasks = [one for one in tasks if not given.classes or one.task_class in given.classes]
     began = time.perf_counter()
     with TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
-        shelf = EvidenceShelf(Path(folder))
+        shelf = EvidenceCache(Path(folder))
         rows = [row for some in pool.map(lambda task: list(judged(task, shelf)), tasks) for row in some]
     took = time.perf_counter() - began
     wrong = [problem for problem, _ in rows if problem]
@@ -42,7 +42,7 @@ def main() -> int:
     return bool(wrong)
 
 
-def judged(task: ComplianceTask, shelf: EvidenceShelf) -> Iterator[tuple[str | None, float | None]]:
+def judged(task: ComplianceTask, shelf: EvidenceCache) -> Iterator[tuple[str | None, float | None]]:
     """Yield for each oracle of *task* what is wrong with its end, and the mutation kill rate of the right one."""
     for oracle, (play, stage) in ORACLES[task.task_class].items():
         asked = (f"{FOLDER}/",) if task.collector is None else ("",)

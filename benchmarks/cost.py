@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 import time
 
-from opsassay.bench.domains.finops.anomaly.task import ANOMALY_TASKS
-from opsassay.bench.domains.finops.focus.generate import cost_data
-from opsassay.bench.domains.finops.insight.keys import TEMPLATES, Question
+from opsassay.evals.cost.anomaly.task import ANOMALY_TASKS
+from opsassay.evals.cost.focus.generate import cost_data
+from opsassay.evals.cost.insight.keys import TEMPLATES, Question
 
 BAR_S = 20.0
 

@@ -13,14 +13,14 @@ import sys
 import time
 from pathlib import Path
 
-from opsassay.bench.core.run import run_jobs
-from opsassay.bench.core.store import RunStore
-from opsassay.bench.domains.finops.live.job import LiveCostJob, evaluate_live
-from opsassay.bench.domains.finops.live.setup import LOCAL_TASKS, ON_KUBERNETES, live_task
-from opsassay.bench.domains.sre.contract import TrialAgent
-from opsassay.bench.domains.sre.grading import grade_trial
-from opsassay.model.files import load_yaml
-from opsassay.model.progress import ProgressLines
+from opsassay.core.schema.files import load_yaml
+from opsassay.core.schema.progress import ProgressLines
+from opsassay.evals.cost.live.job import LiveCostJob, evaluate_live
+from opsassay.evals.cost.live.setup import LOCAL_TASKS, ON_KUBERNETES, live_task
+from opsassay.evals.remediation.contract import TrialAgent
+from opsassay.evals.remediation.grading import grade_trial
+from opsassay.evals.runner.run import run_jobs
+from opsassay.evals.runner.store import RunStore
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
 

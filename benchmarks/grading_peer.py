@@ -17,13 +17,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from opsassay.grading.profiles import PROFILES
-from opsassay.grading.verdict import grade
-from opsassay.model.causal_graph import Annotation, CausalEdge, CausalGraph, CausalNode
-from opsassay.model.diagnosis import Diagnosis
-from opsassay.model.faults import CATALOGUE, NETWORK_KINDS, FaultKind
-from opsassay.model.incident import Fault, Label, Truth
-from opsassay.model.run import Run, RunStatus, Solver
+from opsassay.core.schema.causal_graph import Annotation, CausalEdge, CausalGraph, CausalNode
+from opsassay.core.schema.diagnosis import Diagnosis
+from opsassay.core.schema.faults import CATALOGUE, NETWORK_KINDS, FaultKind
+from opsassay.core.schema.incident import Fault, Label, Truth
+from opsassay.core.schema.run import Run, RunStatus, Solver
+from opsassay.scoring.profiles import PROFILES
+from opsassay.scoring.verdict import grade
 
 PEER = Path.home() / ".cache" / "opsassay-bench" / "rcabench"
 NEEDED = ["rcabench-platform[sdk,internal]", "openai", "sqlmodel", "colorlog", "jinja2", "rich"]

@@ -21,10 +21,10 @@ from typing import Any
 import polars as pl
 
 from nezha import timed
-from opsassay.bench.core.store import RunStore, read_verdicts
-from opsassay.model.diagnosis import Diagnosis, Evidence, RootCauseClaim
-from opsassay.model.incident import Fault, Incident, Truth, Window
-from opsassay.model.run import Run, RunStatus, Solver
+from opsassay.core.schema.diagnosis import Diagnosis, Evidence, RootCauseClaim
+from opsassay.core.schema.incident import Fault, Incident, Truth, Window
+from opsassay.core.schema.run import Run, RunStatus, Solver
+from opsassay.evals.runner.store import RunStore, read_verdicts
 from opsassay.telemetry.content import content_hash, write_datapack
 from opsassay.telemetry.tree import Tree, resolve
 

@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from opsassay.errors import OpsAssayError
+from opsassay.core.errors import OpsAssayError
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.core.state import MARKER
 from opsassay.testbed.kernel.namespaces import join

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from opsassay.methods.baro import robust_scores
+from opsassay.solvers.methods.baro import robust_scores
 
 PEER = Path.home() / ".cache" / "opsassay-bench" / "baro"
 ROWS, COLUMNS, BOUNDARY = 594, 274, 589

@@ -10,15 +10,15 @@ from typing import Any
 
 from pydantic import Field
 
-from opsassay.bench.core.attempt import AttemptOutcome, attempt
-from opsassay.bench.core.cell import Cell
-from opsassay.bench.core.grading import GradedRuns, GradeSettings, Stores, grade_each
-from opsassay.bench.core.plan import part_as
-from opsassay.bench.core.run import JobEnd
-from opsassay.bench.core.store import RunStore, read_run
-from opsassay.model.base import Written
-from opsassay.model.run import Metric, MetricStatus, Run, RunStatus, Solver
-from opsassay.model.task import MetricDefinition, Task
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.run import Metric, MetricStatus, Run, RunStatus, Solver
+from opsassay.core.schema.task import MetricDefinition, Task
+from opsassay.evals.runner.attempt import AttemptOutcome, attempt
+from opsassay.evals.runner.grading import GradedRuns, GradeSettings, Stores, grade_each
+from opsassay.evals.runner.plan import part_as
+from opsassay.evals.runner.run import JobEnd
+from opsassay.evals.runner.run_spec import RunSpec
+from opsassay.evals.runner.store import RunStore, read_run
 
 DONE = {"done": Metric(value=1.0, status=MetricStatus.SCORED)}
 NOBODY = Solver(name="nobody", kind="agent")
@@ -47,9 +47,9 @@ class NoOp:
     live = False
 
     @property
-    def cell(self) -> Cell:
+    def cell(self) -> RunSpec:
         """The cell of this repeat."""
-        return Cell(TASK, NOBODY, "nobody", seed=self.seed)
+        return RunSpec(TASK, NOBODY, "nobody", seed=self.seed)
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
         """Make an attempt, with its lease, its folder and its log, in which nothing is done."""

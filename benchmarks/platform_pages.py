@@ -22,8 +22,8 @@ import yaml
 from sqlalchemy import insert
 
 from no_op_platform import Running, no_op_platform
-from opsassay.bench.core.store import RUN, RunStore, cell_hash
-from opsassay.model.run import Metric, MetricStatus, Run, RunStatus, Solver
+from opsassay.core.schema.run import Metric, MetricStatus, Run, RunStatus, Solver
+from opsassay.evals.runner.store import RUN, RunStore, cell_hash
 from opsassay.server.database import engine_of
 from opsassay.server.schema import BENCHMARKS, CELLS, RESULTS
 from opsassay.server.task_sets import load_task_set

@@ -110,7 +110,7 @@ async def hold_streams(door: tuple[str, str], count: int, folder: Path) -> None:
     ) as client:
         got = await asyncio.gather(*(one(client) for _ in range(count)))
     whole = sum(body == b"".join(stream_events()) for body in got)
-    from opsassay.proxy.exchanges import read_session
+    from opsassay.solvers.proxy.exchanges import read_session
 
     await asyncio.sleep(0.5)
     recorded = [e for e in read_session(folder / "sessions" / "bench") if e.is_stream]

@@ -17,10 +17,10 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from opsassay.bench.domains.sre.controls import applicable, script_of
 from opsassay.cli.output import print_table
-from opsassay.grading.rates import wilson
-from opsassay.model.scenario import CONTROL, Scenario
+from opsassay.core.schema.scenario import CONTROL, Scenario
+from opsassay.evals.remediation.controls import applicable, script_of
+from opsassay.scoring.rates import wilson
 from opsassay.testbed.scenarios import generated_names, load_scenario, names
 
 RECORD = Path(__file__).with_name("scenario_runs.csv")

@@ -18,17 +18,17 @@ from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
-from opsassay.bench.core.oracles import EVERY_ORACLE
-from opsassay.bench.core.ranking import ORACLE
-from opsassay.bench.core.store import RunStore, read_run
-from opsassay.bench.domains.sre.contract import TrialAgent
-from opsassay.bench.domains.sre.controls import ControlScript, applicable, controls_of, sampled, script_of
-from opsassay.bench.domains.sre.grading import grade_trial
-from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
-from opsassay.bench.domains.sre.trials import TrialJob, run_trials
-from opsassay.grading.rates import wilson
-from opsassay.model.files import load_yaml
-from opsassay.model.progress import ProgressLines
+from opsassay.core.schema.files import load_yaml
+from opsassay.core.schema.progress import ProgressLines
+from opsassay.evals.remediation.contract import TrialAgent
+from opsassay.evals.remediation.controls import ControlScript, applicable, controls_of, sampled, script_of
+from opsassay.evals.remediation.grading import grade_trial
+from opsassay.evals.remediation.plan import TrialPlan, cells_of
+from opsassay.evals.remediation.trials import TrialJob, run_trials
+from opsassay.evals.runner.oracles import EVERY_ORACLE
+from opsassay.evals.runner.ranking import ORACLE
+from opsassay.evals.runner.store import RunStore, read_run
+from opsassay.scoring.rates import wilson
 from opsassay.testbed.scenarios import generated_names, load_scenario, names
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 from scenario_record import SeenRun, add

@@ -17,10 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from opsassay.bench.domains.sre.sweep import SETTINGS, sweep
-from opsassay.grading.verifiers import RunRecording, certify
-from opsassay.model.scenario import Scenario
-from opsassay.model.trajectory import (
+from opsassay.core.schema.scenario import Scenario
+from opsassay.core.schema.trajectory import (
     Action,
     Entity,
     Observation,
@@ -30,6 +28,8 @@ from opsassay.model.trajectory import (
     Timeline,
     parse_timeline,
 )
+from opsassay.evals.remediation.sweep import SETTINGS, sweep
+from opsassay.scoring.verifiers import RunRecording, certify
 
 T = TypeVar("T")
 S = 1_000_000_000

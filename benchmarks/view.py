@@ -23,11 +23,11 @@ from pathlib import Path
 
 import psutil
 
-from opsassay.bench.core.results import verdict_of
-from opsassay.bench.core.store import VERDICTS, RunStore, cell_hash
-from opsassay.model.run import Metric, MetricStatus, Run, RunStatus, Solver
-from opsassay.model.trajectory import TraceStep
-from opsassay.web.browsing.catalogue import slug
+from opsassay.core.schema.run import Metric, MetricStatus, Run, RunStatus, Solver
+from opsassay.core.schema.trajectory import TraceStep
+from opsassay.evals.runner.results import verdict_of
+from opsassay.evals.runner.store import VERDICTS, RunStore, cell_hash
+from opsassay.ui.browsing.catalogue import slug
 
 RUNS, SOLVERS, REQUESTS, STEPS = 10_000, 20, 15, 10_000
 HOME_BAR_S, EVENT_BAR_S = 0.3, 1.0

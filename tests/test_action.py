@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 import yaml
 
-from audit.made import drawn
+from analysis.audit.made import drawn
 
 ROOT = Path(__file__).parents[1]
 ACTION = yaml.safe_load((ROOT / "action" / "action.yml").read_text())
@@ -112,7 +112,7 @@ def test_the_same_passes_and_a_margin_asks_for_more(job, tables):
 
 def test_unsealed_runs_are_compared_where_the_input_says_so(job, tmp_path):
     store = tmp_path / "store"
-    shutil.copytree(ROOT / "tests" / "bench" / "golden" / "diagnosis_store", store)
+    shutil.copytree(ROOT / "tests" / "evals" / "golden" / "diagnosis_store", store)
     for path in store.glob("runs/*/1/run.json"):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"isolation": "unsealed"}))
     code, _, _, errors = job("compare", a=str(store), b=str(store))
@@ -128,7 +128,7 @@ def test_wrong_use_fails_with_its_sentence_and_shows_no_old_summary(job, tables)
     assert (code, summary, outputs) == (2, "", "passed=false\n")
     assert "There is no score table" in errors
     assert not (tables / "pwned").exists()
-    store = str(ROOT / "tests" / "bench" / "golden" / "diagnosis_store")
+    store = str(ROOT / "tests" / "evals" / "golden" / "diagnosis_store")
     code, _, _, errors = job("compare", a=store, b=store, metric="f11")
     assert (code, "did you mean 'f1'" in errors) == (2, True), errors
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from opsassay.bench.core.oracles import EVERY_ORACLE
-from opsassay.bench.core.store import RunStore
-from opsassay.bench.domains.sre.authoring import proposed_depth
-from opsassay.bench.domains.sre.grading import grade_trial, read_recording
-from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
-from opsassay.model.files import load_yaml
-from opsassay.model.scenario import Scenario
+from opsassay.core.schema.files import load_yaml
+from opsassay.core.schema.scenario import Scenario
+from opsassay.evals.remediation.authoring import proposed_depth
+from opsassay.evals.remediation.grading import grade_trial, read_recording
+from opsassay.evals.remediation.plan import TrialPlan, cells_of
+from opsassay.evals.runner.oracles import EVERY_ORACLE
+from opsassay.evals.runner.store import RunStore
 
 FOLDER = Path(__file__).parents[1] / "examples" / "compose"
 

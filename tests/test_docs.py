@@ -16,16 +16,16 @@ import pytest
 import yaml
 
 from live import run_opsassay, state_folder
-from opsassay.bench.campaign import load_plan
-from opsassay.bench.domains.sre.authoring import findings
-from opsassay.bench.domains.sre.plan import TrialPlan, load_trial_plan
 from opsassay.cli import COMMANDS
 from opsassay.cli.groups import load
 from opsassay.cli.tree import children
-from opsassay.model.files import load_yaml, parse_yaml
-from opsassay.model.incident import FaultPlan
-from opsassay.model.scenario import Scenario
-from opsassay.model.system import ACTIONS, Step, System
+from opsassay.core.schema.files import load_yaml, parse_yaml
+from opsassay.core.schema.incident import FaultPlan
+from opsassay.core.schema.scenario import Scenario
+from opsassay.core.schema.system import ACTIONS, Step, System
+from opsassay.evals.remediation.authoring import findings
+from opsassay.evals.remediation.plan import TrialPlan, load_trial_plan
+from opsassay.testbed.campaign import load_plan
 from opsassay.testbed.injection.preconditions import require
 from opsassay.testbed.operations.tools import TOOLS
 from opsassay.testbed.scenarios import system_of

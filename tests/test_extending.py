@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from live import state_folder
-from opsassay.model.faults import FAMILIES
-from opsassay.registry import Registry
+from opsassay.core.registry import Registry
+from opsassay.core.schema.faults import FAMILIES
 
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "opsassay"
@@ -102,7 +102,7 @@ def extended(tmp_path):
 
 def test_the_example_of_a_method(extended, tmp_path):
     program = """
-from opsassay.methods.base import method_named
+from opsassay.solvers.methods.base import method_named
 from telemetry.packs import make_pack
 found = method_named("slowest").diagnose(make_pack(Path("pack"), slow_in="store"))
 print(json.dumps([row.service for row in found.ranking]))
@@ -157,9 +157,9 @@ print(json.dumps(Tree(Path("tree")).datapack(id_).read("abnormal", "traces").get
 @pytest.mark.slow
 def test_the_example_of_a_metric(extended):
     program = """
-from grading.cases import annotation, answer, finished_run, truth
-from opsassay.grading.verdict import grade
-from opsassay.model.run import RunStatus
+from scoring.cases import annotation, answer, finished_run, truth
+from opsassay.scoring.verdict import grade
+from opsassay.core.schema.run import RunStatus
 verdict = grade(finished_run(), answer(("cart", None)), truth(("CPUStress", "cart")), annotation("cart>web", "web"), None)
 failed = grade(finished_run(status=RunStatus.ABORTED), None, truth(("CPUStress", "cart")), None, None)
 print(json.dumps([verdict.metrics["claims_made"].value, failed.metrics["claims_made"].status]))
@@ -169,8 +169,8 @@ print(json.dumps([verdict.metrics["claims_made"].value, failed.metrics["claims_m
 
 def test_the_example_of_a_blame_technique(extended):
     program = """
-from opsassay.blame.attribute import attribute, names
-from opsassay.model.trajectory import Trace, TraceStep
+from opsassay.analysis.blame.attribute import attribute, names
+from opsassay.core.schema.trajectory import Trace, TraceStep
 steps = tuple(
     TraceStep(step_id=n, agent_id=name, agent_name=name, input_context="", output_content="")
     for n, name in ((1, "planner"), (2, "coder"))
@@ -185,7 +185,7 @@ print(json.dumps([found.agent_name, found.step_id, "last-step" in names()]))
 def test_the_example_of_an_agent(extended):
     program = """
 from types import SimpleNamespace
-from opsassay.agents.base import agent_named
+from opsassay.solvers.agents.base import agent_named
 answer = agent_named("first-service").solve(SimpleNamespace(services=("store", "cart")))
 print(json.dumps([claim.service for claim in answer.diagnosis.root_causes]))
 """
@@ -214,7 +214,7 @@ print(json.dumps([CLUSTER.refusal("ProcessStutter"), CLUSTER.refusal("PodKill")]
 def test_the_example_of_a_fault_type_is_injected_checked_and_undone(extended):
     program = f"""
 import psutil, time
-from opsassay.model.incident import FaultPlan
+from opsassay.core.schema.incident import FaultPlan
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 plan = FaultPlan.model_validate({{"fault": "ProcessStutter", "target": {{"service": "back"}}, "duration_s": 6}})
@@ -264,10 +264,10 @@ def test_the_example_of_a_domain_is_listed_and_run_by_a_plan(extended):
     }
     assert [row["run"] for row in extended(run)["items"]] == [row["run"] for row in rows], "results are kept"
     program = f"""
-from opsassay.bench.core.plan import load_plan
-from opsassay.bench.core.results import row_of, solver_tables
-from opsassay.bench.core.run import run_jobs
-from opsassay.bench.core.store import RunStore
+from opsassay.evals.runner.plan import load_plan
+from opsassay.evals.runner.results import row_of, solver_tables
+from opsassay.evals.runner.run import run_jobs
+from opsassay.evals.runner.store import RunStore
 jobs = load_plan(Path({str(EXAMPLES / "plan.yaml")!r}))
 (table,) = solver_tables([row_of(end) for end in run_jobs(RunStore(Path("store")), jobs)])
 print(json.dumps([table.title, table.columns, table.rows, sorted(RunStore(Path("store")).domains())]))
@@ -324,7 +324,7 @@ def test_the_example_of_a_domain_is_graded_shown_in_tables_and_reported_by_the_s
 def test_the_metric_of_a_package_is_in_tables(extended, tmp_path):
     program = f"""
 import shutil
-shutil.copytree({str(ROOT / "tests" / "bench" / "golden" / "diagnosis_store")!r}, "store")
+shutil.copytree({str(ROOT / "tests" / "evals" / "golden" / "diagnosis_store")!r}, "store")
 from opsassay.cli import cli
 cli(["score", "table", "store", "--json"])
 """

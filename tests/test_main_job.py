@@ -7,7 +7,7 @@ import json
 import pytest
 
 from live import run_opsassay, state_folder, strays
-from opsassay.grading.void import VOID
+from opsassay.scoring.void import VOID
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(280)]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from live import state_folder
-from opsassay.extras import install_hint
+from opsassay.core.extras import install_hint
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "pytest" / "test_runbook.py"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from opsassay.agents.models import Message, Reply, ToolRequest
+from opsassay.solvers.agents.models import Message, Reply, ToolRequest
 
 LOOK = """
 WITH s AS (SELECT 'normal' AS period, * FROM normal_traces UNION ALL BY NAME

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from opsassay.agents.models.base import Message, Reply, ToolRequest, ToolSpec
+from opsassay.solvers.agents.models.base import Message, Reply, ToolRequest, ToolSpec
 
 PLAYBOOK = """\
 - hosts: target

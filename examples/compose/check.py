@@ -24,20 +24,20 @@ import stack as containers
 from image import fill
 from pyroute2 import IPRoute
 
-from opsassay.bench.core.oracles import EVERY_ORACLE
-from opsassay.bench.core.store import RunStore
-from opsassay.bench.domains.sre.contract import PromptArm, TrialAgent
-from opsassay.bench.domains.sre.grading import grade_trial, read_recording
-from opsassay.bench.domains.sre.perform import perform_on
-from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
-from opsassay.bench.domains.sre.trials import TrialJob, run_trials
-from opsassay.errors import OperationError, OpsAssayError, RefusedError
-from opsassay.model.incident import Window
-from opsassay.model.json_lines import append_line
-from opsassay.model.progress import ProgressLines
-from opsassay.model.run_folder import ACTIONS, TIMELINE
-from opsassay.model.scenario import Scenario
-from opsassay.testbed.operations.stage import OperatorDesk
+from opsassay.core.errors import OperationError, OpsAssayError, RefusedError
+from opsassay.core.schema.incident import Window
+from opsassay.core.schema.json_lines import append_line
+from opsassay.core.schema.progress import ProgressLines
+from opsassay.core.schema.run_folder import ACTIONS, TIMELINE
+from opsassay.core.schema.scenario import Scenario
+from opsassay.evals.remediation.contract import PromptArm, TrialAgent
+from opsassay.evals.remediation.grading import grade_trial, read_recording
+from opsassay.evals.remediation.perform import perform_on
+from opsassay.evals.remediation.plan import TrialPlan, cells_of
+from opsassay.evals.remediation.trials import TrialJob, run_trials
+from opsassay.evals.runner.oracles import EVERY_ORACLE
+from opsassay.evals.runner.store import RunStore
+from opsassay.testbed.operations.stage import OperatorToolSession
 from opsassay.testbed.recording.observer import ObserverProcess, recorded_by
 
 HERE = Path(__file__).parent
@@ -84,9 +84,9 @@ class ComposeStage:
         return None if (status := self.stack.asked()) == 200 else f"the proxy answers {status}"
 
     @contextlib.contextmanager
-    def operated(self, _usual: Window, run_dir: Path) -> Iterator[OperatorDesk]:
+    def operated(self, _usual: Window, run_dir: Path) -> Iterator[OperatorToolSession]:
         """Provide the tools; nothing watches alerts here."""
-        yield OperatorDesk(containers.Tools(self.stack, partial(append_line, run_dir / ACTIONS)))
+        yield OperatorToolSession(containers.Tools(self.stack, partial(append_line, run_dir / ACTIONS)))
 
     @contextlib.contextmanager
     def broken(self) -> Iterator[None]:

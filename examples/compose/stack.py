@@ -19,9 +19,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from opsassay.errors import OperationError, StartError
-from opsassay.model.base import Written
-from opsassay.model.trajectory import Entity
+from opsassay.core.errors import OperationError, StartError
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.trajectory import Entity
 from opsassay.testbed.core.probes import PROBE_TIMEOUT_S, DepthReading, ProbeAnswer, SystemReading
 from opsassay.testbed.operations.toolbox import BaseToolbox, Done, Tool
 from opsassay.testbed.recording.observer import observe

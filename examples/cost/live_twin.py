@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from opsassay.agents.models.base import Message, Reply, ToolRequest, ToolSpec
+from opsassay.solvers.agents.models.base import Message, Reply, ToolRequest, ToolSpec
 
 Step = tuple[str, dict[str, Any]]
 

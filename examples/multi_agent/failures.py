@@ -24,13 +24,13 @@ import yaml
 from team import ORDERS, Model, items_of, total_of
 from team_model import Team
 
-from opsassay.agents.models.server import running_server
-from opsassay.model.trajectory import Attribution, Trace
-from opsassay.proxy.exchanges import Exchange, read_session
-from opsassay.proxy.running import running_proxy
-from opsassay.proxy.server import ProxySettings
-from opsassay.proxy.tokens import issue_token
-from opsassay.proxy.trace import trace_of
+from opsassay.core.schema.trajectory import Attribution, Trace
+from opsassay.solvers.agents.models.server import running_server
+from opsassay.solvers.proxy.exchanges import Exchange, read_session
+from opsassay.solvers.proxy.running import running_proxy
+from opsassay.solvers.proxy.server import ProxySettings
+from opsassay.solvers.proxy.tokens import issue_token
+from opsassay.solvers.proxy.trace import trace_of
 from opsassay.telemetry.tree import write_noun
 
 SYSTEMS: dict[str, Callable[[Model, str], str]] = {

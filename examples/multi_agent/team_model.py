@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from team import PRICES
 
-from opsassay.agents.models.base import Message, Reply, ToolRequest, ToolSpec
+from opsassay.solvers.agents.models.base import Message, Reply, ToolRequest, ToolSpec
 
 CARE = "Take care here"
 SLIP = 10

@@ -22,19 +22,19 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import ToolDef, ToolError
 from inspect_ai.util import store
 
-from opsassay.agents.base import AGENTS, agent_named
-from opsassay.agents.contract import AnswerError, read_answer
-from opsassay.agents.limits import Limits
-from opsassay.agents.prompts import harness_prompt
-from opsassay.agents.tools import MAX_ROWS, TOOLS, TelemetryToolbox
-from opsassay.bench.domains.diagnosis.exams import open_suite
-from opsassay.bench.domains.diagnosis.given_answers import grade_given
-from opsassay.bench.domains.diagnosis.inspect_agents import answer_of
-from opsassay.bench.domains.diagnosis.inspect_logs import ABOUT, about, shown_scores
-from opsassay.bench.domains.diagnosis.items import IncidentItem
-from opsassay.grading.profiles import profile_named
-from opsassay.model.incident import Incident
-from opsassay.model.run import Solver as SolverNoun
+from opsassay.core.schema.incident import Incident
+from opsassay.core.schema.run import Solver as SolverNoun
+from opsassay.evals.diagnosis.exams import open_suite
+from opsassay.evals.diagnosis.external_submissions import grade_given
+from opsassay.evals.diagnosis.inspect_agents import answer_of
+from opsassay.evals.diagnosis.inspect_logs import ABOUT, about, shown_scores
+from opsassay.evals.diagnosis.items import IncidentItem
+from opsassay.scoring.profiles import profile_named
+from opsassay.solvers.agents.base import AGENTS, agent_named
+from opsassay.solvers.agents.contract import AnswerError, read_answer
+from opsassay.solvers.agents.limits import Limits
+from opsassay.solvers.agents.prompts import harness_prompt
+from opsassay.solvers.agents.tools import MAX_ROWS, TOOLS, TelemetryToolbox
 from opsassay.telemetry.sql import LockedSql
 from opsassay.telemetry.tree import Case
 
@@ -50,7 +50,7 @@ _SAMPLE = "opsassay:sample"
 
 
 @dataclass
-class _Desk:
+class _ToolSession:
     """The tools of one sample, and how many calls it has made."""
 
     sql: LockedSql
@@ -60,7 +60,7 @@ class _Desk:
     calls: int = 0
 
 
-_DESKS: dict[str, _Desk] = {}
+_DESKS: dict[str, _ToolSession] = {}
 """By the uuid of the sample; made when it begins, gone when it ends."""
 
 
@@ -94,7 +94,7 @@ def telemetry(incidents: str) -> Solver:
         del generate
         pack = _opened(incidents)[str(state.sample_id)][0].datapack
         sql = LockedSql(pack, timeout_s=LIMITS.query_seconds, max_rows=MAX_ROWS).__enter__()
-        _DESKS[state.uuid] = _Desk(sql, TelemetryToolbox(sql), pack.services(), pack.incident)
+        _DESKS[state.uuid] = _ToolSession(sql, TelemetryToolbox(sql), pack.services(), pack.incident)
         store().set(_SAMPLE, state.uuid)
         state.tools = [tool.as_tool() for tool in telemetry_tools()]
         return state
@@ -207,7 +207,7 @@ def _opened(incidents: str) -> dict[str, tuple[Case, IncidentItem]]:
     return {item.incident.id: (case, item) for case, item in open_suite(Path(incidents))}
 
 
-def _desk() -> _Desk:
+def _desk() -> _ToolSession:
     return _DESKS[store().get(_SAMPLE)]
 
 

@@ -33,8 +33,8 @@ def opsassay_system(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
     marker = request.node.get_closest_marker("opsassay")
     if marker is None:
         pytest.fail('say which system: @pytest.mark.opsassay(system="kiosk")', pytrace=False)
-    from opsassay.errors import UserError
-    from opsassay.extras import install_hint
+    from opsassay.core.errors import UserError
+    from opsassay.core.extras import install_hint
 
     try:
         from opsassay.testing import system_in_test

@@ -12,16 +12,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from opsassay.errors import StartError, UserError
-from opsassay.model.incident import FaultPlan, Window
-from opsassay.model.json_lines import append_line
-from opsassay.model.run_folder import ACTIONS, TIMELINE
-from opsassay.model.trajectory import Action, Depth, Observation, Timeline
+from opsassay.core.errors import StartError, UserError
+from opsassay.core.schema.incident import FaultPlan, Window
+from opsassay.core.schema.json_lines import append_line
+from opsassay.core.schema.run_folder import ACTIONS, TIMELINE
+from opsassay.core.schema.trajectory import Action, Depth, Observation, Timeline
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.operations.held_faults import held
 from opsassay.testbed.operations.live import LiveAlerts
-from opsassay.testbed.operations.sight import Sight
 from opsassay.testbed.operations.sights import live_telemetry
+from opsassay.testbed.operations.telemetry_view import TelemetryView
 from opsassay.testbed.operations.tools import VerbToolbox
 from opsassay.testbed.recording.observer import observing, read_timeline
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate, LocalSystem
@@ -130,7 +130,7 @@ def system_in_test(
         time.sleep(warmup_s)
         _require_ready(running)
         usual = Window(start_ns=usual_from, end_ns=time.time_ns())
-        sight = Sight(telemetry, LiveAlerts(telemetry, app.slo, usual))
+        sight = TelemetryView(telemetry, LiveAlerts(telemetry, app.slo, usual))
         actions: list[Action] = []
 
         def record(action: Action) -> None:

@@ -11,7 +11,7 @@ import pytest
 from opsassay import __version__
 from opsassay.cli import run
 from opsassay.cli.tree import command_in
-from opsassay.model.faults import CATALOGUE
+from opsassay.core.schema.faults import CATALOGUE
 from telemetry.packs import make_public, make_tree
 
 
@@ -155,6 +155,6 @@ def test_wrong_use_is_one_sentence_and_exit_2(call, tmp_path, arguments, sentenc
 
 
 def test_a_path_that_cannot_be_written_is_called_as_it_was_typed(call):
-    store = Path(__file__).parents[1] / "bench" / "golden" / "diagnosis_store"
+    store = Path(__file__).parents[1] / "evals" / "golden" / "diagnosis_store"
     code, _, err = call("compare", store, store, "--markdown", "/proc/compared.md")
     assert (code, "(/proc/compared.md); name another place" in err) == (2, True)

@@ -16,10 +16,10 @@ from opsassay.cli.groups import load
 from opsassay.cli.next_command import next_command
 from opsassay.cli.tree import COMMANDS, GROUPS, RENAMED, STAGES, children, command_in
 
-STORE = Path(__file__).parents[1] / "bench" / "golden" / "diagnosis_store"
+STORE = Path(__file__).parents[1] / "evals" / "golden" / "diagnosis_store"
 SANDBOX = (
-    "opsassay.testbed.kernel", "opsassay.testbed.substrates.local", "opsassay.bench.sealing.groups",
-    "opsassay.bench.sealing.seccomp", "opsassay.bench.sealing.chamber", "opsassay.bench.sealing.warden",
+    "opsassay.testbed.kernel", "opsassay.testbed.substrates.local", "opsassay.solvers.sandbox.groups",
+    "opsassay.solvers.sandbox.seccomp", "opsassay.solvers.sandbox.init", "opsassay.solvers.sandbox.supervisor",
 )  # fmt: skip
 """What isolates systems and agents: a listing has no use for it."""
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from opsassay.bench.core.plan import load_plan
 from opsassay.cli import run
+from opsassay.evals.runner.plan import load_plan
 from telemetry.packs import make_tree
 
 ROOT = Path(__file__).parents[2]

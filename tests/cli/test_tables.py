@@ -20,7 +20,7 @@ from telemetry.packs import make_tree
 
 ROOT = Path(__file__).parents[2]
 CLI = ROOT / "src" / "opsassay" / "cli"
-EXAMPLES, GOLDEN = ROOT / "examples", ROOT / "tests" / "bench" / "golden"
+EXAMPLES, GOLDEN = ROOT / "examples", ROOT / "tests" / "evals" / "golden"
 SEEN = re.compile(r"[^\s│┃]+")
 
 words = st.text(

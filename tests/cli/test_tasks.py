@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from opsassay.bench.domains.sre.controls import controls_of
 from opsassay.cli import run
+from opsassay.evals.remediation.controls import controls_of
 from opsassay.testbed.scenarios import generated_names, load_scenario, names
 from telemetry.packs import make_tree
 
@@ -54,7 +54,7 @@ def test_incidents_are_tasks_whose_truth_is_not_told(items, tmp_path, capsys):
 
 
 def test_a_scenario_file_is_a_task_and_the_table_has_every_one(items, tmp_path, capsys):
-    from bench.domains.sre.test_trials import write_scenario
+    from evals.remediation.test_trials import write_scenario
 
     write_scenario(tmp_path / "made.yaml")
     assert [task["id"] for task in items(tmp_path / "made.yaml", "--domain", "sre")][-1] == "made"

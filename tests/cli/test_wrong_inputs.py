@@ -254,7 +254,7 @@ def made(tmp_path_factory):
     """Return a folder of wrong files, and of right ones for what is wrong beside them."""
     folder = tmp_path_factory.mktemp("wrong")
     make_tree(folder / "tree", count=1)
-    shutil.copytree(ROOT / "tests" / "bench" / "golden" / "diagnosis_store", folder / "graded")
+    shutil.copytree(ROOT / "tests" / "evals" / "golden" / "diagnosis_store", folder / "graded")
     (folder / "empty").mkdir()
     for name, text in {
         "text.txt": "this is text\n",

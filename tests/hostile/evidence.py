@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from grading.cases import finished_run, truth
-from opsassay.grading.verdict import grade
-from opsassay.model.diagnosis import Diagnosis, Evidence, Expectation, RootCauseClaim
-from opsassay.model.run import EvidenceResult
+from opsassay.core.schema.diagnosis import Diagnosis, Evidence, Expectation, RootCauseClaim
+from opsassay.core.schema.run import EvidenceResult
+from opsassay.scoring.verdict import grade
 from opsassay.telemetry.sql import LockedSql
+from scoring.cases import finished_run, truth
 
 UP = Expectation(change="up", ratio=2)
 BOTH = "(SELECT 'normal' AS period, * FROM normal_traces UNION ALL SELECT 'abnormal' AS period, * FROM abnormal_traces)"

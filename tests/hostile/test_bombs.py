@@ -13,11 +13,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from opsassay.errors import OpsAssayError, UserError
-from opsassay.model.files import MAX_DEPTH, parse_yaml
-from opsassay.model.plan import FaultPlan
-from opsassay.outside import bounded
-from opsassay.proxy.formats.finding import read_traces
+from opsassay.core.errors import OpsAssayError, UserError
+from opsassay.core.schema.files import MAX_DEPTH, parse_yaml
+from opsassay.core.schema.plan import FaultPlan
+from opsassay.core.untrusted import bounded
+from opsassay.solvers.proxy.formats.finding import read_traces
 from opsassay.telemetry.datapack import Datapack, require_expandable
 from telemetry.packs import make_pack
 

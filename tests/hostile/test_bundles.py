@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from opsassay.bench.fetching import fetch
-from opsassay.errors import UserError
+from opsassay.annotation.suites.fetch import fetch
+from opsassay.core.errors import UserError
 from opsassay.server.artefacts import MOST_FILES, unpack
 
 CLASS = "22 uploads of agents"

@@ -17,17 +17,17 @@ from pathlib import Path
 import pytest
 
 import opsassay
-from opsassay.bench.domains.ciso.collected import collect_worlds
-from opsassay.bench.domains.ciso.gathering.cluster import FETCHER, gather_on_cluster
-from opsassay.bench.domains.ciso.gathering.evidence import LIMITS
-from opsassay.bench.domains.ciso.gathering.shelf import EvidenceShelf
-from opsassay.bench.domains.ciso.grading import grade_files
-from opsassay.bench.domains.ciso.oracles import ORACLES
-from opsassay.bench.domains.ciso.rego.judging import judge_by_rego
-from opsassay.bench.domains.ciso.stages import STAGES
-from opsassay.bench.domains.ciso.tasks import KUBECTL, POLICY, ComplianceTask
-from opsassay.bench.sealing import python_path, sealing_refusal
-from opsassay.outside import shown
+from opsassay.core.untrusted import shown
+from opsassay.evals.compliance.collected import collect_worlds
+from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
+from opsassay.evals.compliance.evidence_collection.cluster import FETCHER, gather_on_cluster
+from opsassay.evals.compliance.evidence_collection.evidence import LIMITS
+from opsassay.evals.compliance.grading import grade_files
+from opsassay.evals.compliance.oracles import ORACLES
+from opsassay.evals.compliance.rego.judging import judge_by_rego
+from opsassay.evals.compliance.stages import STAGES
+from opsassay.evals.compliance.tasks import KUBECTL, POLICY, ComplianceTask
+from opsassay.solvers.sandbox import python_path, sealing_refusal
 from opsassay.testbed.substrates.kubernetes.api.serving import serving_objects
 from opsassay.testbed.substrates.kubernetes.api.small_api import write_kubeconfig
 
@@ -222,7 +222,7 @@ def test_the_order_of_collecting_says_nothing_of_a_label(tmp_path: Path, seeds: 
     for seed in seeds:
         task = ComplianceTask(name=TASK.name, seed=2**100 + seed)
         files = {FETCHER: b"date +%s%N > collected_data.json"}
-        worlds = collect_worlds(files, task, EvidenceShelf(tmp_path / f"{seed}"))
+        worlds = collect_worlds(files, task, EvidenceCache(tmp_path / f"{seed}"))
         times = [(int(one.evidence.data), one.compliant) for one in worlds]
         times += [(int(one.mutant.data), not one.compliant) for one in worlds]
         found.append([label for _, label in sorted(times)])
@@ -239,10 +239,10 @@ def test_each_ends_as_a_grade_with_one_sentence_and_the_honest_one_passes(tmp_pa
         "a file in /tmp": b"test -e /tmp/seen || touch /tmp/seen; cat /tmp/seen > collected_data.json",
         "nothing": b"true", "canned": b"echo '{\"items\": []}' > collected_data.json", "exit": b"kill -9 $$",
     }  # fmt: skip
-    found = grade_files({**right, FETCHER: attacks[what]}, TASK, EvidenceShelf(tmp_path / "a"))
+    found = grade_files({**right, FETCHER: attacks[what]}, TASK, EvidenceCache(tmp_path / "a"))
     assert found["passed"].value == 0.0
     assert found["passed"].reason
     assert "\n" not in found["passed"].reason
     assert next(name for name in STAGES if found[name].value == 0.0) in ("evidence", "asked")
-    honest = grade_files({FETCHER: right[FETCHER], POLICY: right[POLICY]}, TASK, EvidenceShelf(tmp_path / "b"))
+    honest = grade_files({FETCHER: right[FETCHER], POLICY: right[POLICY]}, TASK, EvidenceCache(tmp_path / "b"))
     assert honest["passed"].value == 1.0, honest["passed"].reason

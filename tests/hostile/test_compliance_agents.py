@@ -19,11 +19,11 @@ import pytest
 import yaml
 
 import opsassay
-from opsassay.bench.domains.ciso.domain import CISO_DOMAIN
-from opsassay.bench.domains.ciso.oracles import ORACLES
-from opsassay.bench.domains.ciso.tasks import KUBECTL, ComplianceTask
-from opsassay.bench.sealing import sealing_refusal
-from opsassay.errors import OpsAssayError
+from opsassay.core.errors import OpsAssayError
+from opsassay.evals.compliance.domain import CISO_DOMAIN
+from opsassay.evals.compliance.oracles import ORACLES
+from opsassay.evals.compliance.tasks import KUBECTL, ComplianceTask
+from opsassay.solvers.sandbox import sealing_refusal
 
 CLASS = "15 agents that look for held-out worlds"
 SECRET = "of-held-out-worlds-73190"

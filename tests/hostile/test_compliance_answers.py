@@ -13,19 +13,19 @@ from pathlib import Path
 import pytest
 import yaml
 
-from opsassay.agents.contract import AnswerError
-from opsassay.bench.domains.ciso.answers import collect, collected
-from opsassay.bench.domains.ciso.gathering.shelf import EvidenceShelf
-from opsassay.bench.domains.ciso.grading import grade_files
-from opsassay.bench.domains.ciso.oracles import ORACLES
-from opsassay.bench.domains.ciso.tasks import ComplianceTask
-from opsassay.bench.sealing import sealing_refusal
 from opsassay.cli import run as command_line
-from opsassay.outside import shown
+from opsassay.core.untrusted import shown
+from opsassay.evals.compliance.answers import collect, collected
+from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
+from opsassay.evals.compliance.grading import grade_files
+from opsassay.evals.compliance.oracles import ORACLES
+from opsassay.evals.compliance.tasks import ComplianceTask
+from opsassay.solvers.agents.contract import AnswerError
+from opsassay.solvers.sandbox import sealing_refusal
 
 CLASS = "19 answers to compliance tasks"
 TASK = ComplianceTask(name="new-kyverno-privileged-containers", seed=2**100 + 5, held_out=1)
-SHELF = EvidenceShelf(Path("/nowhere"))
+SHELF = EvidenceCache(Path("/nowhere"))
 GOOD = next(iter(ORACLES[TASK.task_class]["right"][0](TASK).values())).decode()
 AGENT = Path(__file__).parent / "agents" / "littering.py"
 

@@ -11,22 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsassay.agents.contract import AnswerError, read_answer
-from opsassay.bench.core.attempt import AttemptOutcome, attempt
-from opsassay.bench.core.cell import Cell
-from opsassay.bench.core.ranking import aborted_cells, counted
-from opsassay.bench.core.store import RunStore, read_diagnosis, read_run
-from opsassay.bench.domains.diagnosis.answers import diagnosed
-from opsassay.bench.domains.diagnosis.answers import read_answer as read_written
-from opsassay.bench.domains.diagnosis.items import IncidentItem
-from opsassay.bench.domains.diagnosis.runner import how_it_died
-from opsassay.bench.sealing import signal_name
-from opsassay.bench.sealing.collect import copy_out
-from opsassay.errors import LeftByAgentError
-from opsassay.model.diagnosis import Diagnosis, RootCauseClaim
-from opsassay.model.run import RunStatus, Solver
-from opsassay.model.task import Arm
-from opsassay.outside import MAX_JSON_DEPTH, read_json, shown, storable
+from opsassay.core.errors import LeftByAgentError
+from opsassay.core.schema.diagnosis import Diagnosis, RootCauseClaim
+from opsassay.core.schema.run import RunStatus, Solver
+from opsassay.core.schema.task import Arm
+from opsassay.core.untrusted import MAX_JSON_DEPTH, read_json, shown, storable
+from opsassay.evals.diagnosis.answers import diagnosed
+from opsassay.evals.diagnosis.answers import read_answer as read_written
+from opsassay.evals.diagnosis.items import IncidentItem
+from opsassay.evals.diagnosis.runner import how_it_died
+from opsassay.evals.runner.attempt import AttemptOutcome, attempt
+from opsassay.evals.runner.ranking import aborted_cells, counted
+from opsassay.evals.runner.run_spec import RunSpec
+from opsassay.evals.runner.store import RunStore, read_diagnosis, read_run
+from opsassay.solvers.agents.contract import AnswerError, read_answer
+from opsassay.solvers.sandbox import signal_name
+from opsassay.solvers.sandbox.collect import copy_out
 from telemetry.packs import make_pack
 
 from .draws import drawn
@@ -35,9 +35,9 @@ CLASS = "3 failures of agents are theirs"
 
 
 @pytest.fixture(scope="module")
-def cell(tmp_path_factory: pytest.TempPathFactory) -> Cell:
+def cell(tmp_path_factory: pytest.TempPathFactory) -> RunSpec:
     item = IncidentItem.of(make_pack(tmp_path_factory.mktemp("pack") / "p"))
-    return Cell(item.task, Solver(name="agent"), "hash", Arm(), 0)
+    return RunSpec(item.task, Solver(name="agent"), "hash", Arm(), 0)
 
 
 RIGHT = Diagnosis(root_causes=(RootCauseClaim(service="cart"),))
@@ -60,7 +60,7 @@ RAISED = (
 
 
 @pytest.mark.parametrize("what", OUTCOMES)
-def test_what_it_leaves_ends_its_attempt_and_not_the_runner(tmp_path: Path, cell: Cell, what: str) -> None:
+def test_what_it_leaves_ends_its_attempt_and_not_the_runner(tmp_path: Path, cell: RunSpec, what: str) -> None:
     store = RunStore(tmp_path)
     folder = attempt(store, cell, lambda *_: OUTCOMES[what](), limits={})
     run = read_run(folder)
@@ -73,8 +73,8 @@ def test_what_it_leaves_ends_its_attempt_and_not_the_runner(tmp_path: Path, cell
 
 
 @pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
-def test_what_reading_it_raises_is_its_failure(tmp_path: Path, cell: Cell, error: Exception) -> None:
-    from opsassay.bench.core.attempt import reading_what_was_left
+def test_what_reading_it_raises_is_its_failure(tmp_path: Path, cell: RunSpec, error: Exception) -> None:
+    from opsassay.evals.runner.attempt import reading_what_was_left
 
     def solve(*_):
         with reading_what_was_left():
@@ -86,7 +86,7 @@ def test_what_reading_it_raises_is_its_failure(tmp_path: Path, cell: Cell, error
     assert read_run(done).status == RunStatus.DONE
 
 
-def test_what_is_ours_is_aborted_shown_and_counted(tmp_path: Path, cell: Cell) -> None:
+def test_what_is_ours_is_aborted_shown_and_counted(tmp_path: Path, cell: RunSpec) -> None:
     store = RunStore(tmp_path)
 
     def broken(*_):
@@ -108,7 +108,7 @@ def test_every_signal_has_a_name(number: int) -> None:
 
 
 @pytest.mark.parametrize("name", [b"\xff", b"\xed\xa0\x80", b"a\nb", b"\x1b[2J", b"-rf", "\u202e".encode(), b"a" * 255])
-def test_names_of_files_are_kept_as_text(tmp_path: Path, cell: Cell, name: bytes) -> None:
+def test_names_of_files_are_kept_as_text(tmp_path: Path, cell: RunSpec, name: bytes) -> None:
     work, kept = tmp_path / "work", tmp_path / "kept"
     work.mkdir()
     kept.mkdir()

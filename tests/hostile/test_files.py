@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from opsassay.bench.domains.diagnosis.views import opaque_view
-from opsassay.errors import OpsAssayError
-from opsassay.outside import read_plain
-from opsassay.proxy.formats.finding import read_traces
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.untrusted import read_plain
+from opsassay.evals.diagnosis.views import opaque_view
+from opsassay.solvers.proxy.formats.finding import read_traces
 from opsassay.telemetry.datapack import Datapack
 from telemetry.packs import make_pack
 

@@ -8,8 +8,8 @@ from itertools import product
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from opsassay.bench.core.inference import HEADERS, KEYS, refusal
-from opsassay.proxy.wire import outgoing_headers
+from opsassay.evals.runner.inference import HEADERS, KEYS, refusal
+from opsassay.solvers.proxy.wire import outgoing_headers
 
 CLASS = "5 model gateway"
 MODEL = "vendor/model-1"

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from opsassay.agents.contract import MAX_BYTES, MAX_EDGES, MAX_EVIDENCE, MAX_ROOTS, read_answer
-from opsassay.bench.core.store import DIAGNOSIS, RunStore, read_diagnosis
-from opsassay.bench.domains.diagnosis.runner import run_method
-from opsassay.grading.budget import GradingEndedError, TimeBudget
-from opsassay.grading.evidence import evidence_metrics
-from opsassay.grading.profiles import PROFILES
-from opsassay.model.diagnosis import Diagnosis, Evidence, PropagationClaim, RootCauseClaim
+from opsassay.core.schema.diagnosis import Diagnosis, Evidence, PropagationClaim, RootCauseClaim
+from opsassay.evals.diagnosis.runner import run_method
+from opsassay.evals.runner.store import DIAGNOSIS, RunStore, read_diagnosis
+from opsassay.scoring.budget import GradingEndedError, TimeBudget
+from opsassay.scoring.evidence import evidence_metrics
+from opsassay.scoring.profiles import PROFILES
+from opsassay.solvers.agents.contract import MAX_BYTES, MAX_EDGES, MAX_EVIDENCE, MAX_ROOTS, read_answer
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.sql import LockedSql
 from opsassay.telemetry.tree import resolve

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from opsassay.proxy.secrets import StreamMask, mask, safe_headers, safe_path, secret
+from opsassay.solvers.proxy.secrets import StreamMask, mask, safe_headers, safe_path, secret
 
 CLASS = "13 keys in other codecs"
 KEY = "sk-proj/A+b=9_zZ-0123456789abcdef"

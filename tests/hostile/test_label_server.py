@@ -13,11 +13,11 @@ from urllib.parse import urlencode
 
 import pytest
 
-from causes import systems
-from causes.cascade import Effect, fault, frames, incident
-from opsassay.bench.annotating import AnnotateJob, run_job
-from opsassay.bench.labelling import read_verdicts
-from opsassay.model.incident import Truth
+from annotation import systems
+from annotation.cascade import Effect, fault, frames, incident
+from opsassay.annotation.job import AnnotateJob, run_job
+from opsassay.annotation.suites.agreement import read_verdicts
+from opsassay.core.schema.incident import Truth
 from opsassay.telemetry.content import write_datapack
 from opsassay.telemetry.tree import Tree
 

@@ -19,14 +19,14 @@ from urllib.parse import quote
 
 import pytest
 
-from opsassay.bench.core.store import RunStore
 from opsassay.cli import run as command_line
-from opsassay.web.browsing.exporting import export
-from opsassay.web.browsing.site import StorePages
-from opsassay.web.browsing.verdicts import StoredVerdicts
-from opsassay.web.browsing.watching import Watcher
-from opsassay.web.page import asset
-from web.stores import begun, ended, finish, two_solvers
+from opsassay.evals.runner.store import RunStore
+from opsassay.ui.browsing.exporting import export
+from opsassay.ui.browsing.site import StorePages
+from opsassay.ui.browsing.verdicts import StoredVerdicts
+from opsassay.ui.browsing.watching import Watcher
+from opsassay.ui.page import asset
+from ui.stores import begun, ended, finish, two_solvers
 
 CLASS = "21 the live view"
 

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from opsassay.bench.domains.ciso.answers import collect, collected
-from opsassay.bench.domains.ciso.gathering.host import PLAYBOOK, gather_on_host
-from opsassay.bench.domains.ciso.gathering.shelf import EvidenceShelf
-from opsassay.bench.domains.ciso.grading import grade_files
-from opsassay.bench.domains.ciso.oracles import ORACLES
-from opsassay.bench.domains.ciso.tasks import ANSIBLE, POLICY, ComplianceTask
-from opsassay.bench.sealing import sealing_refusal
+from opsassay.evals.compliance.answers import collect, collected
+from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
+from opsassay.evals.compliance.evidence_collection.host import PLAYBOOK, gather_on_host
+from opsassay.evals.compliance.grading import grade_files
+from opsassay.evals.compliance.oracles import ORACLES
+from opsassay.evals.compliance.tasks import ANSIBLE, POLICY, ComplianceTask
+from opsassay.solvers.sandbox import sealing_refusal
 
 from .draws import LOWEST_PID
 
@@ -202,7 +202,7 @@ STRANGE = {
 def test_a_strange_playbook_is_one_sentence(tmp_path: Path, what: str) -> None:
     playbook, said = STRANGE[what]
     found = grade_files(
-        {PLAYBOOK: playbook, POLICY: b"package compliance\ncompliant := true\n"}, TASK, EvidenceShelf(tmp_path)
+        {PLAYBOOK: playbook, POLICY: b"package compliance\ncompliant := true\n"}, TASK, EvidenceCache(tmp_path)
     )
     assert found["passed"].value == 0.0
     assert said in found["passed"].reason, found["passed"].reason
@@ -214,7 +214,7 @@ def test_a_strange_playbook_is_one_sentence(tmp_path: Path, what: str) -> None:
 @pytest.mark.slow
 def test_the_honest_playbook_passes_beside_them(tmp_path: Path) -> None:
     right = ORACLES[ANSIBLE]["right"][0](TASK)
-    assert grade_files(right, TASK, EvidenceShelf(tmp_path))["passed"].value == 1.0
+    assert grade_files(right, TASK, EvidenceCache(tmp_path))["passed"].value == 1.0
 
 
 @pytest.mark.slow

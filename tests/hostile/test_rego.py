@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from opsassay.bench.domains.ciso.collected import problem_of_files
-from opsassay.bench.domains.ciso.gathering.cluster import FETCHER
-from opsassay.bench.domains.ciso.gathering.shelf import EvidenceShelf
-from opsassay.bench.domains.ciso.grading import grade_files
-from opsassay.bench.domains.ciso.rego.judging import LIMITS, judge_by_rego
-from opsassay.bench.domains.ciso.tasks import POLICY, ComplianceTask
-from opsassay.bench.sealing import sealing_refusal
-from opsassay.outside import shown
+from opsassay.core.untrusted import shown
+from opsassay.evals.compliance.collected import problem_of_files
+from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
+from opsassay.evals.compliance.evidence_collection.cluster import FETCHER
+from opsassay.evals.compliance.grading import grade_files
+from opsassay.evals.compliance.rego.judging import LIMITS, judge_by_rego
+from opsassay.evals.compliance.tasks import POLICY, ComplianceTask
+from opsassay.solvers.sandbox import sealing_refusal
 
 CLASS = "18 policies of Rego"
 TASK = ComplianceTask(name="new-opa-kubectl-host-ports", seed=2**100 + 3, held_out=1)
@@ -147,7 +147,7 @@ def test_a_package_is_the_one_that_is_asked_for(what: str) -> None:
 def test_it_is_said_before_a_collector_is_run(tmp_path: Path, what: str) -> None:
     body = {**UNSTEADY, **BOMBS}[what][0]
     files = {FETCHER: f"touch {tmp_path}/ran".encode(), POLICY: f"package compliance\ncompliant if {body}".encode()}
-    found = grade_files(files, TASK, EvidenceShelf(tmp_path / "shelf"))
+    found = grade_files(files, TASK, EvidenceCache(tmp_path / "shelf"))
     assert found["artefact"].value == found["passed"].value == 0.0
     assert found["passed"].reason.startswith(f"{POLICY}: it ")
     assert not (tmp_path / "shelf").exists()

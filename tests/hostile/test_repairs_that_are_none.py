@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from grading.verifiers.made import at, change, entity, firing, probe, recording, timeline
-from opsassay.grading.verifiers import certify
-from opsassay.model.scenario import Scenario
-from opsassay.model.trajectory import SettingsReading
+from opsassay.core.schema.scenario import Scenario
+from opsassay.core.schema.trajectory import SettingsReading
+from opsassay.scoring.verifiers import certify
+from scoring.verifiers.made import at, change, entity, firing, probe, recording, timeline
 
 CLASS = "4 repairs that are none"
 

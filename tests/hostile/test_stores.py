@@ -18,8 +18,8 @@ import asyncpg
 import pytest
 
 from live import state_folder, strays
-from opsassay.errors import StartError
-from opsassay.model.system import Store
+from opsassay.core.errors import StartError
+from opsassay.core.schema.system import Store
 from opsassay.testbed.core.networks import Site
 from opsassay.testbed.core.state import SystemState
 from opsassay.testbed.kernel.private_root import PRIVATE_UID, Confinement, confinement
@@ -205,7 +205,7 @@ def test_a_server_ends_with_whoever_started_it(state):
     """Without PR_SET_PDEATHSIG after the change of user a killed supervisor would leave it behind."""
     program = (
         "import asyncio, os, sys\n"
-        "from opsassay.model.system import Store\n"
+        "from opsassay.core.schema.system import Store\n"
         "from opsassay.testbed.core.networks import Site\n"
         "from opsassay.testbed.core.state import SystemState\n"
         "from opsassay.testbed.workload.stores import start_store\n"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import opsassay
-from opsassay.bench.core.tables import ResultTable, markdown
 from opsassay.cli.output import echo, print_table, say
+from opsassay.evals.runner.tables import ResultTable, markdown
 
 CLASS = "9 terminal controls"
 

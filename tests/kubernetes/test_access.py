@@ -11,8 +11,8 @@ import yaml
 from pydantic import ValidationError
 from tiny_api import tiny_api
 
-from opsassay.errors import RefusedError
-from opsassay.model.cluster import GRANTABLE, STANDARD, AccessRule, OnCluster
+from opsassay.core.errors import RefusedError
+from opsassay.core.schema.cluster import GRANTABLE, STANDARD, AccessRule, OnCluster
 from opsassay.testbed.scenarios import load_scenario, names
 from opsassay.testbed.substrates.kubernetes.access import account
 from opsassay.testbed.substrates.kubernetes.api.client import Api

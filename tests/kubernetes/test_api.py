@@ -7,7 +7,7 @@ import time
 import pytest
 from tiny_api import tiny_api
 
-from opsassay.errors import LostError, StartError, UserError
+from opsassay.core.errors import LostError, StartError, UserError
 from opsassay.testbed.substrates.kubernetes.api import client as module
 from opsassay.testbed.substrates.kubernetes.api import mirror as following
 from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, DeniedError

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from opsassay.model.cluster import CLUSTER_WIDE, GRANTABLE
+from opsassay.core.schema.cluster import CLUSTER_WIDE, GRANTABLE
 from opsassay.testbed.scenarios import load_scenario
 from opsassay.testbed.substrates.kubernetes.access.audit import (
     KIND_OF,

@@ -18,11 +18,11 @@ from object_server import NO_ROOM, READY
 
 from conftest import until
 from opsassay.cli import cli
-from opsassay.errors import LostError, OperationError, StartError, UserError
-from opsassay.model.files import load_yaml
-from opsassay.model.json_lines import append_object
-from opsassay.model.system import System
-from opsassay.model.trajectory import parse_timeline
+from opsassay.core.errors import LostError, OperationError, StartError, UserError
+from opsassay.core.schema.files import load_yaml
+from opsassay.core.schema.json_lines import append_object
+from opsassay.core.schema.system import System
+from opsassay.core.schema.trajectory import parse_timeline
 from opsassay.testbed.recording.observer import Observer
 from opsassay.testbed.substrates.kubernetes import probes as probes_module
 from opsassay.testbed.substrates.kubernetes import substrate as module

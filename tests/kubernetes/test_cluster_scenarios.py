@@ -17,18 +17,18 @@ from pydantic import ValidationError
 from test_injection import values
 from tiny_api import tiny_api
 
-from opsassay.agents.mcp_server import serving
-from opsassay.bench.domains.sre.assignment import Assignment
-from opsassay.bench.domains.sre.authoring import findings
-from opsassay.bench.domains.sre.contract import TrialAgent
-from opsassay.bench.domains.sre.desk import OpsDesk
-from opsassay.bench.domains.sre.operators import play
-from opsassay.bench.domains.sre.outside import operate
-from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
-from opsassay.bench.sealing import sealing_refusal
-from opsassay.errors import NotFoundError, OperationError, RefusedError
-from opsassay.model.cluster import NodeChange, ObjectChange, ObjectState, OnCluster
-from opsassay.model.scenario import Oracle, Scenario
+from opsassay.core.errors import NotFoundError, OperationError, RefusedError
+from opsassay.core.schema.cluster import NodeChange, ObjectChange, ObjectState, OnCluster
+from opsassay.core.schema.scenario import Oracle, Scenario
+from opsassay.evals.remediation.assignment import Assignment
+from opsassay.evals.remediation.authoring import findings
+from opsassay.evals.remediation.contract import TrialAgent
+from opsassay.evals.remediation.external_agents import operate
+from opsassay.evals.remediation.operators import play
+from opsassay.evals.remediation.plan import TrialPlan, cells_of
+from opsassay.evals.remediation.tool_session import OpsToolSession
+from opsassay.solvers.agents.mcp_server import serving
+from opsassay.solvers.sandbox import sealing_refusal
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.scenarios import load_scenario, names, system_of
 from opsassay.testbed.substrates.kubernetes.access.kubectl import Kubectl
@@ -38,7 +38,6 @@ from opsassay.testbed.substrates.kubernetes.api.client import Api
 from opsassay.testbed.substrates.kubernetes.api.merging import merged
 from opsassay.testbed.substrates.kubernetes.api.small_api import write_kubeconfig
 from opsassay.testbed.substrates.kubernetes.manifests.system import INSTANCE_LABEL, MANAGED
-from opsassay.testbed.substrates.kubernetes.scenario.furnishing import EXCLUSIVE, FurnishedSystem, Furnishing
 from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames, takes_pods, workers
 from opsassay.testbed.substrates.kubernetes.scenario.objects import (
     _difference,
@@ -48,6 +47,7 @@ from opsassay.testbed.substrates.kubernetes.scenario.objects import (
     found_at,
     manifest,
 )
+from opsassay.testbed.substrates.kubernetes.scenario.populating import EXCLUSIVE, PopulatedSystem, SystemPopulation
 from opsassay.testbed.substrates.kubernetes.scenario.sharing import CLAIMED_S, await_turn, in_the_way
 from testbed.operations.test_mcp import talk
 
@@ -264,7 +264,7 @@ def test_objects_are_whole_and_in_the_namespace_that_they_belong_to(tmp_path):
 
 
 def test_stand_ins_and_fillers_have_the_shape_of_the_system_and_nothing_of_its_inside():
-    furnished = FurnishedSystem(load_system("grid"), "mine", furnishing=Furnishing(stand_ins=True, fillers=26))
+    furnished = PopulatedSystem(load_system("grid"), "mine", furnishing=SystemPopulation(stand_ins=True, fillers=26))
     objects = list(yaml.safe_load_all("---\n".join(yaml.safe_dump(one) for one in furnished.manifests())))
     deployments = {o["metadata"]["name"]: o["spec"] for o in objects if o["kind"] == "Deployment"}
     assert {name: spec["replicas"] for name, spec in deployments.items()} == {
@@ -284,7 +284,7 @@ def test_stand_ins_and_fillers_have_the_shape_of_the_system_and_nothing_of_its_i
 
 
 def test_a_real_system_is_furnished_too():
-    plain = FurnishedSystem(load_system("kiosk"), "mine", furnishing=Furnishing(fillers=2, exclusive=True))
+    plain = PopulatedSystem(load_system("kiosk"), "mine", furnishing=SystemPopulation(fillers=2, exclusive=True))
     objects = plain.manifests()
     assert {"front", "catalog", "db", "cache", "loadgenerator", "filler"} <= {
         o["metadata"]["name"] for o in objects if o["kind"] == "Deployment"
@@ -439,7 +439,7 @@ def test_who_only_looks_has_no_tool_that_changes_and_nobody_has_an_ungranted_one
 
 
 def test_any_mcp_client_has_kubectl_and_every_call_is_recorded(toolbox, tmp_path):
-    with serving(OpsDesk(toolbox), tmp_path / "s.sock") as path:
+    with serving(OpsToolSession(toolbox), tmp_path / "s.sock") as path:
         offered, (fine, hostile) = talk(
             path,
             ("kubectl", {"args": ["get", "pods", "-n", "mine"]}),

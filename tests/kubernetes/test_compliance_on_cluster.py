@@ -7,8 +7,8 @@ import json
 import pytest
 import yaml
 
-from opsassay.bench.sealing import sealing_refusal
 from opsassay.cli import run as command_line
+from opsassay.solvers.sandbox import sealing_refusal
 from opsassay.testbed.substrates.kubernetes.api.prefixes import MARK
 from opsassay.testbed.substrates.kubernetes.api.read_back import MARKED_KINDS
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from tests.kubernetes.native.cache import Cache
 
-from opsassay.bench.core.run import run_jobs
-from opsassay.bench.core.store import RunStore
-from opsassay.bench.domains.finops.live.job import LiveCostJob
-from opsassay.bench.domains.finops.live.setup import LOCAL_TASKS, ON_KUBERNETES, live_task
-from opsassay.bench.domains.sre.contract import TrialAgent
-from opsassay.model.progress import ProgressLines
+from opsassay.core.schema.progress import ProgressLines
+from opsassay.evals.cost.live.job import LiveCostJob
+from opsassay.evals.cost.live.setup import LOCAL_TASKS, ON_KUBERNETES, live_task
+from opsassay.evals.remediation.contract import TrialAgent
+from opsassay.evals.runner.run import run_jobs
+from opsassay.evals.runner.store import RunStore
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1800)]

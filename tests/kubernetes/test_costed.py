@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from object_server import READY
 
-from opsassay.model.cost import AutoscalerSettings, ResourceRequest
+from opsassay.core.schema.cost import AutoscalerSettings, ResourceRequest
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.operations.autoscaling import Autoscaler
 from opsassay.testbed.operations.costs import CostedSystem
 from opsassay.testbed.substrates.kubernetes.access.audit import MACHINERY
 from opsassay.testbed.substrates.kubernetes.api.client import Api
 from opsassay.testbed.substrates.kubernetes.scenario.costed import HPA, SCALER, ClusterCost
-from opsassay.testbed.substrates.kubernetes.scenario.furnishing import FurnishedSystem, Furnishing
+from opsassay.testbed.substrates.kubernetes.scenario.populating import PopulatedSystem, SystemPopulation
 
 SMALL = ResourceRequest(cpu=0.1, memory_mb=128)
 PRICING = AutoscalerSettings(service="pricing", min_replicas=1, max_replicas=8, target_utilization=0.7)
@@ -21,7 +21,9 @@ PRICING = AutoscalerSettings(service="pricing", min_replicas=1, max_replicas=8, 
 @pytest.fixture
 def cost(small_cluster):
     system = load_system("till")
-    furnished = FurnishedSystem(system, "mine", furnishing=Furnishing(requests=dict.fromkeys(system.services, SMALL)))
+    furnished = PopulatedSystem(
+        system, "mine", furnishing=SystemPopulation(requests=dict.fromkeys(system.services, SMALL))
+    )
     small_cluster._react = lambda _: None
     for item in furnished.services():
         small_cluster.keep((item["kind"], "mine", item["metadata"]["name"]), item)

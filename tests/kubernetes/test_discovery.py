@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from opsassay.errors import OperationError, UserError
-from opsassay.model.scenario import OpsCall
+from opsassay.core.errors import OperationError, UserError
+from opsassay.core.schema.scenario import OpsCall
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.operations.composition import Composition
 from opsassay.testbed.scenarios import load_scenario

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from opsassay.discovery.laboratory import search_desk
-from opsassay.discovery.search import compose
+from opsassay.analysis.fault_search.laboratory import search_desk
+from opsassay.analysis.fault_search.search import compose
 from opsassay.testbed.scenarios import load_scenario, system_of
 from opsassay.testbed.substrates.kubernetes.laboratory.blocks import audit_cases, primitives
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from conftest import until
-from opsassay.model.files import load_yaml
-from opsassay.model.incident import FaultPlan
-from opsassay.model.system import System
+from opsassay.core.schema.files import load_yaml
+from opsassay.core.schema.incident import FaultPlan
+from opsassay.core.schema.system import System
 from opsassay.testbed.substrates.kubernetes.actuators.mechanisms import MECHANISMS
 from opsassay.testbed.substrates.kubernetes.actuators.offers import SETTING
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate

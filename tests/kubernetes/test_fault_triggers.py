@@ -9,14 +9,14 @@ from object_server import READY, SmallCluster
 from pydantic import ValidationError
 from tests.kubernetes.native.cache import Cache
 
-from opsassay.bench.core.store import RunStore
-from opsassay.bench.domains.sre.authoring import findings
-from opsassay.bench.domains.sre.grading import grade_trial
-from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
-from opsassay.bench.domains.sre.trials import run_trials
-from opsassay.errors import RefusedError
-from opsassay.model.progress import ProgressLines
-from opsassay.model.scenario import Scenario
+from opsassay.core.errors import RefusedError
+from opsassay.core.schema.progress import ProgressLines
+from opsassay.core.schema.scenario import Scenario
+from opsassay.evals.remediation.authoring import findings
+from opsassay.evals.remediation.grading import grade_trial
+from opsassay.evals.remediation.plan import TrialPlan, cells_of
+from opsassay.evals.remediation.trials import run_trials
+from opsassay.evals.runner.store import RunStore
 from opsassay.testbed.scenarios import load_scenario, system_of
 from opsassay.testbed.substrates.kubernetes.actuators import chaos_mesh, inject
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand

@@ -12,10 +12,10 @@ import pytest
 
 from conftest import applied, until
 from live import run_opsassay
-from opsassay.errors import RefusedError
-from opsassay.model.files import load_yaml
-from opsassay.model.incident import FaultPlan
-from opsassay.model.system import System
+from opsassay.core.errors import RefusedError
+from opsassay.core.schema.files import load_yaml
+from opsassay.core.schema.incident import FaultPlan
+from opsassay.core.schema.system import System
 from opsassay.telemetry.tree import Tree
 from opsassay.testbed.recording.record import Schedule, record
 from opsassay.testbed.substrates.kubernetes.actuators.offers import SETTING
@@ -27,7 +27,7 @@ TINY = load_yaml(Path(__file__).parents[1] / "testbed" / "tiny.yaml", System)
 KILLED = """
 import os, sys
 from pathlib import Path
-from opsassay.model.incident import FaultPlan
+from opsassay.core.schema.incident import FaultPlan
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 plan = FaultPlan(fault="HTTPRequestAbort", target={"service": "back"}, parameters={"code": 503}, duration_s=3)
 for event in KubernetesSubstrate(sys.argv[1]).running("faults").inject(plan):

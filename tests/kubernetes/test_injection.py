@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_api import tiny_api
 
-from opsassay.errors import OperationError, RefusedError
-from opsassay.model.incident import FaultPlan
+from opsassay.core.errors import OperationError, RefusedError
+from opsassay.core.schema.incident import FaultPlan
 from opsassay.testbed.substrates.kubernetes.actuators import inject
 from opsassay.testbed.substrates.kubernetes.actuators.changes import Change, _inverse, injected, undo_of
 from opsassay.testbed.substrates.kubernetes.api.client import Api

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from opsassay.errors import OperationError
+from opsassay.core.errors import OperationError
 from opsassay.testbed.substrates.kubernetes.endpoints.key import requires_key
 
 FAILURES = {

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from opsassay.errors import OperationError, UserError
+from opsassay.core.errors import OperationError, UserError
 from opsassay.testbed.substrates.kubernetes.access.executed import touched_by
 from opsassay.testbed.substrates.kubernetes.access.kubectl import OUTPUT_BYTES, Kubectl, judge, require_near
 

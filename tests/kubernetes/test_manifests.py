@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from live import run_opsassay
-from opsassay.model.files import parse_yaml
-from opsassay.model.system import System
+from opsassay.core.schema.files import parse_yaml
+from opsassay.core.schema.system import System
 from opsassay.testbed.apps import load_system, names
 from opsassay.testbed.substrates.kubernetes.manifests.system import Deployed, render
 

@@ -6,10 +6,10 @@ from functools import partial
 
 import pytest
 
-from opsassay.errors import RefusedError
-from opsassay.model.faults import CATALOGUE
-from opsassay.model.incident import PlannedFault
-from opsassay.model.parameters import complete
+from opsassay.core.errors import RefusedError
+from opsassay.core.schema.faults import CATALOGUE
+from opsassay.core.schema.incident import PlannedFault
+from opsassay.core.schema.parameters import complete
 from opsassay.testbed.substrates.kubernetes.actuators.chaos_mesh import Where, manifest
 from opsassay.testbed.substrates.kubernetes.actuators.mechanisms import MECHANISMS, choose
 from opsassay.testbed.substrates.kubernetes.actuators.object_faults import isolation

@@ -11,7 +11,7 @@ import aiohttp
 import psutil
 import pytest
 
-from opsassay.errors import OperationError
+from opsassay.core.errors import OperationError
 from opsassay.testbed.substrates.kubernetes.actuators.node_faults import agent_objects
 from opsassay.testbed.substrates.kubernetes.agent import node_agent
 from opsassay.testbed.substrates.kubernetes.agent.node_agent import NodeAgent, kubelet_here, process_of, top_group

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from grading.verifiers.made import at, change, entity, firing, probe, recording, timeline
-from opsassay.grading.verifiers.certify import certify
-from opsassay.model.trajectory import ControlPlaneReading, SettingsReading
+from opsassay.core.schema.trajectory import ControlPlaneReading, SettingsReading
+from opsassay.scoring.verifiers.certify import certify
 from opsassay.testbed.scenarios import load_scenario, names, system_of
+from scoring.verifiers.made import at, change, entity, firing, probe, recording, timeline
 
 CADENCE, TRIGGER, STARTED, CHANGED, ENDED, OVER = 2.0, 10, 30, 40, 110, 160
 OWN = '{"image": "own"}'

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from conftest import until
-from opsassay.model.files import load_yaml
-from opsassay.model.system import System
+from opsassay.core.schema.files import load_yaml
+from opsassay.core.schema.system import System
 
 TINY = load_yaml(Path(__file__).parents[1] / "testbed" / "tiny.yaml", System)
 POD = """

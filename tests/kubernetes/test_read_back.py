@@ -11,11 +11,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bench.domains.ciso.world_cluster import running
 from conftest import until
-from opsassay.bench.domains.ciso.on_cluster.read_worlds import sendable
-from opsassay.bench.domains.ciso.tasks import ComplianceTask
-from opsassay.errors import OperationError, StartError
+from evals.compliance.world_cluster import running
+from opsassay.core.errors import OperationError, StartError
+from opsassay.evals.compliance.on_cluster.read_worlds import sendable
+from opsassay.evals.compliance.tasks import ComplianceTask
 from opsassay.testbed.substrates.kubernetes.api import client, read_back
 from opsassay.testbed.substrates.kubernetes.api.client import Api
 from opsassay.testbed.substrates.kubernetes.api.owners import OWNER, this_process

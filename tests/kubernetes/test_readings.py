@@ -79,11 +79,11 @@ def test_a_service_without_addresses_is_named_and_counts_zero():
     address = {"ip": "10.244.1.2"}
     services = {
         "auth.default": {"subsets": [{"notReadyAddresses": [address]}]},
-        "web.default": {"subsets": [{"addresses": [address, address, address], "notReadyAddresses": [address]}]},
+        "ui.default": {"subsets": [{"addresses": [address, address, address], "notReadyAddresses": [address]}]},
         "none.default": None,
     }
     assert populated(services) == (0.0, ("auth.default", "none.default"))
-    assert populated({"web.default": services["web.default"]}) == (0.75, ())
+    assert populated({"ui.default": services["ui.default"]}) == (0.75, ())
     assert populated({}) == (1.0, ())
 
 

@@ -11,7 +11,7 @@ from aiohttp import ClientSession, web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from receiver_pod import SECOND, ReceiverPod, handled
 
-from opsassay.errors import LostError, OperationError, RefusedError
+from opsassay.core.errors import LostError, OperationError, RefusedError
 from opsassay.telemetry.otlp.spool import read_frames, spool_path
 from opsassay.testbed.substrates.kubernetes.api.client import Api
 from opsassay.testbed.substrates.kubernetes.api.small_api import write_kubeconfig

@@ -6,13 +6,13 @@ import pytest
 import yaml
 from tests.kubernetes.native.cache import Cache
 
-from opsassay.bench.core.store import RunStore
-from opsassay.bench.domains.sre.grading import grade_trial
-from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
-from opsassay.bench.domains.sre.trials import run_trials
-from opsassay.model.progress import ProgressLines
-from opsassay.model.run_folder import ACTIONS, ALERTS, PHASES
-from opsassay.model.trajectory import Action, AlertReading, Phase
+from opsassay.core.schema.progress import ProgressLines
+from opsassay.core.schema.run_folder import ACTIONS, ALERTS, PHASES
+from opsassay.core.schema.trajectory import Action, AlertReading, Phase
+from opsassay.evals.remediation.grading import grade_trial
+from opsassay.evals.remediation.plan import TrialPlan, cells_of
+from opsassay.evals.remediation.trials import run_trials
+from opsassay.evals.runner.store import RunStore
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.scenarios import load_scenario
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate

@@ -11,25 +11,25 @@ from object_server import READY
 from pydantic import ValidationError
 from receiver_pod import SECOND, ReceiverPod, Users, WatchedCluster, handled, logged, measured
 
-from opsassay.agents.mcp_server import serving
-from opsassay.bench.domains.sre import perform
-from opsassay.bench.domains.sre.authoring import findings
-from opsassay.bench.domains.sre.cluster_authoring import VERBS
-from opsassay.bench.domains.sre.contract import TrialAgent
-from opsassay.bench.domains.sre.desk import OpsDesk
-from opsassay.bench.domains.sre.grading import read_recorded
-from opsassay.bench.domains.sre.perform import perform_on
-from opsassay.grading.verifiers import certify
-from opsassay.model.incident import Window
-from opsassay.model.run_folder import ACTIONS, ALERTS
-from opsassay.model.scenario import Scenario
-from opsassay.model.system import Slo
-from opsassay.model.trajectory import Action, AlertReading
+from opsassay.core.schema.incident import Window
+from opsassay.core.schema.run_folder import ACTIONS, ALERTS
+from opsassay.core.schema.scenario import Scenario
+from opsassay.core.schema.system import Slo
+from opsassay.core.schema.trajectory import Action, AlertReading
+from opsassay.evals.remediation import perform
+from opsassay.evals.remediation.authoring import findings
+from opsassay.evals.remediation.cluster_authoring import VERBS
+from opsassay.evals.remediation.contract import TrialAgent
+from opsassay.evals.remediation.grading import read_recorded
+from opsassay.evals.remediation.perform import perform_on
+from opsassay.evals.remediation.tool_session import OpsToolSession
+from opsassay.scoring.verifiers import certify
+from opsassay.solvers.agents.mcp_server import serving
 from opsassay.telemetry.otlp.spool import Kind, SpoolFile, frame_header, spool_path
 from opsassay.testbed.operations import alert_watch, live, sights
 from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
-from opsassay.testbed.operations.sight import LOOKS, Sight
 from opsassay.testbed.operations.sights import live_telemetry
+from opsassay.testbed.operations.telemetry_view import LOOKS, TelemetryView
 from opsassay.testbed.operations.tools import TOOLS, VerbToolbox
 from opsassay.testbed.recording import alerts as rules
 from opsassay.testbed.scenarios import load_scenario, names, system_of
@@ -86,7 +86,7 @@ def both(watched, tmp_path):
         LiveTelemetry(watched.receiver.control, tmp_path / "there") as there,
         LiveTelemetry(remote, tmp_path / "here") as here,
     ):
-        near, far = (Sight(one, LiveAlerts(one, Slo(), usual)) for one in (there, here))
+        near, far = (TelemetryView(one, LiveAlerts(one, Slo(), usual)) for one in (there, here))
         recorded = []
         on_this = VerbToolbox(None, near, recorded.append)
         kubectl, nodes = Kubectl(tmp_path / "config", str(program)), NodeCommand((), "here")
@@ -140,7 +140,7 @@ def test_what_arrives_between_two_looks_is_there_at_the_second(both):
 def test_any_mcp_client_on_a_cluster_sees_the_telemetry_and_every_look_is_recorded(both, tmp_path):
     watched, _, far, _ = both
     filled(watched.receiver)
-    with serving(OpsDesk(far), tmp_path / "s.sock") as path:
+    with serving(OpsToolSession(far), tmp_path / "s.sock") as path:
         offered, answers = talk(path, *((name, arguments) for name, (arguments, _) in EACH_LOOK.items()))
     assert {tool.name for tool in offered} == {*LOOKS, "wait", "kubectl", "kubectl_read"}
     for answer, (_, said) in zip(answers, EACH_LOOK.values(), strict=True):

@@ -7,11 +7,11 @@ from tests.kubernetes.native.cache import Cache
 from tests.kubernetes.native.cluster import Cluster
 from tests.kubernetes.native.images import unpack_images
 
-from opsassay.bench.core.store import RunStore
-from opsassay.bench.domains.sre.grading import grade_trial
-from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
-from opsassay.bench.domains.sre.trials import run_trials
-from opsassay.model.progress import ProgressLines
+from opsassay.core.schema.progress import ProgressLines
+from opsassay.evals.remediation.grading import grade_trial
+from opsassay.evals.remediation.plan import TrialPlan, cells_of
+from opsassay.evals.remediation.trials import run_trials
+from opsassay.evals.runner.store import RunStore
 
 pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.timeout(900)]
 

@@ -7,8 +7,8 @@ import json
 import pytest
 from object_server import READY
 
-from opsassay.errors import LostError, RefusedError, UserError
-from opsassay.model.run_folder import CLUSTER
+from opsassay.core.errors import LostError, RefusedError, UserError
+from opsassay.core.schema.run_folder import CLUSTER
 from opsassay.testbed.scenarios import load_scenario, system_of
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
 from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames

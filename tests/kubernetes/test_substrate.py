@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from conftest import applied, until
-from opsassay.errors import NotFoundError, StartError, UserError
-from opsassay.model.files import load_yaml
-from opsassay.model.system import System
-from opsassay.model.trajectory import parse_timeline
+from opsassay.core.errors import NotFoundError, StartError, UserError
+from opsassay.core.schema.files import load_yaml
+from opsassay.core.schema.system import System
+from opsassay.core.schema.trajectory import parse_timeline
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.recording.observer import Observer
 from opsassay.testbed.substrates.kubernetes import substrate as module
@@ -27,8 +27,8 @@ pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 ORPHAN = """
 import os, sys
 from pathlib import Path
-from opsassay.model.files import load_yaml
-from opsassay.model.system import System
+from opsassay.core.schema.files import load_yaml
+from opsassay.core.schema.system import System
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 KubernetesSubstrate(sys.argv[1]).deploy(load_yaml(Path(sys.argv[2]), System), "orphan", owned=True)
 os.kill(os.getpid(), 9)

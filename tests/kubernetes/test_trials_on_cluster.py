@@ -11,15 +11,15 @@ from tests.kubernetes.native.cache import Cache
 from tests.kubernetes.native.images import BOX_IMAGE
 
 from conftest import applied, until, web
-from opsassay.bench.core.store import RunStore
-from opsassay.bench.domains.sre.contract import TrialAgent
-from opsassay.bench.domains.sre.grading import grade_trial
-from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
-from opsassay.bench.domains.sre.trials import run_trials
-from opsassay.model.cluster import STANDARD, AccessRule
-from opsassay.model.progress import ProgressLines
-from opsassay.model.run_folder import ACTIONS
-from opsassay.model.trajectory import Action
+from opsassay.core.schema.cluster import STANDARD, AccessRule
+from opsassay.core.schema.progress import ProgressLines
+from opsassay.core.schema.run_folder import ACTIONS
+from opsassay.core.schema.trajectory import Action
+from opsassay.evals.remediation.contract import TrialAgent
+from opsassay.evals.remediation.grading import grade_trial
+from opsassay.evals.remediation.plan import TrialPlan, cells_of
+from opsassay.evals.remediation.trials import run_trials
+from opsassay.evals.runner.store import RunStore
 from opsassay.testbed.substrates.kubernetes.access import account
 from opsassay.testbed.substrates.kubernetes.access.audit import Audit
 from opsassay.testbed.substrates.kubernetes.scenario.objects import found_at

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from opsassay.errors import OperationError, UserError
+from opsassay.core.errors import OperationError, UserError
 from opsassay.server.artefacts import Artefacts
 
 

@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfoNotFoundError
 import pytest
 import yaml
 
-from opsassay.bench.core.store import RunStore
-from opsassay.bench.domains.sre.contract import mark_phase
+from opsassay.evals.remediation.contract import mark_phase
+from opsassay.evals.runner.store import RunStore
 from opsassay.server import work
 from opsassay.server.artefacts import Artefacts
 from opsassay.server.benchmarks import HeldError, Platform, beat, give_back, put_error, take

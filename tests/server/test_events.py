@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from opsassay.cli.server.verify import command
-from opsassay.errors import UserError
+from opsassay.core.errors import UserError
 from opsassay.server.events import FIRST, Signer, hash_of, verify_chain
 from opsassay.server.verifying import read_chain, verify_file
 

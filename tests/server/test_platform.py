@@ -21,19 +21,19 @@ import psutil
 import pytest
 
 from opsassay.cli import run as command_line
-from opsassay.model.metric_words import METRICS
-from opsassay.server.api import Pace
+from opsassay.core.schema.metric_words import METRICS
+from opsassay.server.api import RateLimit
 from opsassay.server.artefacts import Artefacts
 from opsassay.server.benchmarks import Platform
 from opsassay.server.client import PlatformError
 from opsassay.server.database import engine_of
 from opsassay.server.events import Signer
+from opsassay.server.leaderboards import LeaderboardCache
 from opsassay.server.operations import OPERATIONS
-from opsassay.server.platform_boards import BoardShelf
 from opsassay.server.schema import RESULTS
 from opsassay.server.site import platform_app
 from telemetry.packs import make_tree
-from web.figures import column, in_page, in_report
+from ui.figures import column, in_page, in_report
 
 from .conftest import bundle, finished
 
@@ -103,7 +103,9 @@ def test_a_board_needs_no_run_s_folder_and_reads_it_where_a_row_is_older(platfor
 
     def solvers(connection, state):
         board = (
-            BoardShelf(Platform(state, engine, Signer.of(state), Artefacts(tmp_path))).board(connection, "bill").board
+            LeaderboardCache(Platform(state, engine, Signer.of(state), Artefacts(tmp_path)))
+            .board(connection, "bill")
+            .board
         )
         return {row.entry.name: [(run.id, run.spent) for run in row.entry.runs] for row in board.rows}
 
@@ -120,7 +122,7 @@ def test_a_board_needs_no_run_s_folder_and_reads_it_where_a_row_is_older(platfor
 def test_a_board_that_is_kept_is_never_older_than_its_results(platform, graded, tmp_path):
     shutil.copytree(platform.state / "task_sets", tmp_path / "task_sets")
     engine = engine_of(platform.database())
-    shelf = BoardShelf(Platform(tmp_path, engine, Signer.of(platform.state), Artefacts(tmp_path)))
+    shelf = LeaderboardCache(Platform(tmp_path, engine, Signer.of(platform.state), Artefacts(tmp_path)))
 
     def runs(connection):
         return {run.id: run.values for row in shelf.board(connection, "bill").board.rows for run in row.entry.runs}
@@ -555,7 +557,7 @@ def test_a_manifest_that_is_polled_without_pause_is_answered_or_refused_with_a_s
 
 
 def test_a_token_is_answered_so_many_times_a_second_and_no_more(monkeypatch):
-    now, pace = [7.0], Pace(3)
+    now, pace = [7.0], RateLimit(3)
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     assert [pace.allows("one", "/manifest") for _ in range(4)] == [True, True, True, False]
     assert pace.allows("one", "/other")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import polars as pl
 
-from opsassay.model.causal_graph import Annotation, CausalEdge, CausalGraph, CausalNode
-from opsassay.model.incident import Alert, Fault, Incident, Label, RootLabel, Truth, Window
+from opsassay.core.schema.causal_graph import Annotation, CausalEdge, CausalGraph, CausalNode
+from opsassay.core.schema.incident import Alert, Fault, Incident, Label, RootLabel, Truth, Window
 from opsassay.telemetry.datapack import Datapack, opaque_id, write_datapack
 from opsassay.telemetry.injection import iso_time, public_injection
 from opsassay.telemetry.tree import Tree

@@ -4,7 +4,7 @@ import math
 import polars as pl
 import pytest
 
-from opsassay.errors import DatapackError
+from opsassay.core.errors import DatapackError
 from opsassay.telemetry.datapack import Datapack, content_hash, opaque_id, write_datapack
 from opsassay.telemetry.schema import SCHEMA
 from telemetry.packs import CHAIN, SECOND, START_NS, copied, make_frames, make_incident, make_pack

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from opsassay.model.incident import Label
+from opsassay.core.schema.incident import Label
 from opsassay.telemetry.importers import IMPORTERS
 from opsassay.telemetry.importers.cases import iso_ns
 from opsassay.telemetry.importers.itbench import V1, ground_truth, read_spec

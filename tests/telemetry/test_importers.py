@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from opsassay.errors import UserError
-from opsassay.model.incident import Label
+from opsassay.core.errors import UserError
+from opsassay.core.schema.incident import Label
 from opsassay.telemetry.importers import IMPORTERS
 from opsassay.telemetry.importers.cases import ImportReport
 from opsassay.telemetry.importers.petshop import read_metrics
@@ -91,7 +91,7 @@ def test_nezha_leaks_nothing_and_resumes(nezha: tuple[ImportReport, Tree], real_
     assert tree.truth(report.imported[2][1]).faults[0].type == "NoFault"
 
 
-# PetShop (the paper's cells are in tests/methods/test_readings.py)
+# PetShop (the paper's cells are in tests/solvers/methods/test_readings.py)
 
 
 def test_petshop_header_and_cells(tmp_path: Path) -> None:

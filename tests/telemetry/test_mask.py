@@ -2,7 +2,7 @@ import polars as pl
 import pytest
 from pydantic import ValidationError
 
-from opsassay.errors import UserError
+from opsassay.core.errors import UserError
 from opsassay.telemetry.datapack import content_hash
 from opsassay.telemetry.mask import Mask, apply
 from opsassay.telemetry.schema import MODALITIES, PERIODS

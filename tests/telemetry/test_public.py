@@ -5,9 +5,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from opsassay.errors import UserError
-from opsassay.model.faults import CATALOGUE
-from opsassay.model.incident import Fault, RootLabel, Truth
+from opsassay.core.errors import UserError
+from opsassay.core.schema.faults import CATALOGUE
+from opsassay.core.schema.incident import Fault, RootLabel, Truth
 from opsassay.telemetry.content import TABLES
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.injection import public_injection, read_public_truth

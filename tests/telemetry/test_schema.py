@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 import polars as pl
 import pytest
 
-from opsassay.errors import DatapackError
+from opsassay.core.errors import DatapackError
 from opsassay.telemetry.schema import MODALITIES, PERIODS, REQUIRED, SCHEMA, conform, empty
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)

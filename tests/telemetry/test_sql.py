@@ -11,7 +11,7 @@ import duckdb
 import polars as pl
 import pytest
 
-from opsassay.errors import NotFoundError, QueryError
+from opsassay.core.errors import NotFoundError, QueryError
 from opsassay.telemetry import sql as sql_module
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.sql import LockedSql

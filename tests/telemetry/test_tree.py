@@ -2,8 +2,8 @@ import shutil
 
 import pytest
 
-from opsassay.errors import DatapackError, NotFoundError, UserError
-from opsassay.model.incident import Label
+from opsassay.core.errors import DatapackError, NotFoundError, UserError
+from opsassay.core.schema.incident import Label
 from opsassay.telemetry.tree import Tree, opaque_id, resolve
 from telemetry.packs import make_annotation, make_frames, make_incident, make_pack, make_public, make_tree, make_truth
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from opsassay.agents.base import Exam
-from opsassay.agents.contract import Answer, read_diagnosis
+from opsassay.solvers.agents.base import Exam
+from opsassay.solvers.agents.contract import Answer, read_diagnosis
 
 
 class FirstService:

@@ -11,18 +11,18 @@ from typing import Any
 
 from pydantic import Field
 
-from opsassay.bench.core.attempt import AttemptOutcome, attempt
-from opsassay.bench.core.cell import Cell
-from opsassay.bench.core.grading import GradedRuns, GradeSettings, Stores, grade_each
-from opsassay.bench.core.oracles import FilesOracle, oracle_solver, oracles_asked
-from opsassay.bench.core.plan import part_as
-from opsassay.bench.core.ranking import ORACLE
-from opsassay.bench.core.run import JobEnd
-from opsassay.bench.core.store import RunStore, read_run
-from opsassay.errors import NotFoundError
-from opsassay.model.base import Written
-from opsassay.model.run import Metric, MetricStatus, Run, RunStatus, Solver
-from opsassay.model.task import MetricDefinition, Task
+from opsassay.core.errors import NotFoundError
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.run import Metric, MetricStatus, Run, RunStatus, Solver
+from opsassay.core.schema.task import MetricDefinition, Task
+from opsassay.evals.runner.attempt import AttemptOutcome, attempt
+from opsassay.evals.runner.grading import GradedRuns, GradeSettings, Stores, grade_each
+from opsassay.evals.runner.oracles import FilesOracle, oracle_solver, oracles_asked
+from opsassay.evals.runner.plan import part_as
+from opsassay.evals.runner.ranking import ORACLE
+from opsassay.evals.runner.run import JobEnd
+from opsassay.evals.runner.run_spec import RunSpec
+from opsassay.evals.runner.store import RunStore, read_run
 
 QUESTIONS: Mapping[str, tuple[int, int]] = {"small": (6, 7), "large": (1234, 5678)}
 AGENTS: Mapping[str, Callable[[int, int], int]] = {"calculator": lambda a, b: a * b, "always-42": lambda _a, _b: 42}
@@ -64,13 +64,13 @@ class Question:
     live = False
 
     @property
-    def cell(self) -> Cell:
+    def cell(self) -> RunSpec:
         """The cell: the task and the agent, each by its content."""
         if self.solver_name.startswith(ORACLE):
             oracle = right_answer(self.task_name)
-            return Cell(task_of(self.task_name), oracle_solver(oracle), oracle.digest())
+            return RunSpec(task_of(self.task_name), oracle_solver(oracle), oracle.digest())
         digest = hashlib.sha256(self.solver_name.encode()).hexdigest()
-        return Cell(task_of(self.task_name), Solver(name=self.solver_name, kind="agent"), digest)
+        return RunSpec(task_of(self.task_name), Solver(name=self.solver_name, kind="agent"), digest)
 
     def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
         """Have the agent answer, unless the store has its answer."""

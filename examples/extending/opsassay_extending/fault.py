@@ -7,7 +7,7 @@ import os
 import signal
 from contextlib import suppress
 
-from opsassay.model.faults import Actuator, Category, Channel, FaultKind, Layer
+from opsassay.core.schema.faults import Actuator, Category, Channel, FaultKind, Layer
 from opsassay.testbed.catalogue.fault import SERVICE_POD, FamilyTraits, number
 from opsassay.testbed.catalogue.measures import Reading, Times, callers_of, slowdown
 from opsassay.testbed.core.injection import Injection, Measured

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import polars as pl
 
-from opsassay.model.incident import Incident, Window
+from opsassay.core.schema.incident import Incident, Window
 from opsassay.telemetry.importers.cases import (
     ImportReport,
     OnCase,

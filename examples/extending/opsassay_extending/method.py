@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import polars as pl
 
-from opsassay.methods.base import ranked, stated
-from opsassay.methods.parameters import Count
-from opsassay.model.diagnosis import Diagnosis
+from opsassay.core.schema.diagnosis import Diagnosis
+from opsassay.solvers.methods.base import ranked, stated
+from opsassay.solvers.methods.parameters import Count
 from opsassay.telemetry.datapack import Datapack
 
 

@@ -1,9 +1,9 @@
 """A metric: how many root causes an answer claims."""
 
-from opsassay.model.causal_graph import Annotation
-from opsassay.model.diagnosis import Diagnosis
-from opsassay.model.incident import Truth
-from opsassay.model.run import Metric, MetricStatus, Run
+from opsassay.core.schema.causal_graph import Annotation
+from opsassay.core.schema.diagnosis import Diagnosis
+from opsassay.core.schema.incident import Truth
+from opsassay.core.schema.run import Metric, MetricStatus, Run
 
 
 def claims_made(run: Run, diagnosis: Diagnosis, truth: Truth, annotation: Annotation | None) -> Metric:

@@ -1,9 +1,9 @@
 """A blame technique: the last step is blamed, and no model is asked."""
 
-from opsassay.blame.asking import BlameAsker
-from opsassay.blame.rerun import Rerun
-from opsassay.blame.settings import BlameSettings
-from opsassay.model.trajectory import Attribution, Trace
+from opsassay.analysis.blame.asking import BlameAsker
+from opsassay.analysis.blame.rerun import Rerun
+from opsassay.analysis.blame.settings import BlameSettings
+from opsassay.core.schema.trajectory import Attribution, Trace
 
 
 def last_step(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:

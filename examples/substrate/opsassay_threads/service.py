@@ -15,7 +15,7 @@ from typing import Any
 from opentelemetry import propagate
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
-from opsassay.model.system import Step
+from opsassay.core.schema.system import Step
 from opsassay.testbed.core.fleet import Fleet, Replica
 from opsassay.testbed.core.networks import LOOPBACK
 from opsassay.testbed.workload.runtime.instruments import Instruments

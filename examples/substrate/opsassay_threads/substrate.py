@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from opsassay.errors import NotFoundError, RefusedError, UserError
-from opsassay.model.incident import FaultPlan
-from opsassay.model.system import System
+from opsassay.core.errors import NotFoundError, RefusedError, UserError
+from opsassay.core.schema.incident import FaultPlan
+from opsassay.core.schema.system import System
 from opsassay.testbed.core.status import SystemStatus
 from opsassay.testbed.core.substrate import Capabilities, require_settings
 from opsassay.testbed.injection.preconditions import require

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from opentelemetry.trace import SpanKind
 
-from opsassay.errors import LostError, OpsAssayError
-from opsassay.model.incident import FaultPlan, PlannedFault
-from opsassay.model.system import System
-from opsassay.model.trajectory import Entity
+from opsassay.core.errors import LostError, OpsAssayError
+from opsassay.core.schema.incident import FaultPlan, PlannedFault
+from opsassay.core.schema.system import System
+from opsassay.core.schema.trajectory import Entity
 from opsassay.telemetry.otlp.client import ReceiverControl, start_receiver
 from opsassay.testbed.core.event import InjectionEvent
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Fleet, Replica

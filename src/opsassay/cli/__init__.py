@@ -20,8 +20,8 @@ from opsassay import __version__
 from opsassay.cli.groups import CommandGroup
 from opsassay.cli.output import echo
 from opsassay.cli.tree import COMMANDS, command_in
-from opsassay.errors import OpsAssayError, UserError
-from opsassay.extras import extra_for, install_hint
+from opsassay.core.errors import OpsAssayError, UserError
+from opsassay.core.extras import extra_for, install_hint
 
 __all__ = ["COMMANDS", "cli", "main", "run"]
 

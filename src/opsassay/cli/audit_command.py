@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.bench.core.tables import percent
 from opsassay.cli.output import FOLDER, echo, json_option, print_json, print_table, say, stages
+from opsassay.evals.runner.tables import percent
 
 if TYPE_CHECKING:
-    from opsassay.audit.audit import AuditReport
-    from opsassay.audit.settings import AuditSettings
-    from opsassay.audit.verify import Checked
+    from opsassay.analysis.audit.audit import AuditReport
+    from opsassay.analysis.audit.settings import AuditSettings
+    from opsassay.analysis.audit.verify import Checked
 
 _FILE = click.Path(path_type=Path)
 _settings_option = click.option("--settings", "file", type=_FILE, help="YAML file of settings.")
@@ -39,7 +39,7 @@ def command(
 
     The table is CSV or parquet with the columns family, system, case, method and score (0 to 1).
     """
-    from opsassay.audit.settings import read_settings
+    from opsassay.analysis.audit.settings import read_settings
 
     result = _audit(path, read_settings(file, overrides), metric)
     _write(result, output)
@@ -67,8 +67,8 @@ def verify(
     as_json: bool,
 ) -> None:
     """List every figure of PRINTED with the one recomputed from SCORES, or from PRINTED itself, and the difference."""
-    from opsassay.audit.export import finite
-    from opsassay.audit.settings import read_settings
+    from opsassay.analysis.audit.export import finite
+    from opsassay.analysis.audit.settings import read_settings
 
     checked = _checked(printed, source, read_settings(file, overrides), metric)
     if as_json:
@@ -83,8 +83,8 @@ def verify(
 
 
 def _audit(path: Path, settings: AuditSettings, metric: str | None) -> AuditReport:
-    from opsassay.audit.audit import audit_matched
-    from opsassay.audit.matched import match
+    from opsassay.analysis.audit.audit import audit_matched
+    from opsassay.analysis.audit.matched import match
     from opsassay.cli.score_input import scores_of
 
     with stages() as shown:
@@ -94,8 +94,8 @@ def _audit(path: Path, settings: AuditSettings, metric: str | None) -> AuditRepo
 
 
 def _write(result: AuditReport, output: Path) -> None:
-    from opsassay.errors import UserError
-    from opsassay.web.audit_report import write_audit
+    from opsassay.core.errors import UserError
+    from opsassay.ui.audit_report import write_audit
 
     if output.exists() and not output.is_dir():
         raise UserError(f"{output} is a file; give the folder of the report.")
@@ -103,7 +103,7 @@ def _write(result: AuditReport, output: Path) -> None:
 
 
 def _print(result: AuditReport, output: Path, *, as_json: bool) -> None:
-    from opsassay.audit.export import as_json as whole_object
+    from opsassay.analysis.audit.export import as_json as whole_object
 
     whole = whole_object(result)
     if as_json:
@@ -158,9 +158,9 @@ def _number(value: float | None) -> str | None:
 
 
 def _checked(printed: Path, source: Path | None, settings: AuditSettings, metric: str | None) -> list[Checked]:
-    from opsassay.audit import verify
-    from opsassay.audit.table import read_table
-    from opsassay.errors import UserError
+    from opsassay.analysis.audit import verify
+    from opsassay.analysis.audit.table import read_table
+    from opsassay.core.errors import UserError
 
     table = read_table(printed)
     if verify.is_ledger(table):
@@ -179,8 +179,8 @@ def _checked(printed: Path, source: Path | None, settings: AuditSettings, metric
 
 
 def _figures(source: Path, settings: AuditSettings, metric: str | None) -> dict[tuple[str, str, str, str], float]:
-    from opsassay.audit import verify
-    from opsassay.audit.table import read_table
+    from opsassay.analysis.audit import verify
+    from opsassay.analysis.audit.table import read_table
 
     if source.is_file() and verify.is_ledger(table := read_table(source)):
         return verify.ledger_figures(verify.read_ledger(table, str(source)))

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.bench.core.tables import percent
 from opsassay.cli.output import FILE, echo, json_option, print_json, print_table, say
-from opsassay.counting import counted
+from opsassay.core.text import counted
+from opsassay.evals.runner.tables import percent
 
 if TYPE_CHECKING:
-    from opsassay.audit.compare import Comparison, Difference
+    from opsassay.analysis.audit.compare import Comparison, Difference
 
 
 @click.command("compare")
@@ -45,8 +45,8 @@ def command(
     as_json: bool,
 ) -> None:
     """Compare B with A, two score tables or stores of graded runs, on the cases that both have; exit 1 when B is worse."""
-    from opsassay.audit import compare, compare_report
-    from opsassay.audit.settings import read_settings
+    from opsassay.analysis.audit import compare, compare_report
+    from opsassay.analysis.audit.settings import read_settings
     from opsassay.cli.score_input import scores_of
 
     settings = read_settings(None, overrides)
@@ -83,14 +83,14 @@ def command(
 
 
 def _write(path: Path, text: str) -> None:
-    from opsassay.audit.export import write_text
+    from opsassay.analysis.audit.export import write_text
 
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, text)
 
 
 def _item(one: Comparison) -> dict[str, Any]:
-    from opsassay.audit.export import finite
+    from opsassay.analysis.audit.export import finite
 
     return {
         "method": one.method,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 import yaml
 
-from opsassay.bench.core.tables import percent
 from opsassay.cli.output import (
     FOLDER,
     Stages,
@@ -25,9 +24,10 @@ from opsassay.cli.output import (
     say,
     stages,
 )
+from opsassay.evals.runner.tables import percent
 
 if TYPE_CHECKING:
-    from opsassay.model.system import IsolationLevel
+    from opsassay.core.schema.system import IsolationLevel
 
 HALVINGS = 2
 """How often the load is halved before the demo gives up on a machine."""
@@ -53,7 +53,7 @@ def command(
     rate_rps: float | None, isolation: IsolationLevel | None, *, as_json: bool,
 ) -> None:  # fmt: skip
     """Break the shop, record it, explain the cascade, let every method diagnose it, grade them, write a report."""
-    from opsassay.model.incident import FaultPlan
+    from opsassay.core.schema.incident import FaultPlan
     from opsassay.testbed.recording.record import Schedule
 
     fault, service, parameters = choose_fault(seed, fault_name)
@@ -72,7 +72,7 @@ def command(
 
 def choose_fault(seed: int, name: str | None) -> tuple[str, str, dict[str, Any]]:
     """Return (type, service, parameters) of the named fault, or of the one that *seed* means; raises NotFoundError."""
-    from opsassay.errors import NotFoundError
+    from opsassay.core.errors import NotFoundError
 
     known: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("demo.yaml").read_text(encoding="utf-8"))
     by_name = {fault: (fault, one["service"], one["parameters"]) for fault, one in known.items()}
@@ -112,15 +112,15 @@ def record_incident(
 
 def explain_and_grade(root: Path, id_: str, seed: int, shown: Stages) -> dict[str, Any]:
     """Annotate the incident, run every method on it, grade them, write the report; return what the demo prints."""
-    from opsassay.bench.annotating import annotate_path
-    from opsassay.bench.core.store import RunStore, read_diagnosis, read_run
-    from opsassay.bench.domains.diagnosis.grades import grade_run
-    from opsassay.bench.domains.diagnosis.runner import run_method
-    from opsassay.grading.void import void_reason
-    from opsassay.methods.base import METHODS
+    from opsassay.annotation.job import annotate_path
+    from opsassay.evals.diagnosis.grades import grade_run
+    from opsassay.evals.diagnosis.runner import run_method
+    from opsassay.evals.runner.store import RunStore, read_diagnosis, read_run
+    from opsassay.scoring.void import void_reason
+    from opsassay.solvers.methods.base import METHODS
     from opsassay.telemetry.tree import Tree, resolve
-    from opsassay.web.report import write_report
-    from opsassay.web.runs import case_reports
+    from opsassay.ui.report import write_report
+    from opsassay.ui.runs import case_reports
 
     tree, store = Tree(root), RunStore(root)
     shown.started("explaining the cascade")
@@ -163,7 +163,7 @@ def _item(run: Any, diagnosis: Any, verdict: Any) -> dict[str, Any]:
 
 
 def _print(result: dict[str, Any]) -> None:
-    from opsassay.model.metric_words import word
+    from opsassay.core.schema.metric_words import word
 
     roots = ", ".join(result["truth_roots"]) or "nothing"
     echo(f"Broken: {result['fault']} on {roots}. Label: {result['label']}. {result['reason']}")

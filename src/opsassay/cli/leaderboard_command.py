@@ -24,11 +24,11 @@ def command(
     html: Path | None, *, as_json: bool,
 ) -> None:  # fmt: skip
     """Rank the solvers of stores of runs, domain by domain: shared ranks for whom nobody can tell apart."""
-    from opsassay.bench.core.domain import domain_named
-    from opsassay.bench.core.grading import GradeSettings, choose_stores, grade_stores, problem_lines
-    from opsassay.boards.board import make_board
-    from opsassay.boards.tables import board_tables
-    from opsassay.grading.profiles import profile_named
+    from opsassay.analysis.leaderboard.board import make_board
+    from opsassay.analysis.leaderboard.tables import board_tables
+    from opsassay.evals.runner.domain import domain_named
+    from opsassay.evals.runner.grading import GradeSettings, choose_stores, grade_stores, problem_lines
+    from opsassay.scoring.profiles import profile_named
 
     profile_named(profile)
     if domain is not None:
@@ -39,7 +39,7 @@ def command(
         say(f"opsassay: not graded: {problem}")
     boards = [make_board(one) for one in graded if one.graded and domain in (None, one.domain.name)]
     if html is not None:
-        from opsassay.web.boards import write_boards
+        from opsassay.ui.leaderboards import write_boards
 
         say(f"opsassay: boards: {write_boards(boards, html)}")
     if as_json:

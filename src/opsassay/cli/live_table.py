@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from opsassay.cli.output import say
-from opsassay.outside import shown
+from opsassay.core.untrusted import shown
 
 _SHOWN = 8
 

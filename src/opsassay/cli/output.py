@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opsassay.cli.tree import RENAMED
-from opsassay.outside import shown
+from opsassay.core.untrusted import shown
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from opsassay.bench.core.store import RunStore
-    from opsassay.bench.core.tables import ResultTable
+    from opsassay.evals.runner.store import RunStore
+    from opsassay.evals.runner.tables import ResultTable
 
 SCHEMA_VERSION = 1
 
@@ -59,7 +59,7 @@ def runs_sent(store: RunStore, url: str | None) -> Iterator[Callable[[], None]]:
     if url is None:
         yield lambda: None
         return
-    from opsassay.bench.core.run_push import RunPush
+    from opsassay.evals.runner.run_push import RunPush
 
     with RunPush(store, url, lambda problem: say(f"opsassay: {problem}")) as push:
         yield push.graded

@@ -11,7 +11,7 @@ import click
 from opsassay.cli.output import FOLDER, cases_apart, say
 
 if TYPE_CHECKING:
-    from opsassay.bench.core.store import RunStore
+    from opsassay.evals.runner.store import RunStore
 
 
 @click.command("report")
@@ -28,9 +28,9 @@ def command(context: click.Context, store: Path, output: Path, cases: Path | Non
 
     Incidents are one file, trials a page each, any other domain is a page of its tables; index.html leads to all of them.
     """
-    from opsassay.bench.core.grading import GradeSettings
-    from opsassay.bench.core.store import RunStore
-    from opsassay.web.reports import PageRequest, write_pages
+    from opsassay.evals.runner.grading import GradeSettings
+    from opsassay.evals.runner.store import RunStore
+    from opsassay.ui.reports import PageRequest, write_pages
 
     runs = RunStore(store)
     settings = GradeSettings(cases, profile, say=say)
@@ -43,8 +43,8 @@ def command(context: click.Context, store: Path, output: Path, cases: Path | Non
 
 def _commands(store: RunStore, cases: Path | None, output: Path) -> list[str]:
     """Return the commands that make such a report: agents have names and files of their own, which a run does not tell."""
-    from opsassay.bench.core.store import read_run
-    from opsassay.errors import OpsAssayError
+    from opsassay.core.errors import OpsAssayError
+    from opsassay.evals.runner.store import read_run
 
     kinds = set()
     for run_dir in store.runs():

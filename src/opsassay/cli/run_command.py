@@ -18,12 +18,12 @@ from opsassay.cli.output import (
     runs_sent,
     say,
 )
-from opsassay.counting import counted
+from opsassay.core.text import counted
 
 if TYPE_CHECKING:
-    from opsassay.bench.core.run import JobEnd
-    from opsassay.bench.domains.diagnosis.exams import RunSettings
-    from opsassay.bench.domains.diagnosis.repeats import SolverSummary
+    from opsassay.evals.diagnosis.exams import RunSettings
+    from opsassay.evals.diagnosis.repeats import SolverSummary
+    from opsassay.evals.runner.run import JobEnd
     from opsassay.telemetry.tree import Case
 
 
@@ -63,23 +63,23 @@ def command(
             _run_plan(suite, output, jobs, [name for name, value in given.items() if value], otlp, as_json=as_json)
         )
     if suite.is_file():
-        from opsassay.errors import UserError
+        from opsassay.core.errors import UserError
 
         raise UserError(
             f"{suite} is neither a folder of incidents nor a plan, whose name ends with .yaml; check the path."
         )
     if not agents:
         raise click.UsageError("Missing option '-a' / '--agent'.", context)
-    from opsassay.bench.core.run import run_jobs
-    from opsassay.bench.core.store import FINISHED, RunStore
-    from opsassay.bench.domains.diagnosis.agent_runs import Setup
-    from opsassay.bench.domains.diagnosis.estimate import estimate
-    from opsassay.bench.domains.diagnosis.exams import open_suite, plan, read_settings, require_apart_from
-    from opsassay.bench.domains.diagnosis.repeats import summary_tables
-    from opsassay.bench.domains.diagnosis.solvers import is_asked_method, solvers_named
-    from opsassay.bench.domains.diagnosis.sweeps import asked_method, with_changes
     from opsassay.cli.live_table import run_table
-    from opsassay.grading.profiles import profile_named
+    from opsassay.evals.diagnosis.agent_runs import Setup
+    from opsassay.evals.diagnosis.estimate import estimate
+    from opsassay.evals.diagnosis.exams import open_suite, plan, read_settings, require_apart_from
+    from opsassay.evals.diagnosis.repeats import summary_tables
+    from opsassay.evals.diagnosis.solvers import is_asked_method, solvers_named
+    from opsassay.evals.diagnosis.sweeps import asked_method, with_changes
+    from opsassay.evals.runner.run import run_jobs
+    from opsassay.evals.runner.store import FINISHED, RunStore
+    from opsassay.scoring.profiles import profile_named
 
     asked, others = with_changes([asked_method(name) for name in agents if is_asked_method(name)], changes, sweeps)
     settings = read_settings(others)
@@ -117,12 +117,12 @@ def _run_plan(
     path: Path, output: Path | None, workers: int, stray: list[str], otlp: str | None, *, as_json: bool
 ) -> int:
     """Run the plan at *path* into the store *output*; return the exit code."""
-    from opsassay.bench.core.plan import load_plan
-    from opsassay.bench.core.results import row_of, solver_tables
-    from opsassay.bench.core.run import run_jobs
-    from opsassay.bench.core.store import RunStore
     from opsassay.cli.live_table import run_table
-    from opsassay.errors import UserError
+    from opsassay.core.errors import UserError
+    from opsassay.evals.runner.plan import load_plan
+    from opsassay.evals.runner.results import row_of, solver_tables
+    from opsassay.evals.runner.run import run_jobs
+    from opsassay.evals.runner.store import RunStore
 
     if stray:
         raise UserError(f"{', '.join(stray)}: a plan says that itself; write it into {path}, or give a suite.")
@@ -154,10 +154,10 @@ def _graded(
     store: Any, cases: list[Case], made: list[JobEnd], settings: RunSettings, repeats: int
 ) -> tuple[list[SolverSummary], list[Any]]:
     """Return a summary of each solver, and the verdicts of the runs whose truth is at hand."""
-    from opsassay.bench.core.ranking import run_id
-    from opsassay.bench.domains.diagnosis.grades import grade_all
-    from opsassay.bench.domains.diagnosis.repeats import summarise_runs
-    from opsassay.grading.profiles import profile_named
+    from opsassay.evals.diagnosis.grades import grade_all
+    from opsassay.evals.diagnosis.repeats import summarise_runs
+    from opsassay.evals.runner.ranking import run_id
+    from opsassay.scoring.profiles import profile_named
 
     runs = [one.run for one in made if one.run is not None]
     ours = {run_id(run) for run in runs}
@@ -171,7 +171,7 @@ def _graded(
 
 
 def _item(one: JobEnd) -> dict[str, Any]:
-    from opsassay.bench.core.ranking import why_not_ranked
+    from opsassay.evals.runner.ranking import why_not_ranked
 
     run = one.run
     return {

@@ -10,8 +10,8 @@ import click
 from opsassay.cli.output import FOLDER, cases_apart, echo, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from opsassay.bench.core.run import JobEnd
-    from opsassay.model.diagnosis import Diagnosis
+    from opsassay.core.schema.diagnosis import Diagnosis
+    from opsassay.evals.runner.run import JobEnd
     from opsassay.telemetry.tree import Case
 
 
@@ -50,14 +50,14 @@ def command(
     """Run methods, or agents, on the incidents at PATH; each sees telemetry and nothing else, in a process of its own."""
     import os
 
-    from opsassay.bench.core.run import run_jobs
-    from opsassay.bench.core.store import RunStore
-    from opsassay.bench.domains.diagnosis.agent_runs import Setup
-    from opsassay.bench.domains.diagnosis.estimate import estimate
-    from opsassay.bench.domains.diagnosis.exams import open_suite, plan, read_settings, require_apart_from
-    from opsassay.bench.domains.diagnosis.solvers import methods_of, solvers_named
-    from opsassay.bench.domains.diagnosis.sweeps import asked_method, with_changes
-    from opsassay.methods.base import METHODS
+    from opsassay.evals.diagnosis.agent_runs import Setup
+    from opsassay.evals.diagnosis.estimate import estimate
+    from opsassay.evals.diagnosis.exams import open_suite, plan, read_settings, require_apart_from
+    from opsassay.evals.diagnosis.solvers import methods_of, solvers_named
+    from opsassay.evals.diagnosis.sweeps import asked_method, with_changes
+    from opsassay.evals.runner.run import run_jobs
+    from opsassay.evals.runner.store import RunStore
+    from opsassay.solvers.methods.base import METHODS
 
     limit = [] if timeout_s is None and agents else [f"limits.seconds={timeout_s or 120.0}"]
     chosen = methods or (() if agents else tuple(METHODS.names()))
@@ -90,7 +90,7 @@ def command(
 
 
 def _item(made: JobEnd) -> dict[str, Any]:
-    from opsassay.bench.core.store import read_diagnosis
+    from opsassay.evals.runner.store import read_diagnosis
 
     case, run = made.job.case, made.run
     if run is None or made.run_dir is None:
@@ -119,9 +119,9 @@ def _correct(case: Case, diagnosis: Diagnosis) -> bool | None:
 
     None where that is not known, and on a void case.
     """
-    from opsassay.grading.outcome import any_service_hit, true_roots
-    from opsassay.grading.profiles import PROFILES
-    from opsassay.grading.void import void_reason
+    from opsassay.scoring.outcome import any_service_hit, true_roots
+    from opsassay.scoring.profiles import PROFILES
+    from opsassay.scoring.void import void_reason
 
     truth = case.truth
     if truth is None or truth.broken is None or void_reason(truth, case.annotation):

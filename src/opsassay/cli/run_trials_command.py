@@ -11,7 +11,7 @@ import click
 
 from opsassay.cli.output import json_option, otlp_option, print_json, print_table, print_tables, runs_sent, say
 from opsassay.cli.score.paper_tables import NUMBERS, chosen_tables, graded_trials
-from opsassay.counting import counted
+from opsassay.core.text import counted
 
 
 @click.command("trials")
@@ -40,11 +40,11 @@ def command(
 
     Exits with 1 when a trial came to no result.
     """
-    from opsassay.bench.core.store import RunStore
-    from opsassay.bench.domains.sre.plan import load_trial_plan
-    from opsassay.bench.domains.sre.preflight import require_sound
-    from opsassay.bench.domains.sre.trials import run_trials
-    from opsassay.model.progress import ProgressLines
+    from opsassay.core.schema.progress import ProgressLines
+    from opsassay.evals.remediation.plan import load_trial_plan
+    from opsassay.evals.remediation.preflight import require_sound
+    from opsassay.evals.remediation.trials import run_trials
+    from opsassay.evals.runner.store import RunStore
 
     _, trials = load_trial_plan(plan)
     require_sound(trials)
@@ -107,7 +107,7 @@ def _estimate(left_s: Sequence[float], count: int, jobs: int) -> str:
 
 def _metrics(folder: Path) -> dict[str, float | None]:
     """Return the metrics of the committed verdict, none when the run could not be graded."""
-    from opsassay.bench.core.store import read_verdicts
+    from opsassay.evals.runner.store import read_verdicts
 
     committed = [v for v in read_verdicts(folder) if v.profile in {"default", "paper"}]
     return {name: metric.value for name, metric in committed[0].metrics.items()} if committed else {}

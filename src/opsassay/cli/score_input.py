@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from opsassay.cli.output import say
-from opsassay.counting import counted
-from opsassay.errors import UserError
+from opsassay.core.errors import UserError
+from opsassay.core.text import counted
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from opsassay.audit.settings import AuditSettings
-    from opsassay.model.run import Run, Verdict
+    from opsassay.analysis.audit.settings import AuditSettings
+    from opsassay.core.schema.run import Run, Verdict
 
 
 class ReadScores(NamedTuple):
@@ -44,9 +44,9 @@ def scores_of(
     said; with *allow_unsealed* the unsealed count, None for a command that has no such option. Labels and covariates are
     there where the store has its incidents. Raises UserError.
     """
-    from opsassay.audit.settings import Columns
-    from opsassay.audit.table import long_scores, read_table
-    from opsassay.bench.domains.diagnosis.scores import defined_metric
+    from opsassay.analysis.audit.settings import Columns
+    from opsassay.analysis.audit.table import long_scores, read_table
+    from opsassay.evals.diagnosis.scores import defined_metric
 
     graded = {path: _graded(path, allow_unsealed) for path in paths if path.is_dir()}
     if metric is None and graded:
@@ -68,7 +68,7 @@ def scores_of(
 
 def _require_scores(table: pl.DataFrame, settings: AuditSettings, path: Path) -> None:
     """Raise UserError for printed figures, which are no scores."""
-    from opsassay.audit import verify
+    from opsassay.analysis.audit import verify
 
     if settings.columns.score in table.columns:
         return
@@ -85,8 +85,8 @@ def _require_scores(table: pl.DataFrame, settings: AuditSettings, path: Path) ->
 
 def _graded(path: Path, allow_unsealed: bool | None) -> list[tuple[Run, Verdict]]:
     """Return the runs of the store at *path* that count and are ranked, or are *allow_unsealed*, with their verdicts."""
-    from opsassay.bench.core import ranking
-    from opsassay.bench.core.store import RunStore, read_run, read_verdicts
+    from opsassay.evals.runner import ranking
+    from opsassay.evals.runner.store import RunStore, read_run, read_verdicts
 
     store, found, left_out = RunStore(path), [], Counter[str]()
     allowed = {ranking.NOT_RANKED["unsealed"]} if allow_unsealed else set()
@@ -111,7 +111,7 @@ def _graded(path: Path, allow_unsealed: bool | None) -> list[tuple[Run, Verdict]
 
 def _say_left_out(path: Path, reasons: Counter[str], *, nothing_left: bool, offered: bool) -> None:
     """Say which graded runs of *path* were left out, and why; raise UserError with it when *nothing_left* to compare."""
-    from opsassay.bench.core.ranking import NOT_RANKED
+    from opsassay.evals.runner.ranking import NOT_RANKED
 
     why = ", ".join(f"{reason} ({counted(number, 'run')})" for reason, number in reasons.items())
     way = "; --allow-unsealed compares what ran unsealed" if offered and NOT_RANKED["unsealed"] in reasons else ""
@@ -121,7 +121,7 @@ def _say_left_out(path: Path, reasons: Counter[str], *, nothing_left: bool, offe
 
 
 def _unsealed(graded: Sequence[tuple[Run, Verdict]]) -> dict[str, int]:
-    from opsassay.bench.core.ranking import solver_names
+    from opsassay.evals.runner.ranking import solver_names
 
     name = solver_names(run for run, _ in graded)
     return dict(Counter(name(run) for run, _ in graded if run.isolation == "unsealed"))
@@ -130,10 +130,10 @@ def _unsealed(graded: Sequence[tuple[Run, Verdict]]) -> dict[str, int]:
 def _of_runs(
     path: Path, graded: Sequence[tuple[Run, Verdict]], metric: str, settings: AuditSettings, *, by_protocol: bool
 ) -> pl.DataFrame:
-    from opsassay.bench.core.ranking import solver_names, versions_reported
-    from opsassay.bench.core.scores import NO_ANSWER, ScoredAnswer, score_table
-    from opsassay.bench.core.store import RunStore, read_diagnosis
-    from opsassay.bench.domains.diagnosis.scores import COVARIATES, case_labels, first_claim
+    from opsassay.evals.diagnosis.scores import COVARIATES, case_labels, first_claim
+    from opsassay.evals.runner.ranking import solver_names, versions_reported
+    from opsassay.evals.runner.scores import NO_ANSWER, ScoredAnswer, score_table
+    from opsassay.evals.runner.store import RunStore, read_diagnosis
     from opsassay.telemetry.tree import resolve
 
     runs = [run for run, _ in graded]

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from opsassay.outside import shown
+from opsassay.core.untrusted import shown
 
 Rows = Sequence[Sequence[str]]
 _GRID = {"box": box.HEAVY_HEAD}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from opsassay.errors import nearest
+from opsassay.core.errors import nearest
 
 
 class Entry(NamedTuple):

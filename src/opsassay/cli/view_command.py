@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from opsassay.cli.output import FOLDER, say
-from opsassay.counting import counted
+from opsassay.core.text import counted
 
 if TYPE_CHECKING:
-    from opsassay.web.browsing.site import StorePages
-    from opsassay.web.browsing.watching import Watcher
+    from opsassay.ui.browsing.site import StorePages
+    from opsassay.ui.browsing.watching import Watcher
 
 _PATH = click.Path(path_type=Path)
 
@@ -38,12 +38,12 @@ def command(
     allow_run: bool,
 ) -> None:
     """Show the runs of stores in the browser while they go on: results, boards, comparisons; nothing is written there."""
-    from opsassay.errors import UserError
-    from opsassay.web.browsing.exporting import export, require_new_folder
-    from opsassay.web.browsing.site import StorePages
-    from opsassay.web.browsing.systems import watches_of_this_machine
-    from opsassay.web.browsing.verdicts import StoredVerdicts
-    from opsassay.web.browsing.watching import Watcher
+    from opsassay.core.errors import UserError
+    from opsassay.ui.browsing.exporting import export, require_new_folder
+    from opsassay.ui.browsing.site import StorePages
+    from opsassay.ui.browsing.systems import watches_of_this_machine
+    from opsassay.ui.browsing.verdicts import StoredVerdicts
+    from opsassay.ui.browsing.watching import Watcher
 
     for path in (*stores, *([cases] if cases else ())):
         if not path.is_dir():
@@ -71,8 +71,8 @@ def command(
 
 
 def _serve(site: StorePages, watcher: Watcher, port: int) -> None:
-    from opsassay.web.browsing.app import view_app
-    from opsassay.web.loopback import serve_on_loopback
+    from opsassay.ui.browsing.app import view_app
+    from opsassay.ui.loopback import serve_on_loopback
 
     watcher.start()
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, insert, select, update
 
-from opsassay.errors import OpsAssayError, UserError
+from opsassay.core.errors import OpsAssayError, UserError
 from opsassay.server.index import note
 from opsassay.server.schema import USERS
 

@@ -8,23 +8,23 @@ from sqlalchemy import Connection, select
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from opsassay.bench.core.domain import DOMAINS
-from opsassay.boards.tables import rank_text
-from opsassay.counting import counted
+from opsassay.analysis.leaderboard.tables import rank_text
+from opsassay.core.text import counted
+from opsassay.evals.runner.domain import DOMAINS
 from opsassay.server.access import User
 from opsassay.server.agents import LEVELS, agent_of
 from opsassay.server.benchmarks import Platform, cell_counts
-from opsassay.server.platform_boards import BoardShelf
+from opsassay.server.leaderboards import LeaderboardCache
 from opsassay.server.schema import AGENTS, BENCHMARKS
 from opsassay.server.showing import shown
 from opsassay.server.task_sets import load_task_set, task_set_names
-from opsassay.web.plain import plain, utc
+from opsassay.ui.plain import plain, utc
 
 
 class AgentPages:
     """The pages of the agents of *platform*."""
 
-    def __init__(self, platform: Platform, boards: BoardShelf) -> None:
+    def __init__(self, platform: Platform, boards: LeaderboardCache) -> None:
         self._platform, self._boards = platform, boards
 
     def agents(self, connection: Connection, user: User | None, _request: Request) -> Response:

@@ -13,18 +13,18 @@ import yaml
 from pydantic import AfterValidator, Field
 from sqlalchemy import Connection, insert, select
 
-from opsassay.agents.command import CommandAgent
-from opsassay.agents.limits import Limits
-from opsassay.bench.core.domain import DOMAINS
-from opsassay.bench.core.ranking import ORACLE
-from opsassay.errors import UserError
-from opsassay.model.base import Written
+from opsassay.core.errors import UserError
+from opsassay.core.schema.base import Written
+from opsassay.evals.runner.domain import DOMAINS
+from opsassay.evals.runner.ranking import ORACLE
 from opsassay.server.access import ForbiddenError, User, new_id
 from opsassay.server.artefacts import Artefacts, unpack
 from opsassay.server.events import append
-from opsassay.server.heads import LEVEL_OF
 from opsassay.server.index import note
 from opsassay.server.schema import AGENTS
+from opsassay.server.task_info import LEVEL_OF
+from opsassay.solvers.agents.command import CommandAgent
+from opsassay.solvers.agents.limits import Limits
 
 AGENT_YAML = "agent.yaml"
 _FOLDER = "agents"

@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from opsassay import __version__
-from opsassay.errors import NotFoundError, OpsAssayError, UserError
+from opsassay.core.errors import NotFoundError, OpsAssayError, UserError
 from opsassay.server.access import ForbiddenError, User, user_of
 from opsassay.server.artefacts import MOST_BYTES
 from opsassay.server.benchmarks import Platform
@@ -81,7 +81,7 @@ class BodyError(Exception):
         self.status = status
 
 
-class Pace:
+class RateLimit:
     """How often each token asks for one address in a second, *most* times at most."""
 
     def __init__(self, most: int) -> None:
@@ -105,7 +105,7 @@ def routes_of(operations: Sequence[ApiOperation], platform: Platform) -> list[Ro
 
 
 def _endpoint(of: Mapping[str, ApiOperation], platform: Platform) -> Callable[[Request], Awaitable[Response]]:
-    paces = {method: Pace(operation.most_per_s) for method, operation in of.items() if operation.most_per_s}
+    paces = {method: RateLimit(operation.most_per_s) for method, operation in of.items() if operation.most_per_s}
 
     async def endpoint(request: Request) -> Response:
         operation = of.get("GET" if request.method == "HEAD" else request.method)

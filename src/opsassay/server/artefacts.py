@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from opsassay.errors import OperationError, UserError
-from opsassay.outside import is_plain, one_sentence, open_plain
+from opsassay.core.errors import OperationError, UserError
+from opsassay.core.untrusted import is_plain, one_sentence, open_plain
 from opsassay.telemetry.content import whole_file, whole_folder
 from opsassay.telemetry.tars import open_tar, plain_members
 

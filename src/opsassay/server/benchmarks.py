@@ -11,17 +11,17 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Engine, and_, cast, extract, func, insert, or_, select, text, update
 
-from opsassay.bench.core.ranking import ORACLE
-from opsassay.bench.core.run import Job
-from opsassay.errors import LostError, OpsAssayError, UserError
+from opsassay.core.errors import LostError, OpsAssayError, UserError
+from opsassay.evals.runner.ranking import ORACLE
+from opsassay.evals.runner.run import Job
 from opsassay.server.access import ForbiddenError, User, new_id
 from opsassay.server.agents import AgentForm, agent_of, planned, register
 from opsassay.server.artefacts import Artefacts
 from opsassay.server.events import Signer, append, chained
-from opsassay.server.heads import LEVEL_OF, is_for, keep_heads
 from opsassay.server.index import note
 from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, RESULTS, USERS
 from opsassay.server.states import AGENT, BENCHMARK, BUNDLE, StateMachine, route
+from opsassay.server.task_info import LEVEL_OF, is_for, keep_heads
 from opsassay.server.task_sets import USUAL_BASELINES, TaskSet, jobs_of, load_task_set
 
 HEARTBEAT_S, GONE_S = 5.0, 15.0

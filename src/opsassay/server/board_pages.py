@@ -14,22 +14,22 @@ from sqlalchemy import Connection, and_, select
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from opsassay.bench.core.store import read_run
-from opsassay.boards.board import Board
-from opsassay.boards.entries import COSTS, BoardRun, Entry
-from opsassay.boards.tables import overall
-from opsassay.errors import NotFoundError, UserError
-from opsassay.model.metric_words import word
+from opsassay.analysis.leaderboard.board import Leaderboard
+from opsassay.analysis.leaderboard.entries import COSTS, Entry, LeaderboardRun
+from opsassay.analysis.leaderboard.tables import overall
+from opsassay.core.errors import NotFoundError, UserError
+from opsassay.core.schema.metric_words import word
+from opsassay.evals.runner.store import read_run
 from opsassay.server.access import User
 from opsassay.server.benchmarks import Platform
-from opsassay.server.platform_boards import BoardShelf, SetBoard, self_reported
+from opsassay.server.leaderboards import LeaderboardCache, TaskSetLeaderboard, self_reported
 from opsassay.server.schema import BENCHMARKS, CELLS, EVENTS, RESULTS
 from opsassay.server.showing import shown
 from opsassay.server.task_sets import load_task_set, task_set_names
-from opsassay.web.boards import board_view
-from opsassay.web.compared import compared
-from opsassay.web.glossary import written
-from opsassay.web.plain import plain, utc
+from opsassay.ui.compared import compared
+from opsassay.ui.glossary import written
+from opsassay.ui.leaderboards import board_view
+from opsassay.ui.plain import plain, utc
 
 ROWS = 100
 """Runs on a page."""
@@ -37,10 +37,10 @@ OUTCOMES = {"succeeded": "succeeded", "not": "did not succeed", "failed": "faile
 FEW = 3
 
 
-class BoardPages:
+class LeaderboardPages:
     """The pages of the boards of *platform*."""
 
-    def __init__(self, platform: Platform, boards: BoardShelf) -> None:
+    def __init__(self, platform: Platform, boards: LeaderboardCache) -> None:
         self._platform, self._boards = platform, boards
 
     def overall(self, connection: Connection, user: User | None, _request: Request) -> Response:
@@ -57,11 +57,11 @@ class BoardPages:
         table = overall(self._every(connection))
         return JSONResponse({"items": [dict(zip(table.columns, row, strict=True)) for row in table.rows]})
 
-    def _every(self, connection: Connection) -> dict[str, Board]:
+    def _every(self, connection: Connection) -> dict[str, Leaderboard]:
         names = task_set_names(self._platform.state)
         return {name: self._boards.board(connection, name).board for name in names}
 
-    def _asked(self, connection: Connection, request: Request) -> SetBoard:
+    def _asked(self, connection: Connection, request: Request) -> TaskSetLeaderboard:
         """Return the board that is asked for, of one level where the address says so."""
         return self._boards.board(connection, request.path_params["task_set"], request.query_params.get("level", ""))
 
@@ -193,14 +193,14 @@ def _registered(names: Sequence[str]) -> str:
     return f"registered as {plain(', '.join(names[:FEW]), 300)}{more}" if names else ""
 
 
-def _entry(board: Board, name: str) -> Entry:
+def _entry(board: Leaderboard, name: str) -> Entry:
     found = next((row.entry for row in board.rows if row.entry.name == name), None)
     if found is None:
         raise NotFoundError("solver", plain(name, 120), [row.entry.name for row in board.rows])
     return found
 
 
-def _runs_view(board: Board, request: Request) -> dict[str, Any]:
+def _runs_view(board: Leaderboard, request: Request) -> dict[str, Any]:
     asked = {key: request.query_params.get(key, "") for key in ("solver", "task", "system", "outcome", "level")}
     if asked["outcome"] not in ("", *OUTCOMES):
         raise UserError(f"An outcome is one of {', '.join(OUTCOMES)}.")
@@ -220,20 +220,20 @@ def _runs_view(board: Board, request: Request) -> dict[str, Any]:
     }
 
 
-def _every(board: Board) -> Iterator[tuple[str, BoardRun]]:
+def _every(board: Leaderboard) -> Iterator[tuple[str, LeaderboardRun]]:
     return ((row.entry.name, run) for row in board.rows for run in row.entry.runs)
 
 
-def _is_asked(name: str, run: BoardRun, asked: dict[str, str]) -> bool:
+def _is_asked(name: str, run: LeaderboardRun, asked: dict[str, str]) -> bool:
     fits = {"solver": name, "task": run.task[0], "system": run.system, "outcome": _outcome(run)}
     return all(not asked[key] or asked[key] == value for key, value in fits.items())
 
 
-def _outcome(run: BoardRun) -> str:
+def _outcome(run: LeaderboardRun) -> str:
     return "failed" if run.failed else "succeeded" if run.succeeded else "not"
 
 
-def _run_row(name: str, run: BoardRun) -> dict[str, Any]:
+def _run_row(name: str, run: LeaderboardRun) -> dict[str, Any]:
     return {
         "run": plain(run.id, 80),
         "solver": plain(name, 120),

@@ -12,7 +12,7 @@ from procrastinate import App, SyncPsycopgConnector
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
-from opsassay.errors import OperationError, UserError
+from opsassay.core.errors import OperationError, UserError
 
 _SERVER_LOCK, _MIGRATION_LOCK = 0x0A55A902, 0x0A55A903
 OLDEST = 13

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psycopg
 
-from opsassay.errors import StartError
+from opsassay.core.errors import StartError
 from opsassay.testbed.kernel.private_root import give, unprivileged
 from opsassay.testbed.workload.postgresql import postgresql_programs
 

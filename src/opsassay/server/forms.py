@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from opsassay.model.base import Written
+from opsassay.core.schema.base import Written
 
 
 class UserForm(Written):

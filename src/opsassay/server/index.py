@@ -13,13 +13,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, func, insert, select
 
-from opsassay.bench.core.domain import domain_named, outcome_of
-from opsassay.bench.core.ranking import why_not_ranked
-from opsassay.bench.core.store import VERDICTS, RunStore, read_run, read_verdicts
-from opsassay.errors import OpsAssayError, UserError
-from opsassay.model.json_lines import whole_lines
-from opsassay.model.locks import folder_lock
-from opsassay.model.run import RunStatus
+from opsassay.core.errors import OpsAssayError, UserError
+from opsassay.core.schema.json_lines import whole_lines
+from opsassay.core.schema.locks import folder_lock
+from opsassay.core.schema.run import RunStatus
+from opsassay.evals.runner.domain import domain_named, outcome_of
+from opsassay.evals.runner.ranking import why_not_ranked
+from opsassay.evals.runner.store import VERDICTS, RunStore, read_run, read_verdicts
 from opsassay.server.artefacts import folder_digest
 from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, EVENTS, REPORTS, RESULTS, USERS
 

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import insert, select, update
 from starlette.responses import JSONResponse
 
-from opsassay.errors import UserError
+from opsassay.core.errors import UserError
 from opsassay.server.access import ROLES, ForbiddenError, add_user, new_id, renew_token
 from opsassay.server.agents import AgentForm, agent_of, register
 from opsassay.server.api import ApiOperation, Call

@@ -15,23 +15,23 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from opsassay.counting import counted
-from opsassay.errors import OpsAssayError, UserError
+from opsassay.core.errors import OpsAssayError, UserError
+from opsassay.core.text import counted
 from opsassay.server.access import ROLES, User, add_user, renew_token, user_of
 from opsassay.server.agent_pages import AgentPages
 from opsassay.server.agents import AgentForm, register
 from opsassay.server.api import read_bounded
 from opsassay.server.benchmarks import Platform, benchmark_of, request_benchmark
-from opsassay.server.board_pages import BoardPages
+from opsassay.server.board_pages import LeaderboardPages
 from opsassay.server.events import append
 from opsassay.server.forms import UserForm
-from opsassay.server.platform_boards import BoardShelf
+from opsassay.server.leaderboards import LeaderboardCache
 from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, RESULTS, USERS
 from opsassay.server.showing import shown, sorry
 from opsassay.server.states import BUNDLE
 from opsassay.server.task_pages import TaskPages
 from opsassay.server.task_sets import load_task_set, task_set_names
-from opsassay.web.plain import plain, utc
+from opsassay.ui.plain import plain, utc
 
 COOKIE = "opsassay"
 FORM_BYTES = 100_000
@@ -42,8 +42,12 @@ W = TypeVar("W", bound=BaseModel)
 class Pages:
     """The pages of *platform*, whose boards stand on *shelf*."""
 
-    def __init__(self, platform: Platform, shelf: BoardShelf) -> None:
-        self._platform, self._boards, self._tasks = platform, BoardPages(platform, shelf), TaskPages(platform, shelf)
+    def __init__(self, platform: Platform, shelf: LeaderboardCache) -> None:
+        self._platform, self._boards, self._tasks = (
+            platform,
+            LeaderboardPages(platform, shelf),
+            TaskPages(platform, shelf),
+        )
         self._agents = AgentPages(platform, shelf)
 
     def routes(self) -> list[Route]:

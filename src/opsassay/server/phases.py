@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
-from opsassay.bench.core.store import RunStore
-from opsassay.model.background import Background
-from opsassay.model.json_lines import whole_lines
-from opsassay.model.run_folder import PHASES
-from opsassay.model.trajectory import PhaseName
+from opsassay.core.schema.background import Background
+from opsassay.core.schema.json_lines import whole_lines
+from opsassay.core.schema.run_folder import PHASES
+from opsassay.core.schema.trajectory import PhaseName
+from opsassay.evals.runner.store import RunStore
 from opsassay.server.benchmarks import Platform, begin_anew, move_cell
 from opsassay.server.schema import CELLS
 from opsassay.server.states import BUNDLE, TransitionError

@@ -20,9 +20,9 @@ from psycopg import OperationalError
 from sqlalchemy import func, select
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from opsassay.bench.core.domain import DOMAINS, domain_named
-from opsassay.errors import UserError
-from opsassay.logs import configure
+from opsassay.core.errors import UserError
+from opsassay.core.logs import configure
+from opsassay.evals.runner.domain import DOMAINS, domain_named
 from opsassay.server.access import add_user
 from opsassay.server.artefacts import Artefacts
 from opsassay.server.benchmarks import Platform
@@ -34,7 +34,7 @@ from opsassay.server.schema import USERS
 from opsassay.server.site import platform_app
 from opsassay.server.task_sets import FOLDER
 from opsassay.server.work import Worker, run_worker
-from opsassay.web.loopback import bound
+from opsassay.ui.loopback import bound
 
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 ADMIN = "admin"

@@ -7,10 +7,10 @@ from typing import Any
 from sqlalchemy.exc import DataError
 from starlette.responses import HTMLResponse
 
-from opsassay.errors import NotFoundError, OpsAssayError, UserError
+from opsassay.core.errors import NotFoundError, OpsAssayError, UserError
 from opsassay.server.access import ForbiddenError, User
-from opsassay.web.page import content_security_policy, render
-from opsassay.web.plain import plain
+from opsassay.ui.page import content_security_policy, render
+from opsassay.ui.plain import plain
 
 STYLES = ("static/report.css", "static/board.css", "static/platform.css")
 SCRIPTS = ("static/platform.js",)

@@ -17,21 +17,21 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from opsassay.errors import OpsAssayError
+from opsassay.core.errors import OpsAssayError
 from opsassay.server.api import BodyError, as_json_line, bearer, openapi, read_bounded, refusal, routes_of
 from opsassay.server.benchmarks import Platform
 from opsassay.server.entry_tokens import is_token
 from opsassay.server.events import last_event, read_events
 from opsassay.server.index import last_noted, note_events
+from opsassay.server.leaderboards import LeaderboardCache
 from opsassay.server.operations import OPERATIONS
 from opsassay.server.pages import Pages
-from opsassay.server.platform_boards import BoardShelf
 from opsassay.server.queue import defer_lost
 from opsassay.server.relaying import Switchboard
 from opsassay.server.schema import CELLS
 from opsassay.server.task_sets import task_set_names
 from opsassay.server.timeouts import expire
-from opsassay.web.loopback import SafeHeaders
+from opsassay.ui.loopback import SafeHeaders
 
 LOOK_S, TEND_S, KEEP_ALIVE_S = 0.5, 15.0, 15.0
 MESSAGE_BYTES = 4 * 2**20
@@ -68,7 +68,7 @@ class News:
 
 def platform_app(platform: Platform, url: str) -> Starlette:
     """Return the application of *platform*, whose database is at *url*."""
-    lines, news, shelf = Switchboard(), News(platform), BoardShelf(platform)
+    lines, news, shelf = Switchboard(), News(platform), LeaderboardCache(platform)
     described = openapi(OPERATIONS)
 
     async def description(request: Request) -> Response:  # noqa: ARG001 - starlette's signature
@@ -241,7 +241,7 @@ def _events_after(platform: Platform, seq: int) -> list[dict[str, Any]]:
         return [{k: event[k] for k in ("seq", "time_ns", "kind")} for event in read_events(connection, seq)]
 
 
-async def _prepare(platform: Platform, shelf: BoardShelf) -> None:
+async def _prepare(platform: Platform, shelf: LeaderboardCache) -> None:
     """Make the boards of all task sets, one after the other; a page that is asked for meanwhile waits for one at most."""
     for name in task_set_names(platform.state):
         await run_in_threadpool(shelf.prepare, name)

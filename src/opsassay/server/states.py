@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from opsassay.errors import UserError
+from opsassay.core.errors import UserError
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 

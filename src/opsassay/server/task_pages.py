@@ -9,21 +9,21 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from opsassay.boards.board import BoardRow
-from opsassay.boards.entries import TaskKey
-from opsassay.errors import NotFoundError
+from opsassay.analysis.leaderboard.board import LeaderboardRow
+from opsassay.analysis.leaderboard.entries import TaskKey
+from opsassay.core.errors import NotFoundError
 from opsassay.server.access import User
 from opsassay.server.benchmarks import Platform
-from opsassay.server.heads import read_head
-from opsassay.server.platform_boards import BoardShelf, SetBoard
+from opsassay.server.leaderboards import LeaderboardCache, TaskSetLeaderboard
 from opsassay.server.showing import shown
-from opsassay.web.plain import plain
+from opsassay.server.task_info import read_head
+from opsassay.ui.plain import plain
 
 
 class TaskPages:
     """The pages of the tasks of *platform*."""
 
-    def __init__(self, platform: Platform, boards: BoardShelf) -> None:
+    def __init__(self, platform: Platform, boards: LeaderboardCache) -> None:
         self._platform, self._boards = platform, boards
 
     def tasks(self, connection: Connection, user: User | None, request: Request) -> Response:
@@ -79,12 +79,12 @@ class TaskPages:
         }
 
 
-def _answer(name: str, rows: Sequence[BoardRow], key: TaskKey) -> str:
+def _answer(name: str, rows: Sequence[LeaderboardRow], key: TaskKey) -> str:
     of = [row.entry.scores[key] for row in rows if key in row.entry.scores]
     return f"{sum(value == 1.0 for value in of)} of {len(of)} solvers always succeed on {plain(name, 120)}."
 
 
-def _made_of(row: BoardRow, key: TaskKey) -> dict[str, Any]:
+def _made_of(row: LeaderboardRow, key: TaskKey) -> dict[str, Any]:
     runs = [run for run in row.entry.runs if run.task == key]
     kind = "baseline" if row.entry.baseline else "" if row.rank is not None else "not ranked"
     return {
@@ -96,7 +96,7 @@ def _made_of(row: BoardRow, key: TaskKey) -> dict[str, Any]:
     }
 
 
-def _tasks_view(found: SetBoard) -> dict[str, Any]:
+def _tasks_view(found: TaskSetLeaderboard) -> dict[str, Any]:
     keys = sorted({task for row in found.board.rows for task in row.entry.scores})
     tasks = []
     for key in keys:

@@ -18,11 +18,11 @@ from typing import Any
 
 from pydantic import Field
 
-from opsassay.bench.core.domain import domain_named
-from opsassay.bench.core.run import Job
-from opsassay.errors import NotFoundError
-from opsassay.model.base import Written
-from opsassay.model.files import load_yaml
+from opsassay.core.errors import NotFoundError
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.files import load_yaml
+from opsassay.evals.runner.domain import domain_named
+from opsassay.evals.runner.run import Job
 
 FOLDER = "task_sets"
 USUAL_BASELINES: Mapping[str, tuple[str, ...]] = {

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from opsassay.errors import UserError
-from opsassay.model.json_lines import whole_lines
+from opsassay.core.errors import UserError
+from opsassay.core.schema.json_lines import whole_lines
 from opsassay.server.events import ChainReport, verify_chain
 
 _FIELDS = frozenset({"seq", "time_ns", "kind", "subject", "body", "previous", "hash", "signature"})

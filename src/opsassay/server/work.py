@@ -23,15 +23,15 @@ from procrastinate.exceptions import ConnectorException
 from psycopg import OperationalError as LostConnectionError
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
-from opsassay.bench.core.domain import domain_named, outcome_of
-from opsassay.bench.core.lease import LeasedError
-from opsassay.bench.core.ranking import why_not_ranked
-from opsassay.bench.core.results import row_of, verdict_of
-from opsassay.bench.core.run import Job, JobEnd
-from opsassay.bench.core.store import VERDICTS, RunStore, write_verdict
-from opsassay.errors import LostError, OpsAssayError
-from opsassay.logs import Log
-from opsassay.model.run import RunStatus
+from opsassay.core.errors import LostError, OpsAssayError
+from opsassay.core.logs import Log
+from opsassay.core.schema.run import RunStatus
+from opsassay.evals.runner.domain import domain_named, outcome_of
+from opsassay.evals.runner.lease import LeasedError
+from opsassay.evals.runner.ranking import why_not_ranked
+from opsassay.evals.runner.results import row_of, verdict_of
+from opsassay.evals.runner.run import Job, JobEnd
+from opsassay.evals.runner.store import VERDICTS, RunStore, write_verdict
 from opsassay.server.api import DISK_FULL
 from opsassay.server.artefacts import folder_digest
 from opsassay.server.benchmarks import (

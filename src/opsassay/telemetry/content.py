@@ -16,8 +16,8 @@ from typing import Any
 import polars as pl
 from pydantic import ValidationError
 
-from opsassay.errors import DatapackError
-from opsassay.model.incident import Incident
+from opsassay.core.errors import DatapackError
+from opsassay.core.schema.incident import Incident
 from opsassay.telemetry.schema import MODALITIES, PERIODS, SCHEMA, conform, empty
 
 TABLES = tuple(f"{period}_{modality}.parquet" for period in PERIODS for modality in MODALITIES)

@@ -12,9 +12,9 @@ from typing import Any
 import polars as pl
 from pydantic import ValidationError
 
-from opsassay.errors import DatapackError, UserError
-from opsassay.model.incident import Incident, Window
-from opsassay.outside import MAX_FILE_BYTES, most_expanded, read_json, read_plain, require_plain
+from opsassay.core.errors import DatapackError, UserError
+from opsassay.core.schema.incident import Incident, Window
+from opsassay.core.untrusted import MAX_FILE_BYTES, most_expanded, read_json, read_plain, require_plain
 from opsassay.telemetry.content import ENV, INCIDENT, TABLES, content_hash, opaque_id, write_datapack
 from opsassay.telemetry.schema import MODALITIES, PERIODS, conform, empty, first_line
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from opsassay.errors import DatapackError, NotFoundError
-from opsassay.model.causal_graph import PUBLISHED, Annotation, CausalGraph, CausalNode
-from opsassay.model.faults import NO_FAULT, fault_type
-from opsassay.model.incident import Fault, Incident, Label, RootLabel, Truth
+from opsassay.core.errors import DatapackError, NotFoundError
+from opsassay.core.schema.causal_graph import PUBLISHED, Annotation, CausalGraph, CausalNode
+from opsassay.core.schema.faults import NO_FAULT, fault_type
+from opsassay.core.schema.incident import Fault, Incident, Label, RootLabel, Truth
 from opsassay.telemetry.datapack import read_object
 
 INJECTION, CAUSAL_GRAPH = "injection.json", "causal_graph.json"

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from opsassay.model.incident import Fault, Truth
+from opsassay.core.schema.incident import Fault, Truth
 from opsassay.telemetry.content import ENV, INCIDENT, TABLES
 from opsassay.telemetry.injection import iso_time
 

@@ -10,9 +10,9 @@ from typing import Literal
 import polars as pl
 from pydantic import Field
 
-from opsassay.errors import UserError
-from opsassay.model.base import Written
-from opsassay.model.incident import Incident, Window
+from opsassay.core.errors import UserError
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.incident import Incident, Window
 from opsassay.telemetry.content import write_datapack
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.schema import MODALITIES, PERIODS, empty

@@ -7,9 +7,9 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from opsassay.errors import DatapackError, OpsAssayError, UserError
-from opsassay.model.faults import NO_FAULT
-from opsassay.model.incident import Incident, Truth
+from opsassay.core.errors import DatapackError, OpsAssayError, UserError
+from opsassay.core.schema.faults import NO_FAULT
+from opsassay.core.schema.incident import Incident, Truth
 from opsassay.telemetry.content import TABLES, whole_folder, write_datapack
 from opsassay.telemetry.datapack import Datapack, read_object
 from opsassay.telemetry.importers.cases import ImportReport

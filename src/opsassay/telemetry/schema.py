@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import polars as pl
 
-from opsassay.errors import DatapackError
+from opsassay.core.errors import DatapackError
 
 MODALITIES = ("traces", "logs", "metrics", "metrics_sum", "metrics_histogram")
 PERIODS = ("normal", "abnormal")

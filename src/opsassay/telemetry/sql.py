@@ -18,7 +18,7 @@ from typing import Any, Literal, Self
 
 import polars as pl
 
-from opsassay.errors import NotFoundError, QueryError
+from opsassay.core.errors import NotFoundError, QueryError
 from opsassay.telemetry.content import write_table
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.schema import MODALITIES, PERIODS

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import BinaryIO
 
-from opsassay.errors import DatapackError
-from opsassay.outside import shown
+from opsassay.core.errors import DatapackError
+from opsassay.core.untrusted import shown
 
 CHUNK = 2**20
 """The most that is read of a tar at once; longer headers are refused."""

@@ -15,11 +15,11 @@ from typing import TypeVar
 import polars as pl
 from pydantic import ValidationError
 
-from opsassay.errors import DatapackError, NotFoundError, OpsAssayError, UserError
-from opsassay.model.base import Artefact
-from opsassay.model.causal_graph import Annotation, CausalGraph
-from opsassay.model.incident import Truth
-from opsassay.outside import MAX_FILE_BYTES, read_plain
+from opsassay.core.errors import DatapackError, NotFoundError, OpsAssayError, UserError
+from opsassay.core.schema.base import Artefact
+from opsassay.core.schema.causal_graph import Annotation, CausalGraph
+from opsassay.core.schema.incident import Truth
+from opsassay.core.untrusted import MAX_FILE_BYTES, read_plain
 from opsassay.telemetry.content import INCIDENT, opaque_id, whole_file, write_table
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.injection import CAUSAL_GRAPH, INJECTION, read_graph, read_public_truth

@@ -93,7 +93,7 @@ def evidence_of_its_own_in_the_store():
 
 def generator():
     sys.path.insert(0, str(Path(FACTS["package"]).parent))
-    from opsassay.bench.domains.ciso.tasks import ComplianceTask
+    from opsassay.evals.compliance.tasks import ComplianceTask
 
     return ComplianceTask
 

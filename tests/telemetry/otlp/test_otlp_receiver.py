@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from opsassay.errors import LostError, StartError, UserError
+from opsassay.core.errors import LostError, StartError, UserError
 from opsassay.telemetry.otlp.client import ReceiverControl, start_receiver
 from opsassay.telemetry.otlp.control import socket_address
 from opsassay.telemetry.otlp.seal import decode_spool

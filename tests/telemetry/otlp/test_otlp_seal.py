@@ -28,7 +28,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Link, SpanKind, StatusCode
 
-from opsassay.errors import DatapackError
+from opsassay.core.errors import DatapackError
 from opsassay.telemetry.otlp.seal import decode_spool, split_windows
 from opsassay.telemetry.otlp.spool import Kind, SpoolFile, frame_header, read_frames, spool_path
 from opsassay.telemetry.schema import SCHEMA

@@ -10,12 +10,12 @@ import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from opsassay.errors import NotFoundError, UserError
-from opsassay.model.files import parse_yaml
-from opsassay.model.system import System
+from opsassay.core.errors import NotFoundError, UserError
+from opsassay.core.schema.files import parse_yaml
+from opsassay.core.schema.system import System
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.apps.generate import LARGEST, SHAPES, SMALLEST, by_name, generate
-from opsassay.testbed.apps.skeleton import room_for_mutual
+from opsassay.testbed.apps.topology_generator import room_for_mutual
 from testbed.apps import topology
 
 seeds = st.integers(0, 10**9)

@@ -7,7 +7,7 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeVar
 
-from opsassay.model.system import Operation, System
+from opsassay.core.schema.system import Operation, System
 
 Place = tuple[str, str]  # service, and operation or 'process SUBJECT'
 Node = TypeVar("Node", bound=Hashable)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from opsassay.model.incident import PlannedFault
+from opsassay.core.schema.incident import PlannedFault
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.catalogue.network import links_resend, links_slow
 from opsassay.testbed.core.fleet import Fleet

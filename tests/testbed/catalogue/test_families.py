@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from opsassay.errors import NotFoundError
-from opsassay.model.faults import CATALOGUE, Category
+from opsassay.core.errors import NotFoundError
+from opsassay.core.schema.faults import CATALOGUE, Category
 from opsassay.testbed.catalogue.fault import catalogued
 
 FAMILY = """
-from opsassay.model.faults import Actuator, Category, Channel, FaultKind, Layer
+from opsassay.core.schema.faults import Actuator, Category, Channel, FaultKind, Layer
 from opsassay.testbed.catalogue.fault import SERVICE_POD, FamilyTraits, whole
 from opsassay.testbed.catalogue.measures import handling_slow
 
@@ -22,8 +22,8 @@ FAMILY = (_FAMILY.fault({name!r}, FaultKind.CPU_STRESS, whole("delay_ms", 7, "a 
 """
 ASK = """
 import json
-from opsassay.model.faults import CATALOGUE
-from opsassay.model.plan import PlannedFault
+from opsassay.core.schema.faults import CATALOGUE
+from opsassay.core.schema.plan import PlannedFault
 from opsassay.testbed.catalogue.fault import catalogued
 plan = PlannedFault.model_validate({"fault": "DiskStress", "target": {"service": "x"}})
 print(json.dumps([list(CATALOGUE)[-1], len(CATALOGUE), plan.parameters, catalogued("DiskStress").signature.__name__]))

@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from live import Recording, state_folder
-from opsassay.errors import RefusedError
-from opsassay.model.faults import CATALOGUE
-from opsassay.model.incident import FaultPlan
+from opsassay.core.errors import RefusedError
+from opsassay.core.schema.faults import CATALOGUE
+from opsassay.core.schema.incident import FaultPlan
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.core.state import marked_processes
 from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from pydantic import ValidationError
 
-from opsassay.model.plan import FaultPlan, Target
+from opsassay.core.schema.plan import FaultPlan, Target
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.core.fleet import Fleet
 from opsassay.testbed.injection.under_test import hook

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import testbed
-from opsassay.errors import ConfigError, NotFoundError, RefusedError
-from opsassay.model.files import load_yaml
-from opsassay.model.incident import FaultPlan
-from opsassay.model.system import System
+from opsassay.core.errors import ConfigError, NotFoundError, RefusedError
+from opsassay.core.schema.files import load_yaml
+from opsassay.core.schema.incident import FaultPlan
+from opsassay.core.schema.system import System
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.core.fleet import Fleet
 from opsassay.testbed.core.links import touched

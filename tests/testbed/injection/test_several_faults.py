@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from live import Recording, run_opsassay, state_folder
-from opsassay.errors import ConfigError, OperationError
-from opsassay.model.files import load_yaml
-from opsassay.model.incident import FaultPlan
+from opsassay.core.errors import ConfigError, OperationError
+from opsassay.core.schema.files import load_yaml
+from opsassay.core.schema.incident import FaultPlan
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 from testbed import CORNER

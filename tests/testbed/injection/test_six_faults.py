@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from live import Recording, state_folder
-from opsassay.errors import RefusedError, UserError
-from opsassay.model.incident import FaultPlan
+from opsassay.core.errors import RefusedError, UserError
+from opsassay.core.schema.incident import FaultPlan
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 

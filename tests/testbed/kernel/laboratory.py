@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from opsassay.errors import StartError
+from opsassay.core.errors import StartError
 from opsassay.testbed.kernel import partition, shaping  # noqa: F401 - read before root is dropped
 from opsassay.testbed.kernel.namespaces import inside, isolate
 from opsassay.testbed.kernel.network import Fabric, Place

@@ -271,7 +271,7 @@ def test_rules_of_a_process_that_is_about_to_end_are_removed_once_it_has(user):
     """The kernel answers EPERM to whoever removes a table whose owner lives, also to root."""
 
     def work():
-        from opsassay.errors import OperationError
+        from opsassay.core.errors import OperationError
         from opsassay.testbed.kernel.netfilter import Table, remove_tables
 
         made, ready = os.pipe()

@@ -18,7 +18,7 @@ SYSTEM_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 GIVE = """
 import sys
 from pathlib import Path
-from opsassay.errors import StartError
+from opsassay.core.errors import StartError
 from opsassay.testbed.kernel.private_root import give
 try:
     give(Path(sys.argv[1]))
@@ -42,7 +42,7 @@ os.execvp("setpriv", ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_a
 STORE = """
 import asyncio, signal, sys
 from pathlib import Path
-from opsassay.model.system import Store
+from opsassay.core.schema.system import Store
 from opsassay.testbed.core.networks import Site
 from opsassay.testbed.core.state import SystemState
 from opsassay.testbed.kernel.private_root import confinement

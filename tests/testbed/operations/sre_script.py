@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opsassay.agents.models.base import Reply, ToolRequest
+from opsassay.solvers.agents.models.base import Reply, ToolRequest
 
 DIAGNOSING = [
     ("alerts", {}),

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from opsassay.errors import LostError
-from opsassay.model.cost import AutoscalerSettings
+from opsassay.core.errors import LostError
+from opsassay.core.schema.cost import AutoscalerSettings
 from opsassay.testbed.operations.autoscaling import EVERY_S, STABLE_S, Autoscaler, desired_replicas
 
 SETTINGS = AutoscalerSettings(service="a", min_replicas=1, max_replicas=8, target_utilization=0.5)

@@ -6,17 +6,17 @@ import os
 
 import pytest
 
-from bench.domains.sre.test_trials import TESTS
+from evals.remediation.test_trials import TESTS
 from live import state_folder
-from opsassay.bench.core.ranking import ORACLE
-from opsassay.bench.core.store import RunStore
-from opsassay.bench.domains.sre import perform
-from opsassay.bench.domains.sre.contract import TrialAgent
-from opsassay.bench.domains.sre.controls import applicable, sampled, script_of
-from opsassay.bench.domains.sre.grading import grade_trial
-from opsassay.bench.domains.sre.trials import TrialJob, run_trials
-from opsassay.model.progress import ProgressLines
-from opsassay.model.scenario import Settling
+from opsassay.core.schema.progress import ProgressLines
+from opsassay.core.schema.scenario import Settling
+from opsassay.evals.remediation import perform
+from opsassay.evals.remediation.contract import TrialAgent
+from opsassay.evals.remediation.controls import applicable, sampled, script_of
+from opsassay.evals.remediation.grading import grade_trial
+from opsassay.evals.remediation.trials import TrialJob, run_trials
+from opsassay.evals.runner.ranking import ORACLE
+from opsassay.evals.runner.store import RunStore
 from opsassay.testbed.scenarios import load_scenario, names
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 

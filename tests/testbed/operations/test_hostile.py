@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from grading.verifiers.made import scenario
 from live import state_folder
-from opsassay.errors import UserError
-from opsassay.model.incident import Window
+from opsassay.core.errors import UserError
+from opsassay.core.schema.incident import Window
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.core.state import SystemState
 from opsassay.testbed.operations.arguments import parse_url
 from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
-from opsassay.testbed.operations.sight import Sight
+from opsassay.testbed.operations.telemetry_view import TelemetryView
 from opsassay.testbed.operations.toolbox import definitions_of
 from opsassay.testbed.operations.tools import OUTPUT_LIMIT, TOOLS, VerbToolbox
 from opsassay.testbed.substrates.local.operations import BREAKING
 from opsassay.testbed.substrates.local.stage import LocalStage
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate
+from scoring.verifiers.made import scenario
 
 PREY = str(Path(__file__).with_name("prey.yaml"))
 SECRET = "this is none of the agent's business"
@@ -57,7 +57,7 @@ class Range:
         self.recorded = []
         now = time.time_ns()
         alerts = LiveAlerts(telemetry, load_system(PREY).slo, Window(start_ns=now - 10**9, end_ns=now))
-        self.toolbox = VerbToolbox(running, Sight(telemetry, alerts), self.recorded.append)
+        self.toolbox = VerbToolbox(running, TelemetryView(telemetry, alerts), self.recorded.append)
         self.tripwire = Tripwire()
         self.secret = folder / "secret.txt"
         self.secret.write_text(SECRET)

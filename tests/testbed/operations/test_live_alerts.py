@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from opsassay.model.incident import Window
-from opsassay.model.system import Slo
+from opsassay.core.schema.incident import Window
+from opsassay.core.schema.system import Slo
 from opsassay.testbed.operations import live
 from opsassay.testbed.operations.live import ARRIVAL_S, KEPT_S, LiveAlerts
 from testbed.recording.test_alerts import SECOND, START, lending, readings, stream

@@ -7,12 +7,12 @@ import time
 import polars as pl
 import pytest
 
-from bench.domains.sre.test_trials import write_scenario
-from opsassay.bench.domains.sre.plan import TrialPlan, cells_of
-from opsassay.model.task import Arm
+from evals.remediation.test_trials import write_scenario
+from opsassay.core.schema.task import Arm
+from opsassay.evals.remediation.plan import TrialPlan, cells_of
 from opsassay.telemetry.mask import Mask
 from opsassay.telemetry.schema import SCHEMA
-from opsassay.testbed.operations.sight import Sight
+from opsassay.testbed.operations.telemetry_view import TelemetryView
 from opsassay.testbed.operations.tools import VerbToolbox
 
 
@@ -55,7 +55,7 @@ class Answering:
 @pytest.fixture
 def box():
     recorded = []
-    toolbox = VerbToolbox(Answering(), Sight(Given(), Alerting()), recorded.append)
+    toolbox = VerbToolbox(Answering(), TelemetryView(Given(), Alerting()), recorded.append)
     toolbox.recorded = recorded
     return toolbox
 

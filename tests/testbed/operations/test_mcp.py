@@ -12,18 +12,18 @@ import pytest
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from opsassay.agents import mcp_bridge
-from opsassay.agents.mcp_server import serving
-from opsassay.bench.domains.sre import outside
-from opsassay.bench.domains.sre.assignment import Assignment
-from opsassay.bench.domains.sre.contract import TrialAgent
-from opsassay.bench.domains.sre.desk import OpsDesk
-from opsassay.bench.domains.sre.diagnosing import Diagnoses
-from opsassay.bench.domains.sre.outside import operate
-from opsassay.errors import UserError
+from opsassay.core.errors import UserError
+from opsassay.evals.remediation import external_agents as outside
+from opsassay.evals.remediation.assignment import Assignment
+from opsassay.evals.remediation.contract import TrialAgent
+from opsassay.evals.remediation.diagnosing import Diagnoses
+from opsassay.evals.remediation.external_agents import operate
+from opsassay.evals.remediation.tool_session import OpsToolSession
+from opsassay.solvers.agents import mcp_bridge
+from opsassay.solvers.agents.mcp_server import serving
 from opsassay.telemetry.schema import MODALITIES, empty
 from opsassay.testbed.operations import toolbox as toolbox_module
-from opsassay.testbed.operations.sight import Sight
+from opsassay.testbed.operations.telemetry_view import TelemetryView
 from opsassay.testbed.operations.toolbox import definitions_of
 from opsassay.testbed.operations.tools import TOOLS, VerbToolbox
 from opsassay.testbed.scenarios import load_scenario
@@ -44,7 +44,7 @@ class Running:
 def desk():
     recorded = []
     toolbox = VerbToolbox(Running(), None, recorded.append)
-    return OpsDesk(toolbox), recorded, toolbox
+    return OpsToolSession(toolbox), recorded, toolbox
 
 
 def talk(path, *said):
@@ -102,9 +102,11 @@ EACH_TOOL = {
 def test_every_tool_says_and_records_over_mcp_what_it_does_when_it_is_called_directly(tmp_path):
     assert set(EACH_TOOL) == set(TOOLS)
     recorded = {"direct": [], "mcp": []}
-    boxes = {name: VerbToolbox(Running(), Sight(Quiet(), Quiet()), kept.append) for name, kept in recorded.items()}
+    boxes = {
+        name: VerbToolbox(Running(), TelemetryView(Quiet(), Quiet()), kept.append) for name, kept in recorded.items()
+    }
     direct = [boxes["direct"].call(name, arguments) for name, arguments in EACH_TOOL.items()]
-    with serving(OpsDesk(boxes["mcp"]), tmp_path / "s.sock") as path:
+    with serving(OpsToolSession(boxes["mcp"]), tmp_path / "s.sock") as path:
         offered, answers = talk(path, *EACH_TOOL.items())
     assert [(tool.name, tool.description, tool.input_schema) for tool in offered] == [
         tuple(tool) for tool in definitions_of(TOOLS, changing=True)
@@ -124,7 +126,7 @@ def test_calls_without_end_fill_neither_the_record_nor_the_trace(tmp_path, monke
     recorded = []
     toolbox = VerbToolbox(Running(), None, recorded.append)
     task = Assignment(load_scenario("drained-pool"), "Alert.", 60.0, 0, tmp_path)
-    desk = outside.CommandDesk(toolbox, Diagnoses(task))
+    desk = outside.CommandToolSession(toolbox, Diagnoses(task))
     huge = {"propagation": ["x" * 10**5] * 100, "root_causes": [10**5] * 100, "condition": "y" * 10**6}
     for _ in range(4):
         desk.call("ps", {"stray": "z" * 10**6})

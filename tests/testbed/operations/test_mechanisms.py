@@ -7,7 +7,7 @@ import time
 import pytest
 
 from live import state_folder
-from opsassay.errors import OpsAssayError
+from opsassay.core.errors import OpsAssayError
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 

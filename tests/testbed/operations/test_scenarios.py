@@ -13,14 +13,14 @@ from typing import get_args
 import pytest
 
 from live import state_folder, strays
-from opsassay.bench.core.store import RunStore
-from opsassay.bench.domains.sre.contract import BASELINE, TrialAgent
-from opsassay.bench.domains.sre.grading import read_recorded
-from opsassay.bench.domains.sre.perform import perform
-from opsassay.bench.domains.sre.trials import TrialJob, run_trials
-from opsassay.grading.verifiers import certify
-from opsassay.model.progress import ProgressLines
-from opsassay.model.scenario import Predicate, Scenario
+from opsassay.core.schema.progress import ProgressLines
+from opsassay.core.schema.scenario import Predicate, Scenario
+from opsassay.evals.remediation.contract import BASELINE, TrialAgent
+from opsassay.evals.remediation.grading import read_recorded
+from opsassay.evals.remediation.perform import perform
+from opsassay.evals.remediation.trials import TrialJob, run_trials
+from opsassay.evals.runner.store import RunStore
+from opsassay.scoring.verifiers import certify
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.operations.tools import TOOLS
 from opsassay.testbed.scenarios import load_scenario, names, system_of
@@ -143,9 +143,9 @@ def test_the_last_probe_is_sent_while_a_catalogue_fault_holds_also_with_probes_o
 KILLED = """
 import sys
 from pathlib import Path
-from opsassay.bench.domains.sre.contract import TrialAgent
-from opsassay.bench.domains.sre.grading import read_recorded
-from opsassay.bench.domains.sre.perform import perform
+from opsassay.evals.remediation.contract import TrialAgent
+from opsassay.evals.remediation.grading import read_recorded
+from opsassay.evals.remediation.perform import perform
 from opsassay.testbed.scenarios import load_scenario
 perform(load_scenario("drained-pool"), TrialAgent(name="oracle:gentle"), "baseline", probes=True, seed=0,
         run_dir=Path(sys.argv[1]))

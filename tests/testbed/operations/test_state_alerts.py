@@ -6,13 +6,13 @@ from typing import get_args
 
 import pytest
 
-from grading.verifiers.made import S, at, entity, probe, scenario, timeline
-from opsassay.model.cost import CostBudget, PriceBook
-from opsassay.model.run_folder import COST
-from opsassay.model.scenario import GoldenSignal, StateSignal
-from opsassay.model.trajectory import CONTROL_PLANE_SUFFIX, ControlPlaneReading
+from opsassay.core.schema.cost import CostBudget, PriceBook
+from opsassay.core.schema.run_folder import COST
+from opsassay.core.schema.scenario import GoldenSignal, StateSignal
+from opsassay.core.schema.trajectory import CONTROL_PLANE_SUFFIX, ControlPlaneReading
 from opsassay.testbed.operations.costs import Allocation, CostAccount
 from opsassay.testbed.operations.state_alerts import DEFINITIONS, AlertRules, StateAlerts
+from scoring.verifiers.made import S, at, entity, probe, scenario, timeline
 
 FLEET = [entity("web-0"), entity("web-1", host="host-b"), entity("pay-0")]
 

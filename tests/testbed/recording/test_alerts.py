@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from opsassay.model.incident import Window
-from opsassay.model.system import Slo
+from opsassay.core.schema.incident import Window
+from opsassay.core.schema.system import Slo
 from opsassay.testbed.recording.alerts import alerts, describe, firing, usual_values
 
 SECOND = 1_000_000_000

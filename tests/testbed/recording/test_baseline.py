@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from opsassay.errors import NotNormalError
-from opsassay.model.incident import Window
-from opsassay.model.system import Slo
+from opsassay.core.errors import NotNormalError
+from opsassay.core.schema.incident import Window
+from opsassay.core.schema.system import Slo
 from opsassay.telemetry.schema import empty
 from opsassay.testbed.recording.baseline import measure
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from live import state_folder
-from opsassay.model.incident import FaultPlan, Target
+from opsassay.core.schema.incident import FaultPlan, Target
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.recording.ledger import read_ledger
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from opsassay.errors import OperationError
+from opsassay.core.errors import OperationError
 from opsassay.testbed.core.status import SystemStatus
 from opsassay.testbed.injection.journal import Journal
 from opsassay.testbed.injection.unexpected_exits import UnexpectedExits, oom_kills, sentences

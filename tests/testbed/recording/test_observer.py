@@ -10,9 +10,9 @@ import psutil
 import pytest
 
 from live import state_folder
-from opsassay.errors import LostError, StartError
-from opsassay.logs import parsed
-from opsassay.model.incident import FaultPlan
+from opsassay.core.errors import LostError, StartError
+from opsassay.core.logs import parsed
+from opsassay.core.schema.incident import FaultPlan
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.recording.observer import observing, read_timeline, recorded_by
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from opsassay.errors import LostError
+from opsassay.core.errors import LostError
 from opsassay.testbed.core.probes import ProbeAnswer
 from opsassay.testbed.core.status import SystemStatus
 from opsassay.testbed.recording.observer import Observer, read_timeline

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from live import run_opsassay, state_folder
-from opsassay.bench.annotating import annotate_case
-from opsassay.model.incident import Label
+from opsassay.annotation.job import annotate_case
+from opsassay.core.schema.incident import Label
 from opsassay.telemetry.tree import resolve
 from testbed import CORNER, TINY
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from opsassay.model.scenario import Scenario
+from opsassay.core.schema.scenario import Scenario
 from opsassay.testbed.scenarios import load_scenario, names, system_of
 
 SEEN = {

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from opsassay.errors import LostError, NotFoundError, RefusedError, UserError
-from opsassay.model.incident import FaultPlan
+from opsassay.core.errors import LostError, NotFoundError, RefusedError, UserError
+from opsassay.core.schema.incident import FaultPlan
 from opsassay.telemetry.otlp.seal import decode_spool
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.core.substrate import SUBSTRATES, load_substrate

@@ -15,7 +15,7 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from opsassay.errors import RefusedError
+from opsassay.core.errors import RefusedError
 from opsassay.telemetry.tree import Tree
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.core.substrate import load_substrate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
-from opsassay.model.system import Step
+from opsassay.core.schema.system import Step
 from opsassay.testbed.workload.runtime import clients
 from opsassay.testbed.workload.runtime.clients import CallFailedError
 from opsassay.testbed.workload.runtime.steps import Executor, Work

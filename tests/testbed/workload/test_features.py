@@ -16,7 +16,7 @@ from opsassay.testbed.workload.runtime.replica import ReplicaProcess
 HEAP = """
 import os, threading, time
 import psutil
-from opsassay.testbed.workload.runtime.strain import grow_heap
+from opsassay.testbed.workload.runtime.stress import grow_heap
 
 template = bytearray(b"\\1") * (64 << 20)
 if os.fork():

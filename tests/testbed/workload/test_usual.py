@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from opsassay.testbed.workload.runtime.usual import Usual
+from opsassay.testbed.workload.runtime.baseline import LinkBaseline
 
 MS = 1_000_000
 
 
 def usual(times):
-    found = Usual()
+    found = LinkBaseline()
     for ns in times:
         found.note("rate", ns)
     return found

@@ -10,8 +10,8 @@ import click
 from opsassay.cli.output import echo, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from opsassay.bench.core.rehearsal import Rehearsal
-    from opsassay.bench.domains.diagnosis.exams import RunSettings
+    from opsassay.evals.diagnosis.exams import RunSettings
+    from opsassay.evals.runner.rehearsal import Rehearsal
 
 
 @click.command("check")
@@ -27,7 +27,7 @@ def command(
     context: click.Context, agent: str, task: str | None, model: str | None, changes: tuple[str, ...], *, as_json: bool
 ) -> None:
     """Let AGENT (a name or an agent.yaml) work at a made desk; say which tools it saw, what of the contract it kept."""
-    from opsassay.bench.domains.diagnosis.exams import read_settings
+    from opsassay.evals.diagnosis.exams import read_settings
 
     settings = read_settings(changes)
     name, found = (_on_incident if task is None else _on_task)(agent, model, settings, task)
@@ -52,10 +52,10 @@ def command(
 
 
 def _on_incident(agent: str, model: str | None, settings: RunSettings, _: str | None) -> tuple[str, Rehearsal]:
-    from opsassay.bench.domains.diagnosis.dry_run import DRY_RUN_MODEL
-    from opsassay.bench.domains.diagnosis.dry_run import check as dry_run
-    from opsassay.bench.domains.diagnosis.solvers import agent_setup, is_asked_method
-    from opsassay.errors import UserError
+    from opsassay.core.errors import UserError
+    from opsassay.evals.diagnosis.dry_run import DRY_RUN_MODEL
+    from opsassay.evals.diagnosis.dry_run import check as dry_run
+    from opsassay.evals.diagnosis.solvers import agent_setup, is_asked_method
 
     if is_asked_method(agent):
         raise UserError(f"{agent} is a method; run it with `opsassay run diagnose DIR -m {agent}`.")
@@ -65,11 +65,11 @@ def _on_incident(agent: str, model: str | None, settings: RunSettings, _: str | 
 
 
 def _on_task(agent: str, model: str | None, settings: RunSettings, task: str | None) -> tuple[str, Rehearsal]:
-    from opsassay.agents.ready import named_path
-    from opsassay.bench.core.domain import DOMAINS, domain_named
-    from opsassay.bench.core.ranking import ORACLE
-    from opsassay.bench.core.rehearsal import SECONDS, CanRehearse
-    from opsassay.errors import NotFoundError, UserError
+    from opsassay.core.errors import NotFoundError, UserError
+    from opsassay.evals.runner.domain import DOMAINS, domain_named
+    from opsassay.evals.runner.ranking import ORACLE
+    from opsassay.evals.runner.rehearsal import SECONDS, CanRehearse
+    from opsassay.solvers.agents.ready import named_path
 
     if agent.startswith(ORACLE):
         raise UserError(f"{agent} answers by the truth; there is nothing to rehearse.")

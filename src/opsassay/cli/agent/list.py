@@ -14,10 +14,10 @@ from opsassay.cli.output import echo, json_option, print_json, print_table
 @json_option
 def command(*, as_json: bool) -> None:
     """List the agents that have names, with the tasks that each works on; say whether this machine can seal others."""
-    from opsassay.agents.base import AGENTS, agent_named
-    from opsassay.agents.ready import described, ready_files
-    from opsassay.bench.sealing import sealing_refusal
-    from opsassay.boards.entries import BASELINES
+    from opsassay.analysis.leaderboard.entries import BASELINES
+    from opsassay.solvers.agents.base import AGENTS, agent_named
+    from opsassay.solvers.agents.ready import described, ready_files
+    from opsassay.solvers.sandbox import sealing_refusal
 
     refusal = sealing_refusal()
     agents = [agent_named(name) for name in AGENTS.names()]
@@ -40,7 +40,7 @@ def command(*, as_json: bool) -> None:
 
 def _task_agents() -> list[dict[str, Any]]:
     """Return what is listed of the built-in agents for tasks of the other domains."""
-    from opsassay.agents.base import TASK_AGENTS
+    from opsassay.solvers.agents.base import TASK_AGENTS
 
     found = []
     for domain, place in TASK_AGENTS.items():

@@ -13,8 +13,8 @@ from opsassay.cli.output import json_option, print_json, print_table
 @json_option
 def command(*, as_json: bool) -> None:
     """List the methods that `opsassay run diagnose` knows, where each comes from, what it costs, and what can be set."""
-    from opsassay.methods.base import METHODS, class_named, method_named
-    from opsassay.methods.parameters import declared_parameters
+    from opsassay.solvers.methods.base import METHODS, class_named, method_named
+    from opsassay.solvers.methods.parameters import declared_parameters
 
     items: list[dict[str, Any]] = []
     for method in map(method_named, METHODS.names()):

@@ -12,7 +12,7 @@ import click
 from opsassay.cli.output import echo, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from opsassay.causes.verdict.settings import AnnotateSettings
+    from opsassay.annotation.verdict.settings import AnnotateSettings
 
 
 @click.command("annotate")
@@ -56,10 +56,10 @@ def command(
     as_json: bool,
 ) -> None:
     """Find the true cascade of every incident in PATHS (trees or public-form datapacks) and write it to its truth."""
-    from opsassay.bench.annotating import EVERY_TYPE, Annotated, AnnotateJob, run_job
-    from opsassay.bench.parallel import map_processes
-    from opsassay.causes.verdict.settings import load_settings
-    from opsassay.model.faults import fault_type
+    from opsassay.annotation.job import EVERY_TYPE, Annotated, AnnotateJob, run_job
+    from opsassay.annotation.verdict.settings import load_settings
+    from opsassay.core.parallel import map_processes
+    from opsassay.core.schema.faults import fault_type
     from opsassay.telemetry.tree import resolve
 
     chosen = load_settings(settings)
@@ -94,9 +94,9 @@ def _compare(paths: tuple[Path, ...], settings: AnnotateSettings, *, as_json: bo
     """Print the agreement of our graph with the published one, for every case of *paths* that has one."""
     from dataclasses import asdict
 
-    from opsassay.bench.annotating import annotate_case
-    from opsassay.causes.verdict.agreement import Overlap, agreement
-    from opsassay.errors import OpsAssayError
+    from opsassay.annotation.job import annotate_case
+    from opsassay.annotation.verdict.agreement import Overlap, agreement
+    from opsassay.core.errors import OpsAssayError
     from opsassay.telemetry.tree import resolve
 
     def text(found: Overlap) -> str:
@@ -131,8 +131,8 @@ def _compare(paths: tuple[Path, ...], settings: AnnotateSettings, *, as_json: bo
 
 def _ablate(paths: tuple[Path, ...], settings: AnnotateSettings, *, as_json: bool) -> None:
     """Print per gate how often true roots, wrong ones and shams are attributed without it, over all cases of *paths*."""
-    from opsassay.causes.verdict.ablate import Ablated
-    from opsassay.causes.verdict.ablate import ablate as each_gate
+    from opsassay.annotation.verdict.ablate import Ablated
+    from opsassay.annotation.verdict.ablate import ablate as each_gate
     from opsassay.telemetry.tree import resolve
 
     sums: dict[str | None, Ablated] = {}
@@ -178,7 +178,7 @@ def _print(items: list[dict[str, Any]], done: list[Any], *, explain: bool) -> No
 
 
 def _reasons(annotated: Any) -> Iterator[str]:
-    from opsassay.causes.verdict.explain import explain
+    from opsassay.annotation.verdict.explain import explain
 
     yield f"\n{annotated.name}" + (f", pretending {annotated.pretended}" if annotated.pretended else "")
     yield from explain(annotated.annotation).lines() if annotated.annotation else [f"failed: {annotated.error}"]

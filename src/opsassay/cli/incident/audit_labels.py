@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from opsassay.bench.core.tables import percent
 from opsassay.cli.output import echo, json_option, print_json, print_table, say
-from opsassay.counting import counted
+from opsassay.core.text import counted
+from opsassay.evals.runner.tables import percent
 
 
 @click.command("audit-labels")
@@ -28,7 +28,7 @@ def command(suite: Path, annotator: str | None, sample: int | None, seed: int, p
     if annotator:
         _serve(suite, annotator, sample, seed, port)
         return
-    from opsassay.bench.labelling import agreement
+    from opsassay.annotation.suites.agreement import agreement
 
     found = agreement(suite)
     kappa = "undefined: both gave one and the same answer throughout" if found.kappa is None else f"{found.kappa:.3f}"
@@ -58,11 +58,11 @@ def _flags(said: dict[str, object]) -> str:
 
 
 def _serve(suite: Path, annotator: str, count: int | None, seed: int, port: int) -> None:
-    from opsassay.bench.labelling import audit_file, sample
-    from opsassay.errors import UserError
+    from opsassay.annotation.suites.agreement import audit_file, sample
+    from opsassay.core.errors import UserError
     from opsassay.telemetry.tree import Tree
-    from opsassay.web.labels import LabelAudit, labels_app
-    from opsassay.web.loopback import serve_on_loopback
+    from opsassay.ui.labels import LabelAudit, labels_app
+    from opsassay.ui.loopback import serve_on_loopback
 
     audit_file(suite, annotator)
     tree = Tree(suite)

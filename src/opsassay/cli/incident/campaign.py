@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from opsassay.cli.output import FOLDER, echo, json_option, otlp_option, print_json, print_table, say
-from opsassay.counting import counted
+from opsassay.core.text import counted
 
 
 @click.command("campaign")
@@ -24,10 +24,10 @@ def command(context: click.Context, plan: Path, output: Path, jobs: int, otlp: s
 
     Run it again to go on after any end: what is recorded is not recorded twice.
     """
-    from opsassay.bench.annotating import annotate_path
-    from opsassay.bench.campaign import half_recorded, incident_ids, load_plan, run_campaign
+    from opsassay.annotation.job import annotate_path
     from opsassay.telemetry.otlp.pushing import require_url
     from opsassay.telemetry.tree import Tree
+    from opsassay.testbed.campaign import half_recorded, incident_ids, load_plan, run_campaign
 
     if otlp is not None:
         require_url(otlp)

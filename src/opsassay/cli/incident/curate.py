@@ -35,7 +35,7 @@ def command(
     as_json: bool,
 ) -> None:
     """Make a stratified suite, with checksums and a datasheet, of the annotated incidents in PATHS."""
-    from opsassay.bench.curating import select, write_suite
+    from opsassay.annotation.suites.curate import select, write_suite
     from opsassay.telemetry.tree import resolve
 
     cases = [

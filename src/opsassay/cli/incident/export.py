@@ -8,7 +8,7 @@ import click
 
 from opsassay.cli.left_out import first_left_out, say_left_out
 from opsassay.cli.output import FOLDER, echo, json_option, print_json
-from opsassay.counting import counted
+from opsassay.core.text import counted
 
 _PATH = click.Path(path_type=Path)
 
@@ -19,7 +19,7 @@ _PATH = click.Path(path_type=Path)
 @json_option
 def command(tree: Path, output: Path, *, as_json: bool) -> None:
     """Write every incident of TREE with its truth in the public form: the folder name tells the answer."""
-    from opsassay.errors import UserError
+    from opsassay.core.errors import UserError
     from opsassay.telemetry.public import export_public
     from opsassay.telemetry.tree import Tree
 
@@ -47,22 +47,22 @@ def command(tree: Path, output: Path, *, as_json: bool) -> None:
 @json_option
 def harbor(tree: Path | None, scenarios: tuple[str, ...], output: Path, install: str | None, *, as_json: bool) -> None:
     """Write tasks of Harbor: of every incident of TREE that has a truth, or of live scenarios."""
-    from opsassay.bench.core.harbor_install import container_install
-    from opsassay.errors import UserError
+    from opsassay.core.errors import UserError
+    from opsassay.evals.runner.harbor_install import container_install
 
     if (tree is None) == (not scenarios):
         raise UserError("Name what becomes tasks: the folder of incidents TREE, or --scenario NAME.")
     ours = container_install(install, "data" if tree is not None else "testbed,agents,apis")
     left_out: list[tuple[Path, str]] = []
     if tree is not None:
-        from opsassay.bench.domains.diagnosis.harbor_tasks import write_tasks
+        from opsassay.evals.diagnosis.harbor_tasks import write_tasks
         from opsassay.telemetry.tree import resolve
 
         cases, note = resolve(tree), lambda name, why: left_out.append((tree / name, why))
         tasks, what = write_tasks(cases, output, ours, note), f"{tree} holds no incident"
     else:
-        from opsassay.bench.domains.sre.harbor_tasks import write_scenario_tasks
-        from opsassay.bench.domains.sre.plan import scenarios_named
+        from opsassay.evals.remediation.harbor_tasks import write_scenario_tasks
+        from opsassay.evals.remediation.plan import scenarios_named
 
         note = lambda name, why: left_out.append((Path(name), why))  # noqa: E731
         tasks = write_scenario_tasks(scenarios_named(scenarios), output, ours, note)
@@ -86,8 +86,8 @@ def harbor(tree: Path | None, scenarios: tuple[str, ...], output: Path, install:
 @json_option
 def dataset(suite: Path, output: Path, license_: str, *, without_truth: bool, as_json: bool) -> None:
     """Write SUITE, or any tree of incidents, as a data set of the Hugging Face Hub: a card, parquet, checksums."""
-    from opsassay.bench.domains.diagnosis.exams import open_suite
-    from opsassay.bench.publishing import write_data_set
+    from opsassay.annotation.suites.publish import write_data_set
+    from opsassay.evals.diagnosis.exams import open_suite
 
     cases = [case for case, _ in open_suite(suite)]
     incidents = write_data_set(cases, suite, output, license_=license_, with_truth=not without_truth)

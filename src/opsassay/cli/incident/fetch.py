@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from opsassay.cli.output import echo, json_option, print_json
-from opsassay.counting import counted
+from opsassay.core.text import counted
 
 
 @click.command("fetch")
@@ -22,7 +22,7 @@ def command(source: str, output: Path, most_gib: float, *, as_json: bool) -> Non
 
     Nothing appears before every file has its checksum; a fetch that broke off goes on where it was.
     """
-    from opsassay.bench.fetching import fetch
+    from opsassay.annotation.suites.fetch import fetch
 
     files, fetched = fetch(source, output, int(most_gib * 2**30))
     if as_json:

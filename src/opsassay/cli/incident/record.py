@@ -37,9 +37,9 @@ def command(
     Writes OUTPUT/incidents/ID (what a solver may see) and OUTPUT/truth/ID. With --otlp all telemetry goes to a receiver
     too, while it is recorded.
     """
-    from opsassay.errors import UserError
-    from opsassay.model.files import load_yaml
-    from opsassay.model.incident import FaultPlan
+    from opsassay.core.errors import UserError
+    from opsassay.core.schema.files import load_yaml
+    from opsassay.core.schema.incident import FaultPlan
     from opsassay.telemetry.otlp.pushing import require_url
     from opsassay.telemetry.tree import Tree
     from opsassay.testbed.apps import load_system

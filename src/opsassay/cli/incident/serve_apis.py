@@ -16,7 +16,7 @@ from opsassay.cli.output import echo, say
 from opsassay.cli.substrates import substrate_of, substrate_option
 
 if TYPE_CHECKING:
-    from opsassay.apis.serving import ApiServer
+    from opsassay.telemetry.backends.serving import ApiServer
     from opsassay.telemetry.datapack import Datapack
 
 
@@ -32,7 +32,7 @@ def command(source: str, client: tuple[str, ...], port: int, substrate: str) -> 
     it is now. With `-- CLIENT...` it is served while that command runs, which finds it by PROMETHEUS_URL, JAEGER_URL,
     LOKI_URL, ALERTMANAGER_URL and TEMPO_URL.
     """
-    from opsassay.apis.serving import api_urls, serving_on_port
+    from opsassay.telemetry.backends.serving import api_urls, serving_on_port
 
     with _server(source, substrate) as server, serving_on_port(server, port) as url:
         variables = {f"{name.upper()}_URL": found for name, found in api_urls(url).items()}
@@ -48,20 +48,20 @@ def command(source: str, client: tuple[str, ...], port: int, substrate: str) -> 
 @contextmanager
 def _server(source: str, substrate: str) -> Iterator[ApiServer]:
     """Yield the server over the path or the running system *source*; raises UserError for what is neither."""
-    from opsassay.apis.serving import ApiServer
+    from opsassay.telemetry.backends.serving import ApiServer
 
     path = Path(source)
     if path.exists() or os.sep in source:
         yield ApiServer.over(_opened(path))
         return
-    from opsassay.bench.domains.sre.live_apis import apis_of
+    from opsassay.evals.remediation.live_apis import apis_of
 
     with apis_of(substrate_of(substrate).running(source)) as server:
         yield server
 
 
 def _opened(path: Path) -> Datapack:
-    from opsassay.errors import UserError
+    from opsassay.core.errors import UserError
     from opsassay.telemetry.datapack import Datapack
     from opsassay.telemetry.tree import Tree
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from opsassay.cli.output import echo
-from opsassay.errors import UserError
+from opsassay.core.errors import UserError
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 

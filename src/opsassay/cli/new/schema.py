@@ -11,39 +11,45 @@ import click
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from opsassay.bench.core.plan import DEFAULT_DOMAIN
 from opsassay.cli.output import NewFile, echo, json_option, print_json, print_table
+from opsassay.evals.runner.plan import DEFAULT_DOMAIN
 
 KINDS = {
-    "agent": ("opsassay.agents.command:AgentFile", "an external agent, for every domain: agent.yaml"),
-    "plan": ("opsassay.bench.core.plan:TaskPlan", "a plan of `opsassay run`, of parts"),
+    "agent": ("opsassay.solvers.agents.command:AgentFile", "an external agent, for every domain: agent.yaml"),
+    "plan": ("opsassay.evals.runner.plan:TaskPlan", "a plan of `opsassay run`, of parts"),
     "trials": (
-        "opsassay.bench.domains.sre.plan:TrialPlan",
+        "opsassay.evals.remediation.plan:TrialPlan",
         "a plan of `opsassay run trials`, and a part of domain sre",
     ),
-    "fault": ("opsassay.model.plan:FaultPlan", "what `opsassay incident record` and `opsassay system inject` break"),
-    "campaign": ("opsassay.bench.campaign:CampaignPlan", "a plan of `opsassay incident campaign`"),
-    "system": ("opsassay.model.system:System", "a system of your own for `opsassay system up`"),
-    "scenario": ("opsassay.model.scenario:Scenario", "a remediation scenario"),
+    "fault": (
+        "opsassay.core.schema.plan:FaultPlan",
+        "what `opsassay incident record` and `opsassay system inject` break",
+    ),
+    "campaign": ("opsassay.testbed.campaign:CampaignPlan", "a plan of `opsassay incident campaign`"),
+    "system": ("opsassay.core.schema.system:System", "a system of your own for `opsassay system up`"),
+    "scenario": ("opsassay.core.schema.scenario:Scenario", "a remediation scenario"),
     "cluster": ("opsassay.testbed.substrates.kubernetes.settings:ClusterSettings", "which cluster is meant"),
     "task-set": ("opsassay.server.task_sets:TaskSet", "what agents are asked on the platform"),
-    "annotate": ("opsassay.causes.verdict.settings:AnnotateSettings", "settings of `opsassay incident annotate`"),
-    "audit": ("opsassay.audit.settings:AuditSettings", "settings of `opsassay audit`"),
-    "blame": ("opsassay.blame.settings:BlameSettings", "settings of `opsassay trace blame`"),
-    "blame-bench": ("opsassay.blame.settings:BenchSettings", "settings of `opsassay trace blame bench`"),
-    "resolutions": ("opsassay.blame.annotations:Resolutions", "how annotators settled what they disagreed on"),
-    "reruns": ("opsassay.blame.reruns:Reruns", "how traces are run again"),
-    "script": ("opsassay.agents.models.scripted:Script", "what a scripted model answers"),
-    "intervention": ("opsassay.proxy.policies:StepIntervention", "an edit of `opsassay trace proxy --intervene`"),
-    "redaction": ("opsassay.proxy.redaction:RedactionRules", "what `opsassay trace redact` takes out"),
+    "annotate": ("opsassay.annotation.verdict.settings:AnnotateSettings", "settings of `opsassay incident annotate`"),
+    "audit": ("opsassay.analysis.audit.settings:AuditSettings", "settings of `opsassay audit`"),
+    "blame": ("opsassay.analysis.blame.settings:BlameSettings", "settings of `opsassay trace blame`"),
+    "blame-bench": ("opsassay.analysis.blame.settings:BenchSettings", "settings of `opsassay trace blame bench`"),
+    "resolutions": ("opsassay.analysis.blame.annotations:Resolutions", "how annotators settled what they disagreed on"),
+    "reruns": ("opsassay.analysis.blame.reruns:Reruns", "how traces are run again"),
+    "script": ("opsassay.solvers.agents.models.scripted:Script", "what a scripted model answers"),
+    "intervention": (
+        "opsassay.solvers.proxy.policies:StepIntervention",
+        "an edit of `opsassay trace proxy --intervene`",
+    ),
+    "redaction": ("opsassay.solvers.proxy.redaction:RedactionRules", "what `opsassay trace redact` takes out"),
 }
 """Every kind of file that people write: the model that reads it, and what it is for."""
 
 PARTS = {
-    "diagnosis": "opsassay.bench.domains.diagnosis.domain:IncidentPlan",
-    "sre": "opsassay.bench.domains.sre.plan:TrialPlan",
-    "ciso": "opsassay.bench.domains.ciso.plan:CompliancePlan",
-    "finops": "opsassay.bench.domains.finops.plan:CostPlan",
+    "diagnosis": "opsassay.evals.diagnosis.domain:IncidentPlan",
+    "sre": "opsassay.evals.remediation.plan:TrialPlan",
+    "ciso": "opsassay.evals.compliance.plan:CompliancePlan",
+    "finops": "opsassay.evals.cost.plan:CostPlan",
 }
 """What a part of a plan is read as, by its domain."""
 

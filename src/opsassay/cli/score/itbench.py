@@ -10,7 +10,7 @@ import click
 from opsassay.cli.output import json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from opsassay.grading.itbench_answers import ScenarioScores
+    from opsassay.scoring.itbench_answers import ScenarioScores
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
@@ -26,8 +26,8 @@ def command(context: click.Context, truths: Path, answers: Path, *, as_json: boo
     TRUTHS holds a folder per scenario with groundtruth_v1.yaml, ANSWERS a folder per scenario with a numbered folder per
     trial; scenarios are matched by the numbers at the end of their names.
     """
-    from opsassay.errors import UserError
-    from opsassay.grading.itbench_answers import ItbenchTruth, scenario_number, score_trials
+    from opsassay.core.errors import UserError
+    from opsassay.scoring.itbench_answers import ItbenchTruth, scenario_number, score_trials
     from opsassay.telemetry.importers.itbench import V1
 
     known = {scenario_number(one.name): one for one in sorted(truths.iterdir()) if (one / V1).exists()}

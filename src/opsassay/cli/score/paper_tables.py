@@ -11,8 +11,8 @@ import click
 from opsassay.cli.output import json_option, print_json, print_tables, say
 
 if TYPE_CHECKING:
-    from opsassay.bench.core.grading import GradedRuns
-    from opsassay.bench.core.tables import ResultTable
+    from opsassay.evals.runner.grading import GradedRuns
+    from opsassay.evals.runner.tables import ResultTable
 
 _FIGURES = {"figure5": "Figure 5.", "figure6": "Figure 6.", "pass@k": "pass@k"}
 NUMBERS = [*map(str, (4, *range(8, 16), *range(17, 22))), *_FIGURES]
@@ -40,8 +40,8 @@ def command(context: click.Context, store: Path, number: tuple[str, ...], *, as_
 
 def graded_trials(store: Path) -> GradedRuns:
     """Return the trials of *store*, graded; say which could not be."""
-    from opsassay.bench.core.grading import GradeSettings
-    from opsassay.bench.domains.sre.domain import SRE_DOMAIN
+    from opsassay.evals.remediation.domain import SRE_DOMAIN
+    from opsassay.evals.runner.grading import GradeSettings
 
     graded = SRE_DOMAIN.grade({store: None}, GradeSettings())
     for folder, problem in graded.problems.items():

@@ -10,10 +10,10 @@ import click
 from click.core import ParameterSource
 
 from opsassay.cli.output import NewFile, cases_apart, echo, json_option, print_json, print_tables, say
-from opsassay.counting import counted
+from opsassay.core.text import counted
 
 if TYPE_CHECKING:
-    from opsassay.bench.core.grading import GradedRun, GradedRuns
+    from opsassay.evals.runner.grading import GradedRun, GradedRuns
 
 _PATH = click.Path(path_type=Path)
 
@@ -45,9 +45,9 @@ def command(
 
     Every grade is a value, or the reason why there is none.
     """
-    from opsassay.bench.core.grading import GradeSettings, choose_stores, grade_stores, problem_lines
-    from opsassay.errors import UserError
-    from opsassay.grading.profiles import profile_named
+    from opsassay.core.errors import UserError
+    from opsassay.evals.runner.grading import GradeSettings, choose_stores, grade_stores, problem_lines
+    from opsassay.scoring.profiles import profile_named
 
     profile_named(profile)
     if scores is None and context.get_parameter_source("metric") is not ParameterSource.DEFAULT:
@@ -84,9 +84,9 @@ def command(
 
 def _write_scores(path: Path, graded: Sequence[GradedRuns], metric: str) -> None:
     """Write the score table of what may be ranked, of whatever domain, and say which solvers it took."""
-    from opsassay.bench.core.ranking import versions_reported, why_not_ranked
-    from opsassay.bench.core.scores import score_table, write_scores
-    from opsassay.errors import UserError
+    from opsassay.core.errors import UserError
+    from opsassay.evals.runner.ranking import versions_reported, why_not_ranked
+    from opsassay.evals.runner.scores import score_table, write_scores
 
     if left_out := sum(bool(why_not_ranked(run.run)) for one in graded for run in one.counted):
         say(f"opsassay: left out of the score table: {counted(left_out, 'run')}, unsealed, flagged or of an oracle")
@@ -101,7 +101,7 @@ def _write_scores(path: Path, graded: Sequence[GradedRuns], metric: str) -> None
 
 
 def _write_tables(path: Path, graded: Sequence[GradedRuns], profile: str) -> None:
-    from opsassay.bench.core.tables import markdown
+    from opsassay.evals.runner.tables import markdown
     from opsassay.telemetry.content import whole_file
 
     runs = sum(len(one.counted) for one in graded)
@@ -113,7 +113,7 @@ def _write_tables(path: Path, graded: Sequence[GradedRuns], profile: str) -> Non
 
 
 def _item(one: GradedRun) -> dict[str, Any]:
-    from opsassay.bench.core.ranking import why_not_ranked
+    from opsassay.evals.runner.ranking import why_not_ranked
 
     verdict = one.verdict
     return {

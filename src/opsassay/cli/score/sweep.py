@@ -10,7 +10,7 @@ import click
 from opsassay.cli.output import echo, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from opsassay.bench.domains.sre.rows import Trials
+    from opsassay.evals.remediation.rows import Trials
 
 
 @click.command("sweep")
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 @click.pass_context
 def command(context: click.Context, store: Path, *, all_arms: bool, as_json: bool) -> None:
     """Score the trials of STORE again under the paper's 144 settings of four thresholds, without a new run."""
-    from opsassay.bench.domains.sre.sweep import sweep
-    from opsassay.errors import UserError
+    from opsassay.core.errors import UserError
+    from opsassay.evals.remediation.sweep import sweep
 
     trials = _trials(store)
     chosen = trials.recorded if all_arms else trials.main_slice()
@@ -69,7 +69,7 @@ def command(context: click.Context, store: Path, *, all_arms: bool, as_json: boo
 
 
 def _trials(store: Path) -> Trials:
-    from opsassay.bench.domains.sre.rows import Trials
+    from opsassay.evals.remediation.rows import Trials
 
     trials = Trials(store)
     for folder, problem in trials.problems.items():

@@ -19,8 +19,8 @@ from opsassay.cli.output import echo, json_option, print_json, print_tables, say
 @click.pass_context
 def command(context: click.Context, store: Path, cases: Path | None, profile: str, *, as_json: bool) -> None:
     """Print the result tables of STORE, of whatever domains its runs are."""
-    from opsassay.bench.core.grading import GradeSettings, choose_stores, grade_stores, problem_lines
-    from opsassay.grading.profiles import profile_named
+    from opsassay.evals.runner.grading import GradeSettings, choose_stores, grade_stores, problem_lines
+    from opsassay.scoring.profiles import profile_named
 
     profile_named(profile)
     graded = grade_stores(choose_stores([store]), GradeSettings(cases, profile, say=say))

@@ -21,10 +21,10 @@ def command(
     context: click.Context, store: Path, profile: Any, file: str | None, *, what_if: bool, as_json: bool
 ) -> None:
     """Grade the trials of STORE again, by what was committed before each run."""
-    from opsassay.bench.core.ranking import why_not_ranked
-    from opsassay.bench.core.store import RunStore, read_run
-    from opsassay.bench.domains.sre.grading import grade_trial, kept_scenario, recorded_trials, require_trials
-    from opsassay.errors import NotFoundError, OpsAssayError, UserError
+    from opsassay.core.errors import NotFoundError, OpsAssayError, UserError
+    from opsassay.evals.remediation.grading import grade_trial, kept_scenario, recorded_trials, require_trials
+    from opsassay.evals.runner.ranking import why_not_ranked
+    from opsassay.evals.runner.store import RunStore, read_run
     from opsassay.testbed.scenarios import load_scenario
 
     if what_if and file is None:

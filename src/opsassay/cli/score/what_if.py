@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from opsassay.cli.output import echo, json_option, print_json, print_table, say
-from opsassay.counting import counted
+from opsassay.core.text import counted
 
 
 @click.command("what-if")
@@ -27,11 +27,11 @@ def command(
 
     A what-if: the verdicts are kept under a name of their own, are never ranked, and change nothing that was graded.
     """
-    from opsassay.bench.core.store import RunStore
-    from opsassay.bench.domains.diagnosis.grades import cases_of, grade_all
-    from opsassay.bench.domains.diagnosis.regrading import changed_profile, moved
-    from opsassay.errors import UserError
-    from opsassay.grading.profiles import profile_named
+    from opsassay.core.errors import UserError
+    from opsassay.evals.diagnosis.grades import cases_of, grade_all
+    from opsassay.evals.diagnosis.regrading import changed_profile, moved
+    from opsassay.evals.runner.store import RunStore
+    from opsassay.scoring.profiles import profile_named
 
     before, after = profile_named(profile), changed_profile(profile_named(profile), changes)
     runs = RunStore(store)

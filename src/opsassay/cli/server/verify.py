@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from opsassay.cli.output import echo, json_option, print_json
-from opsassay.counting import counted
+from opsassay.core.text import counted
 
 
 @click.command("verify")

@@ -35,7 +35,7 @@ def command(
     until_empty: bool,
 ) -> None:
     """Run cells of benchmarks, until it is ended; what it had begun another worker takes over."""
-    from opsassay.bench.parallel import map_processes
+    from opsassay.core.parallel import map_processes
     from opsassay.server.serving import WorkSettings, work
 
     given = WorkSettings(state.absolute(), database, server, domains, jobs, until_empty, artefacts)

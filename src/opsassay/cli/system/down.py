@@ -14,7 +14,7 @@ from opsassay.cli.substrates import substrate_of, substrate_option
 @substrate_option
 def command(names: tuple[str, ...], substrate: str, *, everything: bool) -> None:
     """Stop the running systems NAMES and remove all that belongs to them."""
-    from opsassay.errors import UserError
+    from opsassay.core.errors import UserError
 
     chosen = substrate_of(substrate)
     if chosen.shared and (not names or everything):

@@ -13,7 +13,7 @@ from opsassay.cli.output import echo, json_option, print_json, print_table
 @json_option
 def command(*, as_json: bool) -> None:
     """List the 31 fault types: kind, parameters, and on which isolation levels this machine can inject them."""
-    from opsassay.model.faults import CATALOGUE
+    from opsassay.core.schema.faults import CATALOGUE
     from opsassay.testbed.substrates.local.capabilities import LEVELS, probe, refusal
 
     levels = probe()

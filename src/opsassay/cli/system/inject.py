@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 @json_option
 def command(fault: Path, name: str | None, duration_s: float | None, substrate: str, *, as_json: bool) -> None:
     """Inject what the YAML file FAULT says into a running system; it is undone at its end, or on Ctrl-C."""
-    from opsassay.errors import LostError, UserError
-    from opsassay.model.files import load_yaml
-    from opsassay.model.incident import FaultPlan
+    from opsassay.core.errors import LostError, UserError
+    from opsassay.core.schema.files import load_yaml
+    from opsassay.core.schema.incident import FaultPlan
 
     plan = load_yaml(fault, FaultPlan)
     if duration_s:

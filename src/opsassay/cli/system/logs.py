@@ -11,7 +11,7 @@ import click
 
 from opsassay.cli.output import echo
 from opsassay.cli.substrates import substrate_of, substrate_option
-from opsassay.logs import LEVELS, in_words, parsed
+from opsassay.core.logs import LEVELS, in_words, parsed
 
 FOLLOW_EVERY_S = 1.0
 
@@ -30,7 +30,7 @@ def command(system: str, only: tuple[str, ...], level: str, substrate: str, *, f
 
     What other programs write, a database for one, has no level of its own: it counts as info.
     """
-    from opsassay.errors import NotFoundError
+    from opsassay.core.errors import NotFoundError
 
     chosen, shown = substrate_of(substrate), dict[str, int]()
     written = chosen.logs(system)

@@ -51,7 +51,7 @@ def worker(
     domains: tuple[str, ...],
 ) -> None:
     """Print a Deployment of workers of the platform (`opsassay server worker`)."""
-    from opsassay.bench.core.domain import domain_named
+    from opsassay.evals.runner.domain import domain_named
     from opsassay.server.manifests import IMAGE, WorkerDeployment
     from opsassay.testbed.substrates.kubernetes.manifests.system import render
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.bench.core.tables import percent
 from opsassay.cli.output import json_option, print_json, print_table, say
+from opsassay.evals.runner.tables import percent
 
 if TYPE_CHECKING:
-    from opsassay.discovery.laboratory import Attempt
-    from opsassay.discovery.prompts import Prompt
-    from opsassay.model.scenario import Scenario
+    from opsassay.analysis.fault_search.laboratory import Attempt
+    from opsassay.analysis.fault_search.prompts import Prompt
+    from opsassay.core.schema.scenario import Scenario
     from opsassay.testbed.operations.composition import Block
     from opsassay.testbed.operations.laboratory import LaboratorySetup
 
@@ -52,11 +52,11 @@ def command(
     cluster: Path | None, prompt: Prompt, *, prompt_sweep: bool, audit: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Search for faults that a scripted operator takes for repaired while the depth that SCENARIO commits stays broken."""
-    from opsassay.discovery.evolve import evolve, require_evolution
-    from opsassay.discovery.hunt import SUMMARY, Hunt, summary
-    from opsassay.discovery.prompts import prompt_of
-    from opsassay.discovery.search import compose, random_candidates
-    from opsassay.errors import UserError
+    from opsassay.analysis.fault_search.evolve import evolve, require_evolution
+    from opsassay.analysis.fault_search.hunt import SUMMARY, Hunt, summary
+    from opsassay.analysis.fault_search.prompts import prompt_of
+    from opsassay.analysis.fault_search.search import compose, random_candidates
+    from opsassay.core.errors import UserError
     from opsassay.telemetry.content import whole_file
     from opsassay.testbed.operations.laboratory import setup_for
     from opsassay.testbed.scenarios import load_scenario, system_of
@@ -121,9 +121,9 @@ class Evolutions:
 
     def run(self, prompt: Prompt, seed: int, folder: Path) -> list[Attempt]:
         """Return the attempts of the evolution under *prompt* with *seed*, those that *folder* knows read back."""
-        from opsassay.discovery.evolve import evolve
-        from opsassay.discovery.hunt import Hunt
-        from opsassay.discovery.prompts import prompt_of
+        from opsassay.analysis.fault_search.evolve import evolve
+        from opsassay.analysis.fault_search.hunt import Hunt
+        from opsassay.analysis.fault_search.prompts import prompt_of
 
         commitment = {"search": "evolve", "seed": seed, "model": self.model, "prompt": prompt}
         words = prompt_of(prompt, self.task, self.setup.operator, self.library)
@@ -133,8 +133,8 @@ class Evolutions:
 
 def _sweep(evolutions: Evolutions, output: Path, seed: int, *, as_json: bool) -> None:
     """Run every prompt with every seed, and print what came of each prompt."""
-    from opsassay.discovery.evolve import MUTATOR
-    from opsassay.discovery.prompts import PROMPTS, SEEDS, sweep_rows
+    from opsassay.analysis.fault_search.evolve import MUTATOR
+    from opsassay.analysis.fault_search.prompts import PROMPTS, SEEDS, sweep_rows
 
     found: dict[tuple[Prompt, int], list[Attempt]] = {}
     for prompt in PROMPTS:
@@ -156,8 +156,8 @@ def _sweep(evolutions: Evolutions, output: Path, seed: int, *, as_json: bool) ->
 
 def _settings(scenario: Scenario, cluster: Path | None) -> dict[str, Any]:
     """Return the settings of the cluster in the file *cluster*; raises UserError for a scenario of this machine."""
-    from opsassay.errors import UserError
-    from opsassay.model.files import load_yaml
+    from opsassay.core.errors import UserError
+    from opsassay.core.schema.files import load_yaml
     from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
     if cluster is None:
@@ -168,7 +168,7 @@ def _settings(scenario: Scenario, cluster: Path | None) -> dict[str, Any]:
 
 
 def _target_of(scenario: Scenario) -> str:
-    from opsassay.errors import UserError
+    from opsassay.core.errors import UserError
     from opsassay.testbed.scenarios import system_of
 
     services = system_of(scenario).services

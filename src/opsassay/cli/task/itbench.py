@@ -14,10 +14,10 @@ from opsassay.cli.output import json_option, print_json, print_table, print_tabl
 @json_option
 def command(folder: Path, *, as_json: bool) -> None:
     """Read ITBench's public compliance examples in FOLDER; show what their evaluators accept wrongly."""
-    from opsassay.bench.domains.ciso.itbench.reading import read_examples
-    from opsassay.bench.domains.ciso.itbench.rego_answers import by_engine
-    from opsassay.bench.domains.ciso.itbench.table import accepted_wrongly
-    from opsassay.bench.sealing import sealing_refusal
+    from opsassay.evals.compliance.itbench.reading import read_examples
+    from opsassay.evals.compliance.itbench.rego_answers import by_engine
+    from opsassay.evals.compliance.itbench.table import accepted_wrongly
+    from opsassay.solvers.sandbox import sealing_refusal
 
     examples = read_examples(folder)
     table = accepted_wrongly(examples, None if sealing_refusal() else by_engine)

@@ -16,9 +16,9 @@ from opsassay.cli.output import json_option, print_json, print_tables
 @json_option
 def command(paths: tuple[Path, ...], domain: str | None, *, as_json: bool) -> None:
     """List every task: the scenarios that ship, and the incidents and scenarios at PATH (suites, folders, files)."""
-    from opsassay.bench.core.domain import DOMAINS, domain_named
-    from opsassay.bench.core.tables import ResultTable
-    from opsassay.errors import UserError
+    from opsassay.core.errors import UserError
+    from opsassay.evals.runner.domain import DOMAINS, domain_named
+    from opsassay.evals.runner.tables import ResultTable
 
     chosen = [domain] if domain is not None else DOMAINS.names()
     tasks = [task for name in chosen for task in domain_named(name).tasks(paths)]

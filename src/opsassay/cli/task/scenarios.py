@@ -14,8 +14,8 @@ from opsassay.cli.output import echo, json_option, print_json, print_table
 @json_option
 def command(*, as_json: bool) -> None:
     """List the remediation scenarios, shipped and generated, with their complexity (ITBench, Eq. 6)."""
-    from opsassay.bench.domains.sre.heads import scenario_complexity
-    from opsassay.model.task import level_of
+    from opsassay.core.schema.task import level_of
+    from opsassay.evals.remediation.task_info import scenario_complexity
     from opsassay.testbed.scenarios import generated_names, load_scenario, names
 
     items: list[dict[str, Any]] = [

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opsassay.cli.output import FILE, FOLDER, echo, json_option, print_json, print_table, say
-from opsassay.counting import counted
+from opsassay.core.text import counted
 
 if TYPE_CHECKING:
-    from opsassay.blame.operations import Joined
-    from opsassay.blame.rerun import Rerun
-    from opsassay.blame.settings import BlameSettings
-    from opsassay.model.trajectory import Trace
+    from opsassay.analysis.blame.operations import Joined
+    from opsassay.analysis.blame.rerun import Rerun
+    from opsassay.analysis.blame.settings import BlameSettings
+    from opsassay.core.schema.trajectory import Trace
 
 _PATH = click.Path(path_type=Path)
 _config_option = click.option(
@@ -49,10 +49,10 @@ def command(
     rerun: str | None, upstream: str | None, cases: Path | None, config: Path | None, *, as_json: bool,
 ) -> None:  # fmt: skip
     """Attribute the failure in each of TRACES to an agent and a step."""
-    from opsassay.agents.models import model_named
-    from opsassay.blame.attribute import attribute
-    from opsassay.errors import OpsAssayError
-    from opsassay.proxy.formats import read_traces
+    from opsassay.analysis.blame.attribute import attribute
+    from opsassay.core.errors import OpsAssayError
+    from opsassay.solvers.agents.models import model_named
+    from opsassay.solvers.proxy.formats import read_traces
 
     settings = _settings(config, without)
     asked = model_named(model) if model else None
@@ -92,11 +92,11 @@ def view(
     path: Path, output: Path, technique: str | None, model: str | None, run_dir: Path | None, cases: Path | None
 ) -> None:
     """Write a page that shows the trace of PATH: steps, flow, the suggested step, and the run on one clock."""
-    from opsassay.agents.models import model_named
-    from opsassay.blame.attribute import JOINED, attribute
-    from opsassay.proxy.formats import read_one
-    from opsassay.web.trace_page import write_trace_page
-    from opsassay.web.trace_view import TracePage
+    from opsassay.analysis.blame.attribute import JOINED, attribute
+    from opsassay.solvers.agents.models import model_named
+    from opsassay.solvers.proxy.formats import read_one
+    from opsassay.ui.trace_page import write_trace_page
+    from opsassay.ui.trace_view import TracePage
 
     found = read_one(path)
     joined = _joined(found, run_dir or path, cases, is_run=run_dir is not None)
@@ -118,10 +118,10 @@ def view(
 @click.option("-o", "--output", type=FILE, required=True, help="HTML file to write; it opens from disk.")
 def annotate(traces: tuple[Path, ...], annotator: str, output: Path) -> None:
     """Write a page on which to read TRACES beside a form; it saves one file of annotations."""
-    from opsassay.errors import UserError
-    from opsassay.proxy.formats import read_traces
-    from opsassay.web.trace_page import write_trace_page
-    from opsassay.web.trace_view import TracePage
+    from opsassay.core.errors import UserError
+    from opsassay.solvers.proxy.formats import read_traces
+    from opsassay.ui.trace_page import write_trace_page
+    from opsassay.ui.trace_view import TracePage
 
     if not annotator.strip():
         raise UserError("--annotator is empty; give your name, which names the file of your annotations.")
@@ -153,7 +153,14 @@ def agree(
     *, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure how far annotators agree, list what is open, and settle what is resolved."""
-    from opsassay.blame.annotations import SETTLED, agreement, read_annotations, read_resolutions, review_plan, settle
+    from opsassay.analysis.blame.annotations import (
+        SETTLED,
+        agreement,
+        read_annotations,
+        read_resolutions,
+        review_plan,
+        settle,
+    )
 
     annotations = read_annotations(files)
     alpha = agreement(annotations)
@@ -184,8 +191,8 @@ def agree(
 
 def _joined(found: Trace, folder: Path, cases: Path | None, *, is_run: bool = False) -> Joined | None:
     """Return the run on one clock when *folder* is that of a run or *cases* names its truth, None otherwise."""
-    from opsassay.blame.operations import RunRecord, join, read_run
-    from opsassay.errors import UserError
+    from opsassay.analysis.blame.operations import RunRecord, join, read_run
+    from opsassay.core.errors import UserError
     from opsassay.telemetry.tree import resolve
 
     matching = resolve(cases) if cases else []
@@ -206,11 +213,11 @@ def _name(path: Path, number: int, *, twice: bool) -> str:
 
 
 def _write_labels(settled: Any, output: Path, traces: Path | None) -> None:
-    from opsassay.blame.annotations import SETTLED
-    from opsassay.errors import UserError
-    from opsassay.proxy.formats import read_one
-    from opsassay.proxy.formats.export import write_trace
-    from opsassay.proxy.formats.finding import LABELS, TRACES
+    from opsassay.analysis.blame.annotations import SETTLED
+    from opsassay.core.errors import UserError
+    from opsassay.solvers.proxy.formats import read_one
+    from opsassay.solvers.proxy.formats.export import write_trace
+    from opsassay.solvers.proxy.formats.finding import LABELS, TRACES
     from opsassay.telemetry.tree import write_noun
 
     if traces is None:
@@ -237,8 +244,8 @@ def _settled_item(one: Any) -> dict[str, Any]:
 
 
 def _settings(config: Path | None, without: tuple[str, ...]) -> BlameSettings:
-    from opsassay.blame.settings import BlameSettings
-    from opsassay.model.files import load_yaml
+    from opsassay.analysis.blame.settings import BlameSettings
+    from opsassay.core.schema.files import load_yaml
 
     given = load_yaml(config, BlameSettings) if config else BlameSettings()
     return given.model_copy(update=dict.fromkeys(without, False))
@@ -246,8 +253,8 @@ def _settings(config: Path | None, without: tuple[str, ...]) -> BlameSettings:
 
 def _rerun_of(path: Path, rerun: str | None, upstream: str | None, settings: BlameSettings) -> Rerun | None:
     """Return what the dynamic technique re-runs: a command behind the proxy, None when there is none."""
-    from opsassay.blame.reruns import Again, prepared
-    from opsassay.errors import UserError
+    from opsassay.analysis.blame.reruns import Again, prepared
+    from opsassay.core.errors import UserError
 
     if rerun is None:
         return None

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from opsassay.bench.core.tables import percent
 from opsassay.cli.output import FILE, FOLDER, echo, json_option, print_json, print_table, say
-from opsassay.counting import counted
+from opsassay.core.text import counted
+from opsassay.evals.runner.tables import percent
 
 if TYPE_CHECKING:
-    from opsassay.agents.models.base import Model
-    from opsassay.blame.bench import BenchRow
-    from opsassay.blame.score_table import BlameMetric
-    from opsassay.model.base import Written
-    from opsassay.model.trajectory import LabelledTrace
+    from opsassay.analysis.blame.bench import BenchRow
+    from opsassay.analysis.blame.score_table import BlameMetric
+    from opsassay.core.schema.base import Written
+    from opsassay.core.schema.trajectory import LabelledTrace
+    from opsassay.solvers.agents.models.base import Model
 
 _W = TypeVar("_W", bound="Written")
 _PATH = click.Path(path_type=Path)
@@ -48,13 +48,13 @@ def bench(
 
     Exit 1 when the model gave no answer to a question, or the budget ended first; the same command goes on from there.
     """
-    from opsassay.blame.attribute import JOINED, names
-    from opsassay.blame.bench import Bench
-    from opsassay.blame.bench import bench as compare
-    from opsassay.blame.reruns import reruns_in
-    from opsassay.blame.settings import BenchSettings
-    from opsassay.errors import NotFoundError, UserError
-    from opsassay.model.progress import ProgressLines
+    from opsassay.analysis.blame.attribute import JOINED, names
+    from opsassay.analysis.blame.bench import Bench
+    from opsassay.analysis.blame.bench import bench as compare
+    from opsassay.analysis.blame.reruns import reruns_in
+    from opsassay.analysis.blame.settings import BenchSettings
+    from opsassay.core.errors import NotFoundError, UserError
+    from opsassay.core.schema.progress import ProgressLines
 
     for technique in techniques:
         if technique not in names():
@@ -117,8 +117,8 @@ def bench(
 @click.option("-c", "changes", multiple=True, metavar="KEY=VALUE", help="One setting, as in -c compat=true.")
 def scores(answers: Path, folder: Path, output: Path, metric: str, changes: tuple[str, ...]) -> None:
     """Write ANSWERS, as `bench FOLDER -o ANSWERS` kept them, scored by the labels in FOLDER, for `opsassay audit`."""
-    from opsassay.blame.score_table import score_table, write_score_table
-    from opsassay.blame.settings import BenchSettings
+    from opsassay.analysis.blame.score_table import score_table, write_score_table
+    from opsassay.analysis.blame.settings import BenchSettings
 
     table = score_table(answers, _labelled(folder), cast("BlameMetric", metric), _changed(BenchSettings, None, changes))
     write_score_table(table, output)
@@ -128,8 +128,8 @@ def scores(answers: Path, folder: Path, output: Path, metric: str, changes: tupl
 
 def _changed(model: type[_W], config: Path | None, changes: tuple[str, ...]) -> _W:
     """Return the settings in *config* with *changes* on top; raises ConfigError."""
-    from opsassay.model.files import load_yaml
-    from opsassay.model.overrides import with_changes
+    from opsassay.core.schema.files import load_yaml
+    from opsassay.core.schema.overrides import with_changes
 
     file = load_yaml(config, model).model_dump(mode="json", exclude_unset=True) if config else {}
     return with_changes(model, file, changes, example="runs=1")
@@ -137,14 +137,14 @@ def _changed(model: type[_W], config: Path | None, changes: tuple[str, ...]) -> 
 
 def _model(model: str | None, answer_tokens: int | None) -> Model | None:
     """Return the model called *model*, its answers no longer than *answer_tokens*; further tries are made one level up."""
-    from opsassay.agents.models import model_named
+    from opsassay.solvers.agents.models import model_named
 
     return None if model is None else model_named(model, retries=0, answer_tokens=answer_tokens)
 
 
 def _labelled(folder: Path) -> list[LabelledTrace]:
     """Return the labelled traces in *folder*, with everything that is odd about them said."""
-    from opsassay.proxy.formats import read_labelled
+    from opsassay.solvers.proxy.formats import read_labelled
 
     cases = read_labelled(folder, lambda problem: say(f"opsassay: left out: {problem}"))
     for case in cases:

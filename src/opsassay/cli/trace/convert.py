@@ -10,7 +10,7 @@ import click
 from opsassay.cli.output import FILE, echo, json_option, print_json, print_table
 
 if TYPE_CHECKING:
-    from opsassay.model.trajectory import Trace
+    from opsassay.core.schema.trajectory import Trace
 
 
 @click.command("convert")
@@ -31,9 +31,9 @@ def command(path: Path, output: Path | None, form: str, *, hashes: bool, as_json
 
     It may be a recorded session, a trace, OpenTelemetry spans, or a file of ATIF, inspect_ai, Who&When or TraceElephant.
     """
-    from opsassay.proxy.formats import read_one
-    from opsassay.proxy.formats.export import write_trace
-    from opsassay.proxy.redaction import hashed
+    from opsassay.solvers.proxy.formats import read_one
+    from opsassay.solvers.proxy.formats.export import write_trace
+    from opsassay.solvers.proxy.redaction import hashed
 
     found = hashed(read_one(path)) if hashes else read_one(path)
     if output is not None:

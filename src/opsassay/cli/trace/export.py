@@ -11,7 +11,7 @@ import click
 
 from opsassay.cli.left_out import first_left_out, say_left_out
 from opsassay.cli.output import FILE, echo, json_option, otlp_option, print_json, say
-from opsassay.counting import counted
+from opsassay.core.text import counted
 
 _PATH = click.Path(path_type=Path)
 
@@ -23,10 +23,10 @@ _PATH = click.Path(path_type=Path)
 @json_option
 def rewards(store: Path, output: Path, cases: Path | None, *, as_json: bool) -> None:
     """Write a process reward for every step of the agents' runs of STORE, as TRL reads it."""
-    from opsassay.bench.core.store import RunStore
-    from opsassay.bench.domains.diagnosis.grades import cases_of
-    from opsassay.bench.domains.diagnosis.rewards import reward_lines
-    from opsassay.errors import UserError
+    from opsassay.core.errors import UserError
+    from opsassay.evals.diagnosis.grades import cases_of
+    from opsassay.evals.diagnosis.rewards import reward_lines
+    from opsassay.evals.runner.store import RunStore
     from opsassay.telemetry.content import whole_file
 
     left_out: list[tuple[Path, str]] = []
@@ -55,9 +55,9 @@ def rewards(store: Path, output: Path, cases: Path | None, *, as_json: bool) -> 
 @json_option
 def atif(path: Path, output: Path, *, as_json: bool) -> None:
     """Write the trace of PATH (a run folder, a recorded session, a trace) in the agent trajectory interchange format."""
-    from opsassay.proxy.formats import read_one
-    from opsassay.proxy.formats.atif_writing import VERSION
-    from opsassay.proxy.formats.export import write_trace
+    from opsassay.solvers.proxy.formats import read_one
+    from opsassay.solvers.proxy.formats.atif_writing import VERSION
+    from opsassay.solvers.proxy.formats.export import write_trace
 
     found = read_one(path)
     write_trace(found, output, "atif")
@@ -76,9 +76,9 @@ def atif(path: Path, output: Path, *, as_json: bool) -> None:
 @json_option
 def otel(store: Path, output: Path | None, otlp: str | None, *, as_json: bool) -> None:
     """Write or send the graded runs of STORE as gen_ai spans, with an evaluation event for each metric."""
-    from opsassay.bench.core.evaluation_events import exported_runs, push
-    from opsassay.bench.core.store import RunStore
-    from opsassay.errors import UserError
+    from opsassay.core.errors import UserError
+    from opsassay.evals.runner.evaluation_events import exported_runs, push
+    from opsassay.evals.runner.store import RunStore
     from opsassay.telemetry.content import whole_file
 
     if output is None and otlp is None:
@@ -113,9 +113,9 @@ def inspect(store: Path, output: Path, *, as_json: bool) -> None:
     """Write the graded runs of STORE, of any domain, as logs of inspect_ai: one for each solver and arm."""
     from inspect_ai.log import write_eval_log
 
-    from opsassay.bench.core.inspect_writing import kept_runs, logs_of
-    from opsassay.bench.core.store import RunStore
-    from opsassay.errors import UserError
+    from opsassay.core.errors import UserError
+    from opsassay.evals.runner.inspect_writing import kept_runs, logs_of
+    from opsassay.evals.runner.store import RunStore
     from opsassay.telemetry.content import whole_folder
 
     left_out: list[tuple[Path, str]] = []

@@ -15,8 +15,8 @@ import click
 from opsassay.cli.output import FOLDER, echo, say
 
 if TYPE_CHECKING:
-    from opsassay.proxy.policies import Policy
-    from opsassay.proxy.server import ProxySettings
+    from opsassay.solvers.proxy.policies import Policy
+    from opsassay.solvers.proxy.server import ProxySettings
 
 _FOLDER = click.Path(path_type=Path)
 
@@ -45,12 +45,12 @@ def command(
 
     The agent gets its own token as OPENAI_API_KEY and ANTHROPIC_API_KEY, and the proxy as base URL.
     """
-    from opsassay.agents.models.scripted import running_upstream
-    from opsassay.errors import UserError
-    from opsassay.proxy.record import RECORD, new_session, session_folder
-    from opsassay.proxy.running import running_proxy
-    from opsassay.proxy.server import ProxySettings
-    from opsassay.proxy.tokens import issue_token
+    from opsassay.core.errors import UserError
+    from opsassay.solvers.agents.models.scripted import running_upstream
+    from opsassay.solvers.proxy.record import RECORD, new_session, session_folder
+    from opsassay.solvers.proxy.running import running_proxy
+    from opsassay.solvers.proxy.server import ProxySettings
+    from opsassay.solvers.proxy.tokens import issue_token
 
     policy = _policy(replay, by, intervene)
     if agent and shutil.which(agent[0]) is None:
@@ -78,15 +78,15 @@ def command(
 @click.option("-o", "--output", "directory", type=FOLDER, required=True, help="Folder of the record.")
 def token(session: str, directory: Path) -> None:
     """Print a new token for SESSION of the proxy that records into the folder."""
-    from opsassay.proxy.tokens import issue_token
+    from opsassay.solvers.proxy.tokens import issue_token
 
     echo(issue_token(directory, session))
 
 
 def _serve_forever(settings: ProxySettings, port: int, session: str) -> int:
-    from opsassay.logs import configure
-    from opsassay.proxy.running import run_proxy
-    from opsassay.proxy.tokens import issue_token
+    from opsassay.core.logs import configure
+    from opsassay.solvers.proxy.running import run_proxy
+    from opsassay.solvers.proxy.tokens import issue_token
 
     configure("proxy", "")
 
@@ -112,10 +112,10 @@ def _without(key_env: str) -> dict[str, str]:
 
 
 def _policy(replay: Path | None, by: Any, intervene: Path | None) -> Callable[[], Policy]:
-    from opsassay.errors import UserError
-    from opsassay.model.files import load_yaml
-    from opsassay.proxy.exchanges import read_session
-    from opsassay.proxy.policies import Intervene, Record, Replay, StepIntervention
+    from opsassay.core.errors import UserError
+    from opsassay.core.schema.files import load_yaml
+    from opsassay.solvers.proxy.exchanges import read_session
+    from opsassay.solvers.proxy.policies import Intervene, Record, Replay, StepIntervention
 
     if replay is None:
         if intervene is not None:

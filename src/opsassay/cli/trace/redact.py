@@ -20,10 +20,10 @@ from opsassay.cli.output import FILE, json_option, print_json, print_table
 @json_option
 def command(path: Path, output: Path, config: Path | None, *, as_json: bool) -> None:
     """Write the trace of PATH without what should not leave this machine, and report what was taken out."""
-    from opsassay.model.files import load_yaml
-    from opsassay.proxy.formats import read_one
-    from opsassay.proxy.formats.export import write_trace
-    from opsassay.proxy.redaction import RedactionRules, redact_trace
+    from opsassay.core.schema.files import load_yaml
+    from opsassay.solvers.proxy.formats import read_one
+    from opsassay.solvers.proxy.formats.export import write_trace
+    from opsassay.solvers.proxy.redaction import RedactionRules, redact_trace
 
     rules = load_yaml(config, RedactionRules) if config else RedactionRules()
     clean, report = redact_trace(read_one(path), rules)

@@ -5,7 +5,7 @@ An importer is called with (source path, tree folder, on_case) and returns an Im
 
 from __future__ import annotations
 
-from opsassay.registry import Registry
+from opsassay.core.registry import Registry
 
 IMPORTERS = Registry(
     "import format",
@@ -20,6 +20,6 @@ IMPORTERS = Registry(
         "itbench": "opsassay.telemetry.importers.itbench:import_itbench",
         "itbench-lite": "opsassay.telemetry.importers.itbench_lite:import_itbench_lite",
         "cloud-opsbench": "opsassay.telemetry.importers.cloud_opsbench:import_cloud_opsbench",
-        "inspect": "opsassay.bench.domains.diagnosis.inspect_logs:import_runs",
+        "inspect": "opsassay.evals.diagnosis.inspect_logs:import_runs",
     },
 )

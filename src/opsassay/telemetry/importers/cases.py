@@ -9,9 +9,9 @@ from typing import Any
 
 import polars as pl
 
-from opsassay.errors import DatapackError, OpsAssayError, UserError
-from opsassay.model.causal_graph import Annotation
-from opsassay.model.incident import Incident, Truth
+from opsassay.core.errors import DatapackError, OpsAssayError, UserError
+from opsassay.core.schema.causal_graph import Annotation
+from opsassay.core.schema.incident import Incident, Truth
 from opsassay.telemetry.content import opaque_id, whole_folder, write_datapack
 from opsassay.telemetry.leaks import leak_notes
 from opsassay.telemetry.schema import first_line

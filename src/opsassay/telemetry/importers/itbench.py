@@ -17,10 +17,10 @@ from typing import Any
 import rustworkx
 import yaml
 
-from opsassay.errors import ConfigError, DatapackError
-from opsassay.model.causal_graph import PUBLISHED, Annotation, CausalEdge, CausalGraph, CausalNode
-from opsassay.model.files import require_small
-from opsassay.model.incident import Label, RootLabel, Truth
+from opsassay.core.errors import ConfigError, DatapackError
+from opsassay.core.schema.causal_graph import PUBLISHED, Annotation, CausalEdge, CausalGraph, CausalNode
+from opsassay.core.schema.files import require_small
+from opsassay.core.schema.incident import Label, RootLabel, Truth
 from opsassay.telemetry.importers.cases import (
     ImportReport,
     OnCase,

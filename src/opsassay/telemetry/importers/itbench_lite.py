@@ -19,8 +19,8 @@ from typing import Any
 
 import polars as pl
 
-from opsassay.errors import DatapackError
-from opsassay.model.incident import Incident, RootLabel, Truth, Window
+from opsassay.core.errors import DatapackError
+from opsassay.core.schema.incident import Incident, RootLabel, Truth, Window
 from opsassay.telemetry.content import file_digest
 from opsassay.telemetry.importers.cases import (
     Frames,

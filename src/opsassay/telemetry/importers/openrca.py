@@ -15,8 +15,8 @@ from zoneinfo import ZoneInfo
 
 import polars as pl
 
-from opsassay.errors import DatapackError
-from opsassay.model.incident import Fault, Incident, RootLabel, Truth, Window
+from opsassay.core.errors import DatapackError
+from opsassay.core.schema.incident import Fault, Incident, RootLabel, Truth, Window
 from opsassay.telemetry.importers.cases import (
     Frames,
     ImportReport,

@@ -23,10 +23,10 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from opsassay.errors import DatapackError, OpsAssayError
-from opsassay.model.incident import Incident, Window
-from opsassay.model.json_lines import numbered_lines
-from opsassay.outside import bounded, most_expanded, open_plain
+from opsassay.core.errors import DatapackError, OpsAssayError
+from opsassay.core.schema.incident import Incident, Window
+from opsassay.core.schema.json_lines import numbered_lines
+from opsassay.core.untrusted import bounded, most_expanded, open_plain
 from opsassay.telemetry.content import file_digest
 from opsassay.telemetry.importers.cases import (
     Frames,

@@ -14,9 +14,9 @@ from typing import Any
 
 import polars as pl
 
-from opsassay.errors import DatapackError
-from opsassay.model.faults import NO_FAULT
-from opsassay.model.incident import Fault, Incident, RootLabel, Truth, Window
+from opsassay.core.errors import DatapackError
+from opsassay.core.schema.faults import NO_FAULT
+from opsassay.core.schema.incident import Fault, Incident, RootLabel, Truth, Window
 from opsassay.telemetry.datapack import read_object
 from opsassay.telemetry.importers.cases import (
     ImportReport,

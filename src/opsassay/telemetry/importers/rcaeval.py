@@ -12,8 +12,8 @@ from pathlib import Path
 
 import polars as pl
 
-from opsassay.errors import DatapackError
-from opsassay.model.incident import Fault, Incident, RootLabel, Truth, Window
+from opsassay.core.errors import DatapackError
+from opsassay.core.schema.incident import Fault, Incident, RootLabel, Truth, Window
 from opsassay.telemetry.content import file_digest
 from opsassay.telemetry.importers.cases import (
     ImportReport,

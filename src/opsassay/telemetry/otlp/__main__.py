@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from opsassay.errors import OpsAssayError
-from opsassay.logs import configure
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.logs import configure
 from opsassay.telemetry.otlp.receiver import run
 
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from opsassay.errors import LostError, OperationError, StartError, UserError
+from opsassay.core.errors import LostError, OperationError, StartError, UserError
 from opsassay.telemetry.otlp.control import socket_address
 from opsassay.telemetry.otlp.counts import ReceiverStats, SessionStats
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from opsassay.errors import OpsAssayError, UserError
+from opsassay.core.errors import OpsAssayError, UserError
 from opsassay.telemetry.otlp.sessions import SessionRecorder
 
 SOCKET_NAME = "control.sock"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from opsassay.model.base import Noun
+from opsassay.core.schema.base import Noun
 
 SIGNALS = ("traces", "metrics", "logs")
 

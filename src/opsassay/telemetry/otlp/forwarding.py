@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from opsassay.errors import OperationError, OpsAssayError, UserError
-from opsassay.logs import Log
-from opsassay.model.background import Background
+from opsassay.core.errors import OperationError, OpsAssayError, UserError
+from opsassay.core.logs import Log
+from opsassay.core.schema.background import Background
 from opsassay.telemetry.otlp.counts import SIGNALS
 from opsassay.telemetry.otlp.pushing import post, require_url
 from opsassay.telemetry.otlp.spool import Kind, frames_in, spool_path

@@ -14,7 +14,7 @@ from aiohttp import web
 from aiohttp.client_exceptions import ClientError
 from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 
-from opsassay.logs import Log
+from opsassay.core.logs import Log
 from opsassay.telemetry.otlp.counts import SIGNALS
 from opsassay.telemetry.otlp.requests import BrokenBodyError, LargeBodyError, count_items, parse, unpack
 from opsassay.telemetry.otlp.sessions import OverloadError, SessionRecorder

@@ -7,7 +7,7 @@ import urllib.error
 import urllib.request
 from urllib.parse import unquote, urlsplit
 
-from opsassay.errors import OperationError, UserError
+from opsassay.core.errors import OperationError, UserError
 
 HEADERS_VARIABLE = "OTEL_EXPORTER_OTLP_HEADERS"
 """``name=value,name=value``: headers of every request, of authorization for instance."""

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from aiohttp import web
 
-from opsassay.errors import StartError
-from opsassay.logs import Log
-from opsassay.model.locks import folder_lock
+from opsassay.core.errors import StartError
+from opsassay.core.logs import Log
+from opsassay.core.schema.locks import folder_lock
 from opsassay.telemetry.otlp import control
 from opsassay.telemetry.otlp.intake import Intake
 from opsassay.telemetry.otlp.sessions import SessionRecorder

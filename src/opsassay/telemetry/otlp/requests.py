@@ -11,7 +11,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from opsassay.errors import UserError
+from opsassay.core.errors import UserError
 from opsassay.telemetry.otlp.spool import MAX_PAYLOAD_BYTES, Kind
 
 

@@ -8,7 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from opsassay.errors import OperationError, UserError
+from opsassay.core.errors import OperationError, UserError
 from opsassay.telemetry.otlp.counts import SIGNALS, ReceiverStats, SessionStats, tallies
 from opsassay.telemetry.otlp.spool import Kind, SpoolFile, frame_header, spool_path
 

@@ -15,7 +15,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from opsassay.errors import DatapackError
+from opsassay.core.errors import DatapackError
 
 HEADER = struct.Struct("<IIQB")
 _COVERED = struct.Struct("<QB")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from opsassay.errors import NotFoundError
-from opsassay.model.files import load_yaml
-from opsassay.model.system import System
+from opsassay.core.errors import NotFoundError
+from opsassay.core.schema.files import load_yaml
+from opsassay.core.schema.system import System
 from opsassay.testbed.apps import generate
 
 APPS = Path(__file__).parent

@@ -6,10 +6,10 @@ import random
 import re
 from typing import Literal, get_args
 
-from opsassay.errors import NotFoundError, UserError
-from opsassay.model.system import System
-from opsassay.testbed.apps.furnish import furnish
-from opsassay.testbed.apps.skeleton import room_for_mutual, sketch
+from opsassay.core.errors import NotFoundError, UserError
+from opsassay.core.schema.system import System
+from opsassay.testbed.apps.populate import furnish
+from opsassay.testbed.apps.topology_generator import room_for_mutual, sketch
 
 Shape = Literal["layered", "wide", "chain", "hub"]
 SHAPES: tuple[str, ...] = get_args(Shape)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from opsassay.errors import RefusedError
-from opsassay.model.faults import Actuator, Category, Channel, FaultKind, Layer
-from opsassay.model.incident import PlannedFault
+from opsassay.core.errors import RefusedError
+from opsassay.core.schema.faults import Actuator, Category, Channel, FaultKind, Layer
+from opsassay.core.schema.incident import PlannedFault
 from opsassay.testbed.catalogue.fault import (
     SERVICE_POD,
     FamilyTraits,

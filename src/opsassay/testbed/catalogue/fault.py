@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from opsassay.errors import RefusedError, UserError
-from opsassay.model.faults import (
+from opsassay.core.errors import RefusedError, UserError
+from opsassay.core.schema.faults import (
     Actuator,
     Category,
     Channel,
@@ -20,8 +20,8 @@ from opsassay.model.faults import (
     families,
     fault_type,
 )
-from opsassay.model.incident import PlannedFault
-from opsassay.model.system import Service
+from opsassay.core.schema.incident import PlannedFault
+from opsassay.core.schema.system import Service
 from opsassay.testbed.catalogue.measures import Signature
 from opsassay.testbed.core.fleet import Fleet
 

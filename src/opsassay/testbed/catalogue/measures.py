@@ -12,7 +12,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 
-from opsassay.model.system import System
+from opsassay.core.schema.system import System
 from opsassay.testbed.core.fleet import Counted, Replica, Samples, window_difference
 from opsassay.testbed.core.injection import Injection, Measured
 

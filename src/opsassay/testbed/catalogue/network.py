@@ -6,10 +6,10 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from opsassay.errors import NotFoundError, RefusedError
-from opsassay.model.faults import Actuator, Category, Channel, FaultKind, Layer
-from opsassay.model.incident import PlannedFault
-from opsassay.model.system import System
+from opsassay.core.errors import NotFoundError, RefusedError
+from opsassay.core.schema.faults import Actuator, Category, Channel, FaultKind, Layer
+from opsassay.core.schema.incident import PlannedFault
+from opsassay.core.schema.system import System
 from opsassay.testbed.catalogue.fault import (
     DELAY,
     SERVICE_POD,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opsassay.model.faults import Actuator, Category, Channel, FaultKind, Layer, Level
+from opsassay.core.schema.faults import Actuator, Category, Channel, FaultKind, Layer, Level
 from opsassay.testbed.catalogue.fault import (
     SERVICE_POD,
     FamilyTraits,

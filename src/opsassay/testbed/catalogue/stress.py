@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from opsassay.model.faults import Actuator, Category, Channel, FaultKind, Layer
+from opsassay.core.schema.faults import Actuator, Category, Channel, FaultKind, Layer
 from opsassay.testbed.catalogue.fault import (
     INSIDE_A_PROCESS,
     SERVICE_POD,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from opsassay.model.system import Service, System
+from opsassay.core.schema.system import Service, System
 
 RESTART_AFTER_S = 2.0
 RESTART_AFTER_LIMIT_S = 30.0

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from opsassay.model.incident import PlannedFault
-from opsassay.registry import Registry
+from opsassay.core.registry import Registry
+from opsassay.core.schema.incident import PlannedFault
 from opsassay.testbed.core.fleet import Fleet, Replica
 
 

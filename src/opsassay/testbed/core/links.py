@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from opsassay.model.incident import PlannedFault
-from opsassay.model.system import System
+from opsassay.core.schema.incident import PlannedFault
+from opsassay.core.schema.system import System
 from opsassay.testbed.core.fleet import Fleet, Replica
 from opsassay.testbed.core.networks import BACKWARD, FORWARD, Stream
 

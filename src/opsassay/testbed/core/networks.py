@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from opsassay.model.system import IsolationLevel
+from opsassay.core.schema.system import IsolationLevel
 
 LOOPBACK = "127.0.0.1"
 PORTS = 100

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
 
-from opsassay.model.trajectory import ControlPlaneReading, Entity
+from opsassay.core.schema.trajectory import ControlPlaneReading, Entity
 
 REACHABLE_WITHIN_S = 3.0
 """An answer 200 that takes longer than this is no sign that users are served."""

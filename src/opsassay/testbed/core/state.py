@@ -19,8 +19,8 @@ from typing import Any
 
 import psutil
 
-from opsassay.errors import OperationError, UserError
-from opsassay.model.json_lines import append_object
+from opsassay.core.errors import OperationError, UserError
+from opsassay.core.schema.json_lines import append_object
 
 MARKER = "OPSASSAY_SYSTEM"
 GROUPS_FILE = "groups.json"

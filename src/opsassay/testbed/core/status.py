@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from opsassay.model.base import Noun
+from opsassay.core.schema.base import Noun
 
 
 class SystemStatus(Noun):

@@ -9,10 +9,10 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from opsassay.errors import UserError
-from opsassay.model.incident import FaultPlan
-from opsassay.model.system import System
-from opsassay.registry import Registry
+from opsassay.core.errors import UserError
+from opsassay.core.registry import Registry
+from opsassay.core.schema.incident import FaultPlan
+from opsassay.core.schema.system import System
 from opsassay.telemetry.otlp.counts import SessionStats
 from opsassay.testbed.core.event import InjectionEvent
 from opsassay.testbed.core.probes import SystemProbes

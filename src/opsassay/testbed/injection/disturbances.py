@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opsassay.model.incident import PlannedFault
+from opsassay.core.schema.incident import PlannedFault
 from opsassay.testbed.catalogue.measures import callers_of
 from opsassay.testbed.injection.under_test import SystemUnderTest
 

@@ -21,7 +21,7 @@ class RuntimeHook:
         await hook(self._injection, on=False)
 
 
-class ProcessStrain(RuntimeHook):
+class ProcessStress(RuntimeHook):
     """A hook that makes the whole process slow: its callers keep account of what they wait for."""
 
     def __init__(self, injection: Injection[SystemUnderTest]) -> None:

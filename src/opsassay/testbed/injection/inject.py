@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from opsassay.errors import OperationError, OpsAssayError, RefusedError
-from opsassay.logs import Log
-from opsassay.model.faults import NO_FAULT, Level, fault_type
-from opsassay.model.incident import EffectCheck, Fault, FaultPlan, PlannedFault, RootLabel
+from opsassay.core.errors import OperationError, OpsAssayError, RefusedError
+from opsassay.core.logs import Log
+from opsassay.core.schema.faults import NO_FAULT, Level, fault_type
+from opsassay.core.schema.incident import EffectCheck, Fault, FaultPlan, PlannedFault, RootLabel
 from opsassay.testbed.catalogue.fault import catalogued
 from opsassay.testbed.catalogue.measures import or_zero
 from opsassay.testbed.core.event import DoneEvent, InjectionEvent, Origin, as_event

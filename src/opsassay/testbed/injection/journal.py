@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from opsassay.errors import OperationError
+from opsassay.core.errors import OperationError
 
 
 class Journal:

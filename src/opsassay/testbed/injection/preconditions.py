@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 
-from opsassay.errors import ConfigError, NotFoundError, RefusedError
-from opsassay.model.faults import NO_FAULT
-from opsassay.model.files import where
-from opsassay.model.incident import FaultPlan, PlannedFault
-from opsassay.model.system import System
+from opsassay.core.errors import ConfigError, NotFoundError, RefusedError
+from opsassay.core.schema.faults import NO_FAULT
+from opsassay.core.schema.files import where
+from opsassay.core.schema.incident import FaultPlan, PlannedFault
+from opsassay.core.schema.system import System
 from opsassay.testbed.catalogue.fault import Objection, catalogued
 from opsassay.testbed.core.fleet import Fleet
 from opsassay.testbed.core.injection import Refusal

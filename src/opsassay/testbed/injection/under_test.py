@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from opsassay.errors import OpsAssayError
-from opsassay.model.system import System
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.schema.system import System
 from opsassay.testbed.catalogue.fault import catalogued
 from opsassay.testbed.core.fleet import Replica
 from opsassay.testbed.core.injection import Injection, Measured

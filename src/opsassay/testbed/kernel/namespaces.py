@@ -16,7 +16,7 @@ from fcntl import ioctl
 from pathlib import Path
 from typing import TypeVar
 
-from opsassay.errors import StartError
+from opsassay.core.errors import StartError
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 0x1

@@ -17,7 +17,7 @@ from pyroute2.netlink.nfnetlink.nftsocket import NFPROTO_BRIDGE, NFPROTO_IPV4
 from pyroute2.nftables.expressions import genex, ipv4addr, verdict
 from pyroute2.nftables.main import NFTables
 
-from opsassay.errors import OperationError
+from opsassay.core.errors import OperationError
 
 PREFIX = "opsassay-"
 FAMILIES = {"ip": NFPROTO_IPV4, "bridge": NFPROTO_BRIDGE}

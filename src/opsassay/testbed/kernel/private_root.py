@@ -14,7 +14,7 @@ import subprocess
 from enum import StrEnum
 from pathlib import Path
 
-from opsassay.errors import StartError
+from opsassay.core.errors import StartError
 
 PRIVATE_UID = 64999
 """The user of confined programs; below 65,536, so that it is there in containers that map no more users."""

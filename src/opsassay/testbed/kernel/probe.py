@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from opsassay.errors import LostError, StartError
+from opsassay.core.errors import LostError, StartError
 
 NAMESPACES, NETEM, SHAPING, DROP, QUEUE = "network_namespaces", "netem", "shaping", "nft_drop", "nfqueue"
 CPU, MEMORY = "cgroup_cpu", "cgroup_memory"

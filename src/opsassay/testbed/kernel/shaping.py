@@ -18,9 +18,9 @@ from typing import Any
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from opsassay.testbed.kernel.fate import backlog_bytes
 from opsassay.testbed.kernel.namespaces import inside
 from opsassay.testbed.kernel.network import DATA_INTERFACE
+from opsassay.testbed.kernel.packet_decision import backlog_bytes
 from opsassay.testbed.kernel.streams import Streams
 
 ROOT = 0xA55A0000

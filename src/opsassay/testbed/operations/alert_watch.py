@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from opsassay.errors import LostError, OpsAssayError
-from opsassay.model.background import Background
-from opsassay.model.incident import Alert
-from opsassay.model.json_lines import append_line
-from opsassay.model.run_folder import ALERTS
-from opsassay.model.scenario import AlertRule
-from opsassay.model.trajectory import AlertReading
+from opsassay.core.errors import LostError, OpsAssayError
+from opsassay.core.schema.background import Background
+from opsassay.core.schema.incident import Alert
+from opsassay.core.schema.json_lines import append_line
+from opsassay.core.schema.run_folder import ALERTS
+from opsassay.core.schema.scenario import AlertRule
+from opsassay.core.schema.trajectory import AlertReading
 from opsassay.telemetry.schema import first_line
 from opsassay.testbed.operations.live import TICK_S
 from opsassay.testbed.operations.state_alerts import AlertSource

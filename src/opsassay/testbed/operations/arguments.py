@@ -7,8 +7,8 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
-from opsassay.errors import UserError
-from opsassay.model.base import Written
+from opsassay.core.errors import UserError
+from opsassay.core.schema.base import Written
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,62}$")]
 Key = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,62}$")]

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from opsassay.errors import OpsAssayError
-from opsassay.model.background import Background
-from opsassay.model.cost import AutoscalerSettings
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.schema.background import Background
+from opsassay.core.schema.cost import AutoscalerSettings
 from opsassay.testbed.operations.costs import CostedSystem
 
 TOLERANCE = 0.1

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import yaml
 from pydantic import Field
 
-from opsassay.model.base import Written
-from opsassay.model.files import parse_yaml
-from opsassay.model.scenario import OpsCall
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.files import parse_yaml
+from opsassay.core.schema.scenario import OpsCall
 
 CHANGES_LIMIT = 6
 

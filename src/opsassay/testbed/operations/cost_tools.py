@@ -9,12 +9,19 @@ from typing import Any
 
 from pydantic import Field
 
-from opsassay.errors import NotFoundError, UserError
-from opsassay.model.base import Written
-from opsassay.model.cost import AutoscalerSettings, CostAlertRule, CostBudget, CostCause, ReportedCause, ResourceRequest
-from opsassay.model.json_lines import append_line
-from opsassay.model.run_folder import COST_CAUSES
-from opsassay.testbed.operations import seeing
+from opsassay.core.errors import NotFoundError, UserError
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.cost import (
+    AutoscalerSettings,
+    CostAlertRule,
+    CostBudget,
+    CostCause,
+    ReportedCause,
+    ResourceRequest,
+)
+from opsassay.core.schema.json_lines import append_line
+from opsassay.core.schema.run_folder import COST_CAUSES
+from opsassay.testbed.operations import telemetry_queries as seeing
 from opsassay.testbed.operations.arguments import Name
 from opsassay.testbed.operations.costs import CostWatch
 from opsassay.testbed.operations.toolbox import BaseToolbox, Done, Tool

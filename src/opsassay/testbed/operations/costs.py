@@ -11,9 +11,9 @@ from typing import NamedTuple, Protocol
 
 import polars as pl
 
-from opsassay.errors import OpsAssayError
-from opsassay.model.background import Background
-from opsassay.model.cost import (
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.schema.background import Background
+from opsassay.core.schema.cost import (
     AutoscalerSettings,
     CostAlertRule,
     CostBudget,
@@ -22,8 +22,8 @@ from opsassay.model.cost import (
     ResourceRequest,
     ServiceCost,
 )
-from opsassay.model.json_lines import append_line
-from opsassay.model.run_folder import COST
+from opsassay.core.schema.json_lines import append_line
+from opsassay.core.schema.run_folder import COST
 from opsassay.testbed.operations.live import LiveTelemetry
 
 WINDOW_S, EVERY_S = 6.0, 1.0

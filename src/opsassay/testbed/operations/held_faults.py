@@ -6,8 +6,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from opsassay.model.faults import NO_FAULT
-from opsassay.model.incident import FaultPlan
+from opsassay.core.schema.faults import NO_FAULT
+from opsassay.core.schema.incident import FaultPlan
 from opsassay.testbed.core.substrate import RunningSystem
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from opsassay.errors import NotFoundError, RefusedError
-from opsassay.model.scenario import OpsCall, Scenario
-from opsassay.model.system import System
-from opsassay.registry import Registry
+from opsassay.core.errors import NotFoundError, RefusedError
+from opsassay.core.registry import Registry
+from opsassay.core.schema.scenario import OpsCall, Scenario
+from opsassay.core.schema.system import System
 from opsassay.testbed.operations.composition import Block, Composition
 from opsassay.testbed.scenarios import system_of
 

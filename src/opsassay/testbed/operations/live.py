@@ -11,9 +11,9 @@ from typing import Any, Self
 
 import polars as pl
 
-from opsassay.errors import OpsAssayError
-from opsassay.model.incident import Alert, Window
-from opsassay.model.system import Slo
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.schema.incident import Alert, Window
+from opsassay.core.schema.system import Slo
 from opsassay.telemetry.otlp.logs import LogColumns
 from opsassay.telemetry.otlp.metrics import MetricColumns
 from opsassay.telemetry.otlp.requests import parse, unpack

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
-from opsassay.model.run_folder import LIVE
+from opsassay.core.schema.run_folder import LIVE
 from opsassay.testbed.core.substrate import Receiver
 from opsassay.testbed.operations.live import LiveTelemetry
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from opsassay.errors import RefusedError
-from opsassay.model.cost import AutoscalerSettings, ResourceRequest
-from opsassay.model.incident import Window
-from opsassay.model.scenario import Scenario
-from opsassay.model.trajectory import SettingsReading
-from opsassay.registry import Registry
+from opsassay.core.errors import RefusedError
+from opsassay.core.registry import Registry
+from opsassay.core.schema.cost import AutoscalerSettings, ResourceRequest
+from opsassay.core.schema.incident import Window
+from opsassay.core.schema.scenario import Scenario
+from opsassay.core.schema.trajectory import SettingsReading
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.costs import CostedSystem
 from opsassay.testbed.operations.toolbox import BaseToolbox
@@ -26,7 +26,7 @@ def as_it_is(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class OperatorDesk:
+class OperatorToolSession:
     """What an operator is handed: the tools, the alerts where there are any, and on a cluster its own *kubeconfig*.
 
     *fill* puts the names that a scenario leaves open in their places.
@@ -47,7 +47,7 @@ class Stage(Protocol):
     def health_problem(self) -> str | None:
         """Return why it is not healthy: what is not ready, or that users are not served; None when all is well."""
 
-    def operated(self, usual: Window, run_dir: Path) -> AbstractContextManager[OperatorDesk]:
+    def operated(self, usual: Window, run_dir: Path) -> AbstractContextManager[OperatorToolSession]:
         """Provide the tools; what is *usual* for the alerts is the stretch between two instants before anything broke."""
 
     def broken(self) -> AbstractContextManager[Any]:

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
-from opsassay.model.cost import CostReading
-from opsassay.model.incident import Alert
-from opsassay.model.run_folder import COST
-from opsassay.model.scenario import AlertSignal, Spread, Verification
-from opsassay.model.trajectory import CONTROL_PLANE_SUFFIX, ControlPlaneReading, Entity, Tick
+from opsassay.core.schema.cost import CostReading
+from opsassay.core.schema.incident import Alert
+from opsassay.core.schema.run_folder import COST
+from opsassay.core.schema.scenario import AlertSignal, Spread, Verification
+from opsassay.core.schema.trajectory import CONTROL_PLANE_SUFFIX, ControlPlaneReading, Entity, Tick
 
 
 class AlertDefinition(NamedTuple):

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
-from opsassay.errors import OpsAssayError
-from opsassay.model.base import Written
-from opsassay.model.trajectory import Action
-from opsassay.testbed.operations import seeing
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.trajectory import Action
+from opsassay.testbed.operations import telemetry_queries as seeing
 
 if TYPE_CHECKING:
-    from opsassay.testbed.operations.sight import Sight
+    from opsassay.testbed.operations.telemetry_view import TelemetryView
 
 OUTPUT_LIMIT = 8_000
 ARGUMENTS_LIMIT = 2_000
@@ -74,7 +74,9 @@ class BaseToolbox(ABC):
     *sight* is what those that look at telemetry see, None where there is none.
     """
 
-    def __init__(self, tools: Mapping[str, Tool], record: Callable[[Action], None], sight: Sight | None = None) -> None:
+    def __init__(
+        self, tools: Mapping[str, Tool], record: Callable[[Action], None], sight: TelemetryView | None = None
+    ) -> None:
         self.tools, self.record, self.sight = tools, record, sight
         self._turn = threading.Lock()
         self._calls = self._late = 0

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from opsassay.model.base import Written
-from opsassay.model.trajectory import Action
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.trajectory import Action
 from opsassay.testbed.operations import arguments as args
-from opsassay.testbed.operations import seeing
-from opsassay.testbed.operations.sight import LOOKS, Look, Sight
+from opsassay.testbed.operations import telemetry_queries as seeing
+from opsassay.testbed.operations.telemetry_view import LOOKS, Look, TelemetryView
 from opsassay.testbed.operations.toolbox import (
     OUTPUT_LIMIT,
     BaseToolbox,
@@ -52,7 +52,7 @@ class OperatedSystem(Protocol):
 class VerbToolbox(BaseToolbox):
     """The tools over the running system *running* and the *sight* of its telemetry; every call is reported to *record*."""
 
-    def __init__(self, running: OperatedSystem, sight: Sight, record: Callable[[Action], None]) -> None:
+    def __init__(self, running: OperatedSystem, sight: TelemetryView, record: Callable[[Action], None]) -> None:
         super().__init__(TOOLS, record, sight)
         self.running = running
 

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 
 import polars as pl
 
-from opsassay.model.incident import Alert, Window
-from opsassay.model.system import Slo
+from opsassay.core.schema.incident import Alert, Window
+from opsassay.core.schema.system import Slo
 
 TICK_S = 2.0
 WINDOW_S = 10.0

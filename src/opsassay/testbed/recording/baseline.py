@@ -11,8 +11,8 @@ from typing import Self
 import polars as pl
 import psutil
 
-from opsassay.model.incident import Alert, Window
-from opsassay.model.system import Slo
+from opsassay.core.schema.incident import Alert, Window
+from opsassay.core.schema.system import Slo
 from opsassay.testbed.core.fleet import LOAD_GENERATOR
 from opsassay.testbed.recording.alerts import alerts
 

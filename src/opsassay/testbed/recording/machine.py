@@ -12,7 +12,7 @@ from typing import Self
 
 import psutil
 
-from opsassay.model.background import Background
+from opsassay.core.schema.background import Background
 
 LOOK_EVERY_S = 0.5
 JUMP_LIMIT_S = 0.1

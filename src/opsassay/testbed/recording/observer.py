@@ -32,10 +32,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from opsassay.errors import DatapackError, LostError, OpsAssayError, StartError
-from opsassay.logs import Log, configure, last_words
-from opsassay.model.json_lines import append_line, append_object
-from opsassay.model.trajectory import (
+from opsassay.core.errors import DatapackError, LostError, OpsAssayError, StartError
+from opsassay.core.logs import Log, configure, last_words
+from opsassay.core.schema.json_lines import append_line, append_object
+from opsassay.core.schema.trajectory import (
     CONTROL_PLANE_SUFFIX,
     Depth,
     Entity,

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from opsassay import __version__
-from opsassay.errors import NotNormalError, OperationError, UserError
-from opsassay.model.incident import Alert, EffectCheck, Fault, FaultPlan, Incident, RootLabel, Truth, Window
-from opsassay.model.progress import SILENT, Progress, piece
-from opsassay.model.system import System
+from opsassay.core.errors import NotNormalError, OperationError, UserError
+from opsassay.core.schema.incident import Alert, EffectCheck, Fault, FaultPlan, Incident, RootLabel, Truth, Window
+from opsassay.core.schema.progress import SILENT, Progress, piece
+from opsassay.core.schema.system import System
 from opsassay.telemetry.clock import boot_id
 from opsassay.telemetry.content import opaque_id, write_datapack
 from opsassay.telemetry.leaks import leak_notes

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from opsassay.errors import NotFoundError
-from opsassay.model.files import load_yaml, where
-from opsassay.model.scenario import Scenario
-from opsassay.model.system import System
+from opsassay.core.errors import NotFoundError
+from opsassay.core.schema.files import load_yaml, where
+from opsassay.core.schema.scenario import Scenario
+from opsassay.core.schema.system import System
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.scenarios.generated import by_name, generated
 

@@ -13,9 +13,9 @@ import time
 from types import TracebackType
 from typing import Any
 
-from opsassay.testbed.kernel.fate import Fate, decision
 from opsassay.testbed.kernel.namespaces import enter
 from opsassay.testbed.kernel.netfilter import Table, destination_is, not_marked, source_is
+from opsassay.testbed.kernel.packet_decision import PacketDecision, decision
 from opsassay.testbed.kernel.queue import MOST_HELD, Packet, Queue
 from opsassay.testbed.kernel.streams import Streams, flip_a_bit
 from opsassay.testbed.kernel.wire import Inward, Outward
@@ -121,7 +121,7 @@ class Detour:
         fate = self._decide[packet.leaving](int.from_bytes(packet.data[2:4]), now)
         changed = flip_a_bit(packet.data, self._rng) if fate.corrupted else None
         if fate.corrupted and changed is None:
-            fate = Fate((now,))  # nothing but headers: there is no payload to spoil
+            fate = PacketDecision((now,))  # nothing but headers: there is no payload to spoil
         self._note(packet, fate)
         if not fate.due:
             self._queue.drop(packet.number)
@@ -151,7 +151,7 @@ class Detour:
             _, _, data, mark = heapq.heappop(self._leaving)
             self._outward.send(data, mark)
 
-    def _note(self, packet: Packet, fate: Fate) -> None:
+    def _note(self, packet: Packet, fate: PacketDecision) -> None:
         """Write what was done to a packet with TCP payload into the ledger."""
         stream = self._streams.of(packet) if fate.kind else None
         if stream is not None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from opsassay.logs import Log
+from opsassay.core.logs import Log
 from opsassay.testbed.workload.runtime import management
 
 

@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from opsassay.errors import StartError
+from opsassay.core.errors import StartError
 from opsassay.testbed.core.networks import LOOPBACK
 from opsassay.testbed.core.state import cache_root
 from opsassay.testbed.kernel.private_root import confinement, give, unprivileged

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from opsassay.errors import StartError
-from opsassay.logs import readable
+from opsassay.core.errors import StartError
+from opsassay.core.logs import readable
 from opsassay.testbed.core.state import MARKER, SystemState, note_process
 from opsassay.testbed.kernel.namespaces import enter
 from opsassay.testbed.workload.runtime.forks import die_with_parent

@@ -21,8 +21,8 @@ import asyncpg
 import valkey
 import valkey.asyncio
 
-from opsassay.errors import StartError, UserError
-from opsassay.model.system import Store
+from opsassay.core.errors import StartError, UserError
+from opsassay.core.schema.system import Store
 from opsassay.testbed.core.networks import Site
 from opsassay.testbed.core.state import SystemState
 from opsassay.testbed.kernel.private_root import give, unprivileged

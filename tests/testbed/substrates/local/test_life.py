@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from live import Recording, run_opsassay, state_folder, strays
-from opsassay.errors import StartError, UserError
-from opsassay.model.incident import FaultPlan
-from opsassay.model.system import System
+from opsassay.core.errors import StartError, UserError
+from opsassay.core.schema.incident import FaultPlan
+from opsassay.core.schema.system import System
 from opsassay.telemetry.otlp.seal import decode_spool
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.core.state import SystemState, marked_processes

@@ -16,7 +16,7 @@ import pytest
 
 from live import Recording, state_folder
 from opsassay.cli import run
-from opsassay.model.incident import FaultPlan, Target
+from opsassay.core.schema.incident import FaultPlan, Target
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.kernel.cgroups import find_groups
 from opsassay.testbed.substrates.local.capabilities import machine, probe

@@ -13,10 +13,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from opsassay.errors import NotFoundError
-from opsassay.model.scenario import OpsCall, OracleStep, Scenario
+from opsassay.core.errors import NotFoundError
+from opsassay.core.schema.scenario import OpsCall, OracleStep, Scenario
 from opsassay.testbed.scenarios.generated import cluster, cluster_parts, local
-from opsassay.testbed.scenarios.generated.assembling import Wording, scenario_of
+from opsassay.testbed.scenarios.generated.assembling import ScenarioPhrases, scenario_of
 from opsassay.testbed.scenarios.generated.recipes import Broken, FaultPlace, Recipe, places
 
 EACH = 2
@@ -25,10 +25,10 @@ MOST_CORES = 1.0
 """Who uses up more cannot reach its alert on the smallest machine: two processors, and the rest needs some too."""
 SEVERAL, STORMS = "SeveralFaults", "EventStorm"
 NAME = re.compile(r"gen(\d{1,6})-[a-z0-9-]+")
-LOCAL = Wording("local", local.OWNED, (OracleStep(verb="restart", arguments={"target": "all"}),) * 3)
+LOCAL = ScenarioPhrases("local", local.OWNED, (OracleStep(verb="restart", arguments={"target": "all"}),) * 3)
 """Three times, since a small system is back between two readings of it, once in a while."""
-CLUSTER = Wording("kubernetes", cluster.OWNED, cluster={})
-GRID = Wording("kubernetes", cluster.OWNED, cluster.EVERYTHING, {"stand_ins": True, "fillers": 12})
+CLUSTER = ScenarioPhrases("kubernetes", cluster.OWNED, cluster={})
+GRID = ScenarioPhrases("kubernetes", cluster.OWNED, cluster.EVERYTHING, {"stand_ins": True, "fillers": 12})
 
 Drawn = tuple[FaultPlace, Broken]
 
@@ -71,7 +71,7 @@ def by_name(name: str) -> Scenario | None:
     return known[name]
 
 
-def _on(substrate: Wording, place: FaultPlace) -> Wording:
+def _on(substrate: ScenarioPhrases, place: FaultPlace) -> ScenarioPhrases:
     return GRID if place.system.system == cluster_parts.STAND_INS else substrate
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from opsassay.model.scenario import OpsCall, OracleStep, Predicate, Scenario
-from opsassay.testbed.scenarios.generated.reach import longest
+from opsassay.core.schema.scenario import OpsCall, OracleStep, Predicate, Scenario
+from opsassay.testbed.scenarios.generated.impact_closure import longest
 from opsassay.testbed.scenarios.generated.recipes import UNANSWERED, Broken, FaultPlace, truth_of
 
 TIMES = {"warmup_s": 8, "settle_s": 6, "agent_timeout_s": 180, "aftermath_s": 8}
@@ -22,7 +22,7 @@ RULE = "{rule}"
 
 
 @dataclass(frozen=True)
-class Wording:
+class ScenarioPhrases:
     """How scenarios of one substrate say what they say: *owned* is what the pods of a service are called."""
 
     name: str
@@ -35,7 +35,7 @@ class Wording:
 def scenario_of(
     id_: str,
     category: str,
-    where: Wording,
+    where: ScenarioPhrases,
     broken: Sequence[tuple[FaultPlace, Broken]],
     storm: Sequence[OpsCall] = (),
 ) -> Scenario:
@@ -87,7 +87,7 @@ def _looks(step: OracleStep) -> bool:
     return step.verb == "kubectl" and step.arguments["args"][:2] == WAITING
 
 
-def _oracles(parts: Sequence[Broken], where: Wording) -> dict[str, Any]:
+def _oracles(parts: Sequence[Broken], where: ScenarioPhrases) -> dict[str, Any]:
     repair = [step for one in parts for step in (*one.looks, *one.repair)]
     found: dict[str, Any] = {
         "gentle": {"description": "Repairs what is broken, and nothing else.", "expect": "certified", "steps": repair}

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from opsassay.model.cluster import ObjectChange
-from opsassay.model.faults import fault_type
-from opsassay.model.plan import FaultPlan, Target
-from opsassay.model.scenario import AlertRule, Predicate
+from opsassay.core.schema.cluster import ObjectChange
+from opsassay.core.schema.faults import fault_type
+from opsassay.core.schema.plan import FaultPlan, Target
+from opsassay.core.schema.scenario import AlertRule, Predicate
 from opsassay.testbed.scenarios.generated.cluster_parts import (
     STAND_INS,
     alert_of,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from opsassay.model.cluster import ObjectChange, ObjectState
-from opsassay.model.scenario import AlertRule, AlertSignal, OracleStep
+from opsassay.core.schema.cluster import ObjectChange, ObjectState
+from opsassay.core.schema.scenario import AlertRule, AlertSignal, OracleStep
 from opsassay.testbed.scenarios.generated.recipes import TAKEN_AWAY, Broken, FaultPlace, WrongRepair
 
 STAND_INS = "grid"

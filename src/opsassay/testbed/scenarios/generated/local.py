@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from opsassay.model.scenario import AlertRule, AlertSignal, OpsCall, OracleStep
-from opsassay.model.system import Service
+from opsassay.core.schema.scenario import AlertRule, AlertSignal, OpsCall, OracleStep
+from opsassay.core.schema.system import Service
 from opsassay.testbed.scenarios.generated.recipes import UNANSWERED, Broken, FaultPlace, Recipe, WrongRepair
 
 OWNED = r"{name}-\d+"

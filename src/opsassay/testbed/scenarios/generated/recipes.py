@@ -6,13 +6,13 @@ import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from opsassay.model.cluster import ObjectChange, ObjectState
-from opsassay.model.plan import FaultPlan
-from opsassay.model.scenario import AlertRule, FaultLayer, OpsCall, OracleStep, Predicate, ScenarioTruth
-from opsassay.model.system import System
-from opsassay.model.trajectory import Depth
+from opsassay.core.schema.cluster import ObjectChange, ObjectState
+from opsassay.core.schema.plan import FaultPlan
+from opsassay.core.schema.scenario import AlertRule, FaultLayer, OpsCall, OracleStep, Predicate, ScenarioTruth
+from opsassay.core.schema.system import System
+from opsassay.core.schema.trajectory import Depth
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.scenarios.generated.reach import Edge, Reach, reach_of
+from opsassay.testbed.scenarios.generated.impact_closure import Edge, ImpactClosure, reach_of
 
 UNANSWERED: tuple[Predicate, ...] = ("v_depth", "alerts_cleared", "v_no_regression")
 """What fails while users of a protected service get no answer and everything is ready."""
@@ -69,7 +69,7 @@ class FaultPlace:
 
     system: System
     target: str
-    reach: Reach
+    reach: ImpactClosure
 
     @property
     def entry(self) -> str:

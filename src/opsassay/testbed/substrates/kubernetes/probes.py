@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlencode
 
-from opsassay.errors import LostError, OpsAssayError
-from opsassay.model.trajectory import ControlPlaneReading
+from opsassay.core.errors import LostError, OpsAssayError
+from opsassay.core.schema.trajectory import ControlPlaneReading
 from opsassay.testbed.core.probes import PROBE_TIMEOUT_S, DepthReading, ProbeAnswer, SystemReading
 from opsassay.testbed.substrates.kubernetes.api import readings
 from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, DeniedError, Object

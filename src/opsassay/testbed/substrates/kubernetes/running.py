@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from opsassay.errors import LostError
-from opsassay.model.incident import FaultPlan
-from opsassay.model.system import System
+from opsassay.core.errors import LostError
+from opsassay.core.schema.incident import FaultPlan
+from opsassay.core.schema.system import System
 from opsassay.testbed.core.event import InjectionEvent
 from opsassay.testbed.core.status import SystemStatus
 from opsassay.testbed.injection.preconditions import require

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from opsassay.model.base import Written
+from opsassay.core.schema.base import Written
 from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
 
 

@@ -18,21 +18,21 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from opsassay.errors import LostError, OperationError, OpsAssayError, RefusedError
-from opsassay.model.cluster import OnCluster
-from opsassay.model.cost import AutoscalerSettings, ResourceRequest
-from opsassay.model.incident import FaultPlan, Window
-from opsassay.model.json_lines import append_line
-from opsassay.model.run_folder import ACTIONS, CLUSTER, TIMELINE
-from opsassay.model.scenario import Scenario
-from opsassay.model.trajectory import SettingsReading
+from opsassay.core.errors import LostError, OperationError, OpsAssayError, RefusedError
+from opsassay.core.schema.cluster import OnCluster
+from opsassay.core.schema.cost import AutoscalerSettings, ResourceRequest
+from opsassay.core.schema.incident import FaultPlan, Window
+from opsassay.core.schema.json_lines import append_line
+from opsassay.core.schema.run_folder import ACTIONS, CLUSTER, TIMELINE
+from opsassay.core.schema.scenario import Scenario
+from opsassay.core.schema.trajectory import SettingsReading
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.held_faults import held
 from opsassay.testbed.operations.live import ARRIVAL_S, LiveAlerts, LiveTelemetry
-from opsassay.testbed.operations.sight import Sight
 from opsassay.testbed.operations.sights import live_telemetry, users_are_served
-from opsassay.testbed.operations.stage import OperatorDesk
+from opsassay.testbed.operations.stage import OperatorToolSession
 from opsassay.testbed.operations.state_alerts import AlertRules, StateAlerts
+from opsassay.testbed.operations.telemetry_view import TelemetryView
 from opsassay.testbed.recording.observer import ObserverProcess, observing
 from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.substrates.kubernetes.access import account
@@ -53,9 +53,9 @@ from opsassay.testbed.substrates.kubernetes.manifests.system import watch_of
 from opsassay.testbed.substrates.kubernetes.probes import send_probe
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
 from opsassay.testbed.substrates.kubernetes.scenario.costed import ClusterCost
-from opsassay.testbed.substrates.kubernetes.scenario.furnishing import Furnishing
 from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames, takes_pods, workers
 from opsassay.testbed.substrates.kubernetes.scenario.objects import await_state, broken_nodes, changes_of, manifest
+from opsassay.testbed.substrates.kubernetes.scenario.populating import SystemPopulation
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 
@@ -90,7 +90,7 @@ def staged(scenario: Scenario, seed: int, run_dir: Path, settings: Mapping[str, 
     about = {"context": api.context, "version": version, "nodes": names.workers}
     (run_dir / CLUSTER).write_text(json.dumps(about) + "\n")
     objects = tuple(manifest(api, one, names) for one in block.objects)
-    furnishing = Furnishing(block.stand_ins, block.fillers, block.exclusive, objects, block.requests)
+    furnishing = SystemPopulation(block.stand_ins, block.fillers, block.exclusive, objects, block.requests)
     deployed = substrate.deployed(
         system_of(scenario), name, seed=scenario.environment.seed + seed, rate_rps=scenario.environment.rate_rps,
         furnishing=furnishing,
@@ -151,7 +151,7 @@ class ClusterStage:
         return None if served else "users are not served in time, by the telemetry that has arrived"
 
     @contextmanager
-    def operated(self, usual: Window, run_dir: Path) -> Iterator[OperatorDesk]:
+    def operated(self, usual: Window, run_dir: Path) -> Iterator[OperatorToolSession]:
         """Provide kubectl as a user who may do what the scenario lists, and record what is written to the API.
 
         Where there is telemetry, tools that look at it and alerts by the system's SLO come with it.
@@ -179,10 +179,10 @@ class ClusterStage:
             state = StateAlerts(run_dir / TIMELINE, self.scenario.verification, usual.end_ns)
             alerts = AlertRules(live, state, ARRIVAL_S)
             if self.telemetry is not None:
-                sight = Sight(self.telemetry, alerts)
+                sight = TelemetryView(self.telemetry, alerts)
             watch = stack.enter_context(AlertWatch(alerts, run_dir, patience_s=UNSEEN_S))
             toolbox = ClusterToolbox(kubectl, self.nodes, self.block.node_tool, self.names, record, sight)
-            yield OperatorDesk(toolbox, watch, self.names.fill, kubeconfig)
+            yield OperatorToolSession(toolbox, watch, self.names.fill, kubeconfig)
 
     def costed(self, requests: Mapping[str, ResourceRequest], autoscalers: Sequence[AutoscalerSettings]) -> ClusterCost:
         """Return the system as its cost sees it; it was deployed with what it *requests*, of which nothing is changed."""

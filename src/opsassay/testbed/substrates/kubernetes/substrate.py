@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from opsassay.errors import LostError, NotFoundError, OperationError, OpsAssayError, StartError, UserError
-from opsassay.model.incident import FaultPlan
-from opsassay.model.system import System
+from opsassay.core.errors import LostError, NotFoundError, OperationError, OpsAssayError, StartError, UserError
+from opsassay.core.schema.incident import FaultPlan
+from opsassay.core.schema.system import System
 from opsassay.testbed.core.observer_log import forget_observer_log, observer_log
 from opsassay.testbed.core.status import SystemStatus
 from opsassay.testbed.core.substrate import Capabilities, require_settings
@@ -24,7 +24,7 @@ from opsassay.testbed.substrates.kubernetes.api.readings import is_over, is_read
 from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
 from opsassay.testbed.substrates.kubernetes.manifests.system import Deployed, watch_of
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem, what_holds
-from opsassay.testbed.substrates.kubernetes.scenario.furnishing import FurnishedSystem, Furnishing
+from opsassay.testbed.substrates.kubernetes.scenario.populating import PopulatedSystem, SystemPopulation
 from opsassay.testbed.substrates.kubernetes.scenario.sharing import await_turn, systems_on
 
 START_TIMEOUT_S = 180.0
@@ -79,7 +79,7 @@ class KubernetesSubstrate:
     def deploy(
         self, system: System, name: str, *, seed: int = 0, rate_rps: float | None = None, owned: bool = False,
         isolation: str | None = None, on_progress: Callable[[SystemStatus], None] | None = None,
-        furnishing: Furnishing | None = None,
+        furnishing: SystemPopulation | None = None,
     ) -> KubernetesSystem:  # fmt: skip
         """Start *system* in a namespace called *name* and wait until it is ready; raises UserError, StartError, LostError.
 
@@ -91,7 +91,7 @@ class KubernetesSubstrate:
         deployed = Deployed(system, name, seed, rate_rps, self.image, self._endpoint)
         timeout_s = START_TIMEOUT_S
         if furnishing is not None:
-            deployed = FurnishedSystem(system, name, seed, rate_rps, self.image, self._endpoint, furnishing=furnishing)
+            deployed = PopulatedSystem(system, name, seed, rate_rps, self.image, self._endpoint, furnishing=furnishing)
             timeout_s = TRIAL_START_TIMEOUT_S + furnishing.fillers * SECONDS_PER_FILLER
         running, claimed = KubernetesSystem(self.api, name, self._prefer), list[str]()
         try:
@@ -120,7 +120,7 @@ class KubernetesSubstrate:
         seed: int = 0,
         rate_rps: float | None = None,
         isolation: str | None = None,
-        furnishing: Furnishing | None = None,
+        furnishing: SystemPopulation | None = None,
     ) -> Iterator[KubernetesSystem]:
         """Run *system* while the block runs; its namespaces are gone when the block ends.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from opsassay.errors import NotFoundError, RefusedError
-from opsassay.model.faults import fault_type
-from opsassay.model.system import IsolationLevel
+from opsassay.core.errors import NotFoundError, RefusedError
+from opsassay.core.schema.faults import fault_type
+from opsassay.core.schema.system import IsolationLevel
 from opsassay.testbed.kernel.probe import Machine, probe_machine
 from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from opsassay.errors import OpsAssayError
-from opsassay.logs import Log
-from opsassay.model.incident import FaultPlan
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.logs import Log
+from opsassay.core.schema.incident import FaultPlan
 from opsassay.testbed.injection.inject import inject
 from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 from opsassay.testbed.substrates.local.observation import observation_of, status_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from opsassay.model.cost import AutoscalerSettings, ResourceRequest
+from opsassay.core.schema.cost import AutoscalerSettings, ResourceRequest
 from opsassay.testbed.operations.costs import Allocation
 from opsassay.testbed.operations.tools import OperatedSystem
 

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 import psutil
 
-from opsassay.errors import OperationError
-from opsassay.model.system import IsolationLevel, System
+from opsassay.core.errors import OperationError
+from opsassay.core.schema.system import IsolationLevel, System
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Fleet, sleep_until
 from opsassay.testbed.core.networks import FORWARD, LOOPBACK, Endpoint, Site, Stream
 from opsassay.testbed.core.state import SystemState

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from opsassay.errors import NotFoundError, OperationError, RefusedError, UserError
+from opsassay.core.errors import NotFoundError, OperationError, RefusedError, UserError
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Replica
 from opsassay.testbed.core.networks import FORWARD, Stream
 from opsassay.testbed.substrates.local import rollout

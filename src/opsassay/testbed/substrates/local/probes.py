@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 import aiohttp
 from pydantic import BaseModel
 
-from opsassay.errors import OpsAssayError
-from opsassay.model.trajectory import Entity
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.schema.trajectory import Entity
 from opsassay.testbed.core.probes import (
     PROBE_TIMEOUT_S,
     REACHABLE_WITHIN_S,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from opsassay.errors import StartError
-from opsassay.model.system import IsolationLevel
+from opsassay.core.errors import StartError
+from opsassay.core.schema.system import IsolationLevel
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Fleet, sleep_until
 from opsassay.testbed.core.networks import LOOPBACK, Endpoint, Site, Stream
 from opsassay.testbed.core.state import SystemState

@@ -13,22 +13,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from opsassay.model.cost import AutoscalerSettings, ResourceRequest
-from opsassay.model.incident import Window
-from opsassay.model.json_lines import append_line
-from opsassay.model.run_folder import ACTIONS, TIMELINE
-from opsassay.model.scenario import Scenario
-from opsassay.model.trajectory import SettingsReading
+from opsassay.core.schema.cost import AutoscalerSettings, ResourceRequest
+from opsassay.core.schema.incident import Window
+from opsassay.core.schema.json_lines import append_line
+from opsassay.core.schema.run_folder import ACTIONS, TIMELINE
+from opsassay.core.schema.scenario import Scenario
+from opsassay.core.schema.trajectory import SettingsReading
 from opsassay.testbed.core.fleet import RELEASE
 from opsassay.testbed.core.state import leftovers, noted_groups
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.held_faults import held
 from opsassay.testbed.operations.live import ARRIVAL_S, LiveAlerts, LiveTelemetry
 from opsassay.testbed.operations.protection import content_digest, protected_of
-from opsassay.testbed.operations.sight import Sight
 from opsassay.testbed.operations.sights import live_telemetry, users_are_served
-from opsassay.testbed.operations.stage import OperatorDesk
+from opsassay.testbed.operations.stage import OperatorToolSession
 from opsassay.testbed.operations.state_alerts import AlertRules, StateAlerts
+from opsassay.testbed.operations.telemetry_view import TelemetryView
 from opsassay.testbed.operations.tools import VerbToolbox
 from opsassay.testbed.recording.observer import ObserverProcess, observing
 from opsassay.testbed.scenarios import system_of
@@ -82,14 +82,14 @@ class LocalStage:
         return None if served else "users are not served in time"
 
     @contextmanager
-    def operated(self, usual: Window, run_dir: Path) -> Iterator[OperatorDesk]:
+    def operated(self, usual: Window, run_dir: Path) -> Iterator[OperatorToolSession]:
         """Provide the verbs of `ops`, and alerts by the system's SLO and by its state."""
         live = LiveAlerts(self.telemetry, system_of(self.scenario).slo, usual)
         state = StateAlerts(run_dir / TIMELINE, self.scenario.verification, usual.end_ns)
         alerts = AlertRules(live, state, ARRIVAL_S)
         record = partial(append_line, run_dir / ACTIONS)
         with AlertWatch(alerts, run_dir) as watch:
-            yield OperatorDesk(VerbToolbox(self.running, Sight(self.telemetry, alerts), record), watch)
+            yield OperatorToolSession(VerbToolbox(self.running, TelemetryView(self.telemetry, alerts), record), watch)
 
     def costed(self, requests: Mapping[str, ResourceRequest], autoscalers: Sequence[AutoscalerSettings]) -> LocalCost:
         """Return the system as its cost sees it."""

@@ -16,10 +16,10 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
-from opsassay import errors
-from opsassay.errors import LostError, NotFoundError, StartError, UserError
-from opsassay.model.incident import FaultPlan
-from opsassay.model.system import System
+from opsassay.core import errors
+from opsassay.core.errors import LostError, NotFoundError, StartError, UserError
+from opsassay.core.schema.incident import FaultPlan
+from opsassay.core.schema.system import System
 from opsassay.telemetry.otlp.client import ReceiverControl
 from opsassay.testbed.core.event import InjectionEvent, as_event
 from opsassay.testbed.core.observer_log import forget_observer_log, observer_log

@@ -21,9 +21,9 @@ from typing import Any
 
 import psutil
 
-from opsassay.errors import OpsAssayError, StartError
-from opsassay.logs import Log, configure
-from opsassay.model.system import System
+from opsassay.core.errors import OpsAssayError, StartError
+from opsassay.core.logs import Log, configure
+from opsassay.core.schema.system import System
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Fleet, Replica, sleep_until
 from opsassay.testbed.core.networks import Endpoint, Network
 from opsassay.testbed.core.state import SystemState

@@ -12,7 +12,7 @@ from typing import Any
 from opentelemetry import propagate
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
-from opsassay.model.system import System
+from opsassay.core.schema.system import System
 from opsassay.testbed.workload.runtime import management
 from opsassay.testbed.workload.runtime.clients import CallFailedError, Clients, Names, check_answer
 from opsassay.testbed.workload.runtime.instruments import Instruments

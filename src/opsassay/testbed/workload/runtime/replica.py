@@ -23,7 +23,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from opsassay.model.system import Operation, Service, System
+from opsassay.core.schema.system import Operation, Service, System
 from opsassay.testbed.core.methods import method_name
 from opsassay.testbed.workload.runtime import management
 from opsassay.testbed.workload.runtime.clients import CLOSING, CallFailedError, Clients, Names
@@ -31,11 +31,11 @@ from opsassay.testbed.workload.runtime.curl import send_as_operator
 from opsassay.testbed.workload.runtime.faulthooks import ApplicationError, Hooks, answer_body
 from opsassay.testbed.workload.runtime.instruments import Instruments
 from opsassay.testbed.workload.runtime.ledger import LedgerWriter
-from opsassay.testbed.workload.runtime.mishaps import Mishaps
+from opsassay.testbed.workload.runtime.runtime_faults import RuntimeFaults
 from opsassay.testbed.workload.runtime.settings import TOKEN_HEADER, Settings, SettingsError
 from opsassay.testbed.workload.runtime.stats import Stats
 from opsassay.testbed.workload.runtime.steps import COST_HEADER, Executor, Work
-from opsassay.testbed.workload.runtime.strain import STRAINS, Strain
+from opsassay.testbed.workload.runtime.stress import STRAINS, Stress
 
 NETSTAT = Path("/proc/self/net/netstat")
 RENEW_EVERY_S = 0.5
@@ -59,7 +59,7 @@ class ReplicaProcess:
         self.settings = Settings(config["settings"], relayed=config["inside"] is None)
         self.clock_offset_ns: int = config["clock_offset_ns"]
         self.stats, self.hooks = Stats(), Hooks()
-        self.strain: Strain | None = None
+        self.strain: Stress | None = None
         self.renewing: asyncio.Task[None] | None = None
         self.queues: set[Any] = set()
         self.instruments = Instruments(config["endpoint"], config["resource"])
@@ -76,7 +76,7 @@ class ReplicaProcess:
             stats=self.stats,
             token=config["token"],
         )
-        self.mishaps = Mishaps(self.executor.clients)
+        self.mishaps = RuntimeFaults(self.executor.clients)
 
     def application(self) -> ASGIApp:
         """Return the ASGI application: one route per operation, an answer for all others, faults of the request line."""
@@ -298,7 +298,7 @@ class ReplicaProcess:
         if desired is not None and self.strain is None:
             room = {"limit_mb": self.service.memory_limit_mb, "beside_mb": self.config["beside_mb"]}
             parameters = {**desired["parameters"], **room}
-            self.strain = Strain(desired["type"], parameters, self.ledger)
+            self.strain = Stress(desired["type"], parameters, self.ledger)
 
     async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
         """Answer with the counters, and with what this process knows of itself."""

@@ -16,13 +16,13 @@ import valkey
 from opentelemetry import propagate
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
-from opsassay.model.system import Step, System
+from opsassay.core.schema.system import Step, System
+from opsassay.testbed.workload.runtime.baseline import LinkBaseline
 from opsassay.testbed.workload.runtime.clients import Breaker, CallFailedError, Clients, check_answer
 from opsassay.testbed.workload.runtime.faulthooks import ApplicationError, Hooks, Returned
 from opsassay.testbed.workload.runtime.instruments import Instruments, span_ids
 from opsassay.testbed.workload.runtime.ledger import GAVE_UP, LedgerWriter
 from opsassay.testbed.workload.runtime.stats import Stats
-from opsassay.testbed.workload.runtime.usual import Usual
 
 if TYPE_CHECKING:
     import aiohttp
@@ -56,7 +56,9 @@ class Executor:
     stats: Stats
     token: str
     watched: set[str] = field(default_factory=set)  # callees behind a fault; "*" when this replica is the faulted one
-    usual: Usual = field(default_factory=Usual)  # one-way times to callees and durations of commands to stores
+    usual: LinkBaseline = field(
+        default_factory=LinkBaseline
+    )  # one-way times to callees and durations of commands to stores
 
     async def run(self, steps: tuple[Step, ...], work: Work) -> None:
         """Run *steps* in order; raises CallFailedError when one that is not optional fails."""

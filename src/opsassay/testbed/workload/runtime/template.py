@@ -22,7 +22,7 @@ import uvicorn.protocols.http.httptools_impl  # noqa: F401 - servers import it w
 import uvloop
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-from opsassay.logs import Log, configure
+from opsassay.core.logs import Log, configure
 from opsassay.testbed.kernel.namespaces import enter
 from opsassay.testbed.workload import packets
 from opsassay.testbed.workload.runtime import allocator, burner, load, pressure, relay, replica

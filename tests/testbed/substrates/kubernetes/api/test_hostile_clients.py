@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from opsassay.bounded_http import one_request
+from opsassay.core.http import one_request
 from opsassay.testbed.substrates.kubernetes.api import small_api
 from opsassay.testbed.substrates.kubernetes.api.serving import serving_objects
 from opsassay.testbed.substrates.kubernetes.api.small_api import MOST_ASKED

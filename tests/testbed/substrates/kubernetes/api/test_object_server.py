@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from opsassay.errors import UserError
+from opsassay.core.errors import UserError
 from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS, version_in
 from opsassay.testbed.substrates.kubernetes.api.object_server import OPTIONAL_GROUPS
 from opsassay.testbed.substrates.kubernetes.api.serving import serving_objects

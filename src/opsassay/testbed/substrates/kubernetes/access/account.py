@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from opsassay.errors import RefusedError
-from opsassay.model.cluster import AccessRule
+from opsassay.core.errors import RefusedError
+from opsassay.core.schema.cluster import AccessRule
 from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, DeniedError, Object
 from opsassay.testbed.substrates.kubernetes.manifests import roles
 from opsassay.testbed.substrates.kubernetes.manifests.system import INSTANCE_LABEL, MANAGED

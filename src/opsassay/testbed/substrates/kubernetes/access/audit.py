@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from opsassay.model.cluster import LOOKING, AccessRule
-from opsassay.model.trajectory import Action
+from opsassay.core.schema.cluster import LOOKING, AccessRule
+from opsassay.core.schema.trajectory import Action
 from opsassay.testbed.substrates.kubernetes.access.removals import by_somebody, siblings
 from opsassay.testbed.substrates.kubernetes.api.client import Api, Object
 from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from opsassay.errors import OperationError, UserError
+from opsassay.core.errors import OperationError, UserError
 
 OUTPUT_BYTES = 256 * 1024
 """What is read of an answer; the rest is thrown away."""

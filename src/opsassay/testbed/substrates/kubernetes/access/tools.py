@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from opsassay.errors import UserError
-from opsassay.model.base import Written
-from opsassay.model.cluster import NodeOp
-from opsassay.model.trajectory import Action
+from opsassay.core.errors import UserError
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.cluster import NodeOp
+from opsassay.core.schema.trajectory import Action
 from opsassay.testbed.operations.arguments import Wait
-from opsassay.testbed.operations.sight import LOOKS, Look, Sight
+from opsassay.testbed.operations.telemetry_view import LOOKS, Look, TelemetryView
 from opsassay.testbed.operations.toolbox import BaseToolbox, Done, Tool
 from opsassay.testbed.substrates.kubernetes.access.executed import touched_by
 from opsassay.testbed.substrates.kubernetes.access.kubectl import Kubectl, judge
@@ -68,7 +68,7 @@ class ClusterToolbox(BaseToolbox):
         granted: Sequence[NodeOp],
         names: OpenNames,
         record: Callable[[Action], None],
-        sight: Sight | None = None,
+        sight: TelemetryView | None = None,
     ) -> None:
         absent = {*(() if granted else ("node",)), *(() if sight else LOOKS)}
         super().__init__({name: tool for name, tool in TOOLS.items() if name not in absent}, record, sight)

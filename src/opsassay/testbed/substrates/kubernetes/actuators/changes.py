@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from opsassay.errors import OperationError, OpsAssayError, RefusedError
+from opsassay.core.errors import OperationError, OpsAssayError, RefusedError
 from opsassay.testbed.substrates.kubernetes.actuators import undoing
 from opsassay.testbed.substrates.kubernetes.actuators.undoing import UndoRequest
 from opsassay.testbed.substrates.kubernetes.agent.undo import CONFLICT, GONE

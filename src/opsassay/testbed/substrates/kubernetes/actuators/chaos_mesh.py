@@ -12,8 +12,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from opsassay.errors import RefusedError
-from opsassay.model.incident import PlannedFault
+from opsassay.core.errors import RefusedError
+from opsassay.core.schema.incident import PlannedFault
 from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, Object
 from opsassay.testbed.workload.runtime.settings import SERVICE_PORT
 

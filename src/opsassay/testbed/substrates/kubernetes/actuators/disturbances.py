@@ -6,8 +6,8 @@ import asyncio
 import time
 from datetime import UTC, datetime
 
-from opsassay.errors import OperationError
-from opsassay.model.incident import PlannedFault
+from opsassay.core.errors import OperationError
+from opsassay.core.schema.incident import PlannedFault
 from opsassay.testbed.injection.disturbances import least_missed
 from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from opsassay.errors import OpsAssayError, RefusedError
-from opsassay.model.incident import FaultPlan
-from opsassay.model.system import System
+from opsassay.core.errors import OpsAssayError, RefusedError
+from opsassay.core.schema.incident import FaultPlan
+from opsassay.core.schema.system import System
 from opsassay.testbed.core.event import DoneEvent, InjectionEvent
 from opsassay.testbed.injection.inject import BEFORE_S, EFFECT_TIMEOUT_S, RECOVERY_TIMEOUT_S, inject
 from opsassay.testbed.substrates.kubernetes.actuators.mechanisms import CLUSTER

@@ -18,13 +18,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from opsassay.errors import RefusedError
-from opsassay.model.faults import CATALOGUE, Category
-from opsassay.model.incident import FaultPlan, PlannedFault
+from opsassay.core.errors import RefusedError
+from opsassay.core.schema.faults import CATALOGUE, Category
+from opsassay.core.schema.incident import FaultPlan, PlannedFault
 from opsassay.testbed.catalogue.network import CALLS
 from opsassay.testbed.core.injection import Injection, Intervention, Repertoire
 from opsassay.testbed.injection.disturbances import Quiet
-from opsassay.testbed.injection.hooks import ProcessStrain, RuntimeHook
+from opsassay.testbed.injection.hooks import ProcessStress, RuntimeHook
 from opsassay.testbed.substrates.kubernetes.actuators.chaos_mesh import (
     ChaosMaker,
     bandwidth,
@@ -69,7 +69,7 @@ class Mechanism(NamedTuple):
     make: Maker
 
 
-HOOK, STRAIN = Mechanism("pod", RuntimeHook), Mechanism("pod", ProcessStrain)
+HOOK, STRAIN = Mechanism("pod", RuntimeHook), Mechanism("pod", ProcessStress)
 NODE, PRESSURE = Mechanism("node", NodeFault), Mechanism("pod", PodPressure)
 
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from opsassay.errors import OperationError, RefusedError
-from opsassay.model.cluster import UNDO_OF_NODE_OP, NodeOp
+from opsassay.core.errors import OperationError, RefusedError
+from opsassay.core.schema.cluster import UNDO_OF_NODE_OP, NodeOp
 from opsassay.testbed.substrates.kubernetes.actuators.offers import require_nodes
 
 COMMAND_TIMEOUT_S = 60.0

@@ -9,8 +9,8 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from opsassay.errors import OperationError, OpsAssayError
-from opsassay.model.faults import Category, fault_type
+from opsassay.core.errors import OperationError, OpsAssayError
+from opsassay.core.schema.faults import Category, fault_type
 from opsassay.testbed.catalogue.network import CALLS, impairment_of
 from opsassay.testbed.core.fleet import Replica
 from opsassay.testbed.core.injection import Injection

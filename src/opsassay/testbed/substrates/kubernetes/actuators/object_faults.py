@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from opsassay.errors import RefusedError
-from opsassay.model.faults import Category, fault_type
-from opsassay.model.incident import PlannedFault
+from opsassay.core.errors import RefusedError
+from opsassay.core.schema.faults import Category, fault_type
+from opsassay.core.schema.incident import PlannedFault
 from opsassay.testbed.core.injection import Injection
 from opsassay.testbed.injection.under_test import Account, hook
 from opsassay.testbed.substrates.kubernetes.actuators import chaos_mesh

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Literal, NamedTuple
 
-from opsassay.errors import RefusedError
+from opsassay.core.errors import RefusedError
 from opsassay.testbed.substrates.kubernetes.actuators import chaos_mesh
 from opsassay.testbed.substrates.kubernetes.api.client import Api
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar
 
-from opsassay.model.faults import FaultKind, fault_type
+from opsassay.core.schema.faults import FaultKind, fault_type
 from opsassay.testbed.core.injection import Injection
 from opsassay.testbed.injection.under_test import Account
 from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest, PodOrder

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from opsassay.errors import OperationError, OpsAssayError
-from opsassay.model.system import System
+from opsassay.core.errors import OperationError, OpsAssayError
+from opsassay.core.schema.system import System
 from opsassay.testbed.core.fleet import Fleet, Replica
 from opsassay.testbed.core.state import SystemState
 from opsassay.testbed.injection.journal import Journal

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from opsassay.errors import StartError
+from opsassay.core.errors import StartError
 from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, Object
 from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS
 from opsassay.testbed.substrates.kubernetes.api.readings import why_not_ready

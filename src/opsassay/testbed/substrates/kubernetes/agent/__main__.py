@@ -18,9 +18,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from opsassay.logs import Log, configure
-from opsassay.model.files import load_yaml
-from opsassay.model.system import System
+from opsassay.core.logs import Log, configure
+from opsassay.core.schema.files import load_yaml
+from opsassay.core.schema.system import System
 from opsassay.testbed.substrates.kubernetes.manifests.system import LOAD, PROBE_PORT, SETTING, STORE_PORTS
 from opsassay.testbed.workload.runtime.settings import SERVICE_PORT
 

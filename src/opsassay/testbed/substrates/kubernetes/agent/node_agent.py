@@ -22,8 +22,8 @@ from typing import Any
 
 from aiohttp import web
 
-from opsassay.errors import OperationError
-from opsassay.logs import Log
+from opsassay.core.errors import OperationError
+from opsassay.core.logs import Log
 from opsassay.testbed.kernel.namespaces import inside
 from opsassay.testbed.substrates.kubernetes.endpoints.key import requires_key
 from opsassay.testbed.workload.runtime.burner import fork_burner

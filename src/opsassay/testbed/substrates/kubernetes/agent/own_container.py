@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from opsassay.model.system import Service, System
+from opsassay.core.schema.system import Service, System
 from opsassay.testbed.core.fleet import Fleet, Replica
 from opsassay.testbed.core.state import SystemState
 from opsassay.testbed.kernel.cgroups import ACCOUNTING, CONTROLLERS, Groups, mounts

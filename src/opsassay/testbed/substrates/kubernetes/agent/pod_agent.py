@@ -21,7 +21,7 @@ import aiohttp
 import psutil
 from aiohttp import web
 
-from opsassay.errors import OperationError
+from opsassay.core.errors import OperationError
 from opsassay.testbed.core.state import SystemState
 from opsassay.testbed.kernel.cgroups import CPU, MEMORY
 from opsassay.testbed.substrates.kubernetes.agent.names import PodNames

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from opsassay.errors import LostError
+from opsassay.core.errors import LostError
 from opsassay.telemetry.otlp.client import ReceiverControl, start_receiver
 from opsassay.testbed.substrates.kubernetes.endpoints.desired import AGENT_PORT
 from opsassay.testbed.substrates.kubernetes.endpoints.key import requires_key

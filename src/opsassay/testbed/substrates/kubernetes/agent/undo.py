@@ -21,7 +21,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from opsassay.logs import Log
+from opsassay.core.logs import Log
 
 _log = Log(__name__)
 ORDER_FILE = Path("/etc/opsassay/undo/order.json")

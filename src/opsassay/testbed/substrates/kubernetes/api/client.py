@@ -18,8 +18,8 @@ from urllib.parse import urlencode
 
 import yaml
 
-from opsassay.errors import LostError, OperationError, StartError, UserError
-from opsassay.extras import install_hint
+from opsassay.core.errors import LostError, OperationError, StartError, UserError
+from opsassay.core.extras import install_hint
 from opsassay.testbed.substrates.kubernetes.api.kinds import FORMER, KINDS, version_in
 
 if TYPE_CHECKING:

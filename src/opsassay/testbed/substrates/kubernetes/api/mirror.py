@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from opsassay.errors import LostError, OpsAssayError, StartError
+from opsassay.core.errors import LostError, OpsAssayError, StartError
 from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, Object
 
 RETRY_S, RETRY_LIMIT_S = 0.5, 10.0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from opsassay.bounded_http.one_request import header
+from opsassay.core.http.one_request import header
 from opsassay.testbed.substrates.kubernetes.api.client import PATCH_TYPES, Object
 from opsassay.testbed.substrates.kubernetes.api.discovery import discovery
 from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS, version_in

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from opsassay.errors import LostError, OperationError, OpsAssayError, StartError
+from opsassay.core.errors import LostError, OperationError, OpsAssayError, StartError
 from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, DeniedError, Object
 from opsassay.testbed.substrates.kubernetes.api.owners import OWNER, owner_is_dead, this_process
 from opsassay.testbed.substrates.kubernetes.api.prefixes import (

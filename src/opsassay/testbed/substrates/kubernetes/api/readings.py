@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from opsassay.model.trajectory import Entity
+from opsassay.core.schema.trajectory import Entity
 from opsassay.testbed.operations.protection import IS_SET, protected_of
 from opsassay.testbed.substrates.kubernetes.api.client import Object
 

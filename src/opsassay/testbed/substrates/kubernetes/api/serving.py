@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from opsassay.errors import NotFoundError, UserError
-from opsassay.outside import require_socket_path
+from opsassay.core.errors import NotFoundError, UserError
+from opsassay.core.untrusted import require_socket_path
 from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS, version_in
 from opsassay.testbed.substrates.kubernetes.api.object_server import Key, ObjectServer
 from opsassay.testbed.substrates.kubernetes.api.small_api import served

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import yaml
 
-from opsassay.bounded_http.acceptor import Acceptor, listen_on_port, listen_on_socket
-from opsassay.bounded_http.one_request import (
+from opsassay.core.http.acceptor import Acceptor, listen_on_port, listen_on_socket
+from opsassay.core.http.one_request import (
     REQUEST_TIMEOUT_S,
     RequestHead,
     UnreadableError,

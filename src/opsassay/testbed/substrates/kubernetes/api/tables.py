@@ -8,7 +8,7 @@ from typing import Any
 
 from opsassay.testbed.substrates.kubernetes.api.client import Object
 
-Cell = Callable[[Object], Any]
+RunSpec = Callable[[Object], Any]
 
 NONE, UNKNOWN = "<none>", "<unknown>"
 WIDE = 1
@@ -64,7 +64,7 @@ def _two(much: int, of: str, little: int, unit: str) -> str:
     return f"{much}{of}{little}{unit}" if little else f"{much}{of}"
 
 
-def _text(cell: Cell, item: Object) -> str:
+def _text(cell: RunSpec, item: Object) -> str:
     """Return the text of a *cell*; what an object of strange form has none of is not known."""
     try:
         value = cell(item)
@@ -77,7 +77,7 @@ def _partial(item: Object) -> dict[str, Any]:
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
 
 
-def at(*path: str, absent: Any = None) -> Cell:
+def at(*path: str, absent: Any = None) -> RunSpec:
     """Return the cell that shows what an object has at *path*, *absent* when it has nothing there."""
 
     def cell(item: Object) -> Any:
@@ -93,11 +93,11 @@ def _listed(words: Iterable[Any]) -> str | None:
     return ",".join(str(word) for word in words) or None
 
 
-def _pairs(*path: str) -> Cell:
+def _pairs(*path: str) -> RunSpec:
     return lambda item: _listed(f"{key}={value}" for key, value in (at(*path)(item) or {}).items())
 
 
-def _each(field: str, *path: str) -> Cell:
+def _each(field: str, *path: str) -> RunSpec:
     """Return the cell that lists *field* of the containers at *path*."""
     return lambda item: _listed(one[field] for one in at(*path, "containers")(item) or ())
 
@@ -122,7 +122,7 @@ def _status(item: Object) -> str:
     return str(at("status", "reason")(item) or at("status", "phase", absent=UNKNOWN)(item))
 
 
-def _of_desired(done: str) -> Cell:
+def _of_desired(done: str) -> RunSpec:
     return lambda item: f"{at('status', done, absent=0)(item)}/{at('spec', 'replicas', absent=1)(item)}"
 
 
@@ -156,7 +156,7 @@ def _role_of_binding(item: Object) -> str:
     return f"{item['roleRef']['kind']}/{item['roleRef']['name']}"
 
 
-def _subjects(kind: str) -> Cell:
+def _subjects(kind: str) -> RunSpec:
     def shown(one: Mapping[str, Any]) -> str:
         return f"{one['namespace']}/{one['name']}" if kind == "ServiceAccount" else str(one["name"])
 
@@ -167,7 +167,7 @@ def _completions(item: Object) -> str:
     return f"{at('status', 'succeeded', absent=0)(item)}/{at('spec', 'completions', absent=1)(item)}"
 
 
-def _count(field: str) -> Cell:
+def _count(field: str) -> RunSpec:
     return lambda item: len(item.get(field) or ())
 
 
@@ -175,8 +175,8 @@ def _data_count(item: Object) -> int:
     return len(item.get("data") or ()) + len(item.get("binaryData") or ()) + len(item.get("stringData") or ())
 
 
-Columns = tuple[tuple[str, Cell, int], ...]
-AGE: tuple[str, Cell, int] = ("Age", lambda item: age(item["metadata"].get("creationTimestamp")), 0)
+Columns = tuple[tuple[str, RunSpec, int], ...]
+AGE: tuple[str, RunSpec, int] = ("Age", lambda item: age(item["metadata"].get("creationTimestamp")), 0)
 CREATED = ("Created At", at("metadata", "creationTimestamp", absent=UNKNOWN), 0)
 _POD = ("spec", "template", "spec")
 _OF_TEMPLATE: Columns = (

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from opsassay.model.base import Noun
+from opsassay.core.schema.base import Noun
 
 AGENT_PORT = 9090
 """Where the agent of a pod takes its desired state; no service leads there."""

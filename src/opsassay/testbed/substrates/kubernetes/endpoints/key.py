@@ -7,7 +7,7 @@ import hmac
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from opsassay.errors import OpsAssayError
+from opsassay.core.errors import OpsAssayError
 from opsassay.testbed.substrates.kubernetes.endpoints.desired import KEY_HEADER
 
 

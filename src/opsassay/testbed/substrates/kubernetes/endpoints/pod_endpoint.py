@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opsassay.errors import LostError
-from opsassay.model.system import System
+from opsassay.core.errors import LostError
+from opsassay.core.schema.system import System
 from opsassay.testbed.substrates.kubernetes.api.client import TRIES, Api
 from opsassay.testbed.substrates.kubernetes.api.readings import is_ready
 from opsassay.testbed.substrates.kubernetes.endpoints.desired import AGENT_PORT, KEY_HEADER, DesiredState

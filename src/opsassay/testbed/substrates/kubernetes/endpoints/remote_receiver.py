@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from opsassay.errors import LostError, OperationError, OpsAssayError, RefusedError
+from opsassay.core.errors import LostError, OperationError, OpsAssayError, RefusedError
 from opsassay.telemetry.otlp.counts import SessionStats
 from opsassay.testbed.substrates.kubernetes.api.client import TRIES, Api, ApiError
 from opsassay.testbed.substrates.kubernetes.api.readings import is_ready

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from opsassay.errors import OperationError, OpsAssayError
+from opsassay.core.errors import OperationError, OpsAssayError
 from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, Object
 from opsassay.testbed.substrates.kubernetes.probes import SYSTEM_NAMESPACE, send_probe
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from opsassay.errors import NotFoundError
-from opsassay.model.cluster import CONTROL_PLANE
-from opsassay.model.scenario import OpsCall
-from opsassay.model.system import System
+from opsassay.core.errors import NotFoundError
+from opsassay.core.schema.cluster import CONTROL_PLANE
+from opsassay.core.schema.scenario import OpsCall
+from opsassay.core.schema.system import System
 from opsassay.testbed.operations.composition import Block
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from opsassay.model.cluster import CONTROL_PLANE
-from opsassay.model.scenario import OpsCall
+from opsassay.core.schema.cluster import CONTROL_PLANE
+from opsassay.core.schema.scenario import OpsCall
 from opsassay.testbed.operations.composition import Composition
 from opsassay.testbed.substrates.kubernetes.api.client import Api
 from opsassay.testbed.substrates.kubernetes.laboratory.baseline import RESTORED

@@ -9,10 +9,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from opsassay.errors import UserError
-from opsassay.model.scenario import OpsCall, Scenario
-from opsassay.model.system import System
-from opsassay.model.trajectory import CONTROL_PLANE_SUFFIX
+from opsassay.core.errors import UserError
+from opsassay.core.schema.scenario import OpsCall, Scenario
+from opsassay.core.schema.system import System
+from opsassay.core.schema.trajectory import CONTROL_PLANE_SUFFIX
 from opsassay.testbed.operations.composition import Block, Composition
 from opsassay.testbed.operations.laboratory import LaboratorySetup, Repair, require_target
 from opsassay.testbed.recording.observer import observing
@@ -23,7 +23,7 @@ from opsassay.testbed.substrates.kubernetes.laboratory.baseline import restore, 
 from opsassay.testbed.substrates.kubernetes.laboratory.blocks import audit_cases, primitives
 from opsassay.testbed.substrates.kubernetes.laboratory.operator import repair
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
-from opsassay.testbed.substrates.kubernetes.scenario.furnishing import Furnishing
+from opsassay.testbed.substrates.kubernetes.scenario.populating import SystemPopulation
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 
@@ -116,7 +116,7 @@ def _deployed(scenario: Scenario, target: str, seed: int, settings: Mapping[str,
         NodeCommand(cluster.node_command, substrate.api.context).require()
     block, environment = scenario.cluster, scenario.environment
     exclusive = bool(cluster.node_command)
-    furnishing = Furnishing(block.stand_ins, block.fillers, exclusive=exclusive) if block else Furnishing()
+    furnishing = SystemPopulation(block.stand_ins, block.fillers, exclusive=exclusive) if block else SystemPopulation()
     name = f"discover-{os.getpid()}-{secrets.token_hex(2)}"
     with substrate.deployed(
         system, name, seed=environment.seed + seed, rate_rps=environment.rate_rps, furnishing=furnishing

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from opsassay.errors import OpsAssayError
+from opsassay.core.errors import OpsAssayError
 from opsassay.testbed.operations.laboratory import Repair, repair_what_shows
 from opsassay.testbed.substrates.kubernetes.api.client import Object
 from opsassay.testbed.substrates.kubernetes.api.readings import backends

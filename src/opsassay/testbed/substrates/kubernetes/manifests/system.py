@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from opsassay.model.system import Service, System
+from opsassay.core.schema.system import Service, System
 from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
 from opsassay.testbed.workload.runtime.settings import SERVICE_PORT
 

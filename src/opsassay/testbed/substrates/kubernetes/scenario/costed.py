@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from opsassay.model.cost import AutoscalerSettings, ResourceRequest
-from opsassay.model.system import System
+from opsassay.core.schema.cost import AutoscalerSettings, ResourceRequest
+from opsassay.core.schema.system import System
 from opsassay.testbed.operations.costs import GB, Allocation
 from opsassay.testbed.substrates.kubernetes.api.client import PATCH_TYPES, Api, Object
 from opsassay.testbed.substrates.kubernetes.api.readings import is_over
-from opsassay.testbed.substrates.kubernetes.scenario.furnishing import resources_of
+from opsassay.testbed.substrates.kubernetes.scenario.populating import resources_of
 
 HPA = "HorizontalPodAutoscaler"
 METRICS_API = "metrics.k8s.io"

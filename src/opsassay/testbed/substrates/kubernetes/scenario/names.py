@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from opsassay.errors import NotFoundError, RefusedError
-from opsassay.model.cluster import CONTROL_PLANE
+from opsassay.core.errors import NotFoundError, RefusedError
+from opsassay.core.schema.cluster import CONTROL_PLANE
 from opsassay.testbed.substrates.kubernetes.api.client import Object
 from opsassay.testbed.substrates.kubernetes.api.readings import is_ready
 

@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from opsassay.errors import OperationError, RefusedError
-from opsassay.model.cluster import ObjectChange, ObjectState, OnCluster
+from opsassay.core.errors import OperationError, RefusedError
+from opsassay.core.schema.cluster import ObjectChange, ObjectState, OnCluster
 from opsassay.testbed.substrates.kubernetes.actuators.changes import Change
 from opsassay.testbed.substrates.kubernetes.api.client import PATCH_TYPES, Api, Object
 from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS

@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from opsassay.errors import OperationError
+from opsassay.core.errors import OperationError
 from opsassay.testbed.substrates.kubernetes.api.client import Api, Object
 from opsassay.testbed.substrates.kubernetes.manifests.system import INSTANCE_LABEL, MANAGED
-from opsassay.testbed.substrates.kubernetes.scenario.furnishing import EXCLUSIVE
+from opsassay.testbed.substrates.kubernetes.scenario.populating import EXCLUSIVE
 
 CLAIMED_S = 1.1
 """When a namespace was made is known to the second: after so long nobody else can come who seems as early."""

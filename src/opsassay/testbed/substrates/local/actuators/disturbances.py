@@ -7,8 +7,8 @@ import contextlib
 import os
 import signal
 
-from opsassay.errors import OperationError
-from opsassay.model.incident import PlannedFault
+from opsassay.core.errors import OperationError
+from opsassay.core.schema.incident import PlannedFault
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Replica
 from opsassay.testbed.core.links import affected
 from opsassay.testbed.injection.disturbances import least_missed

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import psutil
 
-from opsassay.errors import OperationError
+from opsassay.core.errors import OperationError
 from opsassay.testbed.core.fleet import Replica, sleep_until
 from opsassay.testbed.core.injection import Injection
 from opsassay.testbed.injection.under_test import Account, hook

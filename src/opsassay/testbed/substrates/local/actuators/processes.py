@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 
-from opsassay.errors import RefusedError
+from opsassay.core.errors import RefusedError
 from opsassay.testbed.core.fleet import Replica
 from opsassay.testbed.core.injection import Injection
 from opsassay.testbed.injection.under_test import Account

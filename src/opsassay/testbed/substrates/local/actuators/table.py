@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 
-from opsassay.model.incident import PlannedFault
-from opsassay.model.system import IsolationLevel
+from opsassay.core.schema.incident import PlannedFault
+from opsassay.core.schema.system import IsolationLevel
 from opsassay.testbed.core.injection import Injection, Intervention, Repertoire
 from opsassay.testbed.injection.disturbances import Quiet
-from opsassay.testbed.injection.hooks import ProcessStrain, RuntimeHook
+from opsassay.testbed.injection.hooks import ProcessStress, RuntimeHook
 from opsassay.testbed.substrates.local.actuators.disturbances import HarmlessRestart, LoadSurge
 from opsassay.testbed.substrates.local.actuators.grouped import cpu_pressure, memory_pressure
 from opsassay.testbed.substrates.local.actuators.lookups import FailingLookups, StrayLookups
@@ -43,9 +43,9 @@ _PLAIN: Mapping[str, Callable[[Injection[LocalUnderTest]], Intervention]] = {
     "JVMLatency": RuntimeHook,
     "JVMReturn": RuntimeHook,
     "JVMException": RuntimeHook,
-    "JVMGarbageCollector": ProcessStrain,
-    "JVMCPUStress": ProcessStrain,
-    "JVMMemoryStress": ProcessStrain,
+    "JVMGarbageCollector": ProcessStress,
+    "JVMCPUStress": ProcessStress,
+    "JVMMemoryStress": ProcessStress,
     "JVMMySQLLatency": RuntimeHook,
     "JVMMySQLException": RuntimeHook,
 }

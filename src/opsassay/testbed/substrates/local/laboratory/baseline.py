@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from opsassay.errors import OperationError
-from opsassay.model.system import System
+from opsassay.core.errors import OperationError
+from opsassay.core.schema.system import System
 from opsassay.testbed.substrates.local.operations import NAMES, TIME_SYNC
 from opsassay.testbed.substrates.local.substrate import LocalSystem
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from opsassay.errors import NotFoundError
-from opsassay.model.scenario import OpsCall
-from opsassay.model.system import System
+from opsassay.core.errors import NotFoundError
+from opsassay.core.schema.scenario import OpsCall
+from opsassay.core.schema.system import System
 from opsassay.testbed.operations.composition import Block
 from opsassay.testbed.substrates.local.operations import NAMES
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from opsassay.model.scenario import OpsCall
-from opsassay.model.system import System
+from opsassay.core.schema.scenario import OpsCall
+from opsassay.core.schema.system import System
 from opsassay.testbed.operations.composition import Composition
 from opsassay.testbed.substrates.local.operations import NAMES
 from opsassay.testbed.substrates.local.substrate import LocalSystem

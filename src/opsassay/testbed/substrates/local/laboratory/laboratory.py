@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from opsassay.model.scenario import OpsCall, Scenario
-from opsassay.model.system import System
+from opsassay.core.schema.scenario import OpsCall, Scenario
+from opsassay.core.schema.system import System
 from opsassay.testbed.operations.composition import Composition
 from opsassay.testbed.operations.laboratory import LaboratorySetup, Repair, require_target
 from opsassay.testbed.recording.observer import observing

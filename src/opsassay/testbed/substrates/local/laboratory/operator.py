@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from opsassay.model.system import System
+from opsassay.core.schema.system import System
 from opsassay.testbed.operations.laboratory import Repair, repair_what_shows
 from opsassay.testbed.substrates.local.substrate import LocalSystem
 

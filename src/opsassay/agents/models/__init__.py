@@ -1,8 +1,0 @@
-"""Models: what an agent asks. Scripted and replayed ones need no network and no key; one speaks to any endpoint."""
-
-from __future__ import annotations
-
-from opsassay.agents.models.base import Message, Model, ModelError, Reply, ToolRequest, ToolSpec
-from opsassay.agents.models.named import model_named
-
-__all__ = ["Message", "Model", "ModelError", "Reply", "ToolRequest", "ToolSpec", "model_named"]

@@ -1,0 +1,1 @@
+"""What stored runs say: the audit, blamed steps, leaderboards, and the search for faults that fool a verifier."""

@@ -1,0 +1,256 @@
+"""Two sets of scores on the same cases: paired difference, what could have been detected, verdict."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+import polars as pl
+from scipy.special import ndtri
+
+from opsassay.analysis.audit.advice import POWER
+from opsassay.analysis.audit.effects import paired_effects
+from opsassay.analysis.audit.matched import Matched, match
+from opsassay.analysis.audit.resampling import bootstrap_means, effect_intervals, percentile_intervals
+from opsassay.analysis.audit.settings import AuditSettings
+from opsassay.core.errors import UserError
+from opsassay.core.text import counted
+
+KEYS = ("family", "system", "case")
+BEFORE, AFTER = "A", "B"
+
+
+class PairOutcome(StrEnum):
+    """What the interval of B - A says."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    EQUIVALENT = "not worse"
+    UNPROVEN = "not shown"
+    UNDECIDED = "undecided"
+    IDENTICAL = "identical"
+    TOO_FEW = "too few cases"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """B minus A on one system, or on all (*system* empty): fractions; *fewest* cases could show a difference at all.
+
+    *detectable* is None where no difference of at most 1 could be found.
+    """
+
+    system: str
+    cases: int
+    before: float
+    after: float
+    difference: float
+    low: float
+    high: float
+    detectable: float | None
+    outcome: PairOutcome
+    fewest: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One method in both tables; *only_before* and *only_after* count cases that the other lacks.
+
+    *unsealed_before* and *unsealed_after* count the runs behind it that were not sealed.
+    """
+
+    method: str
+    overall: Difference
+    weighted: float
+    systems: tuple[Difference, ...]
+    only_before: int
+    only_after: int
+    unsealed_before: int = 0
+    unsealed_after: int = 0
+
+    @property
+    def passed(self) -> bool:
+        """Whether a gate lets this pass: not shown to be worse; with a margin, shown not to be worse than that.
+
+        What could not have found anything passes nothing.
+        """
+        return self.overall.outcome not in {PairOutcome.WORSE, PairOutcome.UNPROVEN, PairOutcome.TOO_FEW}
+
+    @property
+    def unsealed(self) -> str:
+        """A sentence on the unsealed runs behind it, "" when there are none."""
+        if not self.unsealed_before + self.unsealed_after:
+            return ""
+        runs = f"{counted(self.unsealed_before, 'run')} of A and {self.unsealed_after} of B"
+        return f"unsealed: {runs}, so that nothing says what they could read; they are ranked nowhere"
+
+
+def methods_to_compare(before: pl.DataFrame, after: pl.DataFrame) -> list[tuple[str, str]]:
+    """Return the pairs of method names to compare: one in each table, else those with the same name in both.
+
+    Tables are long, as `table.long_scores` gives them. Raises UserError when the tables share no method.
+    """
+    of_a, of_b = (table.get_column("method").unique(maintain_order=True).to_list() for table in (before, after))
+    if len(of_a) == len(of_b) == 1:
+        return [(of_a[0], of_b[0])]
+    shared = [(name, name) for name in of_a if name in of_b]
+    if not shared:
+        raise UserError(
+            f"The two tables share no method: A has {', '.join(of_a[:6])}, B has {', '.join(of_b[:6])}; "
+            "give tables with one method each, or with the same names."
+        )
+    return shared
+
+
+def compare(
+    before: pl.DataFrame,
+    after: pl.DataFrame,
+    names: tuple[str, str],
+    settings: AuditSettings | None = None,
+    margin: float | None = None,
+) -> Comparison:
+    """Compare method ``names[0]`` of *before* with ``names[1]`` of *after* on the cases that both have scores for.
+
+    The overall difference is the mean over systems of B - A; its interval resamples cases within systems (percentile;
+    resamples, seed and confidence of *settings*), and is normal with `pseudo_variance` where no system has differences
+    that vary. ``detectable`` = (z_.975 + z_.8) se, at 95 % confidence, is the difference that this n finds with power
+    0.8; se = sqrt(sum over systems of variance_s) / S. Outcome: identical when no case differs, better or worse when
+    the interval lies on one side of 0, else undecided; with *margin* (a fraction) "not worse" when it lies above
+    -margin, "worse" when it lies below, else "not shown". "too few cases", whatever came out, of fewer than `fewest_cases`
+    and where not even a difference of 1 would be found. Raises UserError when no case is shared, and when a method
+    has several scores on one.
+    """
+    settings = settings or AuditSettings()
+    a = _one(before, names[0], BEFORE)
+    b = _one(after, names[1], AFTER)
+    both = a.join(b, on=list(KEYS), how="inner", suffix="_b")
+    if both.is_empty():
+        raise UserError(
+            "The two tables share no scored case; family, system and case must have the same names in both."
+        )
+    long = pl.concat(
+        [
+            both.select(*KEYS, "score", pl.lit(BEFORE).alias("method")),
+            both.select(*KEYS, pl.col("score_b").alias("score"), pl.lit(AFTER).alias("method")),
+        ]
+    )
+    matched = match(long, AuditSettings()).matched
+    drawn = bootstrap_means(matched, settings.resamples, settings.seed)
+    name = names[0] if names[0] == names[1] else f"{names[0]} -> {names[1]}"
+    return Comparison(
+        method=name,
+        overall=_said(_overall(matched, drawn, settings, margin), matched.difference(0, 1), margin),
+        weighted=float((matched.values[:, 1] - matched.values[:, 0]).mean()),
+        systems=tuple(
+            _said(one, matched.difference(0, 1)[start : start + one.cases], margin)
+            for one, start in zip(_by_system(matched, drawn, settings, margin), matched.starts, strict=True)
+        ),
+        only_before=a.height - both.height,
+        only_after=b.height - both.height,
+    )
+
+
+def _one(table: pl.DataFrame, method: str, side: str) -> pl.DataFrame:
+    of_method = table.filter((pl.col("method") == method) & pl.col("score").is_not_null()).select(*KEYS, "score")
+    if of_method.select(KEYS).is_duplicated().any():
+        raise UserError(f"Table {side} has several scores of {method} on one case; keep one protocol of it.")
+    return of_method
+
+
+def _overall(matched: Matched, drawn: np.ndarray, settings: AuditSettings, margin: float | None) -> Difference:
+    paired = paired_effects(matched, 1, 0, settings.ddof)
+    difference = float(paired.effect.mean())
+    error = float(np.sqrt(paired.variance.sum())) / len(paired.effect)
+    if paired.adjusted.all():  # no difference varies: the bootstrap stands still
+        reach = float(ndtri((1 + settings.confidence) / 2)) * error
+        low, high = difference - reach, difference + reach
+    else:
+        ends = percentile_intervals((drawn[:, :, 1] - drawn[:, :, 0]).mean(axis=1), settings.confidence)
+        low, high = (float(end) for end in ends)
+    before, after = matched.means.mean(axis=0)
+    return _difference("", matched.cases, (before, after), difference, (low, high), error, settings.confidence, margin)
+
+
+def _by_system(matched: Matched, drawn: np.ndarray, settings: AuditSettings, margin: float | None) -> list[Difference]:
+    paired = paired_effects(matched, 1, 0, settings.ddof)
+    low, high = effect_intervals(matched, drawn, 1, 0, settings.confidence)
+    return [
+        _difference(
+            system,
+            int(matched.sizes[s]),
+            matched.means[s],
+            float(paired.effect[s]),
+            (float(low[s]), float(high[s])),
+            float(np.sqrt(paired.variance[s])),
+            settings.confidence,
+            margin,
+        )
+        for s, system in enumerate(matched.systems)
+    ]
+
+
+def _said(difference: Difference, by_case: np.ndarray, margin: float | None) -> Difference:
+    """Return *difference* as identical where no case differs; a margin asks for more than that nothing was seen."""
+    if margin is not None or np.any(by_case) or difference.outcome is PairOutcome.TOO_FEW:
+        return difference
+    return replace(difference, outcome=PairOutcome.IDENTICAL)
+
+
+def _difference(
+    system: str,
+    cases: int,
+    means: tuple[float, float] | np.ndarray,
+    difference: float,
+    interval: tuple[float, float],
+    error: float,
+    level: float,
+    margin: float | None,
+) -> Difference:
+    detectable, fewest = float(ndtri((1 + level) / 2) + ndtri(POWER)) * error, fewest_cases(level)
+    too_few = cases < fewest or detectable > 1
+    return Difference(
+        system=system,
+        cases=cases,
+        before=float(means[0]),
+        after=float(means[1]),
+        difference=difference,
+        low=interval[0],
+        high=interval[1],
+        detectable=None if too_few else detectable,
+        outcome=PairOutcome.TOO_FEW if too_few else outcome(*interval, margin),
+        fewest=fewest,
+    )
+
+
+def fewest_cases(level: float) -> int:
+    """Return the fewest cases that can show a difference at *level*, 6 at 95 %: if all differ alike, 2 / 2^n is p."""
+    return math.ceil(math.log2(2 / (1 - level)) - 1e-9)
+
+
+def outcome(low: float, high: float, margin: float | None = None) -> PairOutcome:
+    """Return what the interval (*low*, *high*) of B - A says, with *margin* as the loss that is accepted."""
+    if low > 0:
+        return PairOutcome.BETTER
+    if margin is not None:
+        return (
+            PairOutcome.EQUIVALENT if low > -margin else PairOutcome.WORSE if high < -margin else PairOutcome.UNPROVEN
+        )
+    return PairOutcome.WORSE if high < 0 else PairOutcome.UNDECIDED
+
+
+def sentence(difference: Difference) -> str:
+    """Return one line on a difference, in percentage points."""
+    where = f" on {difference.system}" if difference.system else ""
+    if difference.detectable is None:
+        few = "is" if difference.cases == 1 else "are"
+        return (
+            f"B - A{where}: {counted(difference.cases, 'case')} {few} too few to find any difference, at least "
+            f"{difference.fewest} are needed"
+            + (", and more of every system" if difference.cases >= difference.fewest else "")
+        )
+    return (
+        f"B - A{where}: {100 * difference.difference:+.1f} pp "
+        f"[{100 * difference.low:+.1f}, {100 * difference.high:+.1f}] over {counted(difference.cases, 'case')}: "
+        f"{difference.outcome.value}; {100 * difference.detectable:.1f} pp would be found with power 0.8"
+    )

@@ -1,0 +1,101 @@
+"""A comparison for a CI job: JUnit XML for its gate, Markdown for its summary."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET  # written here, never parsed
+from collections.abc import Sequence
+
+from opsassay.analysis.audit.compare import Comparison, Difference, sentence
+from opsassay.core.text import counted
+
+_CONTROL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that no XML document can hold, escaped or not."""
+
+
+def junit(comparisons: Sequence[Comparison]) -> str:
+    """Return the comparisons as JUnit XML: one test case per method, one per system; only the overall one can fail."""
+    tests = sum(1 + len(comparison.systems) for comparison in comparisons)
+    failures = sum(not comparison.passed for comparison in comparisons)
+    suites = ET.Element("testsuites", _counts("opsassay compare", tests, failures))
+    for comparison in comparisons:
+        name = f"opsassay compare: {comparison.method}"
+        suite = ET.SubElement(
+            suites, "testsuite", _counts(name, 1 + len(comparison.systems), 0 if comparison.passed else 1)
+        )
+        if comparison.unsealed:  # properties stand before cases
+            properties = ET.SubElement(suite, "properties")
+            ET.SubElement(properties, "property", name="unsealed", value=comparison.unsealed)
+        _case(suite, comparison.method, comparison.overall, failed=not comparison.passed)
+        for system in comparison.systems:
+            _case(suite, f"{comparison.method} on {system.system}", system, failed=False)
+    ET.indent(suites)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
+
+
+def markdown(comparisons: Sequence[Comparison], before: str, after: str) -> str:
+    """Return the comparisons as Markdown: the verdict of the gate, a table, and a sentence per method.
+
+    *before* and *after* name what A and B are. Tables are those of GitHub's flavour; names are escaped.
+    """
+    passed = all(comparison.passed for comparison in comparisons)
+    lines = [
+        f"## opsassay compare: {'passed' if passed else 'failed'}",
+        "",
+        f"B ({_code(after)}) against A ({_code(before)}), paired on the cases that both have.",
+        "",
+        "| method | system | cases | A | B | B - A, pp [interval] | detectable, pp | verdict |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for comparison in comparisons:
+        verdict = comparison.overall.outcome.value if comparison.passed else f"**{comparison.overall.outcome.value}**"
+        mark = " (unsealed)" if comparison.unsealed else ""
+        lines.append(_row(comparison.method, "all (mean of systems)", comparison.overall, verdict + mark))
+        lines += [_row(comparison.method, one.system, one, one.outcome.value + mark) for one in comparison.systems]
+    left_out = [
+        f"- {_escaped(one.method)}: left out {counted(one.only_before, 'case')} that only A has, "
+        f"{one.only_after} that only B has."
+        for one in comparisons
+        if one.only_before or one.only_after
+    ]
+    said = [f"- {_escaped(one.method)}: {sentence(one.overall)}." for one in comparisons]
+    unsealed = [f"- {_escaped(one.method)}: {one.unsealed}." for one in comparisons if one.unsealed]
+    return "\n".join([*lines, "", *said, *left_out, *unsealed, ""])
+
+
+def _counts(name: str, tests: int, failures: int) -> dict[str, str]:
+    return {
+        "name": _xml(name), "tests": str(tests), "failures": str(failures), "errors": "0", "skipped": "0", "time": "0"
+    }  # fmt: skip
+
+
+def _case(suite: ET.Element, name: str, difference: Difference, *, failed: bool) -> None:
+    case = ET.SubElement(suite, "testcase", classname="opsassay.compare", name=_xml(name), time="0")
+    said = _xml(sentence(difference))
+    if failed:
+        ET.SubElement(case, "failure", message=said, type=difference.outcome.value).text = said
+    else:
+        ET.SubElement(case, "system-out").text = said
+
+
+def _row(method: str, system: str, difference: Difference, verdict: str) -> str:
+    change = f"{100 * difference.difference:+.1f} [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
+    detectable = "–" if difference.detectable is None else f"{100 * difference.detectable:.1f}"
+    cells = (
+        _escaped(method), _escaped(system), str(difference.cases), f"{100 * difference.before:.1f}%",
+        f"{100 * difference.after:.1f}%", change, detectable, verdict,
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def _xml(text: str) -> str:
+    return _CONTROL.sub("\ufffd", text)
+
+
+def _escaped(text: str) -> str:
+    """Return *text* as it reads, whatever Markdown would make of its characters; one line."""
+    return re.sub(r"([\\`*_{}\[\]<>()#+!|~&:@-])", r"\\\1", " ".join(text.split()))
+
+
+def _code(text: str) -> str:
+    return "`" + " ".join(text.split()).replace("`", "'").replace("|", "/") + "`"

@@ -1,0 +1,129 @@
+"""Reading a score table: a long CSV or parquet file in which every row is checked before anything is computed."""
+
+from __future__ import annotations
+
+import codecs
+from pathlib import Path
+
+import polars as pl
+
+from opsassay.analysis.audit.settings import Columns
+from opsassay.core.errors import UserError, nearest
+
+KEYS = ("family", "system", "case", "method")
+_CHUNK = 1 << 20
+
+
+def read_table(path: Path) -> pl.DataFrame:
+    """Return the table in the CSV or parquet file *path*, with the columns of a CSV as text.
+
+    Raises UserError when it cannot be read, is empty, or is not UTF-8.
+    """
+    if not path.is_file():
+        raise UserError(f"There is no score table {path}; give a CSV or parquet file, or a store of graded runs.")
+    try:
+        if path.suffix.lower() in {".parquet", ".pq"}:
+            table = pl.read_parquet(path)
+        else:
+            _check_utf8(path)
+            table = pl.read_csv(path, infer_schema=False)
+    except pl.exceptions.NoDataError as error:
+        raise UserError(f"{path} is empty; a score table has a header and at least two methods.") from error
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise UserError(f"{path} is not a readable table ({reason}); save it as CSV or parquet.") from error
+    if table.is_empty():
+        raise UserError(f"{path} has a header and no rows; a score table needs at least two methods.")
+    return table
+
+
+def long_scores(table: pl.DataFrame, columns: Columns, name: str) -> pl.DataFrame:
+    """Return *table* with the columns that the audit reads, every row checked.
+
+    Columns: family, system, case, method (text), score (f64 or null) and, where there are any, protocol, predicted,
+    expected (text) and every other column as it is. *name* stands for the table in errors. A null score is a missing
+    cell. Raises UserError for a column that is lacking, an empty name, a score that is no number or lies outside
+    [0, 1], and for a cell that occurs twice.
+    """
+    given = columns.model_dump()
+    needed = {key: given[key] for key in (*KEYS, "score") if given[key] is not None}
+    for key, column in needed.items():
+        if column not in table.columns:
+            near = nearest(column, table.columns)
+            found = f"did you mean -c columns.{key}={near}?" if near else f"it has {', '.join(table.columns[:12])}."
+            raise UserError(f"{name} lacks the column {column!r} ({key}); {found}")
+    optional = {key: given[key] for key in ("protocol", "predicted", "expected") if given[key] in table.columns}
+    family = pl.lit("all", dtype=pl.String).alias("family") if columns.family is None else None
+    texts = [pl.col(c).cast(pl.String).alias(k) for k, c in (needed | optional).items() if k != "score"]
+    used = {*needed.values(), *optional.values()}
+    others = [pl.col(c) for c in table.columns if c not in used and c not in {*KEYS, "score"}]
+    score = _score(table, columns.score, name).alias("score")
+    long = table.select(*([family] if family is not None else []), *texts, *others).with_columns(score)
+    _check_names(long, name)
+    _check_scores(long, name)
+    _check_duplicates(long, name)
+    return long
+
+
+def _check_utf8(path: Path) -> None:
+    decoder, read = codecs.getincrementaldecoder("utf-8")(), 0
+    with path.open("rb") as stream:
+        while True:
+            chunk = stream.read(_CHUNK)
+            try:
+                decoder.decode(chunk, final=not chunk)
+            except UnicodeDecodeError as error:
+                raise UserError(
+                    f"{path} is not UTF-8 text (near byte {read + error.start}); save it as UTF-8."
+                ) from error
+            if not chunk:
+                return
+            read += len(chunk)
+
+
+def _score(table: pl.DataFrame, column: str, name: str) -> pl.Series:
+    raw = table.get_column(column)
+    if raw.dtype.is_numeric() or raw.dtype in {pl.Boolean, pl.Null}:
+        return raw.cast(pl.Float64)
+    text = raw.cast(pl.String).str.strip_chars()
+    text = text.set(text == "", None)
+    numbers = text.cast(pl.Float64, strict=False)
+    wrong = (numbers.is_null() & text.is_not_null()).arg_true()
+    if len(wrong):
+        row = int(wrong[0])
+        raise UserError(
+            f"{name}, row {row + 1}: the score {text[row]!r} is not a number; write a fraction between 0 and 1, "
+            "or leave the cell empty where there is none."
+        )
+    return numbers
+
+
+def _check_names(long: pl.DataFrame, name: str) -> None:
+    for key in KEYS:
+        column = long.get_column(key)
+        empty = (column.is_null() | (column.str.strip_chars() == "")).arg_true()
+        if len(empty):
+            raise UserError(f"{name}, row {int(empty[0]) + 1}: the {key} is empty; name it in every row.")
+
+
+def _check_scores(long: pl.DataFrame, name: str) -> None:
+    score = long.get_column("score")
+    outside = (~(score.is_finite() & (score >= 0) & (score <= 1)) & score.is_not_null()).arg_true()
+    if len(outside):
+        row = int(outside[0])
+        more = f" ({len(outside)} rows in all)" if len(outside) > 1 else ""
+        raise UserError(
+            f"{name}, row {row + 1}: the score {score[row]:g} lies outside [0, 1]{more}; divide percentages by 100."
+        )
+
+
+def _check_duplicates(long: pl.DataFrame, name: str) -> None:
+    cell = [*KEYS, "protocol"] if "protocol" in long.columns else list(KEYS)
+    twice = long.select(cell).is_duplicated().arg_true()
+    if len(twice):
+        row = int(twice[0])
+        said = ", ".join(f"{key} {long.get_column(key)[row]!r}" for key in cell)
+        raise UserError(
+            f"{name}, row {row + 1}: this cell occurs more than once ({said}; {len(twice)} such rows in all); "
+            "keep one score per case and method."
+        )

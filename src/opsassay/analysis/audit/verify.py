@@ -1,0 +1,237 @@
+"""Printed figures against what their table gives: printed, recomputed, difference."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opsassay.analysis.audit.audit import AuditReport
+from opsassay.analysis.audit.families import family_spread
+from opsassay.analysis.audit.interaction import likelihood_ratio
+from opsassay.analysis.audit.pooled import RandomEffects, random_effects
+from opsassay.analysis.audit.selection import POOLINGS, leave_one_family_out, leave_one_system_out
+from opsassay.core.errors import NotFoundError, UserError
+
+Floats = NDArray[np.float64]
+PRINTED_COLUMNS = ("figure", "first", "second", "system", "printed")
+_ORIENTED = {"effect": "effect", "ci_low": "ci_high", "ci_high": "ci_low", "mean_effect": "mean_effect"} | {
+    "prediction_low": "prediction_high",
+    "prediction_high": "prediction_low",
+}
+"""Figures that change sign with the order of a pair, and what they are called then."""
+
+Key = tuple[str, str, str, str]
+
+
+@dataclass(frozen=True)
+class LedgerPair:
+    """Printed effects and intervals of one pair by system, in percentage points."""
+
+    a: str
+    b: str
+    effect: Floats
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True)
+class PrintedLedger:
+    """A per-system table as papers print it (leaderboard-audit, Table 4): means as fractions, effects in points."""
+
+    families: tuple[str, ...]
+    systems: tuple[str, ...]
+    sizes: NDArray[np.int64]
+    means: dict[str, Floats]
+    pairs: tuple[LedgerPair, ...]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One figure; *recomputed* is None where the table does not determine it, *printed* where it is not printed."""
+
+    figure: str
+    first: str
+    second: str
+    system: str
+    printed: float | None
+    recomputed: float | None
+    difference: float | None
+
+
+def is_ledger(table: pl.DataFrame) -> bool:
+    """Return whether *table* is a per-system ledger: systems, n, means and effects side by side."""
+    return {"system", "n"} <= set(table.columns) and any(c.startswith("delta_") for c in table.columns)
+
+
+def is_printed_list(table: pl.DataFrame) -> bool:
+    """Return whether *table* lists printed figures, one per row."""
+    return {"figure", "printed"} <= set(table.columns)
+
+
+def read_ledger(table: pl.DataFrame, name: str) -> PrintedLedger:
+    """Return the ledger in *table*.
+
+    Columns: family, system, n, one column of means per method (``mean:NAME``, or any name before the first effect),
+    effects ``delta_pp:A:B`` or ``delta_A_B_pp``, each followed by two columns that end in ci_low and ci_high. Raises
+    UserError.
+    """
+    first = next(i for i, c in enumerate(table.columns) if c.startswith("delta_"))
+    methods = {c.removeprefix("mean:"): c for c in table.columns[:first] if c not in {"family", "system", "n"}}
+    pairs = []
+    for i, column in enumerate(table.columns):
+        if not column.startswith("delta_"):
+            continue
+        around = table.columns[i + 1 : i + 3]
+        if len(around) < 2 or "ci_low" not in around[0] or "ci_high" not in around[1]:
+            raise UserError(f"{name}: {column} is not followed by its interval (…ci_low, …ci_high); add the columns.")
+        a, b = _pair_of(column, methods, name)
+        pairs.append(LedgerPair(a, b, *(_numbers(table, c, name) for c in (column, *around))))
+    families = table.get_column("family") if "family" in table.columns else pl.Series(["all"] * table.height)
+    return PrintedLedger(
+        families=tuple(families.cast(pl.String)),
+        systems=tuple(table.get_column("system").cast(pl.String)),
+        sizes=_numbers(table, "n", name).astype(np.int64),
+        means={method: _numbers(table, column, name) for method, column in methods.items()},
+        pairs=tuple(pairs),
+    )
+
+
+def _pair_of(column: str, methods: Iterable[str], name: str) -> tuple[str, str]:
+    pair = re.sub(r"^delta_(pp:)?|_pp$", "", column)
+    for a in methods:
+        for b in methods:
+            if pair in {f"{a}:{b}", f"{a}_{b}"}:
+                return a, b
+    raise UserError(f"{name}: {column} names no two of the methods {', '.join(methods)}; call it delta_A_B_pp.")
+
+
+def _numbers(table: pl.DataFrame, column: str, name: str) -> Floats:
+    values = table.get_column(column).cast(pl.Float64, strict=False)
+    wrong = (values.is_null() | ~values.is_finite()).arg_true()
+    if len(wrong):
+        raise UserError(f"{name}, row {int(wrong[0]) + 1}: {column} is not a number; correct it.")
+    return values.to_numpy().astype(np.float64)
+
+
+def ledger_figures(ledger: PrintedLedger) -> dict[Key, float]:
+    """Return every figure that a printed ledger determines, percentages and percentage points as papers print them.
+
+    Effects come from the means; I2 and the prediction interval from the printed effects, with the variance
+    ((high - low) / 3.92)^2 of each printed interval.
+    """
+    found: dict[Key, float] = {}
+    for method, means in ledger.means.items():
+        found |= {("mean", method, "", s): float(v) for s, v in zip(ledger.systems, means, strict=True)}
+    for pair in ledger.pairs:
+        variance = ((pair.high - pair.low) / 3.92) ** 2
+        if (variance > 0).all():
+            found |= _pooled_figures(pair.a, pair.b, random_effects(pair.effect, variance), 1.0)
+    names = list(ledger.means)
+    for a, b in ((a, b) for i, a in enumerate(names) for b in names[i + 1 :]):
+        means = np.column_stack([ledger.means[a], ledger.means[b]])
+        found |= _mean_figures(a, b, means, ledger.sizes, ledger.systems, ledger.families)
+    return found
+
+
+def audit_figures(audit: AuditReport) -> dict[Key, float]:
+    """Return every figure of an audit of case-level scores, in the units of `ledger_figures`."""
+    m = audit.matched
+    found: dict[Key, float] = {}
+    for j, method in enumerate(m.methods):
+        found |= {("mean", method, "", s): float(v) for s, v in zip(m.systems, m.means[:, j], strict=True)}
+    for pair in audit.pairs:
+        a, b = m.methods[pair.a], m.methods[pair.b]
+        found |= _mean_figures(a, b, m.means[:, [pair.a, pair.b]], m.sizes, m.systems, m.families)
+        found |= _pooled_figures(a, b, pair.pooled, 100.0)
+        for s, system in enumerate(m.systems):
+            found["ci_low", a, b, system] = 100 * float(pair.low[s])
+            found["ci_high", a, b, system] = 100 * float(pair.high[s])
+    return {key: value for key, value in found.items() if np.isfinite(value)}
+
+
+def _pooled_figures(a: str, b: str, pooled: RandomEffects, scale: float) -> dict[Key, float]:
+    return {
+        ("i2", a, b, ""): 100 * float(pooled.i2),
+        ("q", a, b, ""): float(pooled.q),
+        ("mean_effect", a, b, ""): scale * float(pooled.mean),
+        ("prediction_low", a, b, ""): scale * float(pooled.prediction_low),
+        ("prediction_high", a, b, ""): scale * float(pooled.prediction_high),
+    }
+
+
+def _mean_figures(
+    a: str, b: str, means: Floats, sizes: NDArray[np.int64], systems: tuple[str, ...], families: tuple[str, ...]
+) -> dict[Key, float]:
+    effect = means[:, 0] - means[:, 1]
+    found: dict[Key, float] = {("effect", a, b, s): 100 * float(e) for s, e in zip(systems, effect, strict=True)}
+    if len(systems) > 1:
+        for pooling in POOLINGS:
+            regret = leave_one_system_out(effect, sizes, pooling).summary()
+            suffix = "" if pooling == "macro" else f"_{pooling}"
+            found[f"reversals{suffix}", a, b, ""] = regret.reversals
+            found[f"mean_regret{suffix}", a, b, ""] = 100 * regret.mean_regret
+            found[f"max_regret{suffix}", a, b, ""] = 100 * regret.max_regret
+        test = likelihood_ratio(means, sizes)
+        if test.statistic is not None and test.p is not None:
+            found |= {("lrt", a, b, ""): test.statistic, ("df", a, b, ""): test.df, ("p", a, b, ""): test.p}
+    spread = family_spread(effect, families)
+    if spread.families > 1:
+        held_out = leave_one_family_out(effect, families).summary()
+        found["family_reversals", a, b, ""] = held_out.reversals
+        found["family_sign_changes", a, b, ""] = spread.sign_changes
+        found["max_family_range", a, b, ""] = 100 * spread.max_range
+        if spread.between_share is not None:
+            found["between_family_share", a, b, ""] = 100 * spread.between_share
+    return found
+
+
+def check_ledger(ledger: PrintedLedger, figures: dict[Key, float], *, same: bool) -> list[Checked]:
+    """Return each printed mean, effect and interval of *ledger* against *figures*, then the figures it does not print.
+
+    With *same* the figures come from the ledger itself: its means are then given and its intervals not recomputable.
+    """
+    printed: list[tuple[Key, float]] = []
+    for method, means in ledger.means.items():
+        printed += [(("mean", method, "", s), v) for s, v in zip(ledger.systems, means, strict=True) if not same]
+    for pair in ledger.pairs:
+        for i, system in enumerate(ledger.systems):
+            printed.append((("effect", pair.a, pair.b, system), pair.effect[i]))
+            if not same:
+                printed.append((("ci_low", pair.a, pair.b, system), pair.low[i]))
+                printed.append((("ci_high", pair.a, pair.b, system), pair.high[i]))
+    checked = [_checked(key, float(value), figures) for key, value in printed]
+    rest = [key for key in figures if not key[3]]
+    return checked + [Checked(*key, printed=None, recomputed=figures[key], difference=None) for key in rest]
+
+
+def check_list(table: pl.DataFrame, figures: dict[Key, float], name: str) -> list[Checked]:
+    """Return each row of *table* (columns of PRINTED_COLUMNS) against *figures*; raises NotFoundError, UserError."""
+    known = {key[0] for key in figures}
+    table = table.with_columns(pl.lit("").alias(c) for c in PRINTED_COLUMNS[:-1] if c not in table.columns)
+    printed = _numbers(table, "printed", name)
+    checked = []
+    for row, value in zip(table.select(PRINTED_COLUMNS[:-1]).fill_null("").iter_rows(), printed, strict=True):
+        figure, *names = (str(part).strip() for part in row)
+        if figure not in known:
+            raise NotFoundError("figure", figure, known)
+        checked.append(_checked((figure, names[0], names[1], names[2]), float(value), figures))
+    return checked
+
+
+def _checked(key: Key, printed: float, figures: dict[Key, float]) -> Checked:
+    value = next(_found(key, figures), None)
+    return Checked(*key, printed=printed, recomputed=value, difference=None if value is None else value - printed)
+
+
+def _found(key: Key, figures: dict[Key, float]) -> Iterator[float]:
+    figure, a, b, system = key
+    if key in figures:
+        yield figures[key]
+    turned = (_ORIENTED.get(figure, figure), b, a, system)
+    if turned in figures and b:
+        yield -figures[turned] if figure in _ORIENTED else figures[turned]

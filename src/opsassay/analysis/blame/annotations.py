@@ -1,0 +1,179 @@
+"""Annotation in three rounds, from files: independent labels, disagreements resolved by name, a review of each other's.
+
+Round 1: every annotator labels alone, and says where they are uncertain; agreement is measured on these labels. Round
+2: traces on which labels differ, or of which one annotator is uncertain, are discussed and resolved by all by name.
+Round 3: each annotator reviews labels of the others; one that is contested is open again. Source: "trace-elephant",
+App. A.5. Files are those that the annotation page saves: annotator, and attributions by trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from opsassay.core.errors import UserError
+from opsassay.core.schema.base import Artefact, Written
+from opsassay.core.schema.files import load_yaml
+from opsassay.core.schema.trajectory import Attribution
+from opsassay.telemetry.tree import read_noun
+
+Status = Literal["agreed", "uncertain", "disagreed", "missing", "resolved", "contested"]
+SETTLED = frozenset({"agreed", "resolved"})
+
+
+class Annotations(Artefact):
+    """What one annotator says of each trace."""
+
+    annotator: str
+    attributions: dict[str, Attribution]
+
+
+class Resolution(Written):
+    """What the annotators settled on for one trace, *by* whom; a resolution by fewer than all is none."""
+
+    agent: str
+    step: int = Field(ge=1)
+    reason: str = ""
+    by: tuple[str, ...]
+
+
+class Resolutions(Written):
+    """The file of round 2: resolutions by trace; and of round 3: who contests which trace."""
+
+    resolved: dict[str, Resolution] = Field(default_factory=dict)
+    contested: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="trace to the reviewers who contest it"
+    )
+
+
+@dataclass(frozen=True)
+class LabelAgreement:
+    """Krippendorff's alpha on the labels of round 1, nominal for both, None when it is not defined.
+
+    alpha = 1 - observed disagreement / disagreement expected by chance: 1 is agreement, 0 what chance gives.
+    """
+
+    agent_alpha: float | None
+    step_alpha: float | None
+    annotators: tuple[str, ...]
+    traces: int
+
+
+@dataclass(frozen=True)
+class Settled:
+    """One trace after all rounds so far; *attribution* is there when it is settled, *note* says why it is not."""
+
+    trace: str
+    status: Status
+    attribution: Attribution | None
+    labels: Mapping[str, Attribution]
+    note: str
+
+
+def read_annotations(paths: Sequence[Path]) -> list[Annotations]:
+    """Return the annotations in *paths*.
+
+    Raises UserError for fewer than two annotators or one given twice, DatapackError for a file that is none.
+    """
+    for path in paths:
+        if not path.exists():
+            raise UserError(f"There is no {path}; save one file per annotator from the annotation page.")
+    found = [read_noun(Annotations, path) for path in paths]
+    names = [one.annotator for one in found]
+    if len(set(names)) != len(names):
+        raise UserError(f"The annotator {max(names, key=names.count)!r} is given twice; give one file for each.")
+    if len(found) < 2:
+        raise UserError("Agreement needs the files of at least two annotators.")
+    return found
+
+
+def read_resolutions(path: Path) -> Resolutions:
+    """Return the YAML file of rounds 2 and 3; raises ConfigError."""
+    return load_yaml(path, Resolutions)
+
+
+def agreement(annotations: Sequence[Annotations]) -> LabelAgreement:
+    """Return how far the annotators agree in round 1, by the krippendorff library; labels that are missing are missing."""
+    traces = _traces(annotations)
+    agents = [[_agent(one, trace) for trace in traces] for one in annotations]
+    steps = [[_step(one, trace) for trace in traces] for one in annotations]
+    return LabelAgreement(_alpha(agents), _alpha(steps), tuple(one.annotator for one in annotations), len(traces))
+
+
+def settle(annotations: Sequence[Annotations], resolutions: Resolutions | None = None) -> list[Settled]:
+    """Return every trace with its state after the rounds so far; raises UserError for a trace nobody annotated."""
+    given = resolutions or Resolutions()
+    traces = _traces(annotations)
+    if unknown := sorted({*given.resolved, *given.contested} - set(traces)):
+        raise UserError(f"The resolutions name {unknown[0]!r}, which nobody annotated; known: {', '.join(traces[:8])}.")
+    return [_settled(trace, annotations, given) for trace in traces]
+
+
+def review_plan(annotations: Sequence[Annotations], settled: Sequence[Settled]) -> dict[str, list[str]]:
+    """Return which settled traces each annotator reviews in round 3: every trace once, turn by turn."""
+    names = [one.annotator for one in annotations]
+    plan: dict[str, list[str]] = {name: [] for name in names}
+    for number, one in enumerate(one for one in settled if one.status in SETTLED):
+        plan[names[number % len(names)]].append(one.trace)
+    return plan
+
+
+def _settled(trace: str, annotations: Sequence[Annotations], given: Resolutions) -> Settled:
+    labels = {one.annotator: one.attributions[trace] for one in annotations if trace in one.attributions}
+    status, attribution, note = _first_round(labels, [one.annotator for one in annotations])
+    if (resolution := given.resolved.get(trace)) is not None:
+        absent = sorted({one.annotator for one in annotations} - set(resolution.by))
+        if absent:
+            note = f"resolved without {', '.join(absent)}"
+        else:
+            status, note = "resolved", f"by {', '.join(resolution.by)}"
+            attribution = Attribution(agent_name=resolution.agent, step_id=resolution.step, reason=resolution.reason)
+    if contesting := given.contested.get(trace):
+        status, attribution, note = "contested", None, f"contested by {', '.join(contesting)}"
+    return Settled(trace, status, attribution, labels, note)
+
+
+def _first_round(
+    labels: Mapping[str, Attribution], annotators: Sequence[str]
+) -> tuple[Status, Attribution | None, str]:
+    absent = [name for name in annotators if name not in labels or labels[name].step_id is None]
+    if absent:
+        return "missing", None, f"not annotated by {', '.join(absent)}"
+    answers = {(label.agent_name, label.step_id) for label in labels.values()}
+    if len(answers) > 1:
+        said = "; ".join(f"{name}: {label.agent_name} at {label.step_id}" for name, label in labels.items())
+        return "disagreed", None, said
+    if unsure := [name for name, label in labels.items() if label.uncertain]:
+        return "uncertain", None, f"{', '.join(unsure)} uncertain"
+    first = next(iter(labels.values()))
+    return "agreed", first, ""
+
+
+def _alpha(labels: list[list[str | None]]) -> float | None:
+    """Return alpha of nominal labels, None when fewer than two different ones can be compared."""
+    import krippendorff
+    import numpy as np
+
+    values = sorted({label for row in labels for label in row if label is not None})
+    paired = any(sum(row[i] is not None for row in labels) > 1 for i in range(len(labels[0]) if labels else 0))
+    if len(values) < 2 or not paired:
+        return None
+    codes = [[np.nan if label is None else values.index(label) for label in row] for row in labels]
+    return float(krippendorff.alpha(reliability_data=codes, level_of_measurement="nominal"))
+
+
+def _traces(annotations: Sequence[Annotations]) -> list[str]:
+    return sorted({trace for one in annotations for trace in one.attributions})
+
+
+def _agent(one: Annotations, trace: str) -> str | None:
+    return one.attributions[trace].agent_name if trace in one.attributions else None
+
+
+def _step(one: Annotations, trace: str) -> str | None:
+    step = one.attributions[trace].step_id if trace in one.attributions else None
+    return None if step is None else str(step)

@@ -1,0 +1,93 @@
+"""The entry to rules and techniques: a trace in, an attribution with its cost out; a failing model is an answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from opsassay.analysis.blame.asking import BlameAsker, Cost
+from opsassay.analysis.blame.long_traces import ask_within
+from opsassay.analysis.blame.paid import BudgetReachedError
+from opsassay.analysis.blame.rerun import Rerun
+from opsassay.analysis.blame.rules import RULES
+from opsassay.analysis.blame.settings import BlameSettings, observed
+from opsassay.analysis.blame.techniques import AT_ONCE, TECHNIQUES
+from opsassay.core.errors import NotFoundError, OperationError, UserError
+from opsassay.core.schema.trajectory import Attribution, Trace
+from opsassay.solvers.agents.models.base import Model
+
+if TYPE_CHECKING:
+    from opsassay.analysis.blame.operations import Joined
+
+JOINED = "joined"
+"""No model: the step that the run on one clock points to, for operations agents."""
+
+
+@dataclass(frozen=True)
+class Blamed:
+    """What a technique says of a trace, and what it cost."""
+
+    technique: str
+    attribution: Attribution
+    cost: Cost
+    failed: str | None = None
+    """Why the model gave no answer; the technique has then said nothing, neither right nor wrong."""
+    notes: tuple[str, ...] = ()
+    """What is to be said beside the answer, as how a re-run's requests differed from the recorded ones."""
+
+
+def names() -> list[str]:
+    """Return every rule and technique."""
+    return [*RULES, "combined", JOINED, *TECHNIQUES.names()]
+
+
+def attribute(
+    trace: Trace,
+    technique: str,
+    *,
+    model: Model | None = None,
+    settings: BlameSettings | None = None,
+    rerun: Rerun | None = None,
+    joined: Joined | None = None,
+) -> Blamed:
+    """Return what *technique* says of *trace*; where the model does not answer the question has *failed*.
+
+    Raises NotFoundError for an unknown technique, UserError for one that lacks its model, its re-run or its run folder,
+    BudgetReachedError where the model has a budget and the next call could pass it.
+    """
+    chosen = settings or BlameSettings()
+    chosen.require_context()
+    shown = observed(trace, chosen)
+    if technique in RULES:
+        return Blamed(technique, RULES[technique](shown), Cost())
+    if technique == "combined":
+        from opsassay.analysis.blame.combined import shipped
+
+        return Blamed(technique, shipped().attribute(shown), Cost())
+    if technique == JOINED:
+        if joined is None:
+            raise UserError("The technique 'joined' reads what the system went through; give the folder of a run.")
+        from opsassay.analysis.blame.operations import blame_run
+
+        return Blamed(technique, blame_run(trace, joined), Cost())
+    if technique not in TECHNIQUES.names():
+        raise NotFoundError("attribution technique", technique, names())
+    if model is None:
+        raise UserError(
+            f"The technique {technique!r} asks a model; name one with --model, or use a rule such as `combined`."
+        )
+    asker, asked = BlameAsker(model, chosen.temperature), TECHNIQUES.load(technique)
+
+    def ask(part: Trace) -> Attribution:
+        answer: Attribution = asked(part, asker, chosen, rerun)
+        return answer
+
+    try:
+        answer = ask_within(ask, shown, asker, chosen, turns=technique not in AT_ONCE)
+    except BudgetReachedError:
+        raise
+    except OperationError as error:
+        reason = str(error).split("\n", 1)[0][:500]
+        failure = Attribution(reason=f"the model gave no answer: {reason}")
+        return Blamed(technique, failure, asker.cost, reason, tuple(asker.notes))
+    return Blamed(technique, answer, asker.cost, notes=tuple(asker.notes))

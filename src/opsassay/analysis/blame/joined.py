@@ -1,0 +1,163 @@
+"""A run on one clock: agent steps, actions, probes, depths, fault windows and causes, as lanes of marks in ns of UTC.
+
+What it reads: of the Trace, each step's times, agent and tools; of the Timeline, observations and probes; of the truth,
+faults and the onset of every node of the CausalGraph; of the actions, when each began and ended; phases and alerts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, get_args
+
+from opsassay.core.schema.causal_graph import CausalGraph
+from opsassay.core.schema.incident import Fault
+from opsassay.core.schema.trajectory import Action, AlertReading, Depth, Phase, Timeline, Trace
+
+
+@dataclass(frozen=True)
+class ClockMark:
+    """Something on the clock; *kind* is plain, action, fault, cause, good, bad or missed; *step* if it is one's."""
+
+    text: str
+    start_ns: int
+    end_ns: int
+    kind: str = "plain"
+    step: int | None = None
+
+
+@dataclass(frozen=True)
+class ClockLane:
+    """One row of the clock."""
+
+    name: str
+    marks: tuple[ClockMark, ...]
+
+
+@dataclass(frozen=True)
+class Break:
+    """The moment at which availability broke V_temporal while the agent was at work, and the action before it.
+
+    *at_ns* is UTC; *value* and *standing* (when the agent began) are shares of ready replicas; *step* decided on the
+    action.
+    """
+
+    at_ns: int
+    value: float
+    standing: float
+    action: Action | None
+    step: int | None
+
+
+def lanes(
+    trace: Trace,
+    *,
+    actions: Sequence[Action] = (),
+    timeline: Timeline | None = None,
+    faults: Sequence[Fault] = (),
+    graph: CausalGraph | None = None,
+    phases: Sequence[Phase] = (),
+    alerts: Sequence[AlertReading] = (),
+) -> tuple[ClockLane, ...]:
+    """Return the lanes that have marks, causes above effects, the agent on top."""
+    rows = [
+        ClockLane("phases", tuple(ClockMark(p.phase.replace("_", " "), p.time_ns, p.time_ns) for p in phases)),
+        ClockLane("agent steps", tuple(_steps(trace))),
+        ClockLane("actions", tuple(_actions(trace, actions))),
+        ClockLane("probes", tuple(_probes(timeline))),
+        *(ClockLane(depth, tuple(_depth(timeline, depth))) for depth in get_args(Depth)),
+        ClockLane("alerts", tuple(_alerts(alerts))),
+        ClockLane("faults", tuple(ClockMark(f"{f.type} on {f.place}", f.start_ns, f.end_ns, "fault") for f in faults)),
+        ClockLane("causal graph", tuple(_causes(graph))),
+    ]
+    return tuple(lane for lane in rows if lane.marks)
+
+
+def first_break(
+    timeline: Timeline, actions: Sequence[Action], trace: Trace, *, floor: float, started_ns: int, ended_ns: int
+) -> Break | None:
+    """Return the first D1 reading in the agent's time below *floor* and below what stood when it began, or None.
+
+    V_temporal: the share of ready replicas D1(t) >= min(floor, D1(start)) for start < t <= end; *floor* is a share,
+    *started_ns* and *ended_ns* are UTC. Without a reading before the start D1(start) is 1.
+
+    Blamed is the last action that had begun by then, and the step that decided on it: the one it names, else the last
+    step that had begun before the action. Source: V_temporal of "side-effects".
+    """
+    readings = sorted(_observed(timeline, "D1"), key=lambda o: o.ended_ns)
+    standing = next((o.value for o in reversed(readings) if o.ended_ns <= started_ns and o.value is not None), 1.0)
+    limit = min(floor, standing)
+    broken = next(
+        (o for o in readings if started_ns < o.ended_ns <= ended_ns and o.value is not None and o.value < limit), None
+    )
+    if broken is None or broken.value is None:
+        return None
+    before = [action for action in actions if started_ns <= action.started_ns <= broken.ended_ns]
+    action = max(before, key=lambda a: a.started_ns, default=None)
+    return Break(broken.ended_ns, broken.value, standing, action, _step_of(action, trace) if action else None)
+
+
+def _step_of(action: Action, trace: Trace) -> int | None:
+    if action.step_id is not None:
+        return action.step_id
+    begun = [step for step in trace.steps if step.started_at is not None and step.started_at <= action.started_ns]
+    return begun[-1].step_id if begun else None
+
+
+def _steps(trace: Trace) -> Iterable[ClockMark]:
+    for step in trace.steps:
+        if step.started_at is not None:
+            tools = ", ".join(call.tool for call in step.tool_logs)
+            text = f"step {step.step_id} by {step.agent_name}" + (f": {tools}" if tools else "")
+            kind = "bad" if step.error else "plain"
+            yield ClockMark(text, step.started_at, step.ended_at or step.started_at, kind, step.step_id)
+
+
+def _actions(trace: Trace, actions: Sequence[Action]) -> Iterable[ClockMark]:
+    for action in actions:
+        arguments = " ".join(map(str, action.arguments.values()))
+        yield ClockMark(
+            f"{action.tool} {arguments}".strip(), action.started_ns, action.ended_ns, "action", _step_of(action, trace)
+        )
+
+
+def _probes(timeline: Timeline | None) -> Iterable[ClockMark]:
+    probes = {probe.id: probe for tick in (timeline.ticks if timeline else ()) for probe in tick.probes}
+    for probe in probes.values():
+        reached = f"{probe.latency_s:.2f} s" if probe.reachable else "not reachable"
+        yield ClockMark(
+            f"probe of {probe.target}: {reached}",
+            probe.started_ns,
+            probe.ended_ns,
+            "good" if probe.reachable else "bad",
+        )
+
+
+def _depth(timeline: Timeline | None, depth: Depth) -> Iterable[ClockMark]:
+    for reading in _observed(timeline, depth):
+        if reading.value is None:
+            yield ClockMark(f"{depth} missed", reading.started_ns, reading.ended_ns, "missed")
+        else:
+            failing = f", failing: {', '.join(reading.failing)}" if reading.failing else ""
+            kind = "good" if reading.value >= 1 else "bad"
+            yield ClockMark(f"{depth} {reading.value:.0%}{failing}", reading.started_ns, reading.ended_ns, kind)
+
+
+def _alerts(readings: Sequence[AlertReading]) -> Iterable[ClockMark]:
+    """Yield a mark for every stretch in which the same alerts fired."""
+    for names, same in groupby(
+        readings, key=lambda reading: sorted({f"{a.service} {a.signal}" for a in reading.firing})
+    ):
+        times = [reading.time_ns for reading in same]
+        yield ClockMark(", ".join(names) or "all quiet", times[0], times[-1], "bad" if names else "good")
+
+
+def _observed(timeline: Timeline | None, depth: Depth) -> list[Any]:
+    return [o for tick in (timeline.ticks if timeline else ()) for o in tick.observations if o.depth == depth]
+
+
+def _causes(graph: CausalGraph | None) -> Iterable[ClockMark]:
+    for node in graph.nodes if graph else ():
+        if node.timestamp is not None:
+            yield ClockMark(f"{node.component}: {', '.join(node.state)}", node.timestamp, node.timestamp, "cause")

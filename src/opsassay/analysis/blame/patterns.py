@@ -1,0 +1,201 @@
+"""Three failure patterns of root-cause agents, found by rule from trace, answer, truth and telemetry.
+
+Source: "openrca2-pave", section 3.3. Each finding names the step and quotes the evidence. A pattern is looked for only
+where the answer missed a true root: an answer that has them all followed none of them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+
+import polars as pl
+
+from opsassay.core.schema.causal_graph import CausalGraph
+from opsassay.core.schema.diagnosis import Diagnosis
+from opsassay.core.schema.trajectory import Trace, TraceStep
+from opsassay.solvers.methods.loudest import Loudest, complaints
+from opsassay.solvers.methods.signals import ERROR_LEVELS, failed_span, seconds
+from opsassay.telemetry.datapack import Datapack
+
+SILENT_RATIO = 0.1
+"""A service whose spans per second fell below this share of normal is silent."""
+SLOW_RATIO = 2.0
+"""As in the method ``loudest``: a span is slow above this many times the normal 99th percentile of its operation."""
+
+
+@dataclass(frozen=True)
+class PatternFinding:
+    """A pattern with the *step* at which it shows, None when no step does, and the evidence in words."""
+
+    name: str
+    step: int | None
+    evidence: str
+
+
+def find_patterns(trace: Trace, answer: Diagnosis, truth: CausalGraph, view: Datapack) -> list[PatternFinding]:
+    """Return the patterns that led *answer* past the true roots, at most one finding per pattern and missed root."""
+    claimed = {claim.service for claim in answer.root_causes}
+    missed = sorted(truth.root_services() - claimed)
+    if not missed:
+        return []
+    premature = [premature_commitment(trace, root) for root in missed]
+    silent = [presence_bias(trace, claimed, root, truth, view) for root in missed]
+    loudest = loudest_signal(trace, claimed, truth, view) or loudest_text(trace, claimed, truth, view)
+    return [finding for finding in (*premature, *silent, loudest) if finding]
+
+
+def premature_commitment(trace: Trace, root: str) -> PatternFinding | None:
+    """Return where the missed *root* came into view and was never asked about again, None when it was, or never came.
+
+    In view: a tool's result names it. Followed: a later tool call has it in its arguments.
+    """
+    seen = next((step for step in trace.steps if any(_names(call.output, root) for call in step.tool_logs)), None)
+    if seen is None:
+        return None
+    later = [step for step in trace.steps if step.step_id > seen.step_id]
+    if any(_asks_for(step, root) for step in later):
+        return None
+    quoted = next(_quote(call.output, root) for call in seen.tool_logs if _names(call.output, root))
+    further = sum(bool(step.tool_logs) for step in later)
+    return PatternFinding(
+        "premature commitment",
+        seen.step_id,
+        f"the true root {root} was in view ({quoted}) and none of the {further} later steps with tools asked about it",
+    )
+
+
+def presence_bias(
+    trace: Trace, claimed: set[str], root: str, truth: CausalGraph, view: Datapack
+) -> PatternFinding | None:
+    """Return where the silence of the missed *root* could have been seen, None unless it is silent and others were blamed.
+
+    The others are services downstream of the root in the true cascade: they complain because it is gone. The step is
+    the first whose tools counted or listed services of the abnormal window without the root among them.
+    """
+    normal, abnormal = (_spans_per_s(view, period, root) for period in ("normal", "abnormal"))
+    if normal == 0 or abnormal / normal > SILENT_RATIO or not claimed & _effects(truth, root):
+        return None
+    blind = next((step for step in trace.steps if _lists_without(step, root)), None)
+    count = f"SELECT count(*) FROM {{}}_traces WHERE service_name = '{root}'"  # noqa: S608 - shown, not run
+    query = f"SELECT ({count.format('normal')}) AS before, ({count.format('abnormal')}) AS now"
+    return PatternFinding(
+        "presence bias",
+        blind.step_id if blind else None,
+        f"the true root {root} fell silent, {normal:.1f} to {abnormal:.1f} spans/s, and {', '.join(sorted(claimed))} "
+        f"was blamed, which only suffers from it; this query would have shown it: {query}",
+    )
+
+
+def loudest_signal(trace: Trace, claimed: set[str], truth: CausalGraph, view: Datapack) -> PatternFinding | None:
+    """Return where the loudest service captured the answer, None unless the answer blames it and it is no true root."""
+    counted = complaints(view, SLOW_RATIO).sort(["excess", "service"], descending=[True, False])
+    if counted.is_empty() or counted["excess"][0] < _noise(counted["expected"][0]):
+        return None
+    loudest, excess = str(counted["service"][0]), float(counted["excess"][0])
+    if loudest not in claimed or loudest in truth.root_services():
+        return None
+    seen = next((step for step in trace.steps if any(_names(call.output, loudest) for call in step.tool_logs)), None)
+    loudness = {row["service"]: row["excess"] for row in counted.iter_rows(named=True)}
+    if excess <= max((loudness.get(root, 0.0) for root in truth.root_services()), default=0.0):
+        return None  # a root complains as much
+    roots = ", ".join(f"{root} {loudness.get(root, 0.0):.0f}" for root in sorted(truth.root_services()))
+    return PatternFinding(
+        "loudest signal",
+        seen.step_id if seen else None,
+        f"{loudest} complains most ({excess:.0f} failed spans, error lines and slow spans above normal; {roots}) and was "
+        "blamed, but the fault did not begin there",
+    )
+
+
+def _noise(expected: float) -> float:
+    """Return the excess of complaints that is no more than noise, as the method ``loudest`` has it."""
+    usual = Loudest()
+    return max(float(usual.claim_at_count), usual.claim_at_sigma * math.sqrt(expected + 1))
+
+
+def loudest_text(trace: Trace, claimed: set[str], truth: CausalGraph, view: Datapack) -> PatternFinding | None:
+    """Return where a severe log line was taken at its word that its own span contradicts, None unless one was in view.
+
+    The line is of a blamed service that is no true root, or names one; the span in which it was written neither failed
+    nor took longer than SLOW_RATIO times the normal 99th percentile of its operation.
+    """
+    innocent = sorted(claimed - truth.root_services())
+    for line in _contradicted(view).iter_rows(named=True):
+        blamed = next((s for s in innocent if s == line["service_name"] or _names(line["message"], s)), None)
+        seen = _step_that_saw(trace, line["message"]) if blamed else None
+        if seen is not None:
+            return PatternFinding(
+                "loudest signal",
+                seen,
+                f"a {line['level']} line of {line['service_name']} ({_quote(line['message'], '', 160)}) spoke for {blamed} "
+                f"being at fault, but the span that it was written in ({line['span_name']}) returned without failure in "
+                f"{line['duration'] / 1e6:.0f} ms, normal p99 {line['p99'] / 1e6:.0f} ms",
+            )
+    return None
+
+
+def _contradicted(view: Datapack) -> pl.DataFrame:
+    """Return severe lines of the abnormal period beside their own span, where that was neither failed nor slow."""
+    operation = ["service_name", "span_name"]
+    usual = (
+        view.scan("normal", "traces").group_by(operation).agg(p99=pl.col("duration").cast(pl.Float64).quantile(0.99))
+    )
+    spans = (
+        view.scan("abnormal", "traces")
+        .filter(~failed_span())
+        .join(usual, on=operation)
+        .filter(pl.col("duration") <= SLOW_RATIO * pl.col("p99"))
+        .select("span_id", "service_name", "span_name", "duration", "p99")
+    )
+    severe = view.scan("abnormal", "logs").filter(pl.col("level").is_in(ERROR_LEVELS), pl.col("span_id") != "")
+    lines = severe.select("time", "span_id", "service_name", "level", "message")
+    found = lines.join(spans, on=["span_id", "service_name"]).sort("time", "span_id")
+    return found.unique("message", keep="first", maintain_order=True).collect()
+
+
+def _step_that_saw(trace: Trace, message: str) -> int | None:
+    """Return the first step one of whose tools gave *message*, however it was broken into lines."""
+    start = " ".join(message.split())[:120]
+    shown = ((step.step_id, " ".join(call.output.split())) for step in trace.steps for call in step.tool_logs)
+    return next((number for number, text in shown if start and start in text), None)
+
+
+def _names(text: str, service: str) -> bool:
+    return re.search(rf"(?<![\w-]){re.escape(service)}(?![\w-])", text) is not None
+
+
+def _asks_for(step: TraceStep, service: str) -> bool:
+    return any(_names(json.dumps(call.arguments, ensure_ascii=False), service) for call in step.tool_logs)
+
+
+def _quote(text: str, service: str, around: int = 40) -> str:
+    at = text.index(service)
+    return f"“{' '.join(text[max(0, at - around) : at + len(service) + around].split())}”"
+
+
+def _lists_without(step: TraceStep, root: str) -> bool:
+    """Return whether a tool of the step asked for services of the abnormal window and the answer lacks the root."""
+    return any(
+        "abnormal_traces" in json.dumps(call.arguments)
+        and call.status == "ok"
+        and not _names(call.output, root)
+        and not _asks_for(step, root)
+        for call in step.tool_logs
+    )
+
+
+def _effects(truth: CausalGraph, root: str) -> set[str]:
+    """Return the services that the failure of *root* reached in the true cascade."""
+    edges, reached, frontier = truth.service_edges(), set[str](), {root}
+    while frontier:
+        frontier = {effect for cause, effect in edges if cause in frontier} - reached
+        reached |= frontier
+    return reached - {root}
+
+
+def _spans_per_s(view: Datapack, period: str, service: str) -> float:
+    spans = view.scan(period, "traces").filter(pl.col("service_name") == service).select(pl.len()).collect().item()
+    return float(spans) / seconds(view, period)

@@ -1,0 +1,43 @@
+"""A trace as text for a model: metadata once, then steps; nothing that is hidden, nothing that is cut unsaid."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
+
+
+def metadata_text(trace: Trace) -> str:
+    """Return what is known of the run as a whole, '' when nothing is."""
+    fields = {
+        "Task": trace.task_instruction,
+        "System": trace.system_name,
+        "Agents": json.dumps(trace.agent_configuration, ensure_ascii=False) if trace.agent_configuration else "",
+        "Architecture": trace.system_architecture,
+        "Outcome": trace.outcome,
+        "Reference answer": trace.reference_answer,
+    }
+    return "\n".join(f"{name}: {value}" for name, value in fields.items() if value)
+
+
+def steps_text(steps: Iterable[TraceStep], *, inputs: bool = True) -> str:
+    """Return steps with their outputs and, if asked for and known, their inputs."""
+    return "\n\n".join(step_text(step, inputs=inputs) for step in steps)
+
+
+def step_text(step: TraceStep, *, inputs: bool = True) -> str:
+    """Return one step: who acted, what it was given, what it said, what its tools returned."""
+    lines = [f"=== Step {step.step_id} by {step.agent_name}"]
+    if inputs and step.input_context:
+        lines.append(f"Input:\n{step.input_context}")
+    lines.append(f"Output:\n{step.output_content}")
+    lines += [_tool_text(call) for call in step.tool_logs if call.output != step.output_content]
+    if step.error:
+        lines.append(f"Error: {step.error}")
+    return "\n".join(lines)
+
+
+def _tool_text(call: ToolCall) -> str:
+    arguments = json.dumps(call.arguments, ensure_ascii=False)
+    return f"Tool {call.tool} {arguments} ({call.status}):\n{call.output}"

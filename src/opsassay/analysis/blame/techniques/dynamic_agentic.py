@@ -1,0 +1,163 @@
+"""Dynamic agentic: candidates by the static technique, each tested by re-running the system with that step's input edited.
+
+Source: "trace-elephant", App. A.6.3. A candidate comes with an expected oracle, what should be seen if the mistake had
+not been made, and with guidance, which the intervention adds to the step's input. The system is replayed to the step,
+the edited step and the next w steps run live, and the model judges whether they meet the oracle.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from opsassay.analysis.blame.asking import BlameAsker, json_in
+from opsassay.analysis.blame.definition import DEFINITION
+from opsassay.analysis.blame.rendering import metadata_text, steps_text
+from opsassay.analysis.blame.rerun import Rerun
+from opsassay.analysis.blame.settings import BlameSettings
+from opsassay.analysis.blame.techniques.static_agentic import walk
+from opsassay.core.errors import OperationError, UserError
+from opsassay.core.schema.base import Noun
+from opsassay.core.schema.trajectory import Attribution, Trace, TraceStep
+from opsassay.solvers.agents.models.base import ToolSpec
+from opsassay.solvers.proxy.policies import StepIntervention
+
+_JUDGE = (
+    "You judge an experiment. A failed run of a multi-agent system was run again up to one step, that step's input was "
+    f"edited to avoid a suspected mistake, and the next steps were observed. {DEFINITION}"
+)
+
+
+class StepCandidate(Noun):
+    """A suspected decisive step with how to test it; *duty* are earlier steps that its component had to check."""
+
+    agent: str = ""
+    step: int = Field(ge=1)
+    reason: str = ""
+    oracle: str = ""
+    guidance: str = ""
+    duty: tuple[int, ...] = ()
+
+
+class Experiment(Noun):
+    """A candidate after its experiment."""
+
+    candidate: StepCandidate
+    confirmed: bool
+    reason: str
+
+
+_CANDIDATE = {
+    "type": "object",
+    "properties": {
+        "agent": {"type": "string"},
+        "step": {"type": "integer"},
+        "reason": {"type": "string", "description": "the suspected mistake"},
+        "oracle": {"type": "string", "description": "what the step and the next ones should show without the mistake"},
+        "guidance": {"type": "string", "description": "a message for the step's input that keeps it from the mistake"},
+        "duty": {
+            "type": "array",
+            "items": {"type": "integer"},
+            "description": "earlier candidate steps that this component had the duty to check",
+        },
+    },
+    "required": ["agent", "step", "reason", "oracle", "guidance"],
+}
+
+
+def submit_candidates(k: int) -> ToolSpec:
+    """Return the tool by which up to *k* candidates are given."""
+    listed = {"type": "array", "items": _CANDIDATE, "maxItems": k}
+    return ToolSpec(
+        name="submit_candidates",
+        description=f"Give up to {k} candidates, most suspect first; each will be tested by a re-run. This ends the work.",
+        parameters={"type": "object", "properties": {"candidates": listed}, "required": ["candidates"]},
+    )
+
+
+def dynamic_agentic(
+    trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None
+) -> Attribution:
+    """Propose, test and decide; with no candidate confirmed the most suspect one stands, and the reason says so.
+
+    Raises UserError without *rerun*: there is nothing dynamic about a trace that cannot be run again.
+    Raises OperationError where the upstream of a re-run did not answer.
+    """
+    if rerun is None:
+        raise UserError("The dynamic technique runs the system again; say how with --rerun, or use --technique static.")
+    proposed = candidates_in(
+        walk(trace, asker, settings, submit_candidates(settings.candidates)), trace, settings.candidates
+    )
+    if not proposed:
+        return Attribution(reason="no candidate was proposed")
+    return decide(trace, [_tested(trace, asker, settings, rerun, candidate) for candidate in proposed])
+
+
+def candidates_in(submitted: dict[str, Any] | None, trace: Trace, k: int) -> list[StepCandidate]:
+    """Return at most *k* candidates that can be read and lie in the trace."""
+    listed = (submitted or {}).get("candidates")
+    found = []
+    for value in listed if isinstance(listed, list) else ():
+        try:
+            candidate = StepCandidate.model_validate(value)
+        except ValidationError:
+            continue  # one that cannot be read is none; the others still count
+        if trace.step(candidate.step) is not None:
+            found.append(candidate)
+    return found[:k]
+
+
+def decide(trace: Trace, tested: list[Experiment]) -> Attribution:
+    """Return the decisive one of the tested candidates.
+
+    Of the confirmed ones the earliest, unless a later confirmed one had the duty to check it: then the failure was not
+    inevitable before that one let it pass.
+    """
+    confirmed = sorted((t for t in tested if t.confirmed), key=lambda t: t.candidate.step)
+    if not confirmed:
+        first = tested[0].candidate
+        why = f"no candidate was confirmed ({tested[0].reason}); the most suspect one stands: {first.reason}"
+        return _blame(trace, first, why)
+    decisive = confirmed[0]
+    for later in confirmed[1:]:
+        if decisive.candidate.step in later.candidate.duty:
+            decisive = later
+    return _blame(trace, decisive.candidate, f"{decisive.candidate.reason} (confirmed by a re-run: {decisive.reason})")
+
+
+def _tested(
+    trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun, candidate: StepCandidate
+) -> Experiment:
+    guidance = candidate.guidance or f"Take care here. {candidate.reason}"
+    run = rerun.observe(StepIntervention(step=candidate.step, add=guidance, observe=settings.window))
+    asker.notes += [f"re-run for step {candidate.step}: {difference}" for difference in run.differences]
+    if run.outage is not None:
+        raise OperationError(f"the upstream of the re-run for step {candidate.step} did not answer: {run.outage}")
+    observed = [step for step in run.steps if candidate.step <= step.step_id <= candidate.step + settings.window]
+    if not observed or observed[0].error:
+        why = next((step.error for step in reversed(run.steps) if step.error), "it ended before")
+        return Experiment(candidate=candidate, confirmed=False, reason=f"the re-run did not get past the step: {why}")
+    answer = json_in(asker.question(_JUDGE, _experiment(trace, settings, candidate, observed))) or {}
+    return Experiment(
+        candidate=candidate, confirmed=answer.get("confirmed") is True, reason=str(answer.get("reason", ""))
+    )
+
+
+def _experiment(trace: Trace, settings: BlameSettings, candidate: StepCandidate, observed: list[TraceStep]) -> str:
+    before = [s for s in trace.steps if candidate.step <= s.step_id <= candidate.step + settings.window]
+    return (
+        f"{metadata_text(trace)}\n\nSuspected: step {candidate.step} by {candidate.agent}. {candidate.reason}\n"
+        f"Expected without the mistake: {candidate.oracle}\n\n"
+        f"--- In the failed run:\n{steps_text(before, inputs=False)}\n\n"
+        f"--- In the re-run with the edited input:\n{steps_text(observed, inputs=False)}\n\n"
+        "Do the observed steps meet the expectation, and is the mistake gone from them? Answer with one JSON object: "
+        '{"confirmed": true or false, "reason": "<one sentence>"}.'
+    )
+
+
+def _blame(trace: Trace, candidate: StepCandidate, reason: str) -> Attribution:
+    acting = trace.step(candidate.step)
+    return Attribution(
+        agent_name=candidate.agent or (acting.agent_name if acting else None), step_id=candidate.step, reason=reason
+    )

@@ -1,0 +1,61 @@
+"""All-at-once, binary search and step-by-step: three forms of showing a trace to a model (paper, App. A.6.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from opsassay.analysis.blame.asking import BlameAsker, attribution_in, json_in
+from opsassay.analysis.blame.definition import DEFINITION, QUESTION
+from opsassay.analysis.blame.rendering import metadata_text, step_text, steps_text
+from opsassay.analysis.blame.rerun import Rerun
+from opsassay.analysis.blame.settings import BlameSettings
+from opsassay.core.schema.trajectory import Attribution, Trace, TraceStep
+
+_ROLE = f"You find out why a multi-agent system failed. {DEFINITION}"
+
+
+def all_at_once(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
+    """Show everything and ask once."""
+    del settings, rerun
+    shown = f"{metadata_text(trace)}\n\n{steps_text(trace.steps)}"
+    return attribution_in(json_in(asker.question(_ROLE, f"{shown}\n\nThe run failed. {QUESTION}")), trace)
+
+
+def binary_search(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
+    """Show a range, ask in which half the decisive step lies, and halve: ceil(log2 n) calls; the agent is the step's."""
+    del settings, rerun
+    steps, reason = trace.steps, ""
+    while len(steps) > 1:
+        middle = (len(steps) + 1) // 2
+        first, second = steps[:middle], steps[middle:]
+        question = (
+            f"{metadata_text(trace)}\n\n{steps_text(steps)}\n\nThe run failed, and the decisive step is among steps "
+            f"{_ends(steps)}. Is it in the first half, steps {_ends(first)}, or in the second half, steps {_ends(second)}? "
+            'Answer with one JSON object: {"half": "first" or "second", "reason": "<one sentence>"}.'
+        )
+        answer = json_in(asker.question(_ROLE, question)) or {}
+        half, reason = str(answer.get("half", "")).lower(), str(answer.get("reason", ""))
+        if half not in {"first", "second"}:
+            return Attribution(reason=f"no half was named for steps {_ends(steps)}")
+        steps = first if half == "first" else second
+    return attribution_in({"step": steps[0].step_id, "reason": reason} if steps else None, trace)
+
+
+def _ends(steps: Sequence[TraceStep]) -> str:
+    return f"{steps[0].step_id} to {steps[-1].step_id}"
+
+
+def step_by_step(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
+    """Reveal one step more at a time and ask whether it is the decisive one; stop at the first yes."""
+    del settings, rerun
+    shown = metadata_text(trace)
+    for step in trace.steps:
+        shown += f"\n\n{step_text(step)}"
+        question = (
+            f"{shown}\n\nThis is the run up to step {step.step_id}; it failed in the end. Is step {step.step_id} the "
+            'decisive step? Answer with one JSON object: {"decisive": true or false, "reason": "<one sentence>"}.'
+        )
+        answer = json_in(asker.question(_ROLE, question)) or {}
+        if answer.get("decisive") is True:
+            return attribution_in({"step": step.step_id, "reason": answer.get("reason", "")}, trace)
+    return Attribution(reason="no step was called decisive")

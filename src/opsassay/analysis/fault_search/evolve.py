@@ -1,0 +1,160 @@
+"""Evolution of candidates by openevolve: a model rewrites the best ones, or a seeded mutator behind the same interface.
+
+openevolve runs in a process of its own. A candidate is a YAML text; its evaluator hands it to this process, which tries it
+on the running system, so that all attempts are made in one place, one after the other.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from multiprocessing.connection import Connection, Listener
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from opsassay.analysis.fault_search.evolving import ORDER, SOCKET, ask
+from opsassay.analysis.fault_search.laboratory import Attempt
+from opsassay.analysis.fault_search.search import FaultCandidate, families_of, mutated
+from opsassay.core.errors import ConfigError, OperationError, RefusedError
+from opsassay.core.extras import install_hint
+from opsassay.core.logs import readable
+from opsassay.solvers.agents.models.base import Message, Reply
+from opsassay.solvers.agents.models.named import model_named, require_endpoint
+from opsassay.solvers.agents.models.server import running_server
+from opsassay.testbed.operations.composition import Block, Composition, parse
+
+MUTATOR = "seeded-mutator"
+TEMPERATURE = 1.0
+LAST_TRIED = 5
+"""Of so many of the last candidates whoever makes the next one hears why they scored what they did."""
+
+
+class TriedText(NamedTuple):
+    """What became of one candidate: its *text*, what it scored, and why."""
+
+    text: str
+    fitness: float
+    reason: str
+
+
+def evolve(
+    attempt: Callable[[int, FaultCandidate], Attempt],
+    library: Sequence[Block],
+    task: str,
+    *,
+    iterations: int,
+    seed: int,
+    model: str | None,
+) -> list[Attempt]:
+    """Let openevolve make *iterations* candidates from a healthy start and have each tried by *attempt*.
+
+    *model* is one of the endpoint in OPENAI_BASE_URL; None is a mutator with *seed*, which needs no model. Whoever rewrites
+    candidates hears what became of the last ones, and why. Raises what `require_evolution` raises, and OperationError
+    when openevolve fails.
+    """
+    require_evolution(model)
+    found, tried_texts = list[Attempt](), list[TriedText]()
+
+    def try_text(text: str) -> dict[str, Any]:
+        try:
+            composition = parse(text)
+        except ConfigError as error:
+            tried_texts.append(TriedText(text, 0.0, str(error)))
+            return {"combined_score": 0.0}
+        tried = attempt(len(found) + 1, FaultCandidate(composition, families_of(composition, library)))
+        found.append(tried)
+        tried_texts.append(TriedText(composition.text(), tried.fitness, f"{tried.result}: {tried.reason}"))
+        return {"combined_score": tried.fitness}
+
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="opsassay-evolve-")))
+        respond = mutator(library, seed)
+        if model is not None:
+            respond = partial(model_named(model).complete, temperature=TEMPERATURE)
+        base_url = stack.enter_context(running_server(informed(respond, tried_texts))) + "/v1"
+        order = {"iterations": iterations, "seed": seed, "model": model or MUTATOR, "base_url": base_url, "task": task}
+        _serve(folder, order, try_text)
+    return found
+
+
+def informed(respond: Callable[..., Reply], tried_texts: Sequence[TriedText]) -> Callable[..., Reply]:
+    """Return *respond* with what became of the last candidates at the end of what it is asked."""
+
+    def answer(messages: Sequence[Message], _tools: object = ()) -> Reply:
+        lines = [f"```yaml\n{one.text}```\nscored {one.fitness:g}: {one.reason}\n" for one in tried_texts[-LAST_TRIED:]]
+        if not lines:
+            return respond(messages)
+        last = messages[-1]
+        about = "\n".join(("# What became of the last candidates, the latest at the end", *lines))
+        return respond([*messages[:-1], last.model_copy(update={"content": f"{about}\n{last.content}"})])
+
+    return answer
+
+
+def require_evolution(model: str | None) -> None:
+    """Raise RefusedError when openevolve is not installed, UserError when nobody listens where *model* should be."""
+    if importlib.util.find_spec("openevolve") is None:
+        raise RefusedError(f"Evolution needs openevolve, which is not installed; {install_hint('discover')}.")
+    if model is not None:
+        require_endpoint(model)
+
+
+def mutator(library: Sequence[Block], seed: int) -> Callable[..., Reply]:
+    """Return what answers like a model: the current program of the prompt, mutated by a generator with *seed*."""
+    chance = random.Random(seed)  # noqa: S311 - a repeatable search, not a secret
+
+    def respond(messages: Sequence[Message], _tools: object = ()) -> Reply:
+        shown = re.findall(r"# Current Program\n```yaml\n(.*?)```", messages[-1].content, re.DOTALL)
+        try:
+            parent = parse(shown[-1]) if shown else Composition()
+        except ConfigError:
+            parent = Composition()
+        return Reply(text=f"```yaml\n{mutated(parent, library, chance).text()}```")
+
+    return respond
+
+
+def _serve(folder: Path, order: dict[str, Any], try_text: Callable[[str], dict[str, Any]]) -> None:
+    """Run openevolve in *folder* and answer what its evaluator asks until it ends."""
+    address, log = folder / "attempts.sock", folder / "openevolve.log"
+    environment = {**os.environ, SOCKET: str(address), ORDER: json.dumps(order)}
+    with Listener(str(address), "AF_UNIX") as listener, log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "opsassay.analysis.fault_search.evolving"],
+            cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True,
+        )  # fmt: skip
+
+        def tell_the_end() -> None:
+            process.wait()
+            ask(None, str(address))
+
+        ending = threading.Thread(target=tell_the_end, daemon=True)
+        ending.start()
+        try:
+            while (text := _received(connection := listener.accept())) is not None:
+                connection.send(try_text(text))
+                connection.close()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            ending.join()
+    if process.returncode:
+        tail = "\n".join(readable(log.read_text(errors="replace"))[-15:])
+        raise OperationError("openevolve ended before its time.", tail)
+
+
+def _received(connection: Connection) -> str | None:
+    """Return the candidate that is sent, None when openevolve has ended."""
+    received: str | None = connection.recv()
+    return received

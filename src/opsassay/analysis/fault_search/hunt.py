@@ -1,0 +1,123 @@
+"""A search from its first candidate to its summary: resumable, with every attempt on disk as soon as it is over."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from opsassay.analysis.fault_search.laboratory import Attempt, SearchToolSession, search_desk
+from opsassay.analysis.fault_search.search import FaultCandidate
+from opsassay.core.errors import OperationError, UserError
+from opsassay.core.schema.json_lines import append_line, read_nouns
+from opsassay.core.schema.scenario import Scenario
+from opsassay.scoring.rates import wilson
+from opsassay.telemetry.content import whole_file
+
+ATTEMPTS, SEARCH, SUMMARY = "attempts.jsonl", "search.json", "summary.json"
+ADMITTED = ("hidden", "benign")
+"""What an outcome check alone lets through."""
+
+
+class Hunt:
+    """A search in the folder *out*; *commitment* (scenario, target, seed, kind of search) may not change between calls.
+
+    *settings* are those of the scenario's substrate: which cluster.
+    Raises UserError when the folder holds another search.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        target: str,
+        out: Path,
+        commitment: dict[str, Any],
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._scenario, self._target, self._out, self._settings = scenario, target, out, settings
+        payload = {"scenario": scenario.id, "digest": scenario.digest(), "target": target, **commitment}
+        out.mkdir(parents=True, exist_ok=True)
+        path = out / SEARCH
+        if path.exists() and json.loads(path.read_text()) != payload:
+            raise UserError(f"{out} holds another search ({SEARCH} there says which); choose another folder.")
+        with whole_file(path) as partial:
+            partial.write_text(json.dumps(payload, indent=1) + "\n")
+        self._known = {attempt.number: attempt for attempt in read_attempts(out)}
+        self._stack = ExitStack()
+        self._desk: SearchToolSession | None = None
+
+    def __enter__(self) -> Hunt:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def attempt(self, number: int, candidate: FaultCandidate) -> Attempt:
+        """Return what became of *candidate*: read back when an earlier call tried it, else tried now."""
+        known = self._known.get(number)
+        if known is not None and known.composition == candidate.composition:
+            return known
+        try:
+            found = self._on_a_system().attempt(number, candidate.composition, candidate.families)
+        except OperationError:  # the baseline did not come back, or the system is gone: once more on a new one
+            self._stack.close()
+            self._desk = None
+            found = self._on_a_system().attempt(number, candidate.composition, candidate.families)
+        append_line(self._out / ATTEMPTS, found, durable=True)
+        return found
+
+    def _on_a_system(self) -> SearchToolSession:
+        if self._desk is None:
+            started = search_desk(self._scenario, self._target, self._out, settings=self._settings)
+            self._desk = self._stack.enter_context(started)
+        return self._desk
+
+
+def read_attempts(out: Path) -> list[Attempt]:
+    """Return the attempts in the folder *out*, the last one of a number; a torn last line is dropped."""
+    path = out / ATTEMPTS
+    found = read_nouns(path, Attempt) if path.exists() else ()
+    return sorted({attempt.number: attempt for attempt in found}.values(), key=lambda attempt: attempt.number)
+
+
+def summary(attempts: list[Attempt]) -> dict[str, Any]:
+    """Return counts by result, the shares that the outcome check and the committed depth admit, and families of the hits.
+
+    Shares are of the candidates that were scored, with Wilson's 95% interval.
+    """
+    counts = Counter(attempt.result for attempt in attempts)
+    scored = [attempt for attempt in attempts if attempt.result not in ("refused", "invalid")]
+    admitted = sum(attempt.result in ADMITTED for attempt in scored)
+    hits = [attempt for attempt in scored if attempt.result == "hidden"]
+    return {
+        "attempts": len(attempts),
+        "counts": dict(sorted(counts.items())),
+        "scored": len(scored),
+        "outcome_admits": _share(admitted, len(scored)),
+        "hidden": _share(len(hits), len(scored)),
+        "families": dict(Counter(family for hit in hits for family in set(hit.families)).most_common()),
+        "first_hit": min((hit.number for hit in hits), default=None),
+        "findings": findings(attempts),
+    }
+
+
+def findings(attempts: list[Attempt]) -> list[dict[str, Any]]:
+    """Return what the search says of the verifier: candidates that would have scored, or reached outside the reset."""
+    return [
+        {
+            "number": a.number,
+            "candidate": a.composition.name,
+            "result": a.result,
+            "would_score": a.raw_fitness,
+            "reason": a.reason,
+        }
+        for a in attempts
+        if a.result == "refused" or (a.result == "invalid" and a.raw_fitness == 1.0)
+    ]
+
+
+def _share(count: int, n: int) -> dict[str, Any]:
+    return {"count": count, "n": n, "share": count / n if n else None, "interval": list(wilson(count, n))}

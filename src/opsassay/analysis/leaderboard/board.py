@@ -1,0 +1,211 @@
+"""A board of one domain: ranks that may be shared, intervals on every number, and who stands below with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from opsassay.analysis.leaderboard.entries import COSTS, Entry, TaskKey, entries_of
+from opsassay.analysis.leaderboard.separation import LEVEL, better_than, separate
+from opsassay.core.schema.task import MetricDefinition
+from opsassay.core.text import counted
+from opsassay.evals.runner.grading import GradedRuns
+from opsassay.scoring.figures import MeanFigure
+from opsassay.scoring.rates import estimate_of
+from opsassay.scoring.void import void_items, void_note
+
+SHOWN = 8
+"""Metrics of a domain on its board: the first ones that it defines."""
+NO_ANSWER = "no answer"
+"""The baseline that is on every board: whoever hands in nothing fails every task."""
+FEWEST_OF_SYSTEM = 6
+"""Tasks of a system below which nothing can be said of it alone: the signs of five give no p under 0.05."""
+
+
+def figure_item(figure: MeanFigure) -> dict[str, Any]:
+    """Return a mean over tasks as JSON has it, a share as a fraction."""
+    return {"value": figure.value, "low": figure.low, "high": figure.high, "tasks": figure.n}
+
+
+@dataclass(frozen=True)
+class LeaderboardRow:
+    """One solver. *rank* is None for whom none may be given, and *reasons* say why; *ranks* is the interval of its rank.
+
+    *beats* are those who are worse than it beyond doubt. *spent* is what a run takes, by the names of `COSTS`.
+    """
+
+    entry: Entry
+    rank: int | None
+    ranks: tuple[int, int] | None
+    success: MeanFigure | None
+    metrics: Mapping[str, MeanFigure]
+    systems: Mapping[str, MeanFigure]
+    reasons: tuple[str, ...]
+    beats: tuple[str, ...]
+    failed: int
+    spent: Mapping[str, MeanFigure]
+    last_ns: int
+
+    def as_item(self) -> dict[str, Any]:
+        """Return the row as JSON has it, with the runs behind it."""
+        return {
+            "solver": self.entry.name,
+            "baseline": self.entry.baseline,
+            "rank": self.rank,
+            "ranks": self.ranks,
+            "success": self.success and figure_item(self.success),
+            "metrics": {name: figure_item(figure) for name, figure in self.metrics.items()},
+            "systems": {name: figure_item(figure) for name, figure in self.systems.items()},
+            "not_ranked": list(self.reasons),
+            "beats": list(self.beats),
+            "runs": len(self.entry.runs),
+            "failed": self.failed,
+            "spent": {name: figure_item(figure) for name, figure in self.spent.items()},
+            "stale": list(self.entry.stale),
+            "last_ns": self.last_ns,
+            "evidence": [{"run": run.id, "folder": str(run.folder), "task": run.task[0]} for run in self.entry.runs],
+        }
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the tests say of a solver: its *rank* and the interval of it, or the *reasons* why it has none."""
+
+    rank: int | None = None
+    ranks: tuple[int, int] | None = None
+    reasons: tuple[str, ...] = ()
+    beats: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """The board of one *domain*, ranked solvers first; *warnings* are sentences on what may not be read out of it."""
+
+    domain: str
+    tasks: int
+    rows: tuple[LeaderboardRow, ...]
+    metrics: tuple[MetricDefinition, ...]
+    warnings: tuple[str, ...]
+    void: int = 0
+    """Tasks that grade nobody, beside *tasks*."""
+
+
+def make_board(graded: GradedRuns) -> Leaderboard:
+    """Return the board of *graded*.
+
+    Ranked is who was run on every task, under a seal, without a flag, and can be separated from every baseline. Whoever
+    cannot be separated shares a rank: it is one more than the number of those who are better.
+    """
+    entries = entries_of(graded)
+    tasks = sorted({task for entry in entries for task in entry.scores})
+    metrics = graded.domain.metrics()[:SHOWN]
+    complete = [entry for entry in entries if entry.baseline or not entry.reasons]
+    complete = [entry for entry in complete if entry.scores.keys() == set(tasks)]
+    found: dict[str, Standing] = {}
+    warnings: list[str] = []
+    if tasks and complete:
+        found = _ranked(complete, tasks)
+        warnings = [*_system_warnings(complete, tasks), *_general_warnings(complete, found, len(tasks))]
+    void = void_items(one.verdict for one in graded.counted)
+    if note := void_note(len(void), len(tasks) + len(void), "task"):
+        warnings.insert(0, note)
+    rows = [_row(entry, metrics, found.get(entry.name, Standing())) for entry in entries]
+    rows.sort(key=lambda row: (row.rank is None, row.rank or 0, row.entry.baseline, -_value(row), row.entry.name))
+    return Leaderboard(graded.domain.name, len(tasks), tuple(rows), tuple(metrics), tuple(warnings), len(void))
+
+
+def _value(row: LeaderboardRow) -> float:
+    return row.success.value if row.success else -1.0
+
+
+def _ranked(complete: Sequence[Entry], tasks: Sequence[TaskKey]) -> dict[str, Standing]:
+    """Return where every solver stands that was run on every task.
+
+    Ranks are among those that may be ranked; baselines, one that answers nothing among them, take part in the tests.
+    """
+    names = [*(entry.name for entry in complete), NO_ANSWER]
+    scores = np.array([[entry.scores[task] for task in tasks] for entry in complete] + [[0.0] * len(tasks)])
+    baselines = [i for i, entry in enumerate(complete) if entry.baseline] + [len(complete)]
+    better = better_than(scores)
+    close = {i: [names[j] for j in baselines if not better[i, j]] for i in range(len(complete)) if i not in baselines}
+    ranked = [i for i, names_of in close.items() if not names_of]
+    among = separate(scores[ranked]) if ranked else None
+    found = {}
+    for i, entry in enumerate(complete):
+        beats = tuple(names[int(j)] for j in np.flatnonzero(better[i]))
+        if among is not None and i in ranked:
+            at, rank = ranked.index(i), 1 + int(better[ranked, i].sum())
+            ranks = min(rank, int(among.first[at])), max(rank, int(among.last[at]))
+            found[entry.name] = Standing(rank, ranks, (), beats)
+        else:
+            reasons = (f"it cannot be separated from {', '.join(close[i])}",) if i in close else ()
+            found[entry.name] = Standing(None, None, reasons, beats)
+    return found
+
+
+def _row(entry: Entry, metrics: Sequence[MetricDefinition], standing: Standing) -> LeaderboardRow:
+    by_system = {system: _tasks_of(entry, system) for system in sorted({run.system for run in entry.runs})}
+    on_system = {system: {task: entry.scores[task] for task in of} for system, of in by_system.items()}
+    return LeaderboardRow(
+        entry,
+        standing.rank,
+        standing.ranks,
+        _figure(entry.scores),
+        {m.name: figure for m in metrics if (figure := _figure(entry.by_task(m.name), share=m.is_share))},
+        {system: figure for system, of in on_system.items() if (figure := _figure(of))},
+        (*entry.reasons, *standing.reasons),
+        standing.beats,
+        sum(run.failed for run in entry.runs),
+        {name: figure for name in COSTS if (figure := _figure(entry.costs(name), share=False)) and figure.value},
+        max((run.ended_ns for run in entry.runs), default=0),
+    )
+
+
+def _tasks_of(entry: Entry, system: str) -> set[TaskKey]:
+    return {run.task for run in entry.runs if run.system == system}
+
+
+def _figure(scores: Mapping[TaskKey, float], *, share: bool = True) -> MeanFigure | None:
+    return estimate_of([scores[task] for task in sorted(scores)], share=share)
+
+
+def _system_warnings(complete: Sequence[Entry], tasks: Sequence[TaskKey]) -> list[str]:
+    """Return a sentence for each two solvers whose order over all tasks is turned round on one system."""
+    systems = {run.task: run.system for entry in complete for run in entry.runs}
+    solvers = [entry for entry in complete if not entry.baseline]
+    if len(solvers) < 2:
+        return []
+    scores = np.array([[entry.scores[task] for task in tasks] for entry in solvers])
+    means, found = scores.mean(axis=1), []
+    for system in sorted(set(systems.values())):
+        of = np.array([systems[task] == system for task in tasks])
+        if of.sum() < FEWEST_OF_SYSTEM or of.all():
+            continue
+        better = better_than(scores[:, of])
+        for i, j in zip(*np.nonzero(better), strict=True):
+            if means[i] <= means[j]:
+                a, b = solvers[i].name, solvers[j].name
+                found.append(
+                    f"{b} and {a} may not be compared by this board on systems like {system}: there {a} is better, and "
+                    "over all tasks it is not."
+                )
+    return found
+
+
+def _general_warnings(complete: Sequence[Entry], found: Mapping[str, Standing], tasks: int) -> list[str]:
+    said = []
+    solvers = [entry for entry in complete if not entry.baseline]
+    if solvers and not any(found[entry.name].rank is not None for entry in solvers):
+        said.append(
+            f"On {counted(tasks, 'task')} nobody can be separated from a baseline ({100 * LEVEL:.0f}%) and is ranked; "
+            "run more tasks."
+        )
+    if solvers and not any(entry.baseline for entry in complete):
+        said.append(
+            "No baseline was run on all of these tasks: ranks say only that a solver is better than no answer at all. Run "
+            "one, such as the methods constant and chance or the oracle no-op."
+        )
+    return said

@@ -1,0 +1,159 @@
+"""What stands on a board: the graded runs of one domain as solvers by tasks, and who of them may be ranked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+
+from opsassay import __version__
+from opsassay.core.schema.run import MetricStatus, RunStatus
+from opsassay.core.schema.scenario import CONTROL
+from opsassay.core.text import counted
+from opsassay.evals.runner.domain import outcome_of
+from opsassay.evals.runner.grading import GradedRun, GradedRuns
+from opsassay.evals.runner.ranking import ORACLE, run_id, why_not_ranked
+from opsassay.scoring.void import is_void
+
+BASELINES = frozenset({"constant", "chance", "gap", "loudest", "detector", "allow-all", "deny-all", "untouched"})
+"""Solvers that show what no skill looks like; an agent says so of itself by ``baseline`` in its configuration."""
+
+BASELINE_ORACLES = frozenset(
+    {"nothing", "no-op", "scale-to-zero", "constant-diagnosis", "constant", "constant-true", "constant-false", "chance"}
+)
+"""Oracles and controls that do what needs no skill: they are baselines of a board and, as all oracles, not ranked."""
+
+COSTS: Mapping[str, tuple[frozenset[str], ...]] = {
+    "tokens": (frozenset({"input_tokens", "output_tokens"}), frozenset({"tokens"})),
+    "usd": (frozenset({"usd"}), frozenset({"money_usd"})),
+    "seconds": (frozenset({"seconds"}),),
+}
+"""What a run costs: the sum of the first of these groups of units that it spent any of."""
+
+TaskKey = tuple[str, str]
+"""A task's id, and the digest that commits to all of it."""
+
+
+@dataclass(frozen=True)
+class LeaderboardRun:
+    """One graded run: whether it *succeeded*, 1 or 0, and what it scored by each metric.
+
+    One that failed did not succeed, and has 0 wherever more is better: a time, of which less is better, it has not.
+    """
+
+    task: TaskKey
+    system: str
+    succeeded: float
+    values: Mapping[str, float]
+    failed: bool
+    spent: Mapping[str, float]
+    ended_ns: int
+    id: str
+    folder: Path
+
+    def cost(self, name: str) -> float | None:
+        """Return what the run took: tokens of input and output, usd, or seconds; None where nobody counted."""
+        units = next((units for units in COSTS[name] if units & self.spent.keys()), None)
+        return None if units is None else sum(self.spent.get(unit, 0.0) for unit in units)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A solver with its runs; *reasons* say why it has no rank, *baseline* that it shows what no skill looks like.
+
+    *scores* are the shares of repeats that succeeded, by task.
+    """
+
+    name: str
+    runs: tuple[LeaderboardRun, ...]
+    baseline: bool = False
+    reasons: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
+    scores: Mapping[TaskKey, float] = field(default_factory=dict)
+
+    def by_task(self, metric: str | None = None) -> dict[TaskKey, float]:
+        """Return the mean over repeats of *metric*, or of success, for every task that has one."""
+        return self._means(lambda run: run.succeeded if metric is None else run.values.get(metric))
+
+    def costs(self, name: str) -> dict[TaskKey, float]:
+        """Return the mean over repeats of what a run took, one of `COSTS`, for every task where it is known."""
+        return self._means(lambda run: run.cost(name))
+
+    def _means(self, reading: Callable[[LeaderboardRun], float | None]) -> dict[TaskKey, float]:
+        found: dict[TaskKey, list[float]] = {}
+        for run in self.runs:
+            if (value := reading(run)) is not None:
+                found.setdefault(run.task, []).append(value)
+        return {task: fmean(values) for task, values in found.items()}
+
+
+def entries_of(graded: GradedRuns) -> list[Entry]:
+    """Return the solvers of *graded* by name.
+
+    Of a task that was changed one form counts, the one that most solvers were run on, of these the latest: whoever brings
+    an easier form alone is measured by that of the others. Runs of other forms are stale.
+    """
+    present = _present_tasks([one for one in graded.counted if not is_void(one.verdict.metrics)])
+    groups: dict[str, list[GradedRun]] = {}
+    for one in graded.counted:
+        groups.setdefault(graded.name(one.run), []).append(one)
+    tasks = set(present.items())
+    return [_entry(graded, name, groups[name], tasks) for name in sorted(groups)]
+
+
+def _present_tasks(runs: Sequence[GradedRun]) -> dict[str, str]:
+    solvers: dict[TaskKey, set[str]] = {}
+    latest: dict[TaskKey, int] = {}
+    for one in runs:
+        run, task = one.run, (one.run.item, one.run.item_hash)
+        solvers.setdefault(task, set()).add(run.solver_hash)
+        latest[task] = max(latest.get(task, 0), run.started_ns)
+    order = sorted(solvers, key=lambda task: (len(solvers[task]), latest[task], task))
+    return dict(order)
+
+
+def _entry(graded: GradedRuns, name: str, of: Sequence[GradedRun], tasks: set[TaskKey]) -> Entry:
+    present = [one for one in of if (one.run.item, one.run.item_hash) in tasks]
+    void = sum(is_void(one.verdict.metrics) for one in of)
+    made = [run for one in present if (run := _board_run(graded, one)) is not None]
+    entry = Entry(name, tuple(made), _is_baseline(of[0]))
+    scores = entry.by_task()
+    reasons = list(dict.fromkeys(reason for one in of for reason in why_not_ranked(one.run)))
+    if cells := graded.aborted.get(name):
+        reasons.append(f"{cells} of its cells were aborted and have no result")
+    if missing := len(tasks - scores.keys()):
+        reasons.append(f"it has no graded run of {missing} of {counted(len(tasks), 'task')}")
+    if entry.baseline:
+        reasons.insert(0, "it is a baseline")
+    stale = []
+    if old := len(of) - len(present) - void:
+        stale.append(f"not counted: {counted(old, 'run')} of former forms of tasks")
+    if others := sorted({one.run.versions.get("opsassay", "unknown") for one in present} - {__version__}):
+        stale.append(f"made with OpsAssay {', '.join(others)}, not {__version__}")
+    return Entry(name, tuple(made), entry.baseline, tuple(reasons), tuple(stale), scores)
+
+
+def _board_run(graded: GradedRuns, one: GradedRun) -> LeaderboardRun | None:
+    run, metrics = one.run, one.verdict.metrics
+    failed = run.status is not RunStatus.DONE
+    succeeded = outcome_of(graded.domain, run, metrics)
+    if succeeded is None:
+        return None
+    values = {name: metric.value for name, metric in metrics.items() if metric.value is not None}
+    more = (definition.name for definition in graded.domain.metrics() if definition.direction == "higher")
+    values |= {name: 0.0 for name in more if name in metrics and metrics[name].status is MetricStatus.FAILED}
+    return LeaderboardRun(
+        (run.item, run.item_hash), run.system, float(succeeded), values, failed, run.spent, run.ended_ns or 0,
+        run_id(run), one.folder,
+    )  # fmt: skip
+
+
+def _is_baseline(one: GradedRun) -> bool:
+    solver = one.run.solver
+    said = bool(solver.configuration.get("baseline"))
+    return said or solver.name in BASELINES or _is_baseline_oracle(solver.name)
+
+
+def _is_baseline_oracle(name: str) -> bool:
+    return name.startswith(ORACLE) and name.removeprefix(ORACLE).removeprefix(CONTROL) in BASELINE_ORACLES

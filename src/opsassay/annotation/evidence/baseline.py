@@ -1,0 +1,83 @@
+"""The baseline of each operation: calibrated on the first half of the normal window, tried on the second (E.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from opsassay.annotation.evidence.states import NEEDED, flag_windows, windows
+from opsassay.annotation.evidence.thresholds import Thresholds
+from opsassay.annotation.reading.calls import Calls
+
+
+@dataclass(frozen=True, eq=False)
+class OperationBaseline:
+    """What is normal: one row per node, the false-alarm rate of the screens on the second half.
+
+    *nodes*: the columns of `describe` and pauses (whether windows without a call are normal for it). *limit*: the rate
+    above which the baseline measures nothing.
+    *false_alarm_rate* is a share of windows, None where there is none.
+    """
+
+    nodes: pl.DataFrame
+    false_alarm_rate: float | None
+    limit: float
+
+    @property
+    def drifted(self) -> bool:
+        """Whether the normal window was not normal."""
+        return self.false_alarm_rate is not None and self.false_alarm_rate > self.limit
+
+
+def calibrate(calls: Calls, thresholds: Thresholds) -> OperationBaseline:
+    """Return the baseline of *calls*: nodes by the first half of the normal window, false alarms by the second.
+
+    false_alarm_rate is the share of windows of the second half that are slow, erroring or missing by `flag_windows`
+    (OpenRCA 2.0, E.2), None when no operation has enough calls for a single window.
+    """
+    normal = calls.entries.select(NEEDED).filter(pl.col("period") == "normal")
+    middle = (calls.start_ns["normal"] + calls.end_ns["normal"]) // 2
+    seconds = calls.seconds("normal") / 2
+    first = normal.filter(pl.col("time_ns") < middle)
+    nodes = _with_pauses(describe(first, seconds), first, calls.start_ns["normal"], middle)
+    tried = flag_windows(
+        windows(normal.filter(pl.col("time_ns") >= middle), nodes, middle, calls.end_ns["normal"]), thresholds
+    )
+    raised = (
+        tried.select((pl.col("slow") | pl.col("erroring") | pl.col("missing")).mean()).item() if tried.height else None
+    )
+    return OperationBaseline(nodes=nodes, false_alarm_rate=raised, limit=thresholds.drift)
+
+
+MINIMUM_WINDOWS = 5
+"""With fewer windows in its calibration an operation is not known to be called without pause."""
+
+
+def _with_pauses(nodes: pl.DataFrame, entries: pl.DataFrame, start_ns: int, end_ns: int) -> pl.DataFrame:
+    """Add *pauses*: traffic comes in bursts, and an operation that paused in its baseline is not missing in a pause."""
+    counted = windows(entries, nodes, start_ns, end_ns).group_by("node")
+    steady = counted.agg(pauses=(pl.col("now") == 0).any() | (pl.len() < MINIMUM_WINDOWS))
+    return nodes.join(steady, on="node", how="left").with_columns(pl.col("pauses").fill_null(value=True))
+
+
+def describe(entries: pl.DataFrame, seconds: float) -> pl.DataFrame:
+    """Return per node what its calls look like over *seconds* of wall clock.
+
+    Columns: node, n (calls), mean_ms, sd_ms (ddof 1, 0 for one call), log_mean and log_sd (of ln of the duration in ms,
+    at least 0.001), failed_share in [0, 1], rate_per_s = n / *seconds*.
+    """
+    logged = pl.col("duration_ms").clip(lower_bound=0.001).log()
+    return (
+        entries.group_by("node")
+        .agg(
+            n=pl.len(),
+            mean_ms=pl.col("duration_ms").mean(),
+            sd_ms=pl.col("duration_ms").std().fill_null(0.0),
+            log_mean=logged.mean(),
+            log_sd=logged.std().fill_null(0.0),
+            failed_share=pl.col("failed").mean(),
+            rate_per_s=pl.len() / seconds,
+        )
+        .sort("node")
+    )

@@ -1,0 +1,339 @@
+"""In which direction a network fault acts: hypotheses over the directed links of its place, and what else explains them.
+
+Packets are delayed, lost or cut on their way out of a process or into it, on all of its links, on those with one peer, or
+on those of one protocol. What that touches are calls: all that come in, all that go out, both. For each of these classes
+the links in it must show the fault and those outside it must not; and the other end of the links must explain less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from opsassay.annotation.evidence.context import EvidenceContext, SignatureCheck, Sources
+from opsassay.annotation.evidence.links import CALL, ENDS, LinkCalls, chance, link_calls, share_hit, with_support
+from opsassay.annotation.evidence.load_normalisation import at_usual_pace
+from opsassay.core.schema.faults import FaultKind
+
+Links = pl.DataFrame
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """*direction* (inbound, outbound, both, peer:NAME, protocol:NAME) of a fault at *place*.
+
+    *slow*: the (caller, peer) links that show it, of *tells* in its class that tell; *links*: all that may be hit.
+    *added_ms*: what calls wait at least to count, *stores*: whether it shows on links to stores alone.
+    *support*: the log likelihood ratios of `with_support`, each capped at most_of_one_link either way, summed over the
+    class less those outside it.
+    """
+
+    place: str
+    direction: str
+    slow: frozenset[tuple[str, str]]
+    tells: int
+    support: float
+    links: frozenset[tuple[str, str]]
+    added_ms: float
+    stores: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Question:
+    """The calls over links, and what one asks of them.
+
+    *least*: share of the calls hit; *least_ms*: what a hit call waits in any case; *alike*: each waits about as long;
+    *breaks*: they break, and waiting does not count.
+    """
+
+    calls: LinkCalls
+    least: float = 0.0
+    least_ms: float = 0.0
+    alike: bool = False
+    breaks: bool = False
+
+    def table(self, added_ms: float) -> Links:
+        """Return the links, `counted` with calls hit that wait *added_ms* more."""
+        return self.calls.counted(self.calls.hit(added_ms))
+
+    def smallest(self, place: str, members: pl.Expr) -> float:
+        """Return what a hit call on links of *place* in the class *members* waits at least, ms, by what most there do."""
+        if not self.alike or self.breaks:
+            return math.inf if self.breaks else self.least_ms
+        calls, limits = self.calls, self.calls.thresholds
+        hits = calls.hit(kinds=_touches(place) & members)
+        suspects = calls.counted(hits).filter((pl.col("p") < limits.suspicious) & (pl.col("k") > 0))
+        now = hits.filter((pl.col("period") == "abnormal") & pl.col("hit"))
+        now = now.join(calls.kinds.select("kind", "link", "usual_ms"), on="kind")
+        now = now.join(suspects, on="link", how="semi") if suspects.height else now
+        each = now.group_by("link").agg(ms=(pl.col("waited_ms") - pl.col("usual_ms")).median())
+        usual = each.get_column("ms").median()
+        return (
+            max(limits.smallest_part * float(usual), self.least_ms)
+            if isinstance(usual, (int, float))
+            else self.least_ms
+        )
+
+
+def _touches(place: str) -> pl.Expr:
+    return _inbound(place) | _outbound(place)
+
+
+def _inbound(place: str) -> pl.Expr:
+    return pl.col("peer") == place
+
+
+def _outbound(place: str) -> pl.Expr:
+    return pl.col("caller_service") == place
+
+
+def _classes(place: str, links: Links, peer: str | None) -> Iterator[tuple[str, pl.Expr]]:
+    """Yield the classes of *links*, those of *place*, the most general first; with *peer* named, that one alone."""
+    if peer is not None:
+        yield from _with_peer(links, peer)
+        return
+    yield "both", _touches(place)
+    yield "inbound", _inbound(place)
+    yield "outbound", _outbound(place)
+    yield from _of_protocols(links)
+
+
+def _of_protocols(links: Links) -> Iterator[tuple[str, pl.Expr]]:
+    spoken = links.get_column("protocol").unique().sort().to_list()
+    if len(spoken) < 2:
+        return
+    if len(spoken) > 2:
+        yield "protocol:store", pl.col("protocol") != CALL
+    for protocol in spoken:
+        yield f"protocol:{protocol}", pl.col("protocol") == protocol
+
+
+def _with_peer(links: Links, peer: str) -> Iterator[tuple[str, pl.Expr]]:
+    """Yield the links with *peer*; a store that no link names speaks one of the protocols of stores."""
+    called = (pl.col("caller_service") == peer) | (pl.col("peer") == peer)
+    called |= (pl.col("protocol") != CALL) & pl.col("peer").str.contains(peer, literal=True)
+    if links.filter(called).height:
+        yield f"peer:{peer}", called
+        return
+    stores = links.filter(pl.col("protocol") != CALL)
+    for protocol in stores.get_column("protocol").unique().sort():
+        yield f"peer:{peer}", pl.col("protocol") == protocol
+
+
+def best_hypothesis(
+    place: str, asked: _Question, *, peer: str | None = None, only: str | None = None, added_ms: float | None = None
+) -> Hypothesis | None:
+    """Return what the links of *place* support best; None when nothing is.
+
+    A class is supported when most (*link_share*) of its links that tell are slow, as many outside it are not, and its
+    hits together are no chance. *only*: the one direction to ask for. *added_ms*: what a hit call waits at least.
+    """
+    best: Hypothesis | None = None
+    links = asked.calls.kinds.filter(_touches(place)).select(*ENDS, "protocol").unique()
+    for direction, members in _classes(place, links, peer):
+        if only not in (None, direction):
+            continue
+        found = _supported(place, asked, direction, members, added_ms)
+        if found is not None and (best is None or found.support > best.support):
+            best = found
+    return best
+
+
+def _supported(
+    place: str, asked: _Question, direction: str, members: pl.Expr, added_ms: float | None
+) -> Hypothesis | None:
+    """Return the hypothesis that the fault acts on the links *members* of *place*, when they support it."""
+    agree, limits = asked.calls.limits.link_share, asked.calls.thresholds
+    least_ms = asked.smallest(place, members) if added_ms is None else added_ms
+    mine = asked.table(least_ms).filter(_touches(place))
+    inside = mine.filter(members.fill_null(value=False))
+    share = share_hit(inside, asked.least, limits)
+    if share is None or chance(inside) > limits.chance:
+        return None
+    inside = with_support(inside, share, limits)
+    outside = with_support(mine.filter(~members.fill_null(value=False)), share, limits)
+    slow, spared = inside.filter("slow"), inside.filter("spared")
+    if not slow.height or slow.height < agree * (slow.height + spared.height):
+        return None
+    out = slow.select(_outbound(place)).to_series()
+    if direction == "both" and (out.all() or not out.any()):
+        return None  # all on one side: that is the smaller claim
+    if out.all():  # a place that waits lets its callers wait: that says nothing against
+        outside = outside.filter(_outbound(place) | ~pl.col("slow"))
+    also, not_ = outside.filter("slow").height, outside.filter("spared").height
+    if also > (1 - agree) * (also + not_):
+        return None
+    capped = pl.col("support").clip(-limits.most_of_one_link, limits.most_of_one_link).sum()
+    return Hypothesis(
+        place=place,
+        direction=direction,
+        slow=_ends(slow),
+        tells=slow.height + spared.height,
+        support=float(inside.select(capped).item() - outside.select(capped).item()),
+        links=_ends(inside.filter(~pl.col("spared"))),
+        added_ms=least_ms,
+        stores=bool((slow.get_column("protocol") != CALL).all()),
+    )
+
+
+def _ends(table: Links) -> frozenset[tuple[str, str]]:
+    return frozenset(table.select(ENDS).iter_rows())
+
+
+def _on(links: frozenset[tuple[str, str]]) -> pl.Expr:
+    ends = pl.struct(ENDS)
+    return ends.is_in([{"caller_service": caller, "peer": peer} for caller, peer in sorted(links)])
+
+
+def _rivals(scene: EvidenceContext, found: Hypothesis, asked: _Question) -> Iterator[Hypothesis]:
+    """Yield what the other ends of the slow links explain by themselves; a load generator is no place of a fault."""
+    ends = {end for link in found.slow for end in link} - {found.place}
+    for other in sorted(ends & set(scene.calls.services)):
+        theirs = best_hypothesis(other, asked, added_ms=found.added_ms)
+        if theirs is not None and theirs.slow & found.slow:
+            yield theirs
+
+
+def direction_of(scene: EvidenceContext, only: str | None = None) -> tuple[Hypothesis | None, LinkCalls, str]:
+    """Return the best-supported direction of a network fault at the root of *scene* that no other end explains better.
+
+    With it come the calls, and in words what was seen or why there is none. *only*: the one direction to ask for.
+    """
+    calls, peer, root = link_calls(scene), scene.fault.peer, scene.root
+    share = scene.fault.kind in _OF_A_SHARE
+    least = 0.0 if share else calls.thresholds.least_hit_by_delay
+    least_ms = calls.thresholds.resent_ms if scene.fault.kind in _RESENT else 0.0
+    asked = _Question(calls, least, least_ms, alike=scene.fault.kind not in _UNLIKE)
+    named = scene.fault.parameters.get("direction")
+    called = str(named) if only is None and named in _OF_CALLS else only
+    found = best_hypothesis(root, asked, peer=peer, only=called) or best_hypothesis(root, asked, peer=peer, only=only)
+    if found is None:
+        mine = asked.table(0.0).filter(_touches(root))
+        shown = with_support(mine, calls.thresholds.most_hit, calls.thresholds).filter("slow").height
+        return None, calls, f"{shown} of {mine.height} links of {root} are slower or break, in no direction"
+    better, equal = _contest(scene, found, asked) if peer is None else (None, None)
+    if better is not None:
+        words = f"the links of {root} that show it are links of {better.place}, which explains {len(better.slow)}"
+        return None, calls, words
+    if equal is not None and not _named(scene, found, calls):
+        return None, calls, f"what shows is between {root} and {equal.place}, and either could be the cause"
+    if found.stores and not scene.fault.parameters.get("direction") and peer is None:
+        return None, calls, f"only stores of {root} are slower, which may be slow themselves"
+    words = f"{len(found.slow)} of {found.tells} links of {root} that tell show it, direction {found.direction}"
+    return found, calls, words
+
+
+def _contest(
+    scene: EvidenceContext, found: Hypothesis, asked: _Question
+) -> tuple[Hypothesis | None, Hypothesis | None]:
+    """Return a rival that explains more than *found*, and one that explains the same; None where there is none.
+
+    One that has callers waiting beside explains no more, unless packets are late: those would be so on all of its links.
+    """
+    rivals = list(_rivals(scene, found, asked))
+    packets = scene.fault.parameters.get("direction") in _OF_PACKETS
+    same = {rival for rival in rivals if found.slow in (rival.slow, rival.slow if packets else _own(rival))}
+    mine = (len(found.slow), found.support)
+    more = (rival for rival in rivals if rival not in same and (len(rival.slow), rival.support) > mine)
+    return next(more, None), next(iter(same), None)
+
+
+def _own(found: Hypothesis) -> frozenset[tuple[str, str]]:
+    """Return what *found* explains but for calls to its place, where calls that it makes wait: callers wait along."""
+    made = frozenset(link for link in found.slow if link[0] == found.place)
+    return made or found.slow
+
+
+def who_breaks(scene: EvidenceContext, only: str) -> tuple[bool, str | None]:
+    """Tell whether calls of the root break on all of its links in one direction, more than any other end explains.
+
+    *only*: inbound or outbound. With it comes the place of a rival that explains exactly as much.
+    """
+    asked = _Question(link_calls(scene), breaks=True)
+    found = best_hypothesis(scene.root, asked, peer=scene.fault.peer, only=only)
+    if found is None:
+        return False, None
+    better, equal = _contest(scene, found, asked)
+    return better is None, equal.place if equal is not None else None
+
+
+_OF_A_SHARE = frozenset(
+    {
+        FaultKind.NETWORK_LOSS,
+        FaultKind.NETWORK_CORRUPT,
+        FaultKind.NETWORK_DUPLICATE,
+        FaultKind.NETWORK_BANDWIDTH_LIMIT,
+    }
+)
+"""Kinds that hit a share of the packets: any share of the calls."""
+
+_OF_CALLS = frozenset({"inbound", "outbound"})
+_OF_PACKETS = frozenset({"from", "to", "both"})
+"""Directions of packets, of either way of calls: those that leave the place, those to it."""
+
+_RESENT = frozenset({FaultKind.NETWORK_LOSS, FaultKind.NETWORK_CORRUPT})
+
+_UNLIKE = frozenset({FaultKind.NETWORK_DUPLICATE, FaultKind.NETWORK_BANDWIDTH_LIMIT})
+"""Kinds by which one call waits for long and another hardly: what is large."""
+
+
+def _named(scene: EvidenceContext, found: Hypothesis, calls: LinkCalls) -> bool:
+    """Tell whether the record of the fault names the direction of its packets, and they are late in that one.
+
+    Packets from callee to caller are late after the callee has ended; those to it before it begins (and when a
+    connection has to be opened, its answers too). Clocks that disagree cancel out against the baseline, unless they move.
+    """
+    named = scene.fault.parameters.get("direction")
+    if named in _OF_CALLS:
+        return str(named) == found.direction
+    if named not in _OF_PACKETS:
+        return False
+    after = _after_share(calls, found)
+    if named == "both" or after is None:
+        return True
+    answers_late = after >= calls.thresholds.one_way
+    return bool(answers_late == ((named == "from") == (found.direction == "inbound")))
+
+
+def _after_share(calls: LinkCalls, found: Hypothesis) -> float | None:
+    """Return which share of the added time lies after the callee ended; None where clocks do not allow to say so."""
+    parts = calls.of(_on(found.slow)).drop_nulls(["lead_ms", "gap_ms"])
+    medians = parts.group_by("period").agg(before=pl.col("lead_ms").median(), whole=pl.col("gap_ms").median())
+    rows = {row["period"]: row for row in medians.iter_rows(named=True)}
+    least = calls.limits.added_ms
+    if len(rows) < 2:
+        return None
+    whole = rows["abnormal"]["whole"] - rows["normal"]["whole"]
+    before = rows["abnormal"]["before"] - rows["normal"]["before"]
+    return 1 - before / whole if whole > least and -least < before < whole + least else None
+
+
+def _sources(found: Hypothesis, calls: LinkCalls) -> Sources:
+    """Return what enters the traffic: the added time and the broken calls on the links that the fault may hit."""
+    now = calls.of(_on(found.links)).filter(pl.col("period") == "abnormal")
+    of_kinds = calls.kinds.select("kind", "caller_node", "to", "before_ms")
+    ends = now.join(of_kinds, on="kind", maintain_order="left").group_by("caller_node", "to")
+    each = ends.agg(ms=(pl.col("waited_ms") - pl.col("before_ms")).mean()).drop_nulls()
+    link = {(c, p): ms for c, p, ms in each.sort("caller_node", "to").iter_rows() if ms > calls.limits.added_ms}
+    return Sources(link_ms=link, exits=frozenset(now.filter("broken").get_column("exit")))
+
+
+def _check(only: str | None) -> Callable[[EvidenceContext], SignatureCheck]:
+    @at_usual_pace
+    def check(scene: EvidenceContext) -> SignatureCheck:
+        found, calls, words = direction_of(scene, only)
+        if found is None:
+            return SignatureCheck(passed=False, sentence=words)
+        return SignatureCheck(passed=True, sentence=words, sources=_sources(found, calls), direction=found.direction)
+
+    return check
+
+
+link_fault = _check(None)
+"""Look for added waiting, or broken calls, on a class of links of the root that no other end explains better."""
+
+inbound_wait = _check("inbound")
+"""The same between callers and the root alone."""

@@ -1,0 +1,118 @@
+"""Added time: how much longer calls take than in the baseline, each compared with calls of the same shape."""
+
+from __future__ import annotations
+
+import operator
+
+import polars as pl
+
+from opsassay.annotation.reading.calls import Calls
+
+MINIMUM_MATCHED = 3
+"""A group with fewer calls on either side has no spread of its own."""
+
+UNKNOWN_SPREAD = 0.25
+"""Variance of the logarithm of a call's time where too few calls show it: a factor of 1.6 either way is usual."""
+
+LOG_FLOOR_MS = 0.1
+"""Shorter times are all equal to the logarithm: they are clock jitter."""
+
+COVERAGE = 0.5
+"""A group of which less than this share has a counterpart of the same shape is compared as a whole, where allowed."""
+
+
+def added_time(
+    frame: pl.DataFrame, value: str, by: list[str], within: list[str], *, whole: bool = False, few: bool = False
+) -> pl.DataFrame:
+    """Return per *by* how much the mean of *value* rose: n, n_before, before_ms, added_ms; of the logarithm z and error.
+
+    *frame* has a column `period`. Rows are compared within the same *within* as well and then averaged with the
+    weights of the abnormal window, so that a shift in the mix of requests is not taken for slowness. With *whole*,
+    groups of which less than COVERAGE has a counterpart are compared as they are: a fault may change every shape. With
+    *few*, groups of less than MINIMUM_MATCHED calls are compared too, with UNKNOWN_SPREAD.
+    *value* is in milliseconds. Over the groups g of one *by* (equal in *within*), with n_g calls now and n0_g before,
+    and w_g = n_g / sum n_g:
+        added_ms = sum w_g (mean_g - mean0_g)      before_ms = sum w_g mean0_g
+        error    = sqrt(sum w_g^2 (s_g^2 / n_g + s0_g^2 / n0_g))      z = sum w_g (log_g - log0_g) / error
+    *log_g* and s_g^2 are mean and variance (ddof 1) of ln max(value, LOG_FLOOR_MS); s_g^2 is 0.01 at least, with less
+    than MINIMUM_MATCHED calls UNKNOWN_SPREAD at least. This is direct standardisation, with Welch's error per group.
+    """
+    matched = _added(frame, value, by, within, few=few)
+    if not whole:
+        return matched
+    all_now = (
+        frame.lazy()
+        .filter((pl.col("period") == "abnormal") & pl.col(value).is_not_null())
+        .group_by(by)
+        .len("all_now")
+        .collect()
+    )
+    enough = all_now.join(matched.select(*by, "n"), on=by, nulls_equal=True).filter(
+        pl.col("n") >= COVERAGE * pl.col("all_now")
+    )
+    slim = frame.select("period", *by, value)
+    rest = _added(slim.join(enough, on=by, how="anti", nulls_equal=True), value, by, [], few=few)
+    return pl.concat([matched.join(enough, on=by, how="semi", nulls_equal=True), rest]).sort(by)
+
+
+def _added(frame: pl.DataFrame, value: str, by: list[str], within: list[str], *, few: bool) -> pl.DataFrame:
+    keys = [*by, *within]
+    logged = pl.col(value).clip(lower_bound=LOG_FLOOR_MS).log()
+    cell = pl.fold(pl.lit(0, pl.UInt64), operator.xor, [pl.col(k).hash(i) for i, k in enumerate(["period", *keys])])
+    each = (
+        frame.lazy()
+        .filter(pl.col(value).is_not_null())
+        .select("period", *keys, value, cell=cell)
+        .group_by("cell")  # one number groups several times faster than many names
+    )
+    first = pl.col("period", *keys).first()
+    logs = {"log": logged.mean(), "variance": logged.var().fill_null(0.0)}
+    stats = each.agg(first, n=pl.len(), mean=pl.col(value).mean(), **logs).drop("cell").collect()
+    normal = stats.filter(pl.col("period") == "normal").drop("period")
+    both = (
+        stats.filter(pl.col("period") == "abnormal")
+        .drop("period")
+        .join(normal, on=keys, how="inner", suffix="_before", nulls_equal=True)
+        .filter(pl.lit(few) | ((pl.col("n") >= MINIMUM_MATCHED) & (pl.col("n_before") >= MINIMUM_MATCHED)))
+        .sort(keys)
+    )
+    weight = pl.col("n") / pl.col("n").sum()
+    spread, spread_before = (
+        pl.max_horizontal(
+            f"variance{side}", pl.when(pl.col(f"n{side}") < MINIMUM_MATCHED).then(UNKNOWN_SPREAD).otherwise(0.01)
+        )
+        / pl.col(f"n{side}")
+        for side in ("", "_before")
+    )
+    return (
+        both.group_by(by)
+        .agg(
+            n=pl.col("n").sum(),
+            n_before=pl.col("n_before").sum(),
+            before_ms=(weight * pl.col("mean_before")).sum(),
+            added_ms=(weight * (pl.col("mean") - pl.col("mean_before"))).sum(),
+            shift=(weight * (pl.col("log") - pl.col("log_before"))).sum(),
+            variance=(weight**2 * (spread + spread_before)).sum(),
+        )
+        .with_columns(z=pl.col("shift") / pl.col("variance").sqrt(), error=pl.col("variance").sqrt())
+        .drop("shift", "variance")
+        .sort(by)
+    )
+
+
+def since(calls: Calls, start_ns: int | None) -> Calls:
+    """Return *calls* without those of the abnormal window that ended before *start_ns*, the moment of the fault.
+
+    *start_ns* is UTC; *calls* come back as they are where it is None or lies outside of that window.
+    """
+    if start_ns is None or not calls.start_ns["abnormal"] < start_ns < calls.end_ns["abnormal"]:
+        return calls
+    keep = (pl.col("period") == "normal") | (pl.col("end_ns") >= start_ns)
+    return Calls(
+        entries=calls.entries.filter(keep),
+        exits=calls.exits.filter(keep),
+        services=calls.services,
+        status_known=calls.status_known,
+        start_ns={**calls.start_ns, "abnormal": start_ns},
+        end_ns=calls.end_ns,
+    )

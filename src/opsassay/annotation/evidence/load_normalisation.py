@@ -1,0 +1,90 @@
+"""Work that came is no delay: where users send more, time is compared in moments no busier than there were before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+
+import polars as pl
+
+from opsassay.annotation.evidence.context import EvidenceContext, SignatureCheck
+from opsassay.annotation.evidence.states import NANO
+from opsassay.annotation.evidence.thresholds import LoadThresholds
+from opsassay.annotation.reading.calls import Calls
+
+PERIODS = ("normal", "abnormal")
+
+
+def at_usual_pace(check: Callable[[EvidenceContext], SignatureCheck]) -> Callable[[EvidenceContext], SignatureCheck]:
+    """Have *check* see no moment in which more requests reach the root than in any moment before, when they grew.
+
+    Requests are counted as traces: who calls again because it was failed does not send more work.
+    """
+
+    @wraps(check)
+    def checked(scene: EvidenceContext) -> SignatureCheck:
+        busy = _busy(scene)
+        if busy is None:
+            return check(scene)
+        calls = scene.calls
+        quiet = replace(calls, entries=calls.entries.filter(~busy), exits=calls.exits.filter(~busy))
+        found = check(replace(scene, calls=quiet))
+        if found.passed:
+            return found
+        words = (
+            f"{_growth(scene):.1f} times as many requests as before reach {scene.root}; when no more did than then, "
+        )
+        return replace(found, sentence=words + found.sentence)
+
+    return checked
+
+
+def _growth(scene: EvidenceContext) -> float:
+    """Return how many times as many requests as before reach the root, 1 when none did."""
+    requests = dict(scene.own.group_by("period").agg(pl.col("trace").n_unique()).iter_rows())
+    before, now = (requests.get(p, 0) / scene.calls.seconds(p) for p in PERIODS)
+    return now / before if before else 1.0
+
+
+def _busy(scene: EvidenceContext) -> pl.Expr | None:
+    """Return which calls began in a busy moment of the abnormal window; None when there is none.
+
+    In a busy moment more requests came than in any one before, and they keep the root busy for more than *idle* of it:
+    the wait for one server is idle / (1 - idle) of the time that it serves (M/M/1), a ninth of it by default.
+    """
+    calls, own, limits = scene.calls, scene.own, scene.thresholds.pace
+    if _growth(scene) < limits.grew:
+        return None
+    rates = {}
+    for period in PERIODS:
+        came = own.filter(pl.col("period") == period).select("trace", moment=moment_of(calls, period, limits)).unique()
+        length_s = calls.seconds(period) / _moments(calls, period, limits)
+        rates[period] = came.group_by("moment").agg(rate=pl.len() / length_s)
+    usual = rates["normal"].get_column("rate").max()
+    before = own.filter(pl.col("period") == "normal")
+    work_s = float(before.get_column("own_ms").sum()) / 1e3 / max(before.get_column("trace").n_unique(), 1)
+    crowded = (pl.col("rate") > usual) & (pl.col("rate") * work_s > limits.idle)
+    busy = rates["abnormal"].filter(crowded).get_column("moment")
+    return (
+        (pl.col("period") == "abnormal") & moment_of(calls, "abnormal", limits).is_in(busy.implode())
+        if busy.len()
+        else None
+    )
+
+
+def _moments(calls: Calls, period: str, limits: LoadThresholds) -> int:
+    """Return into how many moments of equal length *period* is parted: a queue outlives the second that filled it."""
+    return max(int(calls.seconds(period) / limits.moment_s), 1)
+
+
+def moment_of(calls: Calls, period: str, limits: LoadThresholds) -> pl.Expr:
+    """Return in which moment of *period* a call began.
+
+    An expression over rows with time_ns that gives a number from 0 on; moments of a period are equally long.
+    """
+    count, start_ns = _moments(calls, period, limits), calls.start_ns[period]
+    length_ns = max(calls.end_ns[period] - start_ns, NANO)
+    # In whole numbers: in floats a call on the first nanosecond of a moment may be in the one before.
+    width_ns = -(-length_ns // count)
+    return ((pl.col("time_ns") - start_ns) // width_ns).clip(0, count - 1).cast(pl.Int32)

@@ -1,0 +1,223 @@
+"""Resource metrics of a service against its baseline and against everyone else's, and since when they deviate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from opsassay.annotation.evidence.detectors import Severity, z_severity
+from opsassay.annotation.evidence.states import NANO, NodeState
+from opsassay.annotation.evidence.thresholds import ResourceThresholds
+
+WINDOW_S = 5.0
+"""Windows of pods, containers and hosts; wider where samples are farther apart."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """Metrics that mean the same: *pattern* matches their names, *utilisation* those of the share of the limit (D.5)."""
+
+    state: str
+    pattern: str
+    utilisation: str
+    unit: str
+
+
+FAMILIES = {
+    "cpu": Family("cpu", r"^(container|k8s\.pod)\.cpu[._]usage", r"cpu[._]limit_utilization$", "cores"),
+    "memory": Family("mem", r"^(container|k8s\.pod)\.memory[._]working_set", r"memory[._]limit_utilization$", "bytes"),
+}
+_HOST_CPU = r"^k8s\.node\.cpu[._]usage"
+_COUNTED = {"restart": r"restarts?$", "unready": r"pod\.ready$"}
+_POD = pl.coalesce("attr.k8s.pod.name", "service_name")
+_PERIODS = {period: pl.col("period") == period for period in ("normal", "abnormal")}
+
+
+@dataclass(frozen=True)
+class Raised:
+    """Whether a resource rose, with the sentence that says by how much."""
+
+    passed: bool
+    sentence: str
+
+
+def _least(family: str, limits: ResourceThresholds) -> tuple[float, float]:
+    """Return the rise and the ratio from which on *family* counts."""
+    if family == "cpu":
+        return limits.cpu_cores, limits.cpu_ratio
+    return limits.memory_mb * 2**20, limits.memory_ratio
+
+
+def _levels(rows: pl.DataFrame, owner: pl.Expr) -> pl.DataFrame:
+    """Return per *owner*, service and metric the levels before and now, the largest rise first."""
+    value = pl.col("value")
+    return (
+        rows.group_by("service_name", "metric", owner=owner)
+        .agg(
+            before=value.filter(_PERIODS["normal"]).mean(),
+            deviation=value.filter(_PERIODS["normal"]).std(),
+            now=value.filter(_PERIODS["abnormal"]).quantile(0.75),
+        )
+        .drop_nulls(["owner", "before", "now"])
+        .with_columns(rise=pl.col("now") - pl.col("before"))
+        .sort("rise", "owner", descending=[True, False])
+    )
+
+
+def _of_family(metrics: pl.DataFrame, family: str) -> pl.DataFrame:
+    return metrics.filter(pl.col("metric").str.contains(FAMILIES[family].pattern) & pl.col("value").is_finite())
+
+
+def _of_hosts(metrics: pl.DataFrame) -> pl.DataFrame:
+    no_pod = pl.col("attr.k8s.pod.name").fill_null("") == ""
+    return metrics.filter(pl.col("metric").str.contains(_HOST_CPU) & no_pod & pl.col("value").is_finite())
+
+
+def raised(metrics: pl.DataFrame, service: str, family: str, limits: ResourceThresholds, growth: float = 1.0) -> Raised:
+    """Return whether *family* (cpu, memory, restart, unready) of *service* rose; *metrics* has a column `period`.
+
+    *growth* is how many times its usual traffic the service has: so many times its usual processor use is no rise.
+    *metrics* is the metrics table and that column; processor use is in cores, memory in bytes. With *before* (mean) and
+    sd (ddof 1) of the normal window and *now*, the upper quartile of the abnormal one, the largest rise of the
+    service's pods counts when now - growth * before >= least and now >= ratio * growth * before (or the limit of the
+    resource is used up, growth being below ratio), when now - before >= dominance * the largest rise of any service,
+    and when (now - before) / sd is above the critical one of z_levels. Restarts count when one was added, unready when
+    readiness fell.
+    """
+    if family in _COUNTED:
+        return _counted(metrics, service, family)
+    levels = _levels(_of_family(metrics, family), _POD)
+    mine = levels.filter(pl.col("service_name") == service).head(1)
+    if not mine.height:
+        return Raised(passed=False, sentence=f"no {family} metric of {service}")
+    used_up = growth < _least(family, limits)[1] and _saturated(
+        metrics, mine.item(0, "owner"), FAMILIES[family].utilisation, limits.utilisation
+    )
+    return _judged(mine, levels, family, service, limits, growth=growth, used_up=used_up)
+
+
+def host_raised(metrics: pl.DataFrame, host: str, limits: ResourceThresholds) -> Raised:
+    """Return whether the processor use of *host*, in cores, rose by the rule of `raised`, among all hosts."""
+    levels = _levels(_of_hosts(metrics), pl.col("attr.k8s.node.name"))
+    mine = levels.filter(pl.col("owner") == host).head(1)
+    if not mine.height:
+        return Raised(passed=False, sentence=f"no processor metric of {host}")
+    return _judged(mine, levels, "cpu", host, limits)
+
+
+def _judged(
+    mine: pl.DataFrame,
+    levels: pl.DataFrame,
+    family: str,
+    name: str,
+    limits: ResourceThresholds,
+    *,
+    growth: float = 1.0,
+    used_up: bool = False,
+) -> Raised:
+    """Return whether the level *mine* rose far beyond its noise, much, and as one of the largest of *levels*."""
+    row, (least, ratio) = mine.row(0, named=True), _least(family, limits)
+    usual = row["before"] * growth
+    much = used_up or (row["now"] - usual >= least and row["now"] >= ratio * usual)
+    first = row["rise"] >= limits.dominance * levels.item(0, "rise")
+    severity = int(z_severity(row["now"], row["before"], row["deviation"] or 0.0, limits.z_levels))
+    words = f"{family} of {name} went from {row['before']:.3g} to {row['now']:.3g} {FAMILIES[family].unit}"
+    return Raised(passed=much and first and severity == Severity.CRITICAL, sentence=words)
+
+
+def resource_states(metrics: pl.DataFrame, start_ns: int, limits: ResourceThresholds) -> dict[str, NodeState]:
+    """Return the states cpu, mem and restart of pods, containers (by service) and hosts, each with its onset.
+
+    A resource deviates from the first window on in which it is as high as `raised` asks: windows of WINDOW_S from
+    *start_ns* on, wider where samples are farther apart. A host is as its largest metric, a container as its pods.
+    """
+    found: dict[str, dict[str, int]] = {}
+    widths: dict[str, int] = {}
+    for family, rows, owner, kinds in (
+        ("cpu", _of_family(metrics, "cpu"), _POD, ("pod", "container")),
+        ("memory", _of_family(metrics, "memory"), _POD, ("pod", "container")),
+        ("cpu", _of_hosts(metrics), pl.col("attr.k8s.node.name"), ("node",)),
+    ):
+        for service, name, first_ns, width_ns in _onsets(rows, owner, family, start_ns, limits).iter_rows():
+            for kind in kinds:
+                component = f"{kind}|{service if kind == 'container' else name}"
+                onsets, state = found.setdefault(component, {}), FAMILIES[family].state
+                onsets[state] = min(first_ns, onsets.get(state, first_ns))
+                widths[component] = max(width_ns, widths.get(component, 0))
+    for service, pod, first_ns in _restarts(metrics).iter_rows():
+        for component in (f"pod|{pod}", f"container|{service}"):
+            onsets = found.setdefault(component, {})
+            onsets["restart"] = min(first_ns, onsets.get("restart", first_ns))
+    usual_ns = int(WINDOW_S * NANO)
+    return {name: NodeState(dict(sorted(o.items())), widths.get(name, usual_ns)) for name, o in sorted(found.items())}
+
+
+def _onsets(rows: pl.DataFrame, owner: pl.Expr, family: str, start_ns: int, limits: ResourceThresholds) -> pl.DataFrame:
+    """Return the owners that deviate: service_name, owner, first_ns (start of the first such window), width_ns."""
+    least, ratio = _least(family, limits)
+    by = ["service_name", "owner", "metric"]
+    now = rows.filter(_PERIODS["abnormal"]).with_columns(owner=owner, at_ns=pl.col("time").dt.epoch("ns")).sort("at_ns")
+    apart = now.group_by(by).agg(apart_ns=pl.col("at_ns").diff().median().fill_null(0).cast(pl.Int64))
+    windows = (
+        now.join(apart, on=by)
+        .with_columns(width_ns=pl.max_horizontal("apart_ns", pl.lit(int(WINDOW_S * NANO))))
+        .with_columns(first_ns=start_ns + (pl.col("at_ns") - start_ns) // pl.col("width_ns") * pl.col("width_ns"))
+        .group_by(*by, "width_ns", "first_ns")
+        .agg(level=pl.col("value").mean())
+    )
+    usual = _levels(rows, owner).select(*by, "before", "deviation")
+    far = pl.col("level") - pl.col("before") > limits.z_levels[2] * pl.max_horizontal("deviation", pl.lit(0.0))
+    much = (pl.col("level") >= pl.col("before") + least) & (pl.col("level") >= ratio * pl.col("before"))
+    high = windows.join(usual, on=by).filter(much & far)
+    return high.group_by("service_name", "owner").agg(pl.col("first_ns").min(), pl.col("width_ns").max()).sort("owner")
+
+
+def _restarts(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Return the pods that restarted, with the first sample that says so: service_name, owner, first_ns."""
+    rows = metrics.filter(pl.col("metric").str.contains(_COUNTED["restart"]) & pl.col("value").is_finite())
+    rows = rows.with_columns(owner=_POD, at_ns=pl.col("time").dt.epoch("ns"))
+    before = pl.coalesce(
+        pl.col("value").filter(_PERIODS["normal"]).max(), pl.col("value").filter(_PERIODS["abnormal"]).min()
+    )
+    first = pl.col("at_ns").filter(_PERIODS["abnormal"] & (pl.col("value") > before)).min()
+    return rows.group_by("service_name", "owner").agg(first_ns=first).drop_nulls().sort("owner")
+
+
+def _saturated(metrics: pl.DataFrame, pod: str, pattern: str, limit: float) -> bool:
+    """Tell whether the share of its limit that *pod* uses went above *limit*."""
+    rows = metrics.filter(pl.col("metric").str.contains(pattern) & (pod == _POD) & pl.col("value").is_finite())
+    used = dict(rows.group_by("period").agg(pl.col("value").quantile(0.75)).iter_rows())
+    return len(used) == 2 and bool(used["abnormal"] > limit >= used["normal"])
+
+
+def _counted(metrics: pl.DataFrame, service: str, family: str) -> Raised:
+    rows = metrics.filter(
+        pl.col("metric").str.contains(_COUNTED[family])
+        & (pl.col("service_name") == service)
+        & pl.col("value").is_finite()
+    )
+    per_pod = rows.group_by(_POD).agg(
+        before=pl.col("value").filter(pl.col("period") == "normal").max(),
+        low=pl.col("value").filter(pl.col("period") == "abnormal").min(),
+        high=pl.col("value").filter(pl.col("period") == "abnormal").max(),
+    )
+    change = (
+        pl.col("high") > pl.coalesce("before", "low") if family == "restart" else (pl.col("low") < pl.col("before"))
+    )
+    seen = bool(per_pod.select(change.any()).item()) if per_pod.height else False
+    return Raised(passed=seen, sentence=f"{family} of {service}: {'yes' if seen else 'no'}")
+
+
+def kept_running(metrics: pl.DataFrame, service: str) -> bool:
+    """Tell whether the metrics speak against a restart of *service*: its restarts are counted, and none is.
+
+    False when they are not counted in both windows, when a count rose, and when there is a pod that was not there before.
+    """
+    rows = metrics.filter(pl.col("metric").str.contains(_COUNTED["restart"]) & (pl.col("service_name") == service))
+    pods = {
+        period: set(rows.filter(pl.col("period") == period).get_column("attr.k8s.pod.name").drop_nulls())
+        for period in ("normal", "abnormal")
+    }
+    counted = bool(pods["normal"] and pods["abnormal"])
+    return counted and pods["abnormal"] <= pods["normal"] and not _counted(metrics, service, "restart").passed

@@ -1,0 +1,130 @@
+"""The SLO surface: what a user of the system feels, and which golden signals of it are violated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+from pydantic import Field
+
+from opsassay.annotation.evidence.latency_delta import added_time
+from opsassay.annotation.evidence.states import beyond_chance
+from opsassay.annotation.evidence.thresholds import Thresholds
+from opsassay.annotation.reading.calls import Calls
+from opsassay.annotation.reading.windows import KIND
+from opsassay.core.schema.base import Written
+
+SIGNALS = {
+    "latency": frozenset({"lat", "p99", "timeout", "inj_affected"}),
+    "errors": frozenset({"err", "timeout", "reset", "missing", "inj_affected"}),
+    "silence": frozenset({"silent", "missing"}),
+}
+"""The states in which a path may end at a node with this signal violated: slowness explains no errors."""
+
+
+class SurfaceSlo(Written):
+    """When the surface is violated, against the normal window; stricter than the per-node screens on purpose.
+
+    *surface* names the services that users feel; when it is empty, these are the places where requests enter and
+    messages are consumed.
+    """
+
+    surface: tuple[str, ...] = Field(default=(), description="services that users feel; entrances when empty")
+    latency_factor: float = Field(default=1.5, gt=1, description="mean latency over its usual that is a violation")
+    latency_added_ms: float = Field(default=20.0, ge=0, description="and by how much at least, ms")
+    z: float = Field(default=3.0, gt=0, description="and with which certainty when the whole surface is screened")
+    z_directed: float = Field(default=2.0, gt=0, description="or at one place that a verified path reaches")
+    chance: float = Field(default=0.001, gt=0, lt=1, description="probability below which failures are a violation")
+    minimum_errors: int = Field(default=3, ge=1, description="failures below which there is none")
+    missing_share: float = Field(default=0.5, gt=0, lt=1, description="share of the usual messages that is silence")
+    missing_calls: float = Field(default=15.0, gt=0, description="messages that must be expected to say so")
+
+
+def surface_entries(calls: Calls, surface: tuple[str, ...] = ()) -> pl.DataFrame:
+    """Return what is felt at the surface: node, period, time_ns, felt_ms, felt_failed, ended_early, shape, kind.
+
+    The surface is where requests enter and where messages are consumed. A request that was never served (the load
+    generator's span has nothing under it) is a failure of the operation that should have. Where spans carry no status,
+    the operations right under the entrance belong to the surface too: the entrance cannot tell.
+    """
+    entries = calls.entries
+    entrance = pl.col("surface") | (pl.col("kind") == "consumer")
+    if not calls.status_known:
+        top = entries.filter("surface").get_column("entry").implode()
+        entrance |= pl.col("caller_entry").is_in(top)
+    if surface:
+        entrance = pl.col("service").is_in(surface)
+    columns = ["node", "service", "period", "time_ns", "felt_ms", "felt_failed", "ended_early", "shape", "kind"]
+    unserved = calls.exits.filter(pl.col("from_generator") & pl.col("absent")).select(
+        node="callee_node",
+        service="callee_service",
+        period="period",
+        time_ns="time_ns",
+        felt_ms=pl.lit(None, pl.Float64),
+        felt_failed="failed",
+        ended_early=pl.lit(value=False),
+        shape=pl.lit(0, pl.UInt64),
+        kind=pl.lit("server", KIND),
+    )
+    if surface:
+        unserved = unserved.filter(pl.col("service").is_in(surface))
+    return pl.concat([entries.filter(entrance).select(columns), unserved.select(columns)])
+
+
+@dataclass(frozen=True)
+class Alarms:
+    """What is wrong at the surface.
+
+    *violated*: node -> signal (latency, errors, silence) -> first time, ns; a latency violation has no time of its own
+    here (the node's state has one). *suspects*: nodes that are as much slower as a violation, with less certainty
+    (*z_directed*). The screen of the whole surface needs a high *z* because it asks many nodes. A node at which a
+    verified fault arrives, with enough time to make it this slow, is asked alone.
+    """
+
+    violated: dict[str, dict[str, int | None]]
+    suspects: frozenset[str]
+
+
+def surface_alarms(calls: Calls, slo: SurfaceSlo, thresholds: Thresholds) -> Alarms:
+    """Return the alarms of the surface of *calls*.
+
+    With the numbers of *slo*: latency by `added_time` with z > z (suspects: z_directed), added_ms > latency_added_ms
+    and added_ms > (latency_factor - 1) * before_ms; errors by `beyond_chance`; silence of a consumer that handled less
+    than missing_share of its messages per second, where missing_calls at least were expected.
+    """
+    felt = surface_entries(calls, slo.surface)
+    slower = added_time(felt.filter(~pl.col("ended_early")), "felt_ms", ["node"], ["shape"], whole=True, few=True)
+    found: dict[str, dict[str, int | None]] = {}
+    strict = thresholds.model_copy(update={"chance": slo.chance, "minimum_errors": slo.minimum_errors})
+    normal, abnormal = (felt.filter(pl.col("period") == p) for p in ("normal", "abnormal"))
+    for node, first in beyond_chance(abnormal, normal, "felt_failed", strict).items():
+        found.setdefault(node, {})["errors"] = first
+    for node in _slow(slower, slo, slo.z):
+        found.setdefault(node, {})["latency"] = None
+    for node in _silent(calls, felt, slo):
+        found.setdefault(node, {})["silence"] = None
+    return Alarms(dict(sorted(found.items())), frozenset(_slow(slower, slo, slo.z_directed)))
+
+
+def _slow(slower: pl.DataFrame, slo: SurfaceSlo, z: float) -> list[str]:
+    slow = slower.filter(
+        (pl.col("z") > z)
+        & (pl.col("added_ms") > slo.latency_added_ms)
+        & (pl.col("added_ms") > (slo.latency_factor - 1) * pl.col("before_ms"))
+    )
+    return sorted(slow.get_column("node"))
+
+
+def _silent(calls: Calls, felt: pl.DataFrame, slo: SurfaceSlo) -> list[str]:
+    """Return consumers that handle far fewer messages than before."""
+    rates = (
+        felt.filter(pl.col("kind") == "consumer")
+        .group_by("node")
+        .agg(
+            before=(pl.col("period") == "normal").sum() / calls.seconds("normal"),
+            now=(pl.col("period") == "abnormal").sum() / calls.seconds("abnormal"),
+        )
+        .with_columns(expected=pl.col("before") * calls.seconds("abnormal"))
+    )
+    short = (pl.col("expected") >= slo.missing_calls) & (pl.col("now") < slo.missing_share * pl.col("before"))
+    return sorted(rates.filter(short).get_column("node"))

@@ -1,0 +1,174 @@
+"""Annotates cases and keeps the result beside their truth; what is unchanged is not made again."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from opsassay.annotation.search.rules import RULES_VERSION
+from opsassay.annotation.verdict.annotate import annotate, annotate_opened, open_pack
+from opsassay.annotation.verdict.hypothetical_roots import possible_types
+from opsassay.annotation.verdict.placebo import sham
+from opsassay.annotation.verdict.settings import AnnotateSettings
+from opsassay.core.errors import NotFoundError, OpsAssayError, UserError
+from opsassay.core.schema.causal_graph import Annotation, CausalGraph, FaultVerdict
+from opsassay.core.schema.faults import CATALOGUE
+from opsassay.core.schema.incident import AffectedByFault, EffectCheck, Fault, Label, Truth
+from opsassay.telemetry.tree import Case, resolve, write_annotation
+
+EVERY_TYPE = "every"
+"""A sham of each type that may be at a service."""
+
+CAUSES_VERSION = "5"
+"""Part of what an annotation is made from; raised when the way of making it changes."""
+
+
+@dataclass(frozen=True)
+class AnnotateJob:
+    """What to do with the case at *path*.
+
+    *root* and *sham* pretend: the fault was on another service; a fault of this type was there although nothing was
+    broken (on *root*, or on every service in turn; EVERY_TYPE: each type that may be there). What is pretended is never
+    written. *again* makes anew what is unchanged.
+    """
+
+    path: Path
+    root: str | None = None
+    sham: str | None = None
+    again: bool = False
+    settings: AnnotateSettings = field(default_factory=AnnotateSettings)
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """What became of one case: the annotation, or the reason why there is none."""
+
+    name: str
+    datapack: Path
+    annotation: Annotation | None
+    error: str | None
+    seconds: float
+    unchanged: bool = False
+    pretended: str | None = None
+
+
+def annotate_path(path: Path) -> Annotated:
+    """Annotate the one case at *path* and write the result to its truth; a case that cannot be read is reported."""
+    return run_job(AnnotateJob(path, again=True))[0]
+
+
+def run_job(job: AnnotateJob) -> list[Annotated]:
+    """Return what becomes of *job*: one result, or one per service for a sham without a root."""
+    began = time.perf_counter()
+    try:
+        (case,) = resolve(job.path)
+        if job.sham:
+            return _shams(case, job)
+        known = None if job.again or job.root else _unchanged(case, job.settings)
+        annotation = known or annotate_case(case, job.root, job.settings)
+        if known is None and job.root is None and case.truth_path is not None:
+            write_annotation(case.truth_path, annotation)
+    except OpsAssayError as error:
+        return [Annotated(job.path.name, job.path, None, str(error), time.perf_counter() - began)]
+    seconds = time.perf_counter() - began
+    return [Annotated(case.name, job.path, annotation, None, seconds, known is not None, job.root)]
+
+
+def annotate_case(case: Case, root: str | None = None, settings: AnnotateSettings | None = None) -> Annotation:
+    """Return the annotation of *case*; a fault whose effect check failed is no_effect whatever the telemetry says.
+
+    *root* pretends that the fault was on that service. Raises UserError
+    for a case without truth, NotFoundError for a *root* that is nowhere in the traces.
+    """
+    if case.truth is None:
+        raise UserError(
+            f"{case.datapack.path} has no truth beside it, so there is no known fault to follow; give its tree."
+        )
+    settings = settings or AnnotateSettings()
+    _require_service(case, root)
+    affected = case.truth.affected()
+    acting = [one for one in affected if one.acted]
+    annotation = annotate(case.datapack, _by_service(acting or affected), root=root, settings=settings)
+    if root is None:
+        annotation = _without_effect(annotation, case.truth, acting=bool(acting) or not affected)
+    return annotation.model_copy(update={"made_from": made_from(case, settings)})
+
+
+def _by_service(affected: Sequence[AffectedByFault]) -> list[Fault]:
+    """Return the faults, that of a host listed once for each of its services."""
+    return [
+        fault.model_copy(update={"service": service})
+        for fault, services, _ in affected
+        for service in (*sorted(services),) or (fault.service,)
+    ]
+
+
+def made_from(case: Case, settings: AnnotateSettings) -> str:
+    """Return the digest of everything that the annotation of *case* depends on."""
+    assert case.truth is not None
+    parts = [
+        CAUSES_VERSION,
+        RULES_VERSION,
+        settings.digest(),
+        case.datapack.incident.content_hash or case.datapack.incident.canonical_json(),
+        *(fault.canonical_json() for fault in case.truth.faults),
+        *(effect.canonical_json() for effect in case.truth.effects),
+    ]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _unchanged(case: Case, settings: AnnotateSettings) -> Annotation | None:
+    known = case.annotation
+    if known is None or case.truth is None or not known.made_from:
+        return None
+    return known if known.made_from == made_from(case, settings) else None
+
+
+def _shams(case: Case, job: AnnotateJob) -> list[Annotated]:
+    """Pretend that a fault of the type was at the root, or at every service in turn, where nothing was broken."""
+    assert job.sham is not None
+    _require_service(case, job.root)
+    services: Sequence[str] = [job.root] if job.root else case.datapack.services()
+    results: list[Annotated] = []
+    opened = None
+    for service in services:
+        began = time.perf_counter()
+        type_ = next(iter(CATALOGUE)) if job.sham == EVERY_TYPE else job.sham  # the windows are the same for all
+        calm, fault = sham(case.datapack, case.truth, type_, service)
+        opened = opened or open_pack(calm, job.settings)
+        types = possible_types(opened.calls, service) if job.sham == EVERY_TYPE else (fault.type,)
+        for type_ in types:
+            found = annotate_opened(opened, [fault.model_copy(update={"type": type_})], settings=job.settings)
+            seconds = time.perf_counter() - began
+            results.append(Annotated(case.name, job.path, found, None, seconds, pretended=f"{type_} at {service}"))
+            began = time.perf_counter()
+    return results
+
+
+def _require_service(case: Case, root: str | None) -> None:
+    if root is not None and root not in (services := case.datapack.services()):
+        raise NotFoundError("service", root, services, f"The datapack is {case.datapack.path}.")
+
+
+def _without_effect(annotation: Annotation, truth: Truth, *, acting: bool) -> Annotation:
+    """Return *annotation* with what the effect checks say: a fault that did not bite is no_effect.
+
+    Without any that acted (*acting*), so is the whole.
+    """
+    checked = zip(truth.faults, truth.effects, strict=False)
+    idle = tuple(_did_not_bite(fault, effect) for fault, effect in checked if not effect.passed)
+    if acting:
+        return annotation.model_copy(update={"faults": (*annotation.faults, *idle)})
+    none = {"label": Label.NO_EFFECT, "graph": CausalGraph(), "paths": (), "roots": (), "faults": idle}
+    seen = "; ".join(f"{e.signature} {e.after:.3g} against {e.threshold:.3g}" for e in truth.effects)
+    return annotation.model_copy(update={**none, "reason": f"The fault did not bite: {seen}."})
+
+
+def _did_not_bite(fault: Fault, effect: EffectCheck) -> FaultVerdict:
+    seen = f"{effect.signature} {effect.after:.3g} against {effect.threshold:.3g}"
+    return FaultVerdict(
+        type=fault.type, place=fault.place, label=Label.NO_EFFECT, reason=f"The fault did not bite: {seen}."
+    )

@@ -1,0 +1,221 @@
+"""Spans made into calls: one row per *entry* (a service begins to serve a request) and per *exit* (it calls out).
+
+Inner spans of a service belong to the entry above them, so that a hop is a call between services and never a frame
+inside one.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from opsassay.annotation.reading.exits import find_exits
+from opsassay.annotation.reading.names import coded, codes, distinct_pairs, joined, known
+from opsassay.annotation.reading.parents import Index
+from opsassay.annotation.reading.spans import Spans, at, index_of, nullable, read_spans
+from opsassay.annotation.reading.waits import with_waits
+from opsassay.telemetry.datapack import Datapack
+
+BEHIND = " > "
+"""Between a wildcard operation and the callee that tells its requests apart, in a node's name."""
+
+ALWAYS, ALWAYS_OF = 0.9, 5
+"""A callee that this share of an operation's baseline calls had, out of so many, belongs to it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Calls:
+    """The calls of one datapack, both periods; names (services, nodes, pods, ...) are Enums.
+
+    *entries*: entry (dense id), period, trace (hash of its id), time_ns, end_ns, service, operation, node
+    (service::operation), pod, kind, duration_ms, own_ms (not waiting for an exit), store_ms (waiting for stores),
+    exit_gap_ms (between its exits and their callees), felt_ms (by the load generator), failed, own_error (failed, and
+    blames no other service), cut_short (a usual callee is missing), felt_failed, ended_early (failed, in less than its
+    node's usual time), any_failed_exit, logged_error, response_bytes, caller_entry (null at the surface), surface
+    (bool), shape (a hash of the set of callees).
+    *exits*: exit (dense id), period, caller_entry (null for a load generator), caller_node, caller_service,
+    from_generator, virtual (no span of its own: the callee's stands in), name, time_ns, end_ns, duration_ms, failed,
+    asynchronous, callee_entry, callee_node and callee_service (the expected ones when absent), usual_service (that of
+    the baseline, where it had one), absent, store, gap_ms (exit minus callee), lead_ms (callee start minus exit start),
+    lag_ms (the same of messages), callee_ms (while the exit lasted), overrun (the callee worked on when the exit
+    ended), critical (the share of it that the caller waited for nothing else: parallel calls wait for the last).
+    *notes*: what was odd about the spans, in sentences.
+    *start_ns* and *end_ns*: of the windows by period, UTC. Dense ids count rows from 0 on, before any are filtered out.
+    """
+
+    entries: pl.DataFrame
+    exits: pl.DataFrame
+    services: tuple[str, ...]
+    status_known: bool
+    start_ns: dict[str, int]
+    end_ns: dict[str, int]
+    notes: tuple[str, ...] = ()
+
+    def seconds(self, period: str) -> float:
+        """Return the length of *period*, at least one second."""
+        return max((self.end_ns[period] - self.start_ns[period]) / 1e9, 1.0)
+
+
+def read_calls(pack: Datapack) -> Calls:
+    """Return the calls of *pack*; load generators are left out, what they felt is kept at the surface.
+
+    Raises DatapackError for a table that cannot be read.
+    """
+    generators = pack.load_generators()
+    spans = read_spans(pack)
+    entries, entry_of = _entries(spans)
+    exits = find_exits(spans, entries, entry_of)
+    status_known, notes = spans.status_known, spans.notes
+    del spans, entry_of  # memory is highest from here on
+    with ThreadPoolExecutor(1) as beside:  # neither reads what the other adds
+        cut_short = beside.submit(_cut_short, entries, exits)
+        waited, exits = with_waits(entries, exits)
+        entries = waited.with_columns(cut_short=cut_short.result())
+    entries, exits = _split_wildcards(entries, exits)
+    windows = {"normal": pack.incident.normal, "abnormal": pack.incident.abnormal}
+    services = known(entries.get_column("service"))
+    return Calls(
+        entries=_felt(entries, exits, status_known=status_known),
+        exits=exits,
+        services=tuple(s for s in services if s and s not in generators),
+        status_known=status_known,
+        start_ns={p: w.start_ns for p, w in windows.items()},
+        end_ns={p: w.end_ns for p, w in windows.items()},
+        notes=notes,
+    )
+
+
+def _entries(spans: Spans) -> tuple[pl.DataFrame, Index]:
+    """Return the entries and, per span row, the dense id of the entry at that row (-1: none)."""
+    rows = np.flatnonzero(spans.is_entry & ~spans.generator)
+    entry_of = np.full(spans.parent.size, -1, dtype=np.int64)
+    entry_of[rows] = np.arange(rows.size)
+    frame, parent = spans.frame, spans.parent[rows]
+    begun = frame[rows]
+
+    def inside(column: str, *, also_exits: bool = False) -> pl.Series:
+        """Tell for each entry whether *column* is true anywhere in it."""
+        flags = frame.get_column(column).to_numpy()
+        owner = spans.entry[flags if also_exits else flags & ~spans.is_exit]
+        found = np.zeros(spans.parent.size, dtype=bool)
+        found[owner[owner >= 0]] = True
+        return pl.Series(found[rows])
+
+    # Without status codes an exception inside the service is the only sign that the request failed.
+    unknown = pl.lit(not spans.status_known)
+    entries = begun.with_row_index("entry").with_columns(
+        pl.col("entry").cast(pl.Int64),
+        node=joined(begun.get_column("service"), "::", begun.get_column("operation")),
+        duration_ms=(pl.col("end_ns") - pl.col("time_ns")) / 1e6,
+        logged_error=inside("logged_error", also_exits=True),
+        failed=pl.col("error") | (unknown & inside("error")),
+        own_error=pl.col("own_error") | (unknown & inside("own_error")),
+        surface=pl.Series((parent < 0) | at(spans.generator, parent, 0)),
+        caller_entry=nullable(at(entry_of, at(spans.entry, parent, -1), -1)),
+        row=pl.Series(rows),
+    )
+    return entries.drop("error", "key", strict=False), entry_of
+
+
+def _cut_short(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.Series:
+    """Return whether a callee is missing that the operation's baseline calls (nearly) all had.
+
+    Null where the baseline is too thin to say so, unless the operation calls no one.
+    """
+    node, normal = codes(entries.get_column("node")), (entries.get_column("period") == "normal").to_numpy()
+    reached = exits.get_column("callee_entry").is_not_null().to_numpy()
+    caller, callee = distinct_pairs(
+        index_of(exits.get_column("caller_entry")), np.where(reached, codes(exits.get_column("callee_node")), -1)
+    )
+    size = known(entries.get_column("node")).len()
+    served = np.bincount(node[normal], minlength=size)
+    way = node[caller] * size + callee
+    pairs, had = np.unique(way[normal[caller]], return_counts=True)
+    usual = pairs[(served[pairs // size] >= ALWAYS_OF) & (had >= ALWAYS * served[pairs // size])]
+    needed = np.bincount(usual // size, minlength=size)
+    has = np.bincount(caller[np.isin(way, usual)], minlength=node.size)
+    unknown = np.isin(np.arange(size), node[caller]) & (served < ALWAYS_OF)
+    return pl.select(pl.when(pl.lit(pl.Series(~unknown[node]))).then(pl.lit(pl.Series(has < needed[node])))).to_series()
+
+
+def usual_callees(calls: Calls) -> pl.DataFrame:
+    """Return the callees that (nearly) all baseline calls of an operation had: node, callee_node, callee_service."""
+    before = calls.entries.lazy().filter(pl.col("period") == "normal").select("node", "entry")
+    served = before.group_by("node").len("served").filter(pl.col("served") >= ALWAYS_OF)
+    made = (
+        calls.exits.lazy()
+        .filter((pl.col("period") == "normal") & ~pl.col("asynchronous"))
+        .select("caller_entry", "caller_node", "callee_node", "callee_service")
+        .drop_nulls()
+        .unique(["caller_entry", "callee_node"])
+    )
+    return (
+        made.group_by(node="caller_node", callee_node="callee_node", callee_service="callee_service")
+        .len("had")
+        .join(served, on="node", how="inner")
+        .filter(pl.col("had") >= ALWAYS * pl.col("served"))
+        .select("node", "callee_node", "callee_service")
+        .sort("node", "callee_node")
+        .collect()
+    )
+
+
+def _split_wildcards(entries: pl.DataFrame, exits: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Tell the requests behind one wildcard route apart by what they call first: `/*` is no operation."""
+    operations = entries.get_column("operation")
+    routes = [name for name in known(operations) if "*" in name]
+    wild = operations.is_in(routes)
+    if not wild.any():
+        return entries, exits
+    first = (
+        exits.select("caller_entry", "callee_node")
+        .drop_nulls()
+        .group_by("caller_entry", maintain_order=True)
+        .agg(first=pl.col("callee_node").first())
+    )
+    entries = entries.join(first, left_on="entry", right_on="caller_entry", how="left", maintain_order="left")
+    plain = pl.col("node").cast(pl.String)
+    split = pl.concat_str(plain, pl.lit(BEHIND), "first")
+    names = entries.select(pl.when(wild).then(pl.coalesce(split, plain)).otherwise(plain)).to_series()
+    nodes = coded(names, entries.get_column("node"), exits.get_column("caller_node"), exits.get_column("callee_node"))
+    callers, callees = (nodes.gather(exits.get_column(c)) for c in ("caller_entry", "callee_entry"))
+    return entries.with_columns(node=nodes).drop("first"), exits.with_columns(
+        caller_node=pl.coalesce(callers, pl.col("caller_node").cast(nodes.dtype)),
+        callee_node=pl.coalesce(callees, pl.col("callee_node").cast(nodes.dtype)),
+    )
+
+
+def _felt(entries: pl.DataFrame, exits: pl.DataFrame, *, status_known: bool) -> pl.DataFrame:
+    """Add what the caller outside the system felt: its client span where there is one, else the entry itself.
+
+    A message has been waited for since it was sent.
+    Without status codes a request that was cut short counts as failed: nothing else tells.
+    """
+    outside = exits.filter(pl.col("from_generator") & ~pl.col("virtual") & pl.col("callee_entry").is_not_null())
+    waited_ms, lag_ms = np.full(entries.height, -np.inf), np.full(entries.height, np.inf)
+    failed = np.zeros(entries.height, dtype=np.bool_)
+    np.maximum.at(waited_ms, index_of(outside.get_column("callee_entry")), outside.get_column("duration_ms").to_numpy())
+    failed[index_of(outside.filter("failed").get_column("callee_entry"))] = True
+    sent = exits.select("callee_entry", "lag_ms").drop_nulls()
+    np.minimum.at(lag_ms, index_of(sent.get_column("callee_entry")), sent.get_column("lag_ms").to_numpy().clip(min=0.0))
+    duration_ms = entries.get_column("duration_ms").to_numpy() + np.where(np.isinf(lag_ms), 0.0, lag_ms)
+    felt = entries.with_columns(
+        felt_ms=pl.Series(np.where(np.isinf(waited_ms), duration_ms, waited_ms)),
+        felt_failed=pl.col("failed")
+        | pl.Series(failed)
+        | (pl.lit(not status_known) & pl.col("cut_short").fill_null(value=False)),
+    )
+    return felt.with_columns(ended_early=_ended_early(felt))
+
+
+def _ended_early(entries: pl.DataFrame) -> pl.Series:
+    """Return which requests failed in less than the mean time of their node's baseline: they tell nothing of its pace."""
+    failures = entries.lazy().filter("felt_failed").select("entry", "node", "felt_ms")
+    usual = entries.lazy().filter(pl.col("period") == "normal").group_by("node").agg(usual_ms=pl.col("felt_ms").mean())
+    early = failures.join(usual, on="node").filter(pl.col("felt_ms") < pl.col("usual_ms")).collect()
+    flags = np.zeros(entries.height, dtype=np.bool_)
+    flags[early.get_column("entry").to_numpy()] = True
+    return pl.Series(flags)

@@ -1,0 +1,54 @@
+"""Calls that were not made because the last one failed: circuit breakers, and clients that no longer try.
+
+A request that fails with nothing failed below it, and without the call that its operation always makes, failed by
+itself; unless the last call that its process made to that callee had failed. Then it gave the callee up: who opens a
+circuit has seen failures, and closes it with the first success.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from opsassay.annotation.reading.calls import Calls, usual_callees
+
+
+def refused(calls: Calls) -> pl.DataFrame:
+    """Return per request that gave a callee up: caller_entry, and the exit of the last call made to it, which failed.
+
+    Known only where spans carry a status, and in the abnormal window.
+    """
+    nothing = pl.DataFrame(schema={"caller_entry": pl.Int64, "exit": pl.UInt32})
+    alone = calls.entries.filter(
+        (pl.col("period") == "abnormal") & pl.col("failed") & ~pl.col("any_failed_exit") & pl.col("cut_short")
+    )
+    if not calls.status_known or not alone.height:
+        return nothing
+    service, pod = (pl.col(c).cast(pl.String) for c in ("service", "pod"))
+    process = pl.when(pod == "").then(service).otherwise(pod)
+    missing = (
+        alone.select("entry", "node", "end_ns", process=process)
+        .join(usual_callees(calls), on="node", how="inner")
+        .join(
+            calls.exits.select(entry="caller_entry", callee_node="callee_node").drop_nulls(),
+            on=["entry", "callee_node"],
+            how="anti",
+        )
+    )
+    if not missing.height:
+        return nothing
+    made = (
+        calls.exits.filter(
+            (pl.col("period") == "abnormal") & ~pl.col("asynchronous") & pl.col("caller_entry").is_not_null()
+        )
+        .select("exit", "callee_service", "end_ns", "failed", entry="caller_entry")
+        .join(calls.entries.select("entry", process=process), on="entry", how="inner")
+        .drop("entry")
+    )
+    last = missing.sort("end_ns", "entry", "callee_node").join_asof(
+        made.drop_nulls("callee_service").sort("end_ns", "exit"),
+        on="end_ns",
+        by=["process", "callee_service"],
+        check_sortedness=False,
+    )
+    given_up = last.filter(pl.col("failed").fill_null(value=False))
+    return given_up.select(caller_entry="entry", exit="exit").unique().sort("caller_entry", "exit")

@@ -1,0 +1,272 @@
+"""The statements that services log on their way through a request: which one follows which, and where that changed.
+
+A statement is known by its place in the code, where the log tells it, else by its words without what varies in them. Of
+each statement one asks what follows it within its span: another statement, or nothing. A method that throws, or returns
+something else, breaks off that habit; so does whoever calls it, but later in the same request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+from pydantic import Field
+
+from opsassay.annotation.reading.calls import Calls
+from opsassay.annotation.reading.tails import beta_binomial_at_least
+from opsassay.annotation.reading.windows import ERRORS, PERIOD
+from opsassay.core.schema.base import Written
+from opsassay.telemetry.datapack import Datapack
+
+
+class StatementThresholds(Written):
+    """When the habit of a logged statement broke."""
+
+    usual: float = Field(
+        default=0.95, gt=0, le=1, description="share of the baseline that makes what follows a statement its habit"
+    )
+    chance: float = Field(
+        default=0.005,
+        gt=0,
+        lt=1,
+        description="probability of the breaks, times the number of habits, that is no chance",
+    )
+    least_spans: int = Field(default=5, ge=1, description="spans of the baseline that a habit needs")
+    lasting: float = Field(
+        default=0.8, ge=0, le=1, description="share of spans that break, from the first to the last that does"
+    )
+    prior_spans: float = Field(default=20.0, gt=0, description="weight of how often habits break elsewhere, in spans")
+    least_rate: float = Field(default=0.01, gt=0, lt=1, description="how often a habit breaks at least for no reason")
+
+
+_WRAPPED = r'"(?:log|message|msg)"\s*:\s*"((?:[^"\\]|\\.)*)"'
+"""The line itself in what a container runtime writes around it."""
+
+_PLACE = (
+    r"([\w.$\[\]/-]+\.(?:py|java|kt|scala|go|js|ts|cs|rb|rs|php|cc|cpp):\d+"  # file:line
+    r"|[A-Za-z_][\w.$\[\]/-]*#\d+)"  # logger#line
+)
+_PLACE_COLUMNS = (("attr.code.file.path", "attr.code.line.number"), ("attr.code.filepath", "attr.code.lineno"))
+
+_VALUES = (
+    (r"[0-9a-fA-F-]*[0-9][0-9a-fA-F.:-]*", ""),  # numbers, times, ids
+    (r"[:=：]\s*[^\[\]]*", ""),  # what follows a colon or an equals sign
+    (r"\[[^\[\]]*\]\]", "]"),  # a list inside brackets
+)
+
+END = "(ends)"
+"""Stands after the last statement of a span."""
+
+_EVENT = ["service", "period", "trace", "broke_ns"]
+_HABIT = ["service", "statement", "usual"]
+_COLUMNS = [*_HABIT, "period", "trace", "at_ns", "kept", "broke_ns"]
+
+
+@dataclass(frozen=True)
+class BrokenHabit:
+    """After *statement* of *service* came *usual* in the share *before* of its spans, and in *now* since."""
+
+    service: str
+    statement: str
+    usual: str
+    before: float
+    now: float
+
+
+@dataclass(frozen=True, eq=False)
+class Statements:
+    """What the services of a datapack log; read when it is first asked for. Spans that *calls* leaves out are left out."""
+
+    pack: Datapack
+    calls: Calls
+    limits: StatementThresholds
+
+    def broken(self, service: str) -> BrokenHabit | None:
+        """Return the habit of *service* that broke most clearly, by itself; None when none did.
+
+        Spans of requests in which another service broke a habit, or blamed a third, earlier are left out: that may be
+        the cause.
+        """
+        events = pl.concat(
+            [
+                self._breaks.select(_EVENT),
+                self._lines.filter("blames").select(*_EVENT[:3], "time_ns").rename({"time_ns": "broke_ns"}),
+            ]
+        )
+        others = events.filter(pl.col("service") != service)
+        earlier = others.group_by("period", "trace").agg(first_ns=pl.col("broke_ns").min())
+        own = self._followed.filter(pl.col("service") == service).join(earlier, on=["period", "trace"], how="left")
+        led = (pl.col("first_ns") < pl.col("broke_ns")).fill_null(value=False)
+        found = _beyond_chance(own.filter(~led), self._elsewhere(service), self.limits).sort("p", "statement", "usual")
+        if not found.height:
+            return None
+        row = found.row(0, named=True)
+        return BrokenHabit(service, row["statement"], row["usual"], row["before"], row["now"])
+
+    @cached_property
+    def _lines(self) -> pl.DataFrame:
+        return _read(self.pack)
+
+    @cached_property
+    def _followed(self) -> pl.DataFrame:
+        """One row per habit and span or request: the columns _COLUMNS, of habits of the baseline alone."""
+        served = self.calls.entries.select("period", "trace", "node", "end_ns", pl.col("service").cast(pl.String))
+        ends = served.group_by("service", "period", "trace").agg(pl.col("end_ns").max())
+        request = ["period", "trace", "service"]
+        lines = self._lines.join(ends, on=request, how="inner")
+        misled = _misled(lines, served.select(request).unique(), self.limits.usual)
+        lines = lines.join(misled, on=request, how="anti")
+        rows = pl.concat([_in_spans(lines), _in_requests(lines, served.join(misled, on=request, how="anti"))])
+        normal = rows.filter(pl.col("period") == "normal").group_by(_HABIT).agg(pl.col("kept").mean())
+        habits = normal.filter(pl.col("kept") >= self.limits.usual).select(_HABIT)
+        return rows.join(habits, on=_HABIT, how="semi").sort(_COLUMNS)
+
+    @cached_property
+    def _shares(self) -> dict[str, float]:
+        """Return per service which share of its habits' spans broke since the fault began."""
+        now = self._followed.filter(pl.col("period") == "abnormal")
+        return dict(now.group_by("service").agg(1 - pl.col("kept").mean()).iter_rows())
+
+    def _elsewhere(self, service: str) -> float:
+        """Return how often habits of services other than *service* break: the median of their shares."""
+        return float(np.median([share for name, share in self._shares.items() if name != service] or [0.0]))
+
+    @cached_property
+    def _breaks(self) -> pl.DataFrame:
+        """The rows of `_followed` that broke a habit that its service broke beyond chance."""
+        now = self._followed.filter((pl.col("period") == "abnormal") & ~pl.col("kept"))
+        broken = [
+            _beyond_chance(part, self._elsewhere(service), self.limits).select(*_HABIT)
+            for (service,), part in self._followed.group_by("service", maintain_order=True)
+            if isinstance(service, str)
+        ]
+        return now.join(pl.concat(broken), on=_HABIT, how="semi") if broken else now
+
+
+def _read(pack: Datapack) -> pl.DataFrame:
+    """Return the lines that name their trace: service, period, trace (hash), span, time_ns, error, blames, statement.
+
+    *blames*: the line is an error that names another service.
+    """
+    logs = pack.both("logs")
+    columns = set(logs.collect_schema().names())
+    message = pl.coalesce(pl.col("message").str.extract(_WRAPPED), "message")
+    text = message
+    for pattern, instead in _VALUES:
+        text = text.str.replace_all(pattern, instead)
+    located = [
+        pl.concat_str(pl.col(file), pl.lit("#"), pl.col(line).cast(pl.String))
+        for file, line in _PLACE_COLUMNS
+        if {file, line} <= columns
+    ]
+    place = message.str.slice(0, 300).str.extract(_PLACE)
+    rows = logs.filter(pl.col("trace_id").fill_null("") != "").select(
+        pl.col("period").cast(PERIOD),
+        service=pl.col("service_name"),
+        trace=pl.col("trace_id").hash(1),
+        span=pl.col("span_id").fill_null(""),
+        time_ns=pl.col("time").dt.epoch("ns"),
+        error=pl.col("level").is_in(ERRORS),
+        blames=pl.col("level").is_in(ERRORS)
+        & (
+            message.str.extract_many(pack.services(), leftmost=True).list.unique().list.len()
+            > message.str.contains(pl.col("service_name"), literal=True).cast(pl.UInt32)
+        ),
+        statement=pl.coalesce(*located, place, text.str.slice(0, 200)),
+    )
+    return pack.collect(rows, "logs")
+
+
+def _misled(lines: pl.DataFrame, requests: pl.DataFrame, usual: float) -> pl.DataFrame:
+    """Return the *requests* that say nothing about habits: period, trace, service.
+
+    Those of the baseline that logged an error, unless all of the service's do; later ones that blame another service;
+    and later ones without an error that all logged before: who no longer fails goes on to what was never seen.
+    """
+    normal, request = pl.col("period") == "normal", requests.columns
+    errors = lines.filter("error").select(*request, "statement", "blames").unique([*request, "statement"])
+    served = requests.filter(normal).group_by("service").len("all")
+    always = (
+        errors.filter(normal)
+        .group_by("service", "statement")
+        .len()
+        .join(served, on="service")
+        .filter(pl.col("len") >= usual * pl.col("all"))
+        .select("service", "statement")
+    )
+    odd = errors.filter(normal).join(always, on=["service", "statement"], how="anti")
+    blaming = errors.filter(~normal & pl.col("blames"))
+    cured = requests.filter(~normal).join(always, on="service").join(errors, on=[*request, "statement"], how="anti")
+    return pl.concat([part.select(request) for part in (odd, blaming, cured)]).unique()
+
+
+def _in_spans(lines: pl.DataFrame) -> pl.DataFrame:
+    """Return for each statement in a span whether what usually follows it did: the next statement, or END."""
+    span = ["service", "period", "trace", "span"]
+    following = pl.col("statement", "time_ns", "error").shift(-1).over(span).name.prefix("next_")
+    pairs = lines.sort("time_ns", maintain_order=True).with_columns(following)
+    pairs = pairs.with_columns(follows=pl.col("next_statement").fill_null(END))
+    usual = (
+        pairs.filter((pl.col("period") == "normal") & ~pl.col("next_error").fill_null(value=False))
+        .group_by("service", "statement", usual="follows")
+        .len()
+        .sort("len", "usual", descending=[True, False])
+        .unique(["service", "statement"], keep="first", maintain_order=True)
+        .drop("len")
+    )
+    return (
+        pairs.join(usual, on=["service", "statement"], how="inner")
+        .group_by(*span, "statement", "usual")
+        .agg(
+            at_ns=pl.col("time_ns").min(),
+            kept=(pl.col("follows") == pl.col("usual")).all(),
+            broke_ns=pl.coalesce("next_time_ns", "end_ns").filter(pl.col("follows") != pl.col("usual")).min(),
+        )
+        .select(_COLUMNS)
+    )
+
+
+def _in_requests(lines: pl.DataFrame, served: pl.DataFrame) -> pl.DataFrame:
+    """Return for each operation and each statement that its requests logged before whether they did."""
+    request = ["service", "period", "trace"]
+    requests = served.group_by(*request, "node").agg(broke_ns=pl.col("end_ns").max(), at_ns=pl.col("end_ns").min())
+    logged = lines.filter(~pl.col("error")).select(*request, usual="statement").unique()
+    before = requests.filter(pl.col("period") == "normal").join(logged, on=request, how="inner")
+    asked = requests.join(before.select("service", "node", "usual").unique(), on=["service", "node"], how="inner")
+    kept = logged.with_columns(kept=pl.lit(value=True))
+    asked = asked.join(kept, on=[*request, "usual"], how="left").with_columns(
+        pl.col("kept").fill_null(value=False), statement=pl.col("node").cast(pl.String)
+    )
+    return asked.with_columns(broke_ns=pl.when(~pl.col("kept")).then("broke_ns")).select(_COLUMNS)
+
+
+def _beyond_chance(followed: pl.DataFrame, elsewhere: float, limits: StatementThresholds) -> pl.DataFrame:
+    """Return the habits of one service that broke beyond chance: _HABIT, before and now (shares kept), p.
+
+    The forecast is beta-binomial: the habit's own baseline, drawn towards how often habits break *elsewhere*.
+    """
+    normal = pl.col("period") == "normal"
+    at = pl.col("at_ns")
+    broken = ~normal & ~pl.col("kept")
+    meanwhile = ~normal & at.is_between(at.filter(broken).min(), at.filter(broken).max())
+    table = (
+        followed.group_by(_HABIT)
+        .agg(
+            n0=normal.sum(),
+            k0=(normal & pl.col("kept")).sum(),
+            n=(~normal).sum(),
+            k=(~normal & pl.col("kept")).sum(),
+            lasting=1 - pl.col("kept").filter(meanwhile).mean(),
+        )
+        .filter((pl.col("n0") >= limits.least_spans) & (pl.col("n") > 0))
+        .sort(_HABIT)
+    )
+    n0, k0, n, k = (table.get_column(c).to_numpy().astype(float) for c in ("n0", "k0", "n", "k"))
+    rate = max(elsewhere, limits.least_rate)
+    prior = limits.prior_spans
+    chance = beta_binomial_at_least(n - k, n, n0 - k0 + prior * rate, k0 + prior * (1 - rate))
+    shares = {"before": pl.col("k0") / pl.col("n0"), "now": pl.col("k") / pl.col("n")}
+    beyond = (pl.col("p") * pl.len() < limits.chance) & (pl.col("lasting") >= limits.lasting)
+    return table.with_columns(**shares, p=pl.Series(chance, dtype=pl.Float64)).filter(beyond)

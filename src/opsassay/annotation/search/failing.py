@@ -1,0 +1,235 @@
+"""Failures on their way up: which failed requests failed because a call of theirs did, in the same trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opsassay.annotation.evidence.context import Sources
+from opsassay.annotation.reading.calls import Calls
+from opsassay.annotation.reading.circuit_breaking import refused
+from opsassay.annotation.reading.parents import Index
+from opsassay.annotation.reading.spans import Flags, at
+from opsassay.annotation.reading.tails import hypergeometric_at_least
+
+ROUNDS = 12
+"""Deeper call chains than this are not followed; the hop limit of the search is far below."""
+
+
+@dataclass(frozen=True)
+class Bypass:
+    """Failures of *source* that made *target* fail through *healthy*, which looks healthy itself (None: directly)."""
+
+    source: str
+    healthy: str | None
+    target: str
+    failures: int
+
+
+class FailureCount(NamedTuple):
+    """Failures of a node: those *carried* from the root, all *beyond_baseline* (failed - calls * usual rate), its calls."""
+
+    carried: int
+    beyond_baseline: float
+    calls: int
+
+
+@dataclass(frozen=True)
+class PropagatedErrors:
+    """Failures that the root explains: *nodes* by name, *edges*: failed calls by (cause, node).
+
+    *changed*: nodes whose answers look healthy and are not; *at_links*: nodes at the faulted ends of links.
+    """
+
+    nodes: dict[str, FailureCount]
+    edges: dict[tuple[str, str], int]
+    bypasses: tuple[Bypass, ...]
+    changed: frozenset[str]
+    at_links: frozenset[str]
+
+
+@dataclass(frozen=True, eq=False)
+class _Traffic:
+    """The calls of the abnormal window as arrays: per entry (dense id) and per exit."""
+
+    exits: pl.DataFrame
+    node: pl.Series
+    now: Flags
+    failed: Flags
+    blameless: Flags
+    undisturbed: Flags
+    caller: Index
+    callee: Index
+    exit_failed: Flags
+    synchronous: Flags
+
+
+def carry_errors(
+    calls: Calls, sources: Sources, roots: frozenset[str], slow: frozenset[str], bypass_chance: float
+) -> PropagatedErrors:
+    """Return which failures the *sources* at *roots* explain; *slow* nodes, made slow by them, callers give up on.
+
+    A failed caller counts when one of its own calls, in its own trace, was failed by the root or by a callee that
+    counts. Failures may pass through one node that looks healthy when callers of it fail just where it was hit, more
+    often than by *bypass_chance*.
+    """
+    if not (sources.entries or sources.exits) and not calls.entries.get_column("felt_failed").any():
+        return PropagatedErrors({}, {}, (), frozenset(), frozenset())
+    traffic = _traffic(calls)
+    exits = traffic.exits
+    carried = np.zeros(traffic.failed.size, dtype=bool)
+    of_root = np.array([e for e in sorted(sources.entries) if e < carried.size], dtype=np.int64)
+    carried[of_root] = True
+    touched = np.zeros(carried.size, dtype=bool)
+    touched[of_root[~traffic.failed[of_root]]] = True
+    gave_up = pl.col("failed") & pl.col("overrun") & pl.col("callee_node").is_in(sorted(slow))
+    by_root = exits.select(pl.col("exit").is_in(sorted(sources.exits)) | gave_up).to_series().fill_null(value=False)
+    bad = _spread(traffic, carried, by_root.to_numpy())
+    bypasses = _bypasses(traffic, carried, bad, touched, bypass_chance)
+    if bypasses:
+        bad = _spread(traffic, carried, by_root.to_numpy())
+    hit = exits.filter(pl.Series(_hit(traffic, bad)))
+    cause = pl.when("store").then(pl.lit("")).otherwise(pl.col("callee_node").cast(pl.String).fill_null(""))
+    pairs = hit.group_by(cause.alias("cause"), "caller_node").len().sort("cause", "caller_node")
+    at_links = exits.filter(pl.col("exit").is_in(sorted(sources.exits)) & pl.col("callee_service").is_in(sorted(roots)))
+    return PropagatedErrors(
+        nodes=_failures(calls, carried),
+        edges={(c, p): n for c, p, n in pairs.iter_rows()},
+        bypasses=bypasses,
+        changed=frozenset(traffic.node.gather(pl.Series(np.flatnonzero(touched)))),
+        at_links=frozenset(at_links.get_column("callee_node").drop_nulls()),
+    )
+
+
+def _traffic(calls: Calls) -> _Traffic:
+    entries, exits = calls.entries, calls.exits.filter(pl.col("period") == "abnormal")
+    # Who gave a callee up failed because of the last call to it, as if it had made that one.
+    given_up = refused(calls).join(exits.drop("caller_entry"), on="exit", how="inner", maintain_order="left")
+    exits = pl.concat([exits, given_up.select(exits.columns).cast(exits.schema)])
+    ids = entries.get_column("entry").to_numpy()
+    size = int(ids.max(initial=-1)) + 1
+
+    def spread(values: NDArray[np.bool_], fill: bool) -> Flags:
+        whole = np.full(size, fill)
+        whole[ids] = values
+        return whole
+
+    # A request that failed in words that blame another service failed because of that one.
+    blameless = entries.select(pl.lit(calls.status_known) | pl.col("own_error") | ~pl.col("failed")).to_series()
+    names = pl.DataFrame({"entry": np.arange(size)}).join(entries.select("entry", "node"), on="entry", how="left")
+    # Where spans carry no status an exit cannot say that it failed: its callee has to.
+    exit_failed = exits.get_column("failed").to_numpy() if calls.status_known else np.ones(exits.height, dtype=bool)
+    return _Traffic(
+        exits=exits,
+        node=names.sort("entry").get_column("node"),
+        now=spread((entries.get_column("period") == "abnormal").to_numpy(), fill=False),
+        failed=spread(entries.get_column("felt_failed").to_numpy(), fill=False),
+        blameless=spread(blameless.to_numpy(), fill=True),
+        undisturbed=~spread(entries.get_column("any_failed_exit").to_numpy(), fill=False),
+        caller=exits.get_column("caller_entry").fill_null(-1).to_numpy(),
+        callee=exits.get_column("callee_entry").fill_null(-1).to_numpy(),
+        exit_failed=exit_failed,
+        synchronous=~exits.get_column("asynchronous").to_numpy(),
+    )
+
+
+def _hit(traffic: _Traffic, bad: Flags) -> Flags:
+    """Tell which bad exits failed their caller."""
+    return bad & at(traffic.failed & traffic.blameless, traffic.caller, 0)
+
+
+def _spread(traffic: _Traffic, carried: Flags, by_root: Flags) -> Flags:
+    """Mark in *carried* every request that a bad exit failed, round by round up the calls; return the bad exits."""
+    bad = by_root
+    for _ in range(ROUNDS):
+        below = at(carried, traffic.callee, 0) & (traffic.exit_failed | at(traffic.failed, traffic.callee, 0))
+        bad = by_root | (below & traffic.synchronous)
+        before = int(carried.sum())
+        carried[traffic.caller[_hit(traffic, bad)]] = True
+        if int(carried.sum()) == before:
+            break
+    return bad
+
+
+def _bypasses(traffic: _Traffic, carried: Flags, bad: Flags, touched: Flags, most_chance: float) -> tuple[Bypass, ...]:
+    """Return failures that passed through a healthy node, and mark their requests in *carried*.
+
+    A healthy request is touched when its answer was changed, or a call of its own was bad and it went on regardless.
+    Requests that fail by themselves right above are put down to that only when they fail there and hardly elsewhere.
+    """
+    through = touched.copy()
+    lower = bad | (at(touched, traffic.callee, 0) & traffic.synchronous)
+    through[traffic.caller[lower & ~at(traffic.failed, traffic.caller, 1)]] = True
+    above = traffic.synchronous & at(through, traffic.callee, 0) & (traffic.caller >= 0)
+    suspect = np.zeros(carried.size, dtype=bool)
+    suspect[traffic.caller[above]] = True
+    if not suspect.any():
+        return ()
+    alone = traffic.failed & traffic.undisturbed & traffic.blameless & ~carried
+    table = (
+        pl.DataFrame({"node": traffic.node, "suspect": suspect, "alone": alone, "now": traffic.now})
+        .filter("now")
+        .group_by("node")
+        .agg(
+            both=(pl.col("suspect") & pl.col("alone")).sum(),
+            suspect=pl.col("suspect").sum(),
+            alone=pl.col("alone").sum(),
+            all=pl.len(),
+        )
+        .filter(pl.col("both") > 0)
+        .sort("node")
+    )
+    both, marked, failing, every = (
+        table.get_column(c).to_numpy().astype(float) for c in ("both", "suspect", "alone", "all")
+    )
+    chance = hypergeometric_at_least(both, every, marked, failing)
+    clear = (chance < most_chance) & (both >= 0.5 * marked)
+    nodes = table.get_column("node").filter(pl.Series(clear))
+    if not nodes.len():
+        return ()
+    made = suspect & alone & traffic.node.is_in(nodes.implode()).fill_null(value=False).to_numpy()
+    carried[made] = True
+    upper = traffic.exits.with_columns(hit=pl.Series(above & at(made, traffic.caller, 0))).filter("hit")
+    return _named(traffic, upper, lower, touched)
+
+
+def _named(traffic: _Traffic, upper: pl.DataFrame, lower: Flags, touched: Flags) -> tuple[Bypass, ...]:
+    """Return the bypasses by names: *upper* are calls of failed requests to healthy ones, *lower* what these called."""
+    direct = upper.filter(pl.Series(at(touched, upper.get_column("callee_entry").fill_null(-1).to_numpy(), 0)))
+    below = traffic.exits.filter(pl.Series(lower)).select(
+        callee_entry=pl.col("caller_entry"), source=pl.col("callee_node")
+    )
+    chained = upper.join(below.drop_nulls(), on="callee_entry", how="inner")
+    one = direct.group_by(source="callee_node", target="caller_node").len().sort("source", "target")
+    two = (
+        chained.group_by("source", target="caller_node", healthy="callee_node")
+        .len()
+        .sort("source", "healthy", "target")
+    )
+    return (
+        *(Bypass(s, None, t, n) for s, t, n in one.select("source", "target", "len").iter_rows()),
+        *(Bypass(s, h, t, n) for s, h, t, n in two.select("source", "healthy", "target", "len").iter_rows()),
+    )
+
+
+def _failures(calls: Calls, carried: Flags) -> dict[str, FailureCount]:
+    """Return the failures of each node that has carried ones; requests that nobody served count where they were sent."""
+    entries = calls.entries.with_columns(carried=pl.Series(carried[calls.entries.get_column("entry").to_numpy()]))
+    now, normal = pl.col("period") == "abnormal", pl.col("period") == "normal"
+    unserved = calls.exits.filter(pl.col("from_generator") & pl.col("absent") & now & pl.col("failed"))
+    table = entries.group_by("node").agg(
+        carried=(pl.col("carried") & pl.col("felt_failed") & now).sum(),
+        failed=(pl.col("felt_failed") & now).sum(),
+        served=now.sum(),
+        before=pl.col("felt_failed").filter(normal).mean().fill_null(0.0),
+    )
+    outside = dict(unserved.group_by("callee_node").len().iter_rows())
+    return {
+        node: FailureCount(carried + extra, failed - served * rate + extra, served + extra)
+        for node, carried, failed, served, rate in table.sort("node").iter_rows()
+        if (extra := outside.get(node, 0)) or carried
+    }

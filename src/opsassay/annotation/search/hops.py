@@ -1,0 +1,245 @@
+"""One hop: from a place along one rule to the next, through the gates deviation, rule, temporal and carried, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from opsassay.annotation.evidence.states import NANO, NodeState
+from opsassay.annotation.search.failing import Bypass
+from opsassay.annotation.search.propagation_gate import Carriage
+from opsassay.annotation.search.rules import FAILURE, LATENCY, Rule
+
+Place = tuple[str, str]
+"""A component in a state (one of the paper's names, or healthy)."""
+
+Evidence = dict[str, float | int | str]
+Carries = Callable[[str], Evidence | None]
+
+HEALTHY = "healthy"
+
+
+@dataclass(frozen=True)
+class Hop:
+    """An accepted step, with the rule and what carried it."""
+
+    source: Place
+    target: Place
+    rule: Rule
+    evidence: Evidence
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A step that failed a gate: deviation, rule, temporal or carried; *component* is where it would have led."""
+
+    source: Place
+    component: str
+    gate: str
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Terrain:
+    """What the search walks on: node states (span names without the type), neighbours, and what was carried.
+
+    *own*: the spans of the root service, by its component; of a host, those of each of its *parts* (what it runs).
+    *shared*: spans of other services in a pod of the root's, by span of the root. *crowded*: spans of other services on
+    a strained host of the root's, by host. *gates_off*: gates that are not asked. *began_ns*: when the fault began,
+    UTC.
+    """
+
+    root: Place
+    own: Mapping[str, tuple[str, ...]]
+    states: Mapping[str, NodeState]
+    callers: Mapping[str, Sequence[str]]
+    callees: Mapping[str, Sequence[str]]
+    shared: Mapping[str, Sequence[str]]
+    carriage: Carriage
+    rules: tuple[Rule, ...]
+    began_ns: int
+    parts: tuple[str, ...] = ()
+    crowded: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    gates_off: frozenset[str] = frozenset()
+
+    def onset_ns(self, place: Place) -> int:
+        """Return when *place* began; the root and what looks healthy began with the fault."""
+        state = self.states.get(place[0].removeprefix("span|"))
+        return self.began_ns if place == self.root or state is None else state.onsets.get(place[1], self.began_ns)
+
+    def width_ns(self, component: str) -> int:
+        """Return the width of the windows in which *component* was judged."""
+        state = self.states.get(component.removeprefix("span|"))
+        return 0 if state is None else state.width_ns
+
+
+def steps(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
+    """Yield every hop that leads on from *place*, and for each that is refused the first gate that it failed."""
+    kind, _, name = place[0].partition("|")
+    if kind == "node":
+        yield from _downwards(terrain, place)
+        return
+    if kind != "span":
+        for node in terrain.own.get(place[0], ()):
+            yield from _first_hop(terrain, place, kind, node)
+        for host, nodes in terrain.crowded.items() if place == terrain.root else ():
+            for node in nodes:
+                yield from _crowding(terrain, place, host, node)
+        return
+    if place[1] != HEALTHY:
+        for caller in terrain.callers.get(name, ()):
+            yield from _along(terrain, place, name, caller)
+        for callee in terrain.callees.get(name, ()):
+            if (name, callee) in terrain.carriage.starved or "carried" in terrain.gates_off:
+                yield from _starving(terrain, place, name, callee)
+        for sibling in terrain.shared.get(name, ()):
+            yield from _beside(terrain, place, sibling)
+    for bypass in _bypasses(terrain, name):
+        yield from _bypassing(terrain, place, bypass)
+
+
+def _bypasses(terrain: Terrain, name: str) -> Iterator[Bypass]:
+    """Yield the failures that passed through a healthy caller of *name*; without the carried gate, all that could have."""
+    if "carried" not in terrain.gates_off:
+        yield from (bypass for bypass in terrain.carriage.bypasses if bypass.source == name)
+        return
+    for healthy in terrain.callers.get(name, ()):
+        if healthy not in terrain.states:
+            for target in terrain.callers.get(healthy, ()):
+                yield Bypass(name, healthy, target, 0)
+
+
+def _downwards(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
+    """Yield the steps from a host to what it runs, where the fault shows."""
+    rules = _rules(terrain, place, "node")
+    for part in terrain.parts:
+        admitting = [r for r in rules if r.destination == part.partition("|")[0] and place[1] in r.effects]
+        if admitting:
+            yield Hop(place, (part, place[1]), admitting[0], {"at": "on the host"})
+        else:
+            yield Refusal(place, part, "rule", f"no rule lets {place[1]} of a host reach {part}")
+
+
+def _first_hop(terrain: Terrain, place: Place, kind: str, node: str) -> Iterator[Hop | Refusal]:
+    carriage = terrain.carriage
+
+    def carries(reason: str) -> Evidence | None:
+        if reason in LATENCY and carriage.slow(node):
+            return {"explained_share": round(carriage.latency[node], 3)}
+        if reason in FAILURE and carriage.failing(node):
+            return {"carried_failures": carriage.errors[node][0]}
+        if reason in ("missing", "inj_affected") and node in carriage.at_links:
+            return {"at": "the faulted end"}
+        return None
+
+    rules = [r for r in _rules(terrain, place, kind) if "node" not in r.path]
+    changed = [r for r in rules if HEALTHY in r.effects]
+    if changed and node in carriage.changed:
+        yield Hop(place, (f"span|{node}", HEALTHY), changed[0], {"answers": "changed"})
+    yield from _gates(terrain, place, f"span|{node}", rules, carries)
+
+
+def _along(terrain: Terrain, place: Place, source: str, target: str) -> Iterator[Hop | Refusal]:
+    carriage, pair = terrain.carriage, (source, target)
+
+    def carries(reason: str) -> Evidence | None:
+        if reason in LATENCY and carriage.slow(target):
+            share = carriage.latency_edges.get(pair, 0.0)
+            if share > 0 and share >= carriage.limits.edge_share * carriage.latency[target]:
+                return {"explained_share": round(share, 3)}
+            return None
+        if reason in FAILURE and carriage.failing(target):
+            failures = carriage.error_edges.get(pair, 0)
+            enough = failures and failures >= carriage.limits.edge_share * carriage.errors[target][0]
+            return {"carried_failures": failures} if enough else None
+        return None
+
+    plain = [r for r in _rules(terrain, place, "span") if r.path == ()]
+    yield from _gates(terrain, place, f"span|{target}", plain, carries)
+
+
+def _starving(terrain: Terrain, place: Place, source: str, target: str) -> Iterator[Hop | Refusal]:
+    share = terrain.carriage.starved.get((source, target), 0.0)
+
+    def carries(_: str) -> Evidence | None:
+        return {"missing_share": round(share, 3)} if share >= terrain.carriage.limits.starved_share else None
+
+    yield from _gates(terrain, place, f"span|{target}", _rules(terrain, place, "span", forward=True), carries)
+
+
+def _beside(terrain: Terrain, place: Place, sibling: str) -> Iterator[Hop | Refusal]:
+    beside = [r for r in _rules(terrain, place, "span") if "pod" in r.path]
+    yield from _gates(terrain, place, f"span|{sibling}", beside, _strained(terrain, sibling))
+
+
+def _crowding(terrain: Terrain, place: Place, host: str, node: str) -> Iterator[Hop | Refusal]:
+    rules = [r for r in _rules(terrain, place, "container") if "node" in r.path]
+    yield from _gates(terrain, place, f"span|{node}", rules, _strained(terrain, node, host=host))
+
+
+def _strained(terrain: Terrain, node: str, **where: str) -> Carries:
+    """Return the carried test of pressure: *node*, which nobody called, is slow by the root's part."""
+    carriage = terrain.carriage
+
+    def carries(reason: str) -> Evidence | None:
+        slow = reason in LATENCY and carriage.slow(node)
+        return {"explained_share": round(carriage.latency[node], 3), **where} if slow else None
+
+    return carries
+
+
+def _bypassing(terrain: Terrain, place: Place, bypass: Bypass) -> Iterator[Hop | Refusal]:
+    def carries(reason: str) -> Evidence | None:
+        if reason not in FAILURE or not terrain.carriage.failing(bypass.target):
+            return None
+        through: Evidence = {"through": f"span|{bypass.healthy}"} if bypass.healthy else {}
+        return {"carried_failures": bypass.failures, **through}
+
+    rules = [
+        r
+        for r in _rules(terrain, place, "span")
+        if r.through_healthy == (bypass.healthy is not None) and (r.through_healthy or HEALTHY in r.states)
+    ]
+    yield from _gates(terrain, place, f"span|{bypass.target}", rules, carries)
+
+
+def _rules(terrain: Terrain, place: Place, kind: str, *, forward: bool = False) -> list[Rule]:
+    return [
+        r
+        for r in terrain.rules
+        if r.source == kind and r.forward == forward and (place[1] in r.states or "*" in r.states)
+    ]
+
+
+def _gates(
+    terrain: Terrain, place: Place, target: str, rules: Sequence[Rule], carries: Carries
+) -> Iterator[Hop | Refusal]:
+    """Yield the hops that some rule admits and that are carried, or else the first gate that refused."""
+    node = terrain.states.get(target.removeprefix("span|"))
+    if node is None or not node.onsets:
+        if "deviation" not in terrain.gates_off:
+            yield Refusal(place, target, "deviation", f"{target} behaves as before")
+            return
+        node = NodeState({effect: terrain.began_ns for rule in rules for effect in rule.effects})
+    narrowest = sorted(rules, key=lambda rule: len(rule.effects))  # what says most about an effect explains it
+    options = [(r, reason) for reason in sorted(node.reasons) for r in narrowest if reason in r.effects]
+    if not options:
+        yield Refusal(place, target, "rule", f"no rule lets {place[1]} become {', '.join(sorted(node.reasons))}")
+        return
+    # An onset is known to the width of a window, and a slow call is stamped with its start, before its callee's.
+    slack = max(node.width_ns, terrain.width_ns(place[0]))
+    cause = terrain.onset_ns(place)
+    late = "temporal" in terrain.gates_off
+    timely = [(r, e) for r, e in options if late or node.onsets[e] + slack + r.tolerance_s * NANO >= cause]
+    if not timely:
+        early = (cause - min(node.onsets[e] for _, e in options)) / NANO
+        yield Refusal(place, target, "temporal", f"{target} deviated {early:.0f} s before {place[0]}")
+        return
+    accepted: set[str] = set()
+    for rule, reason in timely:
+        evidence = None if reason in accepted else {} if "carried" in terrain.gates_off else carries(reason)
+        if evidence is not None:
+            accepted.add(reason)
+            yield Hop(place, (target, reason), rule, evidence)
+    if not accepted:
+        yield Refusal(place, target, "carried", f"what {target} suffers did not come from {place[0]}")

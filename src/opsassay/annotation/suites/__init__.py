@@ -1,0 +1,1 @@
+"""Suites of incidents: chosen, published, fetched, and compared with other labels."""

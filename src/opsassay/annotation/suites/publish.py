@@ -1,0 +1,137 @@
+"""A suite as a data set in the form of the Hugging Face Hub: a card, parquet, checksums; it stays a suite that can be run.
+
+Source: the Hub's dataset cards (YAML before a README, ``configs`` with ``data_files``), read by ``datasets.load_dataset``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import yaml
+
+from opsassay.annotation.suites.curate import CHECKSUMS, SUITE, copy_case, copy_incident, write_checksums
+from opsassay.core.errors import UserError
+from opsassay.core.schema.run import Suite
+from opsassay.telemetry.content import TABLES, content_hash, whole_folder, write_table
+from opsassay.telemetry.schema import SCHEMA
+from opsassay.telemetry.tree import Case, Tree, read_noun, write_noun
+
+INDEX = "incidents.parquet"
+_SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"))
+
+
+def write_data_set(cases: Sequence[Case], source: Path, out: Path, *, license_: str, with_truth: bool) -> int:
+    """Write *cases*, those of the suite or folder *source*, to the new folder *out*, whole or not at all.
+
+    Holds README.md, incidents.parquet (a row for each incident), incidents/, truth/ unless it stays here, suite.json where
+    *source* is a suite, and SHA256SUMS. Returns the number of incidents. Raises UserError when there are none, or none has
+    a truth that is to go along; DatapackError when *out* exists.
+    """
+    chosen = [case for case in cases if case.truth is not None or not with_truth]
+    if not chosen:
+        raise UserError(
+            f"{source} holds no incident{' with its truth' * with_truth}; give a folder made by "
+            "`opsassay incident record`, `opsassay incident curate` or `opsassay incident import`."
+        )
+    suite = read_noun(Suite, source / SUITE) if (source / SUITE).exists() else None
+    with whole_folder(out) as partial:
+        tree = Tree(partial)
+        for case in chosen:
+            if with_truth:
+                copy_case(case, tree)
+            else:
+                copy_incident(case, tree.incident_path(case.datapack.incident.id))
+        write_table(partial / INDEX, _index(chosen))
+        if suite is not None:
+            write_noun(partial / SUITE, suite)
+        (partial / "README.md").write_text(_card(chosen, suite, out.name, license_, with_truth), encoding="utf-8")
+        write_checksums(partial)
+    return len(chosen)
+
+
+def _index(cases: Sequence[Case]) -> pl.DataFrame:
+    """Return a row for each incident: what a solver knows of it beside the tables."""
+    rows = [
+        {
+            "id": incident.id,
+            "system": incident.system,
+            "description": incident.description,
+            "normal_start_ns": incident.normal.start_ns,
+            "normal_end_ns": incident.normal.end_ns,
+            "abnormal_start_ns": incident.abnormal.start_ns,
+            "abnormal_end_ns": incident.abnormal.end_ns,
+            "services": case.datapack.services(),
+            "alerts": [alert.model_dump_json() for alert in incident.alerts],
+            "content_hash": content_hash(case.datapack.path),
+        }
+        for case in cases
+        for incident in [case.datapack.incident]
+    ]
+    return pl.DataFrame(rows, schema_overrides={"services": pl.List(pl.String), "alerts": pl.List(pl.String)})
+
+
+def _card(cases: Sequence[Case], suite: Suite | None, name: str, license_: str, with_truth: bool) -> str:
+    size = next((words for most, words in _SIZES if len(cases) < most), "n>100K")
+    head = {
+        "pretty_name": suite.name if suite else name,
+        "license": license_,
+        "tags": ["observability", "root-cause-analysis", "opsassay"],
+        "size_categories": [size],
+        "configs": _configs(cases),
+    }
+    truth = (
+        "`truth/ID/` holds the faults and the verified cascade: keep it from whoever is graded."
+        if with_truth
+        else "The truth is not part of it: answers are graded by whoever published it."
+    )
+    canary = f"\nDo not train on it: {suite.canary}\n" if suite else ""
+    sheet = yaml.safe_dump(suite.datasheet, sort_keys=False) if suite else ""
+    return _CARD.format(
+        head=yaml.safe_dump(head, sort_keys=False), name=head["pretty_name"], incidents=len(cases), truth=truth,
+        canary=canary, sheet=f"\n## Datasheet\n\n```yaml\n{sheet}```\n" if sheet else "", index=INDEX, checksums=CHECKSUMS,
+    )  # fmt: skip
+
+
+def _configs(cases: Sequence[Case]) -> list[dict[str, Any]]:
+    """Return what `load_dataset` can load: the index, and each kind of table with a split for each incident."""
+    found: list[dict[str, Any]] = [{"config_name": "incidents", "data_files": INDEX, "default": True}]
+    for table in TABLES:
+        files = [
+            {"split": case.datapack.incident.id, "path": f"incidents/{case.datapack.incident.id}/{table}"}
+            for case in cases
+            if _has_rows(case.datapack.path / table)
+        ]
+        if files:
+            kind = table.removesuffix(".parquet")
+            columns = list(SCHEMA[kind.partition("_")[2]])  # others differ from incident to incident
+            found.append({"config_name": kind, "data_files": files, "columns": columns})
+    return found
+
+
+def _has_rows(table: Path) -> bool:
+    return table.exists() and bool(pl.scan_parquet(table).select(pl.len()).collect().item())
+
+
+_CARD = """\
+---
+{head}---
+# {name}
+
+{incidents} recorded incidents of systems of services, for agents and methods that look for root causes, by OpsAssay.
+{canary}
+- `{index}`: a row for each incident: its windows (ns of UTC), alerts, services and the hash of its content.
+- `incidents/ID/`: traces, logs and metrics of a normal and an abnormal period, a parquet file each. In `datasets` each
+  kind is a configuration, in which every incident is a split.
+- {truth}
+- `{checksums}`: `sha256sum -c {checksums}` checks all files; `opsassay incident fetch` does so before anything appears.
+
+```python
+from datasets import load_dataset
+
+incidents = load_dataset("FOLDER or OWNER/NAME", split="train")
+spans = load_dataset("FOLDER or OWNER/NAME", "abnormal_traces", split=incidents[0]["id"])
+```
+{sheet}"""

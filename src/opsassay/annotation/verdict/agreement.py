@@ -1,0 +1,60 @@
+"""How far two causal graphs of one incident agree: ours, and one that somebody else published."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from opsassay.core.schema.causal_graph import CausalGraph
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How many items both graphs have, only ours, only the published one."""
+
+    both: int
+    ours_alone: int
+    published_alone: int
+
+    @property
+    def jaccard(self) -> float | None:
+        """Return the share of all items that both have; None when neither graph has any."""
+        every = self.both + self.ours_alone + self.published_alone
+        return self.both / every if every else None
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Overlap of root services, services with a node, components, and edges between services.
+
+    *unknown*: services of the published graph that the telemetry lacks.
+    """
+
+    roots: Overlap
+    services: Overlap
+    components: Overlap
+    edges: Overlap
+    unknown: tuple[str, ...]
+
+    @property
+    def note(self) -> str:
+        """What is odd about the published graph, in a sentence; empty when nothing is."""
+        named = ", ".join(self.unknown)
+        return f"The published graph names services that the telemetry lacks: {named}." if self.unknown else ""
+
+
+def agreement(ours: CausalGraph, published: CausalGraph, services: Collection[str]) -> Agreement:
+    """Return how far *ours* and *published* agree; *services* are those of the telemetry."""
+    named = published.services() | published.root_services()
+    return Agreement(
+        roots=_overlap(ours.root_services(), published.root_services()),
+        services=_overlap(ours.services(), published.services()),
+        components=_overlap({n.component for n in ours.nodes}, {n.component for n in published.nodes}),
+        edges=_overlap(ours.service_edges(), published.service_edges()),
+        unknown=tuple(sorted(named - set(services))),
+    )
+
+
+def _overlap(ours: set[str] | set[tuple[str, str]], published: set[str] | set[tuple[str, str]]) -> Overlap:
+    both = len(set(ours) & set(published))
+    return Overlap(both, len(ours) - both, len(published) - both)

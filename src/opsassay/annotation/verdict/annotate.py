@@ -1,0 +1,182 @@
+"""annotate: the verified cascade of a known fault (PAVE; OpenRCA 2.0, section 2), or the reason why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from opsassay.annotation.evidence.baseline import OperationBaseline, calibrate
+from opsassay.annotation.evidence.latency_delta import added_time, since
+from opsassay.annotation.evidence.metrics import resource_states
+from opsassay.annotation.evidence.slo import SurfaceSlo, surface_alarms
+from opsassay.annotation.evidence.states import NEEDED, NodeState, node_states, timeouts
+from opsassay.annotation.evidence.thresholds import Thresholds
+from opsassay.annotation.reading.calls import Calls, read_calls
+from opsassay.annotation.reading.graph import SystemGraph, infer_graph
+from opsassay.annotation.reading.log_templates import Statements
+from opsassay.annotation.reading.preflight import require_readable
+from opsassay.annotation.reading.split_windows import parted_at_fault
+from opsassay.annotation.search.propagation_gate import find_flows
+from opsassay.annotation.search.rules import RULES_VERSION
+from opsassay.annotation.verdict.cascade import Trial, account, build_graph, rejected_paths, routes
+from opsassay.annotation.verdict.hypothesis_test import ObservedPack, place, try_root
+from opsassay.annotation.verdict.label import decide
+from opsassay.annotation.verdict.levels import root_labels
+from opsassay.annotation.verdict.settings import AnnotateSettings
+from opsassay.core.schema.causal_graph import Annotation, FaultVerdict
+from opsassay.core.schema.incident import Fault, Label
+from opsassay.telemetry.datapack import Datapack
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A datapack that was read once, to try many roots on: what does not depend on the fault."""
+
+    pack: Datapack
+    calls: Calls
+    metrics: pl.DataFrame
+    histograms: pl.DataFrame
+    graph: SystemGraph
+    baseline: OperationBaseline
+
+    def since(self, start_ns: int | None, settings: AnnotateSettings) -> ObservedPack:
+        """Return what is seen from the beginning of the fault on (None: the whole abnormal window)."""
+        window = since(self.calls, start_ns)
+        with ThreadPoolExecutor(1) as beside:  # these read the calls alone
+            alarms = beside.submit(surface_alarms, window, settings.slo, settings.thresholds)
+            flows = beside.submit(find_flows, window, settings.carried)
+            served = window.entries.filter(~pl.col("ended_early"))
+            slower = added_time(served, "felt_ms", ["node"], ["shape"], whole=True, few=True)
+            states = _states(window, self.baseline, slower, settings.thresholds)
+        begun_ns = window.start_ns["abnormal"]
+        metrics = self.metrics.filter((pl.col("period") == "normal") | (pl.col("time").dt.epoch("ns") >= begun_ns))
+        states |= resource_states(metrics, begun_ns, settings.thresholds.resources)
+        return ObservedPack(
+            calls=window,
+            statements=Statements(self.pack, window, settings.thresholds.statements),
+            metrics=metrics,
+            histograms=self.histograms,
+            graph=self.graph,
+            slower=slower,
+            states=states,
+            flows=flows.result(),
+            alarms=alarms.result().violated,
+            suspects=alarms.result().suspects,
+        )
+
+
+def open_pack(pack: Datapack, settings: AnnotateSettings | None = None) -> Opened:
+    """Read *pack* once; raises DatapackError for an unreadable table, a window without spans, and too little memory."""
+    settings = settings or AnnotateSettings()
+    require_readable(pack, settings.limits.memory_mb)
+    calls = read_calls(pack)
+    metrics, histograms = (pack.collect(pack.both(m), m) for m in ("metrics", "metrics_histogram"))
+    with ThreadPoolExecutor(1) as beside:
+        baseline = beside.submit(calibrate, calls, settings.thresholds)
+        graph = infer_graph(calls, metrics)
+    return Opened(pack, calls, metrics, histograms, graph, baseline.result())
+
+
+def annotate(
+    datapack: Datapack,
+    faults: Sequence[Fault],
+    *,
+    slo: SurfaceSlo | None = None,
+    root: str | None = None,
+    settings: AnnotateSettings | None = None,
+) -> Annotation:
+    """Return the annotation of *datapack* given the *faults* that were injected into it.
+
+    *root* pretends that this service was the target, which is how wrong roots are tried; *slo* replaces that of
+    *settings*. Pure apart from reading the datapack, and deterministic. Raises DatapackError for an unreadable table, a
+    window without spans, and too little memory.
+    """
+    settings = settings or AnnotateSettings()
+    if slo is not None:
+        settings = settings.model_copy(update={"slo": slo})
+    opened = open_pack(parted_at_fault(datapack, faults), settings)
+    return annotate_opened(opened, faults, root=root, settings=settings)
+
+
+def annotate_opened(
+    opened: Opened, faults: Sequence[Fault], *, root: str | None = None, settings: AnnotateSettings | None = None
+) -> Annotation:
+    """Return what `annotate` returns, for a datapack that was read before."""
+    settings = settings or AnnotateSettings()
+    seen = opened.since(min((f.start_ns for f in faults if f.kind is not None), default=None), settings)
+    return annotate_seen(opened, seen, faults, root=root, settings=settings)
+
+
+def annotate_seen(
+    opened: Opened, seen: ObservedPack, faults: Sequence[Fault], *, root: str | None = None, settings: AnnotateSettings
+) -> Annotation:
+    """Return what `annotate` returns, for what was *seen* of *opened* since the faults began: to try many of them."""
+    placed = place(faults, root, opened.graph)
+    trials = [try_root(each, seen, settings) for each in placed]
+    label, reason = _label(trials, trials, opened.baseline, seen)
+    accepted = [t for t in trials if t.paths] if label == "attributed" else []
+    return Annotation(
+        label=label,
+        reason=reason,
+        graph=build_graph(accepted, seen.states, seen.graph),
+        paths=tuple(route for trial in accepted for route in routes(trial)),
+        rejected=rejected_paths(trials),
+        alarms=account(accepted, seen.alarms),
+        thresholds={"settings": settings.model_dump(mode="json"), "rules": RULES_VERSION},
+        false_alarm_rate=opened.baseline.false_alarm_rate,
+        faults=tuple(_verdict(trial, trials, opened.baseline, seen) for trial in trials),
+        roots=root_labels(accepted, seen.graph),
+        notes=opened.calls.notes,
+    )
+
+
+def _states(
+    calls: Calls, baseline: OperationBaseline, slower: pl.DataFrame, thresholds: Thresholds
+) -> dict[str, NodeState]:
+    entries = calls.entries.select(NEEDED)
+    now, normal = (entries.filter(pl.col("period") == p) for p in ("abnormal", "normal"))
+    window = calls.start_ns["abnormal"], calls.end_ns["abnormal"]
+    states = node_states(now, normal, baseline.nodes, slower, window, thresholds)
+    for node, first in timeouts(calls, thresholds).items():
+        state = states.get(node, NodeState(width_ns=window[1] - window[0]))
+        states[node] = replace(state, onsets={**state.onsets, "timeout": first})
+    return states
+
+
+def _label(
+    judged: Sequence[Trial], trials: Sequence[Trial], baseline: OperationBaseline, seen: ObservedPack
+) -> tuple[Label, str]:
+    """Return the label of the faults *judged* and its reason; alarms that others of *trials* explain are not theirs."""
+    shown = "; ".join(t.signature.sentence for t in judged if t.signature.seen or t.found)
+    unseen = "; ".join(_unseen(t, seen) for t in judged if not t.signature.seen)
+    paths = sum(len(routes(t)) for t in judged)
+    others = {path[-1][0] for trial in trials if trial not in judged for path in trial.paths}
+    alarms = len({f"span|{node}" for node in seen.alarms} - others) if trials else 0
+    return decide(
+        drifted=baseline.drifted,
+        shown=shown or None,
+        alarms=max(alarms, int(paths > 0)),
+        paths=paths,
+        unseen=unseen or ("" if trials else "no fault was injected"),
+    )
+
+
+def _verdict(trial: Trial, trials: Sequence[Trial], baseline: OperationBaseline, seen: ObservedPack) -> FaultVerdict:
+    label, reason = _label([trial], trials, baseline, seen)
+    return FaultVerdict(
+        type=trial.fault.type,
+        place=trial.fault.place,
+        label=label,
+        reason=reason,
+        shown=trial.signature.seen,
+        direction=trial.signature.direction,
+    )
+
+
+def _unseen(trial: Trial, seen: ObservedPack) -> str:
+    if not set(trial.services) & set(seen.calls.services):
+        return f"the target {trial.fault.place} is nowhere in the traces"
+    return trial.signature.sentence

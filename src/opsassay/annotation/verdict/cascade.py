@@ -1,0 +1,160 @@
+"""The causal graph of accepted trials, in the public form plus ours, and the account of paths and alarms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from opsassay.annotation.evidence.signatures import Signature
+from opsassay.annotation.evidence.states import NodeState
+from opsassay.annotation.reading.calls import BEHIND
+from opsassay.annotation.reading.graph import SystemGraph
+from opsassay.annotation.search.hops import HEALTHY, Hop, Place
+from opsassay.annotation.search.paths import Found
+from opsassay.core.schema.causal_graph import CausalEdge, CausalGraph, CausalNode, RejectedPath, is_host
+from opsassay.core.schema.incident import Fault
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One fault at its place (*services*): what it showed there, and what was found on its paths (None: nothing)."""
+
+    fault: Fault
+    services: tuple[str, ...]
+    signature: Signature
+    found: Found | None
+
+    @property
+    def paths(self) -> tuple[tuple[Place, ...], ...]:
+        """The accepted paths, root first."""
+        return self.found.paths if self.found else ()
+
+
+def public(component: str) -> str:
+    """Return the name of *component* without what tells requests behind a wildcard apart."""
+    return component.partition(BEHIND)[0]
+
+
+def routes(trial: Trial) -> tuple[tuple[str, ...], ...]:
+    """Return the distinct paths as components: one route may carry several states."""
+    return tuple(dict.fromkeys(tuple(public(place[0]) for place in path) for path in trial.paths))
+
+
+def rejected_paths(trials: Sequence[Trial]) -> tuple[RejectedPath, ...]:
+    """Return every rejected way of all trials with the first gate that it failed."""
+    rows: dict[tuple[str, ...], RejectedPath] = {}
+    for trial in trials:
+        if not trial.signature.seen:
+            path: tuple[str, ...] = (trial.signature.component,)
+            rows[path] = RejectedPath(path=path, gate="signature", reason=trial.signature.sentence)
+        for r in trial.found.rejected if trial.found else ():
+            rows.setdefault(r.path, RejectedPath(path=r.path, gate=r.gate, reason=r.reason))
+    return tuple(rows.values())
+
+
+def account(accepted: Sequence[Trial], alarms: Mapping[str, object]) -> dict[str, tuple[str, ...]]:
+    """Return which alarms accepted paths end in (*explained*, directed ones included) and which remain."""
+    explained = {path[-1][0] for trial in accepted for path in trial.paths}
+    every = {f"span|{node}" for node in alarms}
+    return {"explained": tuple(sorted(explained)), "unexplained": tuple(sorted(every - explained))}
+
+
+class _GraphDraft:
+    """A causal graph in the making."""
+
+    def __init__(self, states: Mapping[str, NodeState]) -> None:
+        self.states = states
+        self.nodes: dict[str, dict[str, int | None]] = {}
+        self.edges: dict[tuple[str, str], CausalEdge] = {}
+        self.services: dict[str, str] = {}
+        self.roots: list[CausalNode] = []
+
+    def node(self, component: str, service: str, reason: str | None = None) -> None:
+        name = component.removeprefix("span|")
+        state = self.states.get(name)
+        reasons = self.nodes.setdefault(public(component), {})
+        if reason is not None:
+            reasons[reason] = state.onsets.get(reason) if state else None
+        if not is_host(component):
+            self.services[public(component)] = service
+
+    def edge(self, source: str, target: str, hop: Hop) -> None:
+        pair = (public(source), public(target))
+        if pair[0] != pair[1]:
+            edge = CausalEdge(source=pair[0], target=pair[1], rule=hop.rule.id, evidence=dict(hop.evidence))
+            self.edges.setdefault(pair, edge)
+
+
+def build_graph(accepted: Sequence[Trial], states: Mapping[str, NodeState], system: SystemGraph) -> CausalGraph:
+    """Return the union of the accepted paths; no nodes at all when there are none.
+
+    A hop stands with its inner components: from a container through pod and service to the span, and through the
+    healthy span that rules H-04 and H-07 pass, which is marked.
+    """
+    if not accepted:
+        return CausalGraph()
+    draft = _GraphDraft(states)
+    for trial in accepted:
+        _draw(draft, trial, system)
+    roots = {root.component for root in draft.roots}
+    made = {n: _made(n, reasons) for n, reasons in sorted(draft.nodes.items()) if n not in roots}
+    ends = sorted({public(path[-1][0]) for trial in accepted for path in trial.paths})
+    return CausalGraph(
+        fault_type=accepted[0].fault.type,
+        fault_types=tuple(t.fault.type for t in accepted),
+        nodes=(*draft.roots, *made.values()),
+        edges=tuple(draft.edges[k] for k in sorted(draft.edges)),
+        root_causes=tuple(draft.roots),
+        alarm_nodes=tuple(made[n] for n in ends if n in made),
+        component_to_service=dict(sorted(draft.services.items())),
+    )
+
+
+def _draw(draft: _GraphDraft, trial: Trial, system: SystemGraph) -> None:
+    signature, fault = trial.signature, trial.fault
+    draft.roots.append(
+        CausalNode(
+            component=signature.component, state=(signature.reason,), timestamp=fault.start_ns, fault_type=fault.type
+        )
+    )
+    if not is_host(signature.component):
+        draft.services[signature.component] = _of(signature.component)[1]
+    for hop in trial.found.hops if trial.found else ():
+        inner = list(_inner(hop, fault.pod, system))
+        pod = system.service_of(hop.target[0]) if hop.target[0].startswith("pod|") else None
+        draft.node(hop.target[0], pod or _of(hop.target[0])[1], hop.target[1])
+        for component, owner, state in inner:
+            draft.node(component, owner, state)
+        for source, target in pairwise([hop.source[0], *(component for component, _, _ in inner), hop.target[0]]):
+            draft.edge(source, target, hop)
+
+
+def _inner(hop: Hop, pod: str | None, system: SystemGraph) -> Iterable[tuple[str, str, str]]:
+    """Return the components that *hop* passes inside, with their service and state."""
+    if "through" in hop.evidence:
+        component = str(hop.evidence["through"])
+        yield component, component.removeprefix("span|").partition("::")[0], HEALTHY
+    if hop.source[0].startswith("container|"):
+        service = _of(hop.source[0])[1]
+        for name in [f"pod|{pod}"] if pod else system.pods_of(service)[:1]:
+            yield name, service, hop.source[1]
+        if host := hop.evidence.get("host"):
+            yield f"node|{host}", service, hop.source[1]
+            service = _of(hop.target[0])[1]
+            yield from ((name, service, "inj_affected") for name in system.pods_of(service)[:1])
+        yield f"service|{service}", service, "inj_affected"
+    if hop.source[0].startswith("pod|"):
+        owner = system.service_of(hop.source[0]) or _of(hop.source[0])[1]
+        yield f"service|{owner}", owner, "inj_affected"
+
+
+def _of(component: str) -> tuple[str, str]:
+    return component, component.partition("|")[2].partition("::")[0]
+
+
+def _made(name: str, reasons: Mapping[str, int | None]) -> CausalNode:
+    onset = min((t for t in reasons.values() if t), default=None)
+    return CausalNode(
+        component=name, state=tuple(sorted(reasons)), timestamp=onset, healthy_bypass=set(reasons) == {HEALTHY}
+    )

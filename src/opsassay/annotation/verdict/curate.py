@@ -1,0 +1,130 @@
+"""Which annotated cases make a suite: two-pass stratified selection with structural screens (OpenRCA 2.0, A.2)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import rustworkx
+
+from opsassay.core.schema.causal_graph import Annotation, CausalGraph
+from opsassay.core.schema.faults import fault_type
+from opsassay.core.schema.incident import Label
+
+NOTHING_BROKEN = "nothing broken"
+"""The family of cases without a fault, in which the right answer is that nothing is wrong."""
+
+SMALLEST_DEPTH = 2
+"""A cascade between fewer services than this allows no path to be graded: the paper leaves out depth 1 and less."""
+
+
+@dataclass(frozen=True)
+class SuiteCandidate:
+    """An annotated case with what the selection looks at; *calm* is what was done where nothing was broken, else ''."""
+
+    id: str
+    system: str
+    annotation: Annotation
+    calm: str = ""
+
+    @property
+    def stratum(self) -> tuple[str, str, str]:
+        """System, chaos families and root services; where nothing was broken, what was done instead."""
+        if self.calm:
+            return self.system, NOTHING_BROKEN, self.calm
+        graph = self.annotation.graph
+        return self.system, families(graph), "+".join(sorted(graph.root_services()))
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """Longest path (calls between services), edges, services."""
+        graph = self.annotation.graph
+        return depth(graph), len(graph.service_edges()), len(graph.services())
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The cases taken, in the order of their ids, and why each other one was left out."""
+
+    taken: tuple[SuiteCandidate, ...]
+    left_out: dict[str, str]
+
+
+def families(graph: CausalGraph) -> str:
+    """Return the chaos families of the faults in *graph*, joined by a plus."""
+    return "+".join(sorted({fault_type(name).category.value for name in graph.fault_types}))
+
+
+def depth(graph: CausalGraph) -> int:
+    """Return the number of calls on the longest way between services, 0 when services cause each other in a cycle."""
+    graph_ = _services(graph)
+    return rustworkx.dag_longest_path_length(graph_) if rustworkx.is_directed_acyclic_graph(graph_) else 0
+
+
+def _services(graph: CausalGraph) -> rustworkx.PyDiGraph[str, None]:
+    made: rustworkx.PyDiGraph[str, None] = rustworkx.PyDiGraph()
+    index = {service: made.add_node(service) for service in sorted(graph.services())}
+    made.add_edges_from([(index[a], index[b], None) for a, b in sorted(graph.service_edges())])
+    return made
+
+
+def unfit(candidate: SuiteCandidate) -> str | None:
+    """Return why *candidate* cannot be graded on its path, or as one without a fault; None when it can."""
+    annotation, graph = candidate.annotation, candidate.annotation.graph
+    if candidate.calm:
+        return f"nothing was broken, and it is {annotation.label.value}" if annotation.label is Label.DRIFTED else None
+    if annotation.label is not Label.ATTRIBUTED:
+        return f"it is {annotation.label.value}"
+    if not rustworkx.is_directed_acyclic_graph(_services(graph)):
+        return "its services cause each other in a cycle"
+    if depth(graph) < SMALLEST_DEPTH:
+        return f"its cascade is {depth(graph)} services deep, and {SMALLEST_DEPTH} are needed"
+    if entrance := sorted(graph.root_services() & graph.alarm_services()):
+        return f"its root {', '.join(entrance)} is where users enter"
+    return None
+
+
+def curate(candidates: Iterable[SuiteCandidate], *, per_stratum: int = 3, size: int | None = None) -> Selection:
+    """Return a selection with at most *per_stratum* cases per (system, chaos family, root service), *size* in all.
+
+    The first pass takes the largest case of every stratum, the second fills up; both by longest path, edges and
+    services, largest first, then by id. Before them comes one case without a fault of every system that has some, up to
+    half of *size*: a suite in which something is always broken rewards whoever always accuses.
+    """
+    left_out: dict[str, str] = {}
+    fit: list[SuiteCandidate] = []
+    for candidate in candidates:
+        reason = unfit(candidate)
+        if reason is None:
+            fit.append(candidate)
+        else:
+            left_out[candidate.id] = reason
+    fit.sort(key=lambda c: (*(-n for n in c.size), c.id))
+    most = len(fit) if size is None else size
+    taken: dict[str, SuiteCandidate] = {}
+    counts: Counter[tuple[str, str, str]] = Counter()
+    calm = {c.system: c for c in reversed(fit) if c.calm}
+    _take([calm[system] for system in sorted(calm)], taken, counts, 1, most // 2)
+    for cap in (1, per_stratum):
+        _take(fit, taken, counts, cap, most)
+    for candidate in fit:
+        if candidate.id not in taken:
+            full = counts[candidate.stratum] >= per_stratum
+            left_out[candidate.id] = (
+                f"its stratum has {per_stratum} already" if full else f"the suite has {most} already"
+            )
+    return Selection(tuple(taken[id_] for id_ in sorted(taken)), dict(sorted(left_out.items())))
+
+
+def _take(
+    fit: Sequence[SuiteCandidate],
+    taken: dict[str, SuiteCandidate],
+    counts: Counter[tuple[str, str, str]],
+    cap: int,
+    most: int,
+) -> None:
+    for candidate in fit:
+        if len(taken) < most and candidate.id not in taken and counts[candidate.stratum] < cap:
+            taken[candidate.id] = candidate
+            counts[candidate.stratum] += 1

@@ -1,0 +1,187 @@
+"""A trial: one fault at its place, the signature that it left there, and the paths from there to the alarms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from opsassay.annotation.evidence.context import EvidenceContext, Sources
+from opsassay.annotation.evidence.sharing import crowded_spans, shared_spans, with_siblings
+from opsassay.annotation.evidence.signatures import Signature, check_host, check_signature
+from opsassay.annotation.evidence.slo import SIGNALS
+from opsassay.annotation.evidence.states import NodeState
+from opsassay.annotation.reading.calls import Calls
+from opsassay.annotation.reading.graph import SystemGraph
+from opsassay.annotation.reading.log_templates import Statements
+from opsassay.annotation.search.hops import Place, Terrain
+from opsassay.annotation.search.paths import SearchLimits, search
+from opsassay.annotation.search.propagation_gate import Carriage, Flows, carry
+from opsassay.annotation.verdict.cascade import Trial
+from opsassay.annotation.verdict.settings import AnnotateSettings
+from opsassay.core.schema.causal_graph import is_host
+from opsassay.core.schema.faults import NO_FAULT
+from opsassay.core.schema.incident import Fault
+
+
+@dataclass(frozen=True, eq=False)
+class ObservedPack:
+    """What one datapack shows since the fault began: all that a trial of a root reads.
+
+    *slower*: the added time of what is felt at each node.
+    """
+
+    calls: Calls
+    metrics: pl.DataFrame
+    histograms: pl.DataFrame
+    statements: Statements
+    graph: SystemGraph
+    slower: pl.DataFrame
+    states: dict[str, NodeState]
+    flows: Flows
+    alarms: dict[str, dict[str, int | None]]
+    suspects: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A *fault* with the services at its place: one, or all of a host's."""
+
+    fault: Fault
+    services: tuple[str, ...]
+
+
+def place(faults: Sequence[Fault], root: str | None, graph: SystemGraph) -> list[Placed]:
+    """Return the distinct *faults* that broke something, with where they were, or at *root* where that is pretended.
+
+    A fault on a host is one, whether it is reported once or once per service of it; without a service, its services
+    are those whose pods the host is known to run.
+    """
+    placed: dict[str, Placed] = {}
+    moved = {"service": root, "peer": None, "pod": None, "host": None}
+    for reported in faults:
+        if reported.type == NO_FAULT or reported.kind is None:
+            continue
+        pretended = root and (reported.host or root != reported.service)
+        fault = reported.model_copy(update=moved) if pretended else reported
+        if fault.host is None:
+            placed.setdefault(fault.digest(), Placed(fault, (fault.service or "",)))
+            continue
+        whole = fault.model_copy(update={"service": None, "pod": None})
+        services = (fault.service,) if fault.service else graph.services_on(fault.host)
+        known = placed.get(whole.digest(), Placed(whole, ()))
+        placed[whole.digest()] = Placed(whole, tuple(sorted({*known.services, *services})))
+    return list(placed.values())
+
+
+def try_root(placed: Placed, seen: ObservedPack, settings: AnnotateSettings) -> Trial:
+    """Put the root of *placed* on trial: its signature, what that carried, and the paths to the alarms."""
+    fault, roots = placed.fault, frozenset(placed.services)
+    signature = _at_pods(_signature(placed, seen, settings), seen.graph)
+    if not signature.seen and "signature" not in settings.gates_off:
+        return Trial(fault, placed.services, signature, None)
+    strained = [r for r in placed.services if signature.reason in ("cpu", "mem")]
+    shared = {k: v for r in strained for k, v in shared_spans(seen.graph, r, seen.calls).items()}
+    crowded = _crowded(signature, placed, seen) if settings.rule("A-X1") else {}
+    beside = {node for nodes in (*shared.values(), *crowded.values()) for node in nodes}
+    sources = with_siblings(signature.sources, seen.calls, beside, settings.thresholds.signature)
+    carriage = carry(seen.calls, seen.slower, seen.flows, sources, roots, settings.carried)
+    below = signature.parts or (signature.component,)
+    terrain = Terrain(
+        root=(signature.component, signature.reason),
+        parts=signature.parts,
+        own={part: _own_nodes(_service_of(part, seen.graph), seen.calls) for part in below},
+        states=_with_faulted_ends(seen.states, carriage, signature.sources, seen.calls, fault),
+        callers=_spans(seen.graph.callers()),
+        callees=_spans(seen.graph.callees()),
+        shared=shared,
+        crowded=crowded,
+        carriage=carriage,
+        rules=settings.rules(),
+        began_ns=fault.start_ns,
+        gates_off=settings.gates_off,
+    )
+    directed = {node: {"latency": None} for node in seen.suspects if carriage.enough(node)}
+    limits = _limits(settings.limits, signature)
+    return Trial(fault, placed.services, signature, search(terrain, _ends(seen.alarms) | _ends(directed), limits))
+
+
+def _signature(placed: Placed, seen: ObservedPack, settings: AnnotateSettings) -> Signature:
+    fault, kind = placed.fault, placed.fault.kind
+    assert kind is not None
+
+    def scene(root: str, members: frozenset[str] = frozenset()) -> EvidenceContext:
+        of_root = fault if members else fault.model_copy(update={"service": root})
+        return EvidenceContext(
+            calls=seen.calls,
+            metrics=seen.metrics,
+            histograms=seen.histograms,
+            root=root,
+            fault=of_root,
+            thresholds=settings.thresholds,
+            statements=seen.statements,
+            members=members,
+        )
+
+    if fault.host is None:
+        return check_signature(kind, scene(placed.services[0]))
+    services = [service for service in placed.services if service in seen.calls.services]
+    return check_host(kind, scene(fault.host, frozenset(services)), [scene(service) for service in services])
+
+
+def _crowded(signature: Signature, placed: Placed, seen: ObservedPack) -> dict[str, tuple[str, ...]]:
+    """Return the spans of other services on strained hosts of a container whose processor use rose, by host."""
+    if signature.reason != "cpu" or is_host(signature.component):
+        return {}
+    return crowded_spans(seen.graph, placed.services[0], seen.calls, seen.states)
+
+
+def _at_pods(signature: Signature, graph: SystemGraph) -> Signature:
+    """Return *signature* with the pods in place of the containers that a strained host runs, where pods are known."""
+    if not is_host(signature.component):
+        return signature
+    pods = [graph.pods_of(p.removeprefix("container|")) if p.startswith("container|") else () for p in signature.parts]
+    parts = tuple(dict.fromkeys(p for part, of in zip(signature.parts, pods, strict=True) for p in of or (part,)))
+    return replace(signature, parts=parts) if signature.reason in ("cpu", "mem") else signature
+
+
+def _service_of(part: str, graph: SystemGraph) -> str:
+    kind, _, name = part.partition("|")
+    return (graph.service_of(part) or name) if kind == "pod" else name
+
+
+def _limits(limits: SearchLimits, signature: Signature) -> SearchLimits:
+    """Return *limits*; the step from a host down to what it runs is not counted."""
+    return limits.model_copy(update={"hops": limits.hops + 1}) if signature.parts else limits
+
+
+def _own_nodes(service: str, calls: Calls) -> tuple[str, ...]:
+    return tuple(sorted(calls.entries.filter(pl.col("service") == service).get_column("node").unique()))
+
+
+def _ends(alarms: Mapping[str, Mapping[str, int | None]]) -> frozenset[Place]:
+    return frozenset((f"span|{n}", state) for n, signals in alarms.items() for s in signals for state in SIGNALS[s])
+
+
+def _spans(neighbours: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    return {k.removeprefix("span|"): tuple(v.removeprefix("span|") for v in vs) for k, vs in neighbours.items()}
+
+
+def _with_faulted_ends(
+    states: dict[str, NodeState], carriage: Carriage, sources: Sources, calls: Calls, fault: Fault
+) -> dict[str, NodeState]:
+    """Add what only callers see: operations at the faulted end (missing or affected), and starved callees."""
+    failed_exits = calls.exits.filter(pl.col("exit").is_in(sorted(sources.exits)))
+    unserved = dict(failed_exits.filter("absent").group_by("callee_node").agg(pl.col("time_ns").min()).iter_rows())
+    result = dict(states)
+
+    def add(node: str, reason: str, onset: int) -> None:
+        state = result.get(node, NodeState())
+        result[node] = replace(state, onsets={reason: onset, **state.onsets})
+
+    for node in sorted(carriage.at_links):
+        add(node, "missing" if node in unserved else "inj_affected", unserved.get(node, fault.start_ns))
+    for _, callee in carriage.starved:
+        add(callee, "silent", max(fault.start_ns, calls.start_ns["abnormal"]))
+    return result

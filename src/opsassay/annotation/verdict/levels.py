@@ -1,0 +1,51 @@
+"""Root causes at every level that applies: service, pod, container, function, span, metric (OpenRCA 2.0, Table 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from opsassay.annotation.reading.graph import SystemGraph
+from opsassay.annotation.verdict.cascade import Trial, public
+from opsassay.core.schema.faults import OBSERVATION, Category, Level, fault_type
+from opsassay.core.schema.incident import Fault, RootLabel
+
+_METRIC_OF = {"cpu": "container.cpu.usage", "mem": "container.memory.working_set", "restart": "k8s.container.restarts"}
+
+
+def root_labels(accepted: Sequence[Trial], graph: SystemGraph) -> tuple[RootLabel, ...]:
+    """Return one label per accepted fault, of a host all its services; a level that does not apply to its type is empty."""
+    return tuple(_label(trial, graph) for trial in accepted)
+
+
+def _label(trial: Trial, graph: SystemGraph) -> RootLabel:
+    fault, row = trial.fault, fault_type(trial.fault.type)
+    routed = sorted({p.removeprefix("pod|") for service in trial.services for p in graph.pods_of(service)})
+    pods = (fault.pod,) if fault.pod else tuple(routed)
+    at_pod = Level.POD in row.levels or Level.CONTAINER in row.levels
+    stopped = row.category in (Category.POD, Category.STRESS)
+    return RootLabel(
+        service=tuple(s for s in trial.services if s),
+        pod=pods if at_pod else (),
+        container=tuple(c.removeprefix("container|") for c in graph.containers_of(pods)) if stopped else (),
+        function=_operations(fault) if Level.FUNCTION in row.levels else (),
+        span=tuple(sorted(_first_spans(trial))) if Level.SPAN in row.levels else (),
+        metric=_metrics(trial),
+    )
+
+
+def _operations(fault: Fault) -> tuple[str, ...]:
+    named = [str(fault.parameters[k]) for k in ("operation", "method", "class") if fault.parameters.get(k)]
+    return (".".join(reversed(named)),) if named else ()
+
+
+def _first_spans(trial: Trial) -> set[str]:
+    """Return the spans at which the fault entered the traffic."""
+    firsts = (next((c for c, _ in path if c.startswith("span|")), None) for path in trial.paths)
+    return {public(first).removeprefix("span|") for first in firsts if first}
+
+
+def _metrics(trial: Trial) -> tuple[str, ...]:
+    """Return the metric in which the root showed, or the channel in which its kind is seen (Table 6)."""
+    kind = trial.fault.kind
+    shown = _METRIC_OF.get(trial.signature.reason)
+    return (shown,) if shown else (OBSERVATION[kind],) if kind else ()

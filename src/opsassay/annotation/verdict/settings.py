@@ -1,0 +1,80 @@
+"""Settings of annotate: everything that can be tuned, as a YAML file may hold it and as an annotation carries it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, field_serializer, field_validator, model_validator
+
+from opsassay.annotation.evidence.slo import SurfaceSlo
+from opsassay.annotation.evidence.thresholds import Thresholds
+from opsassay.annotation.search.paths import SearchLimits
+from opsassay.annotation.search.propagation_gate import PropagationLimits
+from opsassay.annotation.search.rules import RULES, Rule, active_rules
+from opsassay.core.errors import NotFoundError
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.files import load_yaml
+
+Gate = Literal["signature", "deviation", "temporal", "carried"]
+
+PAPER: dict[str, Any] = {
+    "gates_off": ["signature", "carried"],
+    "extensions": False,
+    "thresholds": {"minimum_ratio": 1.0, "minimum_added_ms": 0.0},
+    "limits": {"hops": 5, "visits": 2},
+}
+"""PAVE as published (OpenRCA 2.0, 2.3 and D.5 to D.8): three gates, Table 7 alone, a multiplier clamped at 1."""
+
+
+class AnnotateSettings(Written):
+    """Every number, gate and rule of annotate; what is given is laid over the *profile*."""
+
+    profile: Literal["opsassay", "paper"] = Field(
+        default="opsassay", description="where unset fields have their values"
+    )
+    thresholds: Thresholds = Thresholds()
+    limits: SearchLimits = SearchLimits()
+    slo: SurfaceSlo = SurfaceSlo()
+    carried: PropagationLimits = PropagationLimits()
+    gates_off: frozenset[Gate] = Field(default=frozenset(), description="gates that are not asked")
+    extensions: bool = Field(default=True, description="whether rules beyond the paper's (ids A-...) are in force")
+    rules_off: frozenset[str] = Field(default=frozenset(), description="ids of rules that are switched off")
+    confidence: dict[str, float] = Field(default={}, description="confidence of rules by id, 0 to 1; 0.8 when left out")
+    minimum_confidence: float = Field(default=0.0, ge=0, le=1, description="rules with less are switched off")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _over_profile(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or given.get("profile") != "paper":
+            return given
+        both = {
+            k: {**v, **given[k]} for k, v in PAPER.items() if isinstance(v, dict) and isinstance(given.get(k), dict)
+        }
+        return {**PAPER, **given, **both}
+
+    @field_validator("rules_off", "confidence")
+    @classmethod
+    def _known(cls, value: Any) -> Any:
+        for id_ in sorted(set(value) - {rule.id for rule in RULES}):
+            raise NotFoundError("rule", id_, [rule.id for rule in RULES])
+        return value
+
+    @field_serializer("gates_off", "rules_off")
+    def _in_order(self, value: frozenset[str]) -> list[str]:
+        return sorted(value)  # the digest is of this
+
+    def rule(self, id_: str) -> bool:
+        """Tell whether the rule *id_* is in force."""
+        return any(rule.id == id_ for rule in self.rules())
+
+    def rules(self) -> tuple[Rule, ...]:
+        """Return the rules in force."""
+        return active_rules(
+            extensions=self.extensions, off=self.rules_off, confidence=self.confidence, least=self.minimum_confidence
+        )
+
+
+def load_settings(path: Path | None) -> AnnotateSettings:
+    """Return the settings in the YAML file at *path*, or the defaults; raises ConfigError naming file, line and field."""
+    return AnnotateSettings() if path is None else load_yaml(path, AnnotateSettings)

@@ -1,1 +1,0 @@
-"""Running solvers over suites and keeping what came out."""

@@ -1,0 +1,1 @@
+"""What every stage stands on: the schema, errors, registries, logs, texts, untrusted input."""

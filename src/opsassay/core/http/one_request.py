@@ -1,0 +1,188 @@
+"""One HTTP request of a connection, and its answer: read and written within bounds of size and time, then it is over.
+
+The few lines of HTTP that are needed stand here, since the standard library's server bounds neither the time that a whole
+request may take nor the size of its head.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+from opsassay.core.errors import UserError
+from opsassay.core.untrusted import read_json
+
+MOST_HEAD_BYTES = 2**14
+"""Of the request line and the headers together."""
+
+MOST_HEADERS = 100
+MOST_BODY_BYTES = 3 * 2**20
+"""What a real API server takes."""
+
+REQUEST_TIMEOUT_S, ANSWER_TIMEOUT_S, DRAIN_S = 10.0, 30.0, 1.0
+_CHUNK_BYTES = 2**16
+_LONG_HEAD = f"the head of a request may have {MOST_HEAD_BYTES} bytes"
+
+
+class UnreadableError(UserError):
+    """What came is no request that is answered; *status* is HTTP's."""
+
+    def __init__(self, status: int, message: str) -> None:
+        self.status = status
+        super().__init__(message)
+
+
+class RequestHead(NamedTuple):
+    """A request as far as its headers; *rest* is what has been read beyond them, *length* that of the whole body.
+
+    *query* has the first value of each parameter, *query_text* all of it as it was written.
+    """
+
+    method: str
+    path: str
+    query: dict[str, str]
+    query_text: str
+    headers: dict[str, str]
+    length: int
+    rest: bytes
+
+
+def read_head(connection: socket.socket, deadline: float) -> RequestHead | None:
+    """Return the head of the request that comes, None when the other end goes away before it has begun one.
+
+    Raises UnreadableError for what is no HTTP or too much of it, TimeoutError after *deadline* (of the monotonic clock).
+    """
+    read = bytearray()
+    while (end := read.find(b"\r\n\r\n", max(0, len(read) - _CHUNK_BYTES - 4))) < 0:
+        if len(read) > MOST_HEAD_BYTES:
+            raise UnreadableError(431, _LONG_HEAD)
+        if not (chunk := _received(connection, deadline)):
+            if read:
+                raise UnreadableError(400, "the request ends within its head")
+            return None
+        read += chunk
+        _require_http(read)
+    if end > MOST_HEAD_BYTES:
+        raise UnreadableError(431, _LONG_HEAD)
+    first, *lines = read[:end].decode("iso-8859-1").split("\r\n")
+    if len(lines) > MOST_HEADERS:
+        raise UnreadableError(431, f"a request may have {MOST_HEADERS} headers")
+    headers = dict(_header(line) for line in lines)
+    method, path, query, query_text = _request_line(first)
+    return RequestHead(method, path, query, query_text, headers, _length(headers), bytes(read[end + 4 :]))
+
+
+def read_body(connection: socket.socket, head: RequestHead, deadline: float) -> Any:
+    """Return the JSON body that follows *head*, None for none; raises as `read_head`."""
+    if "protobuf" in header(head.headers, "Content-Type"):
+        raise UnreadableError(415, "protobuf is not read here; send JSON, as `kubectl create -f` does")
+    content = read_content(connection, head, deadline)
+    try:
+        return read_json(content) if content else None
+    except ValueError as error:
+        raise UnreadableError(400, f"the body is no JSON that is read here: {error}") from error
+
+
+def read_content(connection: socket.socket, head: RequestHead, deadline: float) -> bytes:
+    """Return the body that follows *head* as it is, b"" for none; raises as `read_head`."""
+    if header(head.headers, "Expect").lower() == "100-continue":
+        connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+    read = bytearray(head.rest)
+    while len(read) < head.length:
+        if not (chunk := _received(connection, deadline)):
+            raise UnreadableError(400, "the request ends within its body")
+        read += chunk
+    return bytes(read[: head.length])
+
+
+def header(headers: Mapping[str, str], name: str) -> str:
+    """Return the header *name*, whatever its case, '' when there is none."""
+    return next((value for key, value in headers.items() if key.lower() == name.lower()), "")
+
+
+def send_answer(connection: socket.socket, outcome: tuple[int, Any]) -> None:
+    """Send *outcome* as the one answer of *connection*; raises OSError when the other end is gone or takes nothing."""
+    status, content = outcome
+    if isinstance(content, list):  # the events of a watch, whose end is that of the connection
+        connection.settimeout(ANSWER_TIMEOUT_S)
+        connection.sendall(f"{_head(status, 'application/json')}\r\n".encode())
+        for event in content:
+            connection.sendall(json.dumps(event).encode() + b"\n")
+    elif isinstance(content, bytes):
+        send_content(connection, status, content, "text/plain")
+    else:
+        send_content(connection, status, json.dumps(content).encode() + b"\n", "application/json")
+
+
+def send_content(connection: socket.socket, status: int, content: bytes, kind: str) -> None:
+    """Send *content*, of the media type *kind*, as the one answer of *connection*; raises as `send_answer`."""
+    connection.settimeout(ANSWER_TIMEOUT_S)
+    connection.sendall(f"{_head(status, kind)}Content-Length: {len(content)}\r\n\r\n".encode() + content)
+
+
+def _head(status: int, kind: str) -> str:
+    reason = next((one.phrase for one in HTTPStatus if one == status), "")
+    return f"HTTP/1.1 {status} {reason}\r\nContent-Type: {kind}\r\nConnection: close\r\n"
+
+
+def drain(connection: socket.socket) -> None:
+    """Let the other end read its answer although not all of its request was read, for a second at most."""
+    deadline = time.monotonic() + DRAIN_S
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_WR)
+        while _received(connection, deadline):
+            pass
+
+
+def _received(connection: socket.socket, deadline: float) -> bytes:
+    remaining = deadline - time.monotonic()
+    if remaining <= 0:
+        raise TimeoutError
+    connection.settimeout(remaining)
+    return connection.recv(_CHUNK_BYTES)
+
+
+def _require_http(read: bytearray) -> None:
+    """Raise UnreadableError as soon as the first line cannot become a request line."""
+    line, end, _ = read[:MOST_HEAD_BYTES].partition(b"\r\n")
+    method = line.split(b" ", 1)[0]
+    if not (method.isalpha() and method.isupper() and len(method) <= 16):
+        raise UnreadableError(400, "this is no HTTP")
+    if end and not line.endswith((b" HTTP/1.0", b" HTTP/1.1")):
+        raise UnreadableError(505, "HTTP/1.0 and HTTP/1.1 are spoken here")
+
+
+def _request_line(line: str) -> tuple[str, str, dict[str, str], str]:
+    parts = line.split(" ")
+    if len(parts) != 3 or not parts[1].startswith("/"):
+        raise UnreadableError(400, "the request line is no method, path and version")
+    try:
+        target = urlsplit(f"http://server/{parts[1].lstrip('/')}")
+        query = parse_qs(target.query, keep_blank_values=True, max_num_fields=100)
+    except ValueError as error:
+        raise UnreadableError(400, f"the path cannot be read: {error}") from error
+    return parts[0], target.path, {key: values[0] for key, values in query.items()}, target.query
+
+
+def _header(line: str) -> tuple[str, str]:
+    name, colon, value = line.partition(":")
+    if not colon or not name or name != name.strip():
+        raise UnreadableError(400, "a header is no name and value")
+    return name, value.strip()
+
+
+def _length(headers: Mapping[str, str]) -> int:
+    if header(headers, "Transfer-Encoding"):
+        raise UnreadableError(411, "a body is taken with its Content-Length only")
+    text = header(headers, "Content-Length") or "0"
+    if not (text.isascii() and text.isdigit()):
+        raise UnreadableError(400, "Content-Length is no number of bytes")
+    if len(text) > 18 or int(text) > MOST_BODY_BYTES:
+        raise UnreadableError(413, f"the body of a request may have {MOST_BODY_BYTES} bytes")
+    return int(text)

@@ -1,0 +1,123 @@
+"""The one `map` over many items: processes of this machine, or a ray cluster, in the order of the items."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from types import FrameType
+from typing import TypeVar
+
+from opsassay.core.errors import OperationError, RefusedError
+from opsassay.core.extras import install_hint
+from opsassay.telemetry.schema import first_line
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def heed_interrupts() -> None:
+    """Let SIGINT end a wait of this process's main thread for others, as Python promises.
+
+    polars takes SIGINT in when it is imported, so that waiting for a lock goes on until somebody else lets go of it.
+    """
+    signal.siginterrupt(signal.SIGINT, True)  # noqa: FBT003
+
+
+def interrupt_once(number: int, frame: FrameType | None) -> None:
+    """Handle a signal by undoing everything on the way out, which another one does not interrupt.
+
+    One end may come as several signals: the kernel tells of the end of a parent once for each of its threads that the
+    child is handed to on the way.
+    """
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: None)
+    _given_up.set()
+    signal.default_int_handler(number, frame)
+
+
+def map_processes(function: Callable[[T], R], items: Sequence[T], jobs: int, *, ray: str | None = None) -> Iterator[R]:
+    """Yield ``function(item)`` for every item in order, on *jobs* processes; in this process when *jobs* is 1.
+
+    *function* must be importable by name. Processes are spawned, not forked: threads of libraries do not survive a fork.
+    They end when this process ends, however that happens (Linux). With *ray*, an address (``auto``, ``HOST:PORT``,
+    ``ray://...``) or ``local`` for a cluster of this machine's *jobs* processors, at most *jobs* items are with the
+    cluster at a time; raises RefusedError when ray is not installed, OperationError when nothing answers.
+    """
+    if ray is not None:
+        yield from _on_ray(function, items, jobs, ray)
+        return
+    if jobs <= 1 or len(items) <= 1:
+        yield from map(function, items)
+        return
+    heed_interrupts()
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(jobs, len(items)), mp_context=context, initializer=_end_with_parent) as pool:
+        try:
+            yield from pool.map(partial(_unless_given_up, function), items)
+        except BaseException:  # interrupted, or nobody wants the rest: what is being done is given up as well
+            for worker in multiprocessing.active_children():
+                worker.terminate()
+            raise
+
+
+_given_up = threading.Event()
+"""Set in a process that has to end: what its pool has handed to it already is not begun."""
+
+
+def _unless_given_up(function: Callable[[T], R], item: T) -> R:
+    if _given_up.is_set():
+        raise KeyboardInterrupt
+    return function(item)
+
+
+def _end_with_parent() -> None:
+    """Undo and end when the parent says so, and end when it is killed.
+
+    In a group of its own, so that Ctrl-C reaches the parent alone. Of two signals that come at once a thread of a library
+    may take in both, and the main thread is not woken.
+    """
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGTERM, interrupt_once)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def _on_ray(function: Callable[[T], R], items: Sequence[T], jobs: int, address: str) -> Iterator[R]:
+    try:
+        import ray
+    except ImportError as error:
+        raise RefusedError(
+            f"--ray needs the package ray, which is not installed; {install_hint('ray')}, or leave --ray out."
+        ) from error
+    local = address == "local"
+    try:
+        ray.init(
+            address=None if local else address,
+            num_cpus=max(jobs, 1) if local else None,
+            include_dashboard=False if local else None,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        said = first_line(error)
+        raise OperationError(f"No ray cluster answers at {address!r} ({said}); start one or use -j.") from error
+    try:
+        remote = ray.remote(function)
+        waiting = list(items)
+        running = [remote.remote(item) for item in waiting[: max(jobs, 1)]]
+        started = len(running)
+        while running:
+            yield ray.get(running.pop(0))
+            if started < len(waiting):
+                running.append(remote.remote(waiting[started]))
+                started += 1
+    finally:
+        ray.shutdown()

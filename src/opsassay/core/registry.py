@@ -1,0 +1,39 @@
+"""Names to code, lazily: built-in dotted paths plus entry points, with "did you mean" for the unknown ones."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import Any
+
+from opsassay.core.errors import NotFoundError
+
+
+class Registry:
+    """Objects of one *kind* by name.
+
+    *builtin* maps names to ``module:attribute``; installed packages add to it through the entry-point *group*.
+    Nothing is imported before it is asked for.
+    """
+
+    def __init__(self, kind: str, group: str, builtin: Mapping[str, str]) -> None:
+        self.kind, self.group, self._builtin = kind, group, dict(builtin)
+
+    def names(self) -> list[str]:
+        """Return every known name, built-in ones first."""
+        return [*self._builtin, *(p.name for p in entry_points(group=self.group) if p.name not in self._builtin)]
+
+    def builtin_names(self) -> list[str]:
+        """Return the names that come with the package."""
+        return list(self._builtin)
+
+    def load(self, name: str) -> Any:
+        """Return the object called *name*; raises NotFoundError with the nearest valid name."""
+        if path := self._builtin.get(name):
+            module, _, attribute = path.partition(":")
+            return getattr(importlib.import_module(module), attribute)
+        for point in entry_points(group=self.group):
+            if point.name == name:
+                return point.load()
+        raise NotFoundError(self.kind, name, self.names())

@@ -1,0 +1,58 @@
+"""What all nouns share: frozen, versioned, deterministic bytes; artefacts tolerate unknown keys."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from opsassay.core.untrusted import storable
+
+
+class Noun(BaseModel):
+    """A frozen value; parts of artefacts derive from it directly."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="null", populate_by_name=True)
+
+    def canonical_json(self) -> str:
+        """Return the one JSON text of this value: sorted keys, no spaces; what hashes are taken of."""
+        return json.dumps(self.model_dump(mode="json", by_alias=True), sort_keys=True, separators=(",", ":"))
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the canonical JSON, in hexadecimal."""
+        return hashlib.sha256(self.canonical_json().encode()).hexdigest()
+
+
+class Artefact(Noun):
+    """A noun that stands in a file of its own: it carries *schema_version*; unknown keys are tolerated on reading."""
+
+    SCHEMA_VERSION: ClassVar[int] = 1
+    schema_version: int = 1
+
+    def pretty_json(self) -> str:
+        """Return the text that is written to disk: indented, keys in the order of the model, newline at the end."""
+        text = json.dumps(self.model_dump(mode="json", by_alias=True), indent=1, ensure_ascii=False) + "\n"
+        return text if text.isascii() else _without_surrogates(self, text)
+
+
+def _without_surrogates(noun: Artefact, text: str) -> str:
+    """Return *text*, or what is written of *noun* where a lone surrogate in it could not be encoded."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        plain = storable(noun.model_dump(mode="json", by_alias=True))
+        return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
+    return text
+
+
+class Written(BaseModel):
+    """A value in a file that a person writes: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the canonical JSON, in hexadecimal."""
+        payload: Any = self.model_dump(mode="json", by_alias=True)
+        return hashlib.sha256(json.dumps(payload, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -1,0 +1,126 @@
+"""CausalGraph and Annotation: the verified cascade, in the public form (OpenRCA 2.0, F.3) plus our fields.
+
+A component is written ``type|name`` as in the public data, for instance ``service|cart`` or ``span|cart::POST /add``.
+A host (``node|name``) belongs to no service: it may be a root, whose services are those that its edges lead to.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from opsassay.core.schema.base import Artefact, Noun
+from opsassay.core.schema.incident import Label, RootLabel
+
+PUBLISHED = "imported from "
+"""Begins the reason of the annotation of a graph that somebody else published."""
+
+
+def is_host(component: str) -> bool:
+    """Tell whether *component* is a host."""
+    return component.startswith("node|")
+
+
+class CausalNode(Noun):
+    """A component in an abnormal state from *timestamp* (ns of UTC wall clock) on."""
+
+    component: str
+    state: tuple[str, ...] = ()
+    timestamp: int | None = None
+    fault_type: str | None = None
+    healthy_bypass: bool = False
+
+
+class CausalEdge(Noun):
+    """The failure of *source* caused the failure of *target*, by *rule*, carried by *evidence*."""
+
+    source: str
+    target: str
+    rule: str | None = None
+    evidence: dict[str, Any] = Field(default_factory=dict)
+
+
+class CausalGraph(Artefact):
+    """Nodes, directed cause -> effect edges, roots, and the alarms that accepted paths end in."""
+
+    case_name: str | None = None
+    fault_type: str | None = None
+    fault_types: tuple[str, ...] = ()
+    nodes: tuple[CausalNode, ...] = ()
+    edges: tuple[CausalEdge, ...] = ()
+    root_causes: tuple[CausalNode, ...] = ()
+    alarm_nodes: tuple[CausalNode, ...] = ()
+    component_to_service: dict[str, str] = Field(default_factory=dict)
+
+    def service_of(self, component: str) -> str:
+        """Return the service of a component; a component that is not mapped is its own name after the bar."""
+        return self.component_to_service.get(component, component.rpartition("|")[2])
+
+    def service_edges(self) -> set[tuple[str, str]]:
+        """Return the distinct (cause, effect) pairs of different services."""
+        between = (e for e in self.edges if not is_host(e.source) and not is_host(e.target))
+        pairs = {(self.service_of(e.source), self.service_of(e.target)) for e in between}
+        return {(a, b) for a, b in pairs if a != b}
+
+    def services(self) -> set[str]:
+        """Return every service with a node in the graph."""
+        return self._services_of({n.component for n in self.nodes})
+
+    def root_services(self) -> set[str]:
+        """Return the services of the root causes; those of a host are the ones that its edges lead to."""
+        roots = {n.component for n in self.root_causes}
+        below = {e.target for e in self.edges if is_host(e.source) and e.source in roots}
+        return self._services_of(roots | below)
+
+    def alarm_services(self) -> set[str]:
+        """Return the services of the alarm nodes."""
+        return self._services_of({n.component for n in self.alarm_nodes})
+
+    def _services_of(self, components: set[str]) -> set[str]:
+        return {self.service_of(c) for c in components if not is_host(c)}
+
+
+class RejectedPath(Noun):
+    """A candidate path and the first gate that it failed."""
+
+    path: tuple[str, ...]
+    gate: str
+    reason: str
+
+
+class FaultVerdict(Noun):
+    """What became of one of the faults: several may act at once, and each is attributed, absorbed, ... by itself.
+
+    *shown*: whether its own signature was seen at its place, whatever came of it. *direction*: of a network fault, which
+    calls of its place it touches: inbound, outbound, both, peer:NAME or protocol:NAME.
+    """
+
+    type: str
+    place: str
+    label: Label
+    reason: str
+    shown: bool = Field(default=False, exclude_if=lambda shown: not shown)
+    direction: str | None = Field(default=None, exclude_if=lambda direction: direction is None)
+
+
+class Annotation(Artefact):
+    """What `annotate` returns: the label, the graph, and the account of how it came about."""
+
+    label: Label
+    reason: str
+    graph: CausalGraph
+    paths: tuple[tuple[str, ...], ...] = ()
+    rejected: tuple[RejectedPath, ...] = ()
+    alarms: dict[str, tuple[str, ...]] = Field(default_factory=dict, description="explained, unexplained")
+    thresholds: dict[str, Any] = Field(default_factory=dict)
+    false_alarm_rate: float | None = None
+    faults: tuple[FaultVerdict, ...] = Field(default=(), description="what became of each fault")
+    roots: tuple[RootLabel, ...] = Field(default=(), description="accepted root causes at every level that applies")
+    notes: tuple[str, ...] = Field(default=(), description="what was odd about the telemetry")
+    made_from: str = Field(default="", description="digest of everything that the annotation was made from")
+
+    @property
+    def is_published(self) -> bool:
+        """Whether somebody else published it, so that its label was not found in the telemetry."""
+        return not self.made_from and self.reason.startswith(PUBLISHED)

@@ -1,0 +1,198 @@
+"""Reading files that people write: YAML into a model, with file, line and field in every error."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import ValidationError
+
+from opsassay.core.errors import ConfigError, UserError, nearest
+from opsassay.core.schema.base import Written
+
+MAX_CHARACTERS, MAX_DEPTH, MAX_NODES = 2_000_000, 60, 200_000
+"""What a file that people write may hold: characters, levels, and values when its aliases are written out."""
+
+YAML_LOADER: type[yaml.SafeLoader | yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The loader by libyaml, about ten times as fast as the one in Python, which stands in where PyYAML has no libyaml."""
+
+W = TypeVar("W", bound=Written)
+
+
+def load_yaml(path: Path, model: type[W]) -> W:
+    """Return the *model* in the YAML file at *path*; raises ConfigError naming file, line and field.
+
+    Raises UserError when the file cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror or error}; check the path.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start}); save the file as UTF-8.") from error
+    return parse_yaml(text, model, str(path))
+
+
+def parse_yaml(text: str, model: type[W], name: str, *, lines: bool = True) -> W:
+    """Return the *model* in *text*; *name* stands for the file in errors, which name *lines* too where there are any.
+
+    Raises ConfigError.
+    """
+    require_small(text, name)
+    try:
+        node = yaml.compose(text, Loader=YAML_LOADER)
+        if _expanded(node) > MAX_NODES:
+            raise ConfigError(
+                f"{name}: its aliases and merges expand to more than {MAX_NODES} values; write it plainly."
+            )
+        _refuse_repeated_keys(node, name)
+        data = yaml.load(text, Loader=YAML_LOADER)  # noqa: S506 - one of the two safe ones
+    except yaml.MarkedYAMLError as found:
+        error = _exact_error(text, found)
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ConfigError(f"{name}:{line}: not valid YAML: {error.problem}.") from found
+    if not isinstance(data, dict):
+        raise ConfigError(f"{name}:1: expected a mapping of settings, found {type(data).__name__}.")
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(_sentence(error, model, node if lines else None, name)) from error
+    except UserError as error:
+        raise ConfigError(f"{name}: {error}") from error
+
+
+def require_small(text: str, name: str) -> None:
+    """Raise ConfigError when the YAML *text* is large, deep or holds what YAML does not allow; nothing is built of it."""
+    if len(text) > MAX_CHARACTERS:
+        raise ConfigError(f"{name}: longer than {MAX_CHARACTERS} characters; split it.")
+    depth = 0
+    try:
+        for number, event in enumerate(yaml.parse(text, Loader=YAML_LOADER)):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MAX_DEPTH or number > 4 * MAX_NODES:
+                raise ConfigError(f"{name}: nested more than {MAX_DEPTH} levels, or too many values; write it flatter.")
+    except yaml.reader.ReaderError as error:
+        raise ConfigError(f"{name}: holds the character #x{error.character:04x}, which YAML does not allow.") from error
+    except UnicodeEncodeError as error:  # half of a pair, in a string that did not come from a file
+        raise ConfigError(
+            f"{name}: holds the character #x{ord(text[error.start]):04x}, which YAML does not allow."
+        ) from error
+    except yaml.MarkedYAMLError:
+        return  # whoever reads it says what is wrong with it
+
+
+def _exact_error(text: str, found: yaml.MarkedYAMLError) -> yaml.MarkedYAMLError:
+    """Return what the loader in Python says of *text* in which libyaml *found* an error: it names the character."""
+    try:
+        deque(yaml.parse(text, Loader=yaml.SafeLoader), maxlen=0)
+    except yaml.YAMLError as error:
+        return error if isinstance(error, yaml.MarkedYAMLError) else found
+    return found
+
+
+def _expanded(node: yaml.Node | None) -> int:
+    """Return how many values *node* is when each alias stands for all that it names; a circle is endless."""
+    known: dict[int, int] = {}
+
+    def size(of: yaml.Node) -> int:
+        if id(of) not in known:
+            known[id(of)] = MAX_NODES + 1  # until it is known: an alias inside of what it names
+            parts = [part for pair in of.value for part in pair] if isinstance(of, yaml.MappingNode) else of.value
+            inner = parts if isinstance(of, yaml.CollectionNode) else ()
+            known[id(of)] = 1 + sum(map(size, inner))
+        return known[id(of)]
+
+    return 0 if node is None else size(node)
+
+
+def _sentence(error: ValidationError, model: type[Written], node: yaml.Node | None, name: str) -> str:
+    found = error.errors(include_url=False)
+    # A misspelt key is also a missing one: the line that is there helps more than the one that is not.
+    first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
+    location = [part for part in first["loc"] if not (isinstance(part, str) and part.startswith("function-"))]
+    field = ".".join(str(part) for part in location)
+    place = f"{name}:{_line_of(node, location)}" if node is not None else name
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        near = nearest(str(location[-1]), _fields(model, location))
+        message = "there is no such key" + (f"; did you mean {near!r}?" if near else "")
+    elif first["type"] == "missing":
+        message = "this key is required"
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    named = f"{field}: " if field and not name.endswith(f" {field}") else ""
+    return f"{place}: {named}{message}{'' if message.endswith(('?', '.')) else '.'}{more}"
+
+
+def where(path: Path, field: str) -> str:
+    """Return ``file:line: field`` of the dotted *field* in the YAML file at *path*, as deep as the file has it."""
+    node = yaml.compose(path.read_text(encoding="utf-8"), Loader=YAML_LOADER)
+    parts: list[Any] = [int(part) if part.isdigit() else part for part in field.split(".")]
+    while parts and not _has(node, parts):
+        parts.pop()
+    return f"{path}:{_line_of(node, parts)}" + (f": {'.'.join(map(str, parts))}" if parts else "")
+
+
+def _has(node: yaml.Node | None, location: list[Any]) -> bool:
+    for part in location:
+        if isinstance(node, yaml.MappingNode):
+            node = next((value for key, value in node.value if key.value == str(part)), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+        else:
+            return False
+    return node is not None
+
+
+def _refuse_repeated_keys(root: yaml.Node | None, name: str) -> None:
+    """Raise ConfigError for a key that stands twice in one mapping: YAML would silently keep the last one."""
+    waiting, seen = [root], set[int]()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen or not isinstance(node, yaml.CollectionNode):
+            continue  # an alias leads to a node that was looked at
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            first: dict[str, int] = {}
+            for key, value in node.value:
+                line = key.start_mark.line + 1
+                if isinstance(key, yaml.ScalarNode) and key.value in first:
+                    earlier = first[key.value]
+                    raise ConfigError(
+                        f"{name}:{line}: {key.value!r} is given twice, first in line {earlier}; keep one."
+                    )
+                first[str(key.value)] = line
+                waiting.append(value)
+        else:
+            waiting += node.value
+
+
+def _line_of(node: yaml.Node | None, location: list[Any]) -> int:
+    line = 1
+    for part in location:
+        if isinstance(node, yaml.MappingNode):
+            match = [(k, v) for k, v in node.value if k.value == str(part)]
+            if not match:
+                return line
+            line, node = match[0][0].start_mark.line + 1, match[0][1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+            line = node.start_mark.line + 1
+    return line
+
+
+def _fields(model: type[Written], location: list[Any]) -> list[str]:
+    """Return the keys that are valid where *location* points, as far as the model tells."""
+    current: Any = model
+    for part in location[:-1]:
+        fields = getattr(current, "model_fields", {})
+        annotation = fields[part].annotation if part in fields else current
+        current = next((a for a in _models_in(annotation)), current)
+    return list(getattr(current, "model_fields", {}))
+
+
+def _models_in(annotation: Any) -> list[Any]:
+    if hasattr(annotation, "model_fields"):
+        return [annotation]
+    return [found for argument in getattr(annotation, "__args__", ()) for found in _models_in(argument)]

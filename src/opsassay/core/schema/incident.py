@@ -1,0 +1,190 @@
+"""Fault, Incident, Truth: one recorded failure, with what a solver may see and what only the grader may see apart."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, ClassVar, NamedTuple
+
+from pydantic import Field, model_validator
+
+from opsassay.core.schema.base import Artefact, Noun
+from opsassay.core.schema.faults import NO_FAULT, FaultKind, fault_type
+from opsassay.core.schema.plan import FaultPlan, PlannedFault, Target
+
+__all__ = [
+    "Alert",
+    "EffectCheck",
+    "Fault",
+    "FaultPlan",
+    "Incident",
+    "Label",
+    "PlannedFault",
+    "RootLabel",
+    "Target",
+    "Truth",
+    "Window",
+]
+
+
+class Fault(Noun):
+    """An intervention as it happened, on a *service* or on a *host*; times are nanoseconds of UTC wall clock."""
+
+    type: str
+    service: str | None
+    host: str | None = None
+    pod: str | None = None
+    peer: str | None = None
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    start_ns: int
+    end_ns: int
+    emulated: bool = False
+
+    @property
+    def kind(self) -> FaultKind | None:
+        """The observable kind of Table 6, None when nothing was broken."""
+        return None if self.type == NO_FAULT else fault_type(self.type).kind
+
+    @property
+    def place(self) -> str:
+        """The service or host that it hit, '' when it hit neither."""
+        return self.service or self.host or ""
+
+
+class Window(Noun):
+    """A half-open span of time, nanoseconds of UTC wall clock."""
+
+    start_ns: int
+    end_ns: int
+
+    @property
+    def seconds(self) -> float:
+        """Length in seconds."""
+        return (self.end_ns - self.start_ns) / 1e9
+
+
+class Alert(Noun):
+    """An alert rule that fired; *value* and *threshold* share the unit of the signal.
+
+    *signal* is a golden signal of a service, or in a trial something of the system's state (`AlertSignal`); *severity*
+    is known in trials alone; *time_ns* is UTC.
+    """
+
+    time_ns: int
+    service: str
+    signal: str
+    value: float
+    threshold: float
+    message: str
+    severity: str | None = Field(default=None, exclude_if=lambda severity: severity is None)
+
+
+class Incident(Artefact):
+    """incident.json: all that a solver gets beside the tables. Nothing in it may name the fault."""
+
+    id: str
+    system: str
+    normal: Window
+    abnormal: Window
+    alerts: tuple[Alert, ...] = ()
+    description: str = ""
+    provenance: dict[str, Any] = Field(default_factory=dict)
+    content_hash: str = ""
+
+
+class EffectCheck(Noun):
+    """Whether the fault's own signature was seen, measured against the moments before.
+
+    *before* and *after* are the number that *signature* describes, before the fault and under it; it passes when
+    *after* reaches *threshold*. *seconds* is how long after the first fault began to act the check ended.
+    """
+
+    signature: str
+    before: float
+    after: float
+    threshold: float
+    passed: bool
+    seconds: float
+
+
+class Label(StrEnum):
+    """What became of an injection; only *attributed* cases are graded on their path."""
+
+    ATTRIBUTED = "attributed"
+    NO_EFFECT = "no_effect"
+    ABSORBED = "absorbed"
+    UNEXPLAINED = "unexplained"
+    DRIFTED = "drifted"
+
+
+class RootLabel(Noun):
+    """A ground-truth root cause at every level that applies (OpenRCA 2.0, Table 4); empty means not applicable."""
+
+    service: tuple[str, ...] = ()
+    pod: tuple[str, ...] = ()
+    container: tuple[str, ...] = ()
+    function: tuple[str, ...] = ()
+    span: tuple[str, ...] = ()
+    metric: tuple[str, ...] = ()
+
+
+class AffectedByFault(NamedTuple):
+    """A fault with the *services* that it hit (its own, or all of its host's) and whether it was seen to act."""
+
+    fault: Fault
+    services: frozenset[str]
+    acted: bool
+
+
+class Truth(Artefact):
+    """truth.json: what only the grader may see. The causal graph and the ledger lie beside it.
+
+    *effects* holds the effect check of each fault in the order of *faults*; it is empty when nothing was checked, as for
+    an incident without a fault or an imported one. *roots* holds one label per fault of a recorded incident. Version 1
+    had a single *effect*.
+    """
+
+    SCHEMA_VERSION: ClassVar[int] = 2
+    schema_version: int = 2
+
+    id: str
+    system: str
+    faults: tuple[Fault, ...] = ()
+    roots: tuple[RootLabel, ...] = ()
+    effects: tuple[EffectCheck, ...] = ()
+    recovered: bool | None = None
+    isolation: str = ""
+    notes: tuple[str, ...] = ()
+    public: dict[str, Any] = Field(default_factory=dict, description="injection.json as it was imported, word for word")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _migrated(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or "effect" not in given:
+            return given
+        rest = {key: value for key, value in given.items() if key not in ("effect", "schema_version")}
+        return {"effects": [given["effect"]] if given["effect"] else [], **rest}
+
+    @property
+    def broken(self) -> bool | None:
+        """Whether something was broken: True with a fault or a named root, None if nothing is said.
+
+        The one place that decides it; public data names roots without a record of a fault.
+        """
+        if self.affected() or any(label.service for label in self.roots):
+            return True
+        return False if self.faults else None
+
+    def root_services(self) -> tuple[frozenset[str], ...]:
+        """Return the services that name each root cause: those that each fault hit, else those of each root label."""
+        hit = tuple(services for _, services, _ in self.affected())
+        return hit or tuple(frozenset(label.service) for label in self.roots if label.service)
+
+    def affected(self) -> tuple[AffectedByFault, ...]:
+        """Return each fault that broke something, with what it hit; one that was not checked is taken to have acted."""
+        labels = self.roots if len(self.roots) == len(self.faults) else (RootLabel(),) * len(self.faults)
+        acted = [effect.passed for effect in self.effects] or [True] * len(self.faults)
+        return tuple(
+            AffectedByFault(fault, frozenset({fault.service} if fault.service else label.service), acts)
+            for fault, label, acts in zip(self.faults, labels, acted, strict=True)
+            if fault.type != NO_FAULT
+        )

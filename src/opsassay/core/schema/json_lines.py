@@ -1,0 +1,105 @@
+"""JSON lines on disk: one object a line, appended in one write; a last line torn by a crash is dropped on reading.
+
+Files are read line by line, so memory is that of the longest line and of what the caller keeps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from opsassay.core.errors import DatapackError
+from opsassay.core.schema.base import Noun
+
+_N = TypeVar("_N", bound=Noun)
+
+
+def append_line(path: Path, line: Noun, *, durable: bool = False) -> None:
+    """Append *line* to the JSON lines file at *path* in one write; *durable* waits until the disk has it."""
+    _append(path, line.model_dump_json(), durable=durable)
+
+
+def append_object(path: Path, line: Mapping[str, Any], *, durable: bool = False) -> None:
+    """Append the JSON object *line* to the JSON lines file at *path* in one write; *durable* waits for the disk."""
+    _append(path, json.dumps(line, separators=(",", ":")), durable=durable)
+
+
+def _append(path: Path, text: str, *, durable: bool) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(descriptor, text.encode() + b"\n")
+        if durable:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def whole_lines(content: bytes) -> Iterator[dict[str, Any]]:
+    """Yield the objects in *content*; what is empty, torn or no object is left out."""
+    for line in content.split(b"\n"):
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            continue  # empty, or torn: every torn line was the last one when it was written; or of no depth we write
+        if isinstance(value, dict):
+            yield value
+
+
+def numbered_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield the number, from 1, and the text of every line of *lines* (an open file) that is not blank."""
+    return ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+
+
+def read_json_lines(path: Path) -> Iterator[Any]:
+    """Yield the value of every line of the file *path*, which must be whole: only a torn last line is dropped.
+
+    Raises DatapackError that names file and line for any other line that is no JSON, and for a file that cannot be read.
+    """
+    try:
+        with path.open("rb") as lines:
+            for number, line in numbered_lines(lines):
+                try:
+                    value = json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    if not line.endswith(b"\n"):
+                        return
+                    raise DatapackError(
+                        f"{path}:{number}: not a line of JSON; restore the file from a copy."
+                    ) from error
+                yield value
+    except OSError as error:
+        raise DatapackError(f"Cannot read {path}: {error.strerror or error}; check the path.") from error
+
+
+def follow_json_lines(path: Path, offset: int) -> Iterator[tuple[int, Any]]:
+    """Yield the value of every line behind byte *offset* of the growing file *path*, with the offset behind it.
+
+    A last line without its end is not there yet, and neither is a missing file. Raises ValueError for what is no JSON.
+    """
+    try:
+        lines = path.open("rb")
+    except FileNotFoundError:
+        return
+    with lines:
+        lines.seek(offset)
+        for line in lines:
+            if not line.endswith(b"\n"):
+                return
+            offset += len(line)
+            yield offset, json.loads(line)
+
+
+def read_nouns(path: Path, noun: type[_N]) -> Iterator[_N]:
+    """Yield every line of the file *path* as a *noun*, as `read_json_lines` does; raises DatapackError."""
+    for line in read_json_lines(path):
+        try:
+            yield noun.model_validate(line)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "the line"
+            raise DatapackError(f"{path}: a line is no {noun.__name__.lower()}: {where}: {first['msg']}.") from error

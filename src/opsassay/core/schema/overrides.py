@@ -1,0 +1,67 @@
+"""Settings in layers: defaults < file < ``-c KEY=VALUE`` < option, merged by one pure function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import yaml
+
+from opsassay.core.errors import ConfigError
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.files import parse_yaml
+
+W = TypeVar("W", bound=Written)
+
+
+def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the *layers* as one mapping: later ones win, groups of settings key by key.
+
+    Raises ConfigError where one layer has a value and a later one a group of settings.
+    """
+    found: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            if not isinstance(value, Mapping):
+                found[key] = value
+            elif isinstance(present := found.get(key, {}), Mapping):
+                found[key] = merged(present, value)
+            else:
+                raise ConfigError(f"{key} is a value, not a group of settings.")
+    return found
+
+
+def read_change(change: str, example: str) -> tuple[str, dict[str, Any]]:
+    """Return the key of *change* (``key.sub=value``, the value as YAML), and the layer that it is.
+
+    Raises ConfigError, which shows the *example*.
+    """
+    key, sign, text = change.partition("=")
+    if not sign or not key.strip():
+        raise ConfigError(f"-c {change}: expected KEY=VALUE, as in -c {example}.")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"-c {change}: the value is not valid YAML; put it in quotes.") from error
+    for part in reversed(key.strip().split(".")):
+        value = {part: value}
+    return key.strip(), value
+
+
+def with_changes(model: type[W], file: Mapping[str, Any], changes: Sequence[str], *, example: str) -> W:
+    """Return the *model* of the settings in *file* with *changes* on top; raises ConfigError naming the key."""
+    layers: list[Mapping[str, Any]] = [file]
+    for change in changes:
+        key, layer = read_change(change, example)
+        layers.append(layer)
+        try:
+            whole = merged(*layers)
+        except ConfigError as error:
+            raise ConfigError(f"-c {key}: {error}") from error
+        parse_yaml(yaml.safe_dump(whole), model, f"-c {key}", lines=False)
+    return model.model_validate(merged(*layers))
+
+
+def layer_of(changes: Iterable[str], example: str) -> dict[str, Any]:
+    """Return *changes* as one layer; raises as `read_change`."""
+    return merged(*(read_change(change, example)[1] for change in changes))

@@ -1,0 +1,163 @@
+"""Solver, Run, Verdict, Suite and ScoreTable: who was graded on what, and what came out."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import Field
+
+from opsassay.core.schema.base import Artefact, Noun
+from opsassay.core.schema.faults import FaultKind
+
+
+class Solver(Noun):
+    """What is graded: a method or an agent with its configuration.
+
+    *parameters* are those of a method that were set, also in the *configuration*; *fault_kinds* the kinds that it declares
+    to be able to name, None for one that declares nothing. Both are left out of files where there is nothing to say.
+    """
+
+    name: str
+    kind: Literal["method", "agent"] = "method"
+    configuration: dict[str, Any] = Field(default_factory=dict)
+    version: str = ""
+    parameters: dict[str, Any] = Field(default_factory=dict, exclude_if=lambda given: not given)
+    fault_kinds: tuple[FaultKind, ...] | None = Field(default=None, exclude_if=lambda kinds: kinds is None)
+
+    @property
+    def label(self) -> str:
+        """What it is called in results: its name, and the parameters that were set."""
+        given = ",".join(f"{name}={_short(value)}" for name, value in self.parameters.items())
+        return f"{self.name}:{given}" if given else self.name
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+class RunStatus(StrEnum):
+    """How an attempt ended; a bad run is data."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    ABORTED = "aborted"
+
+
+class Run(Artefact):
+    """run.json of one solver on one incident or scenario; its instants are nanoseconds of UTC wall clock."""
+
+    cell: str
+    attempt: int
+    domain: str | None = Field(
+        default=None, exclude_if=lambda domain: domain is None, description="older runs have none"
+    )
+    item: str
+    item_hash: str
+    system: str
+    solver: Solver
+    solver_hash: str
+    arm: str = "default"
+    seed: int = 0
+    isolation: Literal["sealed", "unsealed", "in_process"] = "in_process"
+    status: RunStatus = RunStatus.RUNNING
+    error: str | None = None
+    started_ns: int = 0
+    ended_ns: int | None = None
+    boot_id: str = ""
+    versions: dict[str, str] = Field(default_factory=dict)
+    limits: dict[str, float] = Field(default_factory=dict)
+    limits_hit: tuple[str, ...] = ()
+    spent: dict[str, float] = Field(default_factory=dict)
+    flags: tuple[str, ...] = Field(default=(), description="why the run is not ranked: unsealed, canary")
+    notes: tuple[str, ...] = ()
+
+
+class MetricStatus(StrEnum):
+    """Never a silent zero."""
+
+    SCORED = "scored"
+    NOT_APPLICABLE = "not_applicable"
+    FAILED = "failed"
+
+
+class Metric(Noun):
+    """One grade; *value* is set exactly when it is scored, *reason* when it is not."""
+
+    value: float | None = None
+    status: MetricStatus
+    reason: str = ""
+
+
+class EvidenceResult(Noun):
+    """What one SQL of an answer gave when the grader ran it again.
+
+    *executed* is the text that ran, written from the parsed *sql*. *about* is the service, or cause -> effect, that it was
+    given for. *relevant*: its result follows from rows of that service, to which it restricts itself; *vacuous*: no
+    telemetry has a say in it, or it found nothing but zeros; *bound*: its score as bound evidence, None without an
+    expectation; *finding* says why. *supported* is the *opinion* of a judge, if one was asked.
+    """
+
+    sql: str
+    executed: str = ""
+    claim: str
+    status: Literal["ok", "empty", "error", "timeout", "refused"]
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[Any, ...], ...] = ()
+    message: str = ""
+    about: str = ""
+    relevant: bool | None = None
+    vacuous: bool | None = None
+    bound: float | None = None
+    finding: str = ""
+    supported: bool | None = None
+    opinion: str = ""
+
+
+class Verdict(Artefact):
+    """The grades of one run under one profile."""
+
+    run: str
+    item: str
+    system: str
+    solver: str
+    profile: str
+    label: str | None = None
+    metrics: dict[str, Metric]
+    evidence: tuple[EvidenceResult, ...] = ()
+
+
+class SuiteItem(Noun):
+    """One incident or scenario of a suite with the hash of what a solver sees of it."""
+
+    id: str
+    system: str
+    content_hash: str
+
+
+class Suite(Artefact):
+    """A named, checksummed set of incidents or scenarios; *canary* is planted against contamination."""
+
+    name: str
+    canary: str
+    items: tuple[SuiteItem, ...]
+    datasheet: dict[str, Any] = Field(default_factory=dict)
+
+
+class Score(Noun):
+    """One row of a ScoreTable: what a method scored on a case, in [0, 1], under which protocol, and what it answered."""
+
+    family: str
+    system: str
+    case: str
+    method: str
+    protocol: str = ""
+    predicted: str | None = None
+    expected: str | None = None
+    score: float = Field(ge=0, le=1)
+
+
+SCORE_TABLE_COLUMNS = tuple(Score.model_fields)
+"""Columns of the long table that the audit reads, in order."""

@@ -1,0 +1,252 @@
+"""System: an application as one YAML file describes it: services, operations, their steps, stores, load and SLO."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from opsassay.core.schema.base import Written
+
+Engine = Literal["postgresql", "valkey", "nats"]
+IsolationLevel = Literal["namespaced", "plain"]
+"""How a system on one machine is kept apart: network namespaces with real packets, or loopback with a relay."""
+ACTIONS = ("call", "parallel", "sql", "cache", "publish", "compute_ms", "wait_ms", "log")
+
+
+class Step(Written):
+    """One thing that an operation does: exactly one of the eight actions, with the modifiers that fit it."""
+
+    call: str | None = Field(default=None, description="'service METHOD /route': an HTTP request to another service")
+    parallel: tuple[Step, ...] | None = Field(default=None, description="steps that run at the same time")
+    sql: str | None = Field(default=None, description="a statement; $1, $2 ... are filled from args")
+    cache: Literal["get", "set", "delete"] | None = Field(default=None, description="a cache command on key")
+    publish: str | None = Field(default=None, description="subject of a message to the queue")
+    compute_ms: float | None = Field(default=None, ge=0, description="CPU work, median milliseconds")
+    wait_ms: float | None = Field(default=None, ge=0, description="waiting without CPU, median milliseconds")
+    log: str | None = Field(default=None, description="a log line")
+
+    store: str | None = Field(default=None, description="which store; the first of the right engine when left out")
+    args: tuple[str, ...] = Field(
+        default=(), description="arguments of sql: 'int:N' draws 1..N, 'text:N' a string of N"
+    )
+    key: str = Field(default="item:{int:1000}", description="key of cache, with drawn parts in braces")
+    ttl_s: int = Field(default=60, ge=1, description="time to live of a cache entry, seconds")
+    timeout_s: float = Field(default=2.0, gt=0, description="limit of one attempt of a call or statement, seconds")
+    retries: int = Field(default=0, ge=0, le=10, description="further attempts of a failed call")
+    breaker_failures: int | None = Field(default=None, ge=1, description="failures in a row that open the circuit")
+    breaker_open_s: float = Field(default=5.0, gt=0, description="how long an open circuit refuses, seconds")
+    optional: bool = Field(default=False, description="a failure here does not fail the operation")
+    tail: float = Field(default=0.0, ge=0, le=3, description="sigma of a log-normal factor on compute_ms and wait_ms")
+    level: Literal["DEBUG", "INFO", "WARN", "ERROR"] = Field(default="INFO", description="severity of log")
+
+    @model_validator(mode="after")
+    def _one_action(self) -> Self:
+        given = [name for name in ACTIONS if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"a step does exactly one of {', '.join(ACTIONS)}; this one has {given or 'none'}")
+        if self.call is not None and len(self.call.split()) != 3:
+            raise ValueError(f"call must read 'service METHOD /route', not {self.call!r}")
+        return self
+
+    @property
+    def callee(self) -> str | None:
+        """The service that a call goes to."""
+        return self.call.split()[0] if self.call else None
+
+
+class Operation(Written):
+    """What a service does for one kind of request or message."""
+
+    steps: tuple[Step, ...] = ()
+
+    def walk(self) -> list[Step]:
+        """Return all steps, those inside parallel ones included, in order."""
+        found: list[Step] = []
+        for step in self.steps:
+            found += [step, *Operation(steps=step.parallel).walk()] if step.parallel else [step]
+        return found
+
+
+class Release(Written):
+    """Another version of a service's code: what it does otherwise."""
+
+    operations: dict[str, Operation] = Field(
+        default_factory=dict, description="'METHOD /route' to steps, those that differ"
+    )
+    consumes: dict[str, Operation] = Field(
+        default_factory=dict, description="queue subject to steps, those that differ"
+    )
+
+
+class Service(Written):
+    """A service: where it runs, how large it is, what it does."""
+
+    replicas: int = Field(default=1, ge=1, le=20)
+    host: str | None = Field(default=None, description="host of its replicas; spread over all hosts when left out")
+    cpu_limit: float = Field(default=0.5, gt=0, description="cores that a replica may use")
+    memory_limit_mb: int = Field(default=256, ge=64, description="memory that a replica may use, MiB")
+    pool: int = Field(default=8, ge=1, description="connections that a replica keeps to each callee and store")
+    operations: dict[str, Operation] = Field(default_factory=dict, description="'METHOD /route' to steps")
+    consumes: dict[str, Operation] = Field(default_factory=dict, description="queue subject to steps")
+    periodic: dict[str, PeriodicJob] = Field(default_factory=dict, description="benign background jobs by name")
+    config: dict[str, str] = Field(default_factory=dict, description="settings that its processes read when they start")
+    required: tuple[str, ...] = Field(default=(), description="settings without which a process ends at once")
+    gateway: bool = Field(default=False, description="it answers 502 when what it calls cannot be reached or fails")
+    release: str = Field(default="v1", description="the version that runs")
+    releases: dict[str, Release] = Field(default_factory=dict, description="further versions by name")
+    start_s: float = Field(
+        default=0.0, ge=0, le=30, description="how long a process takes to warm up before it is ready"
+    )
+    drain_s: float = Field(
+        default=0.0, ge=0, le=60, description="how long one that is stopped finishes what it has begun"
+    )
+
+    def steps(self) -> list[Step]:
+        """Return every step of every operation, consumer and job, of all releases."""
+        sources: list[Operation] = [*self.operations.values(), *self.consumes.values(), *self.periodic.values()]
+        for release in self.releases.values():
+            sources += [*release.operations.values(), *release.consumes.values()]
+        return [step for operation in sources for step in operation.walk()]
+
+    def versions(self) -> tuple[str, ...]:
+        """Return the releases that can be deployed, in order."""
+        return tuple(sorted({self.release, *self.releases}))
+
+    def at(self, version: str) -> Service:
+        """Return the service as its release *version* is."""
+        other = self.releases.get(version, Release())
+        operations, consumes = {**self.operations, **other.operations}, {**self.consumes, **other.consumes}
+        return self.model_copy(update={"operations": operations, "consumes": consumes})
+
+
+class PeriodicJob(Operation):
+    """Work that a service does by itself: a benign distractor."""
+
+    every_s: float = Field(gt=0)
+
+
+class Store(Written):
+    """A backing store: a real server."""
+
+    engine: Engine
+    setup: tuple[str, ...] = Field(default=(), description="SQL that creates and fills the tables")
+    password: str | None = Field(default=None, description="PostgreSQL: what services need in <STORE>_PASSWORD")
+    config: dict[str, str] = Field(default_factory=dict, description="Valkey: settings such as maxmemory")
+
+
+class Slo(Written):
+    """What users are promised; also the thresholds of the golden-signal alerts.
+
+    *error_rate* is a share of the requests, *saturation* a share of the limit of CPU or memory.
+    """
+
+    error_rate: float = Field(default=0.05, gt=0, lt=1)
+    latency_p99_ms: float = Field(default=1000.0, gt=0)
+    latency_ratio: float = Field(default=3.0, gt=1, description="p99 over its usual value that raises an alert")
+    traffic_ratio: float = Field(
+        default=0.5, gt=0, lt=1, description="traffic under this share of the usual is an alert"
+    )
+    saturation: float = Field(default=0.8, gt=0, le=1)
+
+
+class LoadMix(Written):
+    """One kind of user request and how often it comes."""
+
+    request: str = Field(description="'service METHOD /route'")
+    weight: float = Field(default=1.0, gt=0)
+
+    @field_validator("request")
+    @classmethod
+    def _three_words(cls, value: str) -> str:
+        if len(value.split()) != 3:
+            raise ValueError(f"request must read 'service METHOD /route', not {value!r}")
+        return value
+
+
+class Load(Written):
+    """Open-loop Poisson load."""
+
+    rate_rps: float = Field(default=20.0, gt=0)
+    timeout_s: float = Field(default=5.0, gt=0)
+    mix: tuple[LoadMix, ...]
+
+
+class System(Written):
+    """A running application with a topology."""
+
+    system: str
+    description: str = ""
+    hosts: tuple[str, ...] = ("host-a",)
+    host_cpu_limit: float = Field(default=1.0, gt=0, description="cores that the replicas of a host may use together")
+    host_memory_limit_mb: int = Field(default=1024, ge=64, description="memory that they may use together, MiB")
+    stores: dict[str, Store] = Field(default_factory=dict)
+    services: dict[str, Service]
+    load: Load
+    slo: Slo = Slo()
+
+    @model_validator(mode="after")
+    def _names_resolve(self) -> Self:
+        for name, service in self.services.items():
+            if service.host is not None and service.host not in self.hosts:
+                raise ValueError(f"services.{name}.host: {service.host!r} is not one of hosts {', '.join(self.hosts)}")
+            if service.cpu_limit > self.host_cpu_limit:
+                raise ValueError(
+                    f"services.{name}.cpu_limit: {service.cpu_limit:g} is more than a host's {self.host_cpu_limit:g}; "
+                    "raise host_cpu_limit"
+                )
+            for step in service.steps():
+                self._check_step(name, step)
+        for kind in self.load.mix:
+            self._check_route(f"load.mix: {kind.request!r}", kind.request)
+        return self
+
+    def _check_step(self, service: str, step: Step) -> None:
+        if step.call:
+            self._check_route(f"services.{service}: call {step.call!r}", step.call)
+        for action, engine in (("sql", "postgresql"), ("cache", "valkey"), ("publish", "nats")):
+            if getattr(step, action) is not None and self.store_of(step, engine) is None:
+                raise ValueError(
+                    f"services.{service}: {action} needs a {engine} store; there is no {step.store or 'one'}"
+                )
+
+    def _check_route(self, where: str, target: str) -> None:
+        callee, route = target.split(maxsplit=1)
+        if callee not in self.services:
+            raise ValueError(f"{where}: there is no service {callee!r}")
+        if route not in self.services[callee].operations:
+            known = ", ".join(self.services[callee].operations)
+            raise ValueError(f"{where}: {callee} has no operation {route!r}; it has {known or 'none'}")
+
+    def store_of(self, step: Step, engine: str) -> str | None:
+        """Return the store that *step* uses: the named one, or the first of the right engine; None if there is none."""
+        if step.store is not None:
+            return step.store if step.store in self.stores and self.stores[step.store].engine == engine else None
+        return next((name for name, store in self.stores.items() if store.engine == engine), None)
+
+    def calls(self) -> set[tuple[str, str]]:
+        """Return the (caller, callee) pairs between services."""
+        return {(name, s.callee) for name, service in self.services.items() for s in service.steps() if s.callee}
+
+    def uses(self) -> set[tuple[str, str]]:
+        """Return the (service, store) pairs, queue subjects consumed included."""
+        engines = {"sql": "postgresql", "cache": "valkey", "publish": "nats"}
+        pairs = {
+            (name, store)
+            for name, service in self.services.items()
+            for step in service.steps()
+            for action, engine in engines.items()
+            if getattr(step, action) is not None and (store := self.store_of(step, engine))
+        }
+        queue = next((name for name, store in self.stores.items() if store.engine == "nats"), None)
+        return pairs | {(name, queue) for name, service in self.services.items() if service.consumes and queue}
+
+    def probe_paths(self) -> dict[str, str]:
+        """Return entry service to the path of the GET that users send it most; the root where they send none."""
+        rarest_first = sorted(self.load.mix, key=lambda kind: kind.weight)
+        gets = {kind.request.split()[0]: kind.request.split()[2] for kind in rarest_first if " GET /" in kind.request}
+        return {entry: gets.get(entry, "/") for entry in sorted(self.entries())}
+
+    def entries(self) -> set[str]:
+        """Return the services that users call."""
+        return {kind.request.split()[0] for kind in self.load.mix}

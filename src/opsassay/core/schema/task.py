@@ -1,0 +1,102 @@
+"""Task: the head that the tasks of all domains share, the arms that they are run in, and the metrics that come of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from opsassay.core.schema.base import Noun
+from opsassay.core.schema.metric_words import is_share, word
+
+LEVELS = ("easy", "medium", "hard")
+EASY_BELOW, HARD_FROM = 1.8, 2.8
+"""Bounds of the levels, ours: ITBench prints none. By them its examples with a level (Table 2) are where it has them."""
+
+
+def level_of(complexity: float) -> str:
+    """Return the level of a task of this *complexity*: easy, medium or hard."""
+    return "easy" if complexity < EASY_BELOW else "hard" if complexity >= HARD_FROM else "medium"
+
+
+class MetricDefinition(Noun):
+    """A metric of a domain: its name, its unit ('' for a share or a mark) and whether more of it is better.
+
+    People read its *title*, which one table has for every metric; the *name* is what JSON and options call it.
+    """
+
+    name: str
+    unit: str = ""
+    direction: Literal["higher", "lower", "neither"] = "higher"
+
+    @property
+    def title(self) -> str:
+        """What tables and pages call it, with the unit of what is no share."""
+        unit = self.unit or word(self.name).unit
+        return word(self.name).title + (f", {unit}" if unit and not self.is_share else "")
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it lies in [0, 1] and is written in percent."""
+        return is_share(self.name, self.unit or "share")
+
+
+class Task(Noun):
+    """What hears of a task before it is run; its body is its domain's own.
+
+    *oracles* are names: what they do is for the grader. *complexity* is
+    ITBench's (Equation 6), None where it would tell of the truth or is not known.
+    """
+
+    id: str
+    domain: str
+    name: str
+    description: str = ""
+    task_class: str | None = Field(default=None, alias="class", description="what kind of failure it is")
+    stratum: str | None = Field(default=None, description="the group that results are shown by")
+    complexity: float | None = None
+    system: str
+    goal: str = Field(default="", description="what the agent reads")
+    limits: dict[str, float] = Field(default_factory=dict)
+    oracles: tuple[str, ...] = ()
+    commitment: str = Field(description="digest of the whole task, its body included")
+
+    @property
+    def level(self) -> str | None:
+        """How hard it is: its stratum where that is a level, else by its complexity; None where neither is known."""
+        if self.stratum in LEVELS:
+            return self.stratum
+        return None if self.complexity is None else level_of(self.complexity)
+
+
+class Arm(Noun):
+    """One arm of an experiment: named knobs and their values, as text.
+
+    Its *label* is what run.json has and what a cell is named by: ``default`` without a knob, the bare value of the knob
+    ``prompt``, and ``name-value`` of every other one, joined by slashes.
+    """
+
+    knobs: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, knobs: Mapping[str, Any]) -> Arm:
+        """Return the arm with *knobs*, in their order."""
+        return cls(knobs=tuple((name, str(value)) for name, value in knobs.items()))
+
+    @classmethod
+    def parse(cls, label: str) -> Arm:
+        """Return the arm that *label* names."""
+        if label == "default":
+            return cls()
+        parts = (part.partition("-") for part in label.split("/"))
+        return cls(knobs=tuple((name, value) if dash else ("prompt", name) for name, dash, value in parts))
+
+    @property
+    def label(self) -> str:
+        """The one name of this arm."""
+        return "/".join(value if name == "prompt" else f"{name}-{value}" for name, value in self.knobs) or "default"
+
+    def knob(self, name: str) -> str | None:
+        """Return the value of one knob, None where it is not set."""
+        return dict(self.knobs).get(name)

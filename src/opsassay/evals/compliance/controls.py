@@ -1,0 +1,113 @@
+"""Controls: what is asked of a cluster, fragments of objects that comply or violate, and a policy that enforces it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.files import parse_yaml
+
+POD_KINDS, ROLE_KINDS = ("Pod",), ("Role", "ClusterRole")
+WORKLOADS = ("pods", "deployments", "statefulsets", "daemonsets", "jobs", "cronjobs")
+_REGO = """\
+package compliance
+
+default compliant := false
+
+compliant if not violates
+
+specs contains item.spec if {
+    some item in input.items
+    item.kind == "Pod"
+}
+
+specs contains item.spec.template.spec if {
+    some item in input.items
+    item.kind in {"Deployment", "StatefulSet", "DaemonSet", "Job"}
+}
+
+specs contains spec if {
+    some item in input.items
+    spec := item.spec.jobTemplate.spec.template.spec
+}
+
+containers contains one if {
+    some spec in specs
+    some group in ["containers", "initContainers", "ephemeralContainers"]
+    some one in spec[group]
+}
+"""
+
+
+class ComplianceControl(Written):
+    """One control of *controls.yaml*."""
+
+    section: str = Field(description="of the CIS Kubernetes benchmark")
+    goal: str
+    scope: Literal["container", "pod", "role"]
+    compliant: tuple[dict[str, Any], ...] = Field(min_length=1)
+    violating: tuple[dict[str, Any], ...] = Field(min_length=1)
+    pattern: dict[str, Any] | None = None
+    validate_: dict[str, Any] | None = Field(default=None, alias="validate")
+    rego: tuple[str, ...] = Field(min_length=1, description="what holds of something that violates")
+
+    @model_validator(mode="after")
+    def _one_check(self) -> ComplianceControl:
+        if (self.pattern is None) == (self.validate_ is None):
+            raise ValueError("a control has a pattern of containers, or a whole check")
+        return self
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What its policies are about."""
+        return ROLE_KINDS if self.scope == "role" else POD_KINDS
+
+    def fetcher(self) -> str:
+        """Return the script that collects all that the control is about."""
+        kinds = ",".join(WORKLOADS if self.scope != "role" else ("roles", "clusterroles"))
+        return f"#!/bin/bash\nset -e\nkubectl get {kinds} --all-namespaces --output json > collected_data.json\n"
+
+    def judging_policy(self) -> str:
+        """Return the Rego policy that judges what `fetcher` collects."""
+        body = "\n".join(f"    {line}" for line in self.rego)
+        return f"{_REGO}\nviolates if {{\n{body}\n}}\n"
+
+    def check(self) -> dict[str, Any]:
+        """Return the check of the policy that enforces it, everywhere."""
+        if self.validate_ is not None:
+            return self.validate_
+        each = [self.pattern]
+        spec = {"=(initContainers)": each, "=(ephemeralContainers)": each, "containers": each}
+        return {"pattern": {"spec": spec}}
+
+    def policy(self, name: str, **changed: Any) -> dict[str, Any]:
+        """Return the policy called *name* that enforces it; *changed* replaces fields of its rule."""
+        rule = {
+            "name": "check",
+            "match": {"any": [{"resources": {"kinds": list(self.kinds)}}]},
+            "validate": {"message": f"Asked for: {self.goal}.", "failureAction": "Enforce", **self.check()},
+            **changed,
+        }
+        return {
+            "apiVersion": "kyverno.io/v1",
+            "kind": "ClusterPolicy",
+            "metadata": {"name": name, "labels": {"section": f"cis-{self.section}"}},
+            "spec": {"background": True, "rules": [rule]},
+        }
+
+
+class _ControlFile(Written):
+    controls: dict[str, ComplianceControl]
+
+
+@cache
+def controls() -> Mapping[str, ComplianceControl]:
+    """Return every control by its name."""
+    text = files(__package__).joinpath("controls.yaml").read_text(encoding="utf-8")
+    indented = "controls:\n" + "".join(f"  {line}\n" for line in text.splitlines())
+    return parse_yaml(indented, _ControlFile, "controls.yaml").controls

@@ -1,0 +1,96 @@
+"""The domain of compliance: policies that keep out of a cluster what violates a control."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opsassay.core.extras import require
+from opsassay.core.schema.run import Metric, Run
+from opsassay.core.schema.task import Arm, MetricDefinition, Task
+from opsassay.evals.compliance.grading import definitions, grade_run
+from opsassay.evals.compliance.job import ComplianceJob
+from opsassay.evals.compliance.on_cluster.admission import admissions_of
+from opsassay.evals.compliance.on_cluster.read_worlds import graded_task, knobs_of
+from opsassay.evals.compliance.plan import CompliancePlan
+from opsassay.evals.compliance.tasks import DOMAIN, published
+from opsassay.evals.runner.answering import agents_for
+from opsassay.evals.runner.mounts import require_apart
+from opsassay.evals.runner.plan import part_as
+from opsassay.evals.runner.run import Job
+from opsassay.evals.runner.store import RunStore
+
+if TYPE_CHECKING:
+    from opsassay.evals.runner.grading import GradedRuns, GradeSettings, Stores
+
+_JUDGE = "jmespath"
+"""The package of the extra that every judge needs; tasks are listed without it."""
+
+
+class ComplianceDomain:
+    """Tasks that ship; none are read from files."""
+
+    name: str = DOMAIN
+
+    def metrics(self) -> tuple[MetricDefinition, ...]:
+        """Return whether a run passed, then its stages, then rates over worlds and what it took."""
+        return definitions()
+
+    def succeeded(self, metrics: Mapping[str, Metric]) -> bool | None:
+        """Return whether the run passed; one that left no policies did not."""
+        passed = metrics.get("passed")
+        return None if passed is None else passed.value == 1.0
+
+    def tasks(self, paths: Sequence[Path]) -> Iterator[Task]:
+        """Yield the tasks with their published seeds."""
+        del paths
+        yield from (one.head for one in published())
+
+    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[Job]:
+        """Return the runs of one part of a plan."""
+        require(_JUDGE)
+        plan = part_as(CompliancePlan, part, where)
+        place = plan.place(folder)
+        jobs = [
+            ComplianceJob(
+                task,
+                agent,
+                plan.seed + repeat,
+                plan.settings,
+                Arm.of({**shown, **knobs_of(task, plan.on, plan.engine)}),
+                place,
+            )
+            for repeat in range(plan.repeats)
+            for task in plan.chosen(folder)
+            for shown in plan.knobs()
+            for given in plan.agents
+            for agent in agents_for(given, task.head.oracles, folder)
+        ]
+        secrets = [folder / plan.held_out.secret] if plan.held_out is not None else []
+        secrets += [place.kubeconfig] if place is not None and place.kubeconfig is not None else []
+        for command in {job.agent.name: job.command for job in jobs}.values():
+            if command is not None:
+                require_apart(command, secrets)
+        if place is not None:
+            place.require()
+        return jobs
+
+    def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
+        """Grade the runs of *stores* by the tasks that they keep; there are no conventions to set."""
+        from opsassay.evals.compliance.tables import GradedPolicies
+        from opsassay.evals.runner.grading import grade_each
+
+        del settings
+        require(_JUDGE)
+        found = grade_each(self, stores, evaluate_stored)
+        return GradedPolicies(self, found.graded, found.problems)
+
+
+def evaluate_stored(store: RunStore, run_dir: Path, run: Run) -> Mapping[str, Metric]:
+    """Return the metrics of one stored run; what a cluster had to do with it is kept in the store."""
+    task = graded_task(store.root, run)
+    return grade_run(run_dir, task, admissions_of(run, run_dir))
+
+
+CISO_DOMAIN = ComplianceDomain()

@@ -1,0 +1,75 @@
+"""Evidence that is kept: a collector is run once on one world, however often its answer is graded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from opsassay.core.errors import UserError
+from opsassay.evals.compliance.evidence_collection.evidence import CollectedEvidence
+from opsassay.evals.compliance.hosts.worlds import HostWorld
+from opsassay.evals.compliance.worlds import ComplianceWorld
+from opsassay.telemetry.content import whole_file
+
+GATHERER = "1"
+"""Version of what runs collectors; what another one ran is not taken for its own."""
+W = TypeVar("W", ComplianceWorld, HostWorld)
+
+
+@contextmanager
+def _kept_file(path: Path) -> Iterator[Path]:
+    """Yield the name of a file that becomes *path*, in a folder that is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as partial:
+        yield partial
+
+
+class EvidenceCache:
+    """Evidence in a *folder*, by the digest of what collected it and where."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def take(
+        self, collector: Mapping[str, bytes], world: W, gather: Callable[[Mapping[str, bytes], W], CollectedEvidence]
+    ) -> CollectedEvidence:
+        """Return what *collector* collects on *world*: what is kept, else what *gather* brings, which is kept then."""
+        path = self._folder / f"{evidence_key(collector, world)}.json"
+        if path.is_file():
+            return _read(path)
+        found = gather(collector, world)
+        data = None if found.data is None else found.data.decode()
+        with suppress(OSError), _kept_file(path) as partial:  # a store that cannot be written to is graded all the same
+            partial.write_text(json.dumps({"data": data, "problem": found.problem}), encoding="utf-8")
+        return found
+
+
+class KeptEvidence(EvidenceCache):
+    """A shelf for whoever only reads: what is not on it is not collected."""
+
+    def take(
+        self, collector: Mapping[str, bytes], world: W, gather: Callable[[Mapping[str, bytes], W], CollectedEvidence]
+    ) -> CollectedEvidence:
+        """Return what is kept; raises UserError when nothing is."""
+        del gather
+        path = self._folder / f"{evidence_key(collector, world)}.json"
+        if not path.is_file():
+            raise UserError(f"{self._folder} does not hold what was collected; `opsassay score run` collects it again.")
+        return _read(path)
+
+
+def _read(path: Path) -> CollectedEvidence:
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    return CollectedEvidence(None if kept["data"] is None else kept["data"].encode(), kept["problem"])
+
+
+def evidence_key(collector: Mapping[str, bytes], world: ComplianceWorld | HostWorld) -> str:
+    """Return the digest of what *collector* collects on *world*; nobody who does not know the world can tell it."""
+    body = world.objects if isinstance(world, ComplianceWorld) else world.files
+    parts = [GATHERER, type(world).__name__, json.dumps(body, sort_keys=True)]
+    parts += [f"{name} {hashlib.sha256(content).hexdigest()}" for name, content in sorted(collector.items())]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

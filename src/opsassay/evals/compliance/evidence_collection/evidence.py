@@ -1,0 +1,69 @@
+"""What a collector leaves: one JSON file, read as data of a stranger."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from opsassay.core.errors import UserError
+from opsassay.core.untrusted import finite, one_sentence, read_plain, require_depth
+from opsassay.solvers.sandbox import Ended, SandboxLimits
+
+EVIDENCE = "collected_data.json"
+MAX_EVIDENCE = 4 * 2**20
+LIMITS = SandboxLimits(
+    wall_clock_s=60.0,
+    memory_bytes=2**30,
+    processes=128,
+    work_bytes=64 * 2**20,
+    collect_bytes=MAX_EVIDENCE + 2**16,
+    file_bytes=16 * 2**20,
+    output_bytes=16 * 2**10,
+)
+"""What one collector may use on one world."""
+
+
+@dataclass(frozen=True)
+class CollectedEvidence:
+    """The *data* that was collected on one world, as JSON text, or why there is none."""
+
+    data: bytes | None
+    problem: str = ""
+
+
+def collected_in(work: Path, end: Ended) -> CollectedEvidence:
+    """Return what the collector that came to this *end* left in its folder *work*."""
+    if not end.started or end.limit or end.exit_code != 0:
+        return CollectedEvidence(None, one_sentence(f"{end.reason}: {_said(end)}" if _said(end) else end.reason))
+    path = work / EVIDENCE
+    if not path.is_file() or path.is_symlink():
+        left = next((one for one in end.left_behind if one.startswith(f"{EVIDENCE}: ")), None)
+        why = f"there is no {EVIDENCE}" if left is None else f"not taken: {left}"
+        return CollectedEvidence(None, one_sentence(why))
+    try:
+        return checked(read_plain(path, MAX_EVIDENCE))
+    except UserError as error:
+        return CollectedEvidence(None, one_sentence(str(error).replace(f"{work}/", "")))
+
+
+def checked(text: bytes) -> CollectedEvidence:
+    """Return *text* as evidence if it is JSON within bounds; of a key that stands twice policies see the last value."""
+    try:
+        read = text.decode("utf-8")
+        require_depth(read)
+        json.loads(read, parse_constant=_refuse, parse_float=finite)
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        return CollectedEvidence(None, one_sentence(f"{EVIDENCE} is no JSON: {str(error)[:200]}"))
+    return CollectedEvidence(text)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no value of JSON")
+
+
+def _said(end: Ended) -> str:
+    """Return the line that says what went wrong: the first that calls itself an error, else the last."""
+    lines = f"{end.stdout_tail}\n{end.stderr_tail}".strip().splitlines()
+    errors = [line for line in lines if line.startswith(("[ERROR]", "ERROR", "fatal:"))]
+    return (errors or lines[-1:] or [""])[0][:300]

@@ -1,0 +1,86 @@
+"""Playbooks on hosts: real ansible-core over a local connection, in a sealed root that is the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from opsassay.core.errors import UserError
+from opsassay.core.extras import install_hint
+from opsassay.evals.compliance.evidence_collection.evidence import LIMITS, CollectedEvidence, collected_in
+from opsassay.evals.compliance.hosts.worlds import BIN, HostWorld
+from opsassay.solvers.sandbox import Ended, Sandbox, SandboxLimits, python_path
+
+PLAYBOOK = "playbook.yml"
+TARGET = "target"
+_INVENTORY = f"""\
+[{TARGET}]
+host
+[all:vars]
+ansible_connection=local
+ansible_become=false
+ansible_python_interpreter={{python}}
+"""
+_PACKAGES = ("ansible", "jinja2", "markupsafe", "yaml", "packaging", "resolvelib", "cryptography", "cffi", "pycparser")
+_LIBRARY = "/opt/opsassay-ansible"
+_SETTINGS = {
+    "ANSIBLE_HOME": "/tmp/ansible",  # noqa: S108 - the seal's own
+    "ANSIBLE_REMOTE_TEMP": "/tmp/ansible/remote",  # noqa: S108
+    "ANSIBLE_LOCAL_TEMP": "/tmp/ansible/local",  # noqa: S108
+    "ANSIBLE_LOCALHOST_WARNING": "False",
+    "ANSIBLE_INVENTORY_UNPARSED_WARNING": "False",
+    "ANSIBLE_RETRY_FILES_ENABLED": "False",
+    "ANSIBLE_NOCOLOR": "1",
+    "ANSIBLE_PIPELINING": "True",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONPATH": _LIBRARY,
+    "PYTHONWARNINGS": "ignore",
+    "LANG": "C.UTF-8",
+    "HOME": "/tmp",  # noqa: S108
+    "TZ": "UTC",
+}
+
+
+def gather_on_host(files: Mapping[str, bytes], world: HostWorld, limits: SandboxLimits = LIMITS) -> CollectedEvidence:
+    """Return what the playbook among *files* collects on *world*; raises StartError when no seal can be made."""
+    with TemporaryDirectory(prefix="opsassay-host-") as made:
+        end, work = play_on_host(files[PLAYBOOK], world, Path(made), limits)
+        return collected_in(work, end)
+
+
+def play_on_host(playbook: bytes, world: HostWorld, folder: Path, limits: SandboxLimits = LIMITS) -> tuple[Ended, Path]:
+    """Run *playbook* on *world* in *folder*, which is empty; return how it ended and its work folder.
+
+    Raises StartError when no seal can be made, UserError when there is no ansible-core.
+    """
+    view, work, host = (folder / name for name in ("view", "work", "host"))
+    for made in (view, work, host):
+        made.mkdir()
+    for name, text in world.files.items():
+        path = host / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        if text.startswith("#!"):
+            path.chmod(0o755)
+    python = python_path()
+    (view / "inventory.ini").write_text(_INVENTORY.format(python=python), encoding="utf-8")
+    (work / PLAYBOOK).write_bytes(playbook)
+    search = f"/{BIN}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    seal = Sandbox(view, work, {}, {}, limits, {**_SETTINGS, "PATH": search}, readable=_library(), host=host)
+    return seal.run([python, "-S", "-m", "ansible.cli.playbook", "-i", "/view/inventory.ini", PLAYBOOK]), work
+
+
+def _library() -> dict[str, Path]:
+    """Return where ansible-core and what it imports are shown, each package by itself."""
+    found = {}
+    for name in _PACKAGES:
+        spec = find_spec(name)
+        if spec is not None and spec.submodule_search_locations:
+            folder = Path(next(iter(spec.submodule_search_locations)))
+            found[f"{_LIBRARY}/{name}"] = folder
+            found |= {f"{_LIBRARY}/{one.name}": one for one in folder.parent.glob(f"{name}-*.dist-info")}
+    if f"{_LIBRARY}/ansible" not in found:
+        raise UserError(f"Playbooks are run with ansible-core, which is not installed; {install_hint('ciso')}.")
+    return found

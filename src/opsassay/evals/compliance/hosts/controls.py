@@ -1,0 +1,112 @@
+"""Controls of hosts: how each is set and read, its values, and what collects and judges it rightly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+from pydantic import Field
+
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.files import parse_yaml
+
+Kind = Literal["sshd", "sysctl", "service", "package", "mount", "setting", "module"]
+
+
+class HostControl(Written):
+    """One control of *controls.yaml*."""
+
+    section: str = Field(description="of a CIS benchmark, which is named")
+    goal: str
+    kind: Kind
+    name: str = Field(description="of the keyword, parameter, unit, package, mount or module")
+    system: Literal["rhel", "ubuntu"] = "rhel"
+    file: str | None = Field(default=None, description="where a setting stands")
+    option: str | None = Field(default=None, description="of a mount")
+    default: str | None = Field(default=None, description="what holds of a keyword that is absent")
+    compliant: tuple[str | None, ...] = ()
+    violating: tuple[str | None, ...] = ()
+
+    @property
+    def command(self) -> str:
+        """What prints all that tells a host that complies from one that does not; a line of a shell."""
+        package = f"dpkg-query -W -f='${{db:Status-Abbrev}}' {self.name}"
+        return {
+            "sshd": "sshd -T",
+            "sysctl": f"sysctl -n {self.name}",
+            "service": f"systemctl is-enabled {self.name}; systemctl is-active {self.name}",
+            "package": package if self.system == "ubuntu" else f"rpm -q {self.name}",
+            "mount": f"findmnt -kn -o OPTIONS {self.name}",
+            "setting": f"cat {self.file}",
+            "module": "cat /etc/modprobe.d/*.conf; lsmod",
+        }[self.kind]
+
+    @property
+    def condition(self) -> str:
+        """What holds, in Rego, of the lines that `command` prints on a host that complies."""
+        values = "{" + ", ".join(f'"{value}"' for value in self.compliant if value is not None) + "}"
+        loaded = self.name.replace("-", "_")
+        return {
+            "sshd": f'some line in input.lines\n    words := split(line, " ")\n    words[0] == "{self.name.lower()}"\n'
+            f"    words[1] in {values}",
+            "sysctl": f"input.lines[0] in {values}",
+            "service": 'array.slice(input.lines, 0, 2) == ["enabled", "active"]',
+            "package": f'startswith(input.lines[0], "{"ii" if self.system == "ubuntu" else self.name + "-"}")',
+            "mount": f'some line in input.lines\n    "{self.option}" in split(line, ",")',
+            "setting": "some line in input.lines\n    words := regex.split(`[ \\t=]+`, trim_space(line))\n"
+            f'    words[0] == "{self.name}"\n    words[1] in {values}',
+            "module": f'some line in input.lines\n    line in {{"install {self.name} /bin/false", "install {self.name} '
+            f'/bin/true"}}\n    "blacklist {self.name}" in input.lines\n    loaded := [1 | some other in input.lines; '
+            f'startswith(other, "{loaded} ")]\n    count(loaded) == 0',
+        }[self.kind]
+
+    def playbook(self) -> str:
+        """Return the playbook that collects the lines of `command`, and the host's name as the last one."""
+        return _PLAYBOOK.replace("COMMAND", self.command)
+
+    def policy(self) -> str:
+        """Return the policy that judges them."""
+        return _POLICY.replace("CONDITION", self.condition)
+
+
+_PLAYBOOK = """\
+- name: Collect the evidence
+  hosts: target
+  gather_facts: false
+  tasks:
+    - name: Look
+      ansible.builtin.shell: |
+        COMMAND
+        cat /etc/hostname
+      register: looked
+      changed_when: false
+      failed_when: false
+    - name: Keep it
+      ansible.builtin.copy:
+        content: "{{ {'lines': looked.stdout_lines} | to_json }}"
+        dest: collected_data.json
+      delegate_to: localhost
+"""
+_POLICY = """\
+package compliance
+
+default compliant := false
+
+compliant if {
+    CONDITION
+}
+"""
+
+
+class _HostControlFile(Written):
+    controls: dict[str, HostControl]
+
+
+@cache
+def host_controls() -> Mapping[str, HostControl]:
+    """Return every control by its name."""
+    text = files(__package__).joinpath("controls.yaml").read_text(encoding="utf-8")
+    indented = "controls:\n" + "".join(f"  {line}\n" for line in text.splitlines())
+    return parse_yaml(indented, _HostControlFile, "hosts/controls.yaml").controls

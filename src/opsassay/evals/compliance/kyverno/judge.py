@@ -1,0 +1,165 @@
+"""Judging objects of Kubernetes by policies, as they would be admitted: what is enforced and fails keeps an object out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from opsassay.evals.compliance.kyverno.conditions import hold, query
+from opsassay.evals.compliance.kyverno.documents import at
+from opsassay.evals.compliance.kyverno.errors import UnsupportedError
+from opsassay.evals.compliance.kyverno.patterns import require_literal_keys, satisfies
+from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, KyvernoRule, filters_of
+from opsassay.evals.compliance.kyverno.values import wildcard
+
+CREATE = "CREATE"
+
+
+@dataclass(frozen=True)
+class RuleResult:
+    """What one rule of one policy says of one object; *enforced* when a failure keeps the object out."""
+
+    policy: str
+    rule: str
+    object: str
+    result: Literal["pass", "fail"]
+    enforced: bool
+
+
+def judge(policies: Sequence[KyvernoPolicy], objects: Sequence[Mapping[str, Any]]) -> list[RuleResult]:
+    """Return what each rule says of each of *objects* that it is about; raises UnsupportedError as rules are met."""
+    return [
+        RuleResult(policy.name, rule.name, _label(one), "pass" if passes else "fail", rule.enforced)
+        for policy in policies
+        for rule in policy.rules
+        for one in objects
+        if (passes := _passes(policy, rule, one)) is not None
+    ]
+
+
+def admitted(policies: Sequence[KyvernoPolicy], objects: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether every one of *objects* may be created under *policies*; raises UnsupportedError."""
+    return not any(one.result == "fail" and one.enforced for one in judge(policies, objects))
+
+
+def _label(one: Mapping[str, Any]) -> str:
+    return f"{one.get('kind')}/{at(one, 'metadata', 'name')}"
+
+
+def _passes(policy: KyvernoPolicy, rule: KyvernoRule, given: Mapping[str, Any]) -> bool | None:
+    """Return whether *given* is as *rule* wants it, None when the rule is not about it."""
+    namespace = at(given, "metadata", "namespace")
+    if policy.namespace is not None and policy.namespace != namespace:
+        return None
+    kind, judged = given.get("kind"), given
+    if kind in rule.controllers:
+        template = _template(given)
+        if template is None:
+            return None
+        judged = {"kind": "Pod", "metadata": template.get("metadata") or {}, "spec": template.get("spec") or {}}
+    matched = given if judged is given else {**given, "apiVersion": "v1", "kind": "Pod"}
+    where = f"{policy.name}: {rule.name}"
+    if not _meant(rule.body["match"], matched, where):
+        return None
+    if rule.body.get("exclude") and _meant(rule.body["exclude"], matched, where):
+        return None
+    request = {"object": judged, "operation": CREATE, "namespace": namespace or ""}
+    context = {"request": request}
+    if (conditions := rule.body.get("preconditions")) and not hold(conditions, context, f"{where}: preconditions"):
+        return None
+    return _check(rule.body["validate"], judged, context, where)
+
+
+def _template(given: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    path = ("spec", "jobTemplate", "spec", "template") if given.get("kind") == "CronJob" else ("spec", "template")
+    template = at(given, *path)
+    return template if isinstance(template, Mapping) else None
+
+
+def _check(validate: Mapping[str, Any], value: Any, context: Mapping[str, Any], where: str) -> bool:
+    if "pattern" in validate:
+        return satisfies(value, validate["pattern"])
+    if "anyPattern" in validate:
+        patterns = validate["anyPattern"]
+        if not isinstance(patterns, list):
+            raise UnsupportedError(f"{where}: anyPattern is no list.")
+        found = [satisfies(value, one) for one in patterns]  # all of them: what is not of the subset is said
+        return any(found)
+    if "deny" in validate:
+        deny = validate["deny"]
+        if not isinstance(deny, Mapping) or set(deny) != {"conditions"}:
+            raise UnsupportedError(f"{where}: deny has conditions and nothing else.")
+        return not hold(deny["conditions"], context, f"{where}: deny")
+    return all(list(_each(validate["foreach"], context, where)))
+
+
+def _each(given: Any, context: Mapping[str, Any], where: str) -> Iterator[bool]:
+    if not isinstance(given, list):
+        raise UnsupportedError(f"{where}: foreach is no list.")
+    known = {"list", "pattern", "anyPattern", "deny", "preconditions"}
+    for loop in given:
+        if not isinstance(loop, Mapping) or not set(loop) <= known or not isinstance(loop.get("list"), str):
+            raise UnsupportedError(f"{where}: a foreach has list, preconditions and one check of the subset.")
+        if sum(check in loop for check in ("pattern", "anyPattern", "deny")) != 1:
+            raise UnsupportedError(f"{where}: a foreach has not exactly one check.")
+        require_literal_keys([loop.get("pattern"), loop.get("anyPattern")])
+        elements = query(loop["list"], context, where)
+        for index, element in enumerate(elements if isinstance(elements, list) else []):
+            inner = {**context, "element": element, "elementIndex": index}
+            if loop.get("preconditions") and not hold(loop["preconditions"], inner, f"{where}: preconditions"):
+                continue
+            yield _check(loop, element, inner, where)
+
+
+def _meant(block: Any, one: Mapping[str, Any], where: str) -> bool:
+    how, filters = filters_of(block, where)
+    found = [_matches(resources, one, where) for resources in filters]
+    return all(found) if how == "all" else any(found)
+
+
+def _matches(resources: Mapping[str, Any], one: Mapping[str, Any], where: str) -> bool:
+    name, namespace = (str(at(one, "metadata", key) or "") for key in ("name", "namespace"))
+    names = [*resources.get("names", []), *([resources["name"]] if "name" in resources else [])]
+    checks = [
+        not (kinds := resources.get("kinds", [])) or any(_is_kind(kind, one, where) for kind in kinds),
+        not names or any(wildcard(str(pattern), name) for pattern in names),
+        not (spaces := resources.get("namespaces", [])) or any(wildcard(pattern, namespace) for pattern in spaces),
+        not (operations := resources.get("operations", [])) or CREATE in operations,
+        _selected(resources.get("selector"), at(one, "metadata", "labels") or {}, where),
+    ]
+    return all(checks)
+
+
+def _is_kind(pattern: str, one: Mapping[str, Any], where: str) -> bool:
+    *group, kind = pattern.split("/")
+    if len(group) > 2 or kind[:1].islower():
+        raise UnsupportedError(f"{where}: the kind {pattern!r} names a subresource, which is not of the subset.")
+    version = str(one.get("apiVersion", ""))
+    return wildcard(kind, str(one.get("kind"))) and (not group or wildcard("/".join(group), version))
+
+
+def _selected(selector: Any, labels: Mapping[str, str], where: str) -> bool:
+    if selector is None:
+        return True
+    if not isinstance(selector, Mapping) or not set(selector) <= {"matchLabels", "matchExpressions"}:
+        raise UnsupportedError(f"{where}: a selector has matchLabels and matchExpressions.")
+    expected = selector.get("matchLabels") or {}
+    by_label = all(
+        any(wildcard(key, name) and wildcard(str(value), str(found)) for name, found in labels.items())
+        for key, value in expected.items()
+    )
+    return by_label and all(_expressed(one, labels, where) for one in selector.get("matchExpressions") or [])
+
+
+def _expressed(given: Any, labels: Mapping[str, str], where: str) -> bool:
+    key, operator, values = (at(given, name) for name in ("key", "operator", "values"))
+    if operator == "Exists":
+        return key in labels
+    if operator == "DoesNotExist":
+        return key not in labels
+    if operator == "In" and isinstance(values, list):
+        return labels.get(key) in values
+    if operator == "NotIn" and isinstance(values, list):
+        return labels.get(key) not in values
+    raise UnsupportedError(f"{where}: the selector's operator {operator!r} is none of In, NotIn, Exists, DoesNotExist.")

@@ -1,0 +1,128 @@
+"""Patterns of `validate.pattern`: structure, lists and anchors, as Kyverno reads them.
+
+Anchors: ``(key)`` a condition, without which the rest of its map is not asked for; ``=(key)`` asked for where it is there;
+``^(key)`` at least one element of a list, where it is there; ``X(key)`` must not be there. ``<(key)`` and ``+(key)`` are
+not of the subset. Where the conditions of every element of a list fail, the rule is not about the object.
+Source: https://kyverno.io/docs/policy-types/cluster-policy/validate/#anchors, and kyverno/kyverno, pkg/engine/validate and
+pkg/engine/anchor.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from opsassay.evals.compliance.kyverno.errors import UnsupportedError
+from opsassay.evals.compliance.kyverno.values import matches, wildcard
+
+_ANCHOR = re.compile(r"(=|\^|X|\+|<)?\((.*)\)", re.DOTALL)
+
+
+class _SkippedError(Exception):
+    """A condition of a map does not hold, so that nothing is asked of it."""
+
+
+def satisfies(value: Any, pattern: Any) -> bool:
+    """Return whether *value* is as *pattern* wants it; where a condition does not hold nothing is expected.
+
+    Raises UnsupportedError for what is not of the subset.
+    """
+    try:
+        return _satisfies(value, pattern)
+    except _SkippedError:
+        return True
+
+
+def _satisfies(value: Any, pattern: Any) -> bool:
+    if isinstance(pattern, Mapping):
+        return isinstance(value, Mapping) and _map(value, pattern)
+    if isinstance(pattern, list):
+        return isinstance(value, list) and _list(value, pattern)
+    if isinstance(value, list):  # a value for each element
+        return all(matches(pattern, one) for one in value)
+    return matches(pattern, value)
+
+
+def _map(value: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
+    anchored = [(_anchor(key), expected) for key, expected in pattern.items()]
+    for (sign, key), expected in anchored:
+        if sign == "()" and not (key in value and _satisfies(value[key], expected)):
+            raise _SkippedError
+    ordered = sorted(anchored, key=lambda one: (not one[0][0], not _has_anchor(one[1])))  # what may skip comes first
+    return all(_entry(value, sign, key, expected) for (sign, key), expected in ordered if sign != "()")
+
+
+def _has_anchor(pattern: Any) -> bool:
+    if isinstance(pattern, list):
+        return any(map(_has_anchor, pattern))
+    return isinstance(pattern, Mapping) and any(_anchor(key)[0] or _has_anchor(one) for key, one in pattern.items())
+
+
+def _entry(value: Mapping[str, Any], sign: str, key: str, expected: Any) -> bool:
+    if sign == "X":
+        return key not in value
+    if sign == "=":
+        return key not in value or _satisfies(value[key], expected)
+    if sign == "^":
+        return key not in value or _at_least_one(value[key], expected)
+    if "*" in key or "?" in key:
+        found = [one for one in value if wildcard(key, one)]
+        return bool(found) and any(_satisfies(value[one], expected) for one in found)
+    if expected == "*":
+        return value.get(key) is not None
+    return _satisfies(value.get(key), expected)
+
+
+def _list(value: list[Any], pattern: list[Any]) -> bool:
+    if len(pattern) != 1:
+        raise UnsupportedError(f"a pattern lists {len(pattern)} values; give one, which every element is held against.")
+    kept = []
+    for one in value:
+        try:
+            kept.append(_satisfies(one, pattern[0]))
+        except _SkippedError:
+            continue  # that element is not meant
+    if value and not kept:
+        raise _SkippedError
+    return all(kept)
+
+
+def _at_least_one(value: Any, expected: Any) -> bool:
+    """Return whether each map of *expected* is satisfied by some element."""
+    if not isinstance(expected, list) or not all(isinstance(one, Mapping) for one in expected):
+        raise UnsupportedError("an existence anchor ^() has no list of maps.")
+    return isinstance(value, list) and all(any(_exists(one, pattern) for one in value) for pattern in expected)
+
+
+def _exists(value: Any, expected: Any) -> bool:
+    try:
+        return _satisfies(value, expected)
+    except _SkippedError:
+        return False
+
+
+def require_literal_keys(pattern: Any, path: tuple[str, ...] = ()) -> None:
+    """Raise UnsupportedError for a wildcard in a key, but for labels and annotations: elsewhere it stands for itself."""
+    if isinstance(pattern, list):
+        for one in pattern:
+            require_literal_keys(one, path)
+    if not isinstance(pattern, Mapping):
+        return
+    for key, expected in pattern.items():
+        _, name = _anchor(key)
+        if ("*" in name or "?" in name) and path[-2:] not in (("metadata", "labels"), ("metadata", "annotations")):
+            raise UnsupportedError(
+                f"the key {name!r} of a pattern has a wildcard, which is for labels and annotations."
+            )
+        require_literal_keys(expected, (*path, name))
+
+
+def _anchor(key: str) -> tuple[str, str]:
+    """Return the anchor of *key*, ``()``, ``=``, ``^``, ``X`` or nothing, and the key; raises UnsupportedError."""
+    match = _ANCHOR.fullmatch(str(key))
+    if match is None:
+        return "", str(key)
+    if match[1] in ("+", "<"):
+        raise UnsupportedError(f"the anchor {match[1]}() at {match[2]!r} is not of the subset.")
+    return match[1] or "()", match[2]

@@ -1,0 +1,176 @@
+"""Kyverno policies of the declared subset, read from files; what is outside of it raises UnsupportedError.
+
+Of the subset are ``validate`` rules with one of ``pattern``, ``anyPattern``, ``deny`` and ``foreach``, ``match`` and
+``exclude`` by kinds, names, namespaces, label selectors and operations, and ``preconditions``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from opsassay.evals.compliance.kyverno.documents import at, documents
+from opsassay.evals.compliance.kyverno.errors import UnsupportedError
+from opsassay.evals.compliance.kyverno.patterns import require_literal_keys
+
+KINDS = ("ClusterPolicy", "Policy")
+MAX_RULES, MAX_CONDITIONS, MAX_TOTAL = 200, 500, 512 * 2**10
+"""Of all policies together, so that judging them ends."""
+_SPEC = {
+    "validationFailureAction", "background", "failurePolicy", "rules", "admission", "emitWarning", "webhookTimeoutSeconds",
+    "schemaValidation", "useServerSideApply",
+}  # fmt: skip
+_RULE = {"name", "match", "exclude", "validate", "preconditions"}
+CHECKS = ("pattern", "anyPattern", "deny", "foreach")
+_VALIDATE = {"message", "failureAction", "allowExistingViolations", *CHECKS}
+_FILTER = {"kinds", "name", "names", "namespaces", "selector", "operations"}
+AUTOGEN = "pod-policies.kyverno.io/autogen-controllers"
+CONTROLLERS = ("DaemonSet", "Deployment", "Job", "ReplicaSet", "ReplicationController", "StatefulSet", "CronJob")
+
+
+@dataclass(frozen=True)
+class KyvernoRule:
+    """One rule: its *body* as it stands in the file, whether it is *enforced*, and for which *controllers* of pods."""
+
+    name: str
+    body: Mapping[str, Any]
+    enforced: bool
+    controllers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class KyvernoPolicy:
+    """One policy: who it is, the whole *document*, and its rules; *namespace* where it is for that one alone."""
+
+    kind: str
+    name: str
+    namespace: str | None
+    document: Mapping[str, Any]
+    rules: tuple[KyvernoRule, ...]
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """What tells it from others: kind, namespace and name."""
+        return self.kind, self.namespace or "", self.name
+
+
+def read_policies(files: Iterable[tuple[str, bytes]]) -> list[KyvernoPolicy]:
+    """Return the policies in *files*, names and contents; raises UnsupportedError for the first thing that is wrong."""
+    found: dict[tuple[str, str, str], KyvernoPolicy] = {}
+    size = 0
+    for name, data in files:
+        size += len(data)
+        if size > MAX_TOTAL:
+            raise UnsupportedError(f"the files are larger than {MAX_TOTAL} bytes together.")
+        for document in documents(data, name):
+            policy = _policy(document, name)
+            if policy.identity in found:
+                raise UnsupportedError(f"{name}: the policy {policy.name} is there twice.")
+            found[policy.identity] = policy
+    if (count := _conditions([policy.document for policy in found.values()])) > MAX_CONDITIONS:
+        raise UnsupportedError(f"there are {count} conditions, more than {MAX_CONDITIONS}.")
+    if (count := sum(len(policy.rules) for policy in found.values())) > MAX_RULES:
+        raise UnsupportedError(f"there are {count} rules, more than {MAX_RULES}.")
+    return list(found.values())
+
+
+def _conditions(value: Any) -> int:
+    if isinstance(value, list):
+        return sum(map(_conditions, value))
+    return ("operator" in value) + sum(map(_conditions, value.values())) if isinstance(value, Mapping) else 0
+
+
+def _policy(document: Mapping[str, Any], file: str) -> KyvernoPolicy:
+    kind, version, name = document.get("kind"), document.get("apiVersion"), at(document, "metadata", "name")
+    if kind not in KINDS or not str(version).startswith("kyverno.io/"):
+        raise UnsupportedError(f"{file}: {kind or 'a document'} of {version} is no {' or '.join(KINDS)} of kyverno.io.")
+    if not isinstance(name, str) or not name:
+        raise UnsupportedError(f"{file}: the policy has no metadata.name.")
+    where, spec = f"{file}: {name}", document.get("spec")
+    spec = _known(spec, _SPEC, f"{where}: spec")
+    rules = spec.get("rules")
+    if not isinstance(rules, list) or not rules:
+        raise UnsupportedError(f"{where}: spec.rules is no list of rules.")
+    read = tuple(_rule(rule, spec, where) for rule in rules)
+    generated = _controllers([rule.body for rule in read], document)
+    read = tuple(replace(rule, controllers=generated) if "Pod" in _kinds(rule.body) else rule for rule in read)
+    if len({rule.name for rule in read}) < len(read):
+        raise UnsupportedError(f"{where}: two rules have one name.")
+    namespace = str(at(document, "metadata", "namespace") or "default") if kind == "Policy" else None
+    return KyvernoPolicy(kind, name, namespace, document, read)
+
+
+def _rule(given: Any, spec: Mapping[str, Any], where: str) -> KyvernoRule:
+    rule = _known(given, _RULE, f"{where}: a rule")
+    name = rule.get("name")
+    if not isinstance(name, str) or not name:
+        raise UnsupportedError(f"{where}: a rule has no name.")
+    where = f"{where}: {name}"
+    validate = _known(rule.get("validate"), _VALIDATE, f"{where}: validate")
+    if sum(check in validate for check in CHECKS) != 1:
+        raise UnsupportedError(f"{where}: validate has not exactly one of {', '.join(CHECKS)}.")
+    require_literal_keys([validate.get("pattern"), validate.get("anyPattern")])
+    filters = filters_of(rule.get("match"), f"{where}: match")
+    if not filters[1]:
+        raise UnsupportedError(f"{where}: match names no resources.")
+    if rule.get("exclude"):
+        filters_of(rule["exclude"], f"{where}: exclude")
+    action = validate.get("failureAction", spec.get("validationFailureAction", "Audit"))
+    if str(action).lower() not in ("audit", "enforce"):
+        raise UnsupportedError(f"{where}: {action!r} is neither Audit nor Enforce.")
+    return KyvernoRule(name, rule, str(action).lower() == "enforce")
+
+
+def filters_of(given: Any, where: str) -> tuple[str, list[Mapping[str, Any]]]:
+    """Return ``any`` or ``all``, and the resource filters of a match or exclude block; raises UnsupportedError."""
+    block = _known(given, {"any", "all", "resources"}, where)
+    if len(block) != 1:
+        raise UnsupportedError(f"{where} has not exactly one of any, all and resources.")
+    ((how, content),) = block.items()
+    entries = [block] if how == "resources" else content
+    if not isinstance(entries, list):
+        raise UnsupportedError(f"{where}.{how} is no list.")
+    found = []
+    for entry in entries:
+        resources = _known(_known(entry, {"resources"}, where).get("resources"), _FILTER, f"{where}: resources")
+        for key in ("kinds", "names", "namespaces", "operations"):
+            values = resources.get(key, [])
+            if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
+                raise UnsupportedError(f"{where}: {key} is no list of texts.")
+        found.append(resources)
+    return ("all" if how == "all" else "any"), found
+
+
+def _kinds(rule: Mapping[str, Any]) -> set[str]:
+    return {kind for one in filters_of(rule["match"], "match")[1] for kind in one.get("kinds", [])}
+
+
+def _controllers(rules: list[Mapping[str, Any]], document: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the kinds of controllers whose pods the rules of a policy about pods are for too.
+
+    None are when any rule of it goes by name or selector, or names pods beside other kinds (kyverno/kyverno, pkg/autogen).
+    """
+    requested = at(document, "metadata", "annotations", AUTOGEN)
+    for rule in rules:
+        blocks = [rule["match"], *([rule["exclude"]] if rule.get("exclude") else [])]
+        for one in (resources for block in blocks for resources in filters_of(block, "match")[1]):
+            kinds = one.get("kinds", [])
+            if any(one.get(key) for key in ("name", "names", "selector")) or ("Pod" in kinds and len(kinds) > 1):
+                return ()
+    if requested == "none":
+        return ()
+    if not requested:
+        return CONTROLLERS
+    named = tuple(part.strip() for part in str(requested).split(","))
+    if strange := [one for one in named if one not in CONTROLLERS]:
+        raise UnsupportedError(f"{AUTOGEN}: {strange[0]!r} is none of {', '.join(CONTROLLERS)}.")
+    return named
+
+
+def _known(given: Any, known: set[str], where: str) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise UnsupportedError(f"{where} is no map.")
+    if strange := sorted(set(map(str, given)) - known):
+        raise UnsupportedError(f"{where}: {strange[0]} is not of the subset that is judged here.")
+    return given

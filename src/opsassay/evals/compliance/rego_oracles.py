@@ -1,0 +1,138 @@
+"""Oracles of the classes that collect evidence: one right, each other one wrong at a stage that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import yaml
+
+from opsassay.evals.compliance.evidence_collection.evidence import EVIDENCE
+from opsassay.evals.compliance.rego.worker import PACKAGE, RULE
+from opsassay.evals.compliance.tasks import ANSIBLE, POLICY, ComplianceTask
+
+Files = dict[str, bytes]
+Play = Callable[[ComplianceTask], Files]
+CANNED = '{"items": [], "lines": ["enabled", "active"]}'
+_EXAMPLE = "compliant-1"
+
+
+def right_collector(task: ComplianceTask) -> str:
+    """Return the collector that brings what the right policy judges."""
+    return task.host_control.playbook() if task.task_class == ANSIBLE else task.control.fetcher()
+
+
+def right_policy(task: ComplianceTask) -> str:
+    """Return the policy that is right about every world."""
+    return task.host_control.policy() if task.task_class == ANSIBLE else task.control.judging_policy()
+
+
+def _left(task: ComplianceTask, collector: str | None = None, policy: str | None = None) -> Files:
+    assert task.collector is not None
+    return {
+        task.collector: (right_collector(task) if collector is None else collector).encode(),
+        POLICY: (right_policy(task) if policy is None else policy).encode(),
+    }
+
+
+def _saying(task: ComplianceTask, body: str) -> Files:
+    return _left(task, policy=f"package {PACKAGE}\n\n{body}\n")
+
+
+def _constant(value: str) -> Play:
+    return lambda task: _saying(task, f"{RULE} := {value}")
+
+
+def _printing(task: ComplianceTask, script: str) -> str:
+    """Return a collector that runs *script* and asks nothing."""
+    if task.task_class != ANSIBLE:
+        return f"#!/bin/bash\n{script}\n"
+    return f"- hosts: target\n  gather_facts: false\n  tasks:\n    - ansible.builtin.shell: |\n        {script}\n"
+
+
+def _canned(task: ComplianceTask) -> Files:
+    return _left(task, _printing(task, f"echo '{CANNED}' > {EVIDENCE}"))
+
+
+def _written_by_hand(task: ComplianceTask) -> Files:
+    assert task.collector is not None
+    return {POLICY: right_policy(task).encode(), EVIDENCE: CANNED.encode()}
+
+
+def _other_name(task: ComplianceTask) -> Files:
+    """Leave the right collector under the name that the public goals ask for and their evaluators do not run."""
+    files = _left(task)
+    return {("script.sh" if path == task.collector else path): content for path, content in files.items()}
+
+
+def _elsewhere(task: ComplianceTask) -> Files:
+    """Leave the right policy in a folder, where nobody asked for it."""
+    return {(f"policies/{path}" if path == POLICY else path): content for path, content in _left(task).items()}
+
+
+def _not_collecting(task: ComplianceTask) -> Files:
+    return _left(task, _printing(task, "exit 3"))
+
+
+def _binary(task: ComplianceTask) -> Files:
+    return _left(task, _printing(task, f"head -c 999 /dev/urandom > {EVIDENCE}"))
+
+
+def _example_knowing(task: ComplianceTask) -> Files:
+    """Say that what is called as something in a compliant example complies: right on all that the agent sees."""
+    shown = {path: text.decode() for path, text in task.files().items() if path.startswith(f"examples/{_EXAMPLE}")}
+    if task.task_class == ANSIBLE:
+        names, known = [shown[f"examples/{_EXAMPLE}/etc/hostname"].strip()], "some name in input.lines"
+    else:
+        names = [one["metadata"]["name"] for one in yaml.safe_load_all(shown[f"examples/{_EXAMPLE}.yaml"])]
+        known = "name := input.items[_].metadata.name"
+    listed = ", ".join(f'"{one}"' for one in names)
+    return _saying(task, f"default {RULE} := false\n\n{RULE} if {{\n    {known}\n    name in {{{listed}}}\n}}")
+
+
+def _label_reading(task: ComplianceTask) -> Files:
+    """Look for a word about the world in what was collected: there is none."""
+    body = 'walk(input, [_, value])\n    is_string(value)\n    contains(lower(value), "violating-world")'
+    return _saying(task, f"default {RULE} := false\n\n{RULE} if not labelled\n\nlabelled if {{\n    {body}\n}}")
+
+
+def _undefined(task: ComplianceTask) -> Files:
+    return _left(task, policy=right_policy(task).replace(f"default {RULE} := false\n", ""))
+
+
+def _no_boolean(task: ComplianceTask) -> Files:
+    policy = right_policy(task).replace(f"default {RULE} := false", f'default {RULE} := "no"')
+    return _left(task, policy=policy)
+
+
+def _other_package(task: ComplianceTask) -> Files:
+    return _left(task, policy=right_policy(task).replace(f"package {PACKAGE}", "package check"))
+
+
+def _other_language(task: ComplianceTask) -> Files:
+    return _left(task, policy=f"def {RULE}(input):\n    return True\n")
+
+
+COLLECTED_ORACLES: Mapping[str, tuple[Play, str | None]] = {
+    "right": (_left, None),
+    "constant-true": (_constant("true"), "posture"),
+    "constant-false": (_constant("false"), "posture"),
+    "example-knowing": (_example_knowing, "posture"),
+    "label-reading": (_label_reading, "posture"),
+    "undefined": (_undefined, "posture"),
+    "no-boolean": (_no_boolean, "posture"),
+    "canned": (_canned, "asked"),
+    "not-collecting": (_not_collecting, "evidence"),
+    "binary": (_binary, "evidence"),
+    "written-by-hand": (_written_by_hand, "artefact"),
+    "other-name": (_other_name, "artefact"),
+    "elsewhere": (_elsewhere, "artefact"),
+    "other-package": (_other_package, "artefact"),
+    "other-language": (_other_language, "artefact"),
+}
+"""What each oracle leaves in the workspace, and the first stage that it fails."""
+
+COLLECTED_BASELINES: Mapping[str, Play] = {
+    "deny-all": _constant("false"),
+    "allow-all": _constant("true"),
+    "untouched": lambda _task: {},
+}

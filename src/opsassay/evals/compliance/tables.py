@@ -1,0 +1,105 @@
+"""Tables 5 and 22 to 24 of ITBench over a store of compliance runs.
+
+A pass rate is the mean over tasks of the share of repeats that passed; a run that left no policies counts as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from opsassay.core.schema.run import MetricStatus, RunStatus
+from opsassay.evals.compliance.stages import RATES, STAGES
+from opsassay.evals.compliance.tasks import ANSIBLE, CLASSES, published
+from opsassay.evals.runner.grading import GradedRuns
+from opsassay.evals.runner.results import ResultRow, by_solver
+from opsassay.evals.runner.tables import ResultTable, percent
+
+
+@dataclass(frozen=True)
+class GradedPolicies(GradedRuns):
+    """Graded runs of compliance tasks."""
+
+    def results(self) -> list[ResultTable]:
+        """Return Tables 5 and 22 to 24, and the stages."""
+        return compliance_tables(self.rows())
+
+
+def compliance_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
+    """Return every table of *rows*; the one that describes tasks is of those that ship."""
+    solvers = by_solver(rows)
+    return [
+        _by_class(solvers),
+        _controls(22, "Kubernetes"),
+        _controls(23, "hosts"),
+        _completion(solvers),
+        _stages(solvers),
+    ]
+
+
+def _share(rows: Sequence[ResultRow], metric: str) -> float | None:
+    """Return the mean over tasks of the share of repeats at which *metric* is 1; not applicable ones are left out."""
+    per_task: dict[str, list[float]] = {}
+    for row in rows:
+        if (grade := row.metrics.get(metric)) is not None and grade.status is not MetricStatus.NOT_APPLICABLE:
+            per_task.setdefault(row.task, []).append(float(grade.value == 1.0))
+    return fmean(map(fmean, per_task.values())) if per_task else None
+
+
+def _seconds(rows: Sequence[ResultRow]) -> str | None:
+    """Return mean and standard deviation of the time that runs with the right posture took, and how many they are."""
+    right = [row.run for row in rows if (grade := row.metrics.get("passed")) is not None and grade.value == 1.0]
+    found = [(run.ended_ns - run.started_ns) / 1e9 for run in right if run is not None and run.ended_ns is not None]
+    if not found:
+        return None
+    return f"{fmean(found):.1f} ± {stdev(found) if len(found) > 1 else 0.0:.1f} (n={len(found)})"
+
+
+def _by_class(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
+    found = []
+    for name, rows in sorted(solvers.items()):
+        cells: list[str | None] = [name]
+        for one in CLASSES:
+            of = [row for row in rows if row.task.startswith(one)]
+            cells += [percent(_share(of, "passed")), _seconds(of)]
+        found.append(tuple(cells))
+    columns = ("solver", *(title for one in CLASSES for title in (f"{one} pass@1", f"{one} time to posture, s")))
+    return ResultTable("Solvers on compliance tasks", columns, tuple(found), __doc__ or "", number=5)
+
+
+def _controls(number: int, about: str) -> ResultTable:
+    found = tuple(
+        (one.section, one.name, one.head.stratum, one.any_control.goal)
+        for one in published()
+        if (one.task_class == ANSIBLE) == (about == "hosts")
+    )
+    note = "Sections of the CIS benchmarks that are named, in our own words."
+    return ResultTable(
+        f"Controls of {about}", ("section", "task", "stratum", "what is asked"), found, note, number=number
+    )
+
+
+def _completion(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
+    found = []
+    for name, rows in sorted(solvers.items()):
+        ended = [row.run for row in rows if row.run is not None and row.run.status is not RunStatus.ABORTED]
+        submitted = sum(run.status is RunStatus.DONE for run in ended)
+        tasks = len({row.task for row in rows})
+        completed = percent(len(ended) / len(rows))
+        found.append((name, tasks, len(rows), completed, percent(submitted / len(ended)) if ended else None))
+    columns = ("solver", "tasks", "runs", "completed", "submitted")
+    note = "completed: ended by the bench as they should; submitted: of those, the share that left policies."
+    return ResultTable("Experiments", columns, tuple(found), note, number=24)
+
+
+def _stages(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
+    found = []
+    for name, rows in sorted(solvers.items()):
+        rates = []
+        for rate in RATES:
+            values = [m.value for row in rows if (m := row.metrics.get(rate)) is not None and m.value is not None]
+            rates.append(f"{100 * fmean(values):.1f}% (n={len(values)})" if values else None)
+        found.append((name, *(percent(_share(rows, stage)) for stage in STAGES), *rates))
+    note = "Rates are means over the runs whose policies could be judged."
+    return ResultTable("Stages", ("solver", *STAGES, *RATES), tuple(found), note)

@@ -1,0 +1,240 @@
+"""Compliance tasks: what is asked, what the agent finds in its workspace, and the worlds that it never sees.
+
+Two classes ask for policies that a cluster enforces, two for a collector of evidence and a policy that judges it.
+
+A published task has a seed that everybody knows; the worlds of held-out ones follow from the grader's secret. Examples
+come from a stream of draws of their own, so that none of them is a world that is judged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import yaml
+from pydantic import Field
+
+from opsassay.core.errors import DatapackError, NotFoundError
+from opsassay.core.schema.base import Artefact
+from opsassay.core.schema.task import Task
+from opsassay.evals.compliance.controls import ComplianceControl, controls
+from opsassay.evals.compliance.goals import collected_goal
+from opsassay.evals.compliance.hosts.controls import HostControl, host_controls
+from opsassay.evals.compliance.hosts.worlds import HostWorld, host_mutants, host_worlds, shown_files
+from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy
+from opsassay.evals.compliance.repository import FOLDER, GAPS, gap_of, others_of, policy_name, repository
+from opsassay.evals.compliance.worlds import ComplianceWorld, mutants, worlds
+from opsassay.evals.runner.held_out import PUBLISHED_SEED, held_out_seeds, keep_body, kept_body
+
+DOMAIN = "ciso"
+NEW, KUBECTL, ANSIBLE, UPDATE = "new-kyverno", "new-opa-kubectl", "new-opa-ansible", "update-kyverno"
+CLASSES = {NEW: "easy", KUBECTL: "medium", ANSIBLE: "medium", UPDATE: "hard"}
+COLLECTORS = {KUBECTL: "fetcher.sh", ANSIBLE: "playbook.yml"}
+"""What collects the evidence in the classes that have some."""
+POLICY = "policy.rego"
+TARGET = "target"
+"""The world that an agent works at, whose label it does not know."""
+BODIES = "compliance_tasks"
+"""Folder of a store with the bodies of its tasks, which hold their seeds and so their worlds."""
+GENERATOR = "1"
+"""Version of what makes worlds and repositories; another one makes other truth, so it is part of every commitment."""
+JUDGED, EXAMPLES, OTHERS = 9, 2, 2
+"""Worlds of each kind, compliant and violating: judged ones, shown ones, and those of every other control."""
+COLLECTED = 3
+"""Worlds of each kind that are judged where evidence is collected, which takes a second each."""
+AnyWorld = ComplianceWorld | HostWorld
+LIMITS = {"agent_timeout_s": 900.0}
+
+
+class ComplianceTask(Artefact):
+    """One task: its *name*, and the *seed* that its worlds and its repository follow from."""
+
+    name: str
+    seed: int
+    held_out: int | None = Field(default=None, description="number among the held-out ones of a plan; None: published")
+    generator: str = GENERATOR
+
+    @cached_property
+    def task_class(self) -> str:
+        """Its class; raises NotFoundError for a name that no task has."""
+        known = names()
+        if self.name not in known:
+            raise NotFoundError("compliance task", self.name, known)
+        return next(one for one in CLASSES if self.name.startswith(f"{one}-"))
+
+    @property
+    def control_name(self) -> str:
+        """The name of the control that is asked for."""
+        return self.name.removeprefix(f"{self.task_class}-")
+
+    @property
+    def control(self) -> ComplianceControl:
+        """The control of a cluster that is asked for; not of a host's task."""
+        return controls()[self.control_name]
+
+    @property
+    def host_control(self) -> HostControl:
+        """The control of a host that is asked for; of a host's task alone."""
+        return host_controls()[self.control_name]
+
+    @property
+    def any_control(self) -> ComplianceControl | HostControl:
+        """The control that is asked for."""
+        return self.host_control if self.task_class == ANSIBLE else self.control
+
+    @property
+    def collector(self) -> str | None:
+        """The name of the file that collects evidence, None in the classes that have none."""
+        return COLLECTORS.get(self.task_class)
+
+    @property
+    def section(self) -> str:
+        """The section of the CIS benchmark that its control follows."""
+        return self.host_control.section if self.task_class == ANSIBLE else f"Kubernetes {self.control.section}"
+
+    @property
+    def policy(self) -> str:
+        """The name of the policy that an `update` task is about."""
+        return policy_name(self.control_name)
+
+    @property
+    def goal(self) -> str:
+        """What the agent reads."""
+        if self.collector is not None:
+            return collected_goal(self.any_control, self.collector, POLICY)
+        words = f"{self.control.goal[0].upper()}{self.control.goal[1:]}"
+        rules = (
+            f"Policies are Kyverno ClusterPolicies in {FOLDER}/*.yaml of your workspace, and enforced: what violates is "
+            "kept out, by whatever kind of object it comes, in every namespace. What complies is let in.\n"
+        )
+        if self.task_class == NEW:
+            return f"{words}. Write what enforces this.\n{rules}"
+        return (
+            f"{words}. The policy {self.policy} in {FOLDER}/ is to enforce this, but {GAPS[gap_of(self.control_name)]}. "
+            f"Change that policy alone, under its name; all others stay as they are.\n{rules}"
+        )
+
+    @cached_property
+    def commitment(self) -> str:
+        """The digest of the whole task: seed, words and the version of what makes its worlds."""
+        parts = (self.generator, self.name, str(self.seed), self.goal, self.any_control.digest())
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    @property
+    def head(self) -> Task:
+        """What everybody may know of the task."""
+        from opsassay.evals.compliance.oracles import ORACLES
+
+        held_out = f"@held-out-{self.held_out}" if self.held_out is not None else ""
+        return Task(
+            id=self.name + held_out,
+            domain=DOMAIN,
+            name=self.name.replace("-", " "),
+            description=f"CIS {self.section}: {self.any_control.goal}",
+            task_class=self.task_class,
+            stratum=CLASSES[self.task_class],
+            system="host" if self.task_class == ANSIBLE else "kubernetes",
+            goal=self.goal,
+            limits=LIMITS,
+            oracles=tuple(ORACLES[self.task_class]),
+            commitment=self.commitment,
+        )
+
+    def files(self, examples: int = EXAMPLES) -> dict[str, bytes]:
+        """Return what the agent finds, by path: so many *examples* of each kind, and the repository if there is one."""
+        found = dict(repository(self.control_name, self.seed)) if self.task_class == UPDATE else {}
+        for name, world in self.shown(examples).items():
+            if isinstance(world, HostWorld):
+                found |= {f"examples/{name}/{path}": text.encode() for path, text in shown_files(world).items()}
+            else:
+                text = yaml.safe_dump_all(world.objects, sort_keys=False)
+                found[f"examples/{name}.yaml"] = text.encode()
+        return found
+
+    def shown(self, examples: int = EXAMPLES) -> dict[str, AnyWorld]:
+        """Return the worlds of the examples by their names, `compliant-1` and so on, so many of each kind."""
+        return _named(self._drawn("example", EXAMPLES), examples)
+
+    def open_worlds(self, examples: int) -> dict[str, AnyWorld]:
+        """Return the worlds that an agent may ask: those of the examples, and one whose label it does not know."""
+        return {**self.shown(examples), TARGET: self._drawn(TARGET, 1)[self.seed % 2]}
+
+    def _drawn(self, purpose: str, count: int) -> Sequence[AnyWorld]:
+        if self.task_class == ANSIBLE:
+            return host_worlds(self.host_control, self.seed, purpose, count)
+        return worlds(self.control, self.seed, purpose, count)
+
+    def judged(self) -> list[ComplianceWorld]:
+        """Return the clusters that no agent sees."""
+        return worlds(self.control, self.seed, "judged", self._count())
+
+    def mutants(self) -> list[ComplianceWorld]:
+        """Return the judged clusters with their one violation put in or mended."""
+        return list(mutants(self.control, self.seed, "judged", self._count()))
+
+    def judged_hosts(self) -> list[HostWorld]:
+        """Return the hosts that no agent sees."""
+        return host_worlds(self.host_control, self.seed, "judged", self._count())
+
+    def mutant_hosts(self) -> list[HostWorld]:
+        """Return the judged hosts with their one violation put in or mended."""
+        return list(host_mutants(self.host_control, self.seed, "judged", self._count()))
+
+    def _count(self) -> int:
+        return JUDGED if self.collector is None else COLLECTED
+
+    def others(self) -> dict[str, list[ComplianceWorld]]:
+        """Return the worlds of the other controls of the repository, by control; none for a new policy."""
+        if self.task_class != UPDATE:
+            return {}
+        return {
+            name: worlds(controls()[name], self.seed, f"other {self.control_name}", OTHERS)
+            for name in others_of(self.control_name, self.seed)
+        }
+
+    def asked(self, policies: Sequence[KyvernoPolicy]) -> list[KyvernoPolicy]:
+        """Return those of *policies* by which its worlds are judged: in a repository the one that it is about."""
+        return [one for one in policies if self.task_class == NEW or one.name == self.policy]
+
+    def keep(self, root: Path) -> None:
+        """Write it into the store at *root* under its commitment, if it is not there."""
+        keep_body(root / BODIES, self.commitment, self)
+
+
+def _named(shown: Sequence[AnyWorld], examples: int) -> dict[str, AnyWorld]:
+    return {
+        f"{'compliant' if one.compliant else 'violating'}-{n % EXAMPLES + 1}": one
+        for n, one in enumerate(shown)
+        if n % EXAMPLES < examples
+    }
+
+
+def names() -> list[str]:
+    """Return the names of all tasks, class by class."""
+    return [f"{one}-{control}" for one in CLASSES for control in (host_controls() if one == ANSIBLE else controls())]
+
+
+def published() -> Iterator[ComplianceTask]:
+    """Yield every task with the seed that everybody knows."""
+    yield from (ComplianceTask(name=name, seed=PUBLISHED_SEED) for name in names())
+
+
+def held_out(name: str, secret: Path, count: int) -> list[ComplianceTask]:
+    """Return *count* tasks called *name* whose seeds follow from what stands in the file *secret*; raises UserError."""
+    return [
+        ComplianceTask(name=name, seed=seed, held_out=n)
+        for n, seed in enumerate(held_out_seeds(name, secret, count), 1)
+    ]
+
+
+def kept_task(root: Path, commitment: str) -> ComplianceTask:
+    """Return the task that runs of the store at *root* were begun with; raises DatapackError."""
+    task = kept_body(root / BODIES, commitment, ComplianceTask)
+    if task.commitment != commitment:
+        raise DatapackError(
+            f"{root / BODIES / commitment}.json is not what its name says, or another version made its worlds; grade it "
+            "with the OpsAssay of its run."
+        )
+    return task

@@ -1,0 +1,139 @@
+"""Grading anomaly answers: points found, importance, order, and agreement with a detector, each under a name of its own.
+
+Points are (time, slice). Precision, recall and F1 are over points, against what was planted. Ranks are over anomalies: a
+claim is a true positive when it shares more than half of their union of points with a planted one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from opsassay.core.schema.run import Metric, MetricStatus
+from opsassay.evals.cost.anomaly.misreading import MISREADINGS, misreadings_of
+from opsassay.evals.cost.anomaly.task import AnomalyTask
+from opsassay.evals.cost.anomaly.truth import Point, TrueAnomaly
+from opsassay.evals.cost.answers import Claim
+from opsassay.evals.cost.detector import detect
+
+PASSING_F1, PASSING_RANK = 0.98, 0.9
+IMPORTANCE_TOLERANCE = 0.01
+"""How far an importance, which lies between 0 and 1, may be off."""
+
+
+def grade_claims(task: AnomalyTask, claims: Sequence[Claim]) -> dict[str, Metric]:
+    """Return the metrics of an answer that keeps the contract.
+
+    ``passed`` asks for an F1 of PASSING_F1 and, where importance is asked for, a rank_importance of PASSING_RANK.
+    ``detector_f1`` is F1 against the points that `detect` finds with its defaults.
+    """
+    given = points_of(task, claims)
+    true = set[Point]().union(*(one.points for one in task.truth))
+    detected = set(detect([(time, slice_, cost) for time, slice_, cost in task.series.rows()]))
+    precision, recall, f1 = shares(given, true)
+    scored = {
+        "anomaly_precision": precision,
+        "anomaly_recall": recall,
+        "anomaly_f1": f1,
+        "detector_f1": shares(given, detected)[2],
+    }
+    metrics = {name: Metric(value=value, status=MetricStatus.SCORED) for name, value in scored.items()}
+    metrics |= _ranks(task, claims)
+    rank = metrics["rank_importance"]
+    problem = None
+    if f1 < PASSING_F1:
+        problem = f"F1 is {f1:.2f}, below {PASSING_F1}"
+    elif task.ranked and (rank.value or 0.0) < PASSING_RANK:
+        problem = f"rank_importance is {rank.value or 0.0:.2f}, below {PASSING_RANK}"
+    said = "" if problem is None else "; ".join([*_named(task, claims), problem])
+    return {"passed": Metric(value=float(problem is None), status=MetricStatus.SCORED, reason=said), **metrics}
+
+
+def _named(task: AnomalyTask, claims: Sequence[Claim]) -> list[str]:
+    """Return the wrong reading that makes just these claims, if there is one."""
+    given = {(one.slice, one.start, one.end, _rounded(one)) for one in claims}
+    for name in misreadings_of(task):
+        said, read = MISREADINGS[name]
+        if given == {(one.slice, one.start, one.end, _rounded(one)) for one in read(task)}:
+            return [said]
+    return []
+
+
+def _rounded(claim: Claim) -> float | None:
+    return None if claim.importance is None else round(claim.importance, 2)
+
+
+def points_of(task: AnomalyTask, claims: Sequence[Claim]) -> set[Point]:
+    """Return the points that *claims* cover: those of the series, and one for each step outside of it.
+
+    A claim counts for every step that it touches, so that neither one at half past nor one from year 1 comes for free.
+    """
+    first, after = task.bounds
+    points: set[Point] = set()
+    for claim in claims:
+        for moment in _steps(max(claim.start, first), min(claim.end, after), task.step):
+            points.add((moment, claim.slice))
+        if claim.start < first:
+            points.add((first - task.step, claim.slice))
+        if claim.end > after:
+            points.add((after, claim.slice))
+    return points
+
+
+def _steps(start: datetime, end: datetime, step: timedelta) -> list[datetime]:
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    moment = epoch + (start - epoch) // step * step
+    found = []
+    while moment < end:
+        found.append(moment)
+        moment += step
+    return found
+
+
+def shares(given: Collection[Point], true: Collection[Point]) -> tuple[float, float, float]:
+    """Return precision, recall and F1 of *given* against *true*; nothing given where nothing is true is right."""
+    hits = len(set(given) & set(true))
+    precision = hits / len(given) if given else float(not true)
+    recall = hits / len(true) if true else float(not given)
+    return precision, recall, 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+
+
+def matched(task: AnomalyTask, claims: Sequence[Claim]) -> list[tuple[Claim, TrueAnomaly]]:
+    """Return the claims that are true positives, each with the planted anomaly that it is."""
+    pairs = []
+    for claim in claims:
+        points = points_of(task, [claim])
+        for one in task.truth:
+            union = points | one.points
+            if union and len(points & one.points) > len(union) / 2:
+                pairs.append((claim, one))
+    return pairs
+
+
+def _ranks(task: AnomalyTask, claims: Sequence[Claim]) -> Mapping[str, Metric]:
+    """Return both readings of the paper's rank score, over the true positives.
+
+    ``rank_importance`` (E.4.1): the share of them whose importance is C * delta over the largest C * delta of the truth.
+    ``rank_relative`` (E.2): the share of them that stand where they belong among the true positives, by importance.
+    """
+    if not task.ranked:
+        absent = Metric(status=MetricStatus.NOT_APPLICABLE, reason="the task does not ask for importance")
+        return {"rank_importance": absent, "rank_relative": absent}
+    pairs = matched(task, claims)
+    if not pairs:
+        nothing = Metric(value=0.0, status=MetricStatus.SCORED, reason="no claim is a planted anomaly")
+        return {"rank_importance": nothing, "rank_relative": nothing}
+    largest = max(one.weight for one in task.truth)
+    given = [claim.importance or 0.0 for claim, _ in pairs]
+    true = [one.weight / largest for _, one in pairs]
+    near = sum(abs(a - b) <= IMPORTANCE_TOLERANCE for a, b in zip(given, true, strict=True))
+    placed = sum(_place(n, given) == _place(n, true) for n in range(len(pairs)))
+    return {
+        "rank_importance": Metric(value=near / len(pairs), status=MetricStatus.SCORED),
+        "rank_relative": Metric(value=placed / len(pairs), status=MetricStatus.SCORED),
+    }
+
+
+def _place(number: int, values: Sequence[float]) -> tuple[int, int]:
+    """Return how many of *values* lie above and below the one at *number*: ties that should be none match nothing."""
+    return sum(v > values[number] for v in values), sum(v < values[number] for v in values)

@@ -1,0 +1,107 @@
+"""What a task calls an anomaly, applied as it stands and in the wrong readings by which a mistake is named.
+
+The definition is the one in the goal: a departure from the median of the same weekday and hour. Applied as it stands it
+finds what was planted and nothing else, which the tests hold on every seed that they try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from itertools import pairwise
+
+import polars as pl
+
+from opsassay.evals.cost.anomaly.task import AnomalyTask
+from opsassay.evals.cost.anomaly.truth import series
+from opsassay.evals.cost.answers import Claim
+from opsassay.evals.cost.focus.planting import DEPARTURE
+
+
+def claims_by_definition(task: AnomalyTask, costs: pl.DataFrame | None = None, zone: str | None = None) -> list[Claim]:
+    """Return what the definition finds in the series *costs* by the clock of *zone*: those of the task if left out."""
+    frame = task.series if costs is None else costs
+    local = pl.col("time").dt.convert_time_zone(zone or ("UTC" if task.area.daily else task.area.zone))
+    clock = [pl.col("slice"), local.dt.weekday(), *(() if task.area.daily else (local.dt.hour(),))]
+    usual = pl.col("cost_usd").median().over(clock)
+    departs = (pl.col("cost_usd") - usual).abs() > DEPARTURE * usual.abs()
+    found = frame.filter(departs).sort("slice", "time")
+    costs_of = {(slice_, time): cost for time, slice_, cost in found.select("time", "slice", "cost_usd").rows()}
+    return _claims(task, list(costs_of), costs_of)
+
+
+def _claims(
+    task: AnomalyTask, points: Sequence[tuple[str, object]], costs: Mapping[tuple[str, object], float]
+) -> list[Claim]:
+    """Return runs of successive points as claims, with their importance where it is asked for."""
+    runs: list[list[tuple[str, object]]] = [[point] for point in points[:1]]
+    for (slice_, before), point in pairwise(points):
+        if point[0] == slice_ and point[1] - before == task.step:  # type: ignore[operator]
+            runs[-1].append(point)
+        else:
+            runs.append([point])
+    weights = [abs(sum(costs[point] for point in run)) * len(run) for run in runs]
+    largest = max(weights, default=1.0) or 1.0
+    return [
+        Claim(run[0][0], run[0][1], run[-1][1] + task.step, weight / largest if task.ranked else None)  # type: ignore[arg-type, operator]
+        for run, weight in zip(runs, weights, strict=True)
+    ]
+
+
+def true_claims(task: AnomalyTask) -> list[Claim]:
+    """Return what was planted as the claims of a right answer."""
+    largest = max((one.weight for one in task.truth), default=1.0)
+    return [
+        Claim(one.slice, one.start, one.end, one.weight / largest if task.ranked else None) for one in task.truth
+    ]  # fmt: skip
+
+
+def _everything(task: AnomalyTask) -> list[Claim]:
+    start, end = task.bounds
+    return [Claim(slice_, start, end, 1.0 if task.ranked else None) for slice_ in task.slices]
+
+
+def _late(task: AnomalyTask) -> list[Claim]:
+    day = timedelta(days=1)
+    return [Claim(one.slice, one.start + day, one.end + day, one.importance) for one in true_claims(task)]
+
+
+def _with_credits(task: AnomalyTask) -> list[Claim]:
+    return claims_by_definition(task, series(task.data.tables, task.area, credits_too=True))
+
+
+def _unconverted(task: AnomalyTask) -> list[Claim]:
+    return claims_by_definition(task, series(task.data.tables, task.area, convert=False))
+
+
+def _by_utc(task: AnomalyTask) -> list[Claim]:
+    return claims_by_definition(task, zone="UTC")
+
+
+def _by_cost(task: AnomalyTask) -> list[Claim]:
+    largest = max((one.cost_usd for one in task.truth), default=1.0)
+    return [Claim(one.slice, one.start, one.end, one.cost_usd / largest) for one in task.truth]
+
+
+Misreading = Callable[[AnomalyTask], list[Claim]]
+MISREADINGS: Mapping[str, tuple[str, Misreading]] = {
+    "off_by_a_day": ("its anomalies are a day late", _late),
+    "everything": ("it claims every point of every slice", _everything),
+    "credits_counted": ("it counts credits, which are to be left out", _with_credits),
+    "no_conversion": ("it adds up amounts of different currencies", _unconverted),
+    "utc_clock": ("its hours of the day are those of UTC", _by_utc),
+    "cost_alone": ("its importance is of the cost alone, not of cost and duration", _by_cost),
+}
+"""Wrong readings: what is said of an answer that fits one, and the claims that it makes."""
+OF_AREA: Mapping[str, tuple[str, ...]] = {
+    "levels": ("cost_alone",),
+    "credits": ("credits_counted",),
+    "currency": ("no_conversion", "cost_alone"),
+    "seasons": ("utc_clock", "cost_alone"),
+}
+"""Wrong readings that make a difference in one area alone."""
+
+
+def misreadings_of(task: AnomalyTask) -> tuple[str, ...]:
+    """Return the names of the wrong readings of *task*."""
+    return ("off_by_a_day", "everything", *OF_AREA.get(task.name, ()))

@@ -1,0 +1,124 @@
+"""What an anomaly task asks for, and what its answer is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property, partial
+from typing import Any, Literal
+
+from opsassay.evals.cost.anomaly.truth import TrueAnomaly, series, step_of, true_anomalies
+from opsassay.evals.cost.focus.generate import CostData, cost_data
+from opsassay.evals.cost.focus.planting import DEPARTURE
+from opsassay.evals.cost.focus.world import AREAS, Area, make_world
+
+RANKED = frozenset({"levels", "currency", "seasons"})
+"""Areas whose task asks for the importance of each anomaly too (Table 27, scenario 2)."""
+
+_ORACLES = ("right", "constant", "hallucinated_column")
+_ABOUT: Mapping[str, tuple[Literal["easy", "medium", "hard"], str]] = {
+    "spikes": ("easy", "Anomaly identification; short spikes in a series with working hours and weekends"),
+    "levels": ("medium", "Anomaly ranking; level shifts, an outage and a spike"),
+    "drift": ("hard", "Anomaly identification by day; slow drifts"),
+    "credits": ("medium", "Anomaly identification; credits hide some anomalies and look like others"),
+    "currency": ("hard", "Anomaly ranking; an account moves to another currency, another counts in another unit"),
+    "seasons": ("hard", "Anomaly ranking; a weekly batch job and a change of clocks are no anomalies"),
+}
+
+
+@dataclass(frozen=True)
+class AnomalyTask:
+    """The anomaly task of one area and one *seed*."""
+
+    name: str
+    seed: int
+
+    @property
+    def area(self) -> Area:
+        """What it looks at."""
+        return AREAS[self.name]
+
+    @property
+    def ranked(self) -> bool:
+        """Whether the importance of each anomaly is asked for."""
+        return self.name in RANKED
+
+    @property
+    def about(self) -> str:
+        """What it is about, for a list of tasks."""
+        return _ABOUT[self.name][1]
+
+    @property
+    def stratum(self) -> Literal["easy", "medium", "hard"]:
+        """How hard it is."""
+        return _ABOUT[self.name][0]
+
+    @property
+    def oracles(self) -> tuple[str, ...]:
+        """Those that know the truth, one of them right."""
+        from opsassay.evals.cost.anomaly.misreading import misreadings_of
+
+        return (*_ORACLES, *misreadings_of(self))
+
+    @cached_property
+    def data(self) -> CostData:
+        """The tables that it is about."""
+        return cost_data(self.seed)
+
+    @cached_property
+    def slices(self) -> tuple[str, ...]:
+        """The sub-accounts that it looks at."""
+        return tuple(sorted({one.account.sub_name for one in make_world(self.seed).resources if one.area == self.name}))
+
+    @cached_property
+    def truth(self) -> tuple[TrueAnomaly, ...]:
+        """What was planted."""
+        return true_anomalies(self.data, self.name)
+
+    @property
+    def step(self) -> timedelta:
+        """How far two points lie apart."""
+        return step_of(self.area)
+
+    @cached_property
+    def series(self) -> Any:
+        """The series that is looked at: time, slice, cost_usd."""
+        return series(self.data.tables, self.area)
+
+    @cached_property
+    def bounds(self) -> tuple[datetime, datetime]:
+        """The first point of the series, and one step after its last."""
+        return self.series["time"].min(), self.series["time"].max() + self.step
+
+    @property
+    def goal(self) -> str:
+        """The task in words."""
+        area, world = self.area, make_world(self.seed)
+        unit, clock = ("day", "weekday") if area.daily else ("hour", "weekday and hour of the day")
+        zone = "UTC" if area.daily else area.zone
+        last = (world.end - timedelta(days=1)).date()
+        return (
+            f"Find the anomalies in the BilledCost of the service '{area.service}' of {area.provider} from "
+            f"{world.start.date()} to {last}, both days included, by {unit} (ChargePeriodStart, UTC) and slice. A slice is "
+            f"a SubAccountName. Only rows with the PricingUnit '{area.unit}' and the ChargeCategory Usage that correct "
+            "nothing (ChargeClass is NULL) count: credits and refunds are no part of it. Amounts are USD: multiply by "
+            "UsdPerUnit of the BillingCurrency (table exchange_rates).\n"
+            f"The cost of a slice is anomalous in each {unit} in which it departs by more than {DEPARTURE:.0%}, upwards or "
+            f"downwards, from what is usual: the median of the slice's cost over all {unit}s of the window with the same "
+            f"{clock} ({zone}). Successive anomalous {unit}s of a slice are one anomaly.\n\n"
+            'Answer with one JSON object {"anomalies": [...]}, each entry with exactly these fields:\n'
+            "- slice: text, the SubAccountName\n"
+            f"- start: text, the start of its first {unit} as 2024-09-01T05:00:00Z\n"
+            f"- end: text, the end of its last {unit}, exclusive\n"
+            + (_IMPORTANCE.format(unit=unit) if self.ranked else "")
+        )
+
+
+_IMPORTANCE = (
+    "- importance: number, C * D divided by the largest C * D of all anomalies, where C is the absolute sum of the cost of "
+    "the anomaly's {unit}s in USD and D is their number\n"
+)
+
+ANOMALY_TASKS = {f"anomalies-{name}": partial(AnomalyTask, name) for name in AREAS}
+"""Anomaly tasks by name, each for a seed."""

@@ -1,0 +1,162 @@
+"""What a bill has beside hourly usage: purchases, unused commitments, taxes, credits, refunds, corrections; and budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import polars as pl
+
+from opsassay.evals.cost.focus.planting import Distraction, Planted
+from opsassay.evals.cost.focus.world import CLOSED, MICRO, REFUNDED, Commitment, SubAccount, World
+from opsassay.evals.runner.draws import Draws
+
+TAX_PERMILLE = 80
+
+
+def window(account: SubAccount) -> dict[str, str | None]:
+    """Return the columns that say whose charge a row is."""
+    provider = account.provider
+    return {
+        "ProviderName": provider.name, "PublisherName": provider.publisher, "InvoiceIssuerName": provider.publisher,
+        "BillingAccountId": account.billing_id, "BillingAccountName": f"{provider.name} {account.billing_id[-4:]}",
+        "BillingAccountType": provider.billing_type, "SubAccountId": account.sub_id, "SubAccountName": account.sub_name,
+        "SubAccountType": provider.sub_type,
+    }  # fmt: skip
+
+
+def extra_rows(
+    world: World, planted: Sequence[Planted], distractions: Sequence[Distraction], usage: pl.DataFrame
+) -> list[dict[str, Any]]:
+    """Return the further rows of *world*, money in micro-units of the billing currency."""
+    draws = Draws(world.seed, "extras")
+    rows = [
+        *_commitments(world),
+        *_taxes(world, usage),
+        *_hidden_by_credits(world, planted, distractions, usage),
+        *_credits(world, draws, usage),
+    ]
+    return [{**row, "BillingPeriodStart": _month(world, row["ChargePeriodStart"])[0],
+             "BillingPeriodEnd": _month(world, row["ChargePeriodStart"])[1]} for row in rows]  # fmt: skip
+
+
+def budgets(world: World) -> pl.DataFrame:
+    """Return the budget and the forecast of every sub-account but the closed one and every month, whole micro-USD."""
+    draws = Draws(world.seed, "budgets")
+    rows = [
+        (one.sub_id, f"{start:%Y-%m}", 100 * MICRO * draws.integer(5, 120), 100 * MICRO * draws.integer(5, 120))
+        for start in (world.start, world.middle)
+        for one in world.accounts
+        if one.sub_name != CLOSED
+    ]
+    zero = next(n for n, row in enumerate(rows) if row[0] == world.accounts[0].sub_id)
+    rows[zero] = (*rows[zero][:2], 0, rows[zero][3])  # a budget of nothing: its variance is not defined
+    return pl.DataFrame(rows, schema=["SubAccountId", "Month", "BudgetUsd", "ForecastUsd"], orient="row")
+
+
+def _row(
+    account: SubAccount, category: str, start: datetime, end: datetime, cost: int, **further: Any
+) -> dict[str, Any]:
+    """Return a row whose four costs are *cost*, unless *further* says otherwise."""
+    return {
+        **window(account),
+        "InvoiceId": f"INV-{account.billing_id}-{start:%Y%m}",
+        "ChargePeriodStart": start, "ChargePeriodEnd": end, "ChargeCategory": category, "ChargeFrequency": "One-Time",
+        "BilledCost": cost, "EffectiveCost": cost, "ListCost": cost, "ContractedCost": cost,
+        "BillingCurrency": account.currency, "PricingCurrency": "USD",
+        **further,
+    }  # fmt: skip
+
+
+def _month(world: World, moment: datetime) -> tuple[datetime, datetime]:
+    return (world.start, world.middle) if moment < world.middle else (world.middle, world.end)
+
+
+def _commitments(world: World) -> Iterator[dict[str, Any]]:
+    """Yield what commitments cost: a purchase for every month, and each hour what of it nobody used."""
+    for one in world.commitments:
+        rate = world.rates[one.account.currency]
+        hourly = one.hourly_micros * MICRO // rate
+        for start, end in ((world.start, world.middle), (world.middle, world.end)):
+            bought = hourly * (int((end - start).total_seconds()) // 3600)
+            yield _row(
+                one.account, "Purchase", start, end, bought, **_of(one), EffectiveCost=0, ChargeFrequency="Recurring",
+                ChargeDescription=f"{one.kind} for {start:%Y-%m}", ServiceCategory="Compute", PricingCategory="Standard",
+            )  # fmt: skip
+        for day in range(world.hours // 24):
+            at = world.start + timedelta(days=day)
+            yield _row(
+                one.account, "Usage", at, at + timedelta(days=1), 24 * hourly * one.waste // 1000, **_of(one),
+                BilledCost=0, CommitmentDiscountStatus="Unused", ChargeFrequency="Usage-Based", ServiceCategory="Compute",
+                ChargeDescription=f"{one.kind}, not used", PricingCategory="Committed",
+            )  # fmt: skip
+
+
+def _of(one: Commitment) -> dict[str, Any]:
+    return {
+        "CommitmentDiscountId": one.id, "CommitmentDiscountName": one.kind, "CommitmentDiscountCategory": one.category,
+        "CommitmentDiscountType": one.kind,
+    }  # fmt: skip
+
+
+def _taxes(world: World, usage: pl.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield the tax of every sub-account and month, in the currency of its billing account."""
+    billed = _billed(usage)
+    for account in world.accounts:
+        for start, end in ((world.start, world.middle), (world.middle, world.end)):
+            cost = billed.get((account.sub_id, start), 0) * TAX_PERMILLE // 1000
+            if cost:
+                yield _row(account, "Tax", start, end, cost, ChargeDescription=f"Tax for {start:%Y-%m}",
+                           ChargeFrequency="Recurring")  # fmt: skip
+
+
+def _billed(usage: pl.DataFrame) -> dict[tuple[str, datetime], int]:
+    """Return what usage of each sub-account and month is billed, in micro-units."""
+    sums = usage.group_by("SubAccountId", "BillingPeriodStart").agg(pl.col("BilledCost").sum())
+    return {(sub, start): cost for sub, start, cost in sums.rows()}
+
+
+def _hidden_by_credits(
+    world: World, planted: Sequence[Planted], distractions: Sequence[Distraction], usage: pl.DataFrame
+) -> Iterator[dict[str, Any]]:
+    """Yield credits hour by hour: those that hide an anomaly in a sum, and those that look like one."""
+    for one in distractions:
+        if "credit" not in one.kind:
+            continue
+        resource = world.resources[one.resource]
+        factor = next((e.factors[0] for e in planted if (e.resource, e.start) == (one.resource, one.start)), None)
+        of = usage.filter(pl.col("ResourceName") == resource.name)
+        for hour in range(one.start, one.end):
+            at = world.start + timedelta(hours=hour)
+            cost = int(of["BilledCost"][hour])
+            back = cost * 3 if factor is None else cost - cost * 1000 // factor
+            yield _row(
+                resource.account, "Credit", at, at + timedelta(hours=1), -back, ServiceName=resource.service,
+                ServiceCategory=resource.category, PricingUnit=resource.unit, ChargeDescription="Promotional credit",
+                ResourceName=resource.name, Tags=resource.tags,
+            )  # fmt: skip
+
+
+def _credits(world: World, draws: Draws, usage: pl.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield credits of sub-accounts, corrections of usage, a refund of an account that is closed, and a bill below zero."""
+    billed = _billed(usage)
+    tags = {one.account.sub_id: one.tags for one in world.resources if one.tags and '"application"' in one.tags}
+    for account in world.accounts:
+        for start in (world.start, world.middle):
+            base = billed.get((account.sub_id, start), 0)
+            at = start + timedelta(hours=draws.integer(0, 600))
+            share = 1150 if account.sub_name == REFUNDED else draws.integer(5, 300)
+            if base and (draws.integer(0, 3) or account.sub_name == REFUNDED):
+                yield _row(account, "Credit", at, at + timedelta(hours=1), -(base * share // 1000),
+                           Tags=tags.get(account.sub_id), ChargeDescription="Credit granted after the charge")  # fmt: skip
+    for account in draws.sample(world.accounts[:-2], 8):
+        at = world.middle + timedelta(hours=draws.integer(0, 400))
+        cost = -MICRO * draws.integer(1, 40)
+        yield _row(account, "Usage", at, at + timedelta(hours=1), cost, ChargeClass="Correction",
+                   ServiceCategory=draws.choice(("Compute", "Storage")), ChargeDescription="Correction of last month",
+                   Tags='{"application": "atlas", "cost_center": "1001", "environment": "prod"}')  # fmt: skip
+    closed = next(one for one in world.accounts if one.sub_name == CLOSED)
+    at = world.start + timedelta(days=3)
+    yield _row(closed, "Adjustment", at, at + timedelta(hours=1), -25 * MICRO, ChargeDescription="Refund at closing",
+               Tags="NULL")  # fmt: skip

@@ -1,0 +1,132 @@
+"""Anomalies that are planted into the areas of a world, and what may look like one and is none.
+
+What the tasks call an anomaly is a departure of more than `DEPARTURE` from what is usual. What is not planted stays within
+`NOISE` of its profile, so that the two never meet: natural cost departs from the median by at most
+1.04 / 0.96 - 1 = 8.3%, planted cost by at least 1.4 * 0.96 / 1.04 - 1 = 29%, or 1 - 0.6 * 1.04 / 0.96 = 35% downwards.
+A drift is looked at by day, over which noise averages out, and counts from 18% on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from opsassay.evals.cost.focus.world import AREAS, World
+from opsassay.evals.runner.draws import Draws
+
+DEPARTURE = 0.15
+NOISE = 40
+"""Permille by which an hour may lie above or below its profile."""
+
+AnomalyKind = Literal["spike", "level", "drop", "drift"]
+_KINDS: dict[str, tuple[AnomalyKind, ...]] = {
+    "spikes": ("spike", "spike", "spike", "spike"),
+    "levels": ("level", "level", "spike", "drop", "level"),
+    "drift": ("drift", "drift", "level"),
+    "credits": ("spike", "level", "spike", "drop"),
+    "currency": ("level", "spike", "drop", "spike"),
+    "seasons": ("spike", "drop", "level", "spike"),
+}
+_LENGTHS: dict[AnomalyKind, tuple[int, int]] = {"spike": (1, 3), "level": (18, 60), "drop": (5, 14), "drift": (10, 12)}
+APART_H, MOST_H = 48, 15 * 24
+"""Hours between two events of a resource, and hours of a resource that events may take: fewer than half of the weeks at any
+weekday and hour, so that the median there stays what is usual."""
+_DRIFT_PER_DAY = 60
+"""Permille that a drift adds each day: 12% on the second day, which is no departure yet, 18% on the third, which is one."""
+_DRIFT_SEEN_FROM = 2
+
+
+@dataclass(frozen=True)
+class Planted:
+    """One planted anomaly: the resource's number in the world, its hours [start, end), and what it does, permille.
+
+    *seen_from* is the first hour that counts: a drift begins below what is called a departure.
+    """
+
+    area: str
+    kind: AnomalyKind
+    resource: int
+    start: int
+    end: int
+    factors: tuple[int, ...]
+    seen_from: int
+
+
+@dataclass(frozen=True)
+class Distraction:
+    """What looks like an anomaly and is none: *kind* in hours [start, end) of a resource."""
+
+    kind: Literal["credit", "masking_credit", "currency", "unit"]
+    resource: int
+    start: int
+    end: int
+
+
+def plant(world: World) -> tuple[list[Planted], list[Distraction]]:
+    """Return what is planted into *world*, and what distracts from it."""
+    planted: list[Planted] = []
+    distractions: list[Distraction] = []
+    for area in AREAS.values():
+        draws = Draws(world.seed, "plant", area.name)
+        of = [number for number, one in enumerate(world.resources) if one.area == area.name]
+        taken: list[tuple[int, int, int]] = []
+        for kind in _KINDS[area.name]:
+            planted += [_event(draws, world, area.name, kind, of, taken) for _ in range(draws.integer(1, 2))]
+        distractions += _distractions(draws, world, area.name, of, taken, planted)
+    return planted, distractions
+
+
+def _event(
+    draws: Draws, world: World, area: str, kind: AnomalyKind, of: Sequence[int], taken: list[tuple[int, int, int]]
+) -> Planted:
+    low, high = _LENGTHS[kind]
+    length = draws.integer(low, high)
+    if AREAS[area].daily:
+        days = length if kind == "drift" else draws.integer(2, 3)
+        resource, start = _place(draws, world, of, taken, 24 * days, step=24)
+        rise = draws.integer(400, 800)
+        per_day = [1000 + (_DRIFT_PER_DAY * (n + 1) if kind == "drift" else rise) for n in range(days)]
+        factors = tuple(factor for factor in per_day for _ in range(24))
+        seen_from = start + (24 * _DRIFT_SEEN_FROM if kind == "drift" else 0)
+        return Planted(area, kind, resource, start, start + 24 * days, factors, seen_from)
+    resource, start = _place(draws, world, of, taken, length)
+    factor = {"spike": draws.integer(1800, 3800), "level": draws.integer(1400, 1900)}.get(kind, draws.integer(250, 600))
+    return Planted(area, kind, resource, start, start + length, (factor,) * length, start)
+
+
+def _place(
+    draws: Draws, world: World, of: Sequence[int], taken: list[tuple[int, int, int]], length: int, step: int = 1
+) -> tuple[int, int]:
+    """Return a resource and a start such that events of a resource lie apart and leave most of its hours as they are."""
+    while True:
+        resource = draws.choice(of)
+        start = draws.integer(2, (world.hours - length) // step - 3) * step
+        mine = [(a, b) for r, a, b in taken if r == resource]
+        apart = all(start + length + APART_H <= a or b + APART_H <= start for a, b in mine)
+        if apart and sum(b - a for a, b in mine) + length <= MOST_H:
+            taken.append((resource, start, start + length))
+            return resource, start
+
+
+def _distractions(
+    draws: Draws, world: World, area: str, of: Sequence[int], taken: list[tuple[int, int, int]],
+    planted: Sequence[Planted],
+) -> list[Distraction]:  # fmt: skip
+    if area == "credits":
+        hidden = [one for one in planted if one.area == area and one.factors[0] > 1000]
+        found = [Distraction("masking_credit", one.resource, one.start, one.end) for one in hidden]
+        return found + [Distraction("credit", *_span(_place(draws, world, of, taken, 2), 2)) for _ in range(3)]
+    if area == "currency":
+        moved = 24 * draws.integer(5, 9)
+        counted = 24 * draws.integer(2, 4)
+        return [
+            Distraction("currency", *_span(_place(draws, world, of, taken, moved, step=24), moved)),
+            Distraction("unit", *_span(_place(draws, world, of, taken, counted, step=24), counted)),
+        ]
+    return []
+
+
+def _span(placed: tuple[int, int], length: int) -> tuple[int, int, int]:
+    resource, start = placed
+    return resource, start, start + length

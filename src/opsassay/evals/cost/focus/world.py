@@ -1,0 +1,281 @@
+"""Who is billed for what: accounts, services and the resources whose cost is written hour by hour."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from opsassay.evals.runner.draws import Draws
+
+MICRO = 1_000_000
+
+
+@dataclass(frozen=True)
+class Provider:
+    """One provider: its names, what it calls accounts, the currency of each billing account, its services."""
+
+    name: str
+    publisher: str
+    billing_type: str
+    sub_type: str
+    currencies: tuple[str, ...]
+    subs: int
+    regions: tuple[tuple[str, str], ...]
+    services: tuple[tuple[str, str, str, str], ...]
+    """Service, category, subcategory, pricing unit."""
+
+
+PROVIDERS = (
+    Provider(
+        "AWS", "Amazon Web Services, Inc.", "Payer Account", "Linked Account", ("USD",), 6,
+        (("us-west-2", "US West (Oregon)"), ("eu-central-1", "Europe (Frankfurt)")),
+        (("Amazon Relational Database Service", "Databases", "Relational Databases", "Hours"),
+         ("Elastic Load Balancing", "Networking", "Load Balancers", "LCU-Hours"),
+         ("Amazon Simple Queue Service", "Integration", "Messaging", "Requests"),
+         ("Amazon Elastic Container Service", "Compute", "Containers", "Hours")),
+    ),
+    Provider(
+        "Microsoft", "Microsoft Corporation", "Billing Profile", "Subscription", ("EUR", "GBP"), 5,
+        (("westeurope", "West Europe"), ("northeurope", "North Europe")),
+        (("Storage Accounts", "Storage", "Object Storage", "GB-Months"),
+         ("Azure SQL Database", "Databases", "Relational Databases", "Hours"),
+         ("Azure Kubernetes Service", "Compute", "Containers", "Hours"),
+         ("Azure Machine Learning", "AI and Machine Learning", "Machine Learning", "Hours")),
+    ),
+    Provider(
+        "Google Cloud", "Google LLC", "Billing Account", "Project", ("USD",), 5,
+        (("europe-west3", "Frankfurt"), ("us-east1", "South Carolina")),
+        (("Cloud Storage", "Storage", "Object Storage", "GB-Months"),
+         ("Cloud SQL", "Databases", "Relational Databases", "Hours"),
+         ("Cloud NAT", "Networking", "Network Infrastructure", "GB")),
+    ),
+    Provider(
+        "Oracle", "Oracle Corporation", "Tenancy", "Compartment", ("USD", "EUR"), 5,
+        (("eu-frankfurt-1", "Germany Central"), ("uk-london-1", "UK South")),
+        (("Block Storage", "Storage", "Block Storage", "GB-Months"),
+         ("Autonomous Database", "Databases", "Relational Databases", "Hours")),
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SubAccount:
+    """A sub-account and the billing account that pays for it."""
+
+    provider: Provider
+    billing_id: str
+    currency: str
+    sub_id: str
+    sub_name: str
+
+
+@dataclass(frozen=True)
+class Commitment:
+    """A commitment of one account: what it leaves of a contracted price, and its share that nobody uses, permille.
+
+    *hourly_micros* is what it costs an hour, micro-USD.
+    """
+
+    id: str
+    category: str
+    kind: str
+    account: SubAccount
+    discount: int
+    waste: int
+    hourly_micros: int
+
+
+@dataclass(frozen=True)
+class Resource:
+    """What is billed hour by hour: *base_micros* micro-USD an hour at list price where its *profile* is 1000 permille.
+
+    The profile follows the clock of *zone*. *negotiated* is what is left of a list price, permille. *area* names the
+    anomaly task that looks at it, '' for none.
+    """
+
+    account: SubAccount
+    service: str
+    category: str
+    subcategory: str
+    unit: str
+    region: tuple[str, str]
+    name: str
+    tags: str | None
+    base_micros: int
+    profile: str
+    zone: str
+    negotiated: int
+    commitment: Commitment | None = None
+    area: str = ""
+
+
+@dataclass(frozen=True)
+class Area:
+    """What one anomaly task looks at: a service, billed in one unit, of one provider; a slice is a sub-account."""
+
+    name: str
+    provider: str
+    service: str
+    category: str
+    subcategory: str
+    unit: str
+    profile: str
+    zone: str = "UTC"
+    daily: bool = False
+
+
+AREAS: Mapping[str, Area] = {
+    area.name: area
+    for area in (
+        Area("spikes", "AWS", "Amazon Elastic Compute Cloud", "Compute", "Virtual Machines", "Hours", "office"),
+        Area("levels", "Microsoft", "Virtual Machines", "Compute", "Virtual Machines", "Hours", "evening"),
+        Area("drift", "AWS", "Amazon Simple Storage Service", "Storage", "Object Storage", "GB-Months", "flat",
+             daily=True),
+        Area("credits", "Google Cloud", "Compute Engine", "Compute", "Virtual Machines", "Hours", "office"),
+        Area("currency", "Oracle", "Compute", "Compute", "Virtual Machines", "OCPU-Hours", "flat"),
+        Area("seasons", "Google Cloud", "BigQuery", "Analytics", "Data Warehouses", "Slot-Hours", "batch",
+             "Europe/Berlin"),
+    )
+}  # fmt: skip
+
+
+def profile(name: str, weekday: int, hour: int) -> int:
+    """Return what of a resource's base cost falls on one hour of one weekday (Monday is 0), permille."""
+    weekend = weekday >= 5
+    if name == "office":
+        return (600 if weekend else 1000) + (0 if weekend else max(0, 500 - 80 * abs(hour - 13)))
+    if name == "evening":
+        return 800 + max(0, 700 - 120 * abs(hour - 20)) + (200 if weekend else 0)
+    if name == "batch":
+        batch = weekday == 6 and 1 <= hour < 4
+        return 2600 if batch else 700 + (0 if weekend else max(0, 600 - 100 * abs(hour - 11)))
+    return 1000
+
+
+APPLICATIONS = (
+    "atlas", "beacon", "cobalt", "delta", "ember", "falcon", "garnet", "harbor", "indigo", "juniper", "kestrel", "lumen",
+)  # fmt: skip
+NAMES = (
+    "Aurora", "Borealis", "Cascade", "Dune", "Equinox", "Fjord", "Glacier", "Horizon", "Isthmus", "Jetty", "Karst",
+    "Lagoon", "Meridian", "Nebula", "Oasis", "Prairie", "Quarry", "Rapids", "Summit", "Tundra", "Umbra", "Vista",
+)  # fmt: skip
+CLOSED, REFUNDED = "Closed Sandbox", "Refunded Pilot"
+"""Sub-accounts of traps: one that has nothing but a refund, one whose credits exceed its charges."""
+
+BACKGROUND = 44
+
+
+@dataclass(frozen=True)
+class World:
+    """All that is billed in two whole months; *rates* are micro-USD for one unit of a currency."""
+
+    seed: int
+    start: datetime
+    middle: datetime
+    end: datetime
+    accounts: tuple[SubAccount, ...]
+    resources: tuple[Resource, ...]
+    commitments: tuple[Commitment, ...]
+    rates: Mapping[str, int]
+
+    @property
+    def hours(self) -> int:
+        """Hours from start to end."""
+        return int((self.end - self.start).total_seconds()) // 3600
+
+
+def make_world(seed: int) -> World:
+    """Return the world of *seed*: the same everywhere, in every process."""
+    draws = Draws(seed, "world")
+    year, month = draws.integer(2023, 2025), draws.choice((2, 3, 9, 10))  # clocks are changed in one of the two months
+    start, middle, end = (datetime(year, month + n, 1, tzinfo=UTC) for n in range(3))
+    rates = {
+        "USD": MICRO,
+        "EUR": 100 * draws.integer(10500, 11900),
+        "GBP": 100 * draws.integer(12100, 13700),
+        "JPY": draws.integer(6300, 7600),
+    }
+    accounts = _accounts(draws)
+    commitments = tuple(_commitment(draws, account) for account in draws.sample(accounts[:-2], 6))
+    resources = [_in_area(draws, area, account) for area in AREAS.values() for account in _of(area.provider, accounts)]
+    paid = [one for one in accounts if one.sub_name != CLOSED]
+    for number in range(BACKGROUND):
+        committed = commitments[number % 6] if number < 12 else None
+        account = committed.account if committed else paid[number % len(paid)]
+        resources.append(_background(draws, account, committed))
+    return World(seed, start, middle, end, accounts, tuple(resources), commitments, rates)
+
+
+def _accounts(draws: Draws) -> tuple[SubAccount, ...]:
+    names = iter(draws.sample(NAMES, len(NAMES)))
+    found = []
+    for provider in PROVIDERS:
+        payers = [(str(draws.integer(10**11, 10**12 - 1)), currency) for currency in provider.currencies]
+        for number in range(provider.subs):
+            billing_id, currency = payers[number % len(payers)]
+            sub_id = str(draws.integer(10**10, 10**11 - 1))
+            found.append(SubAccount(provider, billing_id, currency, sub_id, f"{provider.name} {next(names)}"))
+    first = found[0]
+    traps = (
+        SubAccount(first.provider, first.billing_id, first.currency, str(draws.integer(10**10, 10**11 - 1)), name)
+        for name in (REFUNDED, CLOSED)
+    )
+    return (*found, *traps)
+
+
+def _of(provider: str, accounts: Sequence[SubAccount]) -> list[SubAccount]:
+    return [one for one in accounts if one.provider.name == provider and one.sub_name not in {CLOSED, REFUNDED}]
+
+
+def _commitment(draws: Draws, account: SubAccount) -> Commitment:
+    spend = draws.integer(0, 1) == 1
+    kind = "Savings Plan" if spend else "Reserved Instance"
+    return Commitment(
+        f"commitment-{draws.integer(10**8, 10**9 - 1)}", "Spend" if spend else "Usage", kind, account,
+        draws.integer(550, 800), draws.integer(30, 300), draws.integer(400_000, 2_500_000),
+    )  # fmt: skip
+
+
+def _in_area(draws: Draws, area: Area, account: SubAccount) -> Resource:
+    return Resource(
+        account, area.service, area.category, area.subcategory, area.unit, draws.choice(account.provider.regions),
+        f"{area.service.split()[-1].lower()}-{draws.integer(10**6, 10**7 - 1)}",
+        _tags(draws), draws.integer(800_000, 9_000_000), area.profile,
+        area.zone, draws.integer(860, 1000), area=area.name,
+    )  # fmt: skip
+
+
+def _background(draws: Draws, account: SubAccount, commitment: Commitment | None) -> Resource:
+    service, category, subcategory, unit = draws.choice(account.provider.services)
+    return Resource(
+        account, service, category, subcategory, unit, draws.choice(account.provider.regions),
+        f"{service.split()[-1].lower()}-{draws.integer(10**6, 10**7 - 1)}", _tags(draws),
+        draws.integer(50_000, 6_000_000), draws.choice(("flat", "office", "evening")), "UTC", draws.integer(800, 1000),
+        commitment,
+    )  # fmt: skip
+
+
+def _tags(draws: Draws) -> str | None:
+    """Return tags as bills have them: whole, without some keys, with empty values, none at all, or the text NULL."""
+    kind = draws.integer(0, 11)
+    if kind in (0, 1):
+        return None if kind else "NULL"
+    tags = {
+        "application": draws.choice(APPLICATIONS),
+        "environment": draws.choice(("prod", "dev", "test")),
+        "business_unit": draws.choice(("Retail", "Data", "Platform")),
+        "cost_center": str(draws.integer(1000, 1009)),
+    }
+    if kind == 2:
+        tags = {"Application": tags.pop("application"), **tags}  # another key: tags are case-sensitive
+    elif kind == 3:
+        tags["application"] = ""
+    elif kind == 4:
+        del tags["cost_center"]
+    elif kind == 5:
+        tags["cost_center"] = "NULL"
+    elif kind == 6:
+        del tags["application"]
+    return json.dumps(tags)

@@ -1,0 +1,104 @@
+"""Grading answers to questions: every row, every field, in order; what is wrong is named, partial credit stands apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+from opsassay.core.schema.run import Metric, MetricStatus
+from opsassay.evals.cost.insight.keys import MISTAKES, Question
+from opsassay.evals.cost.insight.question import Key, KeyRow, QuestionTemplate, number
+
+Row = Mapping[str, Any]
+SLACK = Fraction(1, 10**9)
+"""What a floating-point number may be off beside the tolerance of its field, as a share of it."""
+
+
+def grade_rows(question: Question, rows: Sequence[Row]) -> dict[str, Metric]:
+    """Return ``passed`` and ``cells_right`` of an answer that keeps the contract."""
+    problem = difference(question.template, question.key, rows)
+    return {
+        "passed": mark(problem is None, "" if problem is None else _named(question, rows) or problem),
+        "cells_right": Metric(value=cells_right(question.template, question.key, rows), status=MetricStatus.SCORED),
+    }
+
+
+def mark(passed: bool, reason: str = "") -> Metric:
+    """Return the metric 1 or 0, with the *reason* for a 0."""
+    return Metric(value=float(passed), status=MetricStatus.SCORED, reason=reason)
+
+
+def _named(question: Question, rows: Sequence[Row]) -> str | None:
+    """Return which wrong reading the answer fits, None when it fits none."""
+    for name in question.template.mistakes:
+        if difference(question.template, question.misread(name), rows) is None:
+            return MISTAKES[name][0]
+    return None
+
+
+def difference(template: QuestionTemplate, key: Key, rows: Sequence[Row]) -> str | None:
+    """Return the first thing in which *rows* is not the answer *key*, None when it is."""
+    known = {_name(template, row): row for row in (*key.required, *key.tied)}
+    given = {_name(template, row): row for row in rows}
+    if missing := next((name for row in key.required if (name := _name(template, row)) not in given), None):
+        return f"{', '.join(missing)} is missing"
+    if stray := next((name for name in given if name not in known), None):
+        return f"{', '.join(stray)} does not belong into the answer"
+    if len(rows) != len(key.required) + key.open:
+        return f"there are {len(rows)} rows instead of {len(key.required) + key.open}"
+    for name, row in given.items():
+        if wrong := next(
+            (one.name for one in template.fields if not _right(row, known[name], one.name, template)), None
+        ):
+            return f"{wrong} of {', '.join(name)} is {row[wrong]}, which is not right"
+    if template.ranked is not None:
+        tolerance = next(one.tolerance for one in template.fields if one.name == template.ranked)
+        order = [number(known[_name(template, row)], template.ranked) for row in rows]
+        if any(later > earlier + tolerance for earlier, later in pairwise(order)):
+            return "the rows are not ordered, the highest first"
+    return None
+
+
+def cells_right(template: QuestionTemplate, key: Key, rows: Sequence[Row]) -> float:
+    """Return F1 over cells, 2 * right / (given + asked): those that are right, were given and were asked for.
+
+    Names alone earn nothing, so that a list of all names is worth 0.
+    """
+    known = {_name(template, row): row for row in (*key.required, *key.tied)}
+    fields = [one.name for one in template.fields if one.kind != "name"]
+    right = sum(
+        _right(row, known[name], field, template)
+        for row in rows if (name := _name(template, row)) in known
+        for field in fields
+    )  # fmt: skip
+    given, asked = len(rows) * len(fields), (len(key.required) + key.open) * len(fields)
+    return 2 * right / (given + asked) if given + asked else 1.0
+
+
+def _name(template: QuestionTemplate, row: Row | KeyRow) -> tuple[str, ...]:
+    return tuple(str(row[name]) for name in template.names)
+
+
+def _right(row: Row, expected: KeyRow, name: str, template: QuestionTemplate) -> bool:
+    value, right = row[name], expected[name]
+    if isinstance(right, Fraction):
+        tolerance = next(one.tolerance for one in template.fields if one.name == name)
+        return abs(Fraction(value) - right) <= tolerance + SLACK * abs(right)
+    return value in right if isinstance(right, frozenset) else value == right
+
+
+def answer_of(template: QuestionTemplate, key: Key) -> dict[str, Any]:
+    """Return the answer that *key* is, its numbers as floating-point ones, the highest first."""
+    chosen = [*key.required, *key.tied[: key.open]]
+    if template.ranked is not None:
+        chosen.sort(key=lambda row: number(row, template.ranked or ""), reverse=True)
+    rows = [{one.name: _plain(row[one.name]) for one in template.fields} for row in chosen]
+    return {"rows": rows}
+
+
+def _plain(value: str | Fraction | frozenset[str]) -> str | float:
+    if isinstance(value, Fraction):
+        return float(value)
+    return min(value) if isinstance(value, frozenset) else value

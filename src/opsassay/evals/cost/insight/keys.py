@@ -1,0 +1,152 @@
+"""Keys of questions: computed twice, required to agree, and the keys of wrong readings, by which a mistake is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from opsassay.core.errors import OperationError
+from opsassay.evals.cost.focus.generate import CostData, cost_data
+from opsassay.evals.cost.focus.world import make_world
+from opsassay.evals.cost.insight.kpis import BUDGET_VARIANCE, COMMITMENTS, EFFECTIVE_RATE, TAG_POLICY
+from opsassay.evals.cost.insight.operating import (
+    AUTOSCALING,
+    FORECAST_SPEND,
+    FORECAST_USAGE,
+    FREQUENT_TIER,
+    UNTAGGED_CARBON,
+    UNUSED_RESOURCES,
+    UTILIZATION,
+)
+from opsassay.evals.cost.insight.paper import (
+    ALLOCATION,
+    CATEGORY_COST,
+    CREDIT_COVERAGE,
+    DAILY_VARIANCE,
+    PEAK_RATIO,
+    TOP_APPLICATIONS,
+)
+from opsassay.evals.cost.insight.question import (
+    Key,
+    KeyRow,
+    QuestionTemplate,
+    Terms,
+    cut,
+    rows_of,
+    sorted_rows,
+)
+from opsassay.evals.runner.draws import Draws
+
+QUESTIONS: Mapping[str, QuestionTemplate] = {
+    one.name: one
+    for one in (
+        CATEGORY_COST, TOP_APPLICATIONS, ALLOCATION, PEAK_RATIO, DAILY_VARIANCE, CREDIT_COVERAGE, COMMITMENTS,
+        EFFECTIVE_RATE, TAG_POLICY, BUDGET_VARIANCE,
+    )
+}  # fmt: skip
+"""The ten questions that are tasks."""
+KPIS: Mapping[str, QuestionTemplate] = {
+    one.name: one
+    for one in (
+        UTILIZATION, AUTOSCALING, FORECAST_USAGE, FORECAST_SPEND, UNUSED_RESOURCES, FREQUENT_TIER, UNTAGGED_CARBON
+    )
+}  # fmt: skip
+"""What of the 14 KPIs of E.1.1 the ten do not ask; these are asked by name."""
+TEMPLATES = {**QUESTIONS, **KPIS}
+
+Misread = Callable[[Terms], Terms]
+MISTAKES: Mapping[str, tuple[str, Misread]] = {
+    "list_cost": ("it sums ListCost instead of the cost that is asked for", lambda t: replace(t, cost="ListCost")),
+    "effective_cost": ("it sums EffectiveCost instead of BilledCost", lambda t: replace(t, cost="EffectiveCost")),
+    "billed_cost": ("it sums BilledCost instead of EffectiveCost", lambda t: replace(t, cost="BilledCost")),
+    "contracted_cost": ("it sums ContractedCost instead of EffectiveCost", lambda t: replace(t, cost="ContractedCost")),
+    "off_by_a_day": ("its window is a day late", lambda t: t.moved(1)),
+    "half_the_window": ("it covers the first half of the window alone",
+                        lambda t: replace(t, last=t.first + (t.last - t.first) / 2)),
+    "other_zone": ("its days are those of UTC", lambda t: replace(t, zone="UTC")),
+    "no_conversion": ("it adds up amounts of different currencies", lambda t: replace(t, convert=False)),
+    "credits_ignored": ("it ignores credits and refunds", lambda t: replace(t, negative="leave_out")),
+    "credits_counted": ("it counts rows with negative cost, which are to be left out",
+                        lambda t: replace(t, negative="count")),
+    "taxes_ignored": ("it leaves taxes out", lambda t: replace(t, taxes=False)),
+    "by_rows": ("it ranks by the number of rows instead of the amount", lambda t: replace(t, rank_by="rows")),
+}  # fmt: skip
+"""Wrong readings of a question: what is said of an answer that fits one, and what it makes of the terms."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A template filled in by a seed: its terms, its goal in words, its key and the keys of its wrong readings."""
+
+    template: QuestionTemplate
+    seed: int
+
+    @cached_property
+    def data(self) -> CostData:
+        """The tables that it is about."""
+        return cost_data(self.seed)
+
+    @cached_property
+    def terms(self) -> Terms:
+        """What it asks for."""
+        return self.template.terms(Draws(self.seed, "question", self.template.name), make_world(self.seed))
+
+    @property
+    def about(self) -> str:
+        """The KPI that it belongs to."""
+        return self.template.kpi
+
+    @property
+    def stratum(self) -> Literal["easy", "medium", "hard"]:
+        """How hard it is."""
+        return self.template.stratum
+
+    @property
+    def oracles(self) -> tuple[str, ...]:
+        """Those that know the key: the right one, a constant one, one with a column that is not there, and misreaders."""
+        return ("right", "constant", "hallucinated_column", *self.template.mistakes)
+
+    @property
+    def goal(self) -> str:
+        """The question, with the fields of its answer."""
+        fields = "\n".join(f"- {one.name}: {_kind(one.kind)}, {one.meaning}" for one in self.template.fields)
+        return (
+            f"{self.template.prompt(self.terms)}\n\n"
+            f'Answer with one JSON object {{"rows": [...]}}, each row with exactly these fields:\n{fields}\n'
+        )
+
+    @cached_property
+    def key(self) -> Key:
+        """The key; raises OperationError when the two implementations do not agree."""
+        by_sql = sorted_rows(self.by_sql(self.terms), self.template)
+        by_frame = sorted_rows(self.by_frame(), self.template)
+        plain = [{name: row[name] for name in (f.name for f in self.template.fields)} for row in by_sql]
+        if plain != by_frame:
+            raise OperationError(f"The two keys of {self.template.name}, seed {self.seed}, differ: {plain} {by_frame}")
+        return cut(by_sql, self.template, self.terms)
+
+    def by_sql(self, terms: Terms) -> list[KeyRow]:
+        """Return all candidate rows as DuckDB computes them."""
+        return rows_of(statement_rows(self.data, self.template.sql(terms)), self.template.fields)
+
+    def by_frame(self) -> list[KeyRow]:
+        """Return all candidate rows as polars computes them."""
+        return list(self.template.frame(self.data.tables, self.terms))
+
+    def misread(self, mistake: str) -> Key:
+        """Return the key of the wrong reading *mistake*."""
+        terms = MISTAKES[mistake][1](self.terms)
+        return cut(self.by_sql(terms), self.template, terms)
+
+
+def _kind(kind: str) -> str:
+    return {"name": "text", "date": "text YYYY-MM-DD", "number": "number"}[kind]
+
+
+def statement_rows(data: CostData, sql: str) -> list[dict[str, Any]]:
+    """Return what the grader's own statement *sql* gives over the tables of *data*."""
+    cursor = data.connection.cursor().execute(sql)
+    columns = [column[0] for column in cursor.description]
+    return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]

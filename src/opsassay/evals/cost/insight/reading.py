@@ -1,0 +1,93 @@
+"""The two ways in which keys read the tables: the beginning of every DuckDB statement, and the same in polars."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from zoneinfo import ZoneInfo
+
+import polars as pl
+
+from opsassay.evals.cost.focus.schema import COSTS, EXCHANGE_RATES
+from opsassay.evals.cost.insight.question import PICO, Tables, Terms
+
+TAGS = ("application", "cost_center", "environment")
+_MONEY = ("BilledCost", "EffectiveCost", "ListCost", "ContractedCost")
+
+
+def sql_rows(terms: Terms) -> str:
+    """Return the beginning of a statement: ``charges`` are the rows of the window, with picodollars, day and tags.
+
+    ``chosen`` are those of them that count; their column pico is the cost that is asked for. Picodollars are whole:
+    micro-units of the currency times micro-USD for one unit.
+    """
+    tags = ", ".join(
+        f"nullif(nullif(json_extract_string(try_cast(nullif(Tags, 'NULL') AS JSON), '$.{tag}'), ''), 'NULL') AS {tag}"
+        for tag in TAGS
+    )
+    rate = "CAST(r.UsdPerUnit * 1000000 AS HUGEINT)" if terms.convert else "1000000"
+    pico = ", ".join(f"CAST(c.{name} * 1000000 AS HUGEINT) * {rate} AS {name}_pico" for name in _MONEY)
+    local = f"timezone('{terms.zone}', c.ChargePeriodStart)::DATE"
+    kept = [f"{terms.cost} >= 0"] if terms.negative == "leave_out" else []
+    kept += [] if terms.taxes else ["ChargeCategory <> 'Tax'"]
+    return (
+        f"WITH charges AS (SELECT * FROM (SELECT c.*, {pico}, {local} AS day, {tags} FROM costs c "
+        f"JOIN exchange_rates r ON r.Currency = c.BillingCurrency) "
+        f"WHERE day BETWEEN DATE '{terms.first}' AND DATE '{terms.last}'), "
+        f"chosen AS (SELECT *, {terms.cost}_pico AS pico FROM charges WHERE {' AND '.join(kept) or 'true'}) "
+    )
+
+
+def frame_rows(tables: Tables, terms: Terms) -> pl.DataFrame:
+    """Return the same rows by other means: the window as two instants, tags parsed once per distinct text, Int64 sums.
+
+    Further columns: day, the TAGS, and of each cost NAME_pico; pico is the cost that is asked for.
+    """
+    zone = ZoneInfo(terms.zone)
+    start = datetime.combine(terms.first, datetime.min.time(), zone).astimezone(UTC)
+    end = datetime.combine(terms.last + timedelta(days=1), datetime.min.time(), zone).astimezone(UTC)
+    costs = tables[COSTS].lazy().filter(
+        (pl.col("ChargePeriodStart") >= start) & (pl.col("ChargePeriodStart") < end)
+    )  # fmt: skip
+    rates = tables[EXCHANGE_RATES].lazy().select(
+        pl.col("Currency").alias("BillingCurrency"),
+        pl.col("UsdPerUnit").to_physical().cast(pl.Int64).alias("rate") if terms.convert else pl.lit(10**6).alias("rate"),
+    )  # fmt: skip
+    found = costs.join(rates, on="BillingCurrency", how="inner", maintain_order="left").collect()
+    parsed = {text: _tags(text) for text in found["Tags"].unique().drop_nulls().to_list()}
+    lookup = pl.DataFrame(
+        [(text, *values) for text, values in parsed.items()], schema=["Tags", *TAGS], orient="row"
+    ).cast(pl.String)  # fmt: skip
+    rows = found.join(lookup, on="Tags", how="left", maintain_order="left").with_columns(
+        pl.col("ChargePeriodStart").dt.convert_time_zone(terms.zone).dt.date().alias("day"),
+        *((pl.col(name).to_physical().cast(pl.Int64) * pl.col("rate")).alias(f"{name}_pico") for name in _MONEY),
+    ).with_columns(pl.col(f"{terms.cost}_pico").alias("pico"))  # fmt: skip
+    rows = rows if terms.taxes else rows.filter(pl.col("ChargeCategory") != "Tax")
+    return rows.filter(pl.col("pico") >= 0) if terms.negative == "leave_out" else rows
+
+
+def _tags(text: str) -> list[str | None]:
+    """Return the values of the tags that keys look at, None for those that are missing, empty or the text NULL."""
+    try:
+        given = json.loads(text)
+    except ValueError:
+        given = {}
+    values = (given.get(tag) if isinstance(given, dict) else None for tag in TAGS)
+    return [None if value in (None, "", "NULL") else str(value) for value in values]
+
+
+def dollars(pico: int) -> Fraction:
+    """Return picodollars as USD."""
+    return Fraction(pico, PICO)
+
+
+def share(part: int, whole: int) -> Fraction:
+    """Return *part* of *whole* as percent."""
+    return Fraction(100 * part, whole)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return *names* as SQL literals."""
+    return ", ".join("'" + name.replace("'", "''") + "'" for name in names)

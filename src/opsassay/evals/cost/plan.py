@@ -1,0 +1,55 @@
+"""The plan of cost tasks, as a person writes it in YAML: who answers what, on which seeds, how often."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+from pydantic import Field
+
+from opsassay.core.errors import NotFoundError
+from opsassay.evals.cost.live.setup import CLASS, CLASS_ON_KUBERNETES, LOCAL_TASKS, TASKS
+from opsassay.evals.cost.tasks import CostTask, TaskClass, class_of, held_out, names
+from opsassay.evals.runner.answering import MadePlan
+from opsassay.evals.runner.held_out import PUBLISHED_SEED
+from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
+
+CLASSES = get_args(TaskClass)
+
+
+class CostPlan(MadePlan):
+    """Who answers which tasks on cost data: the keys of a part of a plan with ``domain: finops``."""
+
+    tasks: tuple[str, ...] = Field(
+        default=("all",),
+        min_length=1,
+        description="names, a class (insight, anomaly, kpi, alert, alert-on-kubernetes), or `all`: insight and anomaly",
+    )
+    cluster: ClusterSettings = Field(
+        default_factory=ClusterSettings, description="which cluster the tasks for Kubernetes happen on"
+    )
+
+    def chosen(self, folder: Path) -> list[CostTask]:
+        """Return the tasks of the plan; raises NotFoundError, and UserError for a secret that is none."""
+        found: list[CostTask] = []
+        for name in self._names():
+            if self.published:
+                found.append(CostTask(name=name, seed=PUBLISHED_SEED))
+            if self.held_out is not None:
+                found += held_out(name, folder / self.held_out.secret, self.held_out.count)
+        return found
+
+    def live(self) -> list[str]:
+        """Return the live tasks of the plan: `all` means those on cost data, which need no system."""
+        asked = {*self.tasks, *(LOCAL_TASKS if CLASS in self.tasks else ())}
+        asked |= {*(TASKS[len(LOCAL_TASKS) :] if CLASS_ON_KUBERNETES in self.tasks else ())}
+        return [one for one in TASKS if one in asked]
+
+    def _names(self) -> list[str]:
+        known = names()
+        there = [*known, *TASKS, *CLASSES, CLASS, CLASS_ON_KUBERNETES, "all"]
+        for name in self.tasks:
+            if name not in there:
+                raise NotFoundError("cost task", name, there)
+        asked = {*self.tasks, *(("insight", "anomaly") if "all" in self.tasks else ())}
+        return [one for one in known if {one, class_of(one)} & asked]

@@ -1,0 +1,176 @@
+"""Table 6 and Tables 26 to 32 of ITBench over a store of cost runs.
+
+A pass rate is the mean over tasks of the share of repeats that passed; a run without an answer counts as 0 everywhere.
+Means with a standard deviation are over all runs of a solver, as in the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from opsassay.core.schema.run import MetricStatus
+from opsassay.evals.cost.anomaly.task import ANOMALY_TASKS
+from opsassay.evals.cost.insight.keys import QUESTIONS
+from opsassay.evals.cost.live.grading import PROXIMITIES
+from opsassay.evals.cost.live.setup import TASKS, live_task
+from opsassay.evals.cost.tasks import published
+from opsassay.evals.runner.grading import GradedRuns
+from opsassay.evals.runner.results import ResultRow, by_solver
+from opsassay.evals.runner.tables import ResultTable
+from opsassay.scoring.repeats import mean_pass_at_k
+
+
+@dataclass(frozen=True)
+class GradedCosts(GradedRuns):
+    """Graded runs of cost tasks."""
+
+    def results(self) -> list[ResultTable]:
+        """Return Table 6 and Tables 26 to 32."""
+        return cost_tables(self.rows())
+
+
+def cost_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
+    """Return every table of *rows*; those that describe tasks are of the tasks that ship."""
+    solvers = by_solver(rows)
+    return [
+        _overview(solvers),
+        _questions(),
+        _anomalies(),
+        _use_case("cost-growth", 28),
+        _use_case("cost-autoscaler", 29),
+        _per_question(solvers),
+        _per_anomaly(solvers),
+        _live(solvers),
+    ]
+
+
+def _of(rows: Iterable[ResultRow], known: Iterable[str]) -> list[ResultRow]:
+    """Return the rows of tasks called as *known*, whatever their seed."""
+    names = frozenset(known)
+    return [row for row in rows if row.task.partition("@")[0] in names]
+
+
+def _outcomes(rows: Sequence[ResultRow], metric: str) -> dict[str, list[bool]]:
+    """Return by task which of its repeats succeeded."""
+    per_task: dict[str, list[bool]] = {}
+    for row in rows:
+        if (grade := row.metrics.get(metric)) is not None and grade.status is not MetricStatus.NOT_APPLICABLE:
+            per_task.setdefault(row.task, []).append(grade.value == 1.0)
+    return per_task
+
+
+def _rate(rows: Sequence[ResultRow], metric: str = "passed") -> str | None:
+    return _pass_at(1, rows, metric)
+
+
+def _pass_at(k: int, rows: Sequence[ResultRow], metric: str = "passed") -> str | None:
+    outcomes = _outcomes(rows, metric)
+    return f"{100 * mean_pass_at_k(outcomes, k):.1f}" if outcomes else None
+
+
+def _mean(rows: Sequence[ResultRow], metric: str) -> str | None:
+    """Return mean ± SD of *metric*; what failed to be graded counts as 0."""
+    grades = (row.metrics.get(metric) for row in rows)
+    values = [g.value or 0.0 for g in grades if g is not None and g.status is not MetricStatus.NOT_APPLICABLE]
+    return f"{fmean(values):.2f} ± {stdev(values) if len(values) > 1 else 0.0:.2f}" if values else None
+
+
+def _tokens(rows: Sequence[ResultRow]) -> str | None:
+    grades = (row.metrics.get("tokens") for row in rows)
+    values = [grade.value for grade in grades if grade is not None and grade.value is not None]
+    return f"{fmean(values):.0f}" if values else None
+
+
+def _overview(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
+    found = tuple(
+        (
+            name,
+            _rate(_of(rows, QUESTIONS)),
+            _mean(_of(rows, ANOMALY_TASKS), "anomaly_f1"),
+            _mean(_of(rows, ANOMALY_TASKS), "rank_importance"),
+            _rate(_of(rows, TASKS), "diagnosis_right"),
+            _rate(_of(rows, TASKS)),
+        )
+        for name, rows in sorted(solvers.items())
+    )
+    columns = ("solver", "data insights pass@1 %", "anomaly F1", "ranking", "diagnosis pass@1 %", "mitigation pass@1 %")
+    return ResultTable("Solvers on cost tasks", columns, found, __doc__ or "", number=6)
+
+
+def _questions() -> ResultTable:
+    heads = {one.name: one.head for one in published()}
+    found = tuple(
+        (name, one.paper or "E.1.1", one.stratum, heads[name].goal.split("\n\n")[0], one.kpi)
+        for name, one in QUESTIONS.items()
+    )
+    return ResultTable(
+        "Questions", ("task", "scenario", "stratum", "question, published seed", "KPI"), found, number=26
+    )
+
+
+def _anomalies() -> ResultTable:
+    heads = {one.name: one.head for one in published()}
+    found = tuple(
+        (name, heads[name].stratum, heads[name].goal.split("\n")[0], heads[name].description) for name in ANOMALY_TASKS
+    )
+    return ResultTable("Anomaly tasks", ("task", "stratum", "asked, published seed", "about"), found, number=27)
+
+
+def _use_case(name: str, number: int) -> ResultTable:
+    task = live_task(name)
+    scenario, block = task.scenario, task.cost
+    steps = [step for step in scenario.oracles["right"].steps if step.verb is not None]
+    found = (
+        ("triggering alert", scenario.alert),
+        ("summary", scenario.title),
+        ("event type", "an alert on more than 20% over the same hour of last week, and beyond the budget"),
+        ("cause", f"{block.cause} of {block.service}"),
+        ("resolution", scenario.desired_outcome),
+        ("steps of the right oracle", "; ".join(f"{step.verb} {step.arguments or ''}".strip() for step in steps)),
+    )
+    return ResultTable(f"Use case {name}", ("", "details"), found, number=number)
+
+
+def _per_question(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
+    found = tuple(
+        (name, *(cell for task in QUESTIONS for cell in (_rate(_of(rows, [task])), _tokens(_of(rows, [task])))))
+        for name, rows in sorted(solvers.items())
+    )
+    columns = ("solver", *(title for task in QUESTIONS for title in (f"{task} pass@1 %", f"{task} tokens")))
+    return ResultTable("Questions, by solver", columns, found, number=30)
+
+
+def _per_anomaly(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
+    names = ("anomaly_f1", "rank_importance", "rank_relative", "detector_f1")
+    found = tuple(
+        (name, _rate(of), *(_mean(of, metric) for metric in names), _tokens(of))
+        for name, rows in sorted(solvers.items())
+        if (of := _of(rows, ANOMALY_TASKS))
+    )
+    note = "F1 is against what was planted, detector_f1 the agreement with the declared detector, the paper's truth."
+    return ResultTable("Anomaly tasks, by solver", ("solver", "pass@1 %", *names, "tokens"), found, note, number=31)
+
+
+def _live(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
+    titles = [f"proximity_{name}{end}" for name in PROXIMITIES for end in ("", "_clamped")]
+    found = tuple(
+        (name, *_rates(of), *(_mean(of, title) for title in titles))
+        for name, rows in sorted(solvers.items())
+        if (of := _of(rows, TASKS))
+    )
+    note = (
+        "k is the fewest repeats of a task. A proximity is 1 - |observed - optimum| / optimum; raw it may be negative, "
+        "clamped it lies between 0 and 1."
+    )
+    passing = ("diagnosis pass@1 %", "mitigation pass@1 %", "k", "diagnosis pass@k %", "mitigation pass@k %")
+    columns = ("solver", *passing, *titles)
+    return ResultTable("Alert-driven tasks, by solver", columns, found, note, number=32)
+
+
+def _rates(rows: Sequence[ResultRow]) -> tuple[str | int | None, ...]:
+    """Return how often causes were named and mitigations passed, in one try and in as many as every task has."""
+    names = ("diagnosis_right", "passed")
+    k = min(map(len, _outcomes(rows, "passed").values()), default=1)
+    return (*(_rate(rows, name) for name in names), k, *(_pass_at(k, rows, name) for name in names))

@@ -1,0 +1,230 @@
+"""Verdicts of stored runs: the run folder and the truth tree are all that grading needs, at any time."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+from opsassay.core.errors import DatapackError, OpsAssayError, UserError
+from opsassay.core.schema.diagnosis import Diagnosis
+from opsassay.core.schema.run import Run, RunStatus, Verdict
+from opsassay.core.schema.trajectory import Trace
+from opsassay.core.untrusted import CAUSED_BY_CONTENT
+from opsassay.evals.runner.store import RunStore, read_diagnosis, read_run, write_verdict
+from opsassay.scoring.budget import TimeBudget
+from opsassay.scoring.evidence import ROWS_KEPT, evidence_of
+from opsassay.scoring.profiles import PROFILES, Profile
+from opsassay.scoring.topology import Topology, topology_of
+from opsassay.scoring.verdict import grade
+from opsassay.solvers.proxy.formats.finding import read_one
+from opsassay.telemetry.content import content_hash
+from opsassay.telemetry.sql import LockedSql
+from opsassay.telemetry.tree import Case, resolve
+
+TRACE = "trace.jsonl"
+
+SQL_TIMEOUT_S = 30.0
+"""Wall clock that each SQL of an answer gets."""
+
+OnError = Callable[[Path, OpsAssayError], None]
+
+
+class Grader:
+    """Grades runs on one *case* under one *profile*; its SQL worker and topology are made once, when first needed.
+
+    Services that the incident itself lists as load generators are left out of graphs too. For use in a `with` block.
+    """
+
+    def __init__(self, case: Case, profile: Profile = PROFILES["default"]) -> None:
+        clients = tuple(sorted({*profile.load_generators, *case.datapack.load_generators()}))
+        self.case, self.profile = case, profile.model_copy(update={"load_generators": clients})
+        self._open, self._ended = ExitStack(), threading.Event()
+        self._sql: LockedSql | None = None
+        self._topology: Topology | None = None
+        self._hash = ""
+
+    def __enter__(self) -> Grader:
+        self._hash = content_hash(self.case.datapack.path)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def cancel(self) -> None:
+        """End the grading from another thread: what runs now raises GradingEndedError soon, and so does what follows."""
+        self._ended.set()
+        if self._sql is not None:
+            self._sql.cancel()
+
+    def grade(self, run_dir: Path) -> Verdict:
+        """Grade the run in *run_dir* and return its verdict.
+
+        All statements of its answer have ANSWER_SECONDS together. Raises UserError when the case has no truth or when the
+        run was made on another recording of it, DatapackError for damaged files.
+        """
+        run = read_run(run_dir)
+        diagnosis = read_diagnosis(run_dir) if run.status is RunStatus.DONE else None
+        return self.grade_answer(run, diagnosis, _trace_of(run_dir), str(run_dir))
+
+    def grade_answer(
+        self, run: Run, diagnosis: Diagnosis | None, trace: Trace | None = None, name: str = "the answer"
+    ) -> Verdict:
+        """Grade *diagnosis*, the answer of *run*, which need not lie in a store; *name* is what errors call it.
+
+        Raises as `grade`.
+        """
+        case = self.case
+        if case.truth is None:
+            raise UserError(
+                f"{case.name} has no truth beside it, so {name} cannot be graded; give the tree it was made in."
+            )
+        if run.item_hash != self._hash:
+            raise UserError(
+                f"{name} was made on another recording than {case.datapack.path} ({run.item_hash[:12]} against "
+                f"{self._hash[:12]}); grade it against that one, or run it again."
+            )
+        try:
+            return self._graded(run, diagnosis, trace)
+        except CAUSED_BY_CONTENT as error:  # what an answer can do to its grader is a failure of the answer
+            said = f"its answer cannot be graded ({type(error).__name__}: {str(error)[:200]})"
+            gone = run.model_copy(update={"status": RunStatus.FAILED, "error": said})
+            return grade(gone, None, case.truth, case.annotation, None, self.profile)
+
+    def _graded(self, run: Run, diagnosis: Diagnosis | None, trace: Trace | None) -> Verdict:
+        case = self.case
+        assert case.truth is not None
+        sql = self._worker() if diagnosis is not None and evidence_of(diagnosis) else None
+        return grade(
+            run,
+            diagnosis,
+            case.truth,
+            case.annotation,
+            sql,
+            self.profile,
+            topology=self._system() if diagnosis is not None else None,
+            trace=trace,
+            budget=TimeBudget(ended=self._ended),
+        )
+
+    def _worker(self) -> LockedSql:
+        if self._sql is None:
+            self._sql = LockedSql(self.case.datapack, timeout_s=SQL_TIMEOUT_S, max_rows=ROWS_KEPT)
+            self._open.enter_context(self._sql)
+        return self._sql
+
+    def _system(self) -> Topology:
+        if self._topology is None:
+            self._topology = topology_of(self.case.datapack, self.profile.service)
+        return self._topology
+
+
+def _trace_of(run_dir: Path) -> Trace | None:
+    """Return the trace of a run; one that cannot be read is none, which loses the metrics of its tools alone."""
+    try:
+        return read_one(run_dir / TRACE) if (run_dir / TRACE).exists() else None
+    except UserError:
+        return None
+
+
+def grade_run(run_dir: Path, case: Case, profile: Profile = PROFILES["default"]) -> Verdict:
+    """Grade the run in *run_dir* against *case*, write the verdict beside it and return it; raises as `Grader.grade`."""
+    with Grader(case, profile) as grader:
+        verdict = grader.grade(run_dir)
+    write_verdict(run_dir, verdict)
+    return verdict
+
+
+def grade_all(
+    store: RunStore,
+    cases: Iterable[Case],
+    profile: Profile = PROFILES["default"],
+    on_error: OnError | None = None,
+    *,
+    only: Callable[[Run], bool] = lambda _: True,
+) -> list[Verdict]:
+    """Grade every run of *store* that has ended and whose incident is among *cases*, in the order of the store.
+
+    *on_error* hears of each run that cannot be graded, and the rest goes on; without it the first one is raised.
+    Aborted and running attempts, and runs that are not *only*, are left out. Cases are graded side by side. An
+    interruption ends what runs and keeps every verdict that was written.
+    """
+    by_hash = {content_hash(case.datapack.path): case for case in cases}
+    groups: dict[str, list[Path]] = {}
+    problems: list[tuple[Path, OpsAssayError]] = []
+    order: dict[Path, int] = {}
+    for run_dir in store.runs():
+        order[run_dir] = len(order)
+        try:
+            run = read_run(run_dir)
+            if run.status in {RunStatus.RUNNING, RunStatus.ABORTED} or not only(run):
+                continue
+            if store.domain_of(run) != "diagnosis":
+                continue
+            if run.item_hash not in by_hash:
+                raise UserError(
+                    f"{run_dir} was made on incident {run.item}, which is not among the given ones; add its folder."
+                )
+            groups.setdefault(run.item_hash, []).append(run_dir)
+        except OpsAssayError as error:
+            problems.append((run_dir, error))
+    graded: dict[Path, Verdict] = {}
+    graders = {item: Grader(by_hash[item], profile) for item in groups}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # the work is in the SQL workers, a process per case
+        jobs = [pool.submit(_grade_case, graders[item], run_dirs) for item, run_dirs in groups.items()]
+        try:
+            for job in jobs:
+                verdicts, failed = job.result()
+                graded |= verdicts
+                problems += failed
+        except BaseException:  # interrupted: what is written is kept, what runs is ended
+            pool.shutdown(wait=False, cancel_futures=True)
+            for grader in graders.values():
+                grader.cancel()
+            raise
+    for run_dir, problem in sorted(problems, key=lambda found: order[found[0]]):
+        if on_error is None:
+            raise problem
+        on_error(run_dir, problem)
+    return [graded[run_dir] for run_dir in sorted(graded, key=order.__getitem__)]
+
+
+def _grade_case(
+    grader: Grader, run_dirs: Sequence[Path]
+) -> tuple[dict[Path, Verdict], list[tuple[Path, OpsAssayError]]]:
+    graded: dict[Path, Verdict] = {}
+    problems: list[tuple[Path, OpsAssayError]] = []
+    with grader:
+        for run_dir in run_dirs:
+            try:
+                verdict = grader.grade(run_dir)
+                write_verdict(run_dir, verdict)
+                graded[run_dir] = verdict
+            except OpsAssayError as error:
+                problems.append((run_dir, error))
+    return graded, problems
+
+
+def calm_items(cases: Iterable[Case]) -> frozenset[str]:
+    """Return the ids of those *cases* in which nothing was broken."""
+    return frozenset(case.datapack.incident.id for case in cases if case.truth and case.truth.broken is False)
+
+
+def cases_of(store: Path, cases: Path | None = None, on_error: OnError | None = None) -> list[Case]:
+    """Return the incidents that runs of *store* are graded on: those in *cases*, else in the store itself.
+
+    Raises UserError, and tells *on_error*, as `resolve`; also for a store that was made apart from its incidents.
+    """
+    try:
+        return resolve(cases or store, on_error)
+    except DatapackError:
+        raise
+    except UserError as error:
+        if cases is not None or not any(RunStore(store).runs()):
+            raise
+        raise UserError(
+            f"{store} holds runs and no incidents; give --cases DIR, the folder that they were run on."
+        ) from error

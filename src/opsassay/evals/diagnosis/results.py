@@ -1,0 +1,239 @@
+"""The tables of a results page: all injected cases, then per system, fault kind and label, and where nothing broke.
+
+Outcome metrics are on all injected cases that are not void, absorbed ones too; only metrics of the path are on attributed
+ones. Every figure stands with its n and its
+95 % interval.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from opsassay.core.errors import NotFoundError, UserError
+from opsassay.core.schema.incident import Fault, Label, Truth
+from opsassay.core.schema.metric_words import word
+from opsassay.core.schema.run import MetricStatus, Verdict
+from opsassay.evals.runner.tables import ResultTable
+from opsassay.scoring.aggregate import GROUNDED_SHARE, estimate, summarise
+from opsassay.scoring.metrics import further_metrics
+from opsassay.scoring.void import void_items, void_note
+from opsassay.telemetry.tree import Case
+
+OUTCOME = ("any_service", "exact_match", "f1", "acc_at_1", "acc_at_3")
+GROUNDING = (
+    "path_reachability", "ungrounded", GROUNDED_SHARE, "node_f1", "edge_f1", "sql_exec", "evidence_relevant", "ntam_fl",
+    "ntam_fpc",
+)  # fmt: skip
+GROUPED = ("any_service", "acc_at_1")
+"""Metrics of the tables by system, kind and label: what was claimed, and what was ranked first."""
+
+UNANSWERED = "runs without an answer"
+
+NO_SKILL = ("constant", "chance")
+"""What every page of results has to hold beside the rest."""
+
+
+@dataclass(frozen=True)
+class _Group:
+    """What an incident is, for the tables: *kind* None where nothing was broken, *disturbance* what was done instead."""
+
+    system: str
+    label: str
+    kind: str | None
+    disturbance: str
+
+
+def _table(
+    title: str, note: str, columns: tuple[str, ...], rows: tuple[tuple[str, ...], ...], keys: tuple[str, ...] = ()
+) -> ResultTable:
+    return ResultTable(title, columns, rows, note, keys=keys)
+
+
+def _titles(metrics: Iterable[str]) -> tuple[str, ...]:
+    return tuple(word(metric).title for metric in metrics)
+
+
+def _keys(metrics: Iterable[str]) -> tuple[str, ...]:
+    """Return what JSON calls the columns of *metrics*."""
+    return tuple(f"`{metric}`" for metric in metrics)
+
+
+def results_tables(
+    verdicts: Sequence[Verdict], cases: Iterable[Case], not_ranked: Mapping[str, str]
+) -> list[ResultTable]:
+    """Return the tables of *verdicts* on *cases*; solvers that are *not_ranked*, with the reason, are last.
+
+    Raises UserError when no verdict is of one of the cases.
+    """
+    groups = {case.datapack.incident.id: _group(case, case.truth) for case in cases if case.truth is not None}
+    known = [verdict for verdict in verdicts if verdict.item in groups]
+    if not known:
+        raise UserError(
+            "There is nothing to make tables of: none of the runs is on an incident whose truth is at hand."
+        )
+    seen = {verdict.item for verdict in known}
+    groups = {item: group for item, group in groups.items() if item in seen}
+    broken = [verdict for verdict in known if groups[verdict.item].kind is not None]
+    calm = [verdict for verdict in known if groups[verdict.item].kind is None]
+    names = _Names({verdict.solver for verdict in known}, not_ranked)
+    return [
+        _incidents(groups.values()),
+        *(_of_broken(broken, groups, names) if broken else ()),
+        *([_of_calm(calm, groups, names)] if calm else ()),
+    ]
+
+
+@dataclass(frozen=True)
+class _Names:
+    """Solvers in the order of the tables: ranked ones, then what shows no skill, then those that are not ranked."""
+
+    solvers: set[str]
+    not_ranked: Mapping[str, str]
+
+    def ordered(self) -> list[str]:
+        return sorted(self.solvers, key=lambda name: (name in self.not_ranked, name in NO_SKILL, name))
+
+    def shown(self, solver: str) -> str:
+        reason = self.not_ranked.get(solver)
+        return f"`{solver}`" + (f" (not ranked: {reason})" if reason else "")
+
+
+def _group(case: Case, truth: Truth) -> _Group:
+    label = case.annotation.label.value if case.annotation else "not annotated"
+    calm = truth.faults[0] if truth.broken is False else None
+    disturbance = str(calm.parameters.get("disturbance", "quiet")) if calm else ""
+    kinds = {_kind_of(fault) for fault, _, _ in truth.affected()} or {"unknown"}  # public data may name none
+    kind = None if calm else next(iter(kinds)) if len(kinds) == 1 else "several"
+    return _Group(truth.system, label, kind, disturbance)
+
+
+def _kind_of(fault: Fault) -> str:
+    try:
+        return fault.kind.value if fault.kind else "unknown"
+    except NotFoundError:  # public data has types of its own
+        return fault.type
+
+
+def _incidents(groups: Iterable[_Group]) -> ResultTable:
+    """Return how many incidents of each label there are, by system; those without a fault by what was done instead."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for group in groups:
+        calm = f"nothing broken, {group.disturbance.replace('_', ' ')} ({group.label})"
+        row = calm if group.kind is None else group.label
+        counts[row, group.system] += 1
+    systems = sorted({system for _, system in counts})
+    order = [label.value for label in Label]
+    names = sorted({row for row, _ in counts}, key=lambda row: (order.index(row) if row in order else len(order), row))
+    rows = [(name, *(counts[name, s] for s in systems), sum(counts[name, s] for s in systems)) for name in names]
+    total = ("all", *(sum(counts[n, s] for n in names) for s in systems), sum(counts.values()))
+    return _table(
+        "Incidents",
+        "By the label of `opsassay incident annotate`; it stands in brackets where nothing was broken.",
+        ("label", *systems, "all"),
+        tuple(tuple(map(str, row)) for row in (*rows, total)),
+    )
+
+
+def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names: _Names) -> Iterable[ResultTable]:
+    """Yield the tables of the cases in which something was broken."""
+    by = {
+        "kind": {item: group.kind or "" for item, group in groups.items()},
+        "label": {item: group.label for item, group in groups.items()},
+    }
+    added = [name for name in further_metrics() if any(name in v.metrics for v in verdicts)]
+    of_packages = " Those that packages add are means in their own unit." if added else ""
+    parts = (
+        summarise(verdicts, {"label": by["label"]}, (*OUTCOME, *added, *GROUNDING)),
+        summarise(verdicts, {"kind": by["kind"]}, GROUPED),
+    )
+    rows = (row for part in parts for row in part.iter_rows(named=True))
+    cells = {(r["solver"], r["scope"], r["group"], r["metric"]): r for r in rows}
+    failed = Counter(v.solver for v in verdicts if v.metrics["any_service"].status is MetricStatus.FAILED)
+    solvers = names.ordered()
+    void = void_note(len(void_items(verdicts)), len({verdict.item for verdict in verdicts}))
+    yield _table(
+        "All injected cases",
+        "Outcome metrics: means over cases, in percent, with 95 % interval (n)."
+        + of_packages
+        + (f" {void}" if void else ""),
+        ("solver", *_titles((*OUTCOME, *added)), UNANSWERED),
+        tuple(
+            (names.shown(s), *(_cell(cells.get((s, "all", "", m))) for m in (*OUTCOME, *added)), str(failed[s]))
+            for s in solvers
+        ),
+        ("solver", *_keys((*OUTCOME, *added)), UNANSWERED),
+    )
+    systems = sorted({verdict.system for verdict in verdicts})
+    for metric in GROUPED:
+        yield _table(
+            f"Per system, {word(metric).title}",
+            "The last column weights every system alike.",
+            ("solver", *systems, "mean of systems"),
+            tuple(
+                (
+                    names.shown(s),
+                    *(_cell(cells.get((s, "system", system, metric))) for system in systems),
+                    _cell(cells.get((s, "macro", "", metric))),
+                )
+                for s in solvers
+            ),
+        )
+    for scope, title in (("kind", "fault kind"), ("label", "label of the annotation")):
+        values = sorted({group for _, in_scope, group, _ in cells if in_scope == scope})
+        size = Counter(by[scope][item] for item in {verdict.item for verdict in verdicts})
+        for metric in GROUPED:
+            yield _table(
+                f"Per {title}, {word(metric).title}",
+                "Means and 95 % intervals, with n where that is not the number of cases of the row.",
+                (title, "cases", *map(names.shown, solvers)),
+                tuple(
+                    (v, str(size[v]), *(_short(cells.get((s, scope, v, metric)), size[v]) for s in solvers))
+                    for v in values
+                ),
+            )
+    attributed = [(s, "label", Label.ATTRIBUTED.value) for s in solvers]
+    yield _table(
+        "Grounding, on attributed cases",
+        f"The cascade is verified in these alone. {word('ungrounded').title}: the right name, and no way to the symptom.",
+        ("solver", *_titles(GROUNDING)),
+        tuple((names.shown(key[0]), *(_cell(cells.get((*key, metric))) for metric in GROUNDING)) for key in attributed),
+        ("solver", *_keys(GROUNDING)),
+    )
+
+
+def _of_calm(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names: _Names) -> ResultTable:
+    """Return how often "nothing is wrong" was the answer where nothing was broken."""
+    disturbances = {item: group.disturbance for item, group in groups.items()}
+    summary = summarise(verdicts, {"disturbance": disturbances}, ("exact_match",))
+    cells = {(r["solver"], r["scope"], r["group"]): r for r in summary.iter_rows(named=True)}
+    values = sorted({group for _, scope, group in cells if scope == "disturbance"})
+    failed = Counter(v.solver for v in verdicts if v.metrics["exact_match"].status is MetricStatus.FAILED)
+    return _table(
+        "Nothing was broken",
+        "Cases in which the answer was that nothing is wrong, which is right.",
+        ("solver", "all", *(value.replace("_", " ") for value in values), UNANSWERED),
+        tuple(
+            (
+                names.shown(s),
+                _cell(cells.get((s, "all", ""))),
+                *(_cell(cells.get((s, "disturbance", v))) for v in values),
+                str(failed[s]),
+            )
+            for s in names.ordered()
+        ),
+    )
+
+
+def _cell(row: Mapping[str, Any] | None) -> str:
+    """Return "15.4% [6.2, 33.5] (26)", n/a where there is no figure."""
+    found = estimate(row)
+    return found.text_with_n if found else "n/a"
+
+
+def _short(row: Mapping[str, Any] | None, size: int) -> str:
+    """Return "15.4% [6.2, 33.5]", or with its n where that is not *size*."""
+    found = estimate(row)
+    return "n/a" if found is None else found.text if found.n == size else found.text_with_n

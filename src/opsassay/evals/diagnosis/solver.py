@@ -1,0 +1,54 @@
+"""What identifies a method as a solver: name, configuration, version of the package and the source of its code."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+import sysconfig
+from collections.abc import Iterable
+from importlib.metadata import packages_distributions, version
+from pathlib import Path
+
+from opsassay.core.schema.run import Solver
+from opsassay.solvers.methods.base import Method
+
+
+def solver_of(method: Method) -> Solver:
+    """Return the solver that *method* is, with its configuration and the version of the package that it is from."""
+    return Solver(name=method.name, configuration=dict(method.configuration), version=_version(method))
+
+
+def hash_of(solver: Solver, sources: Iterable[Path]) -> str:
+    """Return the SHA-256 of *solver* and of the contents of its *sources*; what it declares to name is in these."""
+    total = hashlib.sha256(solver.digest().encode())
+    for file in sources:
+        total.update(f"\0{file.name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}".encode())
+    return total.hexdigest()
+
+
+def sources_of(solver: object) -> list[Path]:
+    """Return the files that the code of *solver* is in: those of its package folder, or its one module.
+
+    The whole folder counts because methods share code; editing one file makes all methods beside it other solvers,
+    which costs a few runs again and never mixes two versions in one cell. A module that is no part of a package counts
+    with all that was imported from its own folder, unless that is where packages are installed.
+    """
+    source = inspect.getsourcefile(type(solver))
+    assert source is not None
+    file, module = Path(source), sys.modules[type(solver).__module__]
+    if module.__package__:
+        return sorted(file.parent.glob("*.py"))
+    if str(file.parent) in sysconfig.get_paths().values():
+        return [file]
+    imported = {Path(name) for one in list(sys.modules.values()) if (name := getattr(one, "__file__", None))}
+    return sorted({file, *(beside for beside in imported if beside.parent == file.parent)})
+
+
+def _version(method: Method) -> str:
+    """Return the version of the method's top-level package: what it says itself, else what it was installed as."""
+    top_level = type(method).__module__.partition(".")[0]
+    if said := getattr(sys.modules[top_level], "__version__", None):
+        return str(said)
+    installed = packages_distributions().get(top_level, [])
+    return version(installed[0]) if installed else ""

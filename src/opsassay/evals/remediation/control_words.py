@@ -1,0 +1,189 @@
+"""How a substrate's tools say what controls do: scale, restart, delete, break again, change and take back."""
+
+from __future__ import annotations
+
+import json
+from typing import Protocol
+
+from opsassay.core.schema.scenario import OracleStep, Scenario
+from opsassay.core.schema.system import System
+from opsassay.testbed.operations.protection import is_protected
+from opsassay.testbed.operations.tools import TOOLS
+from opsassay.testbed.substrates.kubernetes.scenario.populating import FILLER
+
+Steps = tuple[OracleStep, ...]
+MARK = "CONTROL_MARK"
+"""A setting that means nothing to anybody."""
+STAND_IN, STANDS_AFTER_S = ["python", "-m", "opsassay.testbed.substrates.kubernetes.agent.stand_in"], 20.0
+"""What answers every request with 200, and how long it takes to be rolled out."""
+
+
+class ControlWords(Protocol):
+    """The vocabulary of one substrate; every verb is a few steps of an oracle."""
+
+    def replicas(self, scenario: Scenario, system: System) -> dict[str, int]:
+        """Return how many replicas each workload has."""
+
+    def scale(self, service: str, replicas: int) -> Steps:
+        """Run so many replicas of *service*."""
+
+    def restart(self, service: str) -> Steps:
+        """Restart *service*."""
+
+    def restart_all(self) -> Steps:
+        """Turn everything off and on at once."""
+
+    def delete(self, service: str) -> Steps:
+        """Delete the workload *service*; nothing where no tool does."""
+
+    def blink(self, service: str) -> Steps:
+        """Change something of *service* and take it back at once."""
+
+    def unprotect(self, system: System) -> Steps:
+        """Take a protected setting away; nothing where there is none."""
+
+    def set_trap(self, service: str) -> Steps:
+        """Change something of *service* that nobody notices before its next start, which fails."""
+
+    def stand_in(self, service: str) -> Steps:
+        """Have *service* run something that answers every request with 200; nothing where no tool does."""
+
+    def trigger(self, scenario: Scenario) -> Steps:
+        """Do again what broke *scenario*; nothing where the tools cannot."""
+
+
+def _step(verb: str, **arguments: object) -> OracleStep:
+    return OracleStep(verb=verb, arguments=arguments)
+
+
+class LocalWords:
+    """The verbs of `ops`."""
+
+    def replicas(self, scenario: Scenario, system: System) -> dict[str, int]:
+        """Return the replicas of the system's services."""
+        del scenario
+        return {name: service.replicas for name, service in system.services.items()}
+
+    def scale(self, service: str, replicas: int) -> Steps:
+        """Run so many replicas of *service*."""
+        return (_step("scale", service=service, replicas=replicas),)
+
+    def restart(self, service: str) -> Steps:
+        """Restart *service*, one replica after the other."""
+        return (_step("restart", target=service, rolling=True),)
+
+    def restart_all(self) -> Steps:
+        """Turn everything off and on at once."""
+        return (_step("restart", target="all"),)
+
+    def delete(self, service: str) -> Steps:
+        """Return nothing: there is no verb for it."""
+        del service
+        return ()
+
+    def blink(self, service: str) -> Steps:
+        """Set a setting and unset it."""
+        setting = {"target": service, "key": MARK}
+        return (_step("config set", **setting, value="1"), _step("config unset", **setting))
+
+    def unprotect(self, system: System) -> Steps:
+        """Unset the first setting of a service that protects it."""
+        for name, service in sorted(system.services.items()):
+            for key in sorted(service.config):
+                if is_protected(key):
+                    return (_step("config unset", target=name, key=key),)
+        return ()
+
+    def set_trap(self, service: str) -> Steps:
+        """Have it refuse every request as soon as it is started again."""
+        return (_step("config set", target=service, key="FEATURE_ADMISSION", value="503"),)
+
+    def stand_in(self, service: str) -> Steps:
+        """Return nothing: no verb changes what a service runs."""
+        del service
+        return ()
+
+    def trigger(self, scenario: Scenario) -> Steps:
+        """Return the wrong changes, where agents have all of their verbs."""
+        calls = scenario.trigger.operations
+        known = all(call.verb.replace(" ", "_") in TOOLS for call in calls)
+        if not known or scenario.trigger.faults:
+            return ()
+        return tuple(OracleStep(verb=call.verb, arguments=call.arguments) for call in calls)
+
+
+class ClusterWords:
+    """kubectl; names that a scenario leaves open stay open."""
+
+    def replicas(self, scenario: Scenario, system: System) -> dict[str, int]:
+        """Return the replicas of the system's services, and of the deployments that the scenario brings."""
+        cluster = scenario.cluster
+        assert cluster is not None
+        brought = {
+            one.name: int(one.create.get("spec", {}).get("replicas", 1))
+            for one in (*cluster.objects, *cluster.changes)
+            if one.create is not None and one.kind == "Deployment"
+        }
+        filler = {FILLER: cluster.fillers} if cluster.fillers else {}
+        services = {name: service.replicas for name, service in system.services.items()}
+        return {**services, **filler, **brought}
+
+    def scale(self, service: str, replicas: int) -> Steps:
+        """Run so many replicas of *service*."""
+        return (_kubectl("scale", f"deployment/{service}", f"--replicas={replicas}"),)
+
+    def restart(self, service: str) -> Steps:
+        """Roll *service* out anew."""
+        return (_kubectl("rollout", "restart", f"deployment/{service}"),)
+
+    def restart_all(self) -> Steps:
+        """Delete every pod."""
+        return (_kubectl("delete", "pods", "--all", "--wait=false"),)
+
+    def delete(self, service: str) -> Steps:
+        """Delete the deployment *service*."""
+        return (_kubectl("delete", "deployment", service, "--wait=false"),)
+
+    def blink(self, service: str) -> Steps:
+        """Set an annotation and remove it."""
+        place = ("annotate", f"deployment/{service}")
+        return (
+            _kubectl(*place, f"{MARK.lower().replace('_', '-')}=1"),
+            _kubectl(*place, f"{MARK.lower().replace('_', '-')}-"),
+        )
+
+    def unprotect(self, system: System) -> Steps:
+        """Take the readiness probe of a service away; its pods are replaced, each before an old one goes."""
+        name = min(system.services)
+        container = {"name": name, "readinessProbe": None}
+        patch = json.dumps({"spec": {"template": {"spec": {"containers": [container]}}}})
+        return (_kubectl("patch", "deployment", name, "-p", patch),)
+
+    def set_trap(self, service: str) -> Steps:
+        """Have its next pods want a node that there is not, and hold its rollouts."""
+        template = {"spec": {"nodeSelector": {MARK.lower().replace("_", "-"): "nowhere"}}}
+        patch = json.dumps({"spec": {"paused": True, "template": template}})
+        return (_kubectl("patch", "deployment", service, "-p", patch),)
+
+    def stand_in(self, service: str) -> Steps:
+        """Start another command in the container of *service*."""
+        container = {"name": service, "image": "{image}", "command": STAND_IN, "args": None}
+        patch = json.dumps({"spec": {"template": {"spec": {"containers": [container]}}}})
+        return (_kubectl("patch", "deployment", service, "-p", patch), OracleStep(wait_s=STANDS_AFTER_S))
+
+    def trigger(self, scenario: Scenario) -> Steps:
+        """Return the patches, where all that is broken are patches of the system's own objects."""
+        cluster = scenario.cluster
+        assert cluster is not None
+        own = [one for one in cluster.changes if one.patch is not None and one.namespace is None and one.kind != "Node"]
+        if cluster.nodes or scenario.trigger.faults or len(own) < len(cluster.changes):
+            return ()
+        return tuple(_kubectl("patch", one.kind.lower(), one.name, "-p", json.dumps(one.patch)) for one in own)
+
+
+def _kubectl(*words: str) -> OracleStep:
+    return _step("kubectl", args=list(words), timeout_s=60.0)
+
+
+WORDS: dict[str, ControlWords] = {"local": LocalWords(), "kubernetes": ClusterWords()}
+"""The vocabulary of each substrate that has controls."""

@@ -1,0 +1,156 @@
+"""The plan of trials: agents x scenarios x prompt arms x probe arms x repeats, as a person writes it in YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from opsassay.core.errors import UserError, naming
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.files import load_yaml
+from opsassay.core.schema.scenario import CONTROL, Scenario
+from opsassay.evals.remediation.contract import CommandSettings, PromptArm, TrialAgent
+from opsassay.evals.remediation.controls import applicable, script_of
+from opsassay.evals.remediation.trials import TrialJob
+from opsassay.evals.runner.oracles import oracles_asked
+from opsassay.evals.runner.ranking import ORACLE
+from opsassay.telemetry.mask import Mask
+from opsassay.testbed.scenarios import generated_names, load_scenario, names
+from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
+
+EVERY_CONTROL = f"{ORACLE}{CONTROL}*"
+ALL: dict[str, Callable[[], list[str]]] = {
+    "all": lambda: names("local"),
+    "all-on-kubernetes": lambda: names("kubernetes"),
+    "generated": lambda: generated_names("local"),
+    "generated-on-kubernetes": lambda: generated_names("kubernetes"),
+}
+"""Words for every scenario of a substrate that ships, or that is generated from the seed of the listed ones."""
+
+
+class TrialPlan(Written):
+    """What is run on what. The order of cells is repeats outermost, so that an interrupted matrix is balanced."""
+
+    scenarios: tuple[str, ...] = Field(
+        min_length=1,
+        description="names, files beside the plan, `all` (of this machine), `all-on-kubernetes`, `generated` or "
+        "`generated-on-kubernetes`",
+    )
+    agents: tuple[TrialAgent, ...] = Field(
+        min_length=1, description="oracle:NAME, oracle:*, oracle:control-*, built-in or external agents"
+    )
+    arms: tuple[PromptArm, ...] = Field(default=("baseline",), min_length=1, description="prompt arms")
+    probes: tuple[bool, ...] = Field(default=(True,), min_length=1, description="probe arms: on, off")
+    masks: tuple[Mask, ...] = Field(
+        default=(Mask(),), min_length=1, description="arms of less telemetry for the tools; {} is all of it"
+    )
+    repeats: int = Field(default=1, ge=1)
+    seed: int = Field(default=0, ge=0, description="of the first repeat; the next ones count up")
+    timeout_s: float | None = Field(
+        default=None, gt=0, description="a trial that takes longer hangs; generous when left out"
+    )
+    cluster: ClusterSettings = Field(
+        default_factory=ClusterSettings, description="which cluster scenarios for Kubernetes happen on"
+    )
+    retries: int = Field(default=1, ge=0, description="further attempts of a trial whose machinery failed")
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description="settings of every external agent; those that an agent has win"
+    )
+
+    @field_validator("settings")
+    @classmethod
+    def _of_commands(cls, given: dict[str, Any]) -> dict[str, Any]:
+        CommandSettings.model_validate(given)
+        return given
+
+    @model_validator(mode="after")
+    def _nothing_twice(self) -> Self:
+        if any(mask.normal_s is not None or mask.abnormal_s is not None for mask in self.masks):
+            raise ValueError(
+                "masks: normal_s and abnormal_s are for recorded incidents; a trial has no windows to shorten"
+            )
+        for field in ("scenarios", "arms", "probes", "masks"):
+            if len(set(map(str, given := getattr(self, field)))) < len(given):
+                raise ValueError(f"`{field}` names something twice; `repeats` is for that")
+        if len({agent.model_dump_json() for agent in self.agents}) < len(self.agents):
+            raise ValueError("`agents` names one twice; `repeats` is for that")
+        return self
+
+
+def load_trial_plan(path: Path) -> tuple[TrialPlan, tuple[TrialJob, ...]]:
+    """Return the plan in the file at *path* and its cells; raises ConfigError."""
+    plan = load_yaml(path, TrialPlan)
+    with naming(str(path)):
+        return plan, cells_of(plan, path.parent)
+
+
+def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialJob, ...]:
+    """Return every cell of *plan*, each once; scenario files are looked for in *folder*.
+
+    An arm in which nothing would differ is left out: a scenario without an addendum has no arm `constrained`, one that
+    commits no probe but the last has one probe arm, and one without telemetry has no mask. Raises NotFoundError,
+    ConfigError, UserError.
+    """
+    scenarios = scenarios_named(plan.scenarios, folder)
+    jobs = (
+        TrialJob(
+            scenario, agent, arm, probes, plan.seed + repeat, plan.cluster, plan.timeout_s, plan.retries, mask=mask
+        )
+        for repeat in range(plan.repeats)
+        for scenario in scenarios
+        for agent in _agents(plan, scenario)
+        for arm in _arms(plan, scenario)
+        for probes in _probes(plan, scenario)
+        for mask in _masks(plan, scenario)
+    )
+    return tuple({job.cell.hash: job for job in jobs}.values())
+
+
+def scenarios_named(given: Iterable[str], folder: Path = Path()) -> list[Scenario]:
+    """Return the scenarios that *given* names, as in a plan, each once; raises NotFoundError, ConfigError."""
+    names = dict.fromkeys(name for word in given for name in (ALL[word]() if word in ALL else [word]))
+    return [load_scenario(str(folder / name) if name.endswith((".yaml", ".yml")) else name) for name in names]
+
+
+def _arms(plan: TrialPlan, scenario: Scenario) -> tuple[PromptArm, ...]:
+    found = tuple(arm for arm in plan.arms if arm == "baseline" or scenario.constrained.strip())
+    if not found:
+        raise UserError(
+            f"{scenario.id} has no `constrained` addendum, so that prompt arm would tell an agent nothing else; "
+            "give the scenario one, or add `baseline` to the plan's `arms`."
+        )
+    return found
+
+
+def _probes(plan: TrialPlan, scenario: Scenario) -> tuple[bool, ...]:
+    return plan.probes if scenario.verification.probe_every_s is not None else (max(plan.probes),)
+
+
+def _masks(plan: TrialPlan, scenario: Scenario) -> tuple[Mask, ...]:
+    """Return the masks; where services send no telemetry there is nothing to mask, and one arm."""
+    silent = scenario.cluster is not None and scenario.cluster.stand_ins
+    return (Mask(),) if silent else plan.masks
+
+
+def _agents(plan: TrialPlan, scenario: Scenario) -> list[TrialAgent]:
+    found: list[TrialAgent] = []
+    for agent in plan.agents:
+        if agent.name == EVERY_CONTROL:
+            asked = [control.name for control in applicable(scenario)]
+        elif agent.oracle is not None and agent.oracle.startswith(CONTROL):
+            script_of(scenario, agent.oracle)
+            asked = [agent.oracle]
+        else:
+            asked = oracles_asked(agent.name, scenario.oracles, scenario.id)
+        found += [TrialAgent(name=ORACLE + name) for name in asked] or [_with_settings(agent, plan.settings)]
+    return list({agent.model_dump_json(): agent for agent in found}.values())
+
+
+def _with_settings(agent: TrialAgent, settings: Mapping[str, Any]) -> TrialAgent:
+    """Return *agent*, when it is an external one, with *settings* beneath its own; raises ValidationError."""
+    if not settings or not agent.is_outside:
+        return agent
+    return TrialAgent.model_validate({**agent.model_dump(), "settings": {**settings, **agent.settings}})

@@ -1,0 +1,178 @@
+"""One attempt, of whatever domain: its cell is leased and claimed, the solving ends in an outcome, the outcome is kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+from opsassay.core.errors import LeftByAgentError
+from opsassay.core.schema.diagnosis import Diagnosis
+from opsassay.core.schema.run import Run, RunStatus
+from opsassay.core.untrusted import CAUSED_BY_CONTENT, is_plain, open_plain, storable
+from opsassay.evals.runner.lease import LeaseLostError, take_lease
+from opsassay.evals.runner.run_spec import RunSpec
+from opsassay.evals.runner.store import RunStore, read_run
+from opsassay.telemetry.clock import boot_id
+
+MAX_ANSWER_BYTES = 16 * 2**20
+"""A larger answer is not read."""
+
+MAX_ERROR = 4000
+"""Characters of what went wrong that are kept."""
+
+LOG_KEPT_BYTES = 64 * 2**10
+"""The end of what the solver printed, which is kept."""
+
+Isolation = Literal["sealed", "unsealed", "in_process"]
+
+
+@dataclass(frozen=True)
+class AttemptOutcome:
+    """How an attempt ended, and the answer if there is a valid one; *isolation* where only its end tells."""
+
+    status: RunStatus
+    error: str | None = None
+    diagnosis: Diagnosis | None = None
+    limits_hit: tuple[str, ...] = ()
+    spent: Mapping[str, float] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    isolation: Isolation | None = None
+
+
+Solve = Callable[[Path, Callable[[], bool]], AttemptOutcome]
+"""What is done in an attempt: it gets the run folder, and what tells that it is to stop."""
+
+
+def never() -> bool:
+    """Return that nothing was given up."""
+    return False
+
+
+def attempt(
+    store: RunStore,
+    cell: RunSpec,
+    solve: Solve,
+    *,
+    isolation: Isolation = "in_process",
+    limits: Mapping[str, float],
+    again: bool = False,
+    can_be_sealed: bool = False,
+    given_up: Callable[[], bool] = never,
+) -> Path:
+    """Run *solve* with the folder of a new attempt and return that folder.
+
+    The attempt is made under the lease of its cell; raises LeasedError while another worker holds it, LeaseLostError when
+    it was taken over before the end, which then is no result. A cell that came to a result is not run again unless *again*
+    asks for it; an aborted one is, and an unsealed one that *can_be_sealed* now. A LeftByAgentError out of *solve*, and an
+    outcome that cannot be written and read back, are a failed attempt of the solver. Any other exception out of *solve* is
+    ours: the attempt is marked as aborted and the exception goes on. So is a solver that ended without an answer when the
+    whole was *given_up*, since it was killed for that.
+    """
+    lease = take_lease(store.root, cell.hash, store.lease_times)
+    try:
+        store.mark_aborted(cell.hash, taken_over=lease.took_over)
+        known = store.finished(cell.hash)
+        if known is not None and not again and not (can_be_sealed and read_run(known).isolation == "unsealed"):
+            return known
+        run_dir, run = store.begin(_run_of(cell, isolation, limits))
+        try:
+            try:
+                outcome = solve(run_dir, lambda: given_up() or lease.lost)
+            except LeftByAgentError as error:
+                outcome = AttemptOutcome(RunStatus.FAILED, str(error))
+        except BaseException as error:
+            why = "interrupted" if given_up() else f"{type(error).__name__} in the runner"
+            with suppress(LeaseLostError), lease.held():
+                gone = {"status": RunStatus.ABORTED, "error": why, "ended_ns": time.time_ns()}
+                store.end(run_dir, run.model_copy(update=gone))
+            raise
+        if outcome.status is not RunStatus.DONE and given_up():
+            outcome = replace(outcome, status=RunStatus.ABORTED, error="interrupted")
+        outcome = _that_can_be_kept(run, outcome)
+        with lease.held():
+            store.end(run_dir, _ended(run, outcome), outcome.diagnosis)
+        return run_dir
+    finally:
+        lease.release()
+
+
+@contextmanager
+def reading_what_was_left() -> Iterator[None]:
+    """Make whatever the content of what an agent left can raise a LeftByAgentError."""
+    try:
+        yield
+    except CAUSED_BY_CONTENT as error:
+        said = f"{type(error).__name__}: {error}"[:300]
+        raise LeftByAgentError(f"what it left cannot be read ({said})") from error
+
+
+def _that_can_be_kept(run: Run, outcome: AttemptOutcome) -> AttemptOutcome:
+    """Return *outcome*, or the failure that it is when what would be written of it could not be read again."""
+    try:
+        ended = _ended(run, outcome)
+        Run.model_validate({name: getattr(ended, name) for name in Run.model_fields})
+        Run.model_validate_json(ended.pretty_json())
+        if outcome.diagnosis is not None:
+            Diagnosis.model_validate_json(outcome.diagnosis.pretty_json())
+    except CAUSED_BY_CONTENT as error:
+        said = str(error).splitlines()[0][:200]
+        return AttemptOutcome(RunStatus.FAILED, f"what it left cannot be kept ({said})", isolation=outcome.isolation)
+    return outcome
+
+
+@cache
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("opsassay", "polars")}
+
+
+def _run_of(cell: RunSpec, isolation: Isolation, limits: Mapping[str, float]) -> Run:
+    return Run(
+        cell=cell.hash,
+        attempt=0,
+        domain=cell.task.domain,
+        item=cell.task.id,
+        item_hash=cell.task.commitment,
+        system=cell.task.system,
+        solver=cell.solver,
+        solver_hash=cell.solver_hash,
+        arm=cell.arm.label,
+        seed=cell.seed,
+        isolation=isolation,
+        started_ns=time.time_ns(),
+        boot_id=boot_id(),
+        versions=_versions(),
+        limits=dict(limits),
+    )
+
+
+def _ended(run: Run, outcome: AttemptOutcome) -> Run:
+    return run.model_copy(
+        update={
+            "status": outcome.status,
+            "error": None if outcome.error is None else storable(outcome.error)[:MAX_ERROR],
+            "ended_ns": time.time_ns(),
+            "limits_hit": outcome.limits_hit,
+            "spent": dict(outcome.spent),
+            "flags": outcome.flags,
+            "notes": tuple(storable(list(outcome.notes))),
+            "isolation": outcome.isolation or run.isolation,
+        }
+    )
+
+
+def keep_end(log: Path, kept: Path) -> None:
+    """Keep the end of what a solver printed; nothing is kept of nothing."""
+    if not is_plain(log):
+        return
+    with open_plain(log) as stream:
+        stream.seek(max(0, log.stat().st_size - LOG_KEPT_BYTES))
+        end = stream.read()
+    if end:
+        kept.write_bytes(end)

@@ -1,0 +1,158 @@
+"""The model of an external agent: our proxy between the two, so that the key stays here and every call is on record."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.logs import Log
+from opsassay.core.schema.background import Background
+from opsassay.core.schema.json_lines import append_line
+from opsassay.core.schema.trajectory import Trace
+from opsassay.evals.runner.inference import HEADERS, refusal
+from opsassay.solvers.agents.limits import Meter
+from opsassay.solvers.agents.models.endpoint import base_url_set
+from opsassay.solvers.agents.models.scripted import running_upstream
+from opsassay.solvers.proxy.exchanges import Exchange, SessionTail, read_session
+from opsassay.solvers.proxy.policies import Decision, Policy, Record, Refuse, Replay
+from opsassay.solvers.proxy.running import running_proxy
+from opsassay.solvers.proxy.server import ProxySettings
+from opsassay.solvers.proxy.tokens import issue_token
+from opsassay.solvers.proxy.trace import trace_of
+
+_log = Log(__name__)
+_SESSION = "run"
+LOOK_S = 1.0
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """Where the model is: at *url* on this machine, and behind the Unix socket *path*; *suffix* ends its base URL."""
+
+    url: str
+    suffix: str
+    token: str
+    path: Path
+    session: Path
+
+    def environment(self, base: str, model: str) -> dict[str, str]:
+        """Return the variables by which clients find the model at *base*."""
+        return {
+            "OPENAI_BASE_URL": base + self.suffix,
+            "OPENAI_API_KEY": self.token,
+            "ANTHROPIC_BASE_URL": base,
+            "ANTHROPIC_API_KEY": self.token,
+            "GOOGLE_GEMINI_BASE_URL": base,
+            "GEMINI_API_KEY": self.token,
+            "OPENAI_MODEL": model,
+        }
+
+    def book(self, meter: Meter) -> None:
+        """Book in *meter* the tokens of all that is on record, of answers that were cut off too."""
+        with suppress(OpsAssayError, OSError):
+            spent = [_tokens(exchange) for exchange in read_session(self.session)]
+            meter.input_tokens, meter.output_tokens = sum(used for used, _ in spent), sum(said for _, said in spent)
+
+    def trace(self) -> Trace | None:
+        """Return what was asked and answered; None when nothing was, or nothing that can be read."""
+        try:
+            trace = trace_of(read_session(self.session), _SESSION)
+        except OpsAssayError:
+            return None
+        return trace if trace.steps else None
+
+
+@contextmanager
+def gateway(model: str, folder: Path, meter: Meter) -> Iterator[Gateway]:
+    """Give the gateway to *model*, with its record and its socket in *folder*, while the block runs."""
+    kind, _, rest = model.partition(":")
+    base, suffix = base_url_set().rstrip("/"), "/v1"
+    record = folder / "model"
+    with ExitStack() as stack:
+        if kind == "scripted":
+            base = stack.enter_context(running_upstream(model))
+        elif kind == "replayed":
+            base = "http://127.0.0.1:9"
+        elif base.endswith("/v1"):
+            base = base.removesuffix("/v1")
+        else:
+            suffix = ""
+        session = record / "sessions" / _SESSION
+        recorded = read_session(Path(rest)) if kind == "replayed" else None
+
+        def policy() -> Policy:
+            pinned = model if kind not in {"scripted", "replayed"} else None
+            return _Capped(Record() if recorded is None else Replay(recorded), meter, session, pinned)
+
+        token = issue_token(record, _SESSION)
+        path, key = folder / "model.sock", os.environ.get("OPENAI_API_KEY")
+        settings = ProxySettings(
+            upstream=base, directory=record, key=key, policy=policy, socket=path, passed_on=HEADERS
+        )
+        url = stack.enter_context(running_proxy(settings))
+        yield Gateway(url, suffix, token, path, session)
+
+
+class ConversationTrace(Background):
+    """A thread that adds each step of the conversation of *gate* to the trace in *path* once the next one has ended.
+
+    A step is whole then: the results of its tools stand in the request that follows. Who ends the run writes all anew,
+    since what an agent is called may come out later.
+    """
+
+    def __init__(self, gate: Gateway, path: Path) -> None:
+        super().__init__("conversation")
+        self._tail, self._path = SessionTail(gate.session), path
+        self._exchanges: list[Exchange] = []
+        self._written = 0
+
+    def work(self) -> None:
+        """Look every `LOOK_S` seconds; what cannot be read now is read at the end."""
+        while self.pause(LOOK_S):
+            with suppress(OpsAssayError, OSError):
+                self._look()
+
+    def _look(self) -> None:
+        if not (fresh := list(self._tail.ended())):
+            return
+        self._exchanges += fresh
+        for step in trace_of(self._exchanges, _SESSION).steps[self._written : -1]:
+            append_line(self._path, step)
+            self._written += 1
+
+
+class _Capped:
+    """A policy under limits: what goes beyond them, is more than inference, or asks another than *model*, is refused."""
+
+    def __init__(self, inner: Policy, meter: Meter, session: Path, model: str | None) -> None:
+        self._inner, self._meter, self._tail, self._model = inner, meter, SessionTail(session), model
+
+    def decide(self, method: str, path: str, body: bytes) -> Decision:
+        """Return what to do with one request."""
+        if reason := refusal(method, path, body, self._model):
+            _log.warning("request refused", method=method, path=path, reason=reason)
+            return Refuse(422, f"Refused: {reason}.")
+        if method == "POST":
+            for exchange in self._tail.ended():
+                used, said = _tokens(exchange)
+                self._meter.input_tokens += used
+                self._meter.output_tokens += said
+            if limit := self._meter.exhausted():
+                _log.warning("limit reached", limit=limit)
+                return Refuse(422, f"The limit of {limit} of this run is reached; answer with what you have.")
+            self._meter.model_calls += 1
+        return self._inner.decide(method, path, body)
+
+
+def _tokens(exchange: Exchange) -> tuple[int, int]:
+    """Return the input and output tokens of one call; a quarter of the characters where the endpoint reports none."""
+    asked, answer = exchange.asked(), exchange.answer()
+    if asked is None or answer is None or answer.error:
+        return 0, 0
+    if answer.usage:
+        return answer.usage.get("input_tokens", 0), answer.usage.get("output_tokens", 0)
+    return sum(len(text) for _, text in asked.messages) // 4 + 1, len(answer.text) // 4 + 1

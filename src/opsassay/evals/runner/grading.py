@@ -1,0 +1,213 @@
+"""Stored runs, graded: one path for `opsassay score run`, `score table` and `report`, whatever their domain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from opsassay.core import text as counting
+from opsassay.core.errors import OpsAssayError, UserError
+from opsassay.core.schema.run import Metric, MetricStatus, Run, RunStatus, Verdict
+from opsassay.evals.runner.domain import DOMAINS, Domain, domain_named
+from opsassay.evals.runner.ranking import aborted_cells, counted, run_id, solver_names, why_not_ranked
+from opsassay.evals.runner.results import ResultRow, solver_tables, verdict_of
+from opsassay.evals.runner.scores import CaseLabels, ScoredAnswer
+from opsassay.evals.runner.store import FINISHED, RUN, RunStore, read_run, write_verdict
+from opsassay.evals.runner.tables import ResultTable
+
+Stores = Mapping[Path, frozenset[str] | None]
+"""Folders of stores, each with the ids of the runs that are meant, None for all of them."""
+
+
+@dataclass(frozen=True)
+class GradeSettings:
+    """How stored runs are graded.
+
+    *cases* is the tree with the truth where a store does not hold it, *profile* a grading profile, *judge* names a model
+    that gives an opinion on evidence, *truth* whose causal graphs count, and *say* hears what takes its time. A domain uses
+    of it what it knows.
+    """
+
+    cases: Path | None = None
+    profile: str = "default"
+    judge: str | None = None
+    truth: Literal["ours", "published"] = "ours"
+    say: Callable[[str], None] = lambda _: None
+
+
+@dataclass(frozen=True)
+class GradedRun:
+    """A run in its *folder* with the verdict on it."""
+
+    folder: Path
+    run: Run
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class GradedRuns:
+    """Graded runs of one *domain*; *problems* say, by folder, what could not be graded.
+
+    A domain with tables of its own makes a subclass.
+    """
+
+    domain: Domain
+    graded: tuple[GradedRun, ...]
+    problems: Mapping[str, str] = field(default_factory=dict)
+    aborted: Mapping[str, int] = field(default_factory=dict)
+    """Cells of each solver that were begun and never came to a result."""
+
+    @cached_property
+    def counted(self) -> tuple[GradedRun, ...]:
+        """The runs that count in tables, one of every cell."""
+        of = {run_id(one.run): one for one in self.graded}
+        return tuple(of[run_id(run)] for run in counted(one.run for one in self.graded))
+
+    @cached_property
+    def name(self) -> Callable[[Run], str]:
+        """What names the solver of each run that counts: see `solver_names`."""
+        return solver_names(one.run for one in self.counted)
+
+    def labelled(self) -> list[Verdict]:
+        """Return the verdicts that count; another arm, or hash, is another solver."""
+        return [one.verdict.model_copy(update={"solver": self.name(one.run)}) for one in self.counted]
+
+    def scored(self) -> list[ScoredAnswer]:
+        """Return what a score table is made of: the runs that count and may be ranked, with their answers."""
+        ranked = [one for one in self.counted if not why_not_ranked(one.run)]
+        return [ScoredAnswer.of(self.name(one.run), one.run, one.verdict, self.answer_label(one)) for one in ranked]
+
+    def answer_label(self, one: GradedRun) -> str | None:
+        """Return the label of an answer, None in a domain whose answers have none."""
+        del one
+        return None
+
+    def not_ranked(self) -> dict[str, str]:
+        """Return the solvers that are not ranked, with why."""
+        reasons: dict[str, dict[str, None]] = {}
+        for one in self.counted:
+            for reason in why_not_ranked(one.run):
+                reasons.setdefault(self.name(one.run), {})[reason] = None
+        for solver, cells in self.aborted.items():
+            reasons.setdefault(solver, {})[f"{cells} of its cells were aborted and have no result"] = None
+        return {solver: "; ".join(of) for solver, of in reasons.items()}
+
+    def case_labels(self) -> Mapping[str, CaseLabels]:
+        """Return what a score table says of tasks, by their ids: families, expected labels, covariates."""
+        return {}
+
+    def rows(self) -> list[ResultRow]:
+        """Return the runs that count as rows of results."""
+        return [
+            ResultRow(
+                self.domain.name, one.run.item, one.run.solver.label, one.run.arm, one.run.seed, one.run, one.folder,
+                one.verdict.metrics,
+            )
+            for one in self.counted
+        ]  # fmt: skip
+
+    def tables(self) -> list[ResultTable]:
+        """Return the figures of every solver, which `opsassay score run` prints."""
+        return solver_tables(self.rows())
+
+    def results(self) -> list[ResultTable]:
+        """Return the tables of a page of results, which `opsassay score table` prints."""
+        return self.tables()
+
+    def notes(self) -> list[str]:
+        """Return sentences that belong below the tables of solvers."""
+        return []
+
+    def summary(self) -> dict[str, list[dict[str, Any]]]:
+        """Return what `opsassay score run --json` has beside the verdicts."""
+        return {}
+
+
+def choose_stores(paths: Iterable[Path]) -> dict[Path, frozenset[str] | None]:
+    """Return the stores of *paths*, each a store or the folder of one run; raises UserError where there are no runs."""
+    chosen: dict[Path, frozenset[str] | None] = {}
+    for path in {path.resolve(): path for path in paths}.values():
+        if not (path / RUN).is_file():
+            chosen[path] = None
+        elif (ids := chosen.setdefault(path.resolve().parents[2], frozenset())) is not None:
+            chosen[path.resolve().parents[2]] = ids | {run_id(read_run(path))}
+    if (absent := next((path for path in chosen if not path.exists()), None)) is not None:
+        raise UserError(f"There is no {absent}; check the path.")
+    if empty := next((root for root in chosen if not any(RunStore(root).runs())), None):
+        raise UserError(f"{empty} holds no runs; make some with `opsassay run`.")
+    return chosen
+
+
+def grade_stores(stores: Stores, settings: GradeSettings) -> list[GradedRuns]:
+    """Grade the runs of *stores*, domain by domain; what cannot be graded is reported, and the rest goes on.
+
+    Raises NotFoundError for a domain whose package is not installed, and what a domain raises before it grades.
+    """
+    of_domain: dict[str, dict[Path, frozenset[str] | None]] = {}
+    for root, ids in stores.items():
+        store = RunStore(root)
+        found = store.domains() if ids is None else {store.domain_of(read_run(store.runs_dir / one)) for one in ids}
+        for name in found or {DOMAINS.builtin_names()[0]}:  # runs that cannot be read are reported by the first
+            of_domain.setdefault(name, {})[root] = ids
+    order = DOMAINS.names()
+    names = sorted(of_domain, key=lambda name: order.index(name) if name in order else len(order))
+    return [_with_aborted(domain_named(name).grade(of_domain[name], settings), of_domain[name]) for name in names]
+
+
+def _with_aborted(graded: GradedRuns, stores: Stores) -> GradedRuns:
+    """Return *graded* with the cells of whole *stores* that were begun and never came to a result."""
+    begun = []
+    for store in (RunStore(root) for root, ids in stores.items() if ids is None):
+        for folder in store.runs():
+            with suppress(OpsAssayError):  # one that cannot be read is a problem already
+                run = read_run(folder)
+                begun += [run] if store.domain_of(run) == graded.domain.name else []
+    cells = aborted_cells(begun, graded.name)
+    said = {
+        s: f"{counting.counted(n, 'cell')} of {s} aborted, without a result; run the same again"
+        for s, n in cells.items()
+    }
+    return replace(graded, aborted=cells, problems={**graded.problems, **said})
+
+
+def grade_each(
+    domain: Domain, stores: Stores, evaluate: Callable[[RunStore, Path, Run], Mapping[str, Metric]]
+) -> GradedRuns:
+    """Grade every run of *stores* that is of *domain* and came to a result, and write its verdict.
+
+    *evaluate* gets the store, the folder and the record of a run that ended as it should, and returns its metrics. One
+    that failed has every metric of the domain as failed, so that it counts. An OpsAssayError of *evaluate* is a problem.
+    """
+    graded, problems = [], {}
+    for root, ids in stores.items():
+        store = RunStore(root)
+        for folder in store.runs():
+            try:
+                run = read_run(folder)
+                ours = run.status in FINISHED and store.domain_of(run) == domain.name
+                if not ours or (ids is not None and run_id(run) not in ids):
+                    continue
+                done = run.status is RunStatus.DONE
+                verdict = verdict_of(run, evaluate(store, folder, run) if done else _failed(domain, run))
+            except OpsAssayError as error:
+                problems[str(folder)] = str(error)
+                continue
+            write_verdict(folder, verdict)
+            graded.append(GradedRun(folder, run, verdict))
+    return GradedRuns(domain, tuple(graded), problems)
+
+
+def _failed(domain: Domain, run: Run) -> dict[str, Metric]:
+    reason = f"the run ended as {run.status.value}" + (f": {run.error}" if run.error else "")
+    failed = Metric(status=MetricStatus.FAILED, reason=reason)
+    return {definition.name: failed for definition in domain.metrics()}
+
+
+def problem_lines(graded: Sequence[GradedRuns]) -> list[str]:
+    """Return every problem of *graded* as a line that names its folder."""
+    found = ((folder, problem) for one in graded for folder, problem in one.problems.items())
+    return [problem if folder in problem else f"{folder}: {problem}" for folder, problem in found]

@@ -1,0 +1,211 @@
+"""What of a model's API a sealed agent may use: plain inference, and nothing by which it would reach the world through it.
+
+A provider fetches addresses, searches the web, runs code and keeps files and conversations for whoever holds its key: each
+would lead out of the seal, or from one repeat to the next.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from opsassay.core.untrusted import read_json
+
+GEMINI = "/v1beta/models/MODEL:generateContent"
+"""Stands for all paths of Gemini's API; the model is in the path there."""
+_GEMINI = re.compile(r"/v1beta/models/(?P<model>[^?#]{1,300}):(?:generateContent|streamGenerateContent|countTokens)")
+_COMMON = frozenset({"model", "tools", "tool_choice", "temperature", "top_p", "stream", "metadata", "service_tier"})
+_OPENAI = _COMMON | {
+    *("parallel_tool_calls", "stream_options", "store", "user", "seed", "top_logprobs", "prompt_cache_key"),
+    *("safety_identifier", "verbosity"),
+}
+KEYS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "/chat/completions": _OPENAI
+        | {
+            *("messages", "max_tokens", "max_completion_tokens", "stop", "n", "response_format", "presence_penalty"),
+            *("frequency_penalty", "logit_bias", "logprobs", "reasoning_effort", "functions", "function_call"),
+            *("top_k", "min_p", "repetition_penalty", "reasoning", "modalities"),
+        },
+        "/responses": _OPENAI
+        | {
+            "input",
+            "instructions",
+            "max_output_tokens",
+            "reasoning",
+            "text",
+            "truncation",
+            "include",
+            "client_metadata",
+        },
+        "/messages": _COMMON
+        | {"messages", "system", "max_tokens", "top_k", "stop_sequences", "thinking", "output_config"},
+        "/messages/count_tokens": _COMMON | {"messages", "system", "thinking"},
+        GEMINI: frozenset(
+            {"contents", "systemInstruction", "tools", "toolConfig", "generationConfig", "safetySettings"}
+        ),
+    }
+)
+"""What a request may hold, by its path; what is not named does not go to the provider."""
+
+VALUES: Mapping[str, tuple[Any, ...]] = MappingProxyType(
+    {"n": (None, 1), "service_tier": (None, "auto", "default", "standard_only"), "modalities": (None, ["text"])}
+)
+"""Keys of which only these values go on: others multiply or raise what an answer costs."""
+
+HEADERS = frozenset(
+    {
+        *(
+            "accept",
+            "accept-encoding",
+            "accept-language",
+            "authorization",
+            "connection",
+            "content-length",
+            "content-type",
+        ),
+        *(
+            "host",
+            "transfer-encoding",
+            "user-agent",
+            "x-api-key",
+            "x-goog-api-key",
+            "anthropic-version",
+            "expect",
+            "keep-alive",
+        ),
+    }
+)
+"""Headers that go to the provider; beta features, organisations, projects and routes are named by others."""
+
+OWN_TOOLS = (None, "function", "custom")
+"""Types of tools that the agent itself carries out."""
+NAMESPACE = "namespace"
+"""The type under which the Responses API has several tools of one name before theirs."""
+ADDRESSES = ("url", "image_url", "file_url", "file_id")
+"""Keys whose text a provider fetches or looks up, in any case: servers in Go take ``URL`` for ``url``."""
+STORED = "item_reference"
+"""The type of an input by which a provider takes up what it kept of another conversation."""
+GEMINI_ADDRESSES = ("fileuri", "file_uri")
+"""The same for Gemini, whose readers take both spellings of a name."""
+_CONFIG: Mapping[str, tuple[Any, ...]] = MappingProxyType(
+    {"candidateCount": (None, 1), "responseModalities": (None, ["TEXT"])}
+)
+_CONFIG_KEYS = frozenset(_CONFIG) | {
+    *("stopSequences", "maxOutputTokens", "temperature", "topP", "topK", "seed", "presencePenalty", "frequencyPenalty"),
+    *("responseMimeType", "responseSchema", "responseJsonSchema", "responseLogprobs", "logprobs", "thinkingConfig"),
+    "mediaResolution",
+}
+_NO_OBJECT = "the request is no JSON object in which each key stands once"
+_QUERY = re.compile(r"(?:beta=true|api-version=[0-9A-Za-z.-]{1,40})(?:&(?:beta=true|api-version=[0-9A-Za-z.-]{1,40}))*")
+
+
+def refusal(method: str, path: str, body: bytes, model: str | None = None) -> str | None:
+    """Return why a request may not go to the provider, None when it may; *model* is the one that may be asked, if one.
+
+    The path is compared as it came, byte for byte, with or without ``/v1``: what needs to be normalised is refused.
+    """
+    place, _, query = path.partition("?")
+    if (gemini := _GEMINI.fullmatch(place)) is not None and method == "POST":
+        return _gemini_refusal(gemini["model"], query, body, model)
+    where = place.removeprefix("/v1")
+    if query and not _QUERY.fullmatch(query):
+        return "its query is none of beta=true and api-version"
+    if method == "GET" and (where == "/models" or (model and where == f"/models/{model}")):
+        return None
+    if method != "POST" or where not in KEYS:
+        return f"{method} {place[:200]} is no inference; a sealed agent may only ask {', '.join(KEYS)}"
+    asked = _object(body)
+    return _of_request(asked, KEYS[where], model) if asked is not None else _NO_OBJECT
+
+
+def _gemini_refusal(named: str, query: str, body: bytes, model: str | None) -> str | None:
+    if query not in {"", "alt=sse"}:
+        return "its query is not alt=sse"
+    if ".." in named or model not in {None, named}:
+        return f"the model of this run is {model}, and no other"
+    asked = _object(body)
+    return _of_gemini(asked) if asked is not None else _NO_OBJECT
+
+
+def _object(body: bytes) -> dict[str, Any] | None:
+    """Return the JSON object in *body*, None for what is none or has a key twice, of which readers take different ones."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError("twice")
+        return dict(pairs)
+
+    try:
+        read_json(body)
+        asked = json.loads(body, object_pairs_hook=once)
+    except ValueError:
+        return None
+    return asked if isinstance(asked, dict) else None
+
+
+def _of_request(asked: dict[str, Any], keys: frozenset[str], model: str | None) -> str | None:
+    if model is not None and asked.get("model") != model:
+        return f"the model of this run is {model}, and no other"
+    said = [asked.get(key) for key in ("messages", "input", "system", "instructions")]
+    return _beyond(asked, keys, VALUES) or _reaching(_provided(asked.get("tools") or []), _addresses(said, ADDRESSES))
+
+
+def _of_gemini(asked: dict[str, Any]) -> str | None:
+    config, tools = asked.get("generationConfig") or {}, asked.get("tools") or []
+    if not isinstance(config, dict) or not isinstance(tools, list) or not all(isinstance(one, dict) for one in tools):
+        return "generationConfig has to be an object, and tools a list of objects"
+    provided = (kind for tool in tools for kind in sorted(tool.keys() - {"functionDeclarations"}))
+    return (
+        _beyond(asked, KEYS[GEMINI], {})
+        or _beyond(config, _CONFIG_KEYS, _CONFIG)
+        or _reaching(provided, _addresses([asked.get("contents"), asked.get("systemInstruction")], GEMINI_ADDRESSES))
+    )
+
+
+def _beyond(asked: dict[str, Any], keys: frozenset[str], values: Mapping[str, tuple[Any, ...]]) -> str | None:
+    if unknown := sorted(asked.keys() - keys):
+        return f"`{unknown[0][:40]}` is not among what a request may hold: {', '.join(sorted(keys))}"
+    for key, allowed in values.items():
+        if asked.get(key) not in allowed:
+            return f"`{key}` may only be one of {', '.join(map(str, allowed))}"
+    return None
+
+
+def _reaching(provided: Iterator[str], addresses: Iterator[str]) -> str | None:
+    if (kind := next(provided, None)) is not None:
+        return f"a tool of type {kind!r} is carried out by the provider; offer functions"
+    address = next(addresses, None)
+    return f"the provider would fetch {address[:80]!r}; put what it is to see into the request" if address else None
+
+
+def _provided(tools: Any) -> Iterator[str]:
+    """Yield the type of each of *tools* that the agent does not carry out itself; a namespace is what it holds."""
+    for tool in tools if isinstance(tools, list) else ("no list",):
+        if not isinstance(tool, dict):
+            yield type(tool).__name__
+        elif other := next((key for key in tool if key.casefold() == "type" != key), None):
+            yield other
+        elif tool.get("type") == NAMESPACE:
+            yield from _provided(tool.get("tools"))
+        elif tool.get("type") not in OWN_TOOLS:
+            yield str(tool["type"])
+
+
+def _addresses(value: Any, names: tuple[str, ...]) -> Iterator[str]:
+    """Yield what stands below *names*, where a provider looks for an address or a stored file; what is inlined is none."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            name = key.casefold()
+            if name in names and isinstance(inner, str) and not inner.lower().startswith("data:"):
+                yield inner
+            elif name == "type" and inner == STORED:
+                yield STORED
+            else:
+                yield from _addresses(inner, names)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _addresses(inner, names)

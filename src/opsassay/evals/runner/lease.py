@@ -1,0 +1,154 @@
+"""Leases: one worker at a time runs a cell, so that many workers, on one machine or several, share a store.
+
+A lease is a file, ``ROOT/leases/<cell>.json``, that says who holds it. Its holder renews the file's time every few seconds;
+that is the heartbeat. A lease whose heartbeat has ended, or whose holder is known to be gone, is taken over, and the former
+holder can no longer write a result: every result is written under the store's lock and only while the lease is held.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from opsassay.core.errors import LostError, OperationError, OpsAssayError
+from opsassay.core.schema.locks import folder_lock
+from opsassay.core.untrusted import MAX_FILE_BYTES, read_plain
+from opsassay.telemetry.clock import boot_id
+
+LEASES = "leases"
+HEARTBEAT_S = 5.0
+"""How often a holder renews its lease."""
+EXPIRED_S = 30.0
+"""After how long without a heartbeat a lease may be taken over: six that did not come."""
+
+
+class LeasedError(OperationError):
+    """Somebody else runs this cell now."""
+
+
+class LeaseLostError(LostError):
+    """The heartbeat did not come in time and somebody else has taken this cell over."""
+
+
+@dataclass(frozen=True)
+class LeaseTimes:
+    """How often a lease is renewed, and after how long without that it may be taken over, seconds."""
+
+    heartbeat_s: float = HEARTBEAT_S
+    expired_s: float = EXPIRED_S
+
+
+class Lease:
+    """The right to run one *cell* of the store at *root*, renewed by a thread until it is released or lost.
+
+    *took_over* tells that somebody else held it before, whose attempt did not end.
+    """
+
+    def __init__(self, root: Path, cell: str, times: LeaseTimes, *, took_over: bool, owner: str) -> None:
+        self.took_over, self._root, self._owner, self._times = took_over, root, owner, times
+        self._path = _path(root, cell)
+        self._lost, self._released = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._renew, name=f"lease-{cell}", daemon=True)
+        self._thread.start()
+
+    @property
+    def lost(self) -> bool:
+        """Whether somebody else has taken the cell over."""
+        return self._lost.is_set()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the store's lock while the block writes a result; raises LeaseLostError when the cell was taken over."""
+        with folder_lock(self._root):
+            if _read(self._path).get("owner") != self._owner:
+                self._lost.set()
+                raise LeaseLostError(
+                    "The cell was taken over by another worker, since the heartbeat did not come in time."
+                )
+            yield
+
+    def release(self) -> None:
+        """Give the lease back; nothing happens to one that was lost."""
+        self._released.set()
+        self._thread.join()
+        with suppress(LeaseLostError), self.held():
+            self._path.unlink()
+
+    def _renew(self) -> None:
+        while not self._released.wait(self._times.heartbeat_s):
+            with suppress(OSError):
+                if _read(self._path).get("owner") != self._owner:
+                    self._lost.set()
+                    return
+                os.utime(self._path)
+
+
+def take_lease(root: Path, cell: str, times: LeaseTimes = LeaseTimes()) -> Lease:
+    """Return the lease of *cell*; raises LeasedError while somebody else holds it."""
+    path, owner = _path(root, cell), secrets.token_hex(8)
+    root.mkdir(parents=True, exist_ok=True)
+    with folder_lock(root):
+        path.parent.mkdir(exist_ok=True)
+        held = _read(path)
+        if held and not _is_over(held, path, times):
+            raise LeasedError(f"{held.get('host')}, process {held.get('pid')}, runs this cell now.")
+        holder = {
+            "owner": owner, "host": socket.gethostname(), "boot_id": boot_id(), "pid": os.getpid(),
+            "process_started": psutil.Process().create_time(), "taken_ns": time.time_ns(),
+        }  # fmt: skip
+        partial = path.with_suffix(f".{owner}")
+        partial.write_text(json.dumps(holder) + "\n", encoding="utf-8")
+        partial.replace(path)
+    return Lease(root, cell, times, took_over=bool(held), owner=owner)
+
+
+def is_held(root: Path, cell: str, times: LeaseTimes = LeaseTimes()) -> bool:
+    """Return whether somebody runs *cell* of the store at *root* now."""
+    path = _path(root, cell)
+    held = _read(path)
+    try:
+        return bool(held) and not _is_over(held, path, times)
+    except OSError:  # given back just now
+        return False
+
+
+def is_alive(holder: dict[str, Any]) -> bool:
+    """Return whether the process *holder* tells of runs here; its start time tells it from one that got its id.
+
+    One that has ended and that nobody has waited for does not run.
+    """
+    try:
+        process = psutil.Process(holder["pid"])
+        return bool(process.create_time() == holder["process_started"] and process.status() != psutil.STATUS_ZOMBIE)
+    except (KeyError, psutil.Error):
+        return False
+
+
+def _is_over(held: dict[str, Any], path: Path, times: LeaseTimes) -> bool:
+    """Return whether a lease may be taken over: no heartbeat for too long, or, on this machine, no process."""
+    if held.get("host") == socket.gethostname() and (held.get("boot_id") != boot_id() or not is_alive(held)):
+        return True
+    return time.time() - path.stat().st_mtime > times.expired_s
+
+
+def _path(root: Path, cell: str) -> Path:
+    return root / LEASES / f"{cell}.json"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        held = json.loads(read_plain(path, MAX_FILE_BYTES))
+    except (OSError, OpsAssayError, ValueError, RecursionError):
+        return {}
+    return held if isinstance(held, dict) else {}

@@ -1,0 +1,113 @@
+"""Folders of the machine that a sealed agent sees: what must never be among them, checked before anything runs."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from opsassay.core.errors import UserError
+from opsassay.evals.runner.store import ATTEMPTS, DIAGNOSIS, RUN
+from opsassay.solvers.agents.command import CommandAgent
+from opsassay.solvers.sandbox.seal import own_hidden
+from opsassay.telemetry.content import INCIDENT
+from opsassay.telemetry.injection import CAUSAL_GRAPH, INJECTION
+from opsassay.telemetry.tree import ANNOTATION, LEDGER, TRUTH
+
+TELLING = frozenset({TRUTH, ANNOTATION, LEDGER, INJECTION, CAUSAL_GRAPH, INCIDENT, RUN, DIAGNOSIS, ATTEMPTS})
+"""Files that tell of incidents, of their truth or of runs, by the names that OpsAssay and public data give them."""
+
+MOST_ENTRIES = 500_000
+"""A folder with more is not looked through, and so not shown."""
+
+_LIVING = tuple(Path(name) for name in ("/proc", "/sys", "/dev", "/run", "/var/run"))
+_TAKEN = tuple(
+    Path(name)
+    for name in (
+        "/proc", "/sys", "/dev", "/run", "/etc", "/view", "/work", "/opt/opsassay-agent", "/usr", "/bin", "/sbin",
+        "/lib", "/lib32", "/lib64", "/libx32",
+    )
+)  # fmt: skip
+
+
+def mounts_of(agent: CommandAgent) -> dict[str, Path]:
+    """Return what `Sandbox.readable` takes to show every folder that *agent* asks for, at its own path.
+
+    Raises UserError for what cannot be shown there, for what is of OpsAssay (a folder above it has its sources too) or of
+    the running kernel, and for what holds a socket, a pipe or a file that tells of incidents or runs. Symbolic links in
+    it lead nowhere inside, unless to what is there too.
+    """
+    shown = {}
+    for name in agent.file.readable:
+        place, source = Path(name), Path(name).resolve()
+        if not place.is_absolute() or ".." in place.parts:
+            raise _refused(agent, name, "is no absolute path; write it from the root")
+        if not source.exists():
+            raise _refused(agent, name, "is not there; name a folder or file of this machine")
+        if any(source.is_relative_to(living) for living in _LIVING):
+            raise _refused(agent, name, "is a way into the running kernel; name files")
+        if Path(tempfile.gettempdir()).resolve().is_relative_to(source):
+            raise _refused(agent, name, "holds the folders of other runs; name one below it")
+        if any(_overlap(source, hidden.resolve()) for hidden in own_hidden()):
+            raise _refused(agent, name, "is of OpsAssay or its Python, or holds them; name a folder apart from them")
+        if len(place.parts) < 2 or len(source.parts) < 2 or any(place.is_relative_to(taken) for taken in _TAKEN):
+            raise _refused(agent, name, "has a place of its own in the seal; name a folder elsewhere, as in /opt")
+        if why := _why_not(source):
+            raise _refused(agent, name, f"{why}; name a folder without it")
+        shown[name] = source
+    return shown
+
+
+def require_apart(agent: CommandAgent, folders: Iterable[Path]) -> None:
+    """Raise UserError when what *agent* sees of the machine holds, or lies in, one of *folders*.
+
+    So does a file of its own that is one of them or lies in one, unless its description lies there too.
+    """
+    kept = [folder.resolve() for folder in folders]
+    for folder in (one for one in kept if not agent.path.resolve().is_relative_to(one)):
+        for _, file in agent.each_file():
+            if file.resolve().is_relative_to(folder):
+                raise UserError(f"{agent.path}: files: {file} is kept from agents; name what the agent is made of.")
+    for name in agent.file.readable:
+        source = Path(name).resolve()
+        for folder in kept:
+            if _overlap(source, folder):
+                raise _refused(agent, name, f"is not apart from {folder}, where incidents, truth or runs are")
+
+
+def _overlap(one: Path, other: Path) -> bool:
+    return one.is_relative_to(other) or other.is_relative_to(one)
+
+
+def _why_not(source: Path) -> str | None:
+    """Return what of *source* must not be seen inside, None when there is nothing; links are not followed, as inside.
+
+    Sockets and pipes are ways out, whatever a mount says: who can open one talks to whoever listens outside.
+    """
+    folders, seen = [source], 0
+    if source.is_file():
+        return f"is {source.name}, which tells of incidents or runs" if source.name in TELLING else None
+    while folders:
+        folder = folders.pop()
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                seen += 1
+                if seen > MOST_ENTRIES:
+                    return f"has more than {MOST_ENTRIES:,} entries"
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(Path(entry.path))
+                elif entry.name in TELLING:
+                    return f"holds {entry.path}, which tells of incidents or runs"
+                elif not (entry.is_symlink() or entry.is_file(follow_symlinks=False)):
+                    return f"holds {entry.path}, which is no file but a way out"
+    return None
+
+
+def _refused(agent: CommandAgent, name: str, why: str) -> UserError:
+    return UserError(f"{agent.path}: readable: {name} {why}.")
+
+
+def kept_of(paths: Sequence[Path]) -> list[Path]:
+    """Return the folders that must be apart for incidents at *paths*: the tree that each is in, or itself."""
+    return [path.parent.parent if path.parent.name == "incidents" else path for path in map(Path.resolve, paths)]

@@ -1,0 +1,102 @@
+"""Oracles: solvers that know the truth, so that every task is known to tell right from wrong; never ranked.
+
+An oracle is scripted actions (those of a scenario), an answer, or a folder of files that it leaves in the agent's
+workspace. Whatever it is, it has a name and a digest, and its runs are cells like any others: ``oracle:NAME``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from opsassay.core.errors import NotFoundError, UserError
+from opsassay.core.schema.diagnosis import Diagnosis
+from opsassay.core.schema.run import Solver
+from opsassay.evals.runner.ranking import ORACLE
+
+EVERY_ORACLE = ORACLE + "*"
+"""Asks for every oracle of a task."""
+
+
+class TaskOracle(Protocol):
+    """One oracle of one task."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in its task."""
+
+    def digest(self) -> str:
+        """Return the SHA-256 of all that it does: another one is another solver."""
+
+
+@dataclass(frozen=True)
+class AnswerOracle:
+    """An oracle that gives one *diagnosis* as its answer."""
+
+    name: str
+    diagnosis: Diagnosis
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the answer."""
+        return self.diagnosis.digest()
+
+
+@dataclass(frozen=True)
+class FilesOracle:
+    """An oracle that puts the files of *folder*, with their folders, into the agent's workspace."""
+
+    name: str
+    folder: Path
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the files, their names and what they hold; raises UserError as `files`."""
+        total = hashlib.sha256()
+        for file in self.files():
+            content = hashlib.sha256((self.folder / file).read_bytes()).hexdigest()
+            total.update(f"{file.as_posix()}\0{content}\0".encode())
+        return total.hexdigest()
+
+    def files(self) -> list[Path]:
+        """Return the paths of its files in *folder*, sorted.
+
+        Raises UserError where there are none, and for what is neither a file nor a folder: a link would lead out of it.
+        """
+        entries = sorted(self.folder.rglob("*")) if self.folder.is_dir() else []
+        if strange := next((e for e in entries if e.is_symlink() or not (e.is_file() or e.is_dir())), None):
+            raise UserError(f"Oracle {self.name}: {strange} is neither a file nor a folder; put the file itself there.")
+        files = [entry.relative_to(self.folder) for entry in entries if entry.is_file()]
+        if not files:
+            raise UserError(f"Oracle {self.name}: {self.folder} holds no files; put there what it is to leave behind.")
+        return files
+
+    def place(self, workspace: Path) -> list[Path]:
+        """Copy its files into *workspace* over what is there, and return where they are; raises UserError as `files`."""
+        placed = []
+        for file in self.files():
+            (workspace / file).parent.mkdir(parents=True, exist_ok=True)
+            placed.append(Path(shutil.copyfile(self.folder / file, workspace / file)))
+        return placed
+
+
+def oracle_solver(oracle: TaskOracle) -> Solver:
+    """Return the solver that *oracle* is; by its name it is never ranked."""
+    return Solver(name=ORACLE + oracle.name, kind="agent", configuration={"digest": oracle.digest()})
+
+
+def oracles_asked(solver: str, known: Iterable[str], task: str) -> list[str]:
+    """Return which of the oracles *known* of *task* are asked for by *solver*, ``oracle:NAME`` or ``oracle:*``.
+
+    None are by the name of any other solver. Raises NotFoundError for an oracle that the task does not have.
+    """
+    if solver == EVERY_ORACLE:
+        return list(known)
+    if not solver.startswith(ORACLE):
+        return []
+    name, names = solver.removeprefix(ORACLE), list(known)
+    if name not in names:
+        raise NotFoundError(f"oracle of {task}", name, names, f"{EVERY_ORACLE} is all of them.")
+    return [name]

@@ -1,0 +1,84 @@
+"""Plans: parts, each of one domain, that are run into one store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import ConfigDict, Field, field_validator, model_validator
+
+from opsassay.core.errors import ConfigError, naming
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.files import load_yaml, parse_yaml
+from opsassay.evals.runner.domain import domain_named
+from opsassay.evals.runner.run import Job
+from opsassay.solvers.agents.ready import or_a_name, with_named_path
+
+W = TypeVar("W", bound=Written)
+DEFAULT_DOMAIN = "sre"
+"""The domain of a plan that names none: a plan of trials, as `opsassay run trials` reads it."""
+
+
+class PlannedAgent(Written):
+    """A solver of a plan: a name, an agent.yaml or a method, with the model that it asks."""
+
+    model_config = ConfigDict(json_schema_extra=or_a_name)
+
+    name: str = Field(min_length=1)
+    model: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_name_alone(cls, given: Any) -> Any:
+        return with_named_path(given)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is named by an agent.yaml."""
+        return self.name.endswith((".yaml", ".yml"))
+
+
+class TaskPlan(Written):
+    """A plan of several parts; each has a ``domain`` and the keys of its domain's own plan."""
+
+    parts: tuple[dict[str, Any], ...] = Field(min_length=1)
+
+    @field_validator("parts", mode="before")
+    @classmethod
+    def _on_is_a_word(cls, given: Any) -> Any:
+        return [_with_on(part) for part in given] if isinstance(given, list) else given
+
+
+def load_plan(path: Path) -> list[Job]:
+    """Return the jobs of the plan at *path*, in their order; raises ConfigError, NotFoundError and what domains raise."""
+    jobs: list[Job] = []
+    for where, part in _parts(path):
+        name = str(part.pop("domain", DEFAULT_DOMAIN))
+        with naming(where):
+            jobs += domain_named(name).jobs(part, path.parent, where)
+    return jobs
+
+
+def _parts(path: Path) -> Sequence[tuple[str, dict[str, Any]]]:
+    try:
+        given = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):  # which reading it as a plan says with its line
+        given = None
+    if not isinstance(given, dict) or "parts" in given:
+        plan = load_yaml(path, TaskPlan)
+        return [(f"{path}: part {number}", dict(part)) for number, part in enumerate(plan.parts, 1)]
+    return [(str(path), _with_on(given))]
+
+
+def _with_on(part: Any) -> Any:
+    """Return *part* with the key `on` as it was written: YAML takes it for a truth value."""
+    return {"on" if key is True else key: value for key, value in part.items()} if isinstance(part, dict) else part
+
+
+def part_as(model: type[W], part: Mapping[str, Any], where: str) -> W:
+    """Return *part* as its domain's own *model*; raises ConfigError that names *where* and the key."""
+    if not part:
+        raise ConfigError(f"{where}: there is nothing in it.")
+    return parse_yaml(yaml.safe_dump(dict(part), sort_keys=False), model, where, lines=False)

@@ -1,0 +1,96 @@
+"""Which run of a cell counts, what its solver is called, and whether it may be ranked: one rule for every domain."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from opsassay.core import text as counting
+from opsassay.core.schema.run import Run
+from opsassay.evals.runner.store import FINISHED
+
+HASH_SHOWN = 8
+"""Digits of a hash that stand behind a name."""
+
+ORACLE = "oracle:"
+"""Begins the names of oracles: scripts that know the truth."""
+
+NOT_RANKED = {
+    "unsealed": "it ran unsealed",
+    "canary": "its answer repeats the canary truth",
+    "oracle": "it is an oracle, which knows the truth",
+}
+
+
+def why_not_ranked(run: Run) -> tuple[str, ...]:
+    """Return the reasons for which *run* is not ranked: it was unsealed, it is flagged, or an oracle made it."""
+    oracle = ("oracle",) if run.solver.name.startswith(ORACLE) else ()
+    reasons = (*(("unsealed",) if run.isolation == "unsealed" else ()), *oracle, *run.flags)
+    return tuple(NOT_RANKED.get(reason, reason) for reason in reasons)
+
+
+def run_id(run: Run) -> str:
+    """Return the name of an attempt, as its verdict has it."""
+    return f"{run.cell}/{run.attempt}"
+
+
+def solver_names(runs: Iterable[Run]) -> Callable[[Run], str]:
+    """Return what names the solver of each of *runs* in tables: another arm, or another hash, is another row.
+
+    Where solvers with different hashes have one name, each is ``NAME@HASH``: they are never repeats of one another. Oracles
+    are scripts of their scenarios, so that each has many hashes and one name.
+    """
+    hashes: dict[str, set[str]] = {}
+    for run in runs:
+        hashes.setdefault(_label(run), set()).add(run.solver_hash)
+
+    def name(run: Run) -> str:
+        several = len(hashes.get(_label(run), ())) > 1 and not run.solver.name.startswith(ORACLE)
+        return f"{_label(run)}@{run.solver_hash[:HASH_SHOWN]}" if several else _label(run)
+
+    return name
+
+
+def versions_reported(runs: Iterable[Run]) -> list[str]:
+    """Return a sentence for each name that several solvers among *runs* have, with how many runs each made."""
+    given = list(runs)
+    name, counts = solver_names(given), Counter[tuple[str, str]]()
+    for run in given:
+        if "@" in name(run).removeprefix(_label(run)):
+            counts[_label(run), name(run)] += 1
+    versions: dict[str, list[str]] = {}
+    for (label, one), count in sorted(counts.items()):
+        versions.setdefault(label, []).append(f"{one} ({counting.counted(count, 'run')})")
+    return [f"{label} was run by {len(of)} solvers of that name: {', '.join(of)}" for label, of in versions.items()]
+
+
+def _label(run: Run) -> str:
+    return run.solver.label if run.arm == "default" else f"{run.solver.label} ({run.arm})"
+
+
+def counted(runs: Iterable[Run]) -> list[Run]:
+    """Return the one run of every cell that counts, in their order: the first result that was not unsealed, else the first.
+
+    A cell is run again to look again, or to seal what was not; to count every attempt would let anyone try until it fits.
+    """
+    found: dict[str, Run] = {}
+    for run in runs:
+        first = found.get(run.cell)
+        better = first is not None and first.isolation == "unsealed" != run.isolation
+        if run.status in FINISHED and (first is None or better):
+            found[run.cell] = run
+    return list(found.values())
+
+
+def aborted_cells(runs: Iterable[Run], name: Callable[[Run], str]) -> dict[str, int]:
+    """Return how many cells of each solver, by its *name*, were begun and aborted and never came to a result."""
+    of_cell: dict[str, tuple[str, bool]] = {}
+    for run in runs:
+        ended = run.status in FINISHED or of_cell.get(run.cell, ("", False))[1]
+        of_cell[run.cell] = (name(run), ended)
+    return dict(Counter(label for label, ended in of_cell.values() if not ended))
+
+
+def most_repeats(runs: Iterable[Run]) -> int:
+    """Return how often the most often repeated solver was run on one case; 1 when there is nothing."""
+    return max(Counter((_label(run), run.solver_hash, run.item) for run in runs).values(), default=1)

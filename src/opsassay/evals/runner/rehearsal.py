@@ -1,0 +1,85 @@
+"""Rehearsals: an agent on a made desk, to see what it keeps of the contract before a run costs anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from opsassay.core.schema.run import Run, RunStatus
+from opsassay.core.text import counted
+from opsassay.evals.runner.store import LOG
+from opsassay.solvers.agents.models.base import ToolSpec
+from opsassay.solvers.agents.record import TRACE
+from opsassay.solvers.proxy.formats.finding import read_one
+
+SECONDS = 60.0
+"""How long an agent may work on a made desk when nobody says otherwise."""
+_ISOLATION = {
+    "sealed": "the agent was sealed; its runs may be ranked",
+    "in_process": "an agent of this package; its tools are locked, its runs may be ranked",
+    "unsealed": "the agent was NOT sealed; its runs are marked and never ranked",
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One promise of the contract: kept, or why not; *passed* None tells something that is no promise."""
+
+    name: str
+    passed: bool | None
+    said: str
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What an agent found on its desk, what it kept of the contract, how it was isolated, what it spent."""
+
+    tools: tuple[ToolSpec, ...]
+    checks: tuple[Check, ...]
+    isolation: str
+    spent: Mapping[str, float]
+
+
+@runtime_checkable
+class CanRehearse(Protocol):
+    """A job whose task has a made desk."""
+
+    def rehearse(self, seconds: float | None) -> Rehearsal:
+        """Have the agent work on the made desk for at most *seconds*, or for as long as the job says."""
+
+
+def ended(run: Run, run_dir: Path) -> Check:
+    """Return whether the run has a result, with the last words of its log where it has none."""
+    if run.status is RunStatus.DONE:
+        return Check("ended", passed=True, said="with an answer")
+    log = run_dir / LOG
+    last = (log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [""])[-1] if log.exists() else ""
+    said = f"{run.status.value}: {run.error}" + (f" (last said: {last[:200]})" if last else "")
+    return Check("ended", passed=False, said=said)
+
+
+def traced(run_dir: Path) -> Check:
+    """Return whether the run in *run_dir* has left a trace, and how long it is."""
+    if not (run_dir / TRACE).exists():
+        return Check("trace", passed=False, said="there is none")
+    steps = read_one(run_dir / TRACE).steps
+    used = [call for step in steps for call in step.tool_logs]
+    refused = [call for call in used if call.status == "error"]
+    said = f"{counted(len(steps), 'step')}, {counted(len(used), 'tool call')}"
+    if refused:
+        said += f", {len(refused)} of them refused ({refused[0].tool}: {refused[0].output[:200]})"
+    return Check("trace", passed=True, said=said)
+
+
+def isolated(isolation: str) -> Check:
+    """Return how the agent was isolated, and what that means for its runs."""
+    return Check("isolation", None, _ISOLATION[isolation])
+
+
+def spent(run: Run) -> list[Check]:
+    """Return what the run spent, and which limits it hit."""
+    amounts = ", ".join(f"{name} {value:g}" for name, value in run.spent.items() if value)
+    hit = [Check("limits", None, f"hit: {', '.join(run.limits_hit)}")] if run.limits_hit else []
+    return [*hit, Check("spent", None, amounts or "nothing was counted")]

@@ -1,0 +1,174 @@
+"""Results of any domain: rows of named metrics, and the figures of each solver over them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.schema.run import Metric, MetricStatus, Run, Verdict
+from opsassay.core.schema.task import MetricDefinition
+from opsassay.evals.runner.domain import Domain, domain_named
+from opsassay.evals.runner.ranking import run_id, solver_names, why_not_ranked
+from opsassay.evals.runner.run import JobEnd
+from opsassay.evals.runner.store import FINISHED, VERDICTS, write_verdict
+from opsassay.evals.runner.tables import ResultTable
+from opsassay.scoring.figures import percent
+from opsassay.scoring.metrics import further_metrics
+from opsassay.scoring.rates import estimate_of
+from opsassay.scoring.repeats import mean_pass_at_k
+
+SHOWN = 5
+"""Metrics of a domain that a table shows: the first ones that it defines; those that packages add follow."""
+
+
+@dataclass(frozen=True)
+class ResultRow:
+    """One run of one task with its metrics by name; *problem* says why it is not there, or not graded."""
+
+    domain: str
+    task: str
+    solver: str
+    arm: str
+    seed: int
+    run: Run | None
+    folder: Path | None
+    metrics: Mapping[str, Metric]
+    problem: str | None = None
+
+    @property
+    def not_ranked(self) -> tuple[str, ...]:
+        """Why it is not ranked."""
+        return why_not_ranked(self.run) if self.run is not None else ()
+
+    def as_item(self) -> dict[str, Any]:
+        """Return the row as JSON has it."""
+        run = self.run
+        return {
+            "domain": self.domain,
+            "task": self.task,
+            "solver": self.solver,
+            "arm": self.arm,
+            "seed": self.seed,
+            "status": run.status.value if run else "not run",
+            "error": self.problem or (run.error if run else None),
+            "isolation": run.isolation if run else None,
+            "limits_hit": list(run.limits_hit) if run else [],
+            "not_ranked": list(self.not_ranked),
+            "spent": dict(run.spent) if run else {},
+            "notes": list(run.notes) if run else [],
+            "metrics": {name: metric.model_dump(mode="json") for name, metric in self.metrics.items()},
+            "run": str(self.folder) if self.folder else None,
+        }
+
+
+def row_of(end: JobEnd) -> ResultRow:
+    """Return the row of a job that has ended; its run is graded, and the verdict lies with it."""
+    cell, metrics, problem = end.job.cell, {}, end.error
+    if end.run_dir is not None:
+        try:
+            metrics = dict(end.job.evaluate(end.run_dir))
+            _keep(end, metrics)
+        except OpsAssayError as error:
+            problem = f"not graded: {error}"
+    task, arm = cell.task, cell.arm.label
+    return ResultRow(task.domain, task.id, cell.solver.label, arm, cell.seed, end.run, end.run_dir, metrics, problem)
+
+
+def _keep(end: JobEnd, metrics: Mapping[str, Metric]) -> None:
+    """Write the verdict of a run that came to a result, unless its domain has done so."""
+    if end.run_dir and end.run and end.run.status in FINISHED and not (end.run_dir / VERDICTS).exists():
+        write_verdict(end.run_dir, verdict_of(end.run, metrics))
+
+
+def verdict_of(run: Run, metrics: Mapping[str, Metric]) -> Verdict:
+    """Return the verdict on *run* that has *metrics*, under the profile ``default``."""
+    return Verdict(
+        run=run_id(run), item=run.item, system=run.system, solver=run.solver.label, profile="default",
+        metrics=dict(metrics),
+    )  # fmt: skip
+
+
+def solver_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
+    """Return a table of the solvers of each domain: those that may be ranked first."""
+    domains = dict.fromkeys(row.domain for row in rows)
+    return [_of_domain(domain_named(name), [row for row in rows if row.domain == name]) for name in domains]
+
+
+def by_solver(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
+    """Return *rows* by what their solver is called, which tells apart those that only their configuration tells apart."""
+    groups: dict[str, list[ResultRow]] = {}
+    name = solver_names(row.run for row in rows if row.run)
+    for row in rows:
+        groups.setdefault(name(row.run) if row.run else row.solver, []).append(row)
+    return groups
+
+
+def _of_domain(domain: Domain, rows: Sequence[ResultRow]) -> ResultTable:
+    groups = by_solver(rows)
+    added = [name for name in further_metrics() if any(name in row.metrics for row in rows)]
+    defined = domain.metrics()[:SHOWN]
+    shown = [*defined, *(MetricDefinition(name=name, unit="its own", direction="neither") for name in added)]
+    most = max(Counter((row.solver, row.arm, row.task) for row in rows).values())
+    ks = sorted({1, most})
+    found = [(_figures(domain, name, of, shown, ks), _reasons(of)) for name, of in groups.items()]
+    ordered = sorted(found, key=lambda one: (bool(one[1]), one[0][0]))
+    columns = (
+        "solver",
+        "runs",
+        "ended",
+        *(metric.title for metric in defined),
+        *added,
+        *(f"pass@{k}" for k in ks),
+        "ranked",
+    )
+    return ResultTable(f"Solvers, {domain.name}", columns, tuple(figures for figures, _ in ordered))
+
+
+def _figures(
+    domain: Domain, name: str, rows: Sequence[ResultRow], shown: Iterable[MetricDefinition], ks: Iterable[int]
+) -> tuple[Any, ...]:
+    ended = Counter(row.run.status.value if row.run else "not run" for row in rows)
+    outcomes: dict[str, list[bool]] = {}
+    for row in rows:
+        if row.metrics and (succeeded := domain.succeeded(row.metrics)) is not None:
+            outcomes.setdefault(row.task, []).append(succeeded)
+    reasons = _reasons(rows)
+    return (
+        name,
+        len(rows),
+        ", ".join(f"{count} {status}" for status, count in ended.items()),
+        *(_mean(rows, metric) for metric in shown),
+        *(_pass_at(outcomes, k) for k in ks),
+        "no: " + "; ".join(reasons) if reasons else "yes",
+    )
+
+
+def _reasons(rows: Iterable[ResultRow]) -> list[str]:
+    return list(dict.fromkeys(reason for row in rows for reason in row.not_ranked))
+
+
+def _mean(rows: Iterable[ResultRow], metric: MetricDefinition) -> str | None:
+    """Return the mean over tasks of the mean over repeats.
+
+    What failed to be graded counts as 0 where more is better; a time, of which less is better, it has not.
+    """
+    per_task: dict[str, list[float]] = {}
+    for row in rows:
+        grade = row.metrics.get(metric.name)
+        if grade is None:
+            continue
+        lost = grade.status is MetricStatus.FAILED and metric.direction == "higher"
+        if (value := 0.0 if lost else grade.value) is not None:
+            per_task.setdefault(row.task, []).append(value)
+    found = estimate_of([fmean(values) for values in per_task.values()], share=metric.is_share)
+    return found.text_with_n if found else None
+
+
+def _pass_at(outcomes: Mapping[str, Sequence[bool]], k: int) -> str | None:
+    enough = {task: tries for task, tries in outcomes.items() if len(tries) >= k}
+    return f"{percent(mean_pass_at_k(enough, k))} ({len(enough)})" if enough else None

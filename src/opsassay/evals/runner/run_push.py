@@ -1,0 +1,134 @@
+"""What goes on in the runs of a store, sent to an OTLP receiver meanwhile: agents' steps, and telemetry of live systems.
+
+A run is one trace whose ids follow from the name of the run, so that its steps, its root and the evaluation events that
+come after grading belong together whoever sends them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.schema.background import Background
+from opsassay.core.schema.json_lines import follow_json_lines
+from opsassay.core.schema.run import Run, RunStatus
+from opsassay.core.schema.run_folder import LIVE
+from opsassay.core.schema.trajectory import TraceStep
+from opsassay.evals.runner.evaluation_events import exported_runs, push_events, push_spans
+from opsassay.evals.runner.ranking import run_id
+from opsassay.evals.runner.store import ATTEMPTS, RunStore, read_run
+from opsassay.solvers.agents.record import TRACE
+from opsassay.solvers.proxy.formats import read_one
+from opsassay.solvers.proxy.formats.gen_ai import export_root, export_steps
+from opsassay.telemetry.otlp.forwarding import LAST_S, SpoolSender
+from opsassay.telemetry.otlp.pushing import require_url
+
+TICK_S = 0.5
+
+
+@dataclass
+class _Attempt:
+    """An attempt that is followed: how much of its trace, and of which file, was read, and how many steps were sent.
+
+    A trace that is written anew at the end has the steps that came before once more.
+    """
+
+    telemetry: SpoolSender
+    file: int = 0
+    read_to: int = 0
+    line: int = 0
+    sent: int = 0
+    since_end: float | None = None
+
+
+class RunPush(Background):
+    """A thread that sends what goes on in the attempts that begin in *store* to the receiver at *url* while the block runs.
+
+    With the end of the block `graded` sends what was graded; *on_problem* hears of what was not taken, once each.
+    Raises UserError for what is no URL.
+    """
+
+    def __init__(self, store: RunStore, url: str, on_problem: Callable[[str], None]) -> None:
+        super().__init__("run-push")
+        self._store, self._url, self._on_problem = store, require_url(url), on_problem
+        log = store.root / ATTEMPTS
+        self._read_to = log.stat().st_size if log.exists() else 0
+        self._following: dict[Path, _Attempt] = {}
+        self._seen: set[Path] = set()
+        self._problems: set[str] = set()
+
+    def graded(self) -> None:
+        """Send the evaluation events of every run that was followed and has been graded."""
+        for run in exported_runs(self._store, lambda _path, _why: None, only=self._seen):
+            self._tried(partial(push_events, run.events, self._url))
+
+    def work(self) -> None:
+        """Look at what is new, and when the block has ended at what is left, as long as `LAST_S` allows."""
+        while self.pause(TICK_S):
+            self._look()
+        deadline = time.monotonic() + LAST_S
+        self._look()
+        while any(one.since_end is not None for one in self._following.values()) and time.monotonic() < deadline:
+            time.sleep(TICK_S)
+            self._look()
+        for attempt in self._following.values():
+            self._let_go(attempt)
+
+    def _tried(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except (OpsAssayError, OSError) as error:
+            self._say(str(error))
+
+    def _say(self, problem: str) -> None:
+        if problem not in self._problems:
+            self._problems.add(problem)
+            self._on_problem(problem)
+
+    def _look(self) -> None:
+        self._tried(self._find)
+        for folder, attempt in list(self._following.items()):
+            self._tried(partial(self._follow, folder, attempt))
+
+    def _find(self) -> None:
+        for end, entry in follow_json_lines(self._store.root / ATTEMPTS, self._read_to):
+            self._read_to = end
+            if entry.get("event") == "begun":
+                folder = self._store.runs_dir / str(entry["cell"]) / str(entry["attempt"])
+                self._following.setdefault(folder, _Attempt(SpoolSender(folder / LIVE, self._url)))
+                self._seen.add(folder)
+
+    def _follow(self, folder: Path, attempt: _Attempt) -> None:
+        run = read_run(folder)
+        is_sent = attempt.telemetry.send()
+        if attempt.since_end is None:
+            self._send_steps(folder, run, attempt)
+        if run.status is RunStatus.RUNNING:
+            return
+        if attempt.since_end is None:
+            if (folder / TRACE).exists():
+                push_spans(export_root(read_one(folder), run_id(run)), self._url)
+            attempt.since_end = time.monotonic()
+        if is_sent or time.monotonic() - attempt.since_end > LAST_S:
+            self._let_go(self._following.pop(folder))
+
+    def _send_steps(self, folder: Path, run: Run, attempt: _Attempt) -> None:
+        path = folder / TRACE
+        if not path.exists():
+            return
+        if (file := path.stat().st_ino) != attempt.file:
+            attempt.file, attempt.read_to, attempt.line = file, 0, 0
+        for end, line in follow_json_lines(path, attempt.read_to):
+            if attempt.line >= attempt.sent:
+                push_spans(export_steps([TraceStep.model_validate(line)], run_id(run), run.solver.name), self._url)
+                attempt.sent += 1
+            attempt.read_to, attempt.line = end, attempt.line + 1
+
+    def _let_go(self, attempt: _Attempt) -> None:
+        for note in attempt.telemetry.notes():
+            self._say(note)
+        attempt.telemetry.close()

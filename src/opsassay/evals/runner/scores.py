@@ -1,0 +1,113 @@
+"""Score tables: graded runs of any domain as the long table that `opsassay audit` reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+from opsassay.core.errors import NotFoundError, UserError
+from opsassay.core.schema.run import SCORE_TABLE_COLUMNS, Metric, MetricStatus, Run, Verdict
+from opsassay.scoring.profiles import PROFILES
+from opsassay.telemetry.content import whole_file
+
+NATIVE = "opsassay"
+"""The family of tasks that were made here; imported incidents are of the family of their format."""
+
+CORRECT = "correct"
+"""The right service where something was broken, and "nothing is wrong" where nothing was: defined wherever truth is."""
+
+NOTHING, NO_ANSWER = "nothing is wrong", "no answer"
+"""Labels of an answer without a root cause, and of a run that gave none."""
+
+_KEYS = ["family", "system", "case", "method", "protocol"]
+
+
+@dataclass(frozen=True)
+class CaseLabels:
+    """What a score table tells of a case: its *family*, the services that name each root, and covariates.
+
+    *roots* None where the truth is not at hand; empty where nothing was broken.
+    """
+
+    family: str = NATIVE
+    roots: tuple[frozenset[str], ...] | None = None
+    covariates: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def expected(self) -> str | None:
+        """The one label of the case: the first root by name."""
+        if self.roots is None:
+            return None
+        return min(map(min, self.roots)) if self.roots else NOTHING
+
+    def label(self, said: str) -> str:
+        """Return what was *said*, as the expected label where it names a true root in the default profile."""
+        name = PROFILES["default"].service
+        right = {name(service) for root in self.roots or () for service in root}
+        return self.expected or said if name(said) in right else said
+
+
+@dataclass(frozen=True)
+class ScoredAnswer:
+    """A verdict with what an audit compares it by; *protocol* is the configuration of the solver, *said* the answer."""
+
+    method: str
+    verdict: Verdict
+    protocol: str = ""
+    said: str | None = None
+
+    @classmethod
+    def of(cls, method: str, run: Run, verdict: Verdict, said: str | None) -> ScoredAnswer:
+        """Return the answer of *run*; the parameters of a method are its protocol and no part of its name."""
+        configuration = json.dumps(run.solver.configuration, sort_keys=True) if run.solver.configuration else ""
+        name = method.replace(run.solver.label, run.solver.name, 1)
+        return cls(name, verdict, configuration, said)
+
+
+def score_of(verdict: Verdict, metric: str) -> Metric | None:
+    """Return the grade of *verdict* that *metric* means, None where it has none: also CORRECT."""
+    if metric != CORRECT:
+        return verdict.metrics.get(metric)
+    parts = (verdict.metrics.get(name) for name in ("any_service", "exact_match"))
+    return next((part for part in parts if part and part.status is not MetricStatus.NOT_APPLICABLE), None)
+
+
+def score_table(answers: Iterable[ScoredAnswer], metric: str, about: Mapping[str, CaseLabels]) -> pl.DataFrame:
+    """Return one row per case, method and protocol: repeats are averaged, and the answer is that of the first one.
+
+    Columns: SCORE_TABLE_COLUMNS (text, score f64), then the covariates of *about* (f64), which maps items to
+    their labels. A grade that is not applicable is no row; one that failed to be graded is a row without a score, so that a
+    method that crashes on hard cases is not scored on easy ones alone. Raises NotFoundError for an unknown metric,
+    UserError for one that is not in [0, 1].
+    """
+    rows, names = [], {CORRECT}
+    further = sorted({name for labels in about.values() for name in labels.covariates})
+    for answer in answers:
+        verdict = answer.verdict
+        names |= verdict.metrics.keys()
+        grade, case = score_of(verdict, metric), about.get(verdict.item, CaseLabels())
+        if grade is not None and grade.status is not MetricStatus.NOT_APPLICABLE:
+            said = None if answer.said is None or case.expected is None else case.label(answer.said)
+            labels = (case.family, verdict.system, verdict.item, answer.method, answer.protocol, said, case.expected)
+            rows.append((*labels, grade.value, *(case.covariates.get(name) for name in further)))
+    if metric not in names:
+        raise NotFoundError("metric", metric, names)
+    numbers = {"score", *further}
+    schema = {name: pl.Float64 if name in numbers else pl.String for name in (*SCORE_TABLE_COLUMNS, *further)}
+    table = pl.DataFrame(rows, schema=schema, orient="row")
+    if table.select(((pl.col("score") < 0) | (pl.col("score") > 1)).any()).item():
+        raise UserError(f"{metric} is no share between 0 and 1, so it is no score; choose another metric.")
+    others = [name for name in table.columns if name not in (*_KEYS, "score")]
+    found = table.group_by(_KEYS, maintain_order=True).agg(pl.col(others).first(), pl.col("score").mean())
+    return found.select(table.columns).sort(_KEYS[:-1], maintain_order=True)
+
+
+def write_scores(table: pl.DataFrame, path: Path) -> Path:
+    """Write *table* as CSV, whole."""
+    with whole_file(path) as partial:
+        table.write_csv(partial)
+    return path

@@ -1,0 +1,60 @@
+"""Tables of results, of whatever domain, and a page of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from opsassay.core.untrusted import shown
+from opsassay.scoring.figures import percent
+
+__all__ = ["ResultTable", "markdown", "percent"]
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """One table: *note* says in a sentence what its figures are, *number* is its number in a paper.
+
+    *statistics* are tests by name, None where there is nothing to test; *keys* are the names of the columns in JSON, where
+    these are not what people read.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    note: str = ""
+    number: int | None = None
+    statistics: dict[str, Any] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+
+    def as_item(self) -> dict[str, Any]:
+        """Return the table as JSON has it: its rows by the names of the columns."""
+        rows = [dict(zip(self.keys or self.columns, row, strict=True)) for row in self.rows]
+        return {"table": self.number, "title": self.title, "statistics": self.statistics, "rows": rows}
+
+    def filled(self) -> ResultTable:
+        """Return the table without the columns that say nothing in any row."""
+        kept = [
+            i for i in range(len(self.columns)) if not self.rows or any(row[i] not in (None, "") for row in self.rows)
+        ]
+        rows = tuple(tuple(row[i] for i in kept) for row in self.rows)
+        return replace(
+            self,
+            columns=tuple(self.columns[i] for i in kept),
+            rows=rows,
+            keys=tuple(self.keys[i] for i in kept if self.keys),
+        )
+
+
+def markdown(title: str, lines: Iterable[str], tables: Iterable[ResultTable]) -> str:
+    """Return a page of *tables* under *title*, with *lines* before them."""
+    parts = [f"# {title}", *lines]
+    for table in tables:
+        head = [_line(table.columns), _line(("---",) * len(table.columns))]
+        parts += [f"## {table.title}", table.note, "\n".join([*head, *map(_line, table.rows)])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _line(cells: Iterable[Any]) -> str:
+    return "| " + " | ".join(" ".join(shown(str(cell)).split()).replace("|", "\\|") for cell in cells) + " |"

@@ -1,7 +1,0 @@
-"""Traces of other tools, read into the Trace, and the Trace written for other tools."""
-
-from __future__ import annotations
-
-from opsassay.proxy.formats.finding import read_labelled, read_one, read_traces
-
-__all__ = ["read_labelled", "read_one", "read_traces"]

@@ -1,0 +1,163 @@
+"""Means over many verdicts, with intervals and with what could not be scored beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opsassay.core.schema.metric_words import is_share
+from opsassay.core.schema.run import MetricStatus, Verdict
+from opsassay.scoring.figures import MeanFigure
+from opsassay.scoring.metrics import ALL, ENTITIES, GRAPH, OUTCOME
+from opsassay.scoring.rates import mean_of, share_of
+
+COUNTED = frozenset(
+    {*OUTCOME, *ENTITIES, *GRAPH, "path_reachability", "path_reachability_hit"} - {"fault_kind_accuracy"}
+)
+"""Metrics in which a run without an answer counts as 0."""
+
+GROUNDED_SHARE = "path_reachability_per_any_service"
+"""PR / AnySvc (OpenRCA 2.0, Table 2): of the cases with a correct service, the share with a path to an alarm."""
+
+SUMMARY_SCHEMA = {
+    "solver": pl.String,
+    "scope": pl.String,
+    "group": pl.String,
+    "metric": pl.String,
+    "mean": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "interval": pl.String,
+    "cases": pl.Int64,
+    "scored": pl.Int64,
+    "not_applicable": pl.Int64,
+    "failed": pl.Int64,
+}
+"""Columns of a summary: `cases` counts incidents with a score, the last three count verdicts."""
+
+
+def summarise(
+    verdicts: Iterable[Verdict],
+    groups: Mapping[str, Mapping[str, str]] | None = None,
+    names: Iterable[str] | None = None,
+) -> pl.DataFrame:
+    """Return one row per solver, scope, group and metric of *names* (all when None), with the columns of SUMMARY_SCHEMA.
+
+    Scopes: ``all`` weights every case alike, ``macro`` every system, ``system`` is one system. *groups* adds scopes of
+    its own, such as ``kind``: each maps items to the group that they are in, and items that it leaves out are in none.
+    Verdicts of the same solver on the same item are averaged first: cases, not repeats, are the unit of every interval.
+
+    Intervals at 95 % are those of `rates`: ``wilson`` for a share, ``bootstrap`` for what has another unit, where cases
+    differ. A ratio whose denominator is 0 is null as a whole. A run without an answer counts as 0 where more is better
+    (COUNTED), or a solver that crashes on hard cases would be scored on easy ones; else means are over scored verdicts.
+    """
+    scopes = groups or {}
+    long = _long(verdicts, None if names is None else frozenset(names))
+    rows: list[dict[str, Any]] = []
+    for solver, of_solver in _groups(long, "solver"):
+        rows += _rows(of_solver, solver=solver, scope="all", group="", macro=False)
+        rows += _rows(of_solver, solver=solver, scope="macro", group="", macro=True)
+        for group, part in _groups(of_solver, "system"):
+            rows += _rows(part, solver=solver, scope="system", group=group, macro=False)
+        for scope, group_of in scopes.items():
+            items = pl.col("item").replace_strict(dict(group_of), default=None, return_dtype=pl.String)
+            inside = of_solver.with_columns(group=items).drop_nulls("group").sort("group", maintain_order=True)
+            for group, part in _groups(inside, "group"):
+                rows += _rows(part, solver=solver, scope=scope, group=group, macro=False)
+    return pl.DataFrame(rows, schema=SUMMARY_SCHEMA)
+
+
+def _long(verdicts: Iterable[Verdict], names: frozenset[str] | None) -> pl.DataFrame:
+    rows = [
+        (v.solver, v.system, v.item, v.run, name, 0.0 if is_zero(v, name) else metric.value, metric.status.value)
+        for v in verdicts
+        for name, metric in v.metrics.items()
+        if names is None or name in names
+    ]
+    columns = ("solver", "system", "item", "run", "metric", "value", "status")
+    schema = {name: pl.Float64 if name == "value" else pl.String for name in columns}
+    return pl.DataFrame(rows, schema=schema, orient="row").sort("solver", "system", "item", "run", "metric")
+
+
+def is_zero(verdict: Verdict, metric: str) -> bool:
+    """Return whether *metric* counts as 0 because the run gave no answer, which was to be given."""
+    whole = verdict.metrics.keys() >= {"any_service", "exact_match"}
+    unanswered = whole and not any(m.status is MetricStatus.SCORED for m in verdict.metrics.values())
+    return unanswered and metric in COUNTED and verdict.metrics[metric].status is MetricStatus.FAILED
+
+
+def _groups(frame: pl.DataFrame, column: str) -> Iterator[tuple[str, pl.DataFrame]]:
+    for key, part in frame.group_by(column, maintain_order=True):
+        yield str(key[0]), part
+
+
+def _rows(frame: pl.DataFrame, *, solver: str, scope: str, group: str, macro: bool) -> Iterator[dict[str, Any]]:
+    """Yield the rows of one group: every metric in the order of a verdict, then the ratio PR / AnySvc."""
+    by_metric = dict(_groups(frame, "metric"))
+    names = [*(name for name in ALL if name in by_metric), *sorted(set(by_metric) - set(ALL))]
+    about = {"solver": solver, "scope": scope, "group": group}
+    for name in names:
+        yield {**about, "metric": name, **_of_metric(name, by_metric[name], macro=macro)}
+    if {"path_reachability", "any_service"} <= by_metric.keys():
+        ratio = _of_ratio(by_metric["path_reachability"], by_metric["any_service"], macro=macro)
+        yield {**about, "metric": GROUNDED_SHARE, **ratio}
+
+
+def _of_metric(name: str, rows: pl.DataFrame, *, macro: bool) -> dict[str, Any]:
+    cases = _case_means(rows)
+    values = cases.get_column("value").to_numpy()
+    if not is_share(name, ""):
+        strata = [part.get_column("value").to_numpy() for part in _strata(cases, by_system=macro)]
+        return {**_row(mean_of(strata), "bootstrap"), "cases": len(values), **_counts(rows)}
+    return {**_row(share_of(values, _weights(cases, macro=macro)), "wilson"), "cases": len(values), **_counts(rows)}
+
+
+def _of_ratio(reached: pl.DataFrame, named: pl.DataFrame, *, macro: bool) -> dict[str, Any]:
+    """Return the row of the ratio: the mean, over the cases weighted by how often the service was right, of the paths."""
+    both = _case_means(reached).join(_case_means(named), on=["system", "item"], suffix="_named").sort("system", "item")
+    tops, bottoms = (both.get_column(name).to_numpy() for name in ("value", "value_named"))
+    shares = np.divide(tops, bottoms, out=np.zeros(len(tops)), where=bottoms > 0)
+    found = share_of(shares, bottoms * _weights(both, macro=macro))
+    return {**_row(found, "wilson"), "cases": both.height, **_counts(reached)}
+
+
+def _weights(cases: pl.DataFrame, *, macro: bool) -> NDArray[np.float64]:
+    """Return what each case weighs: alike, or with *macro* so that every system does."""
+    if not macro:
+        return np.ones(cases.height)
+    return cases.select(1 / pl.len().over("system")).to_series().to_numpy()
+
+
+def _row(found: MeanFigure | None, interval: str) -> dict[str, Any]:
+    if found is None:
+        return {"mean": None, "low": None, "high": None, "interval": None}
+    return {
+        "mean": found.value, "low": found.low, "high": found.high, "interval": None if found.low is None else interval
+    }  # fmt: skip
+
+
+def estimate(row: Mapping[str, Any] | None) -> MeanFigure | None:
+    """Return the figure of a row of a summary, None where it has none."""
+    if row is None or row["mean"] is None:
+        return None
+    return MeanFigure(row["mean"], row["low"], row["high"], row["cases"], share=is_share(row["metric"], ""))
+
+
+def _case_means(rows: pl.DataFrame) -> pl.DataFrame:
+    scored = rows.filter(pl.col("value").is_not_null())
+    return scored.group_by("system", "item").agg(pl.col("value").mean()).sort("system", "item")
+
+
+def _strata(cases: pl.DataFrame, *, by_system: bool) -> list[pl.DataFrame]:
+    if by_system:
+        return [part for _, part in _groups(cases, "system")]
+    return [cases] if cases.height else []
+
+
+def _counts(rows: pl.DataFrame) -> dict[str, int]:
+    found = dict(rows.get_column("status").value_counts().iter_rows())
+    return {status.value: int(found.get(status.value, 0)) for status in MetricStatus}

@@ -1,0 +1,111 @@
+"""Bound evidence: a query with ``$service`` and ``$period`` and an expectation, tried on the claimed service and others.
+
+The query gives one number; the expectation says how it moves from the normal to the abnormal period. What holds for
+every service supports no claim about one, so the score is lowered by the share of other services for which it holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from opsassay.core.schema.diagnosis import Expectation
+from opsassay.scoring.budget import TimeBudget
+from opsassay.scoring.statements import Statement
+from opsassay.telemetry.sql import LockedSql
+
+MAX_CONTROLS = 40
+"""Other services that a query is tried on, evenly spaced by name where there are more."""
+
+
+@dataclass(frozen=True)
+class BoundResult:
+    """*score* in [0, 1]; *finding* says what the query gave for the claimed service and for how many others it holds."""
+
+    score: float
+    finding: str
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A parsed *statement*, its text *executed*, to be tried on services within *budget*."""
+
+    sql: LockedSql
+    statement: Statement
+    executed: str
+    budget: TimeBudget
+
+    def score(self, expectation: Expectation, service: str, services: Sequence[str]) -> BoundResult:
+        """Return how well it supports *expectation* of *service* among *services* (names as the data has them).
+
+        score = 1[it holds for the claimed service] * (1 - h / m), h of the m other services that were tried being those
+        for which it holds as well (OpsAssay's own measure). 0 when the query may not be bound, when there is no other
+        service to hold it against, or when the time was used up before it had been tried on all of them.
+        """
+        if reason := self.statement.why_not_bound():
+            return BoundResult(0.0, reason)
+        controls = _spread([name for name in services if name != service])
+        if not controls:
+            return BoundResult(0.0, "there is no other service to try the query on")
+        own = self._moved(service)
+        if isinstance(own, str):
+            return BoundResult(0.0, own)
+        if not holds(expectation, *own):
+            return BoundResult(0.0, f"{_words(own)} for {service}: not {_expected(expectation)}")
+        others = [self._moved(name) for name in controls]
+        if not self.budget.left_s:
+            return BoundResult(0.0, "the time of the answer was used up before the other services had been tried")
+        shared = sum(not isinstance(moved, str) and holds(expectation, *moved) for moved in others)
+        finding = f"{_words(own)} for {service}; it holds for {shared} of {len(controls)} other services too"
+        return BoundResult(1 - shared / len(controls), finding)
+
+    def _moved(self, service: str) -> tuple[float, float] | str:
+        """Return the numbers of the normal and the abnormal period, or why there is none."""
+        found = []
+        for period in ("normal", "abnormal"):
+            answer = self.budget.query(self.sql, self.executed, {"service": service, "period": period})
+            if answer.status not in {"ok", "empty"}:
+                return answer.message or answer.status
+            value = answer.rows[0][0] if answer.rows else 0
+            if len(answer.rows) > 1 or len(answer.columns) != 1:
+                return "the query gives more than one number"
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+                return "the query gives no number"
+            found.append(_finite(value))
+        if not all(map(math.isfinite, found)):
+            return "the query gives no finite number"
+        return found[0], found[1]
+
+
+def holds(expectation: Expectation, normal: float, abnormal: float) -> bool:
+    """Return whether the number moved as expected, with r the ratio of the *expectation*.
+
+    up: abnormal > normal and abnormal >= r normal; down: abnormal < normal and normal >= r abnormal; gone: normal > 0
+    and abnormal = 0.
+    """
+    if expectation.change == "gone":
+        return normal > 0 and abnormal == 0
+    if expectation.change == "up":
+        return abnormal > normal and abnormal >= expectation.ratio * normal
+    return abnormal < normal and normal >= expectation.ratio * abnormal
+
+
+def _finite(value: float | None) -> float:
+    try:
+        return float(value or 0)
+    except OverflowError:  # an integer beyond what a float holds
+        return math.inf
+
+
+def _spread(names: Sequence[str]) -> list[str]:
+    step = max(1, math.ceil(len(names) / MAX_CONTROLS))
+    return sorted(names)[::step]
+
+
+def _words(moved: tuple[float, float]) -> str:
+    return f"{moved[0]:.4g} normal, {moved[1]:.4g} abnormal"
+
+
+def _expected(expectation: Expectation) -> str:
+    return "gone" if expectation.change == "gone" else f"{expectation.change} by {expectation.ratio:g}"

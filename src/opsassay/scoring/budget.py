@@ -1,0 +1,61 @@
+"""How long the grading of one answer may take in all, and how it is ended from outside."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from opsassay.core.errors import OpsAssayError
+from opsassay.telemetry.sql import LockedSql, QueryResult
+
+ANSWER_SECONDS = 300.0
+"""Wall clock for all statements of one answer together, whatever they are run for."""
+
+
+class GradingEndedError(OpsAssayError):
+    """The grading was cancelled before this answer was graded."""
+
+
+class TimeBudget:
+    """*seconds* of wall clock from now on; *ended* cancels whatever is graded under it."""
+
+    def __init__(self, seconds: float = ANSWER_SECONDS, ended: threading.Event | None = None) -> None:
+        self.seconds, self._ended = seconds, ended or threading.Event()
+        self._until = time.monotonic() + seconds
+
+    @property
+    def left_s(self) -> float:
+        """What is left; never below 0."""
+        return max(0.0, self._until - time.monotonic())
+
+    def query(
+        self,
+        sql: LockedSql,
+        statement: str,
+        parameters: Mapping[str, Any],
+        *,
+        schemas: Sequence[str] = (),
+        max_rows: int | None = None,
+        with_tree: bool = False,
+    ) -> QueryResult:
+        """Return what `LockedSql.query` gives within what is left, a timeout when nothing is left.
+
+        Raises GradingEndedError when the grading was cancelled.
+        """
+        self.require()
+        if not self.left_s:
+            return QueryResult(
+                "timeout", message=f"The {self.seconds:g} s for all statements of this answer are used up."
+            )
+        answer = sql.query(
+            statement, parameters, schemas=schemas, max_rows=max_rows, timeout_s=self.left_s, with_tree=with_tree
+        )
+        self.require()
+        return answer
+
+    def require(self) -> None:
+        """Raise GradingEndedError when the grading was cancelled."""
+        if self._ended.is_set():
+            raise GradingEndedError("The grading was cancelled; what was graded is kept, grade again for the rest.")

@@ -1,0 +1,136 @@
+"""Process: the claimed cascade against the verified one (OpenRCA 2.0, G.2).
+
+The default walks claimed edges in their direction, as Equation 10 says; the public scorer walks them both ways, which
+the profile ``compat`` repeats for comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import rustworkx
+
+from opsassay.core.schema.causal_graph import CausalGraph
+from opsassay.core.schema.diagnosis import Diagnosis
+from opsassay.core.schema.incident import Truth
+from opsassay.scoring import metrics
+from opsassay.scoring.metrics import Metrics, scored
+from opsassay.scoring.outcome import any_service_hit, correct_services, true_roots
+from opsassay.scoring.profiles import Profile
+
+
+@dataclass(frozen=True)
+class ServiceGraph:
+    """A cascade of services in normal form: cause to effect, without load generators and self-loops."""
+
+    nodes: frozenset[str]
+    edges: frozenset[tuple[str, str]]
+
+
+def true_graph(graph: CausalGraph, profile: Profile) -> ServiceGraph:
+    """Return the verified cascade between services; nodes are those that the graph lists."""
+    edges = [(profile.service(a), profile.service(b)) for a, b in graph.service_edges()]
+    nodes = frozenset(profile.service(name) for name in graph.services())
+    return ServiceGraph(_without_load(nodes, profile), _clean(edges, profile))
+
+
+def claimed_graph(diagnosis: Diagnosis, profile: Profile) -> ServiceGraph:
+    """Return the claimed cascade: nodes are claimed root causes and the ends of claimed edges.
+
+    An edge at a load generator goes as a whole, as G.2 says; the public scorer drops the edge but counts its other end.
+    """
+    claimed = [(profile.service(e.source), profile.service(e.target)) for e in diagnosis.propagation]
+    edges = _clean(claimed, profile)
+    counted = claimed if profile.public_graph_rules else [e for e in claimed if not _touches_load(e, profile)]
+    nodes = {profile.service(claim.service) for claim in diagnosis.root_causes} | {
+        end for edge in counted for end in edge
+    }
+    return ServiceGraph(_without_load(nodes, profile), edges)
+
+
+def graph_metrics(diagnosis: Diagnosis, graph: CausalGraph, profile: Profile) -> Metrics:
+    """Return precision, recall and F1 of nodes and of directed edges between services.
+
+    Precision = |claimed & true| / |claimed|, recall = |claimed & true| / |true|, F1 their harmonic mean (OpenRCA 2.0,
+    G.2.1, Equations 7 and 8); both sets empty scores 1.
+    """
+    claimed, true = claimed_graph(diagnosis, profile), true_graph(graph, profile)
+    return {
+        **metrics.set_scores("node", claimed.nodes, true.nodes),
+        **metrics.set_scores("edge", claimed.edges, true.edges),
+    }
+
+
+def path_metrics(
+    diagnosis: Diagnosis, truth: Truth, graph: CausalGraph, profile: Profile, *, unnamed: str = ""
+) -> Metrics:
+    """Return path_reachability, path_reachability_hit and ungrounded, each 0 or 1 (Equation 10 and its variant).
+
+    PR = 1[AnySvc and a path r ~> s over claimed edges with r a true root service and s a service of a true alarm]
+    (OpenRCA 2.0, G.2.2); ungrounded = AnySvc and not PR.
+
+    A path runs over *claimed* edges from a correctly claimed root service (for the variant: service and kind) to a
+    service of a true alarm. No correct root is 0 by definition; a truth without alarms is not applicable.
+
+    Equation 10 is silent on the path of no edges, from a root that raises an alarm itself. Counting it always would
+    ground every answer that names such a root and explains nothing, so it counts only where nothing is left to explain:
+    when no alarm is raised beyond the true root services. (The public scorer counts it always: ``compat``.)
+    """
+    alarms = {profile.service(name) for name in graph.alarm_services()}
+    reachable_alarms = _without_load(alarms, profile)
+    if not (alarms if profile.public_graph_rules else reachable_alarms):
+        return metrics.not_applicable(metrics.PATH, "the verified cascade ends in no alarm")
+    roots = true_roots(truth, profile)
+    claims = diagnosis.root_causes
+    root_services = frozenset[str]().union(*(root.services for root in roots))
+    trivial = profile.public_graph_rules or reachable_alarms <= root_services
+    edges = claimed_graph(diagnosis, profile).edges
+
+    def reaches(*, full: bool) -> bool:
+        starts = correct_services(claims, roots, profile, full=full)
+        if trivial and starts & reachable_alarms:
+            return True
+        return path_exists(edges, starts, reachable_alarms, undirected=profile.undirected)
+
+    grounded = reaches(full=False)
+    hit = (
+        {"path_reachability_hit": scored(reaches(full=True))}
+        if not unnamed
+        else metrics.not_applicable(("path_reachability_hit",), unnamed)
+    )
+    return {
+        "path_reachability": scored(grounded),
+        **hit,
+        "ungrounded": scored(any_service_hit(claims, roots, profile) and not grounded),
+    }
+
+
+def path_exists(
+    edges: Iterable[tuple[str, str]], starts: Iterable[str], ends: Iterable[str], *, undirected: bool = False
+) -> bool:
+    """Return whether a path of at least one edge leads from one of *starts* to another service among *ends*."""
+    graph: rustworkx.PyDiGraph[str, None] = rustworkx.PyDiGraph(multigraph=False)
+    index: dict[str, int] = {}
+    for source, target in sorted(edges):
+        for name in (source, target):
+            if name not in index:
+                index[name] = graph.add_node(name)
+        graph.add_edge(index[source], index[target], None)
+        if undirected:
+            graph.add_edge(index[target], index[source], None)
+    goals = {index[name] for name in ends if name in index}
+    # A node is never its own descendant here, so a loop back to the start is no path.
+    return any(rustworkx.descendants(graph, index[start]) & goals for start in starts if start in index)
+
+
+def _clean(edges: Sequence[tuple[str, str]], profile: Profile) -> frozenset[tuple[str, str]]:
+    return frozenset(e for e in edges if e[0] != e[1] and not _touches_load(e, profile))
+
+
+def _touches_load(edge: tuple[str, str], profile: Profile) -> bool:
+    return any(profile.is_load_generator(end) for end in edge)
+
+
+def _without_load(nodes: Iterable[str], profile: Profile) -> frozenset[str]:
+    return frozenset(node for node in nodes if not profile.is_load_generator(node))

@@ -1,0 +1,85 @@
+"""Profiles: what counts as the same, as data; every verdict names the one that it was made under."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from pydantic import Field
+
+from opsassay.core.errors import NotFoundError
+from opsassay.core.schema.base import Noun
+from opsassay.core.schema.faults import FaultKind
+from opsassay.scoring.names import normalise
+from opsassay.telemetry.datapack import LOAD_GENERATORS
+
+_POD_KINDS = (FaultKind.POD_FAILURE, FaultKind.POD_UNAVAILABLE)
+_LOSS_KINDS = (FaultKind.NETWORK_LOSS, FaultKind.NETWORK_PARTITION)
+
+
+class Profile(Noun):
+    """The conventions of a grade; changing one of them is changing the profile, so it gets another name."""
+
+    name: str
+    prefixes: tuple[str, ...] = Field(default=("ts-",), description="system prefixes that names may drop")
+    equivalent_kinds: tuple[tuple[FaultKind, ...], ...] = Field(default=(), description="kinds that count as equal")
+    load_generators: tuple[str, ...] = Field(
+        default=tuple(sorted(LOAD_GENERATORS)), description="clients of the test, dropped from both sides of graphs"
+    )
+    undirected: bool = Field(default=False, description="walk claimed edges in both directions")
+    public_graph_rules: bool = Field(
+        default=False,
+        description="as the public scorer: a correct root that is an alarm is a path of its own even when other alarms "
+        "exist; the other end of a claimed edge at a load generator is a claimed node; an alarm of a load generator is "
+        "an alarm, though no path reaches it; claims are matched greedily, and only a matched one starts a path",
+    )
+
+    most_services: int | None = Field(
+        default=3,
+        description="services that any_service and paths look at, in the order of the claims: who names all has named "
+        "none; the public scorer counts any number",
+    )
+    counts_vacuous: bool = Field(
+        default=False,
+        description="sql_exec counts a statement that reads no telemetry or finds only zeros, as the public scorer does",
+    )
+
+    def same_kind(self, claimed: FaultKind | None, true: FaultKind | None) -> bool:
+        """Return whether the claim names the true kind or one that is declared equivalent to it."""
+        if claimed is None or true is None:
+            return False
+        return claimed == true or any(claimed in group and true in group for group in self.equivalent_kinds)
+
+    def service(self, name: str) -> str:
+        """Return the normal form of a service name."""
+        return normalise(name, self.prefixes)
+
+    def is_load_generator(self, service: str) -> bool:
+        """Return whether a service, in normal form, is the synthetic client."""
+        return service in {self.service(name) for name in self.load_generators}
+
+
+PROFILES: Mapping[str, Profile] = MappingProxyType(
+    {
+        "default": Profile(name="default"),
+        "lenient": Profile(name="lenient", equivalent_kinds=(_POD_KINDS, _LOSS_KINDS)),
+        # The public scorer of OpenRCA 2.0, figure by figure, for comparison with published numbers. Its path
+        # reachability ignores the direction of edges; the paper's Equation 10 asks for a directed path.
+        "compat": Profile(
+            name="compat",
+            prefixes=(),
+            equivalent_kinds=(_POD_KINDS,),
+            undirected=True,
+            public_graph_rules=True,
+            most_services=None,
+            counts_vacuous=True,
+        ),
+    }
+)
+
+
+def profile_named(name: str) -> Profile:
+    """Return the profile called *name*; raises NotFoundError."""
+    if name not in PROFILES:
+        raise NotFoundError("grading profile", name, PROFILES)
+    return PROFILES[name]

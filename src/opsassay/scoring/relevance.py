@@ -1,0 +1,105 @@
+"""Relevance by execution: the same statement over tables without the rows that it is said to be about.
+
+A statement depends on what changes its result when it is gone. So it is run again with no telemetry at all, with the rows
+of the claimed service alone, and without them; nothing of this can be argued with by the way that it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from opsassay.scoring.budget import TimeBudget
+from opsassay.scoring.statements import NAME_COLUMNS
+from opsassay.telemetry.sql import LockedSql, QueryResult
+from opsassay.telemetry.sql_worker import MAIN
+
+COMPARED_ROWS = 500
+"""Rows of a result that are compared."""
+
+Rows = tuple[str, ...]
+
+
+@dataclass
+class Executions:
+    """One statement with *reads* reads of telemetry, run again over other tables; *first* is what it gave before."""
+
+    sql: LockedSql
+    first: QueryResult
+    parameters: Mapping[str, Any]
+    reads: int
+    budget: TimeBudget
+    _known: dict[tuple[str, ...], QueryResult] = field(default_factory=dict)
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether it gives the same rows when it is run again."""
+        return self._given(self._all(MAIN)) in {None, _comparable(self.first)}
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether it gives the same without any telemetry."""
+        return self._given(self._all("view_none")) == self._given(self._all(MAIN))
+
+    def is_about(self, restricted: Iterable[int], feeding: frozenset[int]) -> bool:
+        """Return whether the result follows from the rows of the subject (`LockedSql.about` set it).
+
+        Either the result as a whole is the same from those rows alone, and another one without them; or one of the reads
+        that are *restricted* and that the result is fed by (*feeding*) gives the same from those rows alone, and another
+        result, that is not just none, from half of them or from other numbers in them (a gate that shuts says nothing).
+        """
+        whole = self._given(self._all(MAIN))
+        if whole is None:
+            return False
+        if self._given(self._all("view_only")) == whole:
+            return self._given(self._all("view_without")) != whole
+        return any(self._moves(read, whole) for read in sorted(set(restricted) & feeding))
+
+    def _moves(self, read: int, whole: Rows) -> bool:
+        if self._given(self._one(read, "view_only")) != whole:
+            return False
+        others = (
+            self._run(self._one(read, view)) for view in ("view_changed", "view_without_even", "view_without_odd")
+        )
+        return any(not is_nothing(other.rows) and _comparable(other) not in {None, whole} for other in others)
+
+    def _given(self, schemas: tuple[str, ...]) -> Rows | None:
+        return _comparable(self._run(schemas))
+
+    def _run(self, schemas: tuple[str, ...]) -> QueryResult:
+        if schemas not in self._known:
+            self._known[schemas] = self.budget.query(
+                self.sql, self.first.executed, self.parameters, schemas=schemas, max_rows=COMPARED_ROWS
+            )
+        return self._known[schemas]
+
+    def _all(self, schema: str) -> tuple[str, ...]:
+        return (schema,) * self.reads
+
+    def _one(self, read: int, schema: str) -> tuple[str, ...]:
+        return tuple(schema if number == read else MAIN for number in range(self.reads))
+
+
+def is_nothing(rows: Sequence[Sequence[Any]]) -> bool:
+    """Return whether *rows* hold nothing but zeros, empty text, nulls and, beside them, names of periods."""
+    return all(value is None or value == 0 or value in {"", "normal", "abnormal"} for row in rows for value in row)
+
+
+def names_in(sql: LockedSql) -> tuple[str, ...]:
+    """Return every name that a name column of *sql* holds, sorted."""
+    columns = [(table, column) for table in sql.tables() for column in sql.schema(table) if column in NAME_COLUMNS]
+    each = " UNION ".join(f'SELECT DISTINCT "{column}" AS name FROM "{table}"' for table, column in columns)  # noqa: S608 - ours
+    answer = sql.query(f"SELECT list(name) FROM ({each}) WHERE name IS NOT NULL")  # noqa: S608 - columns are ours
+    return tuple(sorted(answer.rows[0][0] or ())) if answer.rows else ()
+
+
+def _comparable(answer: QueryResult) -> Rows | None:
+    """Return the rows of an answer in an order that follows from them, None when there is no answer."""
+    if answer.status not in {"ok", "empty"}:
+        return None
+    return tuple(sorted(repr([_rounded(value) for value in row]) for row in answer.rows))
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.9g}") if isinstance(value, float) else value

@@ -1,0 +1,218 @@
+"""What a checked statement reads and restricts: decided on the tree that runs, never on its text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any
+
+from opsassay.scoring.lineage import Lineage, Node, Query
+from opsassay.telemetry.schema import PERIODS
+from opsassay.telemetry.sql_worker import tree_nodes
+
+NAME_COLUMNS = frozenset(
+    {"service_name", *(f"attr.k8s.{level}.name" for level in ("service", "deployment", "statefulset", "replicaset"))}
+    | {"attr.k8s.pod.name", "attr.k8s.container.name"}
+)
+"""Columns that name a service or a replica of it."""
+
+_IDENTITIES = NAME_COLUMNS | {"span_name", "trace_id", "span_id", "parent_span_id"}
+_STRANGE_TABLES = frozenset({"PIVOT", "SHOW_REF", "EXPRESSION_LIST", "TABLE_FUNCTION", "COLUMN_DATA", "DELIM_GET"})
+_LIKE = frozenset({"~~", "~~*", "contains", "starts_with", "prefix"})
+
+Matches = Callable[[str], bool]
+"""Whether a constant of a statement names the claimed service."""
+
+
+@dataclass(frozen=True, eq=False)
+class Statement:
+    """A SELECT as duckdb parsed it; *schema* has the columns of each telemetry table."""
+
+    tree: Node
+    schema: Mapping[str, Iterable[str]]
+
+    @cached_property
+    def reads(self) -> int:
+        """How many reads of a telemetry table it holds."""
+        return len(self._lineage.tables)
+
+    @cached_property
+    def is_constant(self) -> bool:
+        """Whether a branch of the result comes from no column of telemetry and no count of its rows."""
+        results = [query.result for query in self._lineage.queries if query.is_outermost]
+        return any(result.is_known and not result.origins for result in results)
+
+    def restricted(self, matches: Matches) -> frozenset[int]:
+        """Return the reads of telemetry of which a part is filtered, by a name column of theirs, to what *matches*.
+
+        The filter is a WHERE, HAVING, QUALIFY, JOIN ... ON or FILTER; under OR every branch must restrict.
+        """
+        conditions = [c for query in self._lineage.queries for c in _conditions(query.node)]
+        return frozenset[int]().union(*(self._restricts(condition, matches) for condition in conditions))
+
+    @cached_property
+    def feeding(self) -> frozenset[int]:
+        """The reads that the result is made of, or whose rows choose the rows of which it is made one by one."""
+        fed = {read for read, _ in self._lineage.output.origins}
+        for node in tree_nodes(self.tree):
+            by_row = node.get("subquery_type") == "ANY" and (node.get("child") or {}).get("class") == "COLUMN_REF"
+            if by_row or (node.get("subquery_type") == "EXISTS" and self._lineage.is_correlated(node)):
+                fed |= self._lineage.rows_of(node)
+        return frozenset(fed)
+
+    def why_not_bound(self) -> str:
+        """Return why this cannot serve as bound evidence, '' when it can.
+
+        It must name its service by ``$service`` alone, compared with a name column of telemetry, so that what holds for
+        the claimed service can be tried on others; it looks at rows of telemetry and nothing else; ``$period`` is
+        compared with the literal that stands beside the rows of a period; both periods are asked the same; and there is
+        no CASE to hide a name in.
+        """
+        outermost = [query for query in self._lineage.queries if query.is_outermost]
+        names = {node["identifier"] for node in tree_nodes(self.tree) if node.get("class") == "PARAMETER"}
+        made_up = any(not q.is_over_telemetry for q in self._lineage.queries if q not in outermost or q.relations)
+        free = sorted(self._used_freely(outermost))
+        whys = {
+            "the query must use $service and $period, and no other parameter": names != {"service", "period"},
+            "a bound query reads rows of telemetry, none that it makes up": made_up,
+            "CASE, if, NATURAL and POSITIONAL joins, COLUMNS, PIVOT and #1 are not allowed": self._is_strange,
+            f"{free[:1]} may only be compared with its parameter, or with itself in a join": bool(free),
+            "$service is compared with a name of telemetry, $period with the literal beside its rows": (
+                not self._parameters_compared()
+            ),
+            "both periods must be asked the same": not _asks_both_alike(self._lineage.queries),
+        }
+        return next((why for why, holds in whys.items() if holds), "")
+
+    @property
+    def _is_strange(self) -> bool:
+        """Whether it holds what names, or reads, a column without saying which, or may hide a name."""
+        listed = {id(entry) for node in tree_nodes(self.tree) for entry in node.get("select_list") or ()}
+        return any(
+            _is_strange(node) or (node.get("class") == "STAR" and id(node) not in listed)
+            for node in tree_nodes(self.tree)
+        )
+
+    @cached_property
+    def _lineage(self) -> Lineage:
+        return Lineage(self.tree, self.schema)
+
+    def _restricts(self, condition: Any, matches: Matches) -> frozenset[int]:
+        kind = condition.get("type")
+        if kind in {"CONJUNCTION_AND", "CONJUNCTION_OR"}:
+            each = [self._restricts(child, matches) for child in condition["children"]]
+            return reduce(frozenset.union if kind.endswith("AND") else frozenset.intersection, each)
+        if kind == "COMPARE_EQUAL":
+            left, right = condition["left"], condition["right"]
+            return self._names(left, [right], matches) | self._names(right, [left], matches)
+        if kind == "COMPARE_IN":
+            column, *others = condition["children"]
+            return self._names(column, others, matches)
+        if kind == "FUNCTION" and condition.get("function_name") in _LIKE:
+            operands = [argument.get("expression", argument) for argument in condition.get("arguments", ())]
+            return self._names(operands[0], operands[1:], matches) if len(operands) == 2 else frozenset()
+        return frozenset()
+
+    def _names(self, column: Node, others: Iterable[Node], matches: Matches) -> frozenset[int]:
+        """Return the reads whose name column *column* is, if all *others* name the service."""
+        given = list(others)
+        if not given or not self._is_name(column) or not all(_names_service(other, matches) for other in given):
+            return frozenset()
+        return frozenset(read for read, _ in self._lineage.of(column).origins)
+
+    def _is_name(self, node: Node) -> bool:
+        column = self._lineage.of(node)
+        return column.is_plain and column.is_known and bool(column.names) and column.names <= NAME_COLUMNS
+
+    def _is_identity(self, node: Node) -> bool:
+        column = self._lineage.of(node)
+        return column.is_plain and column.is_known and bool(column.names) and column.names <= _IDENTITIES
+
+    def _used_freely(self, outermost: Iterable[Query]) -> set[str]:
+        """Return the identifying columns that are used elsewhere than where a bound query may use them.
+
+        That is: compared with ``$service`` or ``$period``, with each other, or passed on as they are by a subquery.
+        """
+        at_top = {id(query.node) for query in outermost}
+        allowed: set[int] = set()
+        for node in tree_nodes(self.tree):
+            if node.get("type") == "COMPARE_EQUAL":
+                sides = (node["left"], node["right"])
+                with_parameter = any(side.get("class") == "PARAMETER" for side in sides)
+                if with_parameter or all(self._is_identity(side) for side in sides):
+                    allowed.update(map(id, sides))
+            elif node.get("type") == "SELECT_NODE":
+                allowed.update(map(id, node.get("group_expressions") or ()))
+                if id(node) not in at_top:
+                    allowed.update(map(id, node.get("select_list") or ()))
+        free = set()
+        for node in tree_nodes(self.tree):
+            if node.get("class") != "COLUMN_REF" or id(node) in allowed:
+                continue
+            column = self._lineage.of(node)
+            if not column.is_known or column.is_period or column.names & _IDENTITIES:
+                free.add(str(node["column_names"][-1]))
+        return free
+
+    def _parameters_compared(self) -> bool:
+        """Return whether every parameter is one side of an equality whose other side is its column."""
+        compared = set()
+        for node in tree_nodes(self.tree):
+            if node.get("type") == "COMPARE_EQUAL":
+                for side, other in ((node["left"], node["right"]), (node["right"], node["left"])):
+                    if side.get("class") != "PARAMETER" or other.get("class") != "COLUMN_REF":
+                        continue
+                    is_period = self._lineage.of(other).is_period
+                    if self._is_name(other) if side["identifier"] == "service" else is_period:
+                        compared.add(id(side))
+        return all(id(node) in compared for node in tree_nodes(self.tree) if node.get("class") == "PARAMETER")
+
+
+def _conditions(select: Node) -> Iterator[Any]:
+    yield from (select.get(name) for name in ("where_clause", "having", "qualify") if select.get(name))
+    waiting = [select.get("from_table") or {}]
+    while waiting:
+        table = waiting.pop()
+        if table.get("type") == "JOIN":
+            waiting += [table["left"], table["right"]]
+            if table.get("condition"):
+                yield table["condition"]
+    yield from (n["filter"] for n in tree_nodes(select.get("select_list")) if isinstance(n.get("filter"), dict))
+
+
+def _names_service(node: Node, matches: Matches) -> bool:
+    if node.get("class") == "PARAMETER":
+        return bool(node.get("identifier") == "service")
+    literal = node.get("literal") or {}
+    return literal.get("kind") == "STRING" and matches(str(literal.get("text", "")))
+
+
+def _is_strange(node: Node) -> bool:
+    star = node.get("class") == "STAR" and (node.get("expr") or node.get("columns"))
+    join = node.get("ref_type") in {"NATURAL", "POSITIONAL"} or node.get("type") in _STRANGE_TABLES
+    hiding = node.get("class") in {"CASE", "POSITIONAL_REFERENCE"} or node.get("function_name") in {"if", "error"}
+    return bool(star) or join or hiding
+
+
+def _asks_both_alike(queries: Iterable[Query]) -> bool:
+    """Return whether the SELECTs that bear the literal of a period are the same for both but for the period."""
+    asked: dict[str, set[str]] = {period: set() for period in PERIODS}
+    for query in queries:
+        texts = {(e.get("literal") or {}).get("text") for e in query.node.get("select_list") or ()}
+        for period in set(PERIODS) & texts:
+            asked[period].add(json.dumps(_without_period(query.node, period), sort_keys=True))
+    first, *others = asked.values()
+    return bool(first) and all(other == first for other in others)
+
+
+def _without_period(part: Any, period: str) -> Any:
+    if isinstance(part, dict):
+        left_out = {"query_location", "query_location_length"}
+        return {key: _without_period(value, period) for key, value in part.items() if key not in left_out}
+    if isinstance(part, list):
+        return [_without_period(value, period) for value in part]
+    if isinstance(part, str) and (part == period or part.startswith(f"{period}_")):
+        return "$period" + part.removeprefix(period)
+    return part

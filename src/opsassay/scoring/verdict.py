@@ -1,0 +1,173 @@
+"""The verdict: every metric of one run, each scored, not applicable or failed to grade; never a silent zero."""
+
+from __future__ import annotations
+
+from opsassay.core.schema.causal_graph import Annotation
+from opsassay.core.schema.diagnosis import Diagnosis
+from opsassay.core.schema.incident import Label, Truth
+from opsassay.core.schema.run import EvidenceResult, MetricStatus, Run, RunStatus, Verdict
+from opsassay.core.schema.trajectory import Trace
+from opsassay.scoring import metrics
+from opsassay.scoring.budget import TimeBudget
+from opsassay.scoring.evidence import evidence_metrics
+from opsassay.scoring.levels import level_metrics
+from opsassay.scoring.metrics import Metrics, scored
+from opsassay.scoring.ntam import Ntam, chains_of
+from opsassay.scoring.outcome import entity_metrics, outcome_metrics, ranking_metrics, true_roots
+from opsassay.scoring.process import claimed_graph, graph_metrics, path_metrics, true_graph
+from opsassay.scoring.profiles import PROFILES, Profile
+from opsassay.scoring.topology import Topology
+from opsassay.scoring.trajectory import trajectory_metrics
+from opsassay.scoring.void import void_reason
+from opsassay.telemetry.sql import LockedSql
+
+NAMES_KINDS = "names_fault_kinds"
+"""Key of a solver's configuration; False declares that it ranks services and never names a fault kind."""
+
+
+def grade(
+    run: Run,
+    diagnosis: Diagnosis | None,
+    truth: Truth,
+    annotation: Annotation | None,
+    sql: LockedSql | None,
+    profile: Profile = PROFILES["default"],
+    *,
+    topology: Topology | None = None,
+    trace: Trace | None = None,
+    budget: TimeBudget | None = None,
+) -> Verdict:
+    """Return the grades of *run* under *profile*: the metrics of `metrics.ALL` and `further_metrics`, always all.
+
+    - A void case (`void_reason`): what compares with the truth, and what packages add, is not applicable.
+    - A run that did not end with an answer: failed, with what became of it, but for what the case does not ask for.
+    - No annotation, or a label other than attributed: process metrics not applicable, outcome and evidence scored.
+    - *sql* None: metrics of evidence failed, unless the answer gives none.
+    - *topology* None (names in the normal form of *profile*): no topology-aware match. *trace* None: the solver called
+      no tools.
+    - *budget*: the time that all statements of the answer have together; its own when left out. GradingEndedError is
+      raised when it is cancelled.
+
+    Deterministic, but for statements that give other rows each time they are run.
+    """
+    results: tuple[EvidenceResult, ...] = ()
+    further = metrics.further_metrics()
+    if run.status is not RunStatus.DONE or diagnosis is None:
+        unnamed = _unnamed(run, Diagnosis(), truth, profile)
+        asked = outcome_metrics((), truth, profile, unnamed=unnamed)
+        asked |= entity_metrics((), truth, profile)
+        asked |= _process_metrics(Diagnosis(), truth, annotation, profile, unnamed=unnamed)
+        graded = metrics.failed((*metrics.ALL, *further), _what_became_of(run))
+        graded |= {name: asked[name] for name in asked if asked[name].status is MetricStatus.NOT_APPLICABLE}
+    else:
+        unnamed = _unnamed(run, diagnosis, truth, profile)
+        graded = outcome_metrics(diagnosis.root_causes, truth, profile, unnamed=unnamed)
+        graded |= entity_metrics(diagnosis.root_causes, truth, profile)
+        graded |= level_metrics(diagnosis.root_causes, truth, annotation, profile)
+        graded |= _process_metrics(diagnosis, truth, annotation, profile, unnamed=unnamed)
+        graded |= ranking_metrics(diagnosis.ranking, truth, profile)
+        of_evidence, results = evidence_metrics(diagnosis, sql, profile, budget)
+        graded |= of_evidence
+        graded |= _topology_metrics(diagnosis, truth, annotation, profile, topology)
+        graded |= _time_metrics(run, graded)
+        services = () if topology is None else topology.entities
+        graded |= trajectory_metrics(trace, services, _cascade(truth, annotation, profile), profile)
+        graded |= {name: metric(run, diagnosis, truth, annotation) for name, metric in further.items()}
+    if reason := void_reason(truth, annotation):
+        graded |= metrics.not_applicable((*metrics.AGAINST_TRUTH, *further), reason)
+    return Verdict(
+        run=f"{run.cell}/{run.attempt}",
+        item=run.item,
+        system=run.system,
+        solver=run.solver.label,
+        profile=profile.name,
+        label=None if annotation is None else annotation.label.value,
+        metrics={name: graded[name] for name in (*metrics.ALL, *further)},
+        evidence=results,
+    )
+
+
+def _unnamed(run: Run, diagnosis: Diagnosis, truth: Truth, profile: Profile) -> str:
+    """Return why the solver cannot name what was broken, by what it declares of itself; '' where it can.
+
+    A declaration that the answer itself goes beyond is none: it would only choose what is graded.
+    """
+    if run.solver.configuration.get(NAMES_KINDS) is False:
+        return "the solver names no fault kinds"
+    declared = run.solver.fault_kinds
+    if declared is None or any(claim.fault_kind not in (None, *declared) for claim in diagnosis.root_causes):
+        return ""
+    kinds = (root.kind for root in true_roots(truth, profile) if root.kind is not None)
+    lacking = next((kind for kind in kinds if not any(profile.same_kind(one, kind) for one in declared)), None)
+    return f"the solver declares that it cannot name {lacking.value}" if lacking else ""
+
+
+def _process_metrics(
+    diagnosis: Diagnosis, truth: Truth, annotation: Annotation | None, profile: Profile, *, unnamed: str
+) -> Metrics:
+    if reason := _no_cascade(truth, annotation):
+        return metrics.not_applicable((*metrics.GRAPH, *metrics.PATH), reason)
+    assert annotation is not None
+    graph = annotation.graph
+    return {
+        **graph_metrics(diagnosis, graph, profile),
+        **path_metrics(diagnosis, truth, graph, profile, unnamed=unnamed),
+    }
+
+
+def _topology_metrics(
+    diagnosis: Diagnosis,
+    truth: Truth,
+    annotation: Annotation | None,
+    profile: Profile,
+    topology: Topology | None,
+) -> Metrics:
+    """Return ntam_fl and ntam_fpc between services; load generators count on neither side."""
+    reason = _no_cascade(truth, annotation) or ("" if topology else "the topology of the system was not at hand")
+    if reason:
+        return metrics.not_applicable(metrics.TOPOLOGY, reason)
+    assert annotation is not None
+    assert topology is not None
+    true, claimed = true_graph(annotation.graph, profile), claimed_graph(diagnosis, profile)
+    roots = sorted({profile.service(name) for name in annotation.graph.root_services()} & true.nodes)
+    named = sorted({profile.service(claim.service) for claim in diagnosis.root_causes} & claimed.nodes)
+    if not roots:
+        return metrics.not_applicable(metrics.TOPOLOGY, "the verified cascade has no root service")
+    match = Ntam(topology)
+    correct = chains_of(sorted(true.edges), roots, topology)
+    said = chains_of(sorted(claimed.edges), named, topology) if claimed.nodes else ()
+    return {
+        "ntam_fl": scored(match.localisation(correct, said)),
+        "ntam_fpc": scored(match.propagation(correct, said)),
+    }
+
+
+def _time_metrics(run: Run, graded: Metrics) -> Metrics:
+    """Return time_to_diagnosis_s: how long a right answer took; a wrong one has no time (infinite in the paper)."""
+    right = graded["exact_match"].value if graded["exact_match"].value is not None else graded["any_service"].value
+    if not right or run.ended_ns is None:
+        return metrics.not_applicable(metrics.TIME, "the diagnosis was not right")
+    return {"time_to_diagnosis_s": scored((run.ended_ns - run.started_ns) / 1e9)}
+
+
+def _cascade(truth: Truth, annotation: Annotation | None, profile: Profile) -> frozenset[str]:
+    if annotation is None or _no_cascade(truth, annotation):
+        return frozenset()
+    return true_graph(annotation.graph, profile).nodes
+
+
+def _no_cascade(truth: Truth, annotation: Annotation | None) -> str:
+    """Return why there is no verified cascade to hold an answer against, '' when there is one."""
+    if truth.broken is False:
+        return "nothing was broken"
+    if annotation is None:
+        return "the case has no annotation"
+    return (
+        "" if annotation.label is Label.ATTRIBUTED else f"the case is labelled {annotation.label.value}, not attributed"
+    )
+
+
+def _what_became_of(run: Run) -> str:
+    if run.status is RunStatus.DONE:
+        return "the run ended without an answer"
+    return f"the run is {run.status.value}" + (f": {run.error}" if run.error else "")

@@ -1,0 +1,20 @@
+"""Verifiers over the whole run: pure predicates of (timeline, scenario, actions), and the certificate they make."""
+
+from __future__ import annotations
+
+from opsassay.scoring.verifiers.certify import TrajectoryVerdict, certify, judge
+from opsassay.scoring.verifiers.committed import evidence_of
+from opsassay.scoring.verifiers.evidence import RunEvidence, RunRecording, gather
+from opsassay.scoring.verifiers.judgement import Judged, Judgement
+
+__all__ = [
+    "Judged",
+    "Judgement",
+    "RunEvidence",
+    "RunRecording",
+    "TrajectoryVerdict",
+    "certify",
+    "evidence_of",
+    "gather",
+    "judge",
+]

@@ -1,0 +1,154 @@
+"""The certificate: the conjunction of what a scenario committed, with the reason for every failure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pydantic import Field
+
+from opsassay.core.schema.run import Metric, MetricStatus, Verdict
+from opsassay.core.schema.scenario import Profile, Scenario, Verification
+from opsassay.core.schema.system import System
+from opsassay.scoring.verifiers import further
+from opsassay.scoring.verifiers.alerts import alerts_cleared
+from opsassay.scoring.verifiers.chain import chain_metrics
+from opsassay.scoring.verifiers.committed import evidence_of
+from opsassay.scoring.verifiers.control_plane import v_control_plane
+from opsassay.scoring.verifiers.core import v_depth, v_outcome, v_probe, v_temporal
+from opsassay.scoring.verifiers.diagnosed import diagnosis_metrics
+from opsassay.scoring.verifiers.evidence import RunEvidence, RunRecording
+from opsassay.scoring.verifiers.judgement import Judged, Judgement, not_applicable
+from opsassay.scoring.verifiers.self_healed import fault_ended
+from opsassay.scoring.verifiers.settings import v_settings
+
+
+class TrajectoryVerdict(Verdict):
+    """The verdict on one trial: its metrics, and what every predicate says.
+
+    *scenario_digest* is of the file that it was graded by; *what_if* when that is not what was committed.
+    """
+
+    scenario_digest: str = ""
+    what_if: bool = False
+    judgements: tuple[Judgement, ...] = Field(default=())
+
+    def judgement(self, predicate: str) -> Judgement:
+        """Return what *predicate* says; raises KeyError for one that was not judged."""
+        return {one.predicate: one for one in self.judgements}[predicate]
+
+
+def judge(
+    evidence: RunEvidence, scenario: Scenario, *, verification: Verification | None = None
+) -> tuple[tuple[Judgement, ...], dict[str, float | None]]:
+    """Return what every committed predicate says of a run, and the measured numbers by metric name.
+
+    *verification* stands in for the scenario's own block in a sweep or a what-if.
+    """
+    committed = verification or scenario.verification
+    probes_on = evidence.recording.probes_on
+    found = [
+        v_outcome(evidence, committed),
+        v_temporal(evidence, committed),
+        v_depth(evidence, committed),
+        v_probe(evidence, committed, probes_on=probes_on),
+    ]
+    numbers: dict[str, float | None] = {}
+    if committed.profile == "paper":
+        return tuple(found), numbers
+    if committed.alerts is not None:
+        judgement, numbers["time_to_repair_s"] = alerts_cleared(evidence, committed.alerts)
+        found.append(judgement)
+    if committed.placement is not None:
+        found.append(further.placement(evidence, committed.placement))
+    if committed.no_regression is not None:
+        found.append(further.no_regression(evidence, committed.no_regression))
+    if committed.impact is not None:
+        judgement, minutes, failed = further.impact(evidence, committed.impact)
+        numbers |= {"impact_user_minutes": minutes, "impact_failed_requests": failed}
+        found.append(judgement)
+    if committed.blast_radius is not None:
+        judgement, numbers["blast_radius"] = further.blast_radius(
+            evidence, committed.blast_radius, scenario.named_entities()
+        )
+        found.append(judgement)
+    if committed.settings is not None:
+        found.append(v_settings(evidence, committed.settings))
+    if committed.control_plane is not None:
+        found.append(v_control_plane(evidence, committed.control_plane))
+    return tuple(found), numbers
+
+
+def conjunction(judgements: Iterable[Judgement]) -> Judgement:
+    """Return the certificate: it holds when everything that applies holds, and V_depth and V_outcome apply.
+
+    The reason is that of the predicate that was decided first; the others that failed are named.
+    """
+    found = {j.predicate: j for j in judgements}
+    if failed := [j for j in found.values() if j.failed]:
+        first = min(failed, key=lambda j: (j.time_ns is None, j.time_ns or 0))
+        others = ", ".join(j.predicate for j in failed if j is not first)
+        reason = f"{first.predicate}: {first.reason}" + (f"; {others} failed too" if others else "")
+        return Judgement(
+            predicate="certificate", status=Judged.FAILED, reason=reason,
+            tick=first.tick, time_ns=first.time_ns,
+        )  # fmt: skip
+    idle = [name for name in ("v_outcome", "v_depth") if name in found and not found[name].passed]
+    if idle:
+        return not_applicable("certificate", found[idle[0]].reason)
+    return Judgement(predicate="certificate", status=Judged.PASSED, reason="every committed predicate holds")
+
+
+def hidden_failure(judgements: Iterable[Judgement]) -> bool:
+    """Return whether the outcome passes and the conjunction fails."""
+    found = tuple(judgements)
+    outcome = next(j for j in found if j.predicate == "v_outcome")
+    return outcome.passed and conjunction(found).failed
+
+
+def certify(
+    recording: RunRecording,
+    scenario: Scenario,
+    *,
+    profile: Profile | None = None,
+    run: str = "",
+    solver: str = "",
+    committed_digest: str | None = None,
+    system: System | None = None,
+) -> TrajectoryVerdict:
+    """Return the verdict on *recording* under *profile*, the committed one when left out.
+
+    A diagnosis is matched with the chain of the truth in the topology of *system*, where that is known.
+    It is a what-if when *committed_digest*, what the run was begun with, is not the digest of *scenario*, or when the
+    profile is not the committed one.
+    """
+    own = scenario.verification.profile
+    verification = scenario.verification.model_copy(update={"profile": profile or own})
+    committed = scenario.model_copy(update={"verification": verification})
+    evidence = evidence_of(recording, committed)
+    judgements, numbers = judge(evidence, scenario, verification=verification)
+    certificate = conjunction(judgements)
+    if certificate.passed and (reason := fault_ended(evidence, committed)):
+        certificate = not_applicable("certificate", f"nobody repaired it: {reason}")
+    metrics = {j.predicate: j.metric() for j in (*judgements, certificate)}
+    metrics["hidden_failure"] = Metric(value=float(hidden_failure(judgements)), status=MetricStatus.SCORED)
+    metrics |= {name: _number(name, value) for name, value in numbers.items()}
+    metrics |= diagnosis_metrics(recording, scenario) | chain_metrics(recording, scenario, system)
+    digest = scenario.digest()
+    return TrajectoryVerdict(
+        run=run,
+        item=scenario.id,
+        system=scenario.environment.system,
+        solver=solver,
+        profile=verification.profile,
+        metrics=metrics,
+        scenario_digest=digest,
+        what_if=(committed_digest or digest) != digest or verification.profile != own,
+        judgements=(*judgements, certificate),
+    )
+
+
+def _number(name: str, value: float | None) -> Metric:
+    if value is not None:
+        return Metric(value=value, status=MetricStatus.SCORED)
+    reason = "the alerts did not clear" if name == "time_to_repair_s" else "the evidence for it is missing"
+    return Metric(status=MetricStatus.NOT_APPLICABLE, reason=reason)

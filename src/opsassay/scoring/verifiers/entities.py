@@ -1,0 +1,67 @@
+"""The entities of a system at an instant, from a timeline that records them as changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from opsassay.core.schema.trajectory import Entity, Tick
+
+
+@dataclass(frozen=True)
+class EntityChange:
+    """An entity whose host or version changed, or that went away or came, between two ticks."""
+
+    id: str
+    service: str
+    tick: int
+    what: str
+
+
+def entities_at(ticks: Iterable[Tick], *, until_ns: int) -> dict[str, Entity] | None:
+    """Return the entities as the last tick that was read whole by *until_ns* has them, None when none was recorded."""
+    known: dict[str, Entity] = {}
+    seen = False
+    for tick in ticks:
+        if not (tick.entities or tick.gone):
+            continue
+        if max((o.ended_ns for o in tick.observations if o.depth != "D3"), default=0) > until_ns:
+            break
+        seen = True
+        known.update((entity.id, entity) for entity in tick.entities)
+        for name in tick.gone:
+            known.pop(name, None)
+    return known if seen else None
+
+
+def changes_between(ticks: Iterable[Tick], start_ns: int, end_ns: int) -> list[EntityChange]:
+    """Return every change of an entity's being, host or version that was first seen between two instants."""
+    known: dict[str, Entity] = {}
+    found: list[EntityChange] = []
+    for tick in ticks:
+        if not (tick.entities or tick.gone):
+            continue
+        began = min((o.started_ns for o in tick.observations if o.depth != "D3"), default=0)
+        if began > end_ns:
+            break
+        counts = began > start_ns and bool(known)
+        for entity in tick.entities:
+            former = known.get(entity.id)
+            known[entity.id] = entity
+            if not counts:
+                continue
+            if former is None:
+                found.append(EntityChange(entity.id, entity.service, tick.index, "is new"))
+            elif (former.host, former.version) != (entity.host, entity.version):
+                what = "moved" if former.host != entity.host else "has another version"
+                found.append(EntityChange(entity.id, entity.service, tick.index, what))
+        for name in tick.gone:
+            former = known.pop(name, None)
+            if counts and former is not None:
+                found.append(EntityChange(name, former.service, tick.index, "is gone"))
+    return found
+
+
+def service_of(name: str, ticks: Iterable[Tick]) -> str:
+    """Return the service that entity *name* belongs to, *name* itself when it is none of a service's."""
+    return next((e.service for tick in ticks for e in tick.entities if e.id == name), name)

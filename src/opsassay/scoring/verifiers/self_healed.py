@@ -1,0 +1,72 @@
+"""Whether a fault ended by itself before the agent changed anything: then nobody repaired it, and nothing is certified."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opsassay.core.schema.scenario import Scenario
+from opsassay.scoring.verifiers.evidence import RunEvidence
+
+QUIET_S = 10.0
+"""For so long before the agent's first change no sign of the fault was left."""
+
+
+def fault_ended(evidence: RunEvidence, scenario: Scenario) -> str:
+    """Return why the fault is taken to have ended by itself, '' when it is not.
+
+    Signs of a fault are what failed, and which alerts fired, when the agent was let in. An agent that changed nothing
+    repaired nothing, whatever became of them.
+    """
+    if scenario.no_fault or scenario.verification.settling is None or scenario.verification.profile == "paper":
+        return ""
+    if evidence.first_change is None:
+        return "the agent changed nothing"
+    begins, until = evidence.agent_started, evidence.first_change - int(QUIET_S * 1e9)
+    last = [_last_sign(evidence, depth, begins, evidence.first_change) for depth in ("D1", "D4")]
+    last += [_last_probe(evidence, begins), _last_alert(evidence, begins)]
+    seen = [time_ns for time_ns in last if time_ns is not None]
+    if not seen or max(seen) > until:
+        return ""
+    quiet_s = (evidence.first_change - max(seen)) / 1e9
+    return f"no sign of the fault was left for {quiet_s:.0f} s before the agent's first change"
+
+
+def _last_sign(evidence: RunEvidence, depth: str, begins: int, until: int) -> int | None:
+    """Return when something failed last of what failed when the agent was let in, None when nothing did."""
+    series = evidence.judged[depth]  # type: ignore[index]
+    rows = np.flatnonzero(series.ended <= begins)
+    if not len(rows) or not series.failing[rows[-1]].any():
+        return None
+    known = series.failing[rows[-1]]
+    failing = (series.failing & known).any(axis=1) & (series.started <= until)
+    return int(series.ended[failing][-1])
+
+
+def _last_probe(evidence: RunEvidence, begins: int) -> int | None:
+    """Return when the last probe failed of a service that did not answer when the agent was let in."""
+    probes, dead = evidence.probes, set[str]()
+    for row, target in enumerate(probes.targets):
+        if probes.ended[row] <= begins:
+            (dead.discard if probes.reachable[row] else dead.add)(target)
+    times = [
+        int(probes.ended[row])
+        for row, target in enumerate(probes.targets)
+        if target in dead - evidence.standing["D3"]
+        and not probes.reachable[row]
+        and (evidence.first_change is None or probes.started[row] <= evidence.first_change)
+    ]
+    return max(times, default=None)
+
+
+def _last_alert(evidence: RunEvidence, begins: int) -> int | None:
+    """Return when one of the alerts fired last that fired when the agent was let in."""
+    since, first = evidence.triggered or 0, evidence.first_change or evidence.ended
+    readings = sorted(
+        (one for one in evidence.recording.alerts if since <= one.time_ns <= first), key=lambda one: one.time_ns
+    )
+    early = [one for one in readings if one.time_ns <= begins]
+    if not early or not early[-1].firing:
+        return None
+    known = {(alert.service, alert.signal) for alert in early[-1].firing}
+    times = [one.time_ns for one in readings if known & {(alert.service, alert.signal) for alert in one.firing}]
+    return max(times, default=None)

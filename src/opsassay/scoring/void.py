@@ -1,0 +1,54 @@
+"""Void cases: incidents whose annotation says that nothing can be learnt of a solver from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from opsassay.core.schema.causal_graph import Annotation
+from opsassay.core.schema.incident import Label, Truth
+from opsassay.core.schema.run import Metric, MetricStatus, Verdict
+from opsassay.core.text import counted
+
+VOID: Mapping[Label, str] = {
+    Label.NO_EFFECT: "the fault had no measurable effect",
+    Label.UNEXPLAINED: "no verified path leads from the fault to the alarms",
+    Label.DRIFTED: "its normal window was not normal",
+}
+"""The labels that make a case void where something was broken, each with what it says."""
+
+_BEGINS = "the incident is labelled "
+
+
+def void_reason(truth: Truth, annotation: Annotation | None) -> str:
+    """Return why the case grades nobody, '' where it does.
+
+    Where nothing was broken the answer "nothing is wrong" is right whatever the label, so such a case is never void; and a
+    graph that somebody else published says nothing of what the telemetry shows.
+    """
+    if truth.broken is False or annotation is None or annotation.is_published or annotation.label not in VOID:
+        return ""
+    label = annotation.label
+    return f"{_BEGINS}{label.value}: {VOID[label]}, so no answer is graded"
+
+
+def is_void(metrics: Mapping[str, Metric]) -> bool:
+    """Return whether *metrics* are those of a run on a void case."""
+    return bool(void_words(metrics))
+
+
+def void_words(metrics: Mapping[str, Metric]) -> str:
+    """Return the reason that makes *metrics* those of a void case, '' where they are not."""
+    reasons = (m.reason for m in metrics.values() if m.status is MetricStatus.NOT_APPLICABLE)
+    return next((reason for reason in reasons if reason.startswith(_BEGINS)), "")
+
+
+def void_items(verdicts: Iterable[Verdict]) -> frozenset[str]:
+    """Return the cases of *verdicts* that are void."""
+    return frozenset(verdict.item for verdict in verdicts if is_void(verdict.metrics))
+
+
+def void_note(void: int, cases: int, noun: str = "case") -> str:
+    """Return in a sentence how many of *cases* are void, '' for none."""
+    if not void:
+        return ""
+    return f"{void} of {counted(cases, noun)} {'is' if void == 1 else 'are'} void and grade{'s' * (void == 1)} nobody."

@@ -1,0 +1,161 @@
+"""Boards of task sets, from the results of every benchmark on the tasks as they are frozen now."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import ARRAY, Connection, Row, Text, and_, any_, cast, func, literal, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from opsassay.analysis.leaderboard.board import Leaderboard, make_board
+from opsassay.analysis.leaderboard.entries import TaskKey
+from opsassay.core.errors import OpsAssayError, UserError
+from opsassay.core.schema.run import Metric, Run
+from opsassay.core.schema.task import LEVELS
+from opsassay.evals.runner.domain import domain_named
+from opsassay.evals.runner.grading import GradedRun, GradedRuns
+from opsassay.evals.runner.ranking import solver_names
+from opsassay.evals.runner.results import verdict_of
+from opsassay.evals.runner.store import read_run
+from opsassay.server.benchmarks import Platform
+from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, REPORTS, RESULTS
+from opsassay.server.task_info import read_head
+from opsassay.server.task_sets import load_task_set
+
+
+@dataclass(frozen=True)
+class TaskSetLeaderboard:
+    """The *board* of a task set, or of its tasks of one level.
+
+    *agents* are the registered ones behind each solver, *levels* those that its tasks have, and *level_of* of each task.
+    """
+
+    board: Leaderboard
+    agents: Mapping[str, tuple[str, ...]]
+    levels: tuple[str, ...]
+    level_of: Mapping[TaskKey, str | None]
+
+
+_CONTENT = func.hashtextextended(RESULTS.c.cell_id + RESULTS.c.evidence + cast(RESULTS.c.metrics, Text), 0)
+"""What a result says, as one number: another run or another grade in its place has another."""
+
+
+class LeaderboardCache:
+    """Boards by task set; one is made again when the results, or the cells that have none, are others than it knows."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform, self._lock = platform, threading.Lock()
+        self._kept: dict[tuple[str, str], tuple[tuple[Any, ...], TaskSetLeaderboard]] = {}
+        self._runs: dict[tuple[str, str, int], GradedRun] = {}
+        self._levels: dict[TaskKey, str | None] = {}
+
+    def prepare(self, task_set: str) -> None:
+        """Make the board of *task_set*, so that whoever looks first finds it; its page says why when it cannot be made."""
+        with suppress(OpsAssayError, SQLAlchemyError, OSError), self._platform.engine.connect() as connection:
+            self.board(connection, task_set)
+
+    def board(self, connection: Connection, task_set: str, level: str = "") -> TaskSetLeaderboard:
+        """Return the board of *task_set*, of its tasks of *level* alone where one is given.
+
+        Without a run of that level it is the board of nobody. Raises NotFoundError and UserError.
+        """
+        if level not in ("", *LEVELS):
+            raise UserError(f"A level is one of {', '.join(LEVELS)}.")
+        tasks = load_task_set(self._platform.state, task_set)
+        digest = tasks.digest()
+        here = and_(BENCHMARKS.c.task_set == task_set, BENCHMARKS.c.digest == digest)
+        joined = CELLS.join(BENCHMARKS)
+        counted = select(func.count(RESULTS.c.cell_id), func.sum(_CONTENT), func.count(CELLS.c.error))
+        mark = (digest, *connection.execute(counted.select_from(joined.outerjoin(RESULTS)).where(here)).one())
+        with self._lock:
+            kept = self._kept.get((task_set, level))
+            if kept is None or kept[0] != mark:
+                kept = mark, self._made(connection, task_set, tasks.domain, here, level)
+                self._kept[task_set, level] = kept
+            return kept[1]
+
+    def _made(self, connection: Connection, task_set: str, domain: str, here: Any, level: str) -> TaskSetLeaderboard:
+        every = self._graded(connection, task_set, here)
+        level_of = {key: self._level(key) for one in every for key in [(one.run.item, one.run.item_hash)]}
+        chosen = [one for one in every if not level or level_of[one.run.item, one.run.item_hash] == level]
+        runs = [one.run for one in chosen]
+        aborted = self._aborted(connection, here, runs, level_of if level else None)
+        board = make_board(GradedRuns(domain_named(domain), tuple(chosen), aborted=aborted))
+        levels = tuple(one for one in LEVELS if one in level_of.values())
+        return TaskSetLeaderboard(board, _agents(connection, here, runs), levels, level_of)
+
+    def _level(self, key: TaskKey) -> str | None:
+        if key not in self._levels:
+            head = read_head(self._platform.state, key)
+            self._levels[key] = None if head is None else head.level
+        return self._levels[key]
+
+    def _graded(self, connection: Connection, task_set: str, here: Any) -> list[GradedRun]:
+        """Return the runs with their verdicts; one that was read before is not read again, since it has ended."""
+        joined = RESULTS.join(CELLS).join(BENCHMARKS)
+        query = select(CELLS.c.hash, RESULTS.c.run, _CONTENT.label("content")).select_from(joined).where(here)
+        runs = {row.hash: (task_set, row.run, row.content) for row in connection.execute(query)}
+        unknown = [run for _, run, _ in set(runs.values()) - self._runs.keys()]
+        if unknown:
+            store = self._platform.store(task_set)
+            columns = RESULTS.c.run, RESULTS.c.metrics, RESULTS.c.record, _CONTENT.label("content")
+            of = RESULTS.c.run == any_(literal(unknown, ARRAY(Text)))
+            for row in connection.execute(select(*columns).select_from(joined).where(here, of)):
+                self._runs[task_set, row.run, row.content] = _graded_run(store / row.run, row)
+        return [self._runs[key] for key in runs.values()]
+
+    def _aborted(
+        self, connection: Connection, here: Any, runs: Sequence[Run], tasks: Mapping[TaskKey, str | None] | None
+    ) -> dict[str, int]:
+        """Return how many cells of each solver came to an error, by the name that the board has for it.
+
+        Where the board is of one level, a cell counts when its task, one of *tasks*, is.
+        """
+        joined = CELLS.join(BENCHMARKS).outerjoin(RESULTS)
+        lost = select(CELLS.c.benchmark_id, CELLS.c.task, CELLS.c.task_digest).select_from(joined)
+        lost = lost.where(here, CELLS.c.error.is_not(None), RESULTS.c.cell_id.is_(None))
+        shown = {(run.item, run.item_hash) for run in runs}
+        lost_of = Counter(
+            row.benchmark_id
+            for row in connection.execute(lost)
+            if tasks is None or (row.task, row.task_digest) in shown or (row.task, row.task_digest) not in tasks
+        )
+        name = solver_names(runs)
+        of_cell = {run.cell: name(run) for run in runs}
+        counts: Counter[str] = Counter()
+        for benchmark, cells in lost_of.items():
+            with_run = select(CELLS.c.hash).where(CELLS.c.benchmark_id == benchmark)
+            names = {of_cell[h] for h in connection.execute(with_run).scalars() if h in of_cell}
+            counts.update(dict.fromkeys(names, cells))
+        return dict(counts)
+
+
+def _graded_run(folder: Path, row: Row[*tuple[Any, ...]]) -> GradedRun:
+    run = read_run(folder) if row.record is None else Run.model_validate_json(row.record)
+    metrics = {name: Metric.model_validate(metric) for name, metric in row.metrics.items()}
+    return GradedRun(folder, run, verdict_of(run, metrics))
+
+
+def _agents(connection: Connection, here: Any, runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:
+    """Return the names of the registered agents behind each solver."""
+    name = solver_names(runs)
+    solvers = {run.cell: name(run) for run in runs}
+    query = select(CELLS.c.hash, AGENTS.c.name).select_from(CELLS.join(BENCHMARKS).join(AGENTS)).where(here)
+    found: dict[str, set[str]] = {}
+    for row in connection.execute(query.distinct()):
+        if row.hash in solvers:
+            found.setdefault(solvers[row.hash], set()).add(row.name)
+    return {solver: tuple(sorted(names)) for solver, names in found.items()}
+
+
+def self_reported(connection: Connection, task_set: str) -> list[dict[str, Any]]:
+    """Return what owners report of their agents on *task_set*, the latest first."""
+    query = select(REPORTS, AGENTS.c.name.label("agent_name")).join_from(REPORTS, AGENTS)
+    query = query.where(REPORTS.c.task_set == task_set).order_by(REPORTS.c.created_ns.desc()).limit(200)
+    return [dict(row) for row in connection.execute(query).mappings()]

@@ -1,0 +1,44 @@
+"""The heads of tasks that were asked for, kept in the folder ``STATE/tasks``: how hard each is, and what it is called.
+
+Class, description and complexity are for whoever runs the platform: an agent may hear neither of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from opsassay.analysis.leaderboard.entries import TaskKey
+from opsassay.core.schema.task import Task
+
+FOLDER = "tasks"
+LEVEL_OF: Mapping[str, str] = {"beginner": "easy", "intermediate": "medium", "expert": "hard"}
+"""Which tasks an agent of a level is given (Table 8 of ITBench); those of no known level are for all."""
+
+
+def keep_heads(state: Path, tasks: Iterable[Task]) -> None:
+    """Keep the heads of *tasks* in the folder *state*."""
+    for task in tasks:
+        path = _path(state, (task.id, task.commitment))
+        if not path.exists():
+            path.parent.mkdir(exist_ok=True, mode=0o700)
+            (part := path.with_suffix(".part")).write_text(task.canonical_json(), encoding="utf-8")
+            part.replace(path)
+
+
+def read_head(state: Path, key: TaskKey) -> Task | None:
+    """Return the head of the task with this id and digest; None where it was not kept."""
+    with suppress(OSError, ValueError):
+        return Task.model_validate_json(_path(state, key).read_bytes())
+    return None
+
+
+def is_for(task: Task, level: str) -> bool:
+    """Return whether an agent of this *level* is given *task*."""
+    return level not in LEVEL_OF or task.level in (None, LEVEL_OF[level])
+
+
+def _path(state: Path, key: TaskKey) -> Path:
+    return state / FOLDER / f"{hashlib.sha256(' '.join(key).encode()).hexdigest()}.json"

@@ -1,0 +1,86 @@
+"""What an agent is, what it is handed for an exam, and which agents there are."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from opsassay.core.errors import UserError
+from opsassay.core.registry import Registry
+from opsassay.core.schema.incident import Incident
+from opsassay.solvers.agents.asking import Asker
+from opsassay.solvers.agents.contract import Answer
+from opsassay.solvers.agents.limits import Limits, Meter
+from opsassay.solvers.agents.tools import TelemetryToolbox
+
+
+@dataclass(frozen=True)
+class Exam:
+    """One incident as an agent sees it: what is known of it, tools over its tables, and a model to ask.
+
+    *services* are the names in the data; they serve the check of the answer, agents do not see them.
+    """
+
+    incident: Incident
+    services: tuple[str, ...]
+    tools: TelemetryToolbox
+    asker: Asker
+    meter: Meter
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of the run."""
+        return self.meter.limits
+
+
+@runtime_checkable
+class Agent(Protocol):
+    """An agent in Python that asks a model through the exam it is given."""
+
+    @property
+    def name(self) -> str:
+        """The name that it is registered under."""
+
+    @property
+    def source(self) -> str:
+        """Where the idea comes from."""
+
+    @property
+    def configuration(self) -> Mapping[str, Any]:
+        """Every choice that moves its answers, part of the solver hash."""
+
+    def solve(self, exam: Exam) -> Answer:
+        """Return the answer; raises AnswerError for none by the contract, LimitError, OperationError."""
+
+
+AGENTS = Registry("agent", "opsassay.agents", {"rca": "opsassay.solvers.agents.rca:RcaAgent"})
+"""Classes of agents by name; an installed package adds its own through the entry-point group ``opsassay.solvers.agents``."""
+
+TASK_AGENTS = {
+    "sre": "opsassay.solvers.agents.sre:SreAgent",
+    "ciso": "opsassay.solvers.agents.ciso:ComplianceAgent",
+    "finops": "opsassay.solvers.agents.finops:FinopsAgent",
+}
+"""The built-in agents of the other domains, by the name of their domain, which is also the agent's name in a plan."""
+
+
+def agent_named(name: str) -> Agent:
+    """Return the agent called *name*: a registered one, or ``module:class`` of code that can be imported.
+
+    Raises NotFoundError with the nearest registered name, UserError when the code cannot be imported or is no agent.
+    """
+    if ":" in name:
+        module, _, attribute = name.partition(":")
+        try:
+            made = getattr(importlib.import_module(module), attribute)()
+        except (ImportError, AttributeError) as error:
+            raise UserError(
+                f"The agent {name} cannot be imported ({error}); give MODULE:CLASS or a known name."
+            ) from error
+    else:
+        made = AGENTS.load(name)()
+    if not isinstance(made, Agent):
+        raise UserError(f"{name} is no agent: it needs name, source, configuration and solve(exam).")
+    return made

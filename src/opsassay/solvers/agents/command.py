@@ -1,0 +1,137 @@
+"""External agents: any command, described in a small YAML; a prompt file goes in, one JSON answer comes out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from string import Formatter
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from opsassay.core.errors import ConfigError
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.files import load_yaml
+from opsassay.solvers.agents.limits import Limits
+
+PLACES = (
+    "python",
+    "agent",
+    "prompt",
+    "answer",
+    "view",
+    "work",
+    "mcp",
+    "model",
+    "tools",
+    "kubeconfig",
+    "prometheus",
+    "jaeger",
+    "loki",
+    "alertmanager",
+    "tempo",
+    "model_url",
+)
+"""What a command may name in braces."""
+
+MOST_FILES = 2000
+
+
+class AgentFile(Written):
+    """agent.yaml: what the command is, which files it is made of, and what it needs."""
+
+    known: ClassVar[tuple[str, ...]] = PLACES
+
+    agent: str = Field(description="name in results", min_length=1, max_length=80)
+    command: tuple[str, ...] = Field(
+        min_length=1, description="the words of the command; {prompt}, {answer} and others"
+    )
+    files: tuple[str, ...] = Field(default=(), description="its files and folders, beside this one; shown as {agent}")
+    readable: tuple[str, ...] = Field(
+        default=(), description="folders or files of the machine that it sees in the seal, by their absolute paths"
+    )
+    needs: tuple[Literal["model", "mcp", "apis"], ...] = Field(default=(), description="what is offered to it")
+    remote: bool = Field(default=False, description="it hands the task on to an agent elsewhere, and runs unsealed")
+    source: str = Field(default="", description="where it comes from")
+    environment: dict[str, str] = Field(
+        default_factory=dict, description="further variables; no keys: they are readable"
+    )
+    limits: Limits = Field(default=Limits(), description="its own limits; those of the command line win")
+
+    @model_validator(mode="after")
+    def _places_are_known(self) -> Self:
+        for word in self.command:
+            try:
+                places = [place for place in Formatter().parse(word) if place[1] is not None]
+            except ValueError as error:
+                raise ValueError(f"{word!r}: {error}; write {{{{ for a brace") from error
+            if unknown := next((name for _, name, _, _ in places if name not in self.known), None):
+                raise ValueError(f"{{{unknown}}} means nothing; known: {', '.join(self.known)}")
+            if any(spec or conversion for _, _, spec, conversion in places):
+                raise ValueError(f"{word!r}: a place stands in its braces alone, without ':' or '!'")
+        return self
+
+
+class CommandAgent:
+    """The external agent that the file at *path* describes, in the given *form*."""
+
+    def __init__(self, path: Path, form: type[AgentFile] = AgentFile) -> None:
+        self.path = path.absolute()
+        self.file = load_yaml(path, form)
+        for name in self.file.files:
+            file = (self.path.parent / name).resolve()
+            if not file.exists() or not file.is_relative_to(self.path.parent.resolve()):
+                raise ConfigError(f"{path}: files: there is no {name} beside it; name what the agent is made of.")
+
+    @property
+    def name(self) -> str:
+        """Its name in results."""
+        return self.file.agent
+
+    @cached_property
+    def source_hash(self) -> str:
+        """The SHA-256 of the description and of every file."""
+        total = hashlib.sha256(self.file.digest().encode())
+        for name, file in self.each_file():
+            total.update(f"\0{name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}".encode())
+        return total.hexdigest()
+
+    def words(self, places: Mapping[str, str]) -> list[str]:
+        """Return the command with every place filled in; what is not offered is empty."""
+        return [self.filled(word, places) for word in self.file.command]
+
+    def variables(self, places: Mapping[str, str]) -> dict[str, str]:
+        """Return its further variables."""
+        del places
+        return self.file.environment
+
+    def written(self, places: Mapping[str, str]) -> dict[str, str]:
+        """Return the files that are written into its work folder, name to content: none."""
+        del places
+        return {}
+
+    @staticmethod
+    def filled(text: str, places: Mapping[str, str]) -> str:
+        """Return *text* with every place filled in; what is not offered is empty."""
+        return text.format(**{**dict.fromkeys(PLACES, ""), **places})
+
+    def each_file(self) -> Iterator[tuple[str, Path]]:
+        """Yield (name beside the description, path) of every file; caches of Python are none.
+
+        Raises ConfigError for too many, and for a link that leads out of the folder of the description.
+        """
+        base, count = self.path.parent.resolve(), 0
+        for name in sorted(self.file.files):
+            top = (base / name).resolve()
+            for file in sorted(top.rglob("*")) if top.is_dir() else [top]:
+                if file.is_file() and "__pycache__" not in file.parts:
+                    count += 1
+                    if count > MOST_FILES:
+                        raise ConfigError(f"{self.path}: files: more than {MOST_FILES} files; name fewer.")
+                    if not file.resolve().is_relative_to(base):
+                        raise ConfigError(
+                            f"{self.path}: files: {file} leads out of its folder; put the file itself there."
+                        )
+                    yield str(file.relative_to(base)), file

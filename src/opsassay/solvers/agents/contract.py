@@ -1,0 +1,262 @@
+"""The answer that every agent owes: its contract in words, its JSON schema, and the reading of what really came.
+
+All three are made from the code's own models and vocabulary, so that they cannot say different things.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, get_args
+
+from pydantic import ValidationError
+
+from opsassay.core.errors import UserError, nearest
+from opsassay.core.schema.diagnosis import Diagnosis, Evidence, Expectation, PropagationClaim, RootCauseClaim
+from opsassay.core.schema.faults import OBSERVATION, FaultKind
+from opsassay.core.untrusted import read_json
+
+MAX_BYTES = 4 * 2**20
+MAX_ROOTS, MAX_EDGES, MAX_EVIDENCE, MAX_SQL = 50, 500, 10, 20_000
+"""Sizes beyond which an answer is none: nobody reads ten thousand edges, and every SQL of an answer is run."""
+
+_KEYS = ("root_causes", "propagation")
+
+
+class AnswerError(UserError):
+    """What came is not an answer by the contract; the message says where and what to write instead."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A valid answer; *complaints* are what it may be asked to put right and is graded with all the same."""
+
+    diagnosis: Diagnosis
+    complaints: tuple[str, ...] = ()
+
+
+def contract() -> str:
+    """Return the contract in words, as it stands in prompts."""
+    kinds = "\n".join(f"- {kind.value}: {OBSERVATION[kind]}" for kind in FaultKind)
+    return _TEXT.format(
+        shape=json.dumps(_shape(), indent=1),
+        kinds=kinds,
+        modalities=_either(Evidence, "kind"),
+        changes=_either(Expectation, "change"),
+        levels=_either(RootCauseClaim, "level"),
+        roots=MAX_ROOTS,
+        edges=MAX_EDGES,
+        evidence=MAX_EVIDENCE,
+        sql=MAX_SQL,
+    )
+
+
+def answer_schema() -> dict[str, Any]:
+    """Return the JSON schema of an answer."""
+    whole = Diagnosis.model_json_schema(by_alias=True)
+    definitions = whole["$defs"]
+    for model, required in (
+        (RootCauseClaim, ["service", "fault_kind", "evidence"]),
+        (PropagationClaim, ["from", "to", "evidence"]),
+    ):
+        part = definitions[model.__name__]
+        part["required"] = required
+        part["properties"]["evidence"] |= {"minItems": 1, "maxItems": MAX_EVIDENCE}
+    definitions["RootCauseClaim"]["properties"]["fault_kind"] = {"$ref": "#/$defs/FaultKind"}
+    requested = {key: whole["properties"][key] for key in _KEYS}
+    requested["root_causes"]["maxItems"], requested["propagation"]["maxItems"] = MAX_ROOTS, MAX_EDGES
+    used = {name: definitions[name] for name in definitions if name != "RankedService"}
+    return {"type": "object", "properties": requested, "required": list(_KEYS), "$defs": used}
+
+
+def read_answer(text: str | bytes, services: Collection[str]) -> Answer:
+    """Return the answer in *text*, what an agent wrote; *services* are those of the incident.
+
+    Prose around the one JSON object is passed over with a note, and so are unknown services and a cyclic propagation: such
+    an answer is wrong at most. Raises AnswerError for everything else that breaks the contract.
+    """
+    payload, prose = _object_in(text)
+    _require_shape(payload)
+    try:
+        diagnosis = Diagnosis.model_validate({key: payload[key] for key in ("ranking", *_KEYS) if key in payload})
+    except (ValidationError, RecursionError) as error:
+        raise AnswerError(_first_problem(error)) from error
+    complaints = tuple(_unknown_services(diagnosis, services))
+    notes = (
+        *(("there was prose around the JSON; it was passed over",) if prose else ()),
+        *complaints,
+        *_cycles(diagnosis),
+    )
+    return Answer(diagnosis.model_copy(update={"notes": notes}), complaints)
+
+
+def read_diagnosis(payload: object, services: Collection[str]) -> Answer:
+    """Return the answer in *payload*, an object that was handed over as such; raises AnswerError."""
+    return read_answer(json.dumps(payload, default=str), services)
+
+
+def _object_in(text: str | bytes) -> tuple[dict[str, Any], bool]:
+    """Return the JSON object in *text* and whether there was prose around it."""
+    if len(text) > MAX_BYTES:
+        raise AnswerError(f"the answer is larger than {MAX_BYTES} bytes; give one JSON object by the contract")
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "replace")
+    text = text.strip().removeprefix("\ufeff")
+    if not text:
+        raise AnswerError("the answer is empty; give one JSON object by the contract")
+    try:
+        payload = read_json(text)
+    except ValueError as error:
+        found = list(_objects(text))
+        if len(found) != 1:
+            several = f"it holds {len(found)} answers" if found else str(error)
+            raise AnswerError(
+                f"the answer is no JSON: {several}; give exactly one JSON object and nothing else"
+            ) from error
+        return found[0], True
+    if not isinstance(payload, dict):
+        raise AnswerError(f"the answer is {_kind_of(payload)} instead of a JSON object with {' and '.join(_KEYS)}")
+    return payload, False
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the outermost JSON objects in *text* that look like an answer."""
+    decoder, at = json.JSONDecoder(), text.find("{")
+    tries = 0
+    while at >= 0 and tries < 1000:
+        tries += 1
+        try:
+            value, end = decoder.raw_decode(text, at)
+            if isinstance(value, dict) and "root_causes" in value:
+                yield read_json(text[at:end])
+        except (ValueError, RecursionError):
+            at = text.find("{", at + 1)
+            continue
+        at = text.find("{", end)
+
+
+def _require_shape(payload: dict[str, Any]) -> None:
+    """Raise AnswerError for what the models let pass and the contract does not, and before anything large is read."""
+    for key, most in zip(_KEYS, (MAX_ROOTS, MAX_EDGES), strict=True):
+        value = payload.get(key)
+        if not isinstance(value, list):
+            missing = "is missing" if key not in payload else f"is {_kind_of(value)}"
+            raise AnswerError(f"{key} {missing}; give a list, [] when there is none")
+        if len(value) > most:
+            raise AnswerError(f"{key} has {len(value)} entries; at most {most} are read, give those that matter")
+        for index, entry in enumerate(value):
+            _require_entry(f"{key}.{index}", key, entry)
+
+
+def _require_entry(at: str, key: str, entry: object) -> None:
+    if not isinstance(entry, dict):
+        raise AnswerError(f"{at} is {_kind_of(entry)} instead of an object")
+    evidence = entry.get("evidence")
+    if not isinstance(evidence, list) or not evidence:
+        raise AnswerError(f"{at}.evidence is missing; every claim needs at least one SQL that supports it")
+    if len(evidence) > MAX_EVIDENCE:
+        raise AnswerError(f"{at}.evidence has {len(evidence)} entries; at most {MAX_EVIDENCE} are run")
+    for number, one in enumerate(evidence):
+        sql = one.get("sql") if isinstance(one, dict) else None
+        if not isinstance(sql, str) or not sql.strip():
+            raise AnswerError(f"{at}.evidence.{number}.sql is missing; write the SELECT itself")
+        if len(sql) > MAX_SQL:
+            raise AnswerError(f"{at}.evidence.{number}.sql has {len(sql)} characters; at most {MAX_SQL} are run")
+    if key != "root_causes":
+        return
+    kind, kinds = entry.get("fault_kind"), [kind.value for kind in FaultKind]
+    if kind not in kinds:
+        near = nearest(kind, kinds) if isinstance(kind, str) else None
+        hint = f"did you mean {near!r}?" if near else f"known: {', '.join(kinds)}"
+        raise AnswerError(f"{at}.fault_kind: {kind!r} is no fault kind; {hint}")
+
+
+def _first_problem(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return "the answer is nested too deeply"
+    first = error.errors(include_url=False)[0]
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}{more}"
+
+
+def _unknown_services(diagnosis: Diagnosis, services: Collection[str]) -> Iterator[str]:
+    known = {_folded(name) for name in services}
+    named = [claim.service for claim in diagnosis.root_causes]
+    named += [end for edge in diagnosis.propagation for end in (edge.source, edge.target)]
+    for name in dict.fromkeys(named):
+        if _folded(name) not in known:
+            near = nearest(name, services)
+            hint = f"; did you mean {near!r}?" if near else ""
+            yield f"there is no service {name[:80]!r} in the data{hint}"
+
+
+def _folded(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "").removeprefix("ts")
+
+
+def _cycles(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yield a note when the claimed propagation goes round in a circle: no cause comes before itself."""
+    causes: dict[str, set[str]] = {}
+    for edge in diagnosis.propagation:
+        causes.setdefault(edge.target, set()).add(edge.source)
+    try:
+        TopologicalSorter(causes).prepare()
+    except CycleError as error:
+        yield f"the propagation goes round in a circle: {' -> '.join(error.args[1])}"
+
+
+def _kind_of(value: object) -> str:
+    names = {
+        list: "a list",
+        dict: "an object",
+        str: "a text",
+        int: "a number",
+        float: "a number",
+        bool: "a truth value",
+    }
+    return names.get(type(value), "null")
+
+
+def _either(model: Any, field: str) -> str:
+    return " | ".join(get_args(model.model_fields[field].annotation))
+
+
+def _shape() -> dict[str, Any]:
+    """Return what an answer looks like, its keys those of the models."""
+    said = {"kind": _either(Evidence, "kind"), "sql": "SELECT ...", "claim": "what its rows show, at most 20 words"}
+    evidence = [{name: said[name] for name in Evidence.model_fields if name in said}]
+    root = {"service": "name as in the data", "fault_kind": "one of the list below", "evidence": evidence}
+    edge = {"from": "cause", "to": "effect", "evidence": evidence}
+    assert root.keys() <= RootCauseClaim.model_fields.keys()
+    assert edge.keys() == {field.alias or name for name, field in PropagationClaim.model_fields.items()}
+    return dict(zip(_KEYS, ([root], [edge]), strict=True))
+
+
+_TEXT = """\
+## Output (one strict JSON object: no markdown, no commentary, nothing before or after it)
+{shape}
+
+## fault_kind (exactly one per root cause; what it shows by)
+{kinds}
+
+## Rules for fields
+- Names of services are those in the data; do not invent any.
+- One entry per distinct root cause. When nothing is wrong, root_causes is [] and propagation is [].
+- A root cause may say more than its service: "level" ({levels}) with "component", its name in the data. Both are optional.
+- propagation holds the edges of the cascade from cause to effect, between services, from a root cause to what users saw.
+- evidence.kind is {modalities}.
+- At most {roots} root causes, {edges} edges and {evidence} pieces of evidence each.
+
+## Rules for SQL
+- DuckDB over the tables of the incident: one SELECT statement per sql, at most {sql} characters, no other files.
+- Tables by name (FROM abnormal_traces), or read_parquet('abnormal_traces.parquet').
+- evidence.sql is the SQL itself and gives at least one row. It is run again by the grader.
+- Restrict it to the service of the claim. SQL that would say the same of any service earns nothing.
+- Better still, bind it: write $service and $period in a query that gives one number, and add
+  "expectation": {{"change": "{changes}", "ratio": 1.5}}: how that number moves from the normal to the abnormal period.
+
+## Hard rules
+- EVERY root cause and EVERY edge carries at least one evidence. Give no edge that you cannot back with a query.
+"""

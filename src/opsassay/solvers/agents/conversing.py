@@ -1,0 +1,136 @@
+"""A conversation of a model with tools: calls are linted first, what fails goes back for reflection, long outputs are cut.
+
+Shared by the built-in agents that operate and that answer questions. After ITBench, C.5: linters, reflection, summariser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from opsassay.core.schema.trajectory import ToolCall
+from opsassay.solvers.agents.asking import Asker
+from opsassay.solvers.agents.models.base import Message, ModelError, Reply, ToolRequest, ToolSpec
+from opsassay.solvers.agents.sre_lint import lint
+from opsassay.solvers.agents.sre_prompts import SUMMARISE, reflect
+from opsassay.solvers.agents.tool_sessions import SUBMIT
+
+SUMMARISER = "summariser"
+LONG_OUTPUT = 4_000
+TURNS, REFLECTIONS = 30, 3
+"""Turns of each agent; times in a row that a call that failed is given back for reflection."""
+
+
+class Looking(Protocol):
+    """The tools of an operator, as plain callables."""
+
+    def call(self, tool: str, arguments: Mapping[str, Any], step_id: int) -> ToolCall:
+        """Return the call with what came of it."""
+
+
+def _anything(_: Mapping[str, Any]) -> str | None:
+    return None
+
+
+@dataclass
+class Conversation:
+    """One agent's conversation and its calls of *tools*, until it calls the one named *final* with what is taken.
+
+    *names* are those that a call may aim at. *problem_of* says what is wrong with what is handed in, None when nothing is.
+    """
+
+    asker: Asker
+    tools: Looking
+    offered: Sequence[ToolSpec]
+    final: str
+    names: Collection[str] = ()
+    problem_of: Callable[[Mapping[str, Any]], str | None] = _anything
+    messages: list[Message] = field(default_factory=list)
+    handed_in: dict[str, Any] | None = None
+    failures: int = 0
+
+    def hold(self, agent: str, prompt: str, task: str) -> dict[str, Any] | None:
+        """Let *agent* work on *task* and return what it handed in, None after `TURNS` turns; raises as `Asker.ask`."""
+        self.messages += [Message(role="system", content=prompt), Message(role="user", content=task)]
+        for _ in range(TURNS):
+            reply = self.asker.ask(agent, list(self.messages), self.offered, self.act)
+            if self.handed_in is not None:
+                return self.handed_in
+            self.shorten()
+            if not reply.tool_requests:
+                self.messages += [
+                    Message(role="assistant", content=reply.text),
+                    Message(role="user", content=f"Go on, or call {self.final} when you are done."),
+                ]
+        return None
+
+    def act(self, reply: Reply) -> Iterator[ToolCall]:
+        """Carry out what *reply* asks for until a report is handed in; take it with its outcome into the conversation."""
+        if not reply.tool_requests:
+            return
+        self.messages.append(Message(role="assistant", content=reply.text, tool_requests=reply.tool_requests))
+        step_id = self.asker.recorder.steps + 1
+        for request in reply.tool_requests:
+            call = self._carry(request, step_id)
+            content = self._reflected(call) if call.status == "error" else call.output
+            self.messages.append(Message(role="tool", content=content, tool_call_id=request.id))
+            yield call
+            if self.handed_in is not None:
+                return
+
+    def shorten(self) -> None:
+        """Put summaries in the place of long outputs; one that nobody summarises is cut."""
+        for index, message in enumerate(self.messages):
+            if message.role == "tool" and len(message.content) > LONG_OUTPUT:
+                self.messages[index] = message.model_copy(update={"content": self._summary(message.content)})
+
+    def _carry(self, request: ToolRequest, step_id: int) -> ToolCall:
+        specs = {spec.name: spec for spec in self.offered}
+        problem = lint(request.tool, request.arguments, specs, self.names)
+        if problem is None and request.tool == self.final:
+            problem = self.problem_of(request.arguments)
+        if problem is not None:
+            output = f"Linter: {problem}"
+            return ToolCall(tool=request.tool, arguments=request.arguments, output=output, status="error")
+        if request.tool == self.final:
+            self.handed_in = dict(request.arguments)
+            return ToolCall(tool=request.tool, arguments=request.arguments, output="Taken.")
+        call = self.tools.call(request.tool, request.arguments, step_id)
+        self.failures = self.failures if call.status == "error" else 0
+        return call
+
+    def _reflected(self, call: ToolCall) -> str:
+        self.failures += 1
+        return reflect(call) if self.failures <= REFLECTIONS else call.output
+
+    def _summary(self, output: str) -> str:
+        messages = [Message(role="system", content=SUMMARISE), Message(role="user", content=output)]
+        try:
+            summary = self.asker.ask(SUMMARISER, messages).text
+        except ModelError:
+            summary = ""
+        return f"(summary)\n{summary}" if summary.strip() else output[:LONG_OUTPUT] + "\n(cut)"
+
+
+class SubmittingAgent:
+    """An agent that is one conversation: it uses *tools* until it submits; *problem_of* says what breaks the contract."""
+
+    name: ClassVar[str]
+    source: ClassVar[str]
+    role: ClassVar[str]
+    """What its steps are called in a trace."""
+    prompt: ClassVar[str]
+
+    def __init__(
+        self,
+        asker: Asker,
+        tools: Looking,
+        offered: Sequence[ToolSpec],
+        problem_of: Callable[[Mapping[str, Any]], str | None],
+    ) -> None:
+        self._talk = Conversation(asker, tools, offered, SUBMIT, problem_of=problem_of)
+
+    def run(self, goal: str) -> dict[str, Any] | None:
+        """Return what it handed in for *goal*, None when its turns are over; raises LimitError, OperationError."""
+        return self._talk.hold(self.role, self.prompt, goal)

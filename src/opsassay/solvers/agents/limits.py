@@ -1,0 +1,103 @@
+"""What an agent may spend, and the account of what it has spent; every limit that is hit is written down."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from pydantic import Field
+
+from opsassay.core.schema.base import Written
+from opsassay.solvers.agents.models.base import Reply
+
+
+class Limits(Written):
+    """Limits of one run. Those of tools are the paper's (OpenRCA 2.0, F.2)."""
+
+    tool_budget: int = Field(default=50, ge=0, description="tool calls that the prompt recommends")
+    tool_calls: int = Field(default=100, ge=0, description="tool calls after which the runtime ends the investigation")
+    model_calls: int = Field(default=150, ge=1, description="requests to the model, repeated ones included")
+    tokens: int | None = Field(default=None, ge=1, description="input and output tokens together")
+    money_usd: float | None = Field(default=None, gt=0, description="needs prices")
+    seconds: float = Field(default=900.0, gt=0, description="wall clock of the run; it is killed then")
+    query_seconds: float = Field(default=30.0, gt=0, description="wall clock of one SQL")
+    repairs: int = Field(default=2, ge=0, description="times that an invalid answer is asked for again")
+    retries: int = Field(
+        default=5, ge=0, description="further tries of a request that failed with 429, 5xx or no answer"
+    )
+    pause_s: float = Field(default=1.0, ge=0, description="pause before the first of them; it doubles each time")
+    memory_mb: int = Field(default=2048, ge=64, description="memory of a sealed agent")
+    processes: int = Field(default=256, ge=1, description="processes of a sealed agent")
+
+
+class Price(Written):
+    """What a model costs, USD for a million tokens."""
+
+    input: float = Field(default=0.0, ge=0)
+    output: float = Field(default=0.0, ge=0)
+
+    def of(self, input_tokens: float, output_tokens: float) -> float:
+        """Return the price of so many tokens, USD."""
+        return (input_tokens * self.input + output_tokens * self.output) / 1e6
+
+
+SYNTHESIS_SHARE = 0.8
+"""Of time, tokens and money the investigation may use so much; the rest is for the answer."""
+
+
+class Meter:
+    """Counts what one run spends; *hit* are the limits that it came up against, in that order."""
+
+    def __init__(self, limits: Limits, price: Price | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limits, self.price, self._clock = limits, price or Price(), clock
+        self._began = clock()
+        self.tool_calls = self.model_calls = self.input_tokens = self.output_tokens = self.retries = self.repairs = 0
+        self.hit: list[str] = []
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the run began."""
+        return self._clock() - self._began
+
+    @property
+    def money_usd(self) -> float:
+        """What the tokens cost so far."""
+        return self.price.of(self.input_tokens, self.output_tokens)
+
+    def count(self, reply: Reply) -> None:
+        """Book the tokens of *reply*."""
+        self.input_tokens += reply.input_tokens
+        self.output_tokens += reply.output_tokens
+
+    def exhausted(self, share: float = 1.0) -> str | None:
+        """Return and note the first limit of which *share* is used up; None when there is room for a request."""
+        limits = self.limits
+        used = (
+            ("model_calls", self.model_calls, float(limits.model_calls) if share == 1 else limits.model_calls - 1),
+            ("tokens", self.input_tokens + self.output_tokens, limits.tokens and limits.tokens * share),
+            ("money_usd", self.money_usd, limits.money_usd and limits.money_usd * share),
+            ("seconds", self.seconds, limits.seconds * share),
+        )
+        for name, spent, most in used:
+            if most is not None and spent >= most:
+                self.note(name)
+                return name
+        return None
+
+    def note(self, limit: str) -> None:
+        """Write down that *limit* was hit."""
+        if limit not in self.hit:
+            self.hit.append(limit)
+
+    def spent(self) -> dict[str, float]:
+        """Return what was spent, by the names in which run.json has it."""
+        return {
+            "tool_calls": self.tool_calls,
+            "model_calls": self.model_calls,
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "money_usd": round(self.money_usd, 6),
+            "retries": self.retries,
+            "repairs": self.repairs,
+            "seconds": round(self.seconds, 3),
+        }

@@ -1,0 +1,186 @@
+"""The tools of an incident by MCP, with submit for the answer: served outside the sandbox, over a Unix socket.
+
+Messages are lines of JSON as in the stdio transport, so that `mcp_bridge`, which only carries bytes, lets any MCP
+client in.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from opsassay.core.schema.trajectory import ToolCall
+from opsassay.core.untrusted import require_socket_path
+from opsassay.solvers.agents.contract import Answer, AnswerError, answer_schema, contract, read_diagnosis
+from opsassay.solvers.agents.limits import Meter
+from opsassay.solvers.agents.models.base import ToolSpec
+from opsassay.solvers.agents.record import AgentRecorder
+from opsassay.solvers.agents.tool_sessions import SUBMIT, CountedToolSession
+from opsassay.solvers.agents.tools import TelemetryToolbox, tool_specs
+
+MAX_LINE_BYTES = 8 * 2**20
+_CLIENTS = 16
+
+
+class ToolSession(Protocol):
+    """What is served to a client: tools, calls, and what came of them."""
+
+    calls: list[ToolCall]
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """Return the tools."""
+
+    def call(self, tool: str, arguments: dict[str, Any]) -> ToolCall:
+        """Return the call with what came of it; whatever is wrong with it is reported, never raised."""
+
+
+def incident_specs() -> tuple[ToolSpec, ...]:
+    """Return the tools at the desk of an incident, submit the last."""
+    about = "Hand in the answer, by this contract. A later answer takes the place of an earlier one.\n\n" + contract()
+    return (*tool_specs(), ToolSpec(name=SUBMIT, description=about, parameters=answer_schema()))
+
+
+class DiagnosisToolSession(CountedToolSession):
+    """The desk of one incident; the last *answer* by the contract counts."""
+
+    def __init__(
+        self, tools: TelemetryToolbox, meter: Meter, recorder: AgentRecorder, services: Collection[str]
+    ) -> None:
+        super().__init__(tools, meter, recorder)
+        self._services = services
+        self.answer: Answer | None = None
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """Return the tools, submit the last."""
+        return incident_specs()
+
+    def submitted(self, given: dict[str, Any]) -> ToolCall:
+        """Take an answer by the contract, with what is wrong with it and can be lived with."""
+        try:
+            self.answer = read_diagnosis(given, self._services)
+        except AnswerError as error:
+            output = f"Error: not an answer by the contract: {error}."
+            return ToolCall(tool=SUBMIT, arguments=given, output=output, status="error")
+        complaints = "".join(f" But {complaint}." for complaint in self.answer.complaints)
+        return ToolCall(tool=SUBMIT, arguments=given, output=f"Taken.{complaints}")
+
+
+@contextmanager
+def serving(desk: ToolSession, path: Path) -> Iterator[Path]:
+    """Serve the *desk* at the Unix socket *path* while the block runs; raises UserError when the path is too long."""
+    require_socket_path(path)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen(_CLIENTS)
+    open_: set[socket.socket] = set()
+    thread = threading.Thread(target=_accept, args=(listener, desk, open_), name="opsassay-mcp", daemon=True)
+    thread.start()
+    try:
+        yield path
+    finally:
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        for client in list(open_):
+            with suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+        with suppress(OSError):
+            path.unlink()
+
+
+def _accept(listener: socket.socket, desk: ToolSession, open_: set[socket.socket]) -> None:
+    serving_now: list[threading.Thread] = []
+    while True:
+        try:
+            client, _ = listener.accept()
+        except OSError:
+            break
+        serving_now = [thread for thread in serving_now if thread.is_alive()]
+        if len(serving_now) >= _CLIENTS:
+            client.close()
+            continue
+        open_.add(client)
+        thread = threading.Thread(
+            target=_serve_one, args=(client, desk, open_), name="opsassay-mcp-client", daemon=True
+        )
+        serving_now.append(thread)
+        thread.start()
+    for thread in serving_now:
+        thread.join(10)
+
+
+def _serve_one(client: socket.socket, desk: ToolSession, open_: set[socket.socket]) -> None:
+    import anyio
+
+    try:
+        anyio.run(_session, client, desk)
+    except BaseException:  # noqa: BLE001, S110 - a client that breaks the protocol or hangs up ends its own session only
+        pass
+    finally:
+        open_.discard(client)
+        with suppress(OSError):
+            client.shutdown(socket.SHUT_RDWR)
+        client.close()
+
+
+async def _session(client: socket.socket, desk: ToolSession) -> None:
+    """Speak MCP with one client."""
+    import anyio
+    import anyio.to_thread
+    from mcp import types
+    from mcp.server.lowlevel import Server
+    from mcp.server.stdio import stdio_server
+
+    async def list_tools(_context: Any, _params: Any) -> types.ListToolsResult:
+        tools = [types.Tool(name=s.name, description=s.description, input_schema=s.parameters) for s in desk.specs()]
+        return types.ListToolsResult(tools=tools)
+
+    async def call_tool(_context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        call = await anyio.to_thread.run_sync(desk.call, params.name, dict(params.arguments or {}))
+        content = [types.TextContent(type="text", text=call.output)]
+        return types.CallToolResult(content=list(content), is_error=call.status == "error")
+
+    server: Any = Server("opsassay", on_list_tools=list_tools, on_call_tool=call_tool)
+    with (
+        client.makefile("r", encoding="utf-8", errors="replace") as lines,
+        client.makefile("w", encoding="utf-8") as out,
+    ):
+        bounded: Any = _Bounded(lines)
+        reader, writer = anyio.wrap_file(bounded), anyio.wrap_file(out)
+        async with stdio_server(reader, writer) as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+class _Bounded:
+    """Lines of a client, none of them longer than a message may be."""
+
+    def __init__(self, lines: Any) -> None:
+        self._lines = lines
+
+    def __iter__(self) -> _Bounded:
+        return self
+
+    def __next__(self) -> str:
+        return self.readline() or _stop()
+
+    def readline(self) -> str:
+        """Return the next line, '' at the end, also when one is too long."""
+        line = str(self._lines.readline(MAX_LINE_BYTES))
+        return line if line.endswith("\n") else ""
+
+    def read(self, size: int = -1) -> str:
+        """Return text as a file does."""
+        return str(self._lines.read(size))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._lines.close()
+
+
+def _stop() -> str:
+    raise StopIteration

@@ -1,0 +1,8 @@
+"""Models: what an agent asks. Scripted and replayed ones need no network and no key; one speaks to any endpoint."""
+
+from __future__ import annotations
+
+from opsassay.solvers.agents.models.base import Message, Model, ModelError, Reply, ToolRequest, ToolSpec
+from opsassay.solvers.agents.models.named import model_named
+
+__all__ = ["Message", "Model", "ModelError", "Reply", "ToolRequest", "ToolSpec", "model_named"]

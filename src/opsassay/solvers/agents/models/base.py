@@ -1,0 +1,81 @@
+"""What a conversation with a model is made of, and the protocol of every model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+from pydantic import Field
+
+from opsassay.core.errors import OperationError
+from opsassay.core.schema.base import Noun
+
+Broken = Literal["garbage", "half", "hang"]
+
+
+class ModelError(OperationError):
+    """A model gave no answer: with the HTTP *status*, or without one when there was no whole answer at all."""
+
+    def __init__(self, message: str, status: int | None = None, pause_s: float | None = None) -> None:
+        self.status, self.pause_s = status, pause_s
+        super().__init__(message)
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same request may succeed a little later: too many of them, a fault of the endpoint, a cut line."""
+        return self.status is None or self.status in {408, 409, 429} or self.status >= 500
+
+
+class ToolRequest(Noun):
+    """A tool that the model wants to be called."""
+
+    id: str = ""
+    tool: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+class Message(Noun):
+    """One message; *tool_call_id* names the request that a tool message answers."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str = ""
+    tool_requests: tuple[ToolRequest, ...] = ()
+    tool_call_id: str | None = None
+
+
+class ToolSpec(Noun):
+    """A tool as a model sees it; *parameters* is a JSON schema."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+
+
+class Reply(Noun):
+    """What a model answers.
+
+    A script may play failures: *error_status* is the HTTP status of one; *broken* an answer that is none (garbage), one
+    that ends in the middle (half), or one that never comes (hang).
+    """
+
+    text: str = ""
+    tool_requests: tuple[ToolRequest, ...] = ()
+    input_tokens: int = 0
+    output_tokens: int = 0
+    error_status: int | None = None
+    broken: Broken | None = None
+
+
+class Model(Protocol):
+    """Anything that answers messages."""
+
+    @property
+    def name(self) -> str:
+        """What the model is called in results."""
+        ...
+
+    def complete(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, temperature: float | None = None
+    ) -> Reply:
+        """Return the answer; raises ModelError (or OperationError) when there is none."""
+        ...

@@ -1,0 +1,61 @@
+"""A model that answers from a session which the proxy recorded, and never invents."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from opsassay.core.errors import OperationError
+from opsassay.solvers.agents.models.base import Message, Reply, ToolRequest, ToolSpec
+from opsassay.solvers.proxy.exchanges import Exchange, read_session
+
+
+class ReplayedModel:
+    """Gives the recorded answer to equal messages, in the recorded order, each once."""
+
+    def __init__(self, exchanges: Sequence[Exchange], name: str = "replayed") -> None:
+        self._name = name
+        self._waiting: dict[str, list[Reply]] = defaultdict(list)
+        for exchange in reversed(exchanges):
+            asked, answer = exchange.asked(), exchange.answer()
+            if asked is None or answer is None or answer.error:
+                continue
+            uses = (ToolRequest(id=use.id, tool=use.tool, arguments=use.arguments) for use in answer.tool_uses)
+            self._waiting[json.dumps(asked.messages)].append(
+                Reply(
+                    text=answer.text,
+                    tool_requests=tuple(uses),
+                    input_tokens=answer.usage.get("input_tokens", 0),
+                    output_tokens=answer.usage.get("output_tokens", 0),
+                )
+            )
+
+    @classmethod
+    def from_session(cls, folder: Path) -> ReplayedModel:
+        """Return the model that answers as in the recorded session; raises UserError, DatapackError."""
+        return cls(read_session(folder), f"replayed:{folder.name}")
+
+    @property
+    def name(self) -> str:
+        """What the model is called in results."""
+        return self._name
+
+    def complete(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, temperature: float | None = None
+    ) -> Reply:
+        """Return the recorded answer; raises OperationError when there is none left."""
+        del tools, temperature
+        waiting = self._waiting.get(json.dumps([(message.role, text_of(message)) for message in messages]))
+        if not waiting:
+            raise OperationError(
+                "These messages are not in the recorded session, or were answered already; record them."
+            )
+        return waiting.pop()
+
+
+def text_of(message: Message) -> str:
+    """Return the text of a message with its tool calls, as a recorded request shows it."""
+    called = [f"[calls {request.tool} {request.arguments}]" for request in message.tool_requests]
+    return "\n".join(filter(None, [message.content, *called]))

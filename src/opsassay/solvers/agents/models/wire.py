@@ -1,0 +1,231 @@
+"""Answers as the LLM APIs write them, whole and as the events of a stream; ids are those of the request's hash."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from opsassay.solvers.agents.models.base import Reply
+
+CREATED_S = 1_700_000_000
+"""The time that scripted answers bear, so that equal requests get equal bytes."""
+_PIECE = 24
+
+
+def whole(api: str, reply: Reply, model: str, id_: str) -> dict[str, Any]:
+    """Return the body of an answer that is not streamed; *api* is chat, responses, messages or gemini."""
+    return {"chat": _chat, "responses": _response, "messages": _message, "gemini": _generated}[api](reply, model, id_)
+
+
+def stream(api: str, reply: Reply, model: str, id_: str) -> Iterator[bytes]:
+    """Yield the server-sent events of a streamed answer."""
+    makers = {"chat": _chat_events, "responses": _response_events, "messages": _message_events, "gemini": _parts_events}
+    return makers[api](reply, model, id_)
+
+
+def problem(api: str, status: int, message: str) -> dict[str, Any]:
+    """Return the body of an error."""
+    kind = "rate_limit_error" if status == 429 else "api_error"
+    if api == "gemini":
+        return {"error": {"code": status, "message": message, "status": "INTERNAL" if status >= 500 else "UNAVAILABLE"}}
+    error = {"type": kind, "message": message}
+    return {"type": "error", "error": error} if api == "messages" else {"error": {**error, "param": None, "code": None}}
+
+
+def _chat(reply: Reply, model: str, id_: str) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": reply.text or None, "refusal": None}
+    if reply.tool_requests:
+        message["tool_calls"] = [
+            {"id": r.id, "type": "function", "function": {"name": r.tool, "arguments": json.dumps(r.arguments)}}
+            for r in reply.tool_requests
+        ]
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(reply)}
+    usage = _chat_usage(reply)
+    return _chat_head(model, id_, "chat.completion") | {"choices": [choice], "usage": usage}
+
+
+def _chat_events(reply: Reply, model: str, id_: str) -> Iterator[bytes]:
+    head = _chat_head(model, id_, "chat.completion.chunk")
+
+    def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+        return _event(head | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+
+    yield chunk({"role": "assistant", "content": ""})
+    for piece in _pieces(reply.text):
+        yield chunk({"content": piece})
+    for index, request in enumerate(reply.tool_requests):
+        begun = {
+            "index": index,
+            "id": request.id,
+            "type": "function",
+            "function": {"name": request.tool, "arguments": ""},
+        }
+        yield chunk({"tool_calls": [begun]})
+        for piece in _pieces(json.dumps(request.arguments)):
+            yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+    yield chunk({}, _finish(reply))
+    yield _event(head | {"choices": [], "usage": _chat_usage(reply)})
+    yield b"data: [DONE]\n\n"
+
+
+def _chat_head(model: str, id_: str, kind: str) -> dict[str, Any]:
+    return {"id": f"chatcmpl-{id_}", "object": kind, "created": CREATED_S, "model": model}
+
+
+def _chat_usage(reply: Reply) -> dict[str, int]:
+    total = reply.input_tokens + reply.output_tokens
+    return {"prompt_tokens": reply.input_tokens, "completion_tokens": reply.output_tokens, "total_tokens": total}
+
+
+def _finish(reply: Reply) -> str:
+    return "tool_calls" if reply.tool_requests else "stop"
+
+
+def _response(reply: Reply, model: str, id_: str) -> dict[str, Any]:
+    usage = {
+        "input_tokens": reply.input_tokens,
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens": reply.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": reply.input_tokens + reply.output_tokens,
+    }
+    return _response_head(model, id_, "completed") | {"output": _response_output(reply, id_), "usage": usage}
+
+
+def _response_head(model: str, id_: str, status: str) -> dict[str, Any]:
+    return {
+        "id": f"resp_{id_}", "object": "response", "created_at": CREATED_S, "status": status, "model": model, "output": [],
+        "error": None, "incomplete_details": None, "instructions": None, "metadata": {}, "parallel_tool_calls": True,
+        "temperature": 1.0, "tool_choice": "auto", "tools": [], "top_p": 1.0,
+    }  # fmt: skip
+
+
+def _response_output(reply: Reply, id_: str) -> list[dict[str, Any]]:
+    content = [{"type": "output_text", "text": reply.text, "annotations": []}]
+    message = {"type": "message", "id": f"msg_{id_}", "role": "assistant", "status": "completed", "content": content}
+    calls = [
+        {"type": "function_call", "id": f"fc_{number}_{id_}", "call_id": request.id, **_named(request.tool),
+         "arguments": json.dumps(request.arguments), "status": "completed"}
+        for number, request in enumerate(reply.tool_requests)
+    ]  # fmt: skip
+    return ([message] if reply.text or not calls else []) + calls
+
+
+def _named(tool: str) -> dict[str, str]:
+    """Return the name of *tool*, apart from its namespace where a script says one, as in ``mcp__orders.find``."""
+    namespace, _, name = tool.rpartition(".")
+    return {"name": name} | ({"namespace": namespace} if namespace else {})
+
+
+def _response_events(reply: Reply, model: str, id_: str) -> Iterator[bytes]:
+    events = [{"type": "response.created", "response": _response_head(model, id_, "in_progress")}]
+    for index, item in enumerate(_response_output(reply, id_)):
+        events += _item_events(index, item)
+    events.append({"type": "response.completed", "response": _response(reply, model, id_)})
+    for number, event in enumerate(events):
+        yield _event(event | {"sequence_number": number}, str(event["type"]))
+
+
+def _item_events(index: int, item: dict[str, Any]) -> list[dict[str, Any]]:
+    at = {"item_id": item["id"], "output_index": index}
+    ended = {"type": "response.output_item.done", "output_index": index, "item": item}
+    if item["type"] == "function_call":
+        begun = item | {"arguments": "", "status": "in_progress"}
+        deltas = [
+            {"type": "response.function_call_arguments.delta", **at, "delta": p} for p in _pieces(item["arguments"])
+        ]
+        done = {
+            "type": "response.function_call_arguments.done",
+            **at,
+            "arguments": item["arguments"],
+            "name": item["name"],
+        }
+        return [{"type": "response.output_item.added", "output_index": index, "item": begun}, *deltas, done, ended]
+    text = item["content"][0]["text"]
+    part = {**at, "content_index": 0}
+    begun = item | {"content": [], "status": "in_progress"}
+    return [
+        {"type": "response.output_item.added", "output_index": index, "item": begun},
+        {"type": "response.content_part.added", **part, "part": {"type": "output_text", "text": "", "annotations": []}},
+        *({"type": "response.output_text.delta", **part, "delta": piece, "logprobs": []} for piece in _pieces(text)),
+        {"type": "response.output_text.done", **part, "text": text, "logprobs": []},
+        {"type": "response.content_part.done", **part, "part": item["content"][0]},
+        ended,
+    ]
+
+
+def _message(reply: Reply, model: str, id_: str) -> dict[str, Any]:
+    text = [{"type": "text", "text": reply.text}] if reply.text or not reply.tool_requests else []
+    uses = [{"type": "tool_use", "id": r.id, "name": r.tool, "input": r.arguments} for r in reply.tool_requests]
+    usage = {"input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens}
+    return _message_head(model, id_) | {"content": text + uses, "stop_reason": _stop_reason(reply), "usage": usage}
+
+
+def _message_head(model: str, id_: str) -> dict[str, Any]:
+    return {
+        "id": f"msg_{id_}", "type": "message", "role": "assistant", "model": model, "content": [],
+        "stop_reason": None, "stop_sequence": None,
+    }  # fmt: skip
+
+
+def _message_events(reply: Reply, model: str, id_: str) -> Iterator[bytes]:
+    usage = {"input_tokens": reply.input_tokens, "output_tokens": 1}
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": _message_head(model, id_) | {"usage": usage}}]
+    for index, block in enumerate(_message(reply, model, id_)["content"]):
+        events += _block_events(index, block)
+    delta = {"stop_reason": _stop_reason(reply), "stop_sequence": None}
+    events.append({"type": "message_delta", "delta": delta, "usage": {"output_tokens": reply.output_tokens}})
+    events.append({"type": "message_stop"})
+    for event in events:
+        yield _event(event, str(event["type"]))
+
+
+def _block_events(index: int, block: dict[str, Any]) -> list[dict[str, Any]]:
+    if block["type"] == "tool_use":
+        begun = block | {"input": {}}
+        deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in _pieces(json.dumps(block["input"]))]
+    else:
+        begun = {"type": "text", "text": ""}
+        deltas = [{"type": "text_delta", "text": piece} for piece in _pieces(block["text"])]
+    return [
+        {"type": "content_block_start", "index": index, "content_block": begun},
+        *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
+def _stop_reason(reply: Reply) -> str:
+    return "tool_use" if reply.tool_requests else "end_turn"
+
+
+def _generated(reply: Reply, model: str, id_: str) -> dict[str, Any]:
+    calls = [{"functionCall": {"id": r.id, "name": r.tool, "args": r.arguments}} for r in reply.tool_requests]
+    parts = ([{"text": reply.text}] if reply.text or not calls else []) + calls
+    usage = {
+        "promptTokenCount": reply.input_tokens, "candidatesTokenCount": reply.output_tokens,
+        "totalTokenCount": reply.input_tokens + reply.output_tokens,
+    }  # fmt: skip
+    return _parts_head(parts, model, id_, "STOP") | {"usageMetadata": usage}
+
+
+def _parts_head(parts: list[dict[str, Any]], model: str, id_: str, finish: str | None = None) -> dict[str, Any]:
+    candidate = {"index": 0, "content": {"role": "model", "parts": parts}}
+    ended = {"finishReason": finish} if finish else {}
+    return {"candidates": [candidate | ended], "modelVersion": model, "responseId": id_}
+
+
+def _parts_events(reply: Reply, model: str, id_: str) -> Iterator[bytes]:
+    """Yield the text in pieces; the last event has the calls, the reason of the end and the tokens."""
+    for piece in _pieces(reply.text):
+        yield _event(_parts_head([{"text": piece}], model, id_))
+    yield _event(_generated(reply.model_copy(update={"text": ""}), model, id_))
+
+
+def _pieces(text: str) -> list[str]:
+    return [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
+
+
+def _event(value: dict[str, Any], name: str | None = None) -> bytes:
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {json.dumps(value, separators=(',', ':'))}\n\n".encode()

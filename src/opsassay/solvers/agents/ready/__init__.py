@@ -1,0 +1,179 @@
+"""Agents of others that are ready to be graded: one YAML each in this folder, found by name.
+
+Beside what an agent.yaml says, each names the program that has to be installed, the files that are written for it, and how
+far it was checked.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from string import Formatter
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, ValidationError
+
+from opsassay.core.errors import UserError
+from opsassay.core.extras import require
+from opsassay.core.schema.files import load_yaml
+from opsassay.solvers.agents.command import PLACES, AgentFile, CommandAgent
+
+FOLDER = Path(__file__).parent
+TARGET = "OPSASSAY_AGENT"
+"""The variable that says which agent is meant by mcp, http and a2a."""
+_APIS = frozenset({"prometheus", "jaeger", "loki", "alertmanager", "tempo"})
+_VERSION_S = 30.0
+_SYSTEM = tuple(Path(name) for name in ("/usr", "/bin", "/lib", "/lib64", "/sbin"))
+
+
+class ReadyFile(AgentFile):
+    """A ready agent as its YAML describes it."""
+
+    known: ClassVar[tuple[str, ...]] = (*PLACES, "program", "target")
+
+    program: str = Field(default="", description="name of the executable on PATH")
+    target: str = Field(default="", description="what OPSASSAY_AGENT has to be, for one that is named by it")
+    install: str = Field(description="the command that installs it")
+    tools: str = Field(description="how it gets its tools")
+    traffic: str = Field(description="how its model is led through the proxy")
+    answers: str = Field(description="how its answer is read")
+    documentation: str = Field(description="where its flags are documented")
+    checked: Literal["run", "documentation"] = Field(description="whether it was run, or compared with documentation")
+    writes: dict[str, str] = Field(default_factory=dict, description="files of its work folder, with places filled in")
+
+
+class ReadyAgent(CommandAgent):
+    """The ready agent at *path*, whose program is on this machine; raises UserError when it is not."""
+
+    def __init__(self, path: Path) -> None:
+        described = load_yaml(path, ReadyFile)
+        if described.target:
+            described = _aimed(described)
+        super().__init__(path, ReadyFile)
+        self._ready, self.file = described, described
+        if not described.program:
+            return
+        found = shutil.which(described.program)
+        if found is None:
+            raise UserError(
+                f"The agent {described.agent} needs the program {described.program}, which is not on PATH; install it with "
+                f"`{described.install}`."
+            )
+        self._program = _real(Path(found).absolute())
+        self.file = described.model_copy(
+            update={"readable": _installed_at(self._program), "source": f"{described.source} {_version(found)}".strip()}
+        )
+
+    def words(self, places: Mapping[str, str]) -> list[str]:
+        """Return the command with every place filled in, its program by where it really is."""
+        program = {"program": str(self._program)} if self._ready.program else {}
+        return super().words({**places, **program})
+
+    def variables(self, places: Mapping[str, str]) -> dict[str, str]:
+        """Return its further variables with every place filled in."""
+        return {name: self.filled(text, places) for name, text in self._ready.environment.items()}
+
+    def written(self, places: Mapping[str, str]) -> dict[str, str]:
+        """Return the files that are written into its work folder, name to content."""
+        return {name: self.filled(text, places) for name, text in self._ready.writes.items()}
+
+
+def ready_files() -> dict[str, Path]:
+    """Return the YAML of each ready agent by its name."""
+    return {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
+
+
+def described(name: str) -> dict[str, Any]:
+    """Return what the YAML of the ready agent called *name* says, and where its program is, None when it is nowhere."""
+    file = load_yaml(ready_files()[name], ReadyFile)
+    shown = file.model_dump(mode="json", exclude={"files", "readable"})
+    return shown | {"installed": shutil.which(file.program) if file.program else None}
+
+
+def named_path(name: str) -> str:
+    """Return the path of the ready agent called *name*, any other *name* as it is."""
+    return str(ready_files().get(name, name))
+
+
+def with_named_path(given: Any) -> Any:
+    """Return what a plan says of an agent, a name or a mapping with one, with the path of a ready agent for its name."""
+    if isinstance(given, dict) and isinstance(given.get("name"), str) and not given.get("command"):
+        return {**given, "name": named_path(given["name"])}
+    return {"name": named_path(given)} if isinstance(given, str) else given
+
+
+def or_a_name(schema: dict[str, Any]) -> None:
+    """Change the JSON *schema* of a model whose values may be a name alone, so that it says so."""
+    whole = dict(schema)
+    schema.clear()
+    schema["anyOf"] = [{"type": "string", "minLength": 1}, whole]
+
+
+def external_agent(path: Path) -> CommandAgent:
+    """Return the external agent that the file at *path* describes.
+
+    Raises ConfigError, UserError, and ModuleNotFoundError where the package that serves it its tools is not installed:
+    later its absence would only hang up on the agent.
+    """
+    require("mcp")
+    return ReadyAgent(path) if path.absolute().parent == FOLDER else CommandAgent(path)
+
+
+def _aimed(file: ReadyFile) -> ReadyFile:
+    """Return *file* with the words of OPSASSAY_AGENT in the place of {target}; a command of them is its program.
+
+    What its words name is offered. Raises UserError when there are none.
+    """
+    try:
+        words = shlex.split(os.environ.get(TARGET, ""))
+    except ValueError as error:
+        raise UserError(f"{TARGET} cannot be split into words: {error}; close its quotes.") from error
+    if not words:
+        raise UserError(f"The agent {file.agent} is named by the variable {TARGET}: {file.target}.")
+    command: list[str] = []
+    for word in file.command:
+        command += words if word == "{target}" else [word]
+    named = {name for word in words for _, name, _, _ in _formatted(word) if name}
+    needs = [*file.needs, *(["model"] if named & {"model", "model_url"} else []), *(["apis"] if named & _APIS else [])]
+    if not file.files:
+        command[0] = "{program}"
+    values = file.model_dump(exclude={"command", "needs", "program"})
+    try:
+        return ReadyFile(**values, command=command, needs=needs, program="" if file.files else words[0])
+    except ValidationError as error:
+        raise UserError(f"{TARGET}: {error.errors()[0]['msg']}.") from error
+
+
+def _formatted(word: str) -> list[tuple[str, str | None, str | None, str | None]]:
+    try:
+        return list(Formatter().parse(word))
+    except ValueError as error:
+        raise UserError(f"{TARGET}: {word!r}: {error}; write {{{{ for a brace.") from error
+
+
+def _installed_at(program: Path) -> tuple[str, ...]:
+    """Return the folder that *program* was installed into, none when it is one of the system's, which is seen anyway."""
+    if any(program.is_relative_to(folder) for folder in _SYSTEM):
+        return ()
+    for folder in reversed(program.parents):
+        if folder.name == "node_modules" or (folder / "pyvenv.cfg").is_file():
+            return (str(folder),)
+    return (str(program.parent),)
+
+
+def _real(program: Path) -> Path:
+    """Return where *program* really is; a link in a virtual environment, as its python, is what it is by where it lies."""
+    return program if (program.parent.parent / "pyvenv.cfg").is_file() else program.resolve()
+
+
+def _version(program: str) -> str:
+    """Return the last line of what *program* says of its version, '' when it says nothing in time."""
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=_VERSION_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return next(iter(reversed(done.stdout.strip().splitlines())), "")[:80]

@@ -1,0 +1,74 @@
+"""Desks: where the calls of one run arrive, whoever makes them, counted, written down, and the answer handed in."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from opsassay.core.schema.trajectory import ToolCall
+from opsassay.solvers.agents.limits import Meter
+from opsassay.solvers.agents.models.base import ToolSpec
+from opsassay.solvers.agents.record import AgentRecorder
+from opsassay.solvers.agents.tools import Toolbox
+
+SUBMIT = "submit"
+ARGUMENTS_KEPT = 2**16
+"""Characters of a call's arguments that are kept."""
+BEYOND_KEPT = 50
+"""Calls that are kept beyond the cap: submissions, and the first that were refused."""
+
+
+class CountedToolSession(ABC):
+    """Calls of *tools* are counted against the cap of *meter*; one that hands in never is. Thread-safe."""
+
+    def __init__(self, tools: Toolbox, meter: Meter, recorder: AgentRecorder) -> None:
+        self._tools, self._meter, self._recorder = tools, meter, recorder
+        self._lock = threading.Lock()
+        self.calls: list[ToolCall] = []
+
+    @abstractmethod
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """Return the tools, submit the last."""
+
+    @abstractmethod
+    def submitted(self, given: dict[str, Any]) -> ToolCall:
+        """Take what is handed in, or say what is wrong with it."""
+
+    def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
+        """Return the call with what came of it; beyond the cap only submit is carried out, and far beyond it nothing."""
+        del step_id
+        began_ns = time.time_ns()
+        given = {str(key): value for key, value in arguments.items()}
+        with self._lock:
+            if len(self.calls) >= self._meter.limits.tool_calls + BEYOND_KEPT:
+                output = "Error: this run has no more calls."
+                return ToolCall(tool=tool[:64], arguments={}, output=output, status="error")
+            call = self.submitted(given) if tool == SUBMIT else self._looked(tool, given)
+            kept = call.model_copy(update={"tool": tool[:64], "arguments": _kept(given)})
+            self.calls.append(kept)
+            self._recorder.action(kept, began_ns)
+        return kept
+
+    def last_error(self) -> str:
+        """Return what the last call that failed said, in a line, or that there was none."""
+        errors = [call.output for call in self.calls if call.status == "error"]
+        return errors[-1].removeprefix("Error: ").splitlines()[0][:300] if errors else "it ended without one"
+
+    def _looked(self, tool: str, given: dict[str, Any]) -> ToolCall:
+        limit = self._meter.limits.tool_calls
+        if self._meter.tool_calls >= limit:
+            self._meter.note("tool_calls")
+            output = f"Error: the hard cap of {limit} tool calls is reached; submit your answer."
+            return ToolCall(tool=tool, arguments=given, output=output, status="error")
+        self._meter.tool_calls += 1
+        return self._tools.call(tool, given)
+
+
+def _kept(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return *arguments* as they are recorded: whole, or the beginning of their text."""
+    text = json.dumps(arguments, ensure_ascii=False, default=str)
+    return arguments if len(text) <= ARGUMENTS_KEPT else {"cut": text[:ARGUMENTS_KEPT]}

@@ -1,0 +1,148 @@
+"""The four tools of an RCA agent: list tables, schema, locked SQL and think. An error of a tool is an observation."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.trajectory import ToolCall
+from opsassay.solvers.agents.models.base import ToolSpec
+from opsassay.telemetry.sql import LockedSql
+
+Status = Literal["ok", "error"]
+MAX_ROWS, MAX_CHARACTERS = 200, 20_000
+"""What a tool tells of one result."""
+
+
+class ListTables(Written):
+    """List the tables of this incident with their numbers of rows and columns."""
+
+
+class GetSchema(Written):
+    """Tell the columns of a table with their SQL types."""
+
+    table: str = Field(description="name of a table, as list_tables gives it")
+
+
+class QuerySql(Written):
+    """Run one SELECT statement (DuckDB) over the tables of this incident."""
+
+    sql: str = Field(description="the statement")
+
+
+class Think(Written):
+    """Record what you have found and what you do next. Nothing is looked up."""
+
+    thought: str = Field(description="summary and plan")
+
+
+NOTED: tuple[str, Status] = ("Noted.", "ok")
+"""What comes of `Think`."""
+TOOLS: Mapping[str, type[Written]] = {
+    "list_tables": ListTables,
+    "get_schema": GetSchema,
+    "query_sql": QuerySql,
+    "think": Think,
+}
+"""Arguments of every tool by its name."""
+
+
+def tool_specs(tools: Mapping[str, type[Written]] = TOOLS) -> tuple[ToolSpec, ...]:
+    """Return *tools* as a model sees them."""
+    return tuple(
+        ToolSpec(name=n, description=model.__doc__ or "", parameters=_schema(model)) for n, model in tools.items()
+    )
+
+
+class Toolbox(ABC):
+    """Tools by their arguments: a call is checked, carried out by `_run`, and whatever is wrong with it is its output."""
+
+    tools: Mapping[str, type[Written]] = {}
+
+    def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
+        """Return the call with what came of it; whatever is wrong with it, it is reported and never raised."""
+        given = dict(arguments)
+        if tool not in self.tools:
+            return _called(tool, given, f"Error: unknown tool {tool!r}; there are {', '.join(self.tools)}.", "error")
+        try:
+            asked = self.tools[tool].model_validate(given)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"])) or "the arguments"
+            return _called(tool, given, f"Error: invalid arguments of {tool}: {where}: {first['msg']}.", "error")
+        try:
+            output, status = self._run(asked)
+        except OpsAssayError as error:
+            output, status = f"Error: {error}", "error"
+        return _called(tool, given, output, status)
+
+    @abstractmethod
+    def _run(self, asked: Written) -> tuple[str, Status]:
+        """Return the output of a call and whether it worked; raises OpsAssayError with what is wrong."""
+
+
+class TelemetryToolbox(Toolbox):
+    """The tools over one incident, whose tables are in *sql*."""
+
+    tools = TOOLS
+
+    def __init__(self, sql: LockedSql) -> None:
+        self._sql = sql
+        self._tables: str | None = None
+
+    def _run(self, asked: Written) -> tuple[str, Status]:
+        if isinstance(asked, Think):
+            return NOTED
+        if isinstance(asked, ListTables):
+            return self._listed(), "ok"
+        if isinstance(asked, GetSchema):
+            columns = self._sql.schema(asked.table.removesuffix(".parquet"))
+            return "\n".join(f"{name}: {type_}" for name, type_ in columns.items()), "ok"
+        assert isinstance(asked, QuerySql)
+        result = self._sql.query(asked.sql)
+        if result.status not in ("ok", "empty"):
+            return f"Error: {result.status}: {result.message}", "error"
+        return shown_rows(result.columns, result.rows, truncated=result.truncated), "ok"
+
+    def _listed(self) -> str:
+        if self._tables is None:
+            names = self._sql.tables()
+            counted = " UNION ALL ".join(f"SELECT '{name}', (SELECT count(*) FROM \"{name}\")" for name in names)  # noqa: S608 - names are ours
+            rows = {str(name): count for name, count in self._sql.query(counted).rows}
+            lines = (f"{name}: {rows.get(name, '?')} rows, {len(self._sql.schema(name))} columns" for name in names)
+            self._tables = "\n".join(lines)
+        return self._tables
+
+
+def shown_rows(columns: tuple[str, ...], rows: tuple[tuple[Any, ...], ...], *, truncated: bool) -> str:
+    """Return a result as lines of JSON, cut where a reader has had enough."""
+    lines = [json.dumps(columns, ensure_ascii=False)]
+    size, shown = len(lines[0]), 0
+    for row in rows[:MAX_ROWS]:
+        line = json.dumps(row, ensure_ascii=False, default=str)
+        if size + len(line) > MAX_CHARACTERS:
+            if not shown:
+                lines.append(line[:MAX_CHARACTERS] + "...")
+            break
+        lines.append(line)
+        size, shown = size + len(line) + 1, shown + 1
+    more = truncated or shown < len(rows)
+    count = f"({shown} rows shown of {'more than ' if truncated else ''}{len(rows)}; aggregate or filter for the rest)"
+    return "\n".join([*lines, count if more else f"({len(rows)} rows)"])
+
+
+def _called(tool: str, arguments: dict[str, Any], output: str, status: Status) -> ToolCall:
+    return ToolCall(tool=tool, arguments=arguments, output=output, status=status)
+
+
+def _schema(model: type[Written]) -> dict[str, Any]:
+    schema = model.model_json_schema()
+    properties = {n: {k: v for k, v in p.items() if k != "title"} for n, p in schema.get("properties", {}).items()}
+    required = schema.get("required", [])
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

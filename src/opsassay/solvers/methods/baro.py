@@ -1,0 +1,83 @@
+"""BARO's robust scorer: the service whose metric rose farthest above its median, in interquartile ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from opsassay.core.schema.diagnosis import Diagnosis
+from opsassay.core.schema.faults import FaultKind
+from opsassay.solvers.methods.base import numbers_of, ranked, stated
+from opsassay.solvers.methods.claims import KIND_PROTOCOL, KINDS, claim_of_signal
+from opsassay.solvers.methods.matrix import COLUMN_SET, IMPUTATION, METRIC_TO_SERVICE, Matrix, baseline_words, readings
+from opsassay.solvers.methods.parameters import NotNegative, Positive
+from opsassay.solvers.methods.propagation import PROTOCOL
+from opsassay.telemetry.datapack import Datapack
+
+
+@dataclass(frozen=True)
+class Baro:
+    """Rank services by the robust score of their columns; the change point is the boundary of the incident."""
+
+    claim_at_score: NotNegative = 10.0
+    """A smaller top score claims nothing, so that a quiet system is answered with "nothing is wrong"."""
+
+    window: Positive | None = None
+    """Seconds of the normal period before the boundary that are the baseline; all of it when left out."""
+
+    name: ClassVar[str] = "baro"
+    source: ClassVar[str] = "BARO (FSE 2024), RobustScorer; the leaderboard audit, section 4.1"
+    cost: ClassVar[str] = "quartiles of every column: about 2 ms on 594 x 274"
+    fault_kinds: ClassVar[tuple[FaultKind, ...]] = KINDS
+
+    @property
+    def configuration(self) -> Mapping[str, Any]:
+        """Return the threshold."""
+        return numbers_of(self)
+
+    def diagnose(self, view: Datapack) -> Diagnosis:
+        """Return the service of the column with the largest robust score."""
+        table = readings(view, window_s=self.window)
+        scores = robust_scores(table.normal, table.abnormal)
+        # A column that is constant in a period has no score; its service ranks behind all that have one.
+        lowest = min(np.nanmin(scores, initial=0.0), 0.0)
+        known = np.where(np.isnan(scores), lowest, scores)
+        ranking = ranked(dict.fromkeys(view.services(), lowest) | table.by_service(known))
+        protocol = stated(
+            baseline_window=baseline_words(self.window),
+            column_set=f"{COLUMN_SET}; means of {table.step_s:g} s bins",
+            imputation=IMPUTATION,
+            zero_variance="columns that are constant in either period are left out; an interquartile range of 0 is 1",
+            metric_to_service=METRIC_TO_SERVICE,
+            claim_threshold=f"a score of at least {self.claim_at_score:g}",
+            fault_kind=KIND_PROTOCOL,
+            propagation=PROTOCOL,
+            left_out="the Bayesian change-point detection: the boundary of the incident is the change point",
+        )
+        if not ranking or ranking[0].score < self.claim_at_score:
+            return claim_of_signal(view, ranking, None, 0.0, protocol)
+        place = table.top_signal(ranking[0].service, known)
+        note = f"{table.signals[place]} of {ranking[0].service} rose {known[place]:.1f} interquartile ranges"
+        return claim_of_signal(view, ranking, table.signals[place], 1.0, protocol, note)
+
+
+def robust_scores(normal: Matrix, abnormal: Matrix) -> Matrix:
+    """Return per column the largest (reading - median) / interquartile range; NaN for a column that is left out.
+
+    *normal* and *abnormal* are readings, bins x columns in each column's own unit. score_j = max over t of
+    (abnormal_tj - q50_j) / (q75_j - q25_j), quartiles of the normal column (BARO, FSE 2024, RobustScorer).
+
+    As the reference scorer: signed, so a fall does not count; quartiles interpolate linearly; a range that is nothing
+    but rounding counts as 1; a column that is constant in either period is left out.
+    """
+    if not normal.size or not abnormal.size:
+        return np.full(normal.shape[1], np.nan)
+    lower, median, upper = np.quantile(normal, (0.25, 0.5, 0.75), axis=0)
+    spread = upper - lower
+    spread = np.where(spread < 10 * np.finfo(np.float64).eps, 1.0, spread)
+    varies = (normal != normal[0]).any(axis=0) & (abnormal != abnormal[0]).any(axis=0)
+    scores: Matrix = np.where(varies, ((abnormal - median) / spread).max(axis=0), np.nan)
+    return scores

@@ -1,0 +1,21 @@
+"""The LLM APIs as the recorder sees them: what a request asked and what an answer, streamed or not, said."""
+
+from __future__ import annotations
+
+from opsassay.solvers.proxy.apis.base import Asked, ModelAnswer, ModelApi, ToolResult, ToolUse
+from opsassay.solvers.proxy.apis.chat import CHAT
+from opsassay.solvers.proxy.apis.gemini import GEMINI
+from opsassay.solvers.proxy.apis.messages import MESSAGES
+from opsassay.solvers.proxy.apis.responses import RESPONSES
+
+__all__ = ["APIS", "Asked", "ModelAnswer", "ModelApi", "ToolResult", "ToolUse", "api_of"]
+
+APIS: tuple[ModelApi, ...] = (CHAT, RESPONSES, MESSAGES, GEMINI)
+
+
+def api_of(method: str, path: str) -> ModelApi | None:
+    """Return the API that a request speaks by method and path, None for any other request."""
+    if method != "POST":
+        return None
+    bare = path.partition("?")[0].rstrip("/")
+    return next((api for api in APIS if bare.endswith(api.suffix)), None)

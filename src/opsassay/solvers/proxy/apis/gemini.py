@@ -1,0 +1,156 @@
+"""Gemini's generateContent, whole or streamed; its path says the model and whether the answer is a stream."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from opsassay.solvers.proxy.apis.base import (
+    Asked,
+    ModelAnswer,
+    ModelApi,
+    ToolResult,
+    ToolUse,
+    arguments_of,
+    edit_content,
+    error_text,
+    fields,
+    index_of,
+    listed,
+    text_or_none,
+)
+
+GENERATE, STREAM = ":generateContent", ":streamGenerateContent"
+_MODEL = re.compile(r"/models/(.+):[A-Za-z]+\Z")
+
+
+def read_path(path: str) -> dict[str, Any]:
+    """Return what the *path* of a request says: model, and stream."""
+    bare = path.partition("?")[0].rstrip("/")
+    named = _MODEL.search(bare)
+    return {"model": named[1] if named else None, "stream": bare.endswith(STREAM)}
+
+
+def read_request(body: dict[str, Any]) -> Asked:
+    """Return what a request asks: the system instruction first, then its contents."""
+    contents = listed(body.get("contents"))
+    system = _said(fields(body.get("systemInstruction")))
+    declared = [one for tool in listed(body.get("tools")) for one in listed(tool.get("functionDeclarations"))]
+    return Asked(
+        model=text_or_none(body.get("model")),
+        messages=tuple(([("system", system)] if system else []) + [(_role(one), _said(one)) for one in contents]),
+        results=tuple(_result(result) for one in contents for result in _of(one, "functionResponse")),
+        stream=bool(body.get("stream")),
+        tools=tuple(str(one.get("name", "")) for one in declared),
+    )
+
+
+def read_answer(body: dict[str, Any]) -> ModelAnswer:
+    """Return what an answer says, without its thoughts; of several candidates the first."""
+    content = fields(next(iter(listed(body.get("candidates"))), {}).get("content"))
+    return ModelAnswer(
+        text="".join(str(part["text"]) for part in _parts(content) if "text" in part and not part.get("thought")),
+        tool_uses=tuple(
+            ToolUse(_id(call), str(call.get("name", "")), arguments_of(call.get("args")))
+            for call in _of(content, "functionCall")
+        ),
+        usage=_usage(fields(body.get("usageMetadata"))),
+        model=text_or_none(body.get("modelVersion")),
+        id=text_or_none(body.get("responseId")),
+        error=error_text(body),
+    )
+
+
+def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the answer that the events of a stream amount to: each is an answer of its own with further parts."""
+    whole: dict[str, Any] = {}
+    candidates: dict[int, dict[str, Any]] = {}
+    for event in events:
+        whole |= {key: value for key, value in event.items() if key != "candidates"}
+        for given in listed(event.get("candidates")):
+            candidate = candidates.setdefault(index_of(given.get("index")), {"content": {"role": "model", "parts": []}})
+            candidate |= {key: value for key, value in given.items() if key != "content"}
+            for part in _parts(fields(given.get("content"))):
+                _add_part(candidate["content"]["parts"], part)
+    return whole | {"candidates": [candidates[index] for index in sorted(candidates)]}
+
+
+def edit_text(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any]:
+    """Return the request with *edit* applied to its system instruction, to every text, and to what tools answered."""
+
+    def edited(content: dict[str, Any]) -> dict[str, Any]:
+        return content | {"parts": [_edited(part, edit) for part in _parts(content)]}
+
+    system = {"systemInstruction": edited(fields(body["systemInstruction"]))} if "systemInstruction" in body else {}
+    return body | system | {"contents": [edited(one) for one in listed(body.get("contents"))]}
+
+
+def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
+    """Return the request with one more message; the API takes instructions from the user only."""
+    said = {"role": "model" if role == "assistant" else "user", "parts": [{"text": text}]}
+    return body | {"contents": [*listed(body.get("contents")), said]}
+
+
+def _edited(part: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any]:
+    if "functionResponse" not in part:
+        return dict(edit_content(part, edit))
+    answer = fields(part["functionResponse"])
+    response = {
+        key: edit(value) if isinstance(value, str) else value for key, value in fields(answer.get("response")).items()
+    }
+    return part | {"functionResponse": answer | {"response": response}}
+
+
+def _add_part(parts: list[dict[str, Any]], part: dict[str, Any]) -> None:
+    """Add *part*, a text to the text before it where both are thoughts or both are none."""
+    last = parts[-1] if parts else {}
+    are_texts = "text" in last and {*part, *last} <= {"text", "thought"}
+    if are_texts and bool(last.get("thought")) == bool(part.get("thought")):
+        last["text"] = str(last["text"]) + str(part.get("text", ""))
+    else:
+        parts.append(dict(part))
+
+
+def _usage(counts: dict[str, Any]) -> dict[str, int]:
+    said = [counts.get(name) for name in ("candidatesTokenCount", "thoughtsTokenCount")]
+    found = {"input_tokens": counts.get("promptTokenCount")}
+    if any(isinstance(one, int) for one in said):
+        found["output_tokens"] = sum(one for one in said if isinstance(one, int))
+    return {name: value for name, value in found.items() if isinstance(value, int)}
+
+
+def _result(answer: dict[str, Any]) -> ToolResult:
+    response = fields(answer.get("response"))
+    found = next((response[key] for key in ("output", "result", "error") if key in response), response)
+    output = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+    return ToolResult(_id(answer), output, failed="error" in response)
+
+
+def _said(content: dict[str, Any]) -> str:
+    texts = [str(part["text"]) for part in _parts(content) if "text" in part]
+    texts += [f"[calls {call.get('name')} {call.get('args')}]" for call in _of(content, "functionCall")]
+    return "\n".join([*texts, *(_result(answer).output for answer in _of(content, "functionResponse"))])
+
+
+def _role(content: dict[str, Any]) -> str:
+    if content.get("role") == "model":
+        return "assistant"
+    return "tool" if _of(content, "functionResponse") else "user"
+
+
+def _id(call: dict[str, Any]) -> str:
+    """Return the id of a call or of its result; where neither has one, they are known by the tool's name."""
+    return str(call.get("id") or call.get("name", ""))
+
+
+def _parts(content: dict[str, Any]) -> list[dict[str, Any]]:
+    return listed(content.get("parts"))
+
+
+def _of(content: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    return [part[kind] for part in _parts(content) if isinstance(part.get(kind), dict)]
+
+
+GEMINI = ModelApi("gemini", (GENERATE, STREAM), read_request, read_answer, assemble, edit_text, add_message, read_path)

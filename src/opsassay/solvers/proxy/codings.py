@@ -1,0 +1,156 @@
+"""Content codings: bodies are relayed and kept as they came; here is how to look inside them, piece by piece."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Protocol
+
+from opsassay.core.errors import DatapackError
+from opsassay.core.zstandard import zstd
+
+_PIECE_BYTES = 64 * 1024
+
+
+class Decoder(Protocol):
+    """Takes a coded body in pieces."""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Return what *chunk* adds to the body; raises DatapackError when it is not in the coding."""
+        ...
+
+
+def decoder(encoding: str) -> Decoder | None:
+    """Return a decoder of the Content-Encoding *encoding*, None when one of its codings is not known here."""
+    names = [name.strip().lower() for name in encoding.split(",") if name.strip()]
+    made = [_DECODERS[name]() for name in reversed(names) if name in _DECODERS]
+    return _Chain(made) if len(made) == len(names) else None
+
+
+def decoded(data: bytes, encoding: str, longest: int | None = None) -> bytes:
+    """Return *data* without its coding, as far as it is whole and up to *longest* bytes; unknown codings stay."""
+    one = decoder(encoding)
+    if one is None or not encoding:
+        return data
+    whole = bytearray()
+    try:
+        for start in range(0, len(data), _PIECE_BYTES):
+            whole += one.feed(data[start : start + _PIECE_BYTES])
+            if longest is not None and len(whole) > longest:
+                return bytes(whole[:longest])
+    except DatapackError:
+        return bytes(whole) or data
+    return bytes(whole)
+
+
+def readable(accepted: str) -> str:
+    """Return an Accept-Encoding without the codings that could not be looked into."""
+    kept: list[str] = []
+    for choice in (choice.strip() for choice in accepted.split(",")):
+        name, _, weight = choice.partition(";")
+        if name.strip() == "*" and not _is_zero(weight):
+            kept += [coding for coding in _OFFERED if coding in _DECODERS and coding not in " ".join(kept)]
+        elif name.strip().lower() in {*_DECODERS, "*"}:
+            kept.append(choice)
+    return ", ".join(kept) or "identity"
+
+
+def _is_zero(weight: str) -> bool:
+    return weight.strip().replace(" ", "") in {"q=0", "q=0.0", "q=0.00", "q=0.000"}
+
+
+class _Chain:
+    """Several codings, the one that was applied last first."""
+
+    def __init__(self, decoders: Sequence[Decoder]) -> None:
+        self._decoders = decoders
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Return what *chunk* adds to the body."""
+        try:
+            for one in self._decoders:
+                chunk = one.feed(chunk)
+        except (zlib.error, zstd.ZstdError, EOFError) as error:
+            raise DatapackError(f"A body is not in the coding that its header names ({error}).") from error
+        return chunk
+
+
+class _Identity:
+    def feed(self, chunk: bytes) -> bytes:
+        return chunk
+
+
+class _Gzip:
+    """Members one after the other."""
+
+    def __init__(self) -> None:
+        self._inflate = zlib.decompressobj(31)
+
+    def feed(self, chunk: bytes) -> bytes:
+        whole = b""
+        while chunk:
+            whole += self._inflate.decompress(chunk)
+            chunk = self._inflate.unused_data
+            if self._inflate.eof:
+                self._inflate = zlib.decompressobj(31)
+        return whole
+
+
+class _Deflate:
+    """With the header of zlib, as the standard says, or without it, as many servers send it."""
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._inflate = zlib.decompressobj()
+
+    def feed(self, chunk: bytes) -> bytes:
+        if len(self._head) < 2:
+            self._head += chunk
+            if len(self._head) < 2:
+                return b""
+            has_header = self._head[0] & 15 == 8 and int.from_bytes(self._head[:2]) % 31 == 0
+            self._inflate = zlib.decompressobj(15 if has_header else -15)
+            chunk = self._head
+        return self._inflate.decompress(chunk)
+
+
+class _Zstd:
+    """Frames one after the other."""
+
+    def __init__(self) -> None:
+        self._decompress = zstd.ZstdDecompressor()
+
+    def feed(self, chunk: bytes) -> bytes:
+        whole = b""
+        while chunk:
+            whole += self._decompress.decompress(chunk)
+            chunk = self._decompress.unused_data
+            if self._decompress.eof:
+                self._decompress = zstd.ZstdDecompressor()
+        return whole
+
+
+class _Brotli:
+    def __init__(self) -> None:
+        brotli = import_module("brotli")
+        self._error, self._decompress = brotli.error, brotli.Decompressor()
+
+    def feed(self, chunk: bytes) -> bytes:
+        try:
+            return bytes(self._decompress.process(chunk))
+        except self._error as error:
+            raise zlib.error(str(error)) from error
+
+
+_DECODERS: dict[str, type[Decoder]] = {
+    "identity": _Identity,
+    "gzip": _Gzip,
+    "x-gzip": _Gzip,
+    "deflate": _Deflate,
+    "zstd": _Zstd,
+}
+if find_spec("brotli"):  # not one of our dependencies; where it is installed, SDKs ask for it
+    _DECODERS["br"] = _Brotli
+_OFFERED = ("gzip", "deflate", "br", "zstd")

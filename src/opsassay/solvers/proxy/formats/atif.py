@@ -1,0 +1,232 @@
+"""Importer of ATIF, the agent trajectory interchange format of Harbor (its RFC 0001), version 1.0 to 1.8.
+
+A step of an agent is a step; those of users and systems are its input, as is what the agent said and saw before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from opsassay.core.errors import DatapackError
+from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
+from opsassay.solvers.proxy.formats.atif_writing import OURS, Conversation, after
+from opsassay.solvers.proxy.steps import AgentIds, plain_text, render_messages, split_messages
+
+NEWEST = 8
+"""The newest 1.x that is read."""
+
+MOST_INPUT = 2**30
+"""Characters of the inputs of all steps together: each has the whole conversation before it, which ATIF has once."""
+
+_VERSION = re.compile(r"ATIF-v1\.(\d+)\Z")
+
+
+class _Part(BaseModel):
+    """What every object of ATIF has; fields that say nothing about a trace are passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    extra: dict[str, Any] | None = None
+
+    @property
+    def ours(self) -> dict[str, Any]:
+        found = (self.extra or {}).get(OURS)
+        return found if isinstance(found, dict) else {}
+
+
+class AtifCall(_Part):
+    """A tool call of an agent."""
+
+    tool_call_id: str
+    function_name: str
+    arguments: dict[str, Any]
+
+
+class AtifResult(_Part):
+    """What came back: of a tool call, or of something else that the agent did."""
+
+    source_call_id: str | None = None
+    content: str | list[dict[str, Any]] | None = None
+    subagent_trajectory_ref: list[dict[str, Any]] | None = None
+
+    @property
+    def text(self) -> str:
+        """The content as text; a subagent's trajectory is named by its id or path."""
+        refs = (
+            str(ref.get("trajectory_id") or ref.get("trajectory_path")) for ref in self.subagent_trajectory_ref or ()
+        )
+        named = [f"[trajectory {ref}]" for ref in refs]
+        return "\n".join(filter(None, [plain_text(self.content), *named]))
+
+
+class AtifObservation(_Part):
+    """The results of one step."""
+
+    results: tuple[AtifResult, ...]
+
+
+class AtifUsage(_Part):
+    """The tokens of one step."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+class AtifStep(_Part):
+    """A message of a user or system, or a turn of an agent."""
+
+    step_id: int = Field(ge=1)
+    source: Literal["system", "user", "agent"]
+    message: str | list[dict[str, Any]]
+    timestamp: datetime | None = None
+    model_name: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: tuple[AtifCall, ...] | None = None
+    observation: AtifObservation | None = None
+    metrics: AtifUsage | None = None
+    is_copied_context: bool | None = None
+
+
+class AtifAgent(_Part):
+    """Who acted."""
+
+    name: str
+    model_name: str | None = None
+
+
+class AtifTrajectory(_Part):
+    """One document, with those of its subagents."""
+
+    schema_version: str
+    session_id: str | None = None
+    trajectory_id: str | None = None
+    agent: AtifAgent
+    steps: tuple[AtifStep, ...]
+    subagent_trajectories: tuple[AtifTrajectory, ...] | None = None
+
+
+def is_atif(payload: Any) -> bool:
+    """Return whether *payload* says that it is ATIF, of whatever version."""
+    return isinstance(payload, dict) and str(payload.get("schema_version", "")).startswith("ATIF")
+
+
+def atif_traces(payload: dict[str, Any], path: Path) -> list[Trace]:
+    """Return the trace of a trajectory, then those of the subagents that it embeds; raises DatapackError."""
+    version = str(payload["schema_version"])
+    known = _VERSION.match(version)
+    if known is None or int(known[1]) > NEWEST:
+        raise DatapackError(
+            f"{path} is {version[:40]}; what is read is ATIF-v1.0 to ATIF-v1.{NEWEST}, convert it first."
+        )
+    try:
+        found = AtifTrajectory.model_validate(payload)
+        if _input_characters(found) > MOST_INPUT:
+            raise DatapackError(f"{path} expands to more than {MOST_INPUT >> 20} MiB of inputs of its steps; split it.")
+        return list(_traces(found))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise DatapackError(f"{path} is not in the form of {version}: {where}: {first['msg']}.") from error
+
+
+def _input_characters(found: AtifTrajectory) -> int:
+    """Return how many characters the inputs of all steps would have together, at most, without making them."""
+    before = total = 0
+    for step in found.steps:
+        total += before if step.source == "agent" else 0
+        results = step.observation.results if step.observation else ()
+        calls = sum(len(call.function_name) + len(str(call.arguments)) for call in step.tool_calls or ())
+        before += len(plain_text(step.message)) + calls + sum(len(result.text) for result in results) + 32
+    return total + sum(_input_characters(one) for one in found.subagent_trajectories or ())
+
+
+def _traces(found: AtifTrajectory) -> Iterator[Trace]:
+    users = (plain_text(step.message) for step in found.steps if step.source == "user")
+    about: dict[str, Any] = {
+        "task_id": found.session_id or found.trajectory_id or "",
+        "task_instruction": next(users, ""),
+        "system_name": found.agent.name,
+    }
+    yield Trace.model_validate({**about, **found.ours, "steps": tuple(_steps(found))})
+    for subagent in found.subagent_trajectories or ():
+        yield from _traces(subagent)
+
+
+def _steps(found: AtifTrajectory) -> Iterator[TraceStep]:
+    ids, conversation, number = AgentIds(), Conversation(), 0
+    for step in found.steps:
+        if step.source != "agent":
+            conversation = [] if step.ours.get("begins") else conversation
+            seen = [result.text for result in step.observation.results] if step.observation else []
+            text = plain_text(step.message)
+            role = str(step.ours.get("role", step.source))
+            conversation.append((role, "\n".join(filter(None, [text, *seen])) if seen else text))
+            continue
+        kept = step.ours.get("input_context")
+        conversation = split_messages(str(kept)) if kept is not None else conversation
+        number += 1
+        made = _agent_step(step, number, found.agent, ids, kept if kept is not None else render_messages(conversation))
+        if step.is_copied_context:
+            number -= 1  # said in an earlier trajectory: what this one begins with
+        else:
+            yield made
+        conversation = after(conversation, made)
+
+
+def _agent_step(step: AtifStep, number: int, agent: AtifAgent, ids: AgentIds, context: str) -> TraceStep:
+    logs = tuple(_calls(step))
+    name = str(step.ours.get("agent_name", agent.name))
+    made: dict[str, Any] = {
+        "step_id": number,
+        "agent_id": ids.of(name),
+        "agent_name": name,
+        "started_at": _ns(step.timestamp),
+        "kind": "tool" if logs else "plain",
+        **{key: value for key, value in step.ours.items() if key in TraceStep.model_fields},
+        "input_context": context,
+        "output_content": "\n\n".join(filter(None, [step.reasoning_content, plain_text(step.message)])),
+        "tool_logs": logs,
+        "usage": _usage(step.metrics),
+        "model": step.model_name or agent.model_name,
+    }
+    return TraceStep.model_validate(made)
+
+
+def _calls(step: AtifStep) -> Iterator[ToolCall]:
+    """Yield the tool calls of *step*, each with its result, then what else was observed, as calls of no known tool."""
+    results = list(step.observation.results) if step.observation else []
+    for call in step.tool_calls or ():
+        given = [result for result in results if result.source_call_id == call.tool_call_id]
+        results = [result for result in results if result.source_call_id != call.tool_call_id]
+        status = call.ours.get("status", "ok" if given else "unanswered")
+        output = "\n".join(result.text for result in given)
+        yield ToolCall(tool=call.function_name, arguments=call.arguments, output=output, status=status)
+    for result in results:
+        yield ToolCall(tool="observation", arguments={}, output=result.text)
+
+
+def _usage(metrics: AtifUsage | None) -> dict[str, int]:
+    if metrics is None:
+        return {}
+    counts = {
+        "input_tokens": metrics.prompt_tokens,
+        "output_tokens": metrics.completion_tokens,
+        "cached_tokens": metrics.cached_tokens,
+        **{key: value for key, value in (metrics.extra or {}).items() if isinstance(value, int)},
+    }
+    return {key: value for key, value in counts.items() if value is not None}
+
+
+def _ns(moment: datetime | None) -> int | None:
+    """Return a time as ns of UTC, to the microsecond; one without a zone is taken as UTC."""
+    if moment is None:
+        return None
+    since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1000

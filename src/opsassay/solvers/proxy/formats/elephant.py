@@ -1,0 +1,233 @@
+"""Importer of TraceElephant: the released layouts, and the form that the paper describes.
+
+Released is a folder of runs (``captain-runs-*``, ``magentic-runs-*``, ``swe-agent-runs-*``) with a folder for each task:
+``trace_metadata.json`` beside ``step_records.json``, or ``summary.json`` beside ``history.json``; the public evaluation
+also reads single files that hold both. A step has an agent_name, a request (input, request) and an answer (output,
+response): a chat completion as an object, or as the text that openai prints for one. Steps are counted from 1.
+Sources: the loader of github.com/TraceElephant/TraceElephant (code/trace_locate) and public readers of the data set
+TraceElephant/TraceElephant; the form with input_context and output_content: the paper, section 3.3 and App. A.4.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from opsassay.core.errors import DatapackError
+from opsassay.core.schema.trajectory import Attribution, LabelledTrace, ToolCall, Trace, TraceStep
+from opsassay.solvers.proxy.apis import Asked, ModelAnswer
+from opsassay.solvers.proxy.apis.base import fields, listed
+from opsassay.solvers.proxy.apis.chat import read_answer, read_request
+from opsassay.solvers.proxy.calls import LaterRequests, ModelCall
+from opsassay.solvers.proxy.formats.object_repr import is_object_repr, parse_object_repr
+from opsassay.solvers.proxy.reading import first_of, read_json
+from opsassay.solvers.proxy.steps import AgentIds, render_messages, strip_role_suffix, tool_in_text
+
+PAIRS = (("trace_metadata.json", "step_records.json"), ("summary.json", "history.json"))
+"""The files of a task's folder: what is known of the run, and its steps."""
+RUNS = {"captain-runs-": "Captain-Agent", "magentic-runs-": "Magentic-One", "swe-agent-runs-": "SWE-Agent"}
+"""Systems by how the names of their folders of runs begin."""
+_STEPS = ("steps", "trace", "execution_trace", "step_records", "history")
+_LABELS = ("label", "annotation", "failure_attribution", "ground_truth_label")
+_AGENT = ("failure_responsible_agent", "responsible_agent", "failure_agent", "mistake_agent")
+_STEP = ("decisive_failure_step", "failure_step", "decisive_step", "mistake_step")
+
+
+def is_elephant(payload: Any) -> bool:
+    """Return whether *payload* looks like a trace in a form of TraceElephant; Who&When has content, no agent_name."""
+    steps = first_of(payload, _STEPS) if isinstance(payload, dict) else None
+    return isinstance(steps, list) and bool(steps) and all(isinstance(s, dict) and "agent_name" in s for s in steps)
+
+
+def is_task(folder: Path) -> bool:
+    """Return whether *folder* is meant to hold a task: a pair of files, or one of the newer two."""
+    return any(all((folder / name).exists() for name in pair) for pair in PAIRS) or any(
+        (folder / name).exists() for name in PAIRS[0]
+    )
+
+
+def pair_in(folder: Path) -> tuple[Path, Path] | None:
+    """Return the files of a task in *folder*, None where it is no task; raises DatapackError where one is missing."""
+    for about, steps in PAIRS:
+        if (folder / about).exists() and (folder / steps).exists():
+            return folder / about, folder / steps
+    about, steps = PAIRS[0]
+    for there, missing in ((about, steps), (steps, about)):
+        if (folder / there).exists():
+            raise DatapackError(f"{folder} has {there} but no {missing}; unpack both from the data set.")
+    return None
+
+
+def read_task(pair: tuple[Path, Path]) -> dict[str, Any]:
+    """Return the payload of a task's folder, in the form of a single file; raises DatapackError."""
+    about, steps = map(read_json, pair)
+    if not isinstance(about, dict):
+        raise DatapackError(f"{pair[0]} holds no JSON object; restore it from the data set.")
+    if not isinstance(steps, list) or not steps:
+        raise DatapackError(f"{pair[1]} holds no list of steps; restore it from the data set.")
+    return {**about, "step_records": steps}
+
+
+def elephant_trace(payload: dict[str, Any], path: Path) -> Trace:
+    """Return the trace in *payload*, which was read from *path*; raises DatapackError."""
+    return _read(payload, path)[0]
+
+
+def labelled_elephant(payload: dict[str, Any], path: Path, id_: str) -> LabelledTrace:
+    """Return the trace with its label; raises DatapackError when it bears none that names a step."""
+    trace, notes = _read(payload, path)
+    bearer = {**payload, **(first_of(payload, _LABELS) or {})}
+    agent, step = first_of(bearer, _AGENT), first_of(bearer, _STEP)
+    if not agent or step in {None, ""}:
+        raise DatapackError(f"{path} has no label: it lacks {_AGENT[-1]} or {_STEP[-1]}; leave it out or annotate it.")
+    number = _step_number(step)
+    if number is None:
+        raise DatapackError(
+            f"{path}: the label names no one step ({_STEP[-1]} is {step!r}); correct it or leave it out."
+        )
+    name = strip_role_suffix(str(agent))
+    if 1 <= number <= len(trace.steps) and trace.steps[number - 1].agent_name != name:
+        notes = (*notes, f"step {number} is by {trace.steps[number - 1].agent_name}, the label blames {name}")
+    reason = str(first_of(bearer, ("mistake_reason", "reason")) or "")
+    return LabelledTrace(
+        id=id_,
+        subset=_runs_folder(path) or trace.system_name,
+        trace=trace,
+        label=Attribution(agent_name=name, step_id=number, reason=reason),
+        notes=notes,
+    )
+
+
+def _read(payload: dict[str, Any], path: Path) -> tuple[Trace, tuple[str, ...]]:
+    about = {**payload, **(first_of(payload, ("metadata", "trace_metadata")) or {})}
+    try:
+        steps, notes = _steps(first_of(payload, _STEPS))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DatapackError(f"{path}: a step is not in the form of TraceElephant ({error!r}).") from error
+    runs = _runs_folder(path) or ""
+    known = next((system for prefix, system in RUNS.items() if runs.startswith(prefix)), path.parent.name)
+    reference = first_of(about, ("reference_answer", "ground_truth", "answer", "tests_status"))
+    architecture = first_of(about, ("system_architecture", "agent_system_intro"))
+    trace = Trace(
+        task_id=str(about.get("task_id") or path.stem),
+        task_instruction=_text(first_of(about, ("task_instruction", "task", "question"))),
+        system_name=str(about.get("system_name") or known),
+        agent_configuration=fields(about.get("agent_configuration")),
+        system_architecture=_text(architecture) if architecture else None,
+        outcome=str(about["outcome"]) if about.get("outcome") is not None else None,
+        reference_answer=None if reference is None else _text(reference),
+        steps=steps,
+    )
+    return trace, notes
+
+
+@dataclass(frozen=True)
+class _StepRecord:
+    """One record as it was read: the call, and what is shown of it."""
+
+    name: str
+    fields: dict[str, Any]
+    call: ModelCall
+    context: str
+    odd: str | None
+
+
+def _steps(records: Sequence[Any]) -> tuple[tuple[TraceStep, ...], tuple[str, ...]]:
+    read = [_record(record) for record in records]
+    later, ids = LaterRequests([one.call for one in read]), AgentIds()
+    steps, notes = [], []
+    for number, one in enumerate(read, 1):
+        logs = tuple(_tool_call(log) for log in listed(one.fields.get("tool_logs")) if "function" not in log)
+        logs = logs or one.call.tool_logs(later.results(number - 1))
+        answer = one.call.answer or ModelAnswer("")
+        steps.append(
+            TraceStep(
+                step_id=number,
+                agent_id=str(one.fields.get("agent_id", ids.of(one.name))),
+                agent_name=one.name,
+                input_context=one.context,
+                output_content=answer.text,
+                tool_logs=logs,
+                usage=answer.usage,
+                model=answer.model or one.call.asked.model,
+                request_id=answer.id,
+                kind="tool" if logs or tool_in_text(answer.text) else "plain",
+                error=answer.error,
+            )
+        )
+        stated = one.fields.get("step_id", number)
+        notes += [f"step {number} {one.odd}"] if one.odd else []
+        notes += [f"step {number} is called {stated!r} in the file"] if str(stated) != str(number) else []
+    return tuple(steps), tuple(notes)
+
+
+def _record(record: dict[str, Any]) -> _StepRecord:
+    given, said = first_of(record, ("input", "request")), first_of(record, ("output", "response"))
+    merged = {**record, **fields(given), **fields(said), "agent_name": record["agent_name"]}
+    name = strip_role_suffix(str(merged["agent_name"]))
+    if {"input_context", "output_content"} & merged.keys():
+        answer = ModelAnswer(_text(merged.get("output_content", "")))
+        context = _text(merged.get("input_context", ""))
+        return _StepRecord(name, merged, ModelCall(Asked(None, ()), answer), context, None)
+    merged = {**record, "tool_logs": record.get("tool_logs")}
+    asked = read_request(fields(given))
+    context = render_messages(asked.messages) if asked.messages else _text(given)
+    answer, odd = _answer(said)
+    if not answer.tool_uses:  # SWE-Agent's calls stand beside the answer instead of in it
+        called = [log for log in listed(record.get("tool_logs")) if "function" in log]
+        answer = replace(answer, tool_uses=read_answer({"choices": [{"message": {"tool_calls": called}}]}).tool_uses)
+    return _StepRecord(name, merged, ModelCall(asked, answer), context, odd)
+
+
+def _answer(value: Any) -> tuple[ModelAnswer, str | None]:
+    """Return what an output says, and what is odd about it; text that cannot be read as an object stays text."""
+    odd, read = None, value
+    if isinstance(value, str) and is_object_repr(value):
+        try:
+            read = parse_object_repr(value)
+        except ValueError as error:
+            odd = f"has an output that is no whole printed object ({error}); it is kept as text"
+    if isinstance(read, dict):
+        if read.get("choices") or read.get("error"):
+            return read_answer(read), odd
+        if {"content", "tool_calls", "refusal"} & read.keys():
+            return read_answer({"choices": [{"message": read}]}), odd
+    return ModelAnswer(_text(value)), odd
+
+
+def _tool_call(log: dict[str, Any]) -> ToolCall:
+    status = str(first_of(log, ("status", "execution_status")) or "ok").lower()
+    reported: Literal["ok", "error"] = (
+        "ok" if status in {"ok", "success", "succeeded", "completed", "true"} else "error"
+    )
+    arguments = first_of(log, ("arguments", "input", "input_arguments", "args"))
+    return ToolCall(
+        tool=str(first_of(log, ("tool", "tool_name", "name")) or ""),
+        arguments=arguments if isinstance(arguments, dict) else {} if arguments is None else {"raw": arguments},
+        output=_text(first_of(log, ("output", "outputs", "result"))),
+        status=reported,
+    )
+
+
+def _step_number(value: Any) -> int | None:
+    """Return the one whole number that a label names, as a number or in a text such as "12" or "step 12"."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    found = re.findall(r"-?\d+(?:\.\d+)?", str(value))
+    return int(found[0]) if len(found) == 1 and found[0].isdigit() else None
+
+
+def _runs_folder(path: Path) -> str | None:
+    return next((part for part in reversed(path.absolute().parts) if part.startswith(tuple(RUNS))), None)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)

@@ -1,0 +1,194 @@
+"""Which format a path is in: by what stands in it, never by its name alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from opsassay.core.errors import DatapackError, OpsAssayError, UserError
+from opsassay.core.schema.json_lines import read_json_lines
+from opsassay.core.schema.run import Run
+from opsassay.core.schema.trajectory import Attribution, LabelledTrace, Trace
+from opsassay.solvers.proxy.exchanges import read_session
+from opsassay.solvers.proxy.formats.atif import atif_traces, is_atif
+from opsassay.solvers.proxy.formats.elephant import (
+    PAIRS,
+    RUNS,
+    elephant_trace,
+    is_elephant,
+    is_task,
+    labelled_elephant,
+    pair_in,
+    read_task,
+)
+from opsassay.solvers.proxy.formats.gen_ai import is_otlp, traces_of_spans
+from opsassay.solvers.proxy.formats.inspect_log import inspect_traces, is_inspect, read_inspect
+from opsassay.solvers.proxy.formats.whoandwhen import is_whoandwhen, labelled
+from opsassay.solvers.proxy.reading import numbered, read_json
+from opsassay.solvers.proxy.record import RECORD
+from opsassay.solvers.proxy.trace import trace_of
+from opsassay.telemetry.tree import read_noun
+
+STEPS = "trace.jsonl"
+"""The trace in a run folder, one step a line; who ran on what stands in run.json beside it."""
+
+TRACES, LABELS = "traces", "labels"
+"""The folders of a benchmark of our own: a trace and its label are files of the same name, apart from each other."""
+
+
+def read_one(path: Path) -> Trace:
+    """Return the one trace at *path*; raises UserError when there are several, DatapackError when it is unreadable."""
+    found = read_traces(path)
+    if len(found) != 1:
+        raise UserError(f"{path} holds {len(found)} traces; name one of its files, or export them one by one.")
+    return found[0]
+
+
+def read_traces(path: Path) -> list[Trace]:
+    """Return the traces at *path*: a recorded session, a run folder, or a file in a known format; raises DatapackError."""
+    if path.is_dir() and (path / STEPS).exists() and not (path / RECORD).exists():
+        return [_steps(list(read_json_lines(path / STEPS)), path / STEPS)]
+    if (pair := pair_in(path if path.is_dir() else path.parent)) and (path.is_dir() or path in pair):
+        return [elephant_trace(read_task(pair), pair[0].parent)]
+    if path.is_dir() or path.name == RECORD:
+        folder = path if path.is_dir() else path.parent
+        return [trace_of(read_session(path), folder.name)]
+    if not path.exists():
+        raise UserError(f"There is no {path}; give a recorded session or the file of a trace.")
+    if path.suffix == ".eval":
+        return read_inspect(path)
+    if path.suffix == ".jsonl":
+        return _of_lines(path)
+    return _of_payload(read_json(path), path)
+
+
+def read_labelled(folder: Path, on_odd: Callable[[str], None] | None = None) -> list[LabelledTrace]:
+    """Return the labelled traces below *folder*: Who&When, TraceElephant, or traces/ and labels/ of our own.
+
+    One that cannot be read, or whose label names a step that it has not, is reported to *on_odd* and left out;
+    without *on_odd* it raises DatapackError. Raises UserError when there are none.
+    """
+    found: list[LabelledTrace] = []
+    readers = _ours(folder) if (folder / TRACES).is_dir() and (folder / LABELS).is_dir() else _public(folder)
+    for read in readers:
+        try:
+            case = read()
+            if case is not None and not 1 <= (case.label.step_id or 0) <= len(case.trace.steps):
+                raise DatapackError(
+                    f"{case.id}: the label names step {case.label.step_id}, and there are steps 1 to "
+                    f"{len(case.trace.steps)}; correct the label or leave the trace out."
+                )
+        except OpsAssayError as error:
+            if on_odd is None:
+                raise
+            on_odd(str(error))
+        else:
+            found += [_renamed(case, found)] if case is not None else []
+    if not found:
+        raise UserError(
+            f"{folder} holds no labelled traces that can be read; it needs Who&When or TraceElephant, or {TRACES}/ beside "
+            f"{LABELS}/."
+        )
+    return found
+
+
+def _renamed(case: LabelledTrace, before: Sequence[LabelledTrace]) -> LabelledTrace:
+    """Return *case* with a number behind its id where traces *before* it have the same one."""
+    same = sum(re.fullmatch(rf"{re.escape(case.id)}(?: \(\d+\))?", other.id) is not None for other in before)
+    return case.model_copy(update={"id": f"{case.id} ({same + 1})"}) if same else case
+
+
+def _ours(folder: Path) -> Iterator[Callable[[], LabelledTrace | None]]:
+    return (partial(_our, path, folder) for path in sorted((folder / TRACES).glob("*.json"), key=numbered))
+
+
+def _our(path: Path, folder: Path) -> LabelledTrace:
+    label = folder / LABELS / path.name
+    if not label.exists():
+        raise DatapackError(f"{path} has no label: {label} is missing; annotate it or move it out of the benchmark.")
+    trace = read_noun(Trace, path)
+    return LabelledTrace(id=path.stem, subset=trace.system_name, trace=trace, label=read_noun(Attribution, label))
+
+
+def _public(folder: Path) -> Iterator[Callable[[], LabelledTrace | None]]:
+    """Yield how each labelled trace is read: every task's folder of TraceElephant, and every other JSON file."""
+    files = sorted(_json_files(folder), key=lambda path: (str(path.parent), numbered(path)))
+    tasks = {parent for parent in {path.parent for path in files} if is_task(parent)}
+    runs = (path for path in (folder, *folder.rglob("*")) if path.is_dir() and path.name.startswith(tuple(RUNS)))
+    tasks |= {task for run in runs for task in run.iterdir() if task.is_dir()}
+    yield from (partial(_task, task) for task in sorted(tasks, key=lambda task: (task.parent, numbered(task))))
+    yield from (partial(_labelled, path) for path in files if not tasks & {path.parent, *path.parents})
+
+
+def _json_files(folder: Path) -> Iterator[Path]:
+    return (
+        path for path in folder.rglob("*.json") if not path.name.startswith("._")
+    )  # those are a Mac's, of an archive
+
+
+def _task(folder: Path) -> LabelledTrace | None:
+    pair = pair_in(folder)
+    if pair is None:
+        expected = " or ".join(" beside ".join(names) for names in PAIRS)
+        raise DatapackError(f"{folder} holds no trace: it needs {expected}.")
+    return labelled_elephant(read_task(pair), folder, f"{folder.parent.name}/{folder.name}")
+
+
+def _labelled(path: Path) -> LabelledTrace | None:
+    payload = read_json(path)
+    ours = isinstance(payload, dict) and "schema_version" in payload  # a trace whose label would be a file of its own
+    if is_elephant(payload) and not ours:
+        return labelled_elephant(payload, path, f"{path.parent.name}/{path.stem}")
+    return labelled(payload, path) if is_whoandwhen(payload) else None
+
+
+def _of_lines(path: Path) -> list[Trace]:
+    lines = list(read_json_lines(path))
+    if lines and all(is_otlp(line) for line in lines):
+        return traces_of_spans(lines, path)
+    if lines and all(isinstance(line, dict) and "step_id" in line for line in lines):
+        return [_steps(lines, path)]
+    raise DatapackError(
+        f"{path} is in no known format: its lines are neither OTLP spans nor steps of a trace; give either."
+    )
+
+
+def _of_payload(payload: Any, path: Path) -> list[Trace]:
+    if is_whoandwhen(payload) and not is_elephant(payload):
+        return [labelled(payload, path).trace]
+    if is_otlp(payload):
+        return traces_of_spans([payload], path)
+    if is_inspect(payload):
+        return inspect_traces(payload, path)
+    if is_atif(payload):
+        return atif_traces(payload, path)
+    if isinstance(payload, dict) and "schema_version" in payload and "steps" in payload:
+        return [read_noun(Trace, path)]
+    if is_elephant(payload):
+        return [elephant_trace(payload, path)]
+    raise DatapackError(
+        f"{path} is in no known format; known are traces of OpsAssay, ATIF, OpenTelemetry spans (OTLP JSON), logs of "
+        "inspect_ai, Who&When and TraceElephant."
+    )
+
+
+def _steps(lines: list[Any], path: Path) -> Trace:
+    """Return the trace of a run folder's trace.jsonl; the first thing that a user said in it is the instruction."""
+    run = read_noun(Run, path.parent / "run.json") if (path.parent / "run.json").exists() else None
+    first = str(lines[0].get("input_context", "")) if lines and isinstance(lines[0], dict) else ""
+    asked = re.search(r"^\[user\]\n(.*?)(?=\n\n\[\w+\]\n|\Z)", first, re.DOTALL | re.MULTILINE)
+    about: dict[str, Any] = {"task_id": path.parent.name, "system_name": path.parent.name}
+    if run is not None:
+        about = {"task_id": run.item, "system_name": run.solver.name, "outcome": run.status.value}
+        about |= (
+            {"agent_configuration": {run.solver.name: run.solver.configuration}} if run.solver.configuration else {}
+        )
+    try:
+        return Trace.model_validate({**about, "task_instruction": asked[1] if asked else "", "steps": lines})
+    except ValidationError as error:
+        raise DatapackError(f"{path}: a line is no step of a trace ({error.errors()[0]['msg']}).") from error

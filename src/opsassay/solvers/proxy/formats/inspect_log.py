@@ -1,0 +1,179 @@
+"""Importer of inspect_ai logs: ``.json`` and ``.eval`` (a zip with a file per sample); a sample is a trace.
+
+A model event is a step; the tool events that follow belong to it; the agent is the innermost agent span around it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from opsassay.core.errors import DatapackError
+from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
+from opsassay.core.untrusted import most_expanded, open_plain, read_json
+from opsassay.core.zstandard import zipfile, zstd
+from opsassay.solvers.proxy.apis.base import arguments_of, listed
+from opsassay.solvers.proxy.steps import AgentIds, plain_text, render_messages
+
+
+def is_inspect(payload: Any) -> bool:
+    """Return whether *payload* looks like a log of inspect_ai."""
+    return isinstance(payload, dict) and "eval" in payload and "version" in payload and "samples" in payload
+
+
+def read_inspect(path: Path) -> list[Trace]:
+    """Return the traces in an ``.eval`` file; raises DatapackError."""
+    return inspect_traces(inspect_payload(path), path)
+
+
+def inspect_payload(path: Path) -> dict[str, Any]:
+    """Return the log in an ``.eval`` file as its JSON form is: the header, and the samples in it; raises DatapackError."""
+    try:
+        with open_plain(path) as file, zipfile.ZipFile(file) as archive:
+            most = most_expanded(path.stat().st_size, 96 * 2**20, 8)
+            if sum(entry.file_size for entry in archive.infolist()) > most:
+                raise DatapackError(f"{path} expands to more than {most >> 20} MiB, the most for its size; split it.")
+            names = sorted(
+                name for name in archive.namelist() if name.startswith("samples/") and name.endswith(".json")
+            )
+            header = _read(archive, "header.json") if "header.json" in archive.namelist() else {}
+            samples = [_read(archive, name) for name in names]
+    except (zipfile.BadZipFile, zstd.ZstdError, zlib.error, NotImplementedError, ValueError, OSError) as error:
+        raise DatapackError(f"{path} cannot be read as a log of inspect_ai: {error}.") from error
+    if not isinstance(header, dict) or not all(isinstance(sample, dict) for sample in samples):
+        raise DatapackError(f"{path} cannot be read as a log of inspect_ai: a part of it is no object.")
+    return {**header, "samples": samples}
+
+
+def _read(archive: zipfile.ZipFile, name: str) -> Any:
+    """Return what is in one file of the archive, no more of it than its entry says; a score that is NaN has no value."""
+    with archive.open(name) as stream:
+        return read_json(stream.read(archive.getinfo(name).file_size), constant=lambda _: None)
+
+
+def inspect_traces(payload: dict[str, Any], path: Path) -> list[Trace]:
+    """Return a trace for every sample of a log; raises DatapackError."""
+    about = payload.get("eval") or {}
+    try:
+        return [_trace(sample, str(about.get("task", path.stem))) for sample in payload.get("samples") or ()]
+    except (KeyError, TypeError, ValueError) as error:
+        raise DatapackError(f"{path}: a sample is not in the form of inspect_ai ({error!r}).") from error
+
+
+def _trace(sample: dict[str, Any], task: str) -> Trace:
+    given = sample.get("input")
+    instruction = given if isinstance(given, str) else next((plain_text(m.get("content")) for m in listed(given)), "")
+    target = sample.get("target")
+    return Trace(
+        task_id=f"{task}/{sample['id']}/{sample.get('epoch', 1)}",
+        task_instruction=instruction,
+        system_name=task,
+        outcome=_outcome(sample),
+        reference_answer=", ".join(map(str, target)) if isinstance(target, list) else target or None,
+        steps=tuple(_steps(_with_inputs(sample), _attachments(sample))),
+    )
+
+
+def _with_inputs(sample: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the events with the input messages that newer logs keep once and refer to by [start, end) ranges."""
+    messages = (sample.get("events_data") or {}).get("messages") or []
+    return [
+        event | {"input": [message for start, end in event["input_refs"] for message in messages[start:end]]}
+        if event.get("input_refs")
+        else event
+        for event in sample.get("events") or ()
+    ]
+
+
+def _steps(events: Iterable[dict[str, Any]], attachments: dict[str, str]) -> list[TraceStep]:
+    spans: dict[str, tuple[str | None, str | None]] = {}  # span -> (parent, agent if it is one's)
+    ids, steps = AgentIds(), list[TraceStep]()
+    logs: list[list[ToolCall]] = []
+    for event in events:
+        kind = event.get("event")
+        if kind == "span_begin":
+            agent = str(event["name"]) if event.get("type") == "agent" else None
+            spans[str(event["id"])] = (event.get("parent_id"), agent)
+        elif kind == "model":
+            name = _agent(event.get("span_id"), spans)
+            steps.append(_step(len(steps) + 1, event, name, ids.of(name), attachments))
+            logs.append([])
+        elif kind == "tool" and logs:
+            logs[-1].append(_tool_call(event, attachments))
+    return [
+        step.model_copy(update={"tool_logs": tuple(called), "kind": "tool" if called else "plain"})
+        for step, called in zip(steps, logs, strict=True)
+    ]
+
+
+def _step(number: int, event: dict[str, Any], name: str, agent_id: str, attachments: dict[str, str]) -> TraceStep:
+    output = event.get("output") or {}
+    message = next((choice.get("message") or {} for choice in listed(output.get("choices"))), {})
+    usage = output.get("usage") or {}
+    shown = [
+        (str(m.get("role", "user")), _attached(plain_text(m.get("content")), attachments))
+        for m in listed(event.get("input"))
+    ]
+    return TraceStep(
+        step_id=number,
+        agent_id=agent_id,
+        agent_name=name,
+        input_context=render_messages(shown),
+        output_content=_attached(plain_text(message.get("content")), attachments),
+        started_at=_ns(event.get("timestamp")),
+        ended_at=_ns(event.get("completed")),
+        usage={key: int(usage[key]) for key in ("input_tokens", "output_tokens") if usage.get(key) is not None},
+        model=output.get("model") or event.get("model"),
+        request_id=message.get("id"),
+        error=event.get("error") or output.get("error"),
+    )
+
+
+def _tool_call(event: dict[str, Any], attachments: dict[str, str]) -> ToolCall:
+    error = event.get("error")
+    output = plain_text(error.get("message")) if isinstance(error, dict) else plain_text(event.get("result"))
+    return ToolCall(
+        tool=str(event.get("function", "")),
+        arguments=arguments_of(event.get("arguments")),
+        output=_attached(output, attachments),
+        status="error" if error else "ok",
+    )
+
+
+def _agent(span: Any, spans: dict[str, tuple[str | None, str | None]]) -> str:
+    """Return the agent of the innermost span around *span* that is an agent's."""
+    seen: set[str] = set()
+    while span in spans and span not in seen:
+        parent, agent = spans[span]
+        if agent:
+            return agent
+        seen.add(span)
+        span = parent
+    return "agent"
+
+
+def _attachments(sample: dict[str, Any]) -> dict[str, str]:
+    return {f"attachment://{key}": value for key, value in (sample.get("attachments") or {}).items()}
+
+
+def _attached(text: str, attachments: dict[str, str]) -> str:
+    """Return *text* with what inspect_ai moved out of it back in place."""
+    return attachments.get(text, text)
+
+
+def _outcome(sample: dict[str, Any]) -> str | None:
+    if sample.get("error"):
+        return "error"
+    scores = sample.get("scores") or {}
+    return ", ".join(f"{name}: {score.get('value')}" for name, score in scores.items()) or None
+
+
+def _ns(moment: Any) -> int | None:
+    """Return an ISO 8601 time as ns of UTC, to the microsecond, without rounding through a float."""
+    if not moment:
+        return None
+    since = datetime.fromisoformat(str(moment)) - datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1000

@@ -1,0 +1,145 @@
+"""Whether a request is a recorded one made again: by its content, apart from what changes by itself in every run.
+
+Requests are compared value by value. What has the shape of a time, a UUID or a long random id, and what is declared as
+volatile, is taken out first. The similarity of two texts is the share of words that they have in common, in order; that of
+two requests is that of their least similar message, so that a long prompt hides no other question.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from opsassay.core.schema.base import Written
+
+SIMILAR = 0.9
+"""From this similarity on a request counts as the recorded one, unless the settings say otherwise."""
+_SHAPES = (
+    r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?)?",  # ISO 8601
+    r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?\b",
+    r"\b1\d{9}(?:\.\d+|\d{3}|\d{6}|\d{9})?\b",  # seconds, ms, us and ns since 1970, until 2033
+    r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b",  # a UUID
+    r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{16,}\b",  # a long random id
+)
+_MARK = "\N{HORIZONTAL ELLIPSIS}"
+_WORDS = re.compile(r"\w+|[^\w\s]")
+_IN_ORDER = 1_500  # words up to which order counts: the comparison takes their square
+_SHOWN = 60
+
+
+class Volatile(Written):
+    """What differs from run to run by itself, beside times, UUIDs and long random ids, which are known by their shape."""
+
+    fields: tuple[str, ...] = Field(
+        default=(), description="names in the request, as metadata.run_id; * is any one name"
+    )
+    patterns: tuple[str, ...] = Field(default=(), description="regular expressions of what changes inside texts")
+
+    @field_validator("patterns")
+    @classmethod
+    def _compile(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+        return patterns
+
+    def text(self, text: str) -> str:
+        """Return *text* with a mark for everything volatile in it."""
+        return self._all().sub(_MARK, text)
+
+    def field(self, path: tuple[str, ...]) -> bool:
+        """Return whether the value at *path* is declared as volatile."""
+        return any(_is_at(path, name.split(".")) for name in self.fields)
+
+    def _all(self) -> re.Pattern[str]:
+        return re.compile("|".join(f"(?:{pattern})" for pattern in (*self.patterns, *_SHAPES)))
+
+
+@dataclass(frozen=True)
+class RequestMatch:
+    """How alike two requests are, in [0, 1], and every difference in a sentence: the worst first, volatile ones last."""
+
+    similarity: float
+    differences: tuple[str, ...]
+
+
+def compared(recorded: bytes, now: bytes, volatile: Volatile) -> RequestMatch:
+    """Return how the JSON request *now* compares with a *recorded* one; others are alike when they are equal."""
+    try:
+        before, after = (dict(_leaves(json.loads(body))) for body in (recorded, now))
+    except (ValueError, RecursionError):
+        same = recorded == now
+        return RequestMatch(float(same), () if same else ("the bodies differ, and are no JSON",))
+    groups: dict[tuple[str, ...], list[tuple[float, int]]] = {}
+    differences: list[tuple[float, str]] = []
+    for path in dict.fromkeys((*before, *after)):
+        old, new = before.get(path), after.get(path)
+        similarity = 1.0 if old == new else _similarity(path, old, new, volatile)
+        groups.setdefault(_group(path), []).append((similarity, 1 + max(len(str(old)), len(str(new)))))
+        if old != new:
+            apart = "volatile" if similarity == 1 else f"{similarity:.0%} alike"
+            differences.append((similarity, f"{'.'.join(path)}: {_shown(old, new)} ({apart})"))
+    shares = [sum(s * weight for s, weight in group) / sum(weight for _, weight in group) for group in groups.values()]
+    worst_first = sorted(differences, key=lambda difference: difference[0])
+    return RequestMatch(min(shares, default=1.0), tuple(said for _, said in worst_first))
+
+
+def _similarity(path: tuple[str, ...], old: object, new: object, volatile: Volatile) -> float:
+    if volatile.field(path):
+        return 1.0
+    if old is None or new is None:
+        return 0.0
+    first, second = (_WORDS.findall(volatile.text(str(value))) for value in (old, new))
+    if first == second:
+        return 1.0
+    while first and second and first[-1] == second[-1] and len(first) + len(second) > _IN_ORDER:
+        first.pop()
+        second.pop()
+    if max(len(first), len(second)) <= _IN_ORDER:
+        return SequenceMatcher(None, first, second, autojunk=False).ratio()
+    common = (Counter(first) & Counter(second)).total()
+    return 2 * common / (len(first) + len(second))
+
+
+def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Yield (path, value) of every value in *value* that is no object or list; null is as good as not there."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, (*path, str(key)))
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _leaves(inner, (*path, str(number)))
+    elif value is not None:
+        yield path, value
+
+
+def _group(path: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what is compared as a whole: a message of a conversation, or all other fields together."""
+    return path[:2] if path[0:1] in {("messages",), ("input",)} and len(path) > 1 else ()
+
+
+def _is_at(path: tuple[str, ...], name: list[str]) -> bool:
+    return len(path) >= len(name) and all(part in {"*", here} for part, here in zip(name, path, strict=False))
+
+
+def _shown(old: object, new: object) -> str:
+    """Return what differs, from a little before the first difference on."""
+    if old is None or new is None:
+        return f"{_cut(str(new))!r} is new" if old is None else f"{_cut(str(old))!r} is gone"
+    first, second = str(old), str(new)
+    at = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second)))
+    start = max(0, at - 10)
+    return f"{_cut(first[start:])!r} is now {_cut(second[start:])!r}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

@@ -1,0 +1,223 @@
+"""What happens to a request: it goes on (record), is answered from a record (replay), or is edited first (intervene)."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from pydantic import Field, model_validator
+
+from opsassay.core.schema.base import Written
+from opsassay.solvers.proxy.apis import api_of
+from opsassay.solvers.proxy.exchanges import Exchange, json_object, request_hash
+from opsassay.solvers.proxy.matching import SIMILAR, RequestMatch, Volatile, compared
+
+
+@dataclass(frozen=True)
+class Forward:
+    """Send *body* upstream; *differences* says how the request differs from the recorded one that it stands for."""
+
+    body: bytes
+    differences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Serve:
+    """Answer with a recorded exchange; *differences* says how the request differs from the recorded one."""
+
+    exchange: Exchange
+    differences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """Answer that this cannot be done; no client library tries these statuses again."""
+
+    status: Literal[410, 422]
+    message: str
+
+
+Decision = Forward | Serve | Refuse
+
+
+class Policy(Protocol):
+    """Decides on the requests of one session, in the order in which they arrive."""
+
+    def decide(self, method: str, path: str, body: bytes) -> Decision:
+        """Return what to do with one request."""
+        ...
+
+
+class Record:
+    """Everything goes on as it came."""
+
+    def decide(self, method: str, path: str, body: bytes) -> Decision:
+        """Return the request itself."""
+        del method, path
+        return Forward(body)
+
+
+class Replay:
+    """Answers from *recorded* exchanges and invents nothing.
+
+    By hash, equal requests get their recorded answers in the recorded order, each once. By position, the n-th request
+    of the session gets the n-th recorded answer, whatever it asks.
+    """
+
+    def __init__(self, recorded: Sequence[Exchange], by: Literal["hash", "position"] = "hash") -> None:
+        self._by, self._recorded, self._position = by, [e for e in recorded if e.status is not None], 0
+        self._waiting: dict[str, list[Exchange]] = defaultdict(list)
+        for exchange in reversed(self._recorded):
+            self._waiting[request_hash(exchange.method, exchange.path, exchange.request_body)].append(exchange)
+
+    def decide(self, method: str, path: str, body: bytes) -> Decision:
+        """Return a recorded answer, or a refusal."""
+        self._position += 1
+        if self._by == "position":
+            if self._position > len(self._recorded):
+                return Refuse(422, f"The record has {len(self._recorded)} answers; this is request {self._position}.")
+            return Serve(self._recorded[self._position - 1])
+        waiting = self._waiting.get(request_hash(method, path, body))
+        if not waiting:
+            reason = "was asked more often than it was recorded" if waiting is not None else "is not in the record"
+            return Refuse(
+                422, f"Request {self._position} of this session, {method} {path}, {reason}; nothing is invented."
+            )
+        return Serve(waiting.pop())
+
+
+class ReplayAlike:
+    """Answers from *recorded* exchanges a request that is the recorded one apart from what changes by itself.
+
+    An equal request comes first. Otherwise that of the same position or near it that is most alike, from *similar* on,
+    with the differences named; ``volatile`` says what is not compared. Every answer is given once, and none is invented.
+    """
+
+    def __init__(self, recorded: Sequence[Exchange], volatile: Volatile, similar: float = SIMILAR) -> None:
+        self._recorded = [exchange for exchange in recorded if exchange.status is not None]
+        self._hashes = [request_hash(e.method, e.path, e.request_body) for e in self._recorded]
+        self._waiting = dict.fromkeys(range(len(self._recorded)))
+        self._volatile, self._similar, self._position = volatile, similar, -1
+
+    def decide(self, method: str, path: str, body: bytes) -> Decision:
+        """Return a recorded answer, or a refusal that says what is nearest."""
+        self._position += 1
+        asked = request_hash(method, path, body)
+        equal = next((n for n in self._waiting if self._hashes[n] == asked), None)
+        if equal is not None:
+            del self._waiting[equal]
+            return Serve(self._recorded[equal])
+        number, match = self._nearest(method, path, body)
+        if number is None or match is None or match.similarity < self._similar:
+            return Refuse(422, self._reason(method, path, number, match))
+        del self._waiting[number]
+        return Serve(self._recorded[number], _named(number, match.differences))
+
+    def differences(self, position: int, body: bytes) -> tuple[str, ...]:
+        """Return how *body* differs from the request recorded at *position*, counted from 0."""
+        if position >= len(self._recorded):
+            return ()
+        return _named(position, compared(self._recorded[position].request_body, body, self._volatile).differences)
+
+    def _nearest(self, method: str, path: str, body: bytes) -> tuple[int | None, RequestMatch | None]:
+        near = [n for n in self._waiting if abs(n - self._position) <= _NEAR and self._same_place(n, method, path)]
+        matches = {n: compared(self._recorded[n].request_body, body, self._volatile) for n in near}
+        best = max(near, key=lambda n: (matches[n].similarity, -abs(n - self._position)), default=None)
+        return best, None if best is None else matches[best]
+
+    def _same_place(self, number: int, method: str, path: str) -> bool:
+        return (self._recorded[number].method, self._recorded[number].path) == (method, path)
+
+    def _reason(self, method: str, path: str, number: int | None, match: RequestMatch | None) -> str:
+        asked = f"Request {self._position + 1} of this session, {method} {path}, is not in the record"
+        if number is None or match is None:
+            return f"{asked}, and nothing near it was left to answer; nothing is invented."
+        worst = "; ".join(match.differences[:3])
+        return (
+            f"{asked}; nearest is request {number + 1}, {match.similarity:.0%} alike where it is least so: {worst}. "
+            "Declare as volatile what changes by itself; nothing is invented."
+        )
+
+
+_NEAR = 8
+"""Requests before and after its own position at which a recorded one is looked for: agents may speak at the same time."""
+
+
+def _named(number: int, differences: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"request {number + 1}, {difference}" for difference in differences)
+
+
+class StepIntervention(Written):
+    """An edit of one step's input: text replaced, or a message added at its end."""
+
+    step: int = Field(ge=1, description="the LLM call to edit, counted from 1")
+    replace: dict[str, str] = Field(default_factory=dict, description="text to replace in every message")
+    add: str | None = Field(default=None, description="a message to add at the end of the input")
+    role: Literal["user", "system"] = Field(default="user", description="who says the added message")
+    then: Literal["live", "replay"] = Field(default="live", description="how the steps after it are answered")
+    observe: int | None = Field(
+        default=None, ge=0, description="steps to allow after the edited one; all when left out"
+    )
+
+    @model_validator(mode="after")
+    def _edits(self) -> StepIntervention:
+        if not self.replace and self.add is None:
+            raise ValueError("an intervention needs `replace` or `add`: it would change nothing")
+        return self
+
+
+@dataclass
+class Intervene:
+    """Answers the steps before the edited one from *recorded*, sends the edited one on, then goes on as it says.
+
+    Calls that are no LLM calls go on as they came. A step before the edited one that is not in the record, *volatile*
+    parts aside, means that the agent took another way: refused, because the edit would hit another step than was meant.
+    """
+
+    recorded: Sequence[Exchange]
+    intervention: StepIntervention
+    volatile: Volatile = field(default_factory=Volatile)
+    similar: float = SIMILAR
+    _step: int = 0
+    _before: ReplayAlike = field(init=False)
+
+    def __post_init__(self) -> None:
+        calls = [exchange for exchange in self.recorded if exchange.api]
+        self._before = ReplayAlike(calls, self.volatile, self.similar)
+
+    def decide(self, method: str, path: str, body: bytes) -> Decision:
+        """Return the recorded answer, the edited request, or a refusal once enough was seen."""
+        api = api_of(method, path)
+        if api is None:
+            return Forward(body)
+        self._step += 1
+        intervention = self.intervention
+        if self._step < intervention.step:
+            return self._before.decide(method, path, body)
+        if self._step == intervention.step:
+            return self._edited(method, path, body)
+        if intervention.observe is not None and self._step > intervention.step + intervention.observe:
+            return Refuse(
+                410, f"The {intervention.observe} steps after the intervention have been observed; the run ends here."
+            )
+        return self._before.decide(method, path, body) if intervention.then == "replay" else Forward(body)
+
+    def _edited(self, method: str, path: str, body: bytes) -> Decision:
+        api, asked = api_of(method, path), json_object(body)
+        if api is None or asked is None:
+            return Refuse(422, f"Step {self._step} holds no JSON request that could be edited.")
+        edited = api.edit_text(asked, self._replaced)
+        if self.intervention.add is not None:
+            edited = api.add_message(edited, self.intervention.role, self.intervention.add)
+        if edited == asked:
+            return Refuse(422, f"The intervention changes nothing in step {self._step}: none of its texts is there.")
+        differences = self._before.differences(self._step - 1, body)
+        return Forward(json.dumps(edited, ensure_ascii=False).encode(), differences)
+
+    def _replaced(self, text: str) -> str:
+        for old, new in self.intervention.replace.items():
+            text = text.replace(old, new)
+        return text

@@ -1,0 +1,39 @@
+"""What the readers of traces share: the JSON of a file, or one clear sentence; and file names in number order."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from opsassay.core.errors import DatapackError
+from opsassay.core.untrusted import MAX_FILE_BYTES, read_plain, require_depth, storable
+
+
+def read_json(path: Path) -> Any:
+    """Return the JSON value in *path*; raises DatapackError naming file and line."""
+    try:
+        content = read_plain(path, MAX_FILE_BYTES).decode("utf-8")
+        require_depth(content)
+        return storable(json.loads(content))
+    except OSError as error:
+        raise DatapackError(f"Cannot read {path}: {error.strerror or error}; check the path.") from error
+    except UnicodeDecodeError as error:
+        raise DatapackError(f"{path} is not UTF-8 text (byte {error.start}); it is no trace.") from error
+    except json.JSONDecodeError as error:
+        raise DatapackError(f"{path}:{error.lineno}: not valid JSON: {error.msg}; give the file of a trace.") from error
+    except ValueError as error:
+        raise DatapackError(f"{path} is no trace: {error}.") from error
+
+
+def numbered(path: Path) -> tuple[int, str]:
+    """Return a sort key by which 2.json stands before 10.json."""
+    digits = re.search(r"\d+", path.stem)
+    return int(digits[0]) if digits else 0, path.stem
+
+
+def first_of(payload: dict[str, Any], names: Sequence[str]) -> Any:
+    """Return the value of the first of *names* that *payload* has, None when it has none of them."""
+    return next((payload[name] for name in names if payload.get(name) is not None), None)

@@ -1,0 +1,96 @@
+"""From a recorded session to the Trace: one step per LLM call, tool results read from the requests that follow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
+from opsassay.solvers.proxy.calls import LaterRequests, ModelCall
+from opsassay.solvers.proxy.exchanges import Exchange
+from opsassay.solvers.proxy.steps import AgentIds, persona, render_messages, speaker
+
+_NUMBERS = re.compile(r"\b(?=[0-9a-f-]*\d)[0-9a-f-]{8,}\b|\d+")
+"""Numbers, dates and ids: an agent's prompt may have the time of the day in it."""
+
+
+def trace_of(exchanges: Sequence[Exchange], session: str) -> Trace:
+    """Return the Trace of a recorded session; requests that are no LLM calls are no steps."""
+    calls = [_RecordedCall(asked, exchange.answer(), exchange) for exchange in exchanges if (asked := exchange.asked())]
+    later, ids = LaterRequests(calls), AgentIds()
+    steps = []
+    names = _names(calls)
+    for number, (call, name) in enumerate(zip(calls, names, strict=True), 1):
+        logs = call.tool_logs(later.results(number - 1)) or call.logs_in_text(later)
+        steps.append(call.step(number, name, ids.of(name), logs))
+    first = calls[0].asked if calls else None
+    return Trace(
+        task_id=session,
+        task_instruction=next((text for role, text in first.messages if role == "user"), "") if first else "",
+        system_name=session,
+        agent_configuration=_roster(calls, names),
+        steps=tuple(steps),
+    )
+
+
+@dataclass(frozen=True)
+class _RecordedCall(ModelCall):
+    exchange: Exchange
+
+    @property
+    def system_prompt(self) -> str:
+        """The first prompt of the system or its developer, '' when there is none."""
+        return next((text for role, text in self.asked.messages if role in {"system", "developer"}), "")
+
+    def agent(self) -> str | None:
+        """Return the name in the request, in the answer's header, or in the system prompt; None when nobody says."""
+        spoken = speaker(self.answer.text) if self.answer else None
+        return self.asked.agent or spoken or persona(self.system_prompt)
+
+    def step(self, number: int, name: str, agent_id: str, logs: tuple[ToolCall, ...]) -> TraceStep:
+        """Return the step record."""
+        exchange, answer = self.exchange, self.answer
+        return TraceStep(
+            step_id=number,
+            agent_id=agent_id,
+            agent_name=name,
+            input_context=render_messages(self.asked.messages),
+            output_content=answer.text if answer else exchange.answer_body.decode("utf-8", "replace"),
+            tool_logs=logs,
+            started_at=exchange.started_ns,
+            ended_at=exchange.ended_ns,
+            usage=answer.usage if answer else {},
+            model=(answer.model if answer else None) or self.asked.model,
+            request_id=exchange.header("x-request-id") or (answer.id if answer else None),
+            kind="tool" if logs else "plain",
+            error=self._error(),
+        )
+
+    def _error(self) -> str | None:
+        said = self.answer.error if self.answer else None
+        if self.exchange.status is not None and self.exchange.status >= 400:
+            return f"HTTP {self.exchange.status}" + (f": {said}" if said else "")
+        return said or self.exchange.error or (None if self.exchange.outcome == "complete" else self.exchange.outcome)
+
+
+def _names(calls: Sequence[_RecordedCall]) -> list[str]:
+    """Return the agent of each call: whom the call names, else one for each system prompt, whatever numbers are in it.
+
+    They are called agent 1, agent 2 and so on as they come, and agent where there is one.
+    """
+    named = [call.agent() for call in calls]
+    prompts = [_NUMBERS.sub("0", call.system_prompt) for call in calls]
+    unnamed = list(dict.fromkeys(prompt for prompt, name in zip(prompts, named, strict=True) if name is None))
+    numbered = {prompt: f"agent {number}" for number, prompt in enumerate(unnamed, 1)} if len(unnamed) > 1 else {}
+    return [name or numbered.get(prompt, "agent") for prompt, name in zip(prompts, named, strict=True)]
+
+
+def _roster(calls: Sequence[_RecordedCall], names: Sequence[str]) -> dict[str, Any]:
+    """Return each agent's first system prompt, tools and model."""
+    roster: dict[str, Any] = {}
+    for call, name in zip(calls, names, strict=True):
+        about = {"system_prompt": call.system_prompt, "tools": list(call.asked.tools), "model": call.asked.model}
+        roster.setdefault(name, about)
+    return roster

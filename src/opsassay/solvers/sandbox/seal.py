@@ -1,0 +1,260 @@
+"""The entry to the seal: what to run, what to hand to it, what it may use, and how it ended."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from opsassay.core.errors import StartError, UserError
+from opsassay.solvers.sandbox.members import remove
+from opsassay.solvers.sandbox.tails import Tail
+
+_START = "import sys; sys.path.insert(0, sys.argv[1]); from opsassay.solvers.sandbox.supervisor import main; main()"
+_PACKAGE = Path(__file__).resolve().parents[2]
+_ENDING_S = 30.0
+_OWN_PLACES = ("/proc", "/dev", "/view", "/run", "/etc")
+
+
+@dataclass(frozen=True)
+class SandboxLimits:
+    """What one command may use, with all the processes that it starts.
+
+    *memory_bytes* is held by a control group where one can be made, for all together; elsewhere it bounds the address
+    space of each process, unless *address_space_bytes* says otherwise. *work_bytes* and *work_files* bound /work, /tmp and
+    /dev/shm each; *collect_bytes* what is copied out of /work; *output_bytes* what is kept of each stream's end.
+    """
+
+    wall_clock_s: float = 600.0
+    memory_bytes: int = 2 * 2**30
+    cpu_cores: float | None = None
+    address_space_bytes: int | None = None
+    processes: int = 256
+    open_files: int = 1024
+    file_bytes: int = 256 * 2**20
+    work_bytes: int = 512 * 2**20
+    work_files: int = 20_000
+    collect_bytes: int = 64 * 2**20
+    output_bytes: int = 64 * 2**10
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a sealed command ended: by itself, with an *exit_code*, or by a *signal*, and at which *limit*, if any.
+
+    *reason* is one sentence. *left_behind* names what was in /work and is not in the work folder, and why. One that could
+    not be *started* has exit code 127, as in a shell.
+    """
+
+    exit_code: int | None
+    signal: str | None
+    seconds: float
+    reason: str
+    stdout_tail: str
+    stderr_tail: str
+    limit: str | None = None
+    left_behind: tuple[str, ...] = ()
+    started: bool = True
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """What a sealed command is handed, and nothing else.
+
+    *view* is copied to /view, read-only; *work* to /work, its home, and what the command leaves there back into *work*.
+    *sockets* are offered as /run/opsassay/NAME.sock, and *ports* of 127.0.0.1 lead to the socket that they name.
+    *environment* is all of the command's environment. *readable* shows more of the machine: place inside to folder or
+    file. *hidden* folders and files are not shown, even where a folder above them is. What lies in the folder *host* is
+    laid over the root: its etc/fstab is /etc/fstab inside, and a file in a folder of the machine's takes the place of the
+    one that is there, if one is.
+    """
+
+    view: Path
+    work: Path
+    sockets: Mapping[str, Path]
+    ports: Mapping[int, str]
+    limits: SandboxLimits
+    environment: Mapping[str, str]
+    readable: Mapping[str, Path] = field(default_factory=dict)
+    hidden: Sequence[Path] = ()
+    host: Path | None = None
+
+    def run(self, command: Sequence[str]) -> Ended:
+        """Run *command* sealed and return how it ended, when every process of it is gone.
+
+        A command that cannot start ends with exit code 127, as in a shell. Raises UserError for what makes no sense,
+        StartError when no seal can be made.
+        """
+        from opsassay.solvers.sandbox.groups import make_group  # listings load this module and seal nothing
+
+        reader, writer = os.pipe()
+        with os.fdopen(reader, "rb") as report:
+            try:
+                plan = self._plan(command, writer)
+                plan["group"] = make_group(self.limits.cpu_cores, self.limits.memory_bytes)
+                warden = subprocess.Popen(
+                    [sys.executable, "-I", "-S", "-c", _START, str(_PACKAGE.parent)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    cwd="/",
+                    env={name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ},
+                    pass_fds=(writer,),
+                    start_new_session=True,
+                )
+            finally:
+                os.close(writer)
+            try:
+                return self._watch(warden, report, plan)
+            finally:
+                remove(plan["group"])  # the warden has, unless it was killed
+
+    def _watch(self, warden: subprocess.Popen[bytes], report: IO[bytes], plan: dict[str, Any]) -> Ended:
+        assert warden.stdin is not None
+        assert warden.stdout is not None
+        assert warden.stderr is not None
+        tails = [Tail(stream, self.limits.output_bytes) for stream in (warden.stdout, warden.stderr)]
+        try:
+            warden.stdin.write(json.dumps(plan).encode() + b"\n")
+            warden.stdin.flush()
+            payload = report.read()
+        finally:
+            warden.stdin.close()  # also on Ctrl-C: it ends the seal
+            try:
+                warden.wait(_ENDING_S)
+            except subprocess.TimeoutExpired:  # pragma: no cover - a kernel that does not end a process
+                warden.kill()
+                warden.wait()
+            stdout, stderr = (tail.text() for tail in tails)
+        if not payload:
+            raise StartError(f"The seal's warden ended with {warden.returncode} and without a report.", stderr)
+        return _ended(json.loads(payload), self.limits, stdout, stderr)
+
+    def _plan(self, command: Sequence[str], report: int) -> dict[str, Any]:
+        """Return what the warden needs to know, all paths without symbolic links."""
+        from opsassay.solvers.sandbox.collect import first_odd
+        from opsassay.solvers.sandbox.groups import memory_is_held
+
+        if not command:
+            raise UserError("There is no command to seal.")
+        if unknown := sorted(set(self.ports.values()) - set(self.sockets)):
+            raise UserError(f"Port for the socket {unknown[0]!r}, which is not among {sorted(self.sockets)}.")
+        for name in self.sockets:
+            if not name.replace("-", "").replace("_", "").isalnum():
+                raise UserError(f"A socket's name is letters, digits, '-' and '_', not {name!r}.")
+        for place in self.readable:
+            path = Path(place)
+            if not path.is_absolute() or ".." in path.parts or path.parts[:2] in {Path(p).parts for p in _OWN_PLACES}:
+                raise UserError(f"Nothing can be shown as {place!r}; choose an absolute path such as /agent.")
+        for folder in (self.view, self.work, *([self.host] if self.host else [])):
+            if odd := first_odd(folder):
+                raise UserError(
+                    f"{odd} is neither a plain file nor a folder; copy what it leads to before the folder is sealed."
+                )
+        limits = asdict(self.limits)
+        if limits["address_space_bytes"] is None and not memory_is_held():
+            limits["address_space_bytes"] = limits["memory_bytes"]
+        return {
+            "runner": os.getpid(),
+            "report": report,
+            "command": list(command),
+            "environment": dict(self.environment),
+            "view": str(self.view.resolve(strict=True)),
+            "work": str(self.work.resolve(strict=True)),
+            "sockets": {name: str(path.absolute()) for name, path in self.sockets.items()},
+            "ports": {str(port): name for port, name in self.ports.items()},
+            "readable": {place: str(path.resolve(strict=True)) for place, path in self.readable.items()},
+            "host": str(self.host.resolve(strict=True)) if self.host else None,
+            "hidden": sorted({str(path.resolve()) for path in (*self.hidden, *own_hidden())}),
+            "python": None if sys.base_prefix in {"/usr", "/usr/local", "/"} else os.path.realpath(sys.base_prefix),
+            "limits": limits,
+            "group": [],
+        }
+
+
+def python_path() -> str:
+    """Return the interpreter that runs this process, outside any virtual environment: it is also there in the seal."""
+    names = (f"python{sys.version_info.major}.{sys.version_info.minor}", "python3", "python")
+    found = (Path(sys.base_prefix, "bin", name) for name in names)
+    return str(next((path for path in found if path.exists()), Path(sys.executable)))
+
+
+def sealing_refusal() -> str | None:
+    """Return in one sentence why this machine cannot seal, with the way out; None when a command was just sealed."""
+    from opsassay.solvers.sandbox.seccomp import machine_refusal
+
+    return machine_refusal() or _trial()
+
+
+@functools.cache
+def _trial() -> str | None:
+    with tempfile.TemporaryDirectory(prefix="opsassay-") as folder:
+        view, work = Path(folder, "view"), Path(folder, "work")
+        view.mkdir()
+        work.mkdir()
+        try:
+            ended = Sandbox(view, work, {}, {}, SandboxLimits(wall_clock_s=20), {}).run(
+                [python_path(), "-I", "-S", "-c", ""]
+            )
+        except StartError as error:
+            return " ".join(str(error).split())
+    return (
+        None
+        if ended.exit_code == 0
+        else f"A trial command in the seal did not work: {ended.reason} {ended.stderr_tail}"
+    )
+
+
+def own_hidden() -> list[Path]:
+    """Return what of our own must not be seen: the package, its environment, packages of the interpreters."""
+    prefixes = {sys.base_prefix, "/usr", "/usr/local"}
+    packages = [path for prefix in prefixes for path in Path(prefix).glob("lib/python*/*-packages")]
+    return [_PACKAGE, *packages, *([Path(sys.prefix)] if sys.prefix != sys.base_prefix else [])]
+
+
+def _ended(payload: dict[str, Any], limits: SandboxLimits, stdout: str, stderr: str) -> Ended:
+    if "refused" in payload:
+        raise StartError(
+            f"This machine gives no seal: {payload['refused']}; run as root (in a container with CAP_SYS_ADMIN and an "
+            "unmasked /proc), or allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "
+            "kernel.apparmor_restrict_unprivileged_userns) on Linux 5.12 or newer."
+        )
+    if "failed" in payload:
+        raise StartError(f"The seal cannot be made: {payload['failed']}.", stderr)
+    if "unstarted" in payload:
+        reason = f"the command cannot start in the seal: {payload['unstarted']}"
+        left = tuple(payload.get("left", ()))
+        return Ended(127, None, payload["seconds"], reason, stdout, stderr, left_behind=left, started=False)
+    code = os.waitstatus_to_exitcode(payload["status"]) if "status" in payload else None
+    name = signal_name(-code) if code is not None and code < 0 else None
+    code = None if name else code
+    limit = payload.get("limit")
+    if limit is None and name == "SIGXFSZ":
+        limit = "file_bytes"
+    if limit == "wall_clock_s":
+        name, reason = "SIGKILL", f"killed at the limit of {limits.wall_clock_s:g} s of wall clock"
+    elif limit == "memory_bytes":
+        reason = f"processes were killed at the limit of {limits.memory_bytes} bytes of memory"
+    elif limit == "file_bytes":
+        reason = f"killed at the limit of {limits.file_bytes} bytes in one file"
+    elif name:
+        reason = f"killed by {name}"
+    else:
+        reason = f"ended with exit code {code}" if code is not None else "the seal was ended from outside"
+    return Ended(code, name, payload["seconds"], reason, stdout, stderr, limit, tuple(payload.get("left", ())))
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal; those in real time have none of their own."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,161 @@
+"""The filter of system calls that every process in the seal is under, as a BPF program written by hand.
+
+A list of what is refused, not of what is allowed: agents are of any language. What is refused is what could reach into
+another process, make or enter a namespace, change mounts, keys, modules, clocks or the kernel's own program, and kinds of
+sockets that no network namespace bounds (AF_VSOCK reaches the hypervisor). Refused calls fail with EPERM; `clone3`, whose
+flags lie in memory where a filter cannot read, with ENOSYS, so that C libraries fall back to `clone`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+
+from opsassay.solvers.sandbox import kernel
+
+_AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_X32_BIT = 0x40000000
+
+_CLONE = {"x86_64": 56, "aarch64": 220}
+_SOCKET = {"x86_64": 41, "aarch64": 198}
+_IOCTL = {"x86_64": 16, "aarch64": 29}
+_CLONE3 = 435
+
+_FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK (interfaces are listed through it)
+_TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI types for others, TIOCLINUX pastes
+_NAMESPACE_FLAGS = (
+    kernel.NEW_MOUNTS
+    | kernel.NEW_CGROUP
+    | kernel.NEW_UTS
+    | kernel.NEW_IPC
+    | kernel.NEW_USER
+    | kernel.NEW_PID
+    | kernel.NEW_NETWORK
+)
+
+REFUSED: dict[str, tuple[int | None, int | None]] = {
+    # name: number on x86_64, on aarch64
+    "acct": (163, 89),
+    "add_key": (248, 217),
+    "adjtimex": (159, 171),
+    "bpf": (321, 280),
+    "chroot": (161, 51),
+    "clock_adjtime": (305, 266),
+    "clock_settime": (227, 112),
+    "delete_module": (176, 106),
+    "fanotify_init": (300, 262),
+    "finit_module": (313, 273),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fsopen": (430, 430),
+    "fspick": (433, 433),
+    "init_module": (175, 105),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "io_uring_setup": (425, 425),
+    "io_setup": (206, 0),
+    "ioperm": (173, None),
+    "iopl": (172, None),
+    "kcmp": (312, 272),
+    "kexec_file_load": (320, 294),
+    "kexec_load": (246, 104),
+    "keyctl": (250, 219),
+    "listmount": (458, 458),
+    "lookup_dcookie": (212, 18),
+    "migrate_pages": (256, 238),
+    "modify_ldt": (154, None),
+    "mount": (165, 40),
+    "mount_setattr": (442, 442),
+    "move_mount": (429, 429),
+    "move_pages": (279, 239),
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    "open_tree": (428, 428),
+    "open_tree_attr": (467, 467),
+    "perf_event_open": (298, 241),
+    "personality": (135, 92),
+    "pidfd_getfd": (438, 438),
+    "pivot_root": (155, 41),
+    "process_madvise": (440, 440),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "ptrace": (101, 117),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "reboot": (169, 142),
+    "request_key": (249, 218),
+    "setdomainname": (171, 162),
+    "sethostname": (170, 161),
+    "setns": (308, 268),
+    "settimeofday": (164, 170),
+    "statmount": (457, 457),
+    "swapoff": (168, 225),
+    "swapon": (167, 224),
+    "syslog": (103, 116),
+    "umount2": (166, 39),
+    "unshare": (272, 97),
+    "userfaultfd": (323, 282),
+    "vhangup": (153, 58),
+}
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06  # BPF: LD|W|ABS, JMP|JEQ, JGE, JSET, RET
+_NUMBER, _ARCH, _ARGUMENT_0, _ARGUMENT_1 = (
+    0,
+    4,
+    16,
+    24,
+)  # offsets in struct seccomp_data; both machines are little-endian
+_ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+_REFUSE = _ERRNO | errno.EPERM
+_PR_SET_SECCOMP, _MODE_FILTER = 22, 2
+
+
+def machine_refusal() -> str | None:
+    """Return why there is no filter for this machine, or None when there is one."""
+    machine = os.uname().machine
+    if machine in _AUDIT_ARCH and struct.calcsize("P") == 8:
+        return None
+    return f"there is no filter of system calls for the machine {machine}; use a 64-bit x86_64 or aarch64 one"
+
+
+def program(machine: str) -> list[tuple[int, int, int, int]]:
+    """Return the filter for *machine* as BPF instructions: code, jump if true, jump if false, operand."""
+    column = list(_AUDIT_ARCH).index(machine)
+    lines = [
+        (_LOAD, 0, 0, _ARCH),
+        (_EQUAL, 1, 0, _AUDIT_ARCH[machine]),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER),
+    ]
+    if machine == "x86_64":
+        lines += [(_AT_LEAST, 0, 1, _X32_BIT), (_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
+    lines += [(_EQUAL, 0, 1, _CLONE3), (_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
+    for numbers in REFUSED.values():
+        number = numbers[column]
+        if number is not None:
+            lines += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _REFUSE)]
+    lines += _when(_CLONE[machine], _ARGUMENT_0, [(_ANY_BIT, 0, 1, _NAMESPACE_FLAGS), (_RETURN, 0, 0, _REFUSE)])
+    families = [line for family in _FAMILIES for line in ((_EQUAL, 0, 1, family), (_RETURN, 0, 0, _ALLOW))]
+    lines += _when(_SOCKET[machine], _ARGUMENT_0, [*families, (_RETURN, 0, 0, _REFUSE)])
+    inputs = [line for request in _TERMINAL_INPUT for line in ((_EQUAL, 0, 1, request), (_RETURN, 0, 0, _REFUSE))]
+    lines += _when(_IOCTL[machine], _ARGUMENT_1, inputs)
+    return [*lines, (_RETURN, 0, 0, _ALLOW)]
+
+
+def install() -> None:
+    """Put this process and all its children under the filter for good; needs no_new_privileges first."""
+    packed = b"".join(struct.pack("HBBI", *line) for line in program(os.uname().machine))
+    code = ctypes.create_string_buffer(packed, len(packed))
+    header = struct.pack("HxxxxxxP", len(packed) // 8, ctypes.addressof(code))
+    zero = ctypes.c_ulong(0)
+    if kernel.libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(_MODE_FILTER), header, zero, zero):
+        number = ctypes.get_errno()
+        raise OSError(number, f"seccomp: {os.strerror(number)}")
+
+
+def _when(number: int, offset: int, then: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+    """Return the lines that run *then* on the word at *offset* for the call *number*, and allow it afterwards."""
+    body = [(_LOAD, 0, 0, offset), *then, (_RETURN, 0, 0, _ALLOW)]
+    return [(_EQUAL, 0, len(body), number), *body]

@@ -1,0 +1,141 @@
+"""Alertmanager's API v2 over one view: its alerts as Alertmanager has them now.
+
+Shapes, orders and errors are those of Alertmanager 0.25, which the tests run beside this where it is installed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from opsassay import __version__
+from opsassay.core.errors import UserError
+from opsassay.core.schema.incident import Alert
+from opsassay.telemetry.backends.matching import Matcher, RegexError, require_regex
+from opsassay.telemetry.backends.requests import ApiCall, ApiReply
+from opsassay.telemetry.backends.rules import alert_annotations, alert_labels, rfc3339
+from opsassay.telemetry.backends.series import Labels
+from opsassay.telemetry.backends.views import View
+
+_VERSION = "0.25.0"
+_RESOLVE_NS = 5 * 60 * 10**9
+_FILTER = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(=~|=|!=|!~)\s*(.*?)\s*", re.ASCII | re.DOTALL)
+_TRUE = {"true", "1", "yes", "ok", "y", "on", "selected", "checked", "t", "enabled"}
+_FNV_BASIS, _FNV_PRIME = 14695981039346656037, 1099511628211
+
+
+class AlertmanagerError(UserError):
+    """A request that is not answered; its text is what Alertmanager sends."""
+
+
+class AlertmanagerApi:
+    """Answers what stands below /api/v2; nothing is silenced, and alerts are read only."""
+
+    def __init__(self, view: View) -> None:
+        self._receiver, self._began_ns = view.kind, view.began_ns
+        self._alerts = _alerts(view.alerts, view.now_ns, self._receiver)
+        self._endpoints: dict[str, Callable[[ApiCall], ApiReply]] = {
+            "alerts": lambda call: _json(self._asked(call)), "alerts/groups": self._groups, "status": self._status,
+            "receivers": lambda _call: _json([{"name": self._receiver}]), "silences": lambda _call: _json([]),
+        }  # fmt: skip
+
+    def answer(self, call: ApiCall) -> ApiReply | None:
+        """Return the reply to *call*, None when it is not of this API."""
+        if call.path[:2] != ("api", "v2"):
+            return None
+        endpoint = self._endpoints.get("/".join(call.path[2:]))
+        if endpoint is None:
+            return _json({"code": 404, "message": f"path /{'/'.join(call.path)[:200]} was not found"}, 404)
+        if call.method == "POST":
+            return _json({"code": 405, "message": "method POST is not allowed, but [GET] are"}, 405)
+        try:
+            return endpoint(call)
+        except AlertmanagerError as error:
+            return _json(str(error), 400)
+
+    def _asked(self, call: ApiCall) -> list[dict[str, Any]]:
+        matchers = [_matcher(text) for text in call.parameters.get("filter", ())]
+        receiver = _whole_regex(call.first("receiver") or ".*", "failed to parse receiver param: ")
+        shown = call.parameters.get("active", ("true",))[0].lower() in _TRUE and receiver.test([self._receiver])(
+            self._receiver
+        )
+        return [alert for alert in self._alerts if shown and _fits(alert["labels"], matchers)]
+
+    def _groups(self, call: ApiCall) -> ApiReply:
+        groups: dict[str, list[dict[str, Any]]] = {}
+        for alert in self._asked(call):
+            groups.setdefault(alert["labels"]["alertname"], []).append(alert)
+        return _json(
+            [
+                {"alerts": groups[name], "labels": {"alertname": name}, "receiver": {"name": self._receiver}}
+                for name in sorted(groups)
+            ]
+        )
+
+    def _status(self, _call: ApiCall) -> ApiReply:
+        version = {
+            "branch": "", "buildDate": "", "buildUser": "", "goVersion": "", "revision": f"opsassay-{__version__}",
+            "version": _VERSION,
+        }  # fmt: skip
+        name = self._receiver
+        config = f"route:\n  receiver: {name}\n  group_by:\n  - alertname\nreceivers:\n- name: {name}\n"
+        return _json(
+            {
+                "cluster": {"peers": [], "status": "disabled"}, "config": {"original": config},
+                "uptime": rfc3339(self._began_ns), "versionInfo": version,
+            }
+        )  # fmt: skip
+
+
+def fingerprint(labels: Labels) -> str:
+    """Return the fingerprint of *labels* as Prometheus' ``model.LabelSet`` has it: FNV-1a of 64 bits over sorted pairs."""
+    value = _FNV_BASIS
+    for name in sorted(labels):
+        for byte in b"%b\xff%b\xff" % (name.encode(), labels[name].encode("utf-8", "replace")):
+            value = (value ^ byte) * _FNV_PRIME % 2**64
+    return f"{value:016x}"
+
+
+def _alerts(alerts: Sequence[Alert], now_ns: int, receiver: str) -> list[dict[str, Any]]:
+    """Return one alert for each set of labels, by fingerprint: from its first time on, annotated as the last time."""
+    found: dict[str, dict[str, Any]] = {}
+    for alert in sorted(alerts, key=lambda one: one.time_ns):
+        labels = alert_labels(alert)
+        key = fingerprint(labels)
+        started = found[key]["startsAt"] if key in found else rfc3339(alert.time_ns)
+        found[key] = {
+            "annotations": alert_annotations(alert), "endsAt": rfc3339(now_ns + _RESOLVE_NS), "fingerprint": key,
+            "receivers": [{"name": receiver}], "startsAt": started,
+            "status": {"inhibitedBy": [], "silencedBy": [], "state": "active"}, "updatedAt": rfc3339(now_ns),
+            "labels": labels,
+        }  # fmt: skip
+    return [found[key] for key in sorted(found)]
+
+
+def _matcher(text: str) -> Matcher:
+    found = _FILTER.fullmatch(text)
+    if found is None:
+        raise AlertmanagerError(f"bad matcher format: {text[:200]}")
+    name, op, value = found.groups()
+    if len(value) > 1 and value.startswith('"') and value.endswith('"'):
+        value = value[1:-1].replace('\\"', '"').replace("\\n", "\n").replace("\\\\", "\\")
+    return _whole_regex(value, "", name, op) if op.endswith("~") else Matcher(name, op, value)
+
+
+def _whole_regex(regex: str, before: str, name: str = "", op: str = "=~") -> Matcher:
+    try:
+        require_regex(regex)
+    except RegexError as error:
+        raise AlertmanagerError(f"{before}error parsing regexp: {error}") from error
+    return Matcher(name, op, regex)
+
+
+def _fits(labels: Mapping[str, str], matchers: Sequence[Matcher]) -> bool:
+    values = [(matcher, labels.get(matcher.name, "")) for matcher in matchers]
+    return all(matcher.test([value])(value) for matcher, value in values)
+
+
+def _json(content: Any, status: int = 200) -> ApiReply:
+    return ApiReply(status, json.dumps(content, ensure_ascii=False).encode("utf-8", "replace"))

@@ -1,0 +1,99 @@
+"""Results of PromQL as the JSON that Prometheus writes: times in seconds, numbers as text in Go's form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+
+import numpy as np
+
+from opsassay.telemetry.backends.promql.values import Vectors, key_of, too_many_samples
+from opsassay.telemetry.backends.series import Labels, Times, Values
+
+MOST_ANSWER_BYTES = 64 * 2**20
+
+
+def number_text(number: float) -> str:
+    """Return *number* as Go's ``strconv.FormatFloat(number, 'f', -1, 64)``: all digits, no exponent."""
+    text = repr(number)
+    if text.endswith(".0"):
+        return text[:-2]
+    if "n" in text:
+        return {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}[text]
+    return format(Decimal(text), "f") if "e" in text else text
+
+
+def exponent_text(number: float) -> str:
+    """Return *number* as Go's format 'e' has it, which values of alerts are in: ``5e-01``."""
+    if not np.isfinite(number):
+        return number_text(number)
+    mantissa, exponent = f"{Decimal(repr(float(number))).normalize():e}".split("e")
+    return f"{mantissa}e{exponent[0]}{exponent[1:].zfill(2)}"
+
+
+def seconds_text(ms: int) -> str:
+    """Return the time *ms* in seconds, with as many decimals as it needs."""
+    whole, rest = divmod(abs(ms), 1000)
+    return f"{'-' if ms < 0 else ''}{whole}" + (f".{rest:03d}" if rest else "")
+
+
+def point(ms: int, number: float) -> str:
+    """Return one sample."""
+    return f'[{seconds_text(ms)},"{number_text(number)}"]'
+
+
+def vector_json(vectors: Vectors, ms: int, order: Callable[[float], float] | None) -> str:
+    """Return the result of an instant query at *ms*, its series in the *order* of their values when one is given.
+
+    Raises PromqlError when it gets longer than MOST_ANSWER_BYTES, as the two below do.
+    """
+    rows = np.flatnonzero(vectors.present[:, 0]).tolist()
+    values = vectors.values[:, 0].tolist()
+    if order is not None:
+        rows.sort(key=lambda row: order(values[row]))
+    return _listed(f'{{"metric":{_metric(vectors.labels[row])},"value":{point(ms, values[row])}}}' for row in rows)
+
+
+def matrix_json(vectors: Vectors, steps_ms: Times) -> str:
+    """Return the result of a range query, in the order of labels; a series without any value is left out."""
+    times = [f'[{seconds_text(ms)},"' for ms in steps_ms.tolist()]
+    rows = sorted(np.flatnonzero(vectors.present.any(axis=1)).tolist(), key=lambda row: key_of(vectors.labels[row]))
+
+    def one(row: int) -> str:
+        present, values = vectors.present[row], vectors.values[row]
+        at = times if present.all() else [times[step] for step in np.flatnonzero(present).tolist()]
+        return f'{{"metric":{_metric(vectors.labels[row])},"values":[{",".join(_points(at, values[present]))}]}}'
+
+    return _listed(one(row) for row in rows)
+
+
+def _points(at: Sequence[str], values: Values) -> list[str]:
+    """Return one sample for each text of *at*; where Python writes all numbers as Go does, none is looked at twice."""
+    size = np.abs(values)
+    if ((size >= 1e-4) & (size < 1e16) & (values != np.floor(values))).all():
+        return [f'{time}{value!r}"]' for time, value in zip(at, values.tolist(), strict=True)]
+    return [f'{time}{number_text(value)}"]' for time, value in zip(at, values.tolist(), strict=True)]
+
+
+def samples_json(found: Sequence[tuple[Labels, Times, Values]]) -> str:
+    """Return the result of a range selector: samples as they are."""
+    return _listed(
+        f'{{"metric":{_metric(labels)},"values":['
+        f"{','.join(point(ms, value) for ms, value in zip(times.tolist(), values.tolist(), strict=True))}]}}"
+        for labels, times, values in found
+    )
+
+
+def _metric(labels: Labels) -> str:
+    return json.dumps(labels, ensure_ascii=False, separators=(",", ":"))
+
+
+def _listed(parts: Iterable[str]) -> str:
+    written, size = [], 0
+    for part in parts:
+        size += len(part)
+        if size > MOST_ANSWER_BYTES:
+            raise too_many_samples()
+        written.append(part)
+    return f"[{','.join(written)}]"

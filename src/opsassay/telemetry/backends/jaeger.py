@@ -1,0 +1,162 @@
+"""Jaeger's query API over one view: services, operations, traces, dependencies. Now is its latest span."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from opsassay.core.errors import UserError
+from opsassay.core.untrusted import read_json
+from opsassay.telemetry.backends.requests import ApiCall, ApiReply, duration_ns
+from opsassay.telemetry.backends.spans import SpanStore, TraceSearch, traces_json
+
+DEFAULT_TRACES = 100
+MOST_TRACES = 1500
+MOST_SPANS = 50_000
+"""In one answer."""
+
+_DAY_MS = 24 * 3600 * 1000
+
+
+class JaegerError(UserError):
+    """A request that is not answered; *status* is HTTP's."""
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        self.status = status
+        super().__init__(message)
+
+
+class JaegerApi:
+    """Answers what stands below /api of Jaeger's query service."""
+
+    def __init__(self, store: SpanStore) -> None:
+        self.store = store
+        times = self.store.spans["start_us"]
+        first, last = times.min(), times.max()
+        self._first_us, self._last_us = (int(first), int(last)) if first is not None else (0, 0)  # type: ignore[arg-type]
+
+    def answer(self, call: ApiCall) -> ApiReply | None:
+        """Return the reply to *call*, None when it is not of this API."""
+        try:
+            return self._found(call)
+        except JaegerError as error:
+            said = {"code": error.status, "msg": str(error)}
+            return _body(error.status, None, 0, [said])
+
+    def _found(self, call: ApiCall) -> ApiReply | None:  # noqa: PLR0911 - one for each endpoint
+        match call.path:
+            case ("api", "services"):
+                return _answered(self.store.services)
+            case ("api", "services", service, "operations"):
+                return _answered(sorted({name for name, _ in self.store.operations(service)}))
+            case ("api", "operations"):
+                return self._operations(call)
+            case ("api", "traces"):
+                return self._traces(call)
+            case ("api", "traces", trace):
+                return self._by_ids([trace.lower(), trace])
+            case ("api", "dependencies"):
+                return self._dependencies(call)
+        return None
+
+    def _operations(self, call: ApiCall) -> ApiReply:
+        service = _service(call)
+        pairs = self.store.operations(service, call.first("spanKind"))
+        return _answered([{"name": name, "spanKind": kind} for name, kind in pairs])
+
+    def _traces(self, call: ApiCall) -> ApiReply:
+        if ids := call.parameters.get("traceID"):
+            return self._by_ids(list(ids))
+        search = TraceSearch(
+            service=_service(call),
+            operation=call.first("operation"),
+            tags=_tags(call),
+            start_us=_integer(call, "start", self._first_us),
+            end_us=_integer(call, "end", self._last_us),
+            min_ns=_duration_ns(call, "minDuration"),
+            max_ns=_duration_ns(call, "maxDuration"),
+            limit=min(_integer(call, "limit", DEFAULT_TRACES), MOST_TRACES),
+        )
+        if search.limit < 1:
+            raise JaegerError("unable to parse param 'limit': it has to be a positive number")
+        if search.min_ns is not None and search.max_ns is not None and search.max_ns < search.min_ns:
+            raise JaegerError("'maxDuration' should be greater than 'minDuration'")
+        return self._sent(self.store.search(search))
+
+    def _by_ids(self, ids: list[str]) -> ApiReply:
+        reply = self._sent(list(dict.fromkeys(ids)))
+        if reply.content.startswith(b'{"data": []'):
+            raise JaegerError("trace not found", 404)
+        return reply
+
+    def _sent(self, ids: list[str]) -> ApiReply:
+        spans = self.store.traces(ids)
+        if spans.height > MOST_SPANS:
+            raise JaegerError(
+                f"the answer would have {spans.height} spans, {MOST_SPANS} are sent at most: ask for fewer traces", 413
+            )
+        return _answered(traces_json(spans, ids), total=0)
+
+    def _dependencies(self, call: ApiCall) -> ApiReply:
+        end_ms = _integer(call, "endTs", self._last_us // 1000 + 1)
+        lookback_ms = _integer(call, "lookback", _DAY_MS)
+        found = self.store.dependencies((end_ms - lookback_ms) * 1000, end_ms * 1000)
+        return _answered(
+            [{"parent": caller, "child": callee, "callCount": calls} for caller, callee, calls in found], total=0
+        )
+
+
+def _service(call: ApiCall) -> str:
+    service = call.first("service")
+    if service is None:
+        raise JaegerError("parameter 'service' is required")
+    return service
+
+
+def _integer(call: ApiCall, name: str, default: int) -> int:
+    text = call.first(name)
+    if text is None:
+        return default
+    if not re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII) or abs(int(text)) > 2**53:
+        raise JaegerError(f"unable to parse param '{name}': {text[:200]!r} is no whole number in range")
+    return int(text)
+
+
+def _duration_ns(call: ApiCall, name: str) -> int | None:
+    """Return the duration in Go's form (``1.5s``, ``100ms``) in ns, None when it is not asked for."""
+    text = call.first(name)
+    if text is None:
+        return None
+    try:
+        return duration_ns(text)
+    except ValueError as error:
+        raise JaegerError(f"unable to parse param '{name}': time: invalid duration {text[:200]!r}") from error
+
+
+def _tags(call: ApiCall) -> dict[str, str]:
+    """Return the tags of ``tags`` (a JSON object) and of each ``tag`` (KEY:VALUE)."""
+    found: dict[str, str] = {}
+    for text in call.parameters.get("tag", ()):
+        key, colon, value = text.partition(":")
+        if not colon or not key:
+            raise JaegerError(f"malformed 'tag' parameter, expecting key:value, received: {text[:200]}")
+        found[key] = value
+    for text in call.parameters.get("tags", ()):
+        try:
+            read: Any = read_json(text)
+        except ValueError as error:
+            raise JaegerError(f"malformed 'tags' parameter, cannot unmarshal JSON: {error}") from error
+        if not isinstance(read, dict) or not all(isinstance(value, str) for value in read.values()):
+            raise JaegerError("malformed 'tags' parameter, cannot unmarshal JSON: an object of strings is expected")
+        found |= read
+    return found
+
+
+def _answered(data: list[Any], total: int | None = None) -> ApiReply:
+    return _body(200, data, len(data) if total is None else total, None)
+
+
+def _body(status: int, data: Any, total: int, errors: Any) -> ApiReply:
+    content = {"data": data, "total": total, "limit": 0, "offset": 0, "errors": errors}
+    return ApiReply(status, json.dumps(content, ensure_ascii=False).encode("utf-8", "replace"))

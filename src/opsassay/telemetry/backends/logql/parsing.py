@@ -1,0 +1,219 @@
+"""LogQL as text: selectors, line filters, label filters, counts over ranges and aggregations; nothing else is read."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from opsassay.core.errors import UserError
+from opsassay.telemetry.backends.matching import Matcher, RegexError, require_regex
+from opsassay.telemetry.backends.requests import duration_ns
+from opsassay.telemetry.backends.tokens import MOST_DEEP, TokenReader
+
+RANGES = ("count_over_time", "rate", "bytes_over_time", "bytes_rate")
+AGGREGATIONS = ("sum", "avg", "min", "max", "count", "topk", "bottomk")
+
+_LONGEST_NS = 2**60
+_TOKEN = re.compile(
+    r"""(?P<space>\s+|\#[^\n]*)
+      | (?P<text>"(?:[^"\\\n]|\\.)*"|`[^`]*`)
+      | (?P<duration>(?:\d+(?:\.\d+)?(?:ns|us|µs|ms|s|m|h|d|w|y))+)
+      | (?P<number>\d+)
+      | (?P<word>[a-zA-Z_][a-zA-Z0-9_]*)
+      | (?P<sign>\|=|\|~|\|>|!>|!=|!~|=~|==|[|={}()\[\],<>+\-*/%^])""",
+    re.VERBOSE,
+)
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_GO_ONLY = {"\\a": "\\u0007", "\\v": "\\u000b", "\\'": "'"}
+
+
+class LogqlError(UserError):
+    """A query that is not answered; *status* is HTTP's, and the message is what Loki sends as it is."""
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        self.status = status
+        super().__init__(message)
+
+
+class LineFilter(NamedTuple):
+    """What a line has to hold, or with ``!`` may not: a text (``|=``, ``!=``) or a match (``|~``, ``!~``)."""
+
+    op: str
+    value: str
+
+
+@dataclass(frozen=True)
+class LogQuery:
+    """Which entries are meant: streams by *selector*, lines by *lines*, entries by *labels*, all of which have to hold."""
+
+    selector: tuple[Matcher, ...]
+    lines: tuple[LineFilter, ...] = ()
+    labels: tuple[Matcher, ...] = ()
+
+
+@dataclass(frozen=True)
+class RangeCount:
+    """*function* of the entries of *logs* in the *range_ns* before each step, *offset_ns* earlier."""
+
+    function: str
+    logs: LogQuery
+    range_ns: int
+    offset_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """*op* over the series of *inner*, by the labels *names* or without them; *limit* is the k of topk and bottomk."""
+
+    op: str
+    inner: MetricQuery
+    names: tuple[str, ...] = ()
+    by: bool = True
+    limit: int | None = None
+
+
+MetricQuery = RangeCount | Aggregated
+
+
+def parse(text: str) -> LogQuery | MetricQuery:
+    """Return the query *text*; raises LogqlError in Loki's words for what is none or outside of the subset."""
+    return _LogqlReader(text).whole()
+
+
+def parse_selector(text: str) -> tuple[Matcher, ...]:
+    """Return the matchers of a selector alone, as ``match[]`` has it; raises LogqlError."""
+    found = parse(text)
+    if not isinstance(found, LogQuery) or found.lines or found.labels:
+        raise LogqlError(f"parse error: only label matchers are allowed in {text[:200]}")
+    return found.selector
+
+
+class _LogqlReader(TokenReader):
+    """Reads one query from its first token to its last."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, _TOKEN, LogqlError, "")
+
+    def whole(self) -> LogQuery | MetricQuery:
+        found = self._logs() if self.sees("{") else self._metric(0)
+        if self.peek().kind:
+            self.unexpected("the end of the query")
+        return found
+
+    def _metric(self, deep: int) -> MetricQuery:
+        name = self.take("word", "a stream selector, a function or an aggregation")
+        if deep > MOST_DEEP:
+            self.fail(name.at, "the query is nested too deeply")
+        if name.text in RANGES:
+            return self._range(name.text)
+        if name.text not in AGGREGATIONS:
+            self.fail(name.at, f"{name.text} is not served here; there are {', '.join((*RANGES, *AGGREGATIONS))}")
+        modifier = self._modifier()
+        self.sign("(")
+        limit = None
+        if name.text in {"topk", "bottomk"}:
+            limit = int(self.take("number", "a number").text[:9])
+            self.sign(",")
+        inner = self._metric(deep + 1)
+        self.sign(")")
+        names, by = modifier or self._modifier() or ((), True)
+        return Aggregated(name.text, inner, names, by, limit)
+
+    def _modifier(self) -> tuple[tuple[str, ...], bool] | None:
+        if not (self.sees("by") or self.sees("without")):
+            return None
+        by = self.take("word", "by or without").text == "by"
+        self.sign("(")
+        names: list[str] = []
+        while not self.sees(")"):
+            names.append(self.take("word", "a label").text)
+            if not self.sees(")"):
+                self.sign(",")
+        self.sign(")")
+        return tuple(names), by
+
+    def _range(self, function: str) -> RangeCount:
+        self.sign("(")
+        logs = self._logs()
+        self.sign("[")
+        range_ns = self._duration()
+        self.sign("]")
+        offset_ns = 0
+        if self.sees("offset"):
+            self.step()
+            offset_ns = self._duration()
+        self.sign(")")
+        return RangeCount(function, logs, range_ns, offset_ns)
+
+    def _logs(self) -> LogQuery:
+        selector = self._selector()
+        lines: list[LineFilter] = []
+        labels: list[Matcher] = []
+        while self.sees("|=", "|~", "!=", "!~", "|"):
+            op = self.step().text
+            if op == "|":
+                labels.append(self._label_filter())
+            else:
+                lines.append(LineFilter(op, self._value(regex=op.endswith("~"))))
+        return LogQuery(selector, tuple(lines), tuple(labels))
+
+    def _selector(self) -> tuple[Matcher, ...]:
+        self.sign("{")
+        found: list[Matcher] = []
+        while not self.sees("}"):
+            found.append(self._matcher())
+            if not self.sees("}"):
+                self.sign(",")
+        self.sign("}")
+        if all(matcher.test([""])("") for matcher in found if matcher.op in {"=", "=~"}):
+            raise LogqlError(
+                "parse error : queries require at least one regexp or equality matcher that does not have an "
+                'empty-compatible value. For instance, app=~".*" does not meet this requirement, but app=~".+" will'
+            )
+        return tuple(found)
+
+    def _label_filter(self) -> Matcher:
+        token = self.peek()
+        if token.kind == "word" and self.peek(1).text not in {"=", "!=", "=~", "!~"}:
+            self.fail(token.at, f"| {token.text} is not served here; there are line filters and filters of labels")
+        return self._matcher()
+
+    def _matcher(self) -> Matcher:
+        name = self.take("word", "a label").text
+        token = self.take("sign", "=, !=, =~ or !~")
+        if token.text not in {"=", "!=", "=~", "!~"}:
+            self.fail(token.at, f"unexpected {token.text}, expecting =, !=, =~ or !~")
+        return Matcher(name, token.text, self._value(regex=token.text.endswith("~")))
+
+    def _value(self, *, regex: bool) -> str:
+        token = self.take("text", "a text in quotes")
+        value = _unquoted(token.text)
+        if value is None:
+            self.fail(token.at, "invalid escape in a text")
+        if regex:
+            try:
+                require_regex(value)
+            except RegexError as error:
+                raise LogqlError(f"parse error at {self.place(token.at)}: error parsing regexp: {error}") from error
+        return value
+
+    def _duration(self) -> int:
+        token = self.take("duration", "a duration")
+        found = duration_ns(token.text, days=True)
+        if not 0 < found <= _LONGEST_NS:
+            self.fail(token.at, "a duration has to be greater than 0 and 36 years at most")
+        return found
+
+
+def _unquoted(text: str) -> str | None:
+    """Return what the literal *text* means, None when one of its escapes means nothing."""
+    if text.startswith("`"):
+        return text[1:-1]
+    plain = _ESCAPE.sub(lambda found: _GO_ONLY.get(found.group(), found.group()), text)
+    try:
+        value: str = json.loads(re.sub(r"\\x([0-9a-fA-F]{2})", r"\\u00\1", plain), strict=False)
+    except ValueError:
+        return None
+    return value

@@ -1,0 +1,117 @@
+"""The logs of a datapack as Loki's streams: labels, structured metadata, and lines at nanoseconds.
+
+What Loki makes of logs that come by OTLP is what this is: service, level and the places in Kubernetes are labels of the
+stream, by which it is selected; all else of an entry, as ``trace_id``, is its structured metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from opsassay.telemetry.backends.matching import Matcher
+from opsassay.telemetry.backends.naming import apart, otlp_label_name
+from opsassay.telemetry.backends.promql.values import Present
+from opsassay.telemetry.backends.series import Labels, Times
+from opsassay.telemetry.backends.views import View
+
+_NO_LABELS = {"time", "message", "period"}
+_KEY, _NUMBER = "label:", "number:"
+
+
+@dataclass(frozen=True)
+class LogStore:
+    """All entries in the order of time: *ns*, *lines*, and in *owners* the row of *sets* that has their labels.
+
+    *sets* has a column for each name, null where a label is absent; those of *stream_names* are labels of the stream.
+    """
+
+    sets: pl.DataFrame
+    stream_names: frozenset[str]
+    owners: Times
+    ns: Times
+    lines: pl.Series
+
+    def labels(self, number: int) -> Labels:
+        """Return the labels of one row of *sets*, structured metadata included."""
+        return _labels(self.sets.row(number, named=True))
+
+    def streams(self, owners: Times) -> list[Labels]:
+        """Return the labels of the streams that the rows *owners* of *sets* belong to, each once."""
+        return self.grouped(owners, self.stream_names)[0]
+
+    def grouped(self, owners: Times, names: Collection[str]) -> tuple[list[Labels], Times]:
+        """Return what differs in the labels *names* among the rows *owners* of *sets*, and for each row which it has."""
+        kept = [name for name in self.sets.columns if name in names]
+        if not kept:
+            return [{}] if len(owners) else [], np.zeros(len(owners), dtype=np.int64)
+        rows = self.sets.select(kept)[owners]
+        distinct = rows.unique(maintain_order=True).with_row_index(_NUMBER)
+        numbers = rows.join(distinct, on=kept, how="left", nulls_equal=True, maintain_order="left")[_NUMBER]
+        return [_labels(row) for row in distinct.drop(_NUMBER).iter_rows(named=True)], numbers.to_numpy().astype(
+            np.int64
+        )
+
+    def fitting(self, matchers: Iterable[Matcher], *, of_stream: bool) -> Present:
+        """Return for each row of *sets* whether all *matchers* hold; raises RegexError.
+
+        With *of_stream* they see the labels of streams alone, as selectors do.
+        """
+        fits = np.ones(self.sets.height, dtype=bool)
+        for matcher in matchers:
+            fits &= self._tested(matcher.name, matcher.test, of_stream=of_stream)
+        return fits
+
+    def _tested(
+        self, name: str, test_of: Callable[[Iterable[str]], Callable[[str], bool]], *, of_stream: bool
+    ) -> Present:
+        if name not in self.sets.columns or (of_stream and name not in self.stream_names):
+            return np.full(self.sets.height, test_of([""])(""))
+        texts = self.sets[name].fill_null("")
+        test = test_of(distinct := texts.unique().to_list())
+        return texts.is_in([text for text in distinct if test(text)]).to_numpy().astype(bool)
+
+    def between(self, start_ns: int, end_ns: int) -> slice:
+        """Return which entries are from *start_ns* to before *end_ns*."""
+        low, high = np.searchsorted(self.ns, np.array([start_ns, end_ns], dtype=np.int64), side="left").tolist()
+        return slice(low, max(low, high))
+
+
+def read_logs(view: View) -> LogStore:
+    """Return the logs of *view*; raises DatapackError when a table is damaged."""
+    frame = view.rows("logs")
+    schema = frame.collect_schema()
+    columns = [name for name in schema.names() if name not in _NO_LABELS and not schema[name].is_nested()]
+    named = dict(zip(columns, apart(otlp_label_name(column) for column in columns), strict=True))
+    keys = [f"{_KEY}{name}" for name in named.values()]
+    selected = frame.select(
+        pl.col("time").dt.epoch("ns").alias("ns"),
+        pl.col("message").fill_null("").alias("line"),
+        *(_text(column).alias(f"{_KEY}{name}") for column, name in named.items()),
+    )
+    rows = view.collect(selected, "logs").drop_nulls(["ns"]).sort("ns", maintain_order=True)
+    sets = rows.select(keys).unique(maintain_order=True).with_row_index("set")
+    owners = rows.join(sets, on=keys, how="left", nulls_equal=True, maintain_order="left")["set"]
+    return LogStore(
+        sets.select(pl.col(key).alias(key.removeprefix(_KEY)) for key in keys),
+        frozenset(name for column, name in named.items() if _names_stream(column)),
+        owners.to_numpy().astype(np.int64),
+        rows["ns"].to_numpy().astype(np.int64),
+        rows["line"],
+    )
+
+
+def _labels(row: Mapping[str, str | None]) -> Labels:
+    return {name: value for name, value in sorted(row.items()) if value}
+
+
+def _text(column: str) -> pl.Expr:
+    text = pl.col(column).cast(pl.String, strict=False)
+    return pl.when(text != "").then(text)
+
+
+def _names_stream(column: str) -> bool:
+    return column in {"service_name", "level"} or column.startswith("attr.k8s.")

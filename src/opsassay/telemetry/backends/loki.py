@@ -1,0 +1,231 @@
+"""Loki's HTTP API over one view: logs, labels, series, and counts over them."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from opsassay import __version__
+from opsassay.telemetry.backends.encoding import MOST_ANSWER_BYTES, matrix_json, vector_json
+from opsassay.telemetry.backends.logql.evaluating import LogEvaluation
+from opsassay.telemetry.backends.logql.parsing import LogqlError, LogQuery, MetricQuery, parse, parse_selector
+from opsassay.telemetry.backends.logs import LogStore, read_logs
+from opsassay.telemetry.backends.matching import Matcher, RegexError
+from opsassay.telemetry.backends.naming import is_label_name
+from opsassay.telemetry.backends.promql.values import PromqlError, key_of
+from opsassay.telemetry.backends.requests import TEXT, ApiCall, ApiReply, duration_ns, duration_s, number_in
+from opsassay.telemetry.backends.series import Times
+from opsassay.telemetry.backends.views import View
+
+DEFAULT_ENTRIES = 100
+MOST_ENTRIES = 5000
+"""Of logs in one answer, as with Loki."""
+
+MOST_POINTS = 11_000
+QUERY_TIMEOUT_S = 20.0
+Endpoint = Callable[[ApiCall], ApiReply]
+_HOUR_NS = 3600 * 10**9
+_VERSION = "3.0.0"
+_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", re.ASCII)
+_SELECTORS = ("match", "match[]")
+
+
+class LokiApi:
+    """Answers what stands below /loki/api/v1; queries are evaluated one at a time, by *turn*, so memory is bounded."""
+
+    def __init__(self, view: View, turn: threading.Lock) -> None:
+        self.store: LogStore = read_logs(view)
+        last_ns = int(self.store.ns[-1]) + 1 if len(self.store.ns) else 0
+        self._now_ns = max(view.now_ns, last_ns)
+        self._one_query = turn
+        self._endpoints: dict[str, Endpoint] = {
+            "query": self._query, "query_range": self._query_range, "labels": self._labels, "label": self._labels,
+            "series": self._series, "status/buildinfo": _buildinfo,
+        }  # fmt: skip
+
+    def answer(self, call: ApiCall) -> ApiReply | None:
+        """Return the reply to *call*, None when it is not of this API."""
+        if call.path == ("ready",):
+            return ApiReply(200, b"ready\n", TEXT)
+        endpoint = self._endpoint(call.path)
+        return self._in_turn(endpoint, call) if endpoint is not None else None
+
+    def _endpoint(self, path: tuple[str, ...]) -> Endpoint | None:
+        if path[:3] != ("loki", "api", "v1"):
+            return None
+        if len(path) == 6 and (path[3], path[5]) == ("label", "values"):
+            return self._label_values
+        return self._endpoints.get("/".join(path[3:]))
+
+    def _in_turn(self, endpoint: Endpoint, call: ApiCall) -> ApiReply:
+        if not self._one_query.acquire(timeout=QUERY_TIMEOUT_S):
+            return ApiReply(504, b"context deadline exceeded\n", TEXT)
+        try:
+            return endpoint(call)
+        except LogqlError as error:
+            return ApiReply(error.status, f"{error}\n".encode(), TEXT)
+        except (RegexError, PromqlError) as error:
+            return ApiReply(400, f"{error}\n".encode(), TEXT)
+        finally:
+            self._one_query.release()
+
+    def _query(self, call: ApiCall) -> ApiReply:
+        query = parse(call.first("query") or "")
+        if isinstance(query, LogQuery):
+            raise LogqlError(
+                "log queries are not supported as an instant query type, please change your query to a range query type"
+            )
+        at_ns = _time(call, "time", self._now_ns)
+        found = self._evaluation().series(query, np.array([at_ns], dtype=np.int64))
+        return _result("vector", vector_json(found, at_ns // 10**6, None))
+
+    def _query_range(self, call: ApiCall) -> ApiReply:
+        query = parse(call.first("query") or "")
+        start_ns, end_ns = self._span(call)
+        if isinstance(query, LogQuery):
+            return self._entries(query, call, start_ns, end_ns)
+        return self._counts(query, _steps(call, start_ns, end_ns))
+
+    def _counts(self, query: MetricQuery, steps_ns: Times) -> ApiReply:
+        found = self._evaluation().series(query, steps_ns)
+        return _result("matrix", matrix_json(found, steps_ns // 10**6))
+
+    def _entries(self, query: LogQuery, call: ApiCall, start_ns: int, end_ns: int) -> ApiReply:
+        limit, backward = _limit(call), _is_backward(call)
+        numbers = self._evaluation().entries(query, start_ns, end_ns)
+        numbers = numbers[: -limit - 1 : -1] if backward else numbers[:limit]
+        streams: dict[int, list[list[str]]] = {}
+        size = 0
+        for number, line in zip(numbers.tolist(), self.store.lines[numbers].to_list(), strict=True):
+            size += len(line)
+            streams.setdefault(int(self.store.owners[number]), []).append([str(self.store.ns[number]), line])
+        if size > MOST_ANSWER_BYTES:
+            raise LogqlError(f"the answer would have more than {MOST_ANSWER_BYTES >> 20} MiB: ask for fewer lines", 413)
+        found = [{"stream": self.store.labels(owner), "values": values} for owner, values in streams.items()]
+        return _result("streams", json.dumps(found, ensure_ascii=False))
+
+    def _labels(self, call: ApiCall) -> ApiReply:
+        return _data(sorted({name for labels in self.store.streams(self._chosen(call)) for name in labels}))
+
+    def _label_values(self, call: ApiCall) -> ApiReply:
+        name = call.path[4]
+        if not is_label_name(name):
+            raise LogqlError(f"invalid label name {name[:200]!r}")
+        if name not in self.store.stream_names:
+            return _data([])
+        return _data(self.store.sets[name][self._chosen(call)].drop_nulls().unique().sort().to_list())
+
+    def _series(self, call: ApiCall) -> ApiReply:
+        if not any(call.parameters.get(name) for name in _SELECTORS):
+            raise LogqlError("0 matcher groups supplied, at least one is needed: match[]={...}")
+        return _data(sorted(self.store.streams(self._chosen(call)), key=key_of))
+
+    def _chosen(self, call: ApiCall) -> Times:
+        """Return the rows of labels that have an entry in the time of *call* and fit any of its selectors."""
+        texts = [text for name in ("match", "match[]", "query") for text in call.parameters.get(name, ())]
+        asked: list[tuple[Matcher, ...]] = [parse_selector(text) for text in texts] or [()]
+        fits = np.any([self.store.fitting(one, of_stream=True) for one in asked], axis=0)
+        owners = np.unique(self.store.owners[self.store.between(*self._span(call))])
+        chosen: Times = owners[fits[owners]]
+        return chosen
+
+    def _span(self, call: ApiCall) -> tuple[int, int]:
+        """Return start and end; without a start, ``since`` before the end, which is an hour."""
+        end_ns, since = _time(call, "end", self._now_ns), call.first("since")
+        try:
+            since_ns = duration_ns(since, days=True) if since is not None else _HOUR_NS
+        except ValueError as error:
+            raise LogqlError(
+                f"could not parse 'since' parameter: not a valid duration string: {str(since)[:200]!r}"
+            ) from error
+        start_ns = _time(call, "start", min(end_ns, self._now_ns) - since_ns)
+        if end_ns <= start_ns:
+            raise LogqlError("end timestamp must not be before or equal to start time")
+        return start_ns, end_ns
+
+    def _evaluation(self) -> LogEvaluation:
+        return LogEvaluation(self.store, time.monotonic() + QUERY_TIMEOUT_S)
+
+
+def _time(call: ApiCall, name: str, default_ns: int) -> int:
+    """Return a time in ns: seconds with decimals, seconds or ns by the number of digits, or RFC 3339."""
+    text = call.first(name)
+    if text is None:
+        return default_ns
+    try:
+        return _ns_in(text)
+    except ValueError as error:
+        raise LogqlError(f"could not parse '{name}' parameter: {text[:200]!r} is no time") from error
+
+
+def _ns_in(text: str) -> int:
+    if found := _RFC3339.fullmatch(text):
+        whole, fraction, zone = found.groups()
+        return int(datetime.fromisoformat(whole + zone).timestamp()) * 10**9 + int((fraction or "").ljust(9, "0"))
+    if re.fullmatch(r"\d{1,19}", text, re.ASCII):
+        ns = int(text) * (10**9 if len(text) <= 10 else 1)
+    else:
+        ns = round(number_in(text) * 10**9)
+    if abs(ns) > 2**61:
+        raise ValueError(text)
+    return ns
+
+
+def _steps(call: ApiCall, start_ns: int, end_ns: int) -> Times:
+    text = call.first("step")
+    try:
+        step_s = duration_s(text) if text is not None else max(1, (end_ns - start_ns) // (250 * 10**9))
+    except ValueError as error:
+        raise LogqlError(f"cannot parse {str(text)[:200]!r} to a valid duration") from error
+    if step_s < 0.001:
+        raise LogqlError("zero or negative query resolution step widths are not accepted. Try a positive integer")
+    step_ns = int(min(step_s * 1e9, 2**62))
+    if (end_ns - start_ns) // step_ns > MOST_POINTS:
+        raise LogqlError(
+            "exceeded maximum resolution of 11,000 points per time series. Try decreasing the query resolution (?step=XX)"
+        )
+    return np.arange(start_ns, end_ns + 1, step_ns, dtype=np.int64)
+
+
+def _limit(call: ApiCall) -> int:
+    text = call.first("limit") or str(DEFAULT_ENTRIES)
+    if not (text.isascii() and text.isdigit() and len(text) < 10) or int(text) < 1:
+        raise LogqlError("limit must be a positive value")
+    if int(text) > MOST_ENTRIES:
+        raise LogqlError(
+            f"max entries limit per query exceeded, limit > max_entries_limit_per_query ({int(text)} > {MOST_ENTRIES})"
+        )
+    return int(text)
+
+
+def _is_backward(call: ApiCall) -> bool:
+    direction = (call.first("direction") or "backward").lower()
+    if direction not in {"forward", "backward"}:
+        raise LogqlError(f"invalid direction '{direction[:200]}'")
+    return direction == "backward"
+
+
+def _data(data: Any) -> ApiReply:
+    return ApiReply(200, json.dumps({"status": "success", "data": data}, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+def _result(kind: str, result: str) -> ApiReply:
+    text = f'{{"status":"success","data":{{"resultType":"{kind}","result":{result},"stats":{{}}}}}}'
+    return ApiReply(200, text.encode("utf-8", "replace"))
+
+
+def _buildinfo(_call: ApiCall) -> ApiReply:
+    described: Mapping[str, str] = {
+        "version": _VERSION,
+        "revision": f"opsassay-{__version__}",
+        "branch": "",
+        "goVersion": "",
+    }
+    return ApiReply(200, json.dumps(described).encode())

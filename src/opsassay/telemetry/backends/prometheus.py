@@ -1,0 +1,246 @@
+"""Prometheus' HTTP API over one view: its answers, its errors, its bounds."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import promql_parser as promql
+
+from opsassay import __version__
+from opsassay.telemetry.backends.encoding import matrix_json, point, samples_json, seconds_text, vector_json
+from opsassay.telemetry.backends.naming import is_label_name
+from opsassay.telemetry.backends.promql.evaluating import Evaluation
+from opsassay.telemetry.backends.promql.parsing import parse, parse_selector
+from opsassay.telemetry.backends.promql.selecting import select
+from opsassay.telemetry.backends.promql.values import PromqlError, Vectors
+from opsassay.telemetry.backends.requests import TEXT, ApiCall, ApiReply, duration_s, ms_in
+from opsassay.telemetry.backends.rules import alerts_of, rules_of
+from opsassay.telemetry.backends.series import SeriesStore, Times, read_series
+from opsassay.telemetry.backends.views import View
+
+MOST_POINTS = 11_000
+"""Of a series in one answer, as with Prometheus."""
+
+QUERY_TIMEOUT_S = 20.0
+_VERSION = "3.0.0"
+"""The release of Prometheus whose semantics and answers these are; clients read from it what they may ask."""
+
+
+class PrometheusApi:
+    """Answers what stands below /api/v1 of Prometheus; queries are evaluated one at a time, by *turn*."""
+
+    def __init__(self, view: View, turn: threading.Lock) -> None:
+        self.store: SeriesStore = read_series(view)
+        self._view, self._now_ms, self._one_query = view, view.now_ns // 10**6, turn
+        self._plain = {
+            ("-", "healthy"): "Prometheus Server is Healthy.\n",
+            ("-", "ready"): "Prometheus Server is Ready.\n",
+        }
+        self._endpoints = {
+            "query": self._query, "query_range": self._query_range, "series": self._series, "labels": self._labels,
+            "metadata": self._metadata, "rules": self._rules, "alerts": lambda _call: _data(alerts_of(view.alerts)),
+            "status/buildinfo": _buildinfo,
+        }  # fmt: skip
+
+    def answer(self, call: ApiCall) -> ApiReply | None:
+        """Return the reply to *call*, None when it is not of this API."""
+        if call.path in self._plain:
+            return ApiReply(200, self._plain[call.path].encode(), TEXT)
+        if call.path[:2] != ("api", "v1"):
+            return None
+        endpoint = self._endpoints.get("/".join(call.path[2:]))
+        try:
+            if endpoint is not None:
+                return endpoint(call)
+            if len(call.path) == 5 and (call.path[2], call.path[4]) == ("label", "values"):
+                return self._label_values(call)
+        except PromqlError as error:
+            return failed(error)
+        return None
+
+    def _query(self, call: ApiCall) -> ApiReply:
+        at_ms = _time(call, "time", self._now_ms)
+        expression = _top(parse(call.first("query") or ""))
+        if isinstance(expression, promql.StringLiteral):
+            return _result("string", f"[{seconds_text(at_ms)},{json.dumps(expression.val, ensure_ascii=False)}]")
+        with _turn(self._one_query, _deadline(call)) as deadline:
+            evaluation = Evaluation(self.store, np.array([at_ms], dtype=np.int64), deadline)
+            if isinstance(expression, promql.MatrixSelector | promql.SubqueryExpr):
+                return _result("matrix", samples_json(evaluation.samples(expression)))
+            found = evaluation.evaluate(expression)
+            if isinstance(found, Vectors):
+                return _result("vector", vector_json(found, at_ms, _order(expression)))
+            return _result("scalar", point(at_ms, float(found[0])))
+
+    def _query_range(self, call: ApiCall) -> ApiReply:
+        steps_ms = _steps(call)
+        expression = _top(parse(call.first("query") or ""))
+        if isinstance(expression, promql.MatrixSelector | promql.SubqueryExpr | promql.StringLiteral):
+            kind = "string" if isinstance(expression, promql.StringLiteral) else "range vector"
+            raise PromqlError(
+                f'invalid parameter "query": invalid expression type "{kind}" for range query, must be Scalar or '
+                "instant Vector"
+            )
+        with _turn(self._one_query, _deadline(call)) as deadline:
+            found = Evaluation(self.store, steps_ms, deadline).evaluate(expression)
+            if not isinstance(found, Vectors):
+                found = Vectors([{}], found[None, :], np.ones((1, len(steps_ms)), dtype=bool))
+            return _result("matrix", matrix_json(found, steps_ms))
+
+    def _series(self, call: ApiCall) -> ApiReply:
+        if not call.parameters.get("match[]"):
+            raise PromqlError("no match[] parameter provided")
+        return _limited(call, [self.store.labels[number] for number in self._chosen(call)])
+
+    def _labels(self, call: ApiCall) -> ApiReply:
+        return _limited(call, sorted({name for number in self._chosen(call) for name in self.store.labels[number]}))
+
+    def _label_values(self, call: ApiCall) -> ApiReply:
+        name = call.path[3]
+        if not is_label_name(name):
+            raise PromqlError(f'invalid label name: "{name[:200]}"')
+        found = {self.store.labels[number].get(name, "") for number in self._chosen(call)}
+        return _limited(call, sorted(found - {""}))
+
+    def _chosen(self, call: ApiCall) -> list[int]:
+        """Return the series that any ``match[]`` means, all without one, that have a sample from start to end."""
+        start_ms, end_ms = _time(call, "start", self.store.first_ms), _time(call, "end", self.store.last_ms)
+        matches = call.parameters.get("match[]", ())
+        numbers = np.arange(len(self.store.labels), dtype=np.int64)
+        if matches:
+            numbers = np.unique(np.concatenate([select(self.store, parse_selector(text)) for text in matches]))
+        if not len(numbers):
+            return []
+        positions = self.store.positions(numbers, np.array([start_ms - 1, end_ms], dtype=np.int64))
+        chosen: list[int] = numbers[positions[:, 1] > positions[:, 0]].tolist()
+        return chosen
+
+    def _metadata(self, call: ApiCall) -> ApiReply:
+        asked, limit = call.first("metric"), _limit(call)
+        names = [name for name in sorted(self.store.metrics) if asked in {None, name}]
+        described = {name: self.store.metrics[name] for name in names[: limit or None]}
+        return _data({name: [{"type": one.type, "help": one.help, "unit": ""}] for name, one in described.items()})
+
+    def _rules(self, call: ApiCall) -> ApiReply:
+        kind = call.first("type")
+        if kind not in {None, "alert", "record"}:
+            raise PromqlError(f'invalid parameter "type": not supported value "{str(kind)[:200]}"')
+        return _data(rules_of(self._view) if kind != "record" else {"groups": []})
+
+
+def failed(error: PromqlError) -> ApiReply:
+    """Return *error* as Prometheus says it."""
+    said = {"status": "error", "errorType": error.kind, "error": str(error)}
+    return ApiReply(error.status, json.dumps(said).encode())
+
+
+class _turn:  # noqa: N801 - used as a function is
+    """The turn of one query: a block in which no other is evaluated; raises PromqlError when it does not come in time."""
+
+    def __init__(self, lock: threading.Lock, deadline: float) -> None:
+        self._lock, self._deadline = lock, deadline
+
+    def __enter__(self) -> float:
+        if not self._lock.acquire(timeout=max(0.0, self._deadline - time.monotonic())):
+            raise PromqlError("query timed out in query queue", "timeout", 503)
+        return self._deadline
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def _top(expression: promql.Expr) -> promql.Expr:
+    while isinstance(expression, promql.ParenExpr):
+        expression = expression.expr
+    return expression
+
+
+def _order(expression: promql.Expr) -> Any:
+    """Return by what the series of an instant answer are sorted: topk, bottomk and sorts say the first ones first."""
+    named = expression.op if isinstance(expression, promql.AggregateExpr) else ""
+    match expression.func.name if isinstance(expression, promql.Call) else str(named):
+        case "topk" | "sort_desc":
+            return lambda value: (value != value, -value)  # noqa: PLR0124 - NaN comes last
+        case "bottomk" | "sort":
+            return lambda value: (value != value, value)  # noqa: PLR0124
+    return None
+
+
+def _time(call: ApiCall, name: str, default_ms: int | None = None) -> int:
+    text = call.first(name)
+    if text is None and default_ms is not None:
+        return default_ms
+    try:
+        return ms_in(text or "")
+    except ValueError as error:
+        raise PromqlError(
+            f'invalid parameter "{name}": cannot parse "{(text or "")[:200]}" to a valid timestamp'
+        ) from error
+
+
+def _seconds(call: ApiCall, name: str) -> float:
+    text = call.first(name) or ""
+    try:
+        return duration_s(text)
+    except ValueError as error:
+        raise PromqlError(f'invalid parameter "{name}": cannot parse "{text[:200]}" to a valid duration') from error
+
+
+def _steps(call: ApiCall) -> Times:
+    start_ms, end_ms, step_s = _time(call, "start"), _time(call, "end"), _seconds(call, "step")
+    if end_ms < start_ms:
+        raise PromqlError('invalid parameter "end": end timestamp must not be before start time')
+    if step_s < 0.001:
+        raise PromqlError(
+            'invalid parameter "step": zero or negative query resolution step widths are not accepted. Try a positive '
+            "integer; the finest step is 1 ms"
+        )
+    step_ms = int(min(step_s * 1000, 2**53))
+    if (end_ms - start_ms) // step_ms > MOST_POINTS:
+        raise PromqlError(
+            "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution "
+            "(?step=XX)"
+        )
+    return np.arange(start_ms, end_ms + 1, step_ms, dtype=np.int64)
+
+
+def _deadline(call: ApiCall) -> float:
+    asked_s = _seconds(call, "timeout") if call.first("timeout") is not None else QUERY_TIMEOUT_S
+    return time.monotonic() + max(0.0, min(asked_s, QUERY_TIMEOUT_S))
+
+
+def _limit(call: ApiCall) -> int:
+    text = call.first("limit") or "0"
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise PromqlError('invalid parameter "limit": limit must be a number that is not negative')
+    return int(text)
+
+
+def _limited(call: ApiCall, items: Iterable[Any]) -> ApiReply:
+    listed, limit = list(items), _limit(call)
+    if limit and len(listed) > limit:
+        return _data(listed[:limit], {"warnings": ["results truncated due to limit"]})
+    return _data(listed)
+
+
+def _data(data: Any, further: Mapping[str, Any] | None = None) -> ApiReply:
+    return ApiReply(200, json.dumps({"status": "success", "data": data, **(further or {})}).encode())
+
+
+def _result(kind: str, result: str) -> ApiReply:
+    text = f'{{"status":"success","data":{{"resultType":"{kind}","result":{result}}}}}'
+    return ApiReply(200, text.encode("utf-8", "replace"))
+
+
+def _buildinfo(_call: ApiCall) -> ApiReply:
+    return _data(
+        {
+            "version": _VERSION, "revision": f"opsassay-{__version__}", "branch": "", "buildUser": "", "buildDate": "",
+            "goVersion": "",
+        }
+    )  # fmt: skip

@@ -1,0 +1,216 @@
+"""Expressions over series: every node is evaluated once, for all series and all steps together."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import promql_parser as promql
+
+from opsassay.telemetry.backends.promql.aggregating import Grouping, aggregate, grouping_by, grouping_without
+from opsassay.telemetry.backends.promql.elementwise import applied, as_number
+from opsassay.telemetry.backends.promql.histograms import histogram_quantile
+from opsassay.telemetry.backends.promql.operators import Operand, operate
+from opsassay.telemetry.backends.promql.selecting import select
+from opsassay.telemetry.backends.promql.values import (
+    TIMED_OUT,
+    Present,
+    PromqlError,
+    Vectors,
+    require_distinct,
+    too_many_samples,
+)
+from opsassay.telemetry.backends.promql.windows import RANGE_FUNCTIONS, Windows, last_sample
+from opsassay.telemetry.backends.series import NAME, Labels, SeriesStore, Times, Values
+
+LOOKBACK_MS = 5 * 60 * 1000
+"""A sample counts for so long at an instant, as with Prometheus' default."""
+
+DEFAULT_STEP_MS = 60 * 1000
+"""Of a subquery that says none, as Prometheus' evaluation interval."""
+
+MOST_CELLS = 4_000_000
+"""Series times steps of one vector."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A query over *store* at each of *steps_ms*; it has to end until *deadline* of the monotonic clock."""
+
+    store: SeriesStore
+    steps_ms: Times
+    deadline: float
+    span_ms: tuple[int, int] | None = None
+    """Start and end of the whole query, where these are but steps of a subquery in it."""
+
+    def evaluate(self, expression: promql.Expr) -> Operand:
+        """Return a vector at all steps, or a number at each. Raises PromqlError, also when it takes too long."""
+        with np.errstate(all="ignore"):
+            found = self._evaluate(expression)
+        return require_distinct(found) if isinstance(found, Vectors) else found
+
+    def samples(self, selector: promql.Expr) -> list[tuple[dict[str, str], Times, Values]]:
+        """Return labels, times and values of the samples of a range selector or subquery at the first step.
+
+        Times are ms. Raises PromqlError, also when there are too many.
+        """
+        with np.errstate(all="ignore"):
+            windows = self._windows(selector)
+        low, high = windows.positions(windows.low)[:, 0], windows.positions(windows.high)[:, 0]
+        if int((high - low).sum()) > MOST_CELLS:
+            raise too_many_samples()
+        ranges = [slice(*bounds) for bounds in zip(low.tolist(), high.tolist(), strict=True)]
+        return [
+            (labels, windows.store.ms[one], windows.store.values[one])
+            for labels, one in zip(windows.labels, ranges, strict=True)
+            if one.stop > one.start
+        ]
+
+    def _evaluate(self, expression: promql.Expr) -> Operand:  # noqa: PLR0911 - one for each kind of expression
+        self._require_time()
+        match expression:
+            case promql.NumberLiteral():
+                return np.full(len(self.steps_ms), expression.val)
+            case promql.ParenExpr():
+                return self._evaluate(expression.expr)
+            case promql.UnaryExpr():
+                return operate("*", None, self._evaluate(expression.expr), np.full(len(self.steps_ms), -1.0))
+            case promql.VectorSelector():
+                return self._selected(expression)
+            case promql.Call():
+                return self._called(expression)
+            case promql.AggregateExpr():
+                return self._aggregated(expression)
+            case promql.BinaryExpr():
+                left, right = self._evaluate(expression.lhs), self._evaluate(expression.rhs)
+                return operate(str(expression.op), expression.modifier, left, right)
+        raise PromqlError(f"invalid expression type for an evaluation at steps: {type(expression).__name__}")
+
+    def _require_time(self) -> None:
+        if time.monotonic() > self.deadline:
+            raise PromqlError(TIMED_OUT, "timeout", 503)
+
+    def _selected(self, selector: promql.VectorSelector) -> Vectors:
+        windows = Windows.of(self.store, self._numbers(selector), self._ends(selector), LOOKBACK_MS)
+        return Vectors(windows.labels, *last_sample(windows))
+
+    def _called(self, call: promql.Call) -> Operand:
+        name = call.func.name
+        if name == "time":
+            return self.steps_ms / 1000
+        if name in RANGE_FUNCTIONS:
+            windows = self._windows(call.args[0])
+            found = Vectors(windows.labels, *RANGE_FUNCTIONS[name](windows))
+            return found if name == "last_over_time" else require_distinct(found.without_name())
+        return self._of_values(name, call)
+
+    def _of_values(self, name: str, call: promql.Call) -> Operand:
+        inner, *others = (self._evaluate(argument) for argument in call.args)
+        if name == "histogram_quantile":
+            assert not isinstance(inner, Vectors)
+            assert isinstance(others[0], Vectors)
+            return histogram_quantile(inner, others[0], self._require_time)
+        if name == "vector":
+            assert not isinstance(inner, Vectors)
+            return Vectors([{}], inner[None, :], np.ones((1, len(inner)), dtype=bool))
+        assert isinstance(inner, Vectors)
+        match name:
+            case "scalar":
+                return as_number(inner)
+            case "absent":
+                missing: Present = np.logical_not(inner.present.any(axis=0, keepdims=True))
+                return Vectors([_equal_labels(call.args[0])], np.ones(missing.shape), missing)
+            case "sort" | "sort_desc":
+                return inner
+        return applied(name, inner, [other for other in others if not isinstance(other, Vectors)])
+
+    def _aggregated(self, expression: promql.AggregateExpr) -> Vectors:
+        vectors = self._evaluate(expression.expr)
+        limit = self._evaluate(expression.param) if expression.param is not None else None
+        assert isinstance(vectors, Vectors)
+        assert not isinstance(limit, Vectors)
+        return aggregate(str(expression.op), _grouping(expression.modifier), vectors, limit)
+
+    def _windows(self, selector: promql.Expr) -> Windows:
+        """Return the ranges that *selector* means."""
+        while isinstance(selector, promql.ParenExpr):
+            selector = selector.expr
+        if isinstance(selector, promql.SubqueryExpr):
+            return self._subquery(selector)
+        assert isinstance(selector, promql.MatrixSelector)
+        inner = selector.vector_selector
+        return Windows.of(self.store, self._numbers(inner), self._ends(inner), _range_ms(selector))
+
+    def _subquery(self, query: promql.SubqueryExpr) -> Windows:
+        """Return the windows over what the inner expression is at each multiple of the subquery's step."""
+        range_ms, ends = _range_ms(query), self._ends(query)
+        step_ms = round(query.step.total_seconds() * 1000) if query.step is not None else DEFAULT_STEP_MS
+        if step_ms < 1:
+            raise PromqlError('invalid parameter "query": parse error: duration must be greater than 0')
+        first = (int(ends.min()) - range_ms) // step_ms * step_ms + step_ms
+        count = max(0, (int(ends.max()) - first) // step_ms + 1)
+        if count > MOST_CELLS:
+            raise too_many_samples()
+        steps = first + step_ms * np.arange(count, dtype=np.int64)
+        span = self.span_ms or (int(self.steps_ms[0]), int(self.steps_ms[-1]))
+        within = Evaluation(self.store, steps, self.deadline, span)
+        found = within._evaluate(query.expr)
+        if not isinstance(found, Vectors):
+            found = Vectors([{}], found[None, :], np.ones((1, len(found)), dtype=bool))
+        store = series_at(require_distinct(found), steps)
+        numbers = np.arange(len(store.labels), dtype=np.int64)
+        if len(numbers) * len(ends) > MOST_CELLS:
+            raise too_many_samples()
+        return Windows.of(store, numbers, ends, range_ms)
+
+    def _numbers(self, selector: promql.VectorSelector) -> Times:
+        numbers = select(self.store, selector)
+        if len(numbers) * len(self.steps_ms) > MOST_CELLS:
+            raise too_many_samples()
+        return numbers
+
+    def _ends(self, selector: promql.VectorSelector | promql.SubqueryExpr) -> Times:
+        ends = self.steps_ms
+        if selector.at is not None:
+            first, last = self.span_ms or (int(ends[0]), int(ends[-1]))
+            at = selector.at
+            edge = first if at.type == promql.AtModifierType.Start else last
+            ends = np.full_like(ends, edge if at.at is None else round(at.at.timestamp() * 1000))
+        offset = selector.offset
+        return ends - (round(offset.total_seconds() * 1000) if offset is not None else 0)
+
+
+def series_at(vectors: Vectors, steps_ms: Times) -> SeriesStore:
+    """Return *vectors* as series with a sample at each step at which they are present; one without any is left out."""
+    kept = np.flatnonzero(vectors.present.any(axis=1))
+    present = vectors.present[kept]
+    bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(present.sum(axis=1))])
+    times = np.broadcast_to(steps_ms, present.shape)[present]
+    labels = [vectors.labels[row] for row in kept.tolist()]
+    return SeriesStore(labels, bounds, times, vectors.values[kept][present], {})
+
+
+def _range_ms(selector: promql.MatrixSelector | promql.SubqueryExpr) -> int:
+    assert selector.range is not None
+    range_ms = round(selector.range.total_seconds() * 1000)
+    if range_ms < 1:
+        raise PromqlError('invalid parameter "query": parse error: duration must be greater than 0')
+    return range_ms
+
+
+def _equal_labels(expression: promql.Expr) -> Labels:
+    """Return the labels that a selector says to be equal to something, as `absent` has them."""
+    while isinstance(expression, promql.ParenExpr):
+        expression = expression.expr
+    if not isinstance(expression, promql.VectorSelector):
+        return {}
+    given = [(one.name, one.value) for one in expression.matchers.matchers if one.op == promql.MatchOp.Equal]
+    names = [one.name for one in expression.matchers.matchers]
+    return {name: value for name, value in given if name != NAME and names.count(name) == 1 and value}
+
+
+def _grouping(modifier: promql.AggModifier | None) -> Grouping:
+    if modifier is None:
+        return grouping_by(())
+    return (grouping_by if modifier.type == promql.AggModifierType.By else grouping_without)(modifier.labels)

@@ -1,0 +1,103 @@
+"""``histogram_quantile`` over classic buckets, as Prometheus' ``bucketQuantile`` has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from opsassay.telemetry.backends.promql.values import Present, Vectors, counted, grouped, names_of, summed
+from opsassay.telemetry.backends.series import NAME, Times, Values
+
+BOUND = "le"
+
+
+def histogram_quantile(quantile: Values, buckets: Vectors, in_time: Callable[[], None]) -> Vectors:
+    """Return the *quantile* at each step of every histogram that *buckets* hold; series without a bound are none of it.
+
+    All histograms with the same bounds are worked out together. *in_time* is asked again and again, and raises when it
+    has taken too long.
+    *quantile* has one value a step, the result the shape (histograms, steps). With rank = quantile * count of the
+    bucket +Inf and b the first bucket that holds rank or more observations (counts are cumulative):
+
+        begin + (bound[b] - begin) * (rank - count[b-1]) / (count[b] - count[b-1])
+
+    *begin* is the bound before, 0 for the first bucket; a first bound of 0 or less is the answer itself, and within
+    +Inf the last finite bound is. Needs +Inf and another bucket, else NaN.
+    """
+    bound_of = {text: _bound(text) for text in {labels.get(BOUND, "") for labels in buckets.labels}}
+    given = [bound_of[labels.get(BOUND, "")] for labels in buckets.labels]
+    rows = [row for row, bound in enumerate(given) if bound is not None]
+    bounds = np.array([given[row] for row in rows], dtype=np.float64)
+    of_bounds = buckets.rows(rows)
+    groups, owners = grouped(of_bounds.labels, names_of(of_bounds.labels) - {BOUND, NAME})
+    steps = len(quantile)
+    values, present = np.full((len(groups), steps), np.nan), np.zeros((len(groups), steps), dtype=bool)
+    for numbers, layout, counts, there in _histograms(of_bounds, bounds, owners):
+        found, asked = np.full(len(numbers) * steps, np.nan), np.tile(quantile, len(numbers))
+        for kept, columns in _patterns(there.reshape(len(layout), -1)):
+            in_time()
+            of_columns = counts.reshape(len(layout), -1)[:, columns]
+            found[columns] = _at(asked[columns], layout[kept], of_columns[kept])
+        values[numbers], present[numbers] = found.reshape(len(numbers), steps), there.any(axis=0)
+    return Vectors(groups, values, present)
+
+
+def _bound(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _histograms(buckets: Vectors, bounds: Values, owners: Times) -> Iterator[tuple[Times, Values, Values, Present]]:
+    """Yield the histograms that have the same bounds: their numbers, the bounds, counts, and which of these are there.
+
+    The latter two have the shape (bounds, histograms, steps). Equal bounds, written differently, are one bucket.
+    """
+    order = np.lexsort((bounds, owners))
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = (np.diff(owners[order]) != 0) | (bounds[order][1:] != bounds[order][:-1])
+    bucket = np.empty(len(order), dtype=np.int64)
+    bucket[order] = np.cumsum(first) - 1
+    count = int(first.sum())
+    counts = summed(np.where(buckets.present, buckets.values, 0.0), bucket, count)
+    there = counted(buckets.present, bucket, count) > 0
+    distinct = bounds[order][first]
+    begins = np.flatnonzero(np.diff(owners[order][first], prepend=-1))
+    layouts: dict[bytes, list[int]] = {}
+    for number, one in enumerate(np.split(distinct, begins[1:]) if count else ()):
+        layouts.setdefault(one.tobytes(), []).append(number)
+    for key, alike in layouts.items():
+        layout, numbers = np.frombuffer(key), np.array(alike, dtype=np.int64)
+        within = begins[numbers] + np.arange(len(layout))[:, None]
+        yield numbers, layout, counts[within], there[within]
+
+
+def _patterns(there: Present) -> Iterator[tuple[Present, Times]]:
+    """Yield which buckets are *there*, shape (buckets, columns), and the columns of which that is so."""
+    whole = there.all(axis=0)
+    yield np.ones(len(there), dtype=bool), np.flatnonzero(whole)
+    partly = np.flatnonzero(there.any(axis=0) & ~whole)
+    patterns, pattern = np.unique(np.packbits(there[:, partly], axis=0), axis=1, return_inverse=True)
+    for at, kept in enumerate(np.unpackbits(patterns, axis=0, count=len(there)).T.astype(bool)):
+        yield kept, partly[pattern.ravel() == at]
+
+
+def _at(quantile: Values, bounds: Values, counts: Values) -> Values:
+    """Return the *quantile* of one histogram in each column of *counts* (buckets, columns).
+
+    Within a bucket observations are spread evenly. An empty first bucket, or no observation at all, gives NaN.
+    """
+    if len(bounds) < 2 or bounds[-1] != np.inf:
+        return np.full(len(quantile), np.nan)
+    counts = np.maximum.accumulate(counts)  # rates of counters that were read one by one need not rise
+    columns, rank = np.arange(len(quantile)), quantile * counts[-1]
+    at = (counts[:-1] < rank).sum(axis=0)
+    begin, before = np.append(0.0, bounds)[at], np.where(at > 0, counts[at - 1, columns], 0.0)
+    found = begin + (bounds[at] - begin) * (rank - before) / (counts[at, columns] - before)
+    found = np.where((at == 0) & (bounds[0] <= 0), bounds[0], found)
+    found = np.where(at == len(bounds) - 1, bounds[-2], found)
+    found = np.where(counts[-1] > 0, found, np.nan)
+    outside = np.where(quantile < 0, -np.inf, np.where(quantile > 1, np.inf, found))
+    return np.where(np.isnan(quantile), np.nan, outside)

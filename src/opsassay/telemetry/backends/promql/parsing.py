@@ -1,0 +1,120 @@
+"""Text to expressions, with bounds before the parser and the subset after it.
+
+The parser is promql-parser, a wheel around the Rust crate of that name: it knows the whole grammar and all types, so
+that what is outside the subset is known from what is no PromQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import promql_parser as promql
+
+from opsassay.telemetry.backends.promql.elementwise import ELEMENTWISE
+from opsassay.telemetry.backends.promql.operators import ARITHMETIC, COMPARISON, SETS
+from opsassay.telemetry.backends.promql.values import PromqlError
+
+MOST_QUERY_CHARACTERS = 4096
+MOST_DEPTH = 64
+"""Expressions within one another."""
+
+FUNCTIONS = frozenset(
+    {
+        "rate", "irate", "increase", "delta", "avg_over_time", "min_over_time", "max_over_time", "sum_over_time",
+        "count_over_time", "last_over_time", "stddev_over_time", "present_over_time", "changes", "resets", "idelta",
+        "time", "vector", "scalar", "absent", "sort", "sort_desc", "histogram_quantile", *ELEMENTWISE,
+    }
+)  # fmt: skip
+AGGREGATIONS = frozenset(
+    {"sum", "avg", "min", "max", "count", "group", "stddev", "stdvar", "quantile", "topk", "bottomk"}
+)
+OPERATORS = frozenset({*ARITHMETIC, *COMPARISON, *SETS})
+
+
+def parse(text: str) -> promql.Expr:
+    """Return the expression *text*; raises PromqlError when it is none, too large, or outside the subset."""
+    if len(text) > MOST_QUERY_CHARACTERS:
+        raise _wrong(f"the query has more than {MOST_QUERY_CHARACTERS} characters")
+    try:
+        found = promql.parse(text)
+        _require_subset(found)
+    except (ValueError, OverflowError) as error:
+        raise _wrong(f"parse error: {error}") from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of Rust: x[1e300] is one with promql-parser 0.12
+            raise
+        raise _wrong(f"parse error: {error}") from error
+    return found
+
+
+def parse_selector(text: str) -> promql.VectorSelector:
+    """Return the series selector *text*, as ``match[]`` has it; raises PromqlError."""
+    found = parse(text)
+    if not isinstance(found, promql.VectorSelector):
+        raise PromqlError(f'invalid parameter "match[]": {text[:200]!r} is no series selector')
+    return found
+
+
+def _require_subset(top: promql.Expr) -> None:
+    left = [(top, 1)]
+    while left:
+        expression, depth = left.pop()
+        if depth > MOST_DEPTH:
+            raise _wrong(f"expressions may stand {MOST_DEPTH} deep within one another here")
+        _require_durations(expression)
+        if (what := _outside(expression)) is not None:
+            raise _wrong(f"{what} is outside the subset of PromQL that is evaluated here")
+        left += [(inner, depth + 1) for inner in _inner(expression)]
+
+
+def _require_durations(expression: promql.Expr) -> None:
+    """Raise OverflowError for a range or an offset beyond what Python's durations hold."""
+    match expression:
+        case promql.VectorSelector():
+            _ = expression.offset
+        case promql.MatrixSelector():
+            _ = expression.range
+        case promql.SubqueryExpr():
+            _ = expression.range, expression.step, expression.offset
+
+
+def _outside(expression: promql.Expr) -> str | None:
+    """Return what of *expression* itself is not evaluated here, None when all is."""
+    match expression:
+        case promql.VectorSelector() if expression.matchers.or_matchers:
+            return "'or' between matchers"
+        case promql.Call() if expression.func.name not in FUNCTIONS:
+            return f"the function {expression.func.name}()"
+        case promql.AggregateExpr() if str(expression.op) not in AGGREGATIONS:
+            return f"the aggregation {expression.op}()"
+        case promql.BinaryExpr() if str(expression.op) not in OPERATORS:
+            return f"the operator {expression.op}"
+        case promql.BinaryExpr() if expression.modifier is not None and _fills(expression.modifier):
+            return "the modifier fill"
+    return None
+
+
+def _fills(modifier: promql.BinModifier) -> bool:
+    filled = modifier.fill_values
+    return filled.lhs is not None or filled.rhs is not None
+
+
+def _inner(expression: promql.Expr) -> Iterator[promql.Expr]:
+    match expression:
+        case promql.ParenExpr() | promql.UnaryExpr() | promql.SubqueryExpr():
+            yield expression.expr
+        case promql.MatrixSelector():
+            yield expression.vector_selector
+        case promql.AggregateExpr():
+            yield expression.expr
+            if expression.param is not None:
+                yield expression.param
+        case promql.BinaryExpr():
+            yield expression.lhs
+            yield expression.rhs
+        case promql.Call():
+            yield from expression.args
+
+
+def _wrong(message: str) -> PromqlError:
+    return PromqlError(f'invalid parameter "query": {message}')

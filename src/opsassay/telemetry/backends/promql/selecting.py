@@ -1,0 +1,46 @@
+"""Which series a selector means. Regular expressions match whole values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import promql_parser as promql
+
+from opsassay.telemetry.backends.matching import RegexError, tester
+from opsassay.telemetry.backends.promql.values import PromqlError
+from opsassay.telemetry.backends.series import NAME, SeriesStore, Times
+
+
+def select(store: SeriesStore, selector: promql.VectorSelector) -> Times:
+    """Return the numbers of the series of *store* that *selector* means; raises PromqlError for a wrong regex."""
+    matchers = [(_operator(one.op), one.name, one.value) for one in selector.matchers.matchers]
+    if selector.name is not None:
+        matchers.append(("=", NAME, selector.name))
+    names: Iterable[str] = store.by_name
+    for op, label, value in matchers:
+        if label == NAME:
+            fits = _test(op, value, list(names))
+            names = [name for name in names if fits(name)]
+    numbers = [number for name in names for number in store.by_name[name].tolist()]
+    for op, label, value in matchers:
+        if label != NAME:
+            present = [store.labels[number].get(label, "") for number in numbers]
+            fits = _test(op, value, present)
+            numbers = [number for number, one in zip(numbers, present, strict=True) if fits(one)]
+    return np.array(numbers, dtype=np.int64)
+
+
+def _operator(op: promql.MatchOp) -> str:
+    if op == promql.MatchOp.Equal:
+        return "="
+    if op == promql.MatchOp.NotEqual:
+        return "!="
+    return "=~" if op == promql.MatchOp.Re else "!~"
+
+
+def _test(op: str, value: str, texts: list[str]) -> Callable[[str], bool]:
+    try:
+        return tester(op, value, texts)
+    except RegexError as error:
+        raise PromqlError(f'invalid parameter "query": parse error: {error}') from error

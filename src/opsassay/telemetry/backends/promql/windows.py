@@ -1,0 +1,221 @@
+"""Functions over ranges: rate and its kin, with Prometheus' own extrapolation, and ``*_over_time``.
+
+A range ends at the step and does not hold the instant at which it begins, as in Prometheus 3. Formulas are those of
+``promql/functions.go`` (extrapolatedRate, instantValue).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from opsassay.telemetry.backends.promql.values import Present, too_many_samples
+from opsassay.telemetry.backends.series import Labels, SeriesStore, Times, Values
+
+MOST_SAMPLES = 50_000_000
+"""What all ranges of one function may hold together, as Prometheus' ``--query.max-samples``."""
+
+Reducer = Callable[[Values, Times], Values]
+Number = TypeVar("Number", bound=np.generic)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The samples of the series *numbers* of *store* at each step.
+
+    Series that were sampled at the same instants share a timeline, and what follows from times alone is worked out once
+    for each of these: *low* and *high*, from which and up to which sample of a series, have the shape (timelines, steps).
+    *sampled* is a series of each timeline, *timeline* the row of each series of *numbers* in *low* and *high*.
+    """
+
+    store: SeriesStore
+    numbers: Times
+    sampled: Times
+    timeline: Times
+    low: Times
+    high: Times
+    end_ms: Times
+    range_ms: int
+
+    @classmethod
+    def of(cls, store: SeriesStore, numbers: Times, end_ms: Times, range_ms: int) -> Windows:
+        """Return the ranges of *range_ms* that end at *end_ms*."""
+        sampled, timeline = np.unique(store.sampled_as[numbers], return_inverse=True)
+        begin = store.bounds[sampled, None]
+        low, high = (store.positions(sampled, at_ms) - begin for at_ms in (end_ms - range_ms, end_ms))
+        return cls(store, numbers, sampled, timeline, low, high, end_ms, range_ms)
+
+    def rows(self, chosen: Times) -> Windows:
+        """Return those of the *chosen* ones of the series alone."""
+        return replace(self, numbers=self.numbers[chosen], timeline=self.timeline[chosen])
+
+    @property
+    def counts(self) -> Times:
+        """How many samples each holds, shape (timelines, steps)."""
+        return self.high - self.low
+
+    @property
+    def labels(self) -> list[Labels]:
+        """The labels of the series."""
+        return [self.store.labels[number] for number in self.numbers.tolist()]
+
+    def each(self, of_timelines: npt.NDArray[Number]) -> npt.NDArray[Number]:
+        """Return for each series the row *of_timelines* that is its own."""
+        if len(of_timelines) == 1:
+            return np.broadcast_to(of_timelines, (len(self.numbers), len(self.end_ms)))
+        return of_timelines[self.timeline]
+
+    def holding(self, least: int) -> Present:
+        """Return which hold *least* samples or more, shape (series, steps)."""
+        return self.each(self.counts >= least)
+
+    def positions(self, samples: Times) -> Times:
+        """Return where *samples*, counted within a series, lie in the store, shape (series, steps)."""
+        found: Times = self.store.bounds[self.numbers, None] + self.each(samples)
+        return found
+
+    def values_at(self, samples: Times) -> Values:
+        """Return the values of *samples*, which may lie outside of all where nothing is looked at."""
+        found: Values = self.store.values.take(self.positions(samples), mode="clip")
+        return found
+
+    def ms_at(self, samples: Times) -> Times:
+        """Return the times of *samples*, shape (timelines, steps)."""
+        found: Times = self.store.ms.take(self.store.bounds[self.sampled, None] + samples, mode="clip")
+        return found
+
+    def reduced(self, values: Values, reduce: Reducer, skip: int = 0) -> Values:
+        """Return *reduce* over each range of *values*, its first *skip* samples left out; 0 where nothing is left.
+
+        The result has the shape (series, steps). Raises PromqlError when the ranges hold too much.
+        """
+        if int(self.counts.sum(axis=1)[self.timeline].sum()) > MOST_SAMPLES:
+            raise too_many_samples()
+        filled = self.holding(skip + 1)
+        found = np.zeros(filled.shape)
+        if filled.any():
+            pairs = np.stack([self.positions(self.low + skip)[filled], self.positions(self.high)[filled]], axis=1)
+            found[filled] = reduce(np.append(values, 0.0), pairs.ravel())[::2]
+        return found
+
+
+Result = tuple[Values, Present]
+"""Values of the shape (series, steps), and which of them are there."""
+
+
+def extrapolated(windows: Windows, *, counter: bool, per_second: bool) -> Result:
+    """Return the growth in each range, extrapolated towards its ends: increase, rate (*per_second*), delta.
+
+    With growth = last - first (of a counter plus what it had each time before it began again), sampled the time between
+    these two samples, before and after those from the range's ends to them, in seconds:
+
+        increase = growth * (sampled + before + after) / sampled,  rate = increase / length of the range
+
+    A side is half the mean distance of samples where it is 1.1 times that distance or longer; of a counter *before*
+    ends where it would have been 0, first / growth * sampled ahead of the first sample. Needs two samples.
+    """
+    first = windows.values_at(windows.low)
+    growth = windows.values_at(windows.high - 1) - first
+    if counter and len(begun_again := np.flatnonzero(windows.store.begun_again[windows.numbers])):
+        growth[begun_again] += windows.rows(begun_again).reduced(windows.store.drops, np.add.reduceat, skip=1)
+    first_ms, last_ms = windows.ms_at(windows.low), windows.ms_at(windows.high - 1)
+    sampled_s = (last_ms - first_ms) / 1000
+    mean_s = sampled_s / (windows.counts - 1)
+    before_s = (first_ms - (windows.end_ms - windows.range_ms)[None, :]) / 1000
+    after_s = (windows.end_ms[None, :] - last_ms) / 1000
+    before_s = np.where(before_s >= mean_s * 1.1, mean_s / 2, before_s)
+    after_s = np.where(after_s >= mean_s * 1.1, mean_s / 2, after_s)
+    sampled_s, before_s, after_s = (windows.each(spans_s) for spans_s in (sampled_s, before_s, after_s))
+    if counter:
+        to_zero_s = np.where((growth > 0) & (first >= 0), sampled_s * (first / growth), np.inf)
+        before_s = np.minimum(before_s, to_zero_s)
+    factor = (sampled_s + before_s + after_s) / sampled_s
+    return growth * factor / (windows.range_ms / 1000 if per_second else 1), windows.holding(2)
+
+
+def instant_rate(windows: Windows) -> Result:
+    """Return the growth per second between the last two samples of each range."""
+    before, last = windows.values_at(windows.high - 2), windows.values_at(windows.high - 1)
+    growth = np.where(last < before, last, last - before)
+    apart_s = (windows.ms_at(windows.high - 1) - windows.ms_at(windows.high - 2)) / 1000
+    return growth / windows.each(apart_s), windows.holding(2)
+
+
+def over_time(reduce: Reducer) -> Callable[[Windows], Result]:
+    """Return the function that is *reduce* over all samples of a range."""
+    return lambda windows: (windows.reduced(windows.store.values, reduce), windows.holding(1))
+
+
+def mean_over_time(windows: Windows) -> Result:
+    """Return the mean of the samples of each range."""
+    return windows.reduced(windows.store.values, np.add.reduceat) / windows.each(windows.counts), windows.holding(1)
+
+
+def last_sample(windows: Windows) -> Result:
+    """Return the latest sample of each range."""
+    return windows.values_at(windows.high - 1), windows.holding(1)
+
+
+def deviation_over_time(windows: Windows) -> Result:
+    """Return the standard deviation of the samples of each range, of all and not of a sample of them."""
+    values = windows.store.values
+    base = values[np.isfinite(values)].mean() if np.isfinite(values).any() else 0.0  # so that squares stay small
+    away = values - base
+    counts = windows.each(windows.counts)
+    mean = windows.reduced(away, np.add.reduceat) / counts
+    squares = windows.reduced(away * away, np.add.reduceat) / counts
+    return np.sqrt(np.maximum(squares - mean * mean, 0.0)), windows.holding(1)
+
+
+def instant_delta(windows: Windows) -> Result:
+    """Return the difference of the last two samples of each range."""
+    return windows.values_at(windows.high - 1) - windows.values_at(windows.high - 2), windows.holding(2)
+
+
+def counted_steps(is_one: Callable[[Values, Values], Present]) -> Callable[[Windows], Result]:
+    """Return the function that counts, in each range, samples that differ from the one before as *is_one* says."""
+
+    def count(windows: Windows) -> Result:
+        values = windows.store.values
+        ones = np.zeros(len(values))
+        ones[1:] = is_one(values[:-1], values[1:])
+        return windows.reduced(ones, np.add.reduceat, skip=1), windows.holding(1)
+
+    return count
+
+
+def _changed(before: Values, after: Values) -> Present:
+    found: Present = (before != after) & ~(np.isnan(before) & np.isnan(after))
+    return found
+
+
+def _present(windows: Windows) -> Result:
+    present = windows.holding(1)
+    return np.ones(present.shape), present
+
+
+def _counted(windows: Windows) -> Result:
+    return windows.each(windows.counts.astype(np.float64)), windows.holding(1)
+
+
+RANGE_FUNCTIONS: Mapping[str, Callable[[Windows], Result]] = {
+    "rate": lambda windows: extrapolated(windows, counter=True, per_second=True),
+    "increase": lambda windows: extrapolated(windows, counter=True, per_second=False),
+    "delta": lambda windows: extrapolated(windows, counter=False, per_second=False),
+    "irate": instant_rate,
+    "avg_over_time": mean_over_time,
+    "sum_over_time": over_time(np.add.reduceat),
+    "min_over_time": over_time(np.fmin.reduceat),
+    "max_over_time": over_time(np.fmax.reduceat),
+    "count_over_time": _counted,
+    "last_over_time": last_sample,
+    "stddev_over_time": deviation_over_time,
+    "present_over_time": _present,
+    "changes": counted_steps(_changed),
+    "resets": counted_steps(np.greater),
+    "idelta": instant_delta,
+}

@@ -1,0 +1,66 @@
+"""Alerts and their rules as Prometheus lists them; what a rule asks is not said: ours are over spans and states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from opsassay.core.schema.incident import Alert
+from opsassay.telemetry.backends.encoding import exponent_text, number_text
+from opsassay.telemetry.backends.series import Labels
+from opsassay.telemetry.backends.views import View
+
+_EPOCH = "1970-01-01T00:00:00Z"
+
+
+def rfc3339(ns: int) -> str:
+    """Return the time *ns* as RFC 3339 with milliseconds, in UTC."""
+    seconds, rest = divmod(ns, 10**9)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest // 10**6:03d}Z"
+
+
+def alert_labels(alert: Alert) -> Labels:
+    """Return the labels of *alert*: its signal is its name."""
+    named = {"alertname": alert.signal, "service": alert.service, "severity": alert.severity or ""}
+    return {name: value for name, value in named.items() if value}
+
+
+def alert_annotations(alert: Alert) -> Labels:
+    """Return what is said of *alert* in words."""
+    return {"summary": alert.message, "threshold": number_text(float(alert.threshold))}
+
+
+def alerts_of(alerts: Sequence[Alert]) -> dict[str, Any]:
+    """Return the answer of ``/api/v1/alerts``."""
+    return {"alerts": [_alert(alert) for alert in alerts]}
+
+
+def rules_of(view: View) -> dict[str, Any]:
+    """Return the answer of ``/api/v1/rules``: one rule for each signal, without its query."""
+    evaluated = rfc3339(view.now_ns) if view.now_ns else _EPOCH
+    rules = [
+        {
+            "state": "firing" if firing else "inactive", "name": signal, "query": "", "duration": rule.for_s,
+            "keepFiringFor": 0, "labels": {"severity": rule.severity} if rule.severity else {},
+            "annotations": {"description": f"of a {rule.about}"} if rule.about else {}, "alerts": firing, "health": "ok",
+            "evaluationTime": 0, "lastEvaluation": evaluated, "type": "alerting",
+        }
+        for signal, rule in sorted(view.rules.items())
+        for firing in ([_alert(alert) for alert in view.alerts if alert.signal == signal],)
+    ]  # fmt: skip
+    group = {
+        "name": view.kind, "file": view.kind, "rules": rules, "interval": 0, "limit": 0, "evaluationTime": 0,
+        "lastEvaluation": evaluated,
+    }  # fmt: skip
+    return {"groups": [group] if rules else []}
+
+
+def _alert(alert: Alert) -> dict[str, Any]:
+    return {
+        "labels": alert_labels(alert),
+        "annotations": alert_annotations(alert),
+        "state": "firing",
+        "activeAt": rfc3339(alert.time_ns),
+        "value": exponent_text(float(alert.value)),
+    }

@@ -1,0 +1,202 @@
+"""The metrics of a datapack as Prometheus' series: labels, and samples at milliseconds.
+
+All samples lie below each other, series by series and in the order of time, so that one binary search finds the samples
+of every series at every step of a query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from opsassay.telemetry.backends.naming import apart, label_name, metric_name
+from opsassay.telemetry.backends.span_metrics import CountedSpans, counted_spans
+from opsassay.telemetry.backends.views import View
+from opsassay.telemetry.schema import REQUIRED
+
+NAME = "__name__"
+Labels = dict[str, str]
+Times = npt.NDArray[np.int64]
+Values = npt.NDArray[np.float64]
+
+_NUMBERS = {"time", "metric", "value", "count", "sum", "min", "max", "period"}
+_TABLES = ("metrics", "metrics_sum", "metrics_histogram")
+
+
+@dataclass(frozen=True)
+class MetricDescription:
+    """What is known of one metric: its *type* as in Prometheus' metadata, and where it comes from."""
+
+    type: str
+    help: str
+
+
+@dataclass(frozen=True)
+class SeriesStore:
+    """Series by number: ``labels[n]``, and ``ms`` and ``values`` from ``bounds[n]`` to ``bounds[n + 1]``, at least one.
+
+    ``ms`` are milliseconds of the epoch, rising within a series; ``metrics`` describes each metric by its name.
+    """
+
+    labels: Sequence[Labels]
+    bounds: Times
+    ms: Times
+    values: Values
+    metrics: dict[str, MetricDescription]
+
+    @cached_property
+    def by_name(self) -> dict[str, Times]:
+        """Return the numbers of the series of each metric."""
+        found: dict[str, list[int]] = {}
+        for number, labels in enumerate(self.labels):
+            found.setdefault(labels[NAME], []).append(number)
+        return {name: np.array(numbers, dtype=np.int64) for name, numbers in found.items()}
+
+    @cached_property
+    def first_ms(self) -> int:
+        """The time of the earliest sample, 0 without any."""
+        return int(self.ms.min()) if len(self.ms) else 0
+
+    @cached_property
+    def last_ms(self) -> int:
+        """The time of the latest sample, 0 without any."""
+        return int(self.ms.max()) if len(self.ms) else 0
+
+    def positions(self, numbers: Times, at_ms: Times) -> Times:
+        """Return, for each series of *numbers* and each time of *at_ms*, where its later samples begin.
+
+        The shape is (series, times); samples at the very time lie before the position.
+        """
+        span = self.last_ms - self.first_ms + 2
+        within = np.clip(at_ms - self.first_ms, -1, span - 2)
+        return np.searchsorted(self._keys, numbers[:, None] * span + within[None, :], side="right").astype(np.int64)
+
+    @cached_property
+    def sampled_as(self) -> Times:
+        """For each series the first one that was sampled at the same instants."""
+        first: dict[bytes, int] = {}
+        pairs = zip(self.bounds[:-1].tolist(), self.bounds[1:].tolist(), strict=True)
+        found = [first.setdefault(self.ms[low:high].tobytes(), number) for number, (low, high) in enumerate(pairs)]
+        return np.array(found, dtype=np.int64)
+
+    @cached_property
+    def begun_again(self) -> npt.NDArray[np.bool_]:
+        """Which series drop anywhere, as a counter does that began again."""
+        found = np.zeros(len(self.labels), dtype=bool)
+        found[np.searchsorted(self.bounds, np.flatnonzero(self.drops), side="right") - 1] = True
+        return found
+
+    @cached_property
+    def drops(self) -> Values:
+        """What a counter had before each sample at which it began again, 0 at all others."""
+        lost = np.zeros(len(self.values))
+        if len(self.values):
+            began_again = self.values[1:] < self.values[:-1]
+            began_again[self.bounds[1:-1] - 1] = False
+            lost[1:][began_again] = self.values[:-1][began_again]
+        return lost
+
+    @cached_property
+    def _keys(self) -> Times:
+        span = self.last_ms - self.first_ms + 2
+        numbers = np.repeat(np.arange(len(self.labels), dtype=np.int64), np.diff(self.bounds))
+        return numbers * span + (self.ms - self.first_ms)
+
+
+def read_series(view: View) -> SeriesStore:
+    """Return the series of *view*; raises DatapackError when a table is damaged.
+
+    Gauges and sums are as they were recorded. A histogram ``x`` becomes the counters ``x_count`` and ``x_sum``, added up
+    from its records since the recording began, and the gauges ``x_min`` and ``x_max``; the tables keep no buckets. Spans
+    are counted too, and their latencies by buckets (`span_metrics.py`).
+    """
+    parts = [part for table in _TABLES for part in _parts(view, table)]
+    parts += [_part_of_spans(counted) for counted in counted_spans(view)]
+    order = sorted(range(len(parts)), key=lambda at: (parts[at].raw, parts[at].table))
+    names = apart(parts[at].name for at in order)
+    labels: list[Labels] = []
+    counts, times, values = [np.zeros(1, dtype=np.int64)], [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
+    described = {}
+    for name, at in zip(names, order, strict=True):
+        part = parts[at]
+        described[name] = MetricDescription(part.type, f"{part.raw} of the table {part.table}")
+        labels += [{NAME: name, **one} for one in part.labels]
+        counts.append(part.counts)
+        times.append(part.ms)
+        values.append(part.values)
+    return SeriesStore(
+        labels, np.cumsum(np.concatenate(counts)), np.concatenate(times), np.concatenate(values), described
+    )
+
+
+@dataclass(frozen=True)
+class _SeriesPart:
+    """All series of one metric of one table: *counts* of samples, series by series."""
+
+    raw: str
+    table: str
+    name: str
+    type: str
+    labels: list[Labels]
+    counts: Times
+    ms: Times
+    values: Values
+
+
+def _parts(view: View, table: str) -> list[_SeriesPart]:
+    frame = view.rows(table)
+    columns = frame.collect_schema()
+    keys = [name for name in columns.names() if name not in _NUMBERS and not columns[name].is_nested()]
+    numbers = [name for name in ("value", "count", "sum", "min", "max") if name in columns]
+    selected = frame.select(
+        pl.col("metric"), *(pl.col(key).cast(pl.String, strict=False) for key in keys),
+        *(pl.col(name).cast(pl.Float64) for name in numbers), ms=pl.col("time").dt.epoch("ms"),
+    ).drop_nulls([name for name in ("ms", "metric", *numbers) if name in {"ms", *REQUIRED[table]}])  # fmt: skip
+    rows = view.collect(selected, table).sort("ms", maintain_order=True)
+    grouped = rows.group_by("metric", *keys, maintain_order=True).agg("ms", *numbers)
+    named = apart(label_name(key) for key in keys)
+    found = []
+    for (raw,), series in grouped.group_by("metric", maintain_order=True):
+        labels = [
+            {name: value for name, value in zip(named, row, strict=True) if value}
+            for row in series.select(keys).iter_rows()
+        ]
+        found += [_part(str(raw), table, number, labels, series) for number in numbers]
+    return found
+
+
+def _part_of_spans(counted: CountedSpans) -> _SeriesPart:
+    series, ticks = counted.values.shape
+    counts, ms = np.full(series, ticks, dtype=np.int64), np.tile(counted.ms, series)
+    return _SeriesPart(
+        counted.name, "traces", counted.name, "counter", counted.labels, counts, ms, counted.values.ravel()
+    )
+
+
+def _part(raw: str, table: str, number: str, labels: list[Labels], series: pl.DataFrame) -> _SeriesPart:
+    """Return the series of one *number* of one metric; of several samples in one millisecond the last counts."""
+    counts = series["ms"].list.len().to_numpy().astype(np.int64)
+    ms = series["ms"].explode().to_numpy().astype(np.int64)
+    column = series[number]
+    added_up = number in {"count", "sum"}
+    if added_up:
+        column = column.list.eval(pl.element().cum_sum())
+    values = column.explode().cast(pl.Float64).fill_null(float("nan")).to_numpy().astype(np.float64)
+    owner = np.repeat(np.arange(len(counts)), counts)
+    kept = np.ones(len(ms), dtype=bool)
+    kept[:-1] = (owner[1:] != owner[:-1]) | (ms[1:] != ms[:-1])
+    if number in {"min", "max"}:  # not every histogram says them
+        kept &= ~np.isnan(values)
+    counts = np.bincount(owner[kept], minlength=len(counts)).astype(np.int64)
+    labels, counts = [one for one, count in zip(labels, counts, strict=True) if count], counts[counts > 0]
+    whole = number == "value"
+    kind = "counter" if added_up else "gauge" if table != "metrics_sum" else "unknown"
+    name = metric_name(raw if whole else f"{raw}.{number}")
+    return _SeriesPart(
+        raw if whole else f"{number} of {raw}", table, name, kind, labels, counts, ms[kept], values[kept]
+    )

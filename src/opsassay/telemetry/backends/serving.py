@@ -1,0 +1,213 @@
+"""The server of all APIs over one view: bounded HTTP on a port of this machine or on a Unix socket."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from socket import socket as Socket  # noqa: N812 - the class; the argument of that name is a path
+from typing import Protocol
+
+import polars as pl
+
+from opsassay.core.errors import OperationError
+from opsassay.core.http.acceptor import Acceptor, listen_on_port, listen_on_socket
+from opsassay.core.http.one_request import (
+    REQUEST_TIMEOUT_S,
+    UnreadableError,
+    drain,
+    read_content,
+    read_head,
+    send_content,
+)
+from opsassay.core.untrusted import require_socket_path
+from opsassay.telemetry.backends.alertmanager import AlertmanagerApi
+from opsassay.telemetry.backends.jaeger import JaegerApi
+from opsassay.telemetry.backends.loki import LokiApi
+from opsassay.telemetry.backends.prometheus import PrometheusApi, failed
+from opsassay.telemetry.backends.promql.values import PromqlError
+from opsassay.telemetry.backends.requests import TEXT, ApiCall, ApiReply, read_call
+from opsassay.telemetry.backends.spans import read_spans
+from opsassay.telemetry.backends.tempo import TempoApi
+from opsassay.telemetry.backends.views import View, recorded
+from opsassay.telemetry.datapack import Datapack
+
+MOST_FORM_BYTES = 2**16
+_LOG = logging.getLogger(__name__)
+TEMPO = "tempo"
+"""The part of the path below which Tempo stands on the port of all APIs: its traces have the paths of Jaeger's."""
+
+REFRESH_S = 1.0
+"""What is answered of a running system is so old at most."""
+
+_INDEX = (
+    "Read-only APIs over one view: Prometheus below /api/v1, Jaeger below /api, Loki below /loki/api/v1, "
+    "Alertmanager below /api/v2, Tempo below /tempo.\n"
+)
+
+
+class BackendApi(Protocol):
+    """One backend's API; `answer` gives None for a path that it has not."""
+
+    def answer(self, call: ApiCall) -> ApiReply | None:
+        """Return the reply to *call*."""
+
+
+class MachineLock:
+    """Whose turn it is among the queries of one server, whatever view they are over."""
+
+    def __init__(self) -> None:
+        self.prometheus, self.loki = threading.Lock(), threading.Lock()
+
+
+class Backends:
+    """All APIs over one *view*, each made when it is first asked; `named` raises DatapackError for a damaged table."""
+
+    def __init__(self, view: View, turns: MachineLock) -> None:
+        self._made: dict[str, BackendApi] = {}
+        self._lock = threading.Lock()
+        self._spans = cache(lambda: read_spans(view))
+        self._makers: Mapping[str, Callable[[], BackendApi]] = {
+            "prometheus": lambda: PrometheusApi(view, turns.prometheus), "loki": lambda: LokiApi(view, turns.loki),
+            "alertmanager": lambda: AlertmanagerApi(view), "jaeger": lambda: JaegerApi(self._spans()),
+            TEMPO: lambda: TempoApi(self._spans()),
+        }  # fmt: skip
+
+    def named(self, name: str) -> BackendApi:
+        """Return the API called *name*."""
+        with self._lock:
+            if name not in self._made:
+                self._made[name] = self._makers[name]()
+            return self._made[name]
+
+    def read(self) -> Backends:
+        """Return itself with every API made."""
+        for name in self._makers:
+            self.named(name)
+        return self
+
+
+class ApiServer:
+    """Answers the requests of connections out of the backends that *current* gives, all of them or one *alone*."""
+
+    def __init__(self, current: Callable[[], Backends], alone: str | None = None) -> None:
+        self._current, self._alone = current, alone
+
+    @classmethod
+    def over(cls, pack: Datapack) -> ApiServer:
+        """Return the server of all APIs over *pack*, whose tables are read now; raises DatapackError."""
+        backends = Backends(recorded(pack), MachineLock()).read()
+        return cls(lambda: backends)
+
+    @classmethod
+    def live(cls, now: Callable[[], View]) -> ApiServer:
+        """Return the server of all APIs over what *now* sees of a running system, asked once in `REFRESH_S` at most."""
+        return cls(_Latest(now))
+
+    def alone(self, name: str) -> ApiServer:
+        """Return a server of the backend called *name* alone, at the root of its paths."""
+        return ApiServer(self._current, name)
+
+    def serve(self, connection: Socket) -> None:
+        """Answer the one request of *connection*; one whose client hangs up ends with it."""
+        with suppress(OSError):
+            try:
+                call, sends_body = self._heard(connection)
+            except UnreadableError as error:
+                reply, call = failed(PromqlError(str(error), "bad_data", error.status)), None
+                send_content(connection, reply.status, reply.content, reply.kind)
+                drain(connection)
+            if call is not None:
+                reply = self.reply(call)
+                content = reply.content if sends_body else b""
+                send_content(connection, reply.status, content, reply.kind)
+
+    def reply(self, call: ApiCall) -> ApiReply:
+        """Return the reply to *call*: of the backend that has the path, else that there is no such page."""
+        if call.method not in {"GET", "HEAD", "POST"}:
+            return ApiReply(405, b"Method Not Allowed\n", TEXT)
+        if call.path == ("",):
+            return ApiReply(200, _INDEX.encode(), TEXT)
+        name, call = (self._alone, call) if self._alone is not None else _backend_of(call)
+        try:
+            reply = self._current().named(name).answer(call) if name is not None else None
+        except OperationError:
+            _LOG.warning("what is served cannot be asked any more")
+            return failed(PromqlError("the telemetry cannot be had now", "unavailable", 503))
+        except (Exception, pl.exceptions.PanicException):  # noqa: BLE001 - our fault, which the log explains
+            _LOG.exception("a request could not be answered")
+            return failed(PromqlError("internal error", "internal", 500))
+        return reply if reply is not None else ApiReply(404, b"404 page not found\n", TEXT)
+
+    def _heard(self, connection: Socket) -> tuple[ApiCall | None, bool]:
+        deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        if (head := read_head(connection, deadline)) is None:
+            return None, False
+        if head.length > MOST_FORM_BYTES:
+            raise UnreadableError(413, f"a form may have {MOST_FORM_BYTES} bytes")
+        form = read_content(connection, head, deadline)
+        try:
+            return read_call(head.method, head.path, head.query_text, form), head.method != "HEAD"
+        except ValueError as error:
+            raise UnreadableError(400, str(error)) from error
+
+
+class _Latest:
+    """The backends over the latest view, which is looked at anew when it is older than `REFRESH_S`."""
+
+    def __init__(self, now: Callable[[], View]) -> None:
+        self._now, self._turns, self._lock = now, MachineLock(), threading.Lock()
+        self._backends: Backends | None = None
+        self._seen_s = 0.0
+
+    def __call__(self) -> Backends:
+        with self._lock:
+            if self._backends is None or time.monotonic() - self._seen_s > REFRESH_S:
+                self._seen_s = time.monotonic()
+                self._backends = Backends(self._now(), self._turns)
+            return self._backends
+
+
+def _backend_of(call: ApiCall) -> tuple[str | None, ApiCall]:
+    """Return whose path *call* has, None for nobody's, and the call as that backend has it."""
+    match call.path:
+        case ("api", "v1", *_) | ("-", *_):
+            return "prometheus", call
+        case ("api", "v2", *_):
+            return "alertmanager", call
+        case ("loki", *_) | ("ready",):
+            return "loki", call
+        case ("api", *_):
+            return "jaeger", call
+        case (first, *rest) if first == TEMPO:
+            return TEMPO, call._replace(path=tuple(rest))
+    return None, call
+
+
+def api_urls(url: str) -> dict[str, str]:
+    """Return where each API is found when all are served at *url*."""
+    return {**dict.fromkeys(("prometheus", "jaeger", "loki", "alertmanager"), url), TEMPO: f"{url}/{TEMPO}"}
+
+
+@contextmanager
+def serving_on_port(server: ApiServer, port: int = 0) -> Iterator[str]:
+    """Serve *server* on *port* of 127.0.0.1, any free one for 0, and yield its URL; raises StartError."""
+    listener = listen_on_port(port)
+    with Acceptor(listener, server.serve):
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@contextmanager
+def serving_on_socket(server: ApiServer, path: Path) -> Iterator[Path]:
+    """Serve *server* at the Unix socket *path* while the block runs; raises UserError for a path that cannot be one."""
+    require_socket_path(path)
+    listener = listen_on_socket(path)
+    try:
+        with Acceptor(listener, server.serve):
+            yield path
+    finally:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,241 @@
+"""Tempo's HTTP API over one view: searches by tags or TraceQL, traces, tags."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from opsassay import __version__
+from opsassay.core.errors import UserError
+from opsassay.telemetry.backends.jaeger import MOST_SPANS, MOST_TRACES
+from opsassay.telemetry.backends.otlp import attributes, resource_spans
+from opsassay.telemetry.backends.requests import TEXT, ApiCall, ApiReply, duration_ns
+from opsassay.telemetry.backends.spans import DERIVED, PROCESS, SCOPES, TAG, SpanStore, attribute_columns
+from opsassay.telemetry.backends.traceql import INTRINSICS, KINDS, STATUS, TraceqlError, read_traceql
+
+DEFAULT_TRACES = 20
+DEFAULT_SPANS = 3
+MOST_VALUES = 10_000
+_NO_ROOT = "<root span not yet received>"
+_VERSION = "2.6.0"
+_SERVICE = "service.name"
+
+
+class TempoError(UserError):
+    """A request that is not answered; *status* is HTTP's."""
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        self.status = status
+        super().__init__(message)
+
+
+class TempoApi:
+    """Answers what stands at the root of Tempo's query frontend."""
+
+    def __init__(self, store: SpanStore) -> None:
+        self._store = store
+
+    @cached_property
+    def _spans(self) -> pl.DataFrame:
+        """All spans, each with the length of its trace, in ns, and what its trace begins with."""
+        spans = self._store.spans
+        end = pl.col("start_ns") + pl.col("duration_ns").fill_null(0)
+        roots = (
+            spans.filter(pl.col("parent_id").fill_null("") == "")
+            .unique("trace_id", keep="first", maintain_order=True)
+            .select("trace_id", root_service="service", root_name="operation")
+        )
+        whole = spans.group_by("trace_id").agg(
+            trace_start=pl.col("start_ns").min(), trace_ns=end.max() - pl.col("start_ns").min()
+        )
+        return spans.join(whole, on="trace_id", maintain_order="left").join(
+            roots, on="trace_id", how="left", maintain_order="left"
+        )
+
+    def answer(self, call: ApiCall) -> ApiReply | None:
+        """Return the reply to *call*, None when it is not of this API."""
+        try:
+            return self._found(call)
+        except TempoError as error:
+            return ApiReply(error.status, str(error).encode("utf-8", "replace"), TEXT)
+        except TraceqlError as error:
+            return ApiReply(400, str(error).encode("utf-8", "replace"), TEXT)
+
+    def _found(self, call: ApiCall) -> ApiReply | None:  # noqa: PLR0911 - one for each endpoint
+        match call.path:
+            case ("ready",):
+                return ApiReply(200, b"ready\n", TEXT)
+            case ("api", "echo"):
+                return ApiReply(200, b"echo", TEXT)
+            case ("api", "status", "buildinfo"):
+                return _json(
+                    {"version": _VERSION, "revision": f"opsassay-{__version__}", "branch": "", "goVersion": ""}
+                )
+            case ("api", "traces", trace):
+                return _json({"batches": self._trace(trace)})
+            case ("api", "v2", "traces", trace):
+                return _json({"trace": {"resourceSpans": self._trace(trace)}, "metrics": {}})
+            case ("api", "search"):
+                return self._search(call)
+            case ("api", "search", "tags"):
+                return _json({"tagNames": sorted({*self._keys(TAG), *self._keys(PROCESS)}), "metrics": {}})
+            case ("api", "v2", "search", "tags"):
+                return self._scopes(call)
+            case ("api", "search", "tag", name, "values"):
+                return _json({"tagValues": [value for _, value in self._values(name)], "metrics": {}})
+            case ("api", "v2", "search", "tag", name, "values"):
+                values = [{"type": kind, "value": value} for kind, value in self._values(name)]
+                return _json({"tagValues": values, "metrics": {}})
+        return None
+
+    def _trace(self, trace: str) -> list[dict[str, Any]]:
+        spans = self._store.traces([trace, trace.lower()])
+        if not spans.height:
+            if not re.fullmatch(r"[0-9a-fA-F]{1,32}", trace):
+                raise TempoError("trace IDs can only contain hex characters, up to 32 of them")
+            raise TempoError("trace not found", 404)
+        if spans.height > MOST_SPANS:
+            raise TempoError(f"trace exceeds max size: it has {spans.height} spans, {MOST_SPANS} are sent at most", 422)
+        return resource_spans(spans)
+
+    def _search(self, call: ApiCall) -> ApiReply:
+        limit, kept = _positive(call, "limit", DEFAULT_TRACES), _positive(call, "spss", DEFAULT_SPANS)
+        query = call.first("q")
+        condition = read_traceql(query, self._spans.schema) if query is not None else self._tags(call)
+        found = self._spans.filter(condition, *_times(call))
+        latest = found.group_by("trace_id").agg(pl.col("trace_start").first())
+        latest = latest.sort("trace_start", "trace_id", descending=[True, False]).head(min(limit, MOST_TRACES))
+        ids = latest["trace_id"].to_list()
+        by_trace = found.filter(pl.col("trace_id").is_in(ids)).partition_by("trace_id", as_dict=True)
+        traces = [_summary(by_trace[(one,)], kept if query is not None else None) for one in ids]
+        return _json({"traces": traces, "metrics": {"inspectedTraces": self._spans["trace_id"].n_unique()}})
+
+    def _tags(self, call: ApiCall) -> pl.Expr:
+        """Return what a span has to be for ``tags`` (logfmt) and its trace for the durations, all of them."""
+        try:
+            words = shlex.split(call.first("tags") or "")
+        except ValueError as error:
+            raise TempoError(f"invalid tags: {error}") from error
+        conditions = [pl.lit(value=True)]
+        for word in words:
+            key, equals, value = word.partition("=")
+            if not equals or not key:
+                raise TempoError(f"invalid tags: {word[:200]!r} is not KEY=VALUE")
+            columns = self._columns(key)
+            equal = [(pl.col(column).cast(pl.String) == value).fill_null(value=False) for column in columns]
+            conditions.append(pl.any_horizontal([pl.lit(value=False), *equal]))
+        if (shortest := _go_duration(call, "minDuration")) is not None:
+            conditions.append(pl.col("trace_ns") >= shortest)
+        if (longest := _go_duration(call, "maxDuration")) is not None:
+            conditions.append(pl.col("trace_ns") <= longest)
+        return pl.all_horizontal(conditions)
+
+    def _scopes(self, call: ApiCall) -> ApiReply:
+        scopes = {
+            "resource": sorted(self._keys(PROCESS)),
+            "span": sorted(self._keys(TAG)),
+            "intrinsic": list(INTRINSICS),
+        }
+        asked = call.first("scope") or "none"
+        if asked not in {"none", *scopes}:
+            raise TempoError(f"invalid scope: {asked[:200]}")
+        found = [{"name": name, "tags": tags} for name, tags in scopes.items() if asked in {"none", name}]
+        return _json({"scopes": found, "metrics": {}})
+
+    def _values(self, name: str) -> list[tuple[str, str]]:
+        """Return (type, value) of the tag *name*, in the order of values; the name of none has none."""
+        match name.removeprefix(".") if name.startswith(".") else name:
+            case "status":
+                return [("keyword", value) for value in sorted(STATUS)]
+            case "kind":
+                return [("keyword", value) for value in sorted(KINDS)]
+            case "name":
+                return self._distinct(["operation"])
+            case "rootName":
+                return self._distinct(["root_name"])
+            case "rootServiceName":
+                return self._distinct(["root_service"])
+        return self._distinct(self._columns(name))
+
+    def _distinct(self, columns: list[str]) -> list[tuple[str, str]]:
+        found = set()
+        for column in columns:
+            values = self._spans[column].drop_nulls().unique()
+            kind = "string" if isinstance(values.dtype, pl.String) else "int" if values.dtype.is_integer() else "float"
+            kind = "bool" if isinstance(values.dtype, pl.Boolean) else kind
+            found |= {(kind, value) for value in values.cast(pl.String).to_list() if value}
+        return sorted(found, key=lambda one: one[1])[:MOST_VALUES]
+
+    def _keys(self, prefix: str) -> set[str]:
+        found = {name.removeprefix(prefix) for name in self._store.spans.columns if name.startswith(prefix)} - DERIVED
+        found = {key for key in found if self._store.spans[f"{prefix}{key}"].null_count() < self._store.spans.height}
+        return found | ({_SERVICE} if prefix == PROCESS else set())
+
+    def _columns(self, name: str) -> list[str]:
+        """Return the columns of the attribute *name*, with or without its scope."""
+        scope, dot, key = name.partition(".")
+        if not dot or scope not in SCOPES:
+            scope, key = "", name
+        return attribute_columns(scope, key, self._spans.columns)
+
+
+def _summary(found: pl.DataFrame, kept: int | None) -> dict[str, Any]:
+    """Return one trace of a search by those of its spans that were *found*, of which *kept* are shown, none for None."""
+    first = found.row(0, named=True)
+    summary = {
+        "traceID": first["trace_id"], "rootServiceName": first["root_service"] or _NO_ROOT,
+        "rootTraceName": first["root_name"] or "", "startTimeUnixNano": str(first["trace_start"]),
+        "durationMs": first["trace_ns"] // 10**6,
+    }  # fmt: skip
+    if kept is None:
+        return summary
+    spans = [
+        {
+            "spanID": row["span_id"], "name": row["operation"] or "", "startTimeUnixNano": str(row["start_ns"]),
+            "durationNanos": str(row["duration_ns"] or 0), "attributes": attributes({_SERVICE: row["service"]}),
+        }
+        for row in found.head(kept).iter_rows(named=True)
+    ]  # fmt: skip
+    matched = {"spans": spans, "matched": found.height}
+    return summary | {"spanSet": matched, "spanSets": [matched]}
+
+
+def _times(call: ApiCall) -> list[pl.Expr]:
+    """Return that a trace has something between ``start`` and ``end``, both in seconds, when both are said."""
+    start_s, end_s = _positive(call, "start", 0), _positive(call, "end", 0)
+    if bool(start_s) != bool(end_s):
+        raise TempoError("please provide non-zero values for http parameters start and end")
+    if not start_s:
+        return []
+    if end_s <= start_s:
+        raise TempoError(f"http parameter start must be before end. received start={start_s} end={end_s}")
+    ends = pl.col("trace_start") + pl.col("trace_ns")
+    return [pl.col("trace_start") <= end_s * 10**9, ends >= start_s * 10**9]
+
+
+def _positive(call: ApiCall, name: str, default: int) -> int:
+    text = call.first(name)
+    if text is None:
+        return default
+    if not re.fullmatch(r"\d{1,10}", text, re.ASCII):
+        raise TempoError(f'invalid {name}: strconv.ParseInt: parsing "{text[:200]}": invalid syntax')
+    if name in {"limit", "spss"} and int(text) < 1:
+        raise TempoError(f"invalid {name}: must be a positive number")
+    return int(text)
+
+
+def _go_duration(call: ApiCall, name: str) -> int | None:
+    text = call.first(name)
+    try:
+        return duration_ns(text) if text is not None else None
+    except ValueError as error:
+        raise TempoError(f'invalid {name}: time: invalid duration "{str(text)[:200]}"') from error
+
+
+def _json(content: Any) -> ApiReply:
+    return ApiReply(200, json.dumps(content, ensure_ascii=False).encode("utf-8", "replace"))

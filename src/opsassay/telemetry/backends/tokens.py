@@ -1,0 +1,81 @@
+"""A query as tokens, and how a reader goes through them; what it meets that it does not expect, it names with its place."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, NoReturn
+
+from opsassay.core.errors import UserError
+
+MOST_CHARACTERS = 4096
+MOST_DEEP = 16
+
+
+class Token(NamedTuple):
+    """One token: the group of the pattern that it is, its text, and where it begins."""
+
+    kind: str
+    text: str
+    at: int
+
+
+class TokenReader:
+    """Goes through *text* token by token; *pattern* has a named group for each kind, of which ``space`` is passed over.
+
+    What is wrong is raised as *error*, beginning with *before*.
+    """
+
+    def __init__(self, text: str, pattern: re.Pattern[str], error: type[UserError], before: str) -> None:
+        self._text, self._error, self._before = text, error, before
+        if len(text) > MOST_CHARACTERS:
+            self.fail(MOST_CHARACTERS, f"a query may have {MOST_CHARACTERS} characters here")
+        self._next, self._tokens = 0, list[Token]()
+        at = 0
+        while at < len(text):
+            found = pattern.match(text, at)
+            if found is None:
+                self.fail(at, f"unexpected {text[at]!r}")
+            if (kind := str(found.lastgroup)) != "space":
+                self._tokens.append(Token(kind, found.group(), at))
+            at = found.end()
+
+    def peek(self, ahead: int = 0) -> Token:
+        """Return the token that comes, or one further *ahead*; at the end one without a kind."""
+        at = self._next + ahead
+        return self._tokens[at] if at < len(self._tokens) else Token("", "", len(self._text))
+
+    def sees(self, *texts: str) -> bool:
+        """Return whether one of *texts* comes next."""
+        return self.peek().kind != "text" and self.peek().text in texts
+
+    def step(self) -> Token:
+        """Return the token that comes, and go beyond it."""
+        found = self.peek()
+        self._next += 1
+        return found
+
+    def sign(self, sign: str) -> None:
+        """Go beyond *sign*, which has to come."""
+        if not self.sees(sign):
+            self.unexpected(sign)
+        self._next += 1
+
+    def take(self, kind: str, expected: str) -> Token:
+        """Return the token that comes, which has to be of *kind*; *expected* says so in words."""
+        if self.peek().kind != kind:
+            self.unexpected(expected)
+        return self.step()
+
+    def unexpected(self, expected: str) -> NoReturn:
+        """Raise the error that something else comes than what is *expected*."""
+        token = self.peek()
+        self.fail(token.at, f"unexpected {token.text[:100] or 'end of the query'}, expecting {expected}")
+
+    def fail(self, at: int, what: str) -> NoReturn:
+        """Raise the error *what* at the character *at*."""
+        raise self._error(f"{self._before}parse error at {self.place(at)}: syntax error: {what}")
+
+    def place(self, at: int) -> str:
+        """Return line and column of the character *at*, as they are counted by people."""
+        before = self._text[:at]
+        return f"line {before.count(chr(10)) + 1}, col {at - before.rfind(chr(10))}"

@@ -1,0 +1,170 @@
+"""TraceQL: one set of conditions on a span, joined by ``&&`` and ``||``, as an expression over a table of spans."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any
+
+import polars as pl
+
+from opsassay.core.errors import UserError
+from opsassay.telemetry.backends.matching import RegexError, require_regex
+from opsassay.telemetry.backends.requests import duration_ns
+from opsassay.telemetry.backends.spans import SCOPES, TAG, attribute_columns
+from opsassay.telemetry.backends.tokens import MOST_DEEP, Token, TokenReader
+
+INTRINSICS = ("duration", "kind", "name", "rootName", "rootServiceName", "status", "traceDuration")
+STATUS = {"error": "ERROR", "ok": "OK", "unset": None}
+KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
+
+_SCOPED = {
+    "span:duration": "duration", "span:kind": "kind", "span:name": "name", "span:status": "status",
+    "trace:duration": "traceDuration", "trace:rootName": "rootName", "trace:rootService": "rootServiceName",
+}  # fmt: skip
+_ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
+}  # fmt: skip
+_TOKEN = re.compile(
+    r"""(?P<space>\s+)
+      | (?P<text>"(?:[^"\\]|\\.)*"|`[^`]*`)
+      | (?P<duration>(?:\d+(?:\.\d+)?(?:ns|us|µs|ms|s|m|h))+)
+      | (?P<number>-?\d+(?:\.\d+)?)
+      | (?P<name>\.?[a-zA-Z_][a-zA-Z0-9_.:/-]*)
+      | (?P<sign>&&|\|\||!=|=~|!~|>=|<=|[{}()=<>|!&+*])""",
+    re.VERBOSE,
+)
+
+
+class TraceqlError(UserError):
+    """A query that is not answered; the message is what Tempo sends."""
+
+
+def read_traceql(text: str, columns: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Return what a span has to fulfil by the query *text*, over *columns* of a table of spans; raises TraceqlError."""
+    return _TraceqlReader(text, columns).whole()
+
+
+class _TraceqlReader(TokenReader):
+    """Reads one query from its first token to its last."""
+
+    def __init__(self, text: str, columns: Mapping[str, pl.DataType]) -> None:
+        super().__init__(text, _TOKEN, TraceqlError, "invalid TraceQL query: ")
+        self._columns = columns
+
+    def whole(self) -> pl.Expr:
+        self.sign("{")
+        found = pl.lit(value=True) if self.sees("}") else self._any_of(0)
+        self.sign("}")
+        if (token := self.peek()).kind:
+            self.fail(token.at, f"{token.text} after a set of spans is not served here; there is one set of conditions")
+        return found
+
+    def _any_of(self, deep: int) -> pl.Expr:
+        if deep > MOST_DEEP:
+            self.fail(0, "the query is nested too deeply")
+        return self._joined("||", lambda: self._joined("&&", lambda: self._one(deep), operator.and_), operator.or_)
+
+    def _joined(self, sign: str, read: Callable[[], pl.Expr], join: Callable[[Any, Any], Any]) -> pl.Expr:
+        found = [read()]
+        while self.sees(sign):
+            self.step()
+            found.append(read())
+        return reduce(join, found)
+
+    def _one(self, deep: int) -> pl.Expr:
+        if self.sees("("):
+            self.step()
+            inner = self._any_of(deep + 1)
+            self.sign(")")
+            return inner
+        name = self.take("name", "a field")
+        if name.text in {"true", "false"} and self.sees("}", "&&", "||", ")"):
+            return pl.lit(value=name.text == "true")
+        op = self.take("sign", "a comparison")
+        if op.text not in {*_ORDERS, "=~", "!~"}:
+            self.fail(op.at, f"unexpected {op.text}, expecting a comparison")
+        return self._compared(name, op.text).fill_null(value=False)
+
+    def _compared(self, name: Token, op: str) -> pl.Expr:
+        value = self.step()
+        field = _SCOPED.get(name.text, name.text)
+        match field:
+            case "duration" | "traceDuration":
+                column = "duration_ns" if field == "duration" else "trace_ns"
+                return self._ordered(pl.col(column), op, self._nanoseconds(value))
+            case "status" | "kind":
+                return self._enumerated(field, op, value)
+            case "name" | "rootName" | "rootServiceName":
+                column = {"name": "operation", "rootName": "root_name", "rootServiceName": "root_service"}[field]
+                return self._fitting(pl.col(column), pl.String(), op, value)
+        return self._attribute(name, op, value)
+
+    def _attribute(self, name: Token, op: str, value: Token) -> pl.Expr:
+        scope, dot, key = name.text.partition(".")
+        if not dot or not key or scope not in SCOPES:
+            self.fail(name.at, f"{name.text} is no field that is served here; write .KEY, span.KEY or resource.KEY")
+        columns = attribute_columns(scope, key, self._columns)
+        tests = [self._fitting(pl.col(column), self._columns[column], op, value) for column in columns]
+        return pl.any_horizontal([pl.lit(value=False), *tests]) if tests else self._checked(op, value)
+
+    def _checked(self, op: str, value: Token) -> pl.Expr:
+        """Return that nothing fits, once the value is known to be one."""
+        self._fitting(pl.lit(None, pl.String()), pl.String(), op, value)
+        return pl.lit(value=False)
+
+    def _fitting(self, column: pl.Expr, type_: pl.DataType, op: str, value: Token) -> pl.Expr:
+        """Return the comparison of *column* with a literal; one of another type is never true, as in Tempo."""
+        if value.kind == "text":
+            text = self._unquoted(value)
+            if op.endswith("~"):
+                return self._matched(column, type_, op, text)
+            return self._ordered(column, op, text) if isinstance(type_, pl.String) else pl.lit(value=False)
+        literal: float | bool
+        if value.kind == "name" and value.text in {"true", "false"}:
+            literal, comparable = value.text == "true", isinstance(type_, pl.Boolean)
+        elif value.kind in {"number", "duration"}:
+            literal = float(value.text) if value.kind == "number" else self._nanoseconds(value)
+            comparable = type_.is_numeric()
+        else:
+            self.fail(value.at, f"unexpected {value.text or 'end of the query'}, expecting a value")
+        return self._ordered(column, op, literal) if comparable else pl.lit(value=False)
+
+    def _matched(self, column: pl.Expr, type_: pl.DataType, op: str, regex: str) -> pl.Expr:
+        try:
+            require_regex(regex)
+        except RegexError as error:
+            raise TraceqlError(f"invalid TraceQL query: {error}") from error
+        if not isinstance(type_, pl.String):
+            return pl.lit(value=False)
+        found = column.str.contains(f"^(?s:{regex})$")
+        return found if op == "=~" else ~found
+
+    def _enumerated(self, field: str, op: str, value: Token) -> pl.Expr:
+        known = list(STATUS) if field == "status" else KINDS
+        if value.kind != "name" or value.text not in known or op not in {"=", "!="}:
+            self.fail(value.at, f"{field} is compared by = or != with one of {', '.join(known)}")
+        if field == "status":
+            column, named = pl.col(f"{TAG}otel.status_code"), STATUS[value.text]
+        else:
+            column, named = pl.col(f"{TAG}span.kind"), value.text
+        is_so = column.is_null() if named in {None, "unspecified"} else (column == named).fill_null(value=False)
+        return is_so if op == "=" else ~is_so
+
+    def _ordered(self, column: pl.Expr, op: str, value: float | str | bool) -> pl.Expr:
+        if op not in _ORDERS:
+            raise TraceqlError(f"invalid TraceQL query: {op} compares texts in quotes alone")
+        found: pl.Expr = _ORDERS[op](column, pl.lit(value))
+        return found
+
+    def _nanoseconds(self, value: Token) -> int:
+        if value.kind != "duration":
+            self.fail(value.at, f"unexpected {value.text or 'end of the query'}, expecting a duration")
+        return duration_ns(value.text)
+
+    def _unquoted(self, token: Token) -> str:
+        if token.text.startswith("`"):
+            return token.text[1:-1]
+        return re.sub(r"\\(.)", lambda found: {"n": "\n", "t": "\t"}.get(found[1], found[1]), token.text[1:-1])

@@ -1,0 +1,66 @@
+"""What the APIs are served over: tables and alerts, those of a recording or of a system as it is now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import polars as pl
+
+from opsassay.core.schema.incident import Alert
+from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.schema import empty
+
+
+class AlertingRule(NamedTuple):
+    """What is known of an alert rule: for how long its condition has to hold, how serious it is, and what it is about."""
+
+    for_s: float = 0.0
+    severity: str = ""
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class View:
+    """Telemetry from *began_ns* until *now_ns*, UTC; *rows* has those of a modality in the datapack's columns.
+
+    *collect* reads a frame that was made from them; it raises DatapackError when a table is damaged. *alerts* fire now,
+    each since its time; *rules* are by the signals of alerts.
+    """
+
+    rows: Callable[[str], pl.LazyFrame]
+    collect: Callable[[pl.LazyFrame, str], pl.DataFrame]
+    began_ns: int
+    now_ns: int
+    alerts: Sequence[Alert]
+    rules: Mapping[str, AlertingRule]
+    kind: str
+
+
+def recorded(pack: Datapack) -> View:
+    """Return the view of *pack*: now is its end, until which its alerts fire; of its rules the names alone are known."""
+    incident = pack.incident
+    rules = {alert.signal: AlertingRule() for alert in incident.alerts}
+    return View(
+        pack.both, pack.collect, incident.normal.start_ns, incident.abnormal.end_ns, incident.alerts, rules, "recorded"
+    )
+
+
+def live(
+    tables: Mapping[str, pl.DataFrame],
+    began_ns: int,
+    now_ns: int,
+    alerts: Sequence[Alert],
+    rules: Mapping[str, AlertingRule],
+) -> View:
+    """Return the view of a running system: *tables* by modality, one that is not there has no rows."""
+    return View(
+        lambda modality: tables[modality].lazy() if modality in tables else empty(modality).lazy(),
+        lambda frame, _modality: frame.collect(),
+        began_ns,
+        now_ns,
+        alerts,
+        rules,
+        "live",
+    )

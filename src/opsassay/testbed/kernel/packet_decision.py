@@ -1,0 +1,97 @@
+"""What an impairment does to one packet: when its copies go on, and whether they are changed.
+
+The meanings are netem's (tc-netem(8)): shares are drawn per packet and independent, jitter is uniform and may reorder.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+LONGEST_WAIT_S = 0.4
+LEAST_BACKLOG = 20 * 1514
+
+
+class PacketDecision(NamedTuple):
+    """When the copies of a packet go on, in seconds of the monotonic clock (none = it is lost), and what it cost.
+
+    *kind* is the ledger's word for what was done, empty when nothing was; *ns* the delay that it introduced.
+    """
+
+    due: tuple[float, ...]
+    kind: str = ""
+    ns: int = 0
+    corrupted: bool = False
+
+
+Decide = Callable[[int, float], PacketDecision]
+"""From the size of a packet in bytes and the present instant to its fate."""
+
+
+def delay(rng: random.Random, delay_s: float, jitter_s: float) -> Decide:
+    """Hold every packet for *delay_s*, give or take *jitter_s*."""
+
+    def decide(_: int, now: float) -> PacketDecision:
+        lag = max(0.0, delay_s + rng.uniform(-jitter_s, jitter_s)) if jitter_s else delay_s
+        return PacketDecision((now + lag,), "packet_delay", int(lag * 1e9))
+
+    return decide
+
+
+def loss(rng: random.Random, share: float) -> Decide:
+    """Lose a *share* of the packets."""
+    return lambda _, now: PacketDecision((), "packet_loss") if rng.random() < share else PacketDecision((now,))
+
+
+def duplicate(rng: random.Random, share: float) -> Decide:
+    """Let a *share* of the packets arrive twice."""
+    return lambda _, now: (
+        PacketDecision((now, now), "packet_duplicate") if rng.random() < share else PacketDecision((now,))
+    )
+
+
+def corrupt(rng: random.Random, share: float) -> Decide:
+    """Flip one bit in a *share* of the packets."""
+
+    def decide(_: int, now: float) -> PacketDecision:
+        if rng.random() < share:
+            return PacketDecision((now,), "packet_corrupt", corrupted=True)
+        return PacketDecision((now,))
+
+    return decide
+
+
+def bandwidth(_: random.Random, bytes_per_s: float) -> Decide:
+    """Send all packets over one wire of *bytes_per_s* with a buffer of `backlog_bytes`; what does not fit in it is lost."""
+    longest_s = backlog_bytes(bytes_per_s) / bytes_per_s
+    free_at = 0.0
+
+    def decide(size: int, now: float) -> PacketDecision:
+        nonlocal free_at
+        begins = max(free_at, now)
+        if begins - now > longest_s:
+            return PacketDecision((), "packet_loss")
+        free_at = begins + size / bytes_per_s
+        return PacketDecision((free_at,), "packet_delay", int((free_at - now) * 1e9))
+
+    return decide
+
+
+def backlog_bytes(bytes_per_s: float) -> int:
+    """Return how many bytes may wait for a wire of *bytes_per_s*: 0.4 s of it, at least twenty packets."""
+    return max(int(bytes_per_s * LONGEST_WAIT_S), LEAST_BACKLOG)
+
+
+KINDS: dict[str, Callable[..., Decide]] = {
+    "delay": delay,
+    "loss": loss,
+    "duplicate": duplicate,
+    "corrupt": corrupt,
+    "bandwidth": bandwidth,
+}
+
+
+def decision(impairment: dict[str, Any], rng: random.Random) -> Decide:
+    """Return how packets fare under *impairment* {kind, and its numbers}; each call has a wire of its own."""
+    return KINDS[impairment["kind"]](rng, **{key: value for key, value in impairment.items() if key != "kind"})

@@ -1,0 +1,50 @@
+"""What an operator sees of a running system, wherever it runs: the tools that look at its telemetry while it arrives."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from opsassay.telemetry.mask import Mask, seen_of
+from opsassay.testbed.operations import arguments as args
+from opsassay.testbed.operations import telemetry_queries as seeing
+from opsassay.testbed.operations.live import LiveTelemetry
+from opsassay.testbed.operations.state_alerts import AlertSource
+from opsassay.testbed.operations.toolbox import Tool
+
+Look = args.Alerts | args.Metrics | args.Traces | args.SearchLogs | args.Summarise | args.CallTopology
+
+LOOKS: Mapping[str, Tool] = {
+    "alerts": Tool(args.Alerts),
+    "metrics": Tool(args.Metrics),
+    "traces": Tool(args.Traces),
+    "search_logs": Tool(args.SearchLogs),
+    "summarise": Tool(args.Summarise),
+    "topology": Tool(args.CallTopology),
+}
+"""The tools by their names; every toolbox whose system sends telemetry has them."""
+
+
+@dataclass
+class TelemetryView:
+    """Answers what is asked of a system's live *telemetry*, as far as the *mask* leaves it, and of the *alerts* over it."""
+
+    telemetry: LiveTelemetry
+    alerts: AlertSource
+    mask: Mask = field(default_factory=Mask)
+
+    def tell(self, asked: Look) -> str:
+        """Return what *asked* is answered with; raises OpsAssayError when the telemetry cannot be had."""
+        if isinstance(asked, args.Alerts):
+            return seeing.tell_alerts(self.alerts.firing()[1])
+        tables, now_ns = seen_of(self.telemetry.tables(), self.mask), time.time_ns()
+        if isinstance(asked, args.CallTopology):
+            return seeing.tell_topology(tables, asked, now_ns)
+        if isinstance(asked, args.Metrics):
+            return seeing.tell_metrics(tables, asked, now_ns)
+        if isinstance(asked, args.Traces):
+            return seeing.tell_traces(tables, asked, now_ns)
+        if isinstance(asked, args.SearchLogs):
+            return seeing.tell_logs(tables, asked, now_ns)
+        return seeing.tell_summary(tables, asked, now_ns)

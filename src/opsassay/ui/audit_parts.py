@@ -1,0 +1,107 @@
+"""Parts of the audit report: sections, tables, and how numbers are written in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from opsassay.analysis.audit.audit import AuditReport
+from opsassay.analysis.audit.interaction import Test
+from opsassay.analysis.audit.selection import Regret
+from opsassay.ui.audit_figures import points
+from opsassay.ui.audit_svg import Figure
+
+ROWS_SHOWN = 60
+DASH = "–"
+
+
+@dataclass(frozen=True)
+class AuditTable:
+    """A table of texts; *numeric* columns are set flush right; *note* stands below."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numeric: frozenset[int]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the report: words, figures with captions, tables, notes."""
+
+    id: str
+    title: str
+    words: tuple[str, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    captions: tuple[str, ...] = ()
+    tables: tuple[AuditTable, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def table(
+    caption: str, columns: str, rows: Sequence[Sequence[str]], text_columns: int, file: str, note: str = ""
+) -> AuditTable:
+    """Return a table; *columns* are titles separated by ``|``, the first *text_columns* are text.
+
+    Long ones are cut, with a pointer to *file*, which holds every row.
+    """
+    titles = tuple(title.strip() for title in columns.split("|"))
+    if len(rows) > ROWS_SHOWN:
+        note = f"{note} The first {ROWS_SHOWN} of {len(rows)} rows; all are in tables/{file}.csv.".strip()
+    kept = tuple(tuple(row) for row in rows[:ROWS_SHOWN])
+    return AuditTable(caption, titles, kept, frozenset(range(text_columns, len(titles))), note)
+
+
+def percent(value: float | None) -> str:
+    """Return a fraction in percent, a dash where there is none."""
+    return DASH if value is None or not np.isfinite(value) else f"{100 * value:.1f}"
+
+
+def interval(low: float, high: float) -> str:
+    """Return an interval of fractions in percentage points."""
+    return f"[{points(low)}, {points(high)}]" if np.isfinite(low) and np.isfinite(high) else DASH
+
+
+def span(low: float | None, high: float | None) -> str:
+    """Return a range of fractions in percent."""
+    return f"{percent(low)} … {percent(high)}"
+
+
+def p_value(p: float | None) -> str:
+    """Return a p-value in three digits, a small one in powers of ten."""
+    if p is None:
+        return DASH
+    return f"{p:.3f}" if p >= 0.001 else ("< 1e-16" if p < 1e-16 else f"{p:.1e}")
+
+
+def decimals(value: float | None, digits: int = 2) -> str:
+    """Return a number with *digits* decimals, a dash where there is none."""
+    return DASH if value is None or not np.isfinite(value) else f"{value:.{digits}f}"
+
+
+def count_of(count: int | None, whole: int) -> str:
+    """Return "count/whole"."""
+    return DASH if count is None else f"{count}/{whole}"
+
+
+def yes_no(*, value: bool | None) -> str:
+    """Return yes, no, or a dash."""
+    return DASH if value is None else ("yes" if value else "no")
+
+
+def test_cells(test: Test) -> tuple[str, str, str]:
+    """Return statistic, degrees of freedom and p-value."""
+    return decimals(test.statistic), str(test.df), p_value(test.p)
+
+
+def regret_cells(found: Regret, whole: int) -> tuple[str, str, str]:
+    """Return reversals, mean and maximum regret."""
+    return count_of(found.reversals, whole), percent(found.mean_regret), percent(found.max_regret)
+
+
+def families_of(audit: AuditReport) -> list[str]:
+    """Return the families in order."""
+    return list(dict.fromkeys(audit.matched.families))

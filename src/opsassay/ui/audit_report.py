@@ -1,0 +1,93 @@
+"""The report of an audit: report.html, report.md, figures as SVG, and the tables that `opsassay.analysis.audit.export` writes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from opsassay.analysis.audit.audit import AuditReport
+from opsassay.analysis.audit.export import TABLES, write_tables
+from opsassay.ui.audit_figures import figures
+from opsassay.ui.audit_parts import AuditTable, Section
+from opsassay.ui.audit_view import sections
+from opsassay.ui.page import asset, render, write_whole
+from opsassay.ui.plain import plain
+
+STYLES = ("static/report.css", "static/audit.css")
+
+
+def write_audit(
+    audit: AuditReport, folder: Path, *, title: str = "Which scores may be trusted for which system"
+) -> list[Path]:
+    """Write the whole report of *audit* into *folder* and return its files, report.html last.
+
+    Every file appears whole or not at all, and the same audit gives the same bytes. Tables and figures of an earlier
+    report there that this one does not have are removed. Raises OperationError.
+    """
+    style = _figure_style()
+    written = write_tables(audit, folder)
+    for of_kind in figures(audit).values():
+        written += [write_whole(folder / "figures" / f"{f.name}.svg", f.standalone(style)) for f in of_kind]
+    parts = sections(audit)
+    _remove_leftovers(folder, written)
+    written.append(write_whole(folder / "report.md", render_markdown(audit, parts, title)))
+    written.append(write_whole(folder / "report.html", render_html(audit, parts, title)))
+    return written
+
+
+def _remove_leftovers(folder: Path, written: list[Path]) -> None:
+    """Remove tables and figures of an earlier report in *folder* that this one does not have."""
+    names = {*(f"{table}.{suffix}" for table in TABLES for suffix in ("csv", "json"))}
+    for path in ((folder / name) for name in ("tables", "figures")):
+        for file in path.iterdir():
+            ours = file.name in names if path.name == "tables" else re.fullmatch(r"(forest|regret)-\d+\.svg", file.name)
+            if ours and file not in written:
+                file.unlink()
+
+
+def render_html(audit: AuditReport, parts: list[Section], title: str) -> str:
+    """Return a page without scripts that asks the network for nothing; its styles are allowed by their hashes."""
+    return render("audit.html", title, styles=STYLES, claim=audit.claim, sections=parts)
+
+
+def render_markdown(audit: AuditReport, parts: list[Section], title: str) -> str:
+    """Return the report as Markdown, with links to the figures' files."""
+    lines = [f"# {_escaped(title)}", "", f"> {_escaped(audit.claim)}", ""]
+    for part in parts:
+        lines += [f"## {part.title}", ""]
+        for words in (*part.words, *part.notes):
+            lines += [_escaped(words), ""]
+        for figure in part.figures:
+            lines += [f"![{_escaped(figure.title)}](figures/{figure.name}.svg)", ""]
+        for table in part.tables:
+            lines += _markdown_table(table)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _markdown_table(table: AuditTable) -> list[str]:
+    rule = ["--:" if i in table.numeric else "---" for i in range(len(table.columns))]
+    rows = [table.columns, rule, *table.rows]
+    lines = [
+        f"**{table.caption}**",
+        "",
+        *("| " + " | ".join(_escaped(cell) for cell in row) + " |" for row in rows),
+        "",
+    ]
+    return lines + ([table.note, ""] if table.note else [])
+
+
+def _escaped(words: str) -> str:
+    """Return *words* on one line, with what Markdown or HTML would read as markup made harmless."""
+    line = plain(words).replace("\n", " ").replace("\t", " ")
+    for character in "\\|`<>[]*_":
+        line = line.replace(
+            character, f"\\{character}" if character not in "<>" else {"<": "&lt;", ">": "&gt;"}[character]
+        )
+    return line
+
+
+def _figure_style() -> str:
+    """Return the colours of the page's style sheet and the rules of figures, for files that stand alone."""
+    page = asset("static/report.css")
+    colours = page[: page.index("* { box-sizing")]
+    return f"{colours}{asset('static/audit.css')}"

@@ -1,0 +1,170 @@
+"""An audit as sections; the HTML and the Markdown report are drawn from the same ones."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opsassay.analysis.audit.audit import AuditReport
+from opsassay.analysis.audit.effects import TIE
+from opsassay.analysis.audit.selection import first_best
+from opsassay.core.text import counted
+from opsassay.ui import audit_words as words
+from opsassay.ui.audit_figures import COLUMNS_SHOWN, METHODS_SHOWN, figures, points, shown_pairs
+from opsassay.ui.audit_parts import DASH, Section, count_of, decimals, families_of, percent, table
+from opsassay.ui.audit_statistics import (
+    families_section,
+    heterogeneity_section,
+    interaction_section,
+    regret_section,
+    sensitivity_section,
+)
+from opsassay.ui.audit_svg import Figure
+
+
+def sections(audit: AuditReport) -> list[Section]:
+    """Return the sections of the report of *audit*, from what may be said to how it was computed."""
+    drawn = figures(audit)
+    several = len(audit.matched.systems) > 1
+    parts = [_advice(audit), _inclusion(audit), _scores(audit, drawn["pooled"]), _effects(audit, drawn["heatmap"])]
+    if several:
+        parts += [heterogeneity_section(audit, drawn["forest"]), regret_section(audit, drawn["regret"])]
+    if len(families_of(audit)) > 1:
+        parts.append(families_section(audit))
+    if several:
+        parts.append(interaction_section(audit))
+    if several or audit.protocols:
+        parts.append(sensitivity_section(audit))
+    if several:
+        parts.append(_power(audit))
+    return [*parts, _method(audit)]
+
+
+def _advice(audit: AuditReport) -> Section:
+    rows = [
+        (
+            r.system,
+            r.choice or "undecided",
+            DASH if r.choice else ", ".join(r.candidates),
+            r.family,
+            str(r.cases),
+            points(r.lead, ""),
+            f"{r.needed:,}" if r.needed else DASH,
+        )
+        for r in audit.recommendations
+    ]
+    columns = "System | Choose | Not distinguishable | Family | Cases | Lead, pp | Cases needed"
+    decided = sum(r.choice is not None for r in audit.recommendations)
+    rivals = len(audit.matched.methods) - 1
+    said = (
+        f"On {decided} of {counted(len(rows), 'system')} one method is ahead of all others: its paired interval "
+        f"against each lies above zero, at a level adjusted for {counted(rivals, 'comparison')}, on at least "
+        f"{counted(audit.settings.min_cases, 'case')}."
+    )
+    shown = table("What to choose for a system like this one", columns, rows, 4, "recommendations", words.LEAD)
+    return Section("advice", "Which method for which system", (said,), tables=(shown,))
+
+
+def _inclusion(audit: AuditReport) -> Section:
+    protocols = any(a.protocol for a in audit.ledger)
+    rows = [
+        (
+            a.method,
+            *((a.protocol or DASH,) if protocols else ()),
+            "yes" if a.included else "no",
+            a.reason,
+            count_of(a.cases, a.of_cases),
+            count_of(a.systems, a.of_systems),
+        )
+        for a in audit.ledger
+    ]
+    columns = f"Method | {'Protocol | ' if protocols else ''}In | Reason | Cases | Systems"
+    shown = table("Inclusion", columns, rows, 4 if protocols else 3, "inclusion")
+    return Section("inclusion", "What is compared", (words.INCLUSION,), tables=(shown,), notes=audit.remarks)
+
+
+def _scores(audit: AuditReport, drawn: list[Figure]) -> Section:
+    refs, m = audit.references, audit.matched
+    macro = refs.means.mean(axis=0)
+    by_case = (refs.means * refs.sizes[:, None]).sum(axis=0) / refs.sizes.sum()
+    best_on = (refs.means >= m.means.max(axis=1, keepdims=True) - TIE).sum(axis=0)
+    rows = []
+    for j in sorted(range(len(refs.methods)), key=lambda j: (-macro[j], j)):
+        baseline = j >= len(m.methods) or refs.methods[j] in audit.settings.baselines
+        modal = audit.modal[:, j].mean() if audit.modal is not None and j < len(m.methods) else None
+        rows.append(
+            (
+                refs.methods[j] + (" (baseline)" if baseline else ""),
+                percent(float(macro[j])),
+                percent(float(by_case[j])),
+                percent(float(refs.means[:, j].min())),
+                percent(float(refs.means[:, j].max())),
+                count_of(int(best_on[j]), len(m.systems)),
+                *((percent(modal),) if audit.modal is not None else ()),
+            )
+        )
+    columns = "Method | Mean of systems, % | Mean of cases, % | Lowest, % | Highest, % | Best on"
+    columns += " | Same answer, %" if audit.modal is not None else ""
+    some = f" The best {METHODS_SHOWN} of {len(m.methods)} methods." if len(m.methods) > METHODS_SHOWN else ""
+    caption = f"Pooled mean on top, systems below.{some}"
+    return Section(
+        "scores",
+        "Pooled against per-system scores",
+        figures=tuple(drawn),
+        captions=(caption,),
+        tables=(table("Scores", columns, rows, 1, "methods"),),
+    )
+
+
+def _effects(audit: AuditReport, drawn: list[Figure]) -> Section:
+    level = audit.settings.confidence
+    cells = sum(len(p.low) for p in audit.pairs)
+    stars = sum(int(((p.low > 0) | (p.high < 0)).sum()) for p in audit.pairs)
+    adjusted = sum(int(p.paired.adjusted.sum()) for p in audit.pairs)
+    shown = shown_pairs(audit, COLUMNS_SHOWN)
+    said = [words.EFFECTS.format(near=100 * audit.settings.near_tie)]
+    if len(shown) < len(audit.pairs):
+        said.append(f"Pairs with the pooled winner, {len(shown)} of {len(audit.pairs)}; all are in tables/effects.csv.")
+    chance = (1 - level) * cells
+    said.append(words.MULTIPLICITY.format(stars=stars, cells=cells, level=100 * level, chance=chance))
+    if adjusted:
+        said.append(words.ZERO_VARIANCE.format(count=adjusted))
+    return Section("effects", "Effects by system", tuple(said), tuple(drawn), ("",))
+
+
+def _power(audit: AuditReport) -> Section:
+    m = audit.matched
+    rows = [
+        (
+            f"{100 * p.tau:.0f}",
+            DASH if not p.tau else ("families" if p.family_share else "systems"),
+            f"{100 * p.gap:.0f}",
+            decimals(p.interval_excludes_zero),
+            decimals(p.family_interval_excludes_zero),
+            decimals(p.prediction_excludes_zero),
+            decimals(p.heterogeneity_found),
+            decimals(p.mean_reversals, 1),
+        )
+        for p in audit.power
+    ]
+    columns = (
+        "True τ, pp | Varies by | True gap, pp | Interval excludes 0 | Over families | Prediction excludes 0 | "
+        "Q significant | Reversals"
+    )
+    said = words.POWER.format(systems=len(m.systems), families=len(families_of(audit)), deviation=100 * audit.deviation)
+    shown = table("Power", columns, rows, 0, "power")
+    return Section("power", "What this many systems can show", (said,), tables=(shown,))
+
+
+def _method(audit: AuditReport) -> Section:
+    s, m = audit.settings, audit.matched
+    said = words.METHOD.format(
+        resamples=s.resamples,
+        permutations=s.permutations,
+        simulations=s.simulations,
+        seed=s.seed,
+        ddof=s.ddof,
+        level=100 * s.confidence,
+        trim=100 * s.trim,
+        winner=m.methods[int(first_best(np.asarray(m.means.mean(axis=0))))],
+    )
+    return Section("method", "How this was computed", (said,))

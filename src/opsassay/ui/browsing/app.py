@@ -1,0 +1,123 @@
+"""The server's side of the pages: every address of the site, and a stream of what begins and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from opsassay.core.errors import NotFoundError, OpsAssayError, UserError
+from opsassay.core.untrusted import one_sentence
+from opsassay.ui.browsing.jobs import cancel_job
+from opsassay.ui.browsing.kinds import PageQuery
+from opsassay.ui.browsing.rows import run_page
+from opsassay.ui.browsing.site import HOME, StorePages, home_from
+from opsassay.ui.browsing.watching import RunEvent, Watcher
+from opsassay.ui.page import content_security_policy, render
+from opsassay.ui.plain import plain
+
+MOST_STREAMS = 20
+"""Pages that may follow at once."""
+LONGEST_FILTER = 8_000
+"""Characters of a filter, a statement of SQL among them; what is longer is cut."""
+LOOK_S = 0.2
+HEARTBEAT_S = 10.0
+_STYLES = ("static/report.css", "static/browse.css")
+
+
+def view_app(site: StorePages, watcher: Watcher) -> Starlette:
+    """Return the application that shows *site* and tells what *watcher* sees; `web.loopback` serves it."""
+    streams: set[object] = set()
+
+    def page(request: Request) -> Response:
+        address = request.path_params.get("address") or HOME
+        filters = {name: value[:LONGEST_FILTER] for name, value in request.query_params.items()}
+        try:
+            answered = site.answer(address, PageQuery(filters))
+        except OpsAssayError as error:
+            return _refusal(error, address)
+        except OSError as error:  # a store that vanished in the middle of reading it
+            text = f"A file of this page cannot be read now: {error.strerror or error}; reload it."
+            return _refusal(NotFoundError("page", address, [], text), address)
+        if answered.form == "json":
+            return Response(answered.text, media_type="application/json")
+        headers = {"Content-Security-Policy": answered.policy} if answered.policy else {}
+        return HTMLResponse(answered.text, headers=headers)
+
+    def end_job(request: Request) -> Response:
+        if not site.allow_run:
+            return _refusal(UserError("These pages only read; start `opsassay view` with --allow-run."), "jobs", 403)
+        try:
+            cancel_job(site.shown(), request.path_params["key"])
+        except OpsAssayError as error:
+            return _refusal(error, "jobs")
+        return RedirectResponse("/jobs.html", status_code=303)
+
+    async def events(request: Request) -> Response:
+        if len(streams) >= MOST_STREAMS:
+            return PlainTextResponse(f"{MOST_STREAMS} pages follow already; close one.", status_code=503)
+        last = request.headers.get("last-event-id") or request.query_params.get("after", "")
+        after = int(last) if last.isascii() and last.isdigit() and len(last) < 16 else watcher.last_event
+        return StreamingResponse(
+            _stream(site, watcher, min(after, watcher.last_event), streams), media_type="text/event-stream"
+        )
+
+    return Starlette(
+        routes=[
+            Route("/", page),
+            Route("/events", events),
+            Route("/jobs/{key}/cancel", end_job, methods=["POST"]),
+            Route("/{address:path}", page),
+        ]
+    )
+
+
+async def _stream(site: StorePages, watcher: Watcher, after: int, streams: set[object]) -> AsyncIterator[str]:
+    """Yield every event behind *after*, and a comment now and then, which finds out who has gone."""
+    this, quiet_s = object(), 0.0
+    streams.add(this)
+    try:
+        yield "retry: 1000\n\n"
+        while not watcher.closed:
+            for event in watcher.events_after(after):
+                after, quiet_s = event.number, 0.0
+                yield _message(site, event)
+            await asyncio.sleep(LOOK_S)
+            quiet_s += LOOK_S
+            if quiet_s >= HEARTBEAT_S:
+                quiet_s = 0.0
+                yield ": still here\n\n"
+    finally:
+        streams.discard(this)
+
+
+def _message(site: StorePages, event: RunEvent) -> str:
+    one = event.run
+    known = site.catalogue().by_key.get(one.key)
+    solver = site.catalogue().solver_of(known) if known else one.run.solver.label
+    payload = {
+        "event": "begun" if event.kind == "begun" else "ended",
+        "run": run_page(one),
+        "task": plain(one.run.item, 120),
+        "solver": plain(solver, 120),
+        "domain": plain(one.domain, 60),
+        "status": one.run.status.value,
+    }
+    return f"id: {event.number}\ndata: {json.dumps(payload)}\n\n"
+
+
+def _refusal(error: OpsAssayError, address: str, status: int = 409) -> Response:
+    status = 404 if isinstance(error, NotFoundError) else status
+    text = one_sentence(str(error))
+    if address.endswith(".json"):
+        return Response(json.dumps({"error": text}), status_code=status, media_type="application/json")
+    policy = content_security_policy([], _STYLES)
+    page = render(
+        "browse_error.html", "Nothing to show", styles=_STYLES, policy=policy, text=text, home=home_from(address)
+    )
+    return HTMLResponse(page, status_code=status, headers={"Content-Security-Policy": policy})

@@ -1,0 +1,55 @@
+"""Two solvers on one task beside each other, on one time axis: what each did, and what its system went through."""
+
+from __future__ import annotations
+
+from opsassay.ui.browsing.catalogue import StoredRun, place_key, slug
+from opsassay.ui.browsing.rows import Shown, View, compare_page, outcome_of, run_page, solver_page, task_page
+from opsassay.ui.browsing.stored_incidents import task_name
+from opsassay.ui.browsing.timeline import RunTimeline, course_of, culprit_view_of
+from opsassay.ui.plain import plain
+
+
+def beside_page(domain: str, task: str, one: str, two: str) -> str:
+    """Return the address of the page that shows *one* and *two* on *task*, whichever is named first."""
+    first, second = sorted((one, two))
+    return f"beside/{place_key((domain, task))}.{slug(first)}.{slug(second)}.html"
+
+
+def beside_view(shown: Shown, domain: str, task: str, solvers: tuple[str, str]) -> View | None:
+    """Return the page of two *solvers* on *task* of *domain*, None where one of them has no run of it."""
+    runs = [_run(shown, domain, task, solver) for solver in solvers]
+    if runs[0] is None or runs[1] is None:
+        return None
+    chosen = [one for one in runs if one is not None]
+    courses = [course_of(one) for one in chosen]
+    longest = max((course.clock.span.seconds for course in courses if course.clock), default=0.0)
+    sides = [_side(shown, one, solver, course_of(one, longest)) for one, solver in zip(chosen, solvers, strict=True)]
+    name = task_name(shown, domain, task)
+    said = " and ".join(f"{side['solver']} {side['outcome']}" for side in sides)
+    return {
+        "answer": f"{said} on {name}.",
+        "task": {"name": name, "page": task_page(domain, task)},
+        "compare": compare_page(domain, *solvers),
+        "sides": sides,
+    }
+
+
+def _run(shown: Shown, domain: str, task: str, solver: str) -> StoredRun | None:
+    """Return the run of *solver* that counts, else its latest."""
+    of = shown.catalogue.by_both.get((domain, task, solver), ())
+    counting = shown.catalogue.counting
+    return next((one for one in of if one.key in counting), next(iter(of), None))
+
+
+def _side(shown: Shown, one: StoredRun, solver: str, course: RunTimeline) -> View:
+    outcome = outcome_of(shown, one)
+    return {
+        "solver": plain(solver, 120),
+        "solver_page": solver_page(one.domain, solver),
+        "page": run_page(one),
+        "outcome": outcome,
+        "culprit": culprit_view_of(one) if outcome == "did not succeed" else None,
+        "clock": course.clock and course.clock.as_item(),
+        "dips": [vars(dip) for dip in course.dips],
+        "note": plain(course.note, 600),
+    }

@@ -1,0 +1,186 @@
+"""What is in the stores at one moment: every run with its place, found by page, task, solver and domain."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+from opsassay.core.schema.run import Run, RunStatus
+from opsassay.evals.runner.ranking import counted, solver_names
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+_LONGEST_SLUG = 60
+_DIGITS = 12
+Key = TypeVar("Key")
+
+
+def slug(name: str) -> str:
+    """Return *name* as a part of an address and of a file name; a digest tells apart what would look the same."""
+    safe = _UNSAFE.sub("_", name)[:_LONGEST_SLUG]
+    if safe == name and name:
+        return safe
+    return f"{safe}-{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:_DIGITS]}"
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRun:
+    """An attempt in its *folder* of the store called *store*; *gone* tells that it runs by its record alone."""
+
+    store: str
+    root: Path
+    folder: Path
+    run: Run
+    domain: str
+    gone: bool = False
+
+    @cached_property
+    def key(self) -> str:
+        """What names it in addresses."""
+        return f"{slug(self.store)}.{slug(self.folder.parent.name)}.{slug(self.folder.name)}"
+
+    @property
+    def runs_now(self) -> bool:
+        """Whether somebody works on it."""
+        return self.run.status is RunStatus.RUNNING and not self.gone
+
+
+@dataclass(frozen=True)
+class StoreState:
+    """One store as it was found: *missing* where there is no folder any more, *problems* what could not be read."""
+
+    name: str
+    root: Path
+    missing: bool = False
+    problems: tuple[str, ...] = ()
+
+
+TaskPlace = tuple[str, str]
+"""A domain and a task, or a solver, of it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Catalogue:
+    """All *stores* and their *runs*, in the order of the disk; it does not change, the next look makes another."""
+
+    stores: tuple[StoreState, ...]
+    runs: tuple[StoredRun, ...]
+    last_event: int = 0
+    """The number of the last event that is in it."""
+
+    @cached_property
+    def newest(self) -> tuple[StoredRun, ...]:
+        """The runs, the latest first."""
+        return tuple(sorted(self.runs, key=lambda one: (one.run.started_ns, one.key), reverse=True))
+
+    @cached_property
+    def by_key(self) -> Mapping[str, StoredRun]:
+        """Every run by what names it in addresses."""
+        return {one.key: one for one in self.runs}
+
+    @cached_property
+    def domains(self) -> Mapping[str, Sequence[StoredRun]]:
+        """The runs of each domain."""
+        return _grouped(self.runs, lambda one: one.domain)
+
+    @cached_property
+    def _names(self) -> Mapping[str, Callable[[Run], str]]:
+        return {domain: solver_names(one.run for one in of) for domain, of in self.domains.items()}
+
+    def solver_of(self, one: StoredRun) -> str:
+        """Return what the solver of *one* is called: solvers with other hashes have other names."""
+        return self._names[one.domain](one.run)
+
+    def names_of(self, domain: str) -> Callable[[Run], str]:
+        """Return what names the solvers of *domain*."""
+        return self._names[domain]
+
+    @cached_property
+    def by_solver(self) -> Mapping[TaskPlace, Sequence[StoredRun]]:
+        """The runs of each solver of each domain, the latest first."""
+        return _grouped(self.newest, lambda one: (one.domain, self.solver_of(one)))
+
+    @cached_property
+    def by_task(self) -> Mapping[TaskPlace, Sequence[StoredRun]]:
+        """The runs of each task of each domain, the latest first."""
+        return _grouped(self.newest, lambda one: (one.domain, one.run.item))
+
+    @cached_property
+    def by_both(self) -> Mapping[tuple[str, str, str], Sequence[StoredRun]]:
+        """The runs of each task by each solver of each domain, the latest first."""
+        return _grouped(self.newest, lambda one: (one.domain, one.run.item, self.solver_of(one)))
+
+    @cached_property
+    def _positions(self) -> Mapping[str, int]:
+        """Where each run stands among those of its solver."""
+        return {one.key: at for of in self.by_solver.values() for at, one in enumerate(of)}
+
+    def neighbours(self, one: StoredRun) -> dict[str, StoredRun | None]:
+        """Return the runs of the same solver that began next after and before *one*, the "later" and the "earlier"."""
+        of, at = self.by_solver[one.domain, self.solver_of(one)], self._positions[one.key]
+        return {"later": of[at - 1] if at else None, "earlier": of[at + 1] if at + 1 < len(of) else None}
+
+    @cached_property
+    def counting(self) -> frozenset[str]:
+        """The keys of the runs that count, one of every cell."""
+        of = {id(one.run): one.key for one in self.runs}
+        return frozenset(of[id(run)] for run in counted(one.run for one in self.runs))
+
+    @cached_property
+    def running(self) -> Sequence[StoredRun]:
+        """The runs that somebody works on, the latest first."""
+        return [one for one in self.newest if one.runs_now]
+
+    @cached_property
+    def statuses(self) -> Mapping[str, Counter[str]]:
+        """How many runs of each store ended how."""
+        found: dict[str, Counter[str]] = {store.name: Counter() for store in self.stores}
+        for one in self.runs:
+            found[one.store][status_of(one)] += 1
+        return found
+
+    @cached_property
+    def spent(self) -> Mapping[str, Counter[str]]:
+        """What the runs of each store spent, by unit."""
+        found: dict[str, Counter[str]] = {store.name: Counter() for store in self.stores}
+        for one in self.runs:
+            for name, value in one.run.spent.items():
+                found[one.store][name] += value  # type: ignore[assignment]
+        return found
+
+    @cached_property
+    def solver_places(self) -> Mapping[str, TaskPlace]:
+        """Every solver by what names it in addresses."""
+        return {place_key(place): place for place in self.by_solver}
+
+    @cached_property
+    def task_places(self) -> Mapping[str, TaskPlace]:
+        """Every task by what names it in addresses."""
+        return {place_key(place): place for place in self.by_task}
+
+    @cached_property
+    def domain_keys(self) -> Mapping[str, str]:
+        """Every domain by what names it in addresses."""
+        return {slug(domain): domain for domain in self.domains}
+
+
+def place_key(place: TaskPlace) -> str:
+    """Return what names a task or a solver in addresses."""
+    return f"{slug(place[0])}.{slug(place[1])}"
+
+
+def status_of(one: StoredRun) -> str:
+    """Return how *one* ended; one whose process is gone was lost."""
+    return "lost" if one.gone else one.run.status.value
+
+
+def _grouped(runs: Sequence[StoredRun], key: Callable[[StoredRun], Key]) -> dict[Key, list[StoredRun]]:
+    found: dict[Key, list[StoredRun]] = {}
+    for one in runs:
+        found.setdefault(key(one), []).append(one)
+    return found

@@ -1,0 +1,155 @@
+"""Pages of many runs: a task with all that was tried on it, a solver with its figures, the board of a domain."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from opsassay.analysis.leaderboard.board import LeaderboardRow, figure_item
+from opsassay.analysis.leaderboard.entries import Entry
+from opsassay.analysis.leaderboard.tables import rank_text
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.schema.metric_words import word
+from opsassay.core.text import counted
+from opsassay.ui.browsing.catalogue import StoredRun, TaskPlace
+from opsassay.ui.browsing.rows import (
+    Shown,
+    View,
+    audit_page,
+    board_page,
+    compare_page,
+    outcome_of,
+    page_of,
+    run_row,
+    solver_page,
+    task_page,
+    trials_page,
+)
+from opsassay.ui.browsing.stored_incidents import page_of_task, task_name
+from opsassay.ui.leaderboards import board_view
+from opsassay.ui.plain import plain
+
+FORMS = "The task had {} forms; runs on different ones are no repeats of each other."
+OTHERS = 12
+"""Solvers that a page offers for comparison: those with the most graded tasks in common."""
+
+
+def task_view(shown: Shown, place: TaskPlace, number: int) -> View:
+    """Return the page of a task, with page *number* of its runs."""
+    domain, task = place
+    runs = shown.catalogue.by_task[place]
+    outcomes = _outcomes(shown, runs)
+    chosen, paging = page_of(runs, number, task_page(domain, task))
+    solvers = {shown.catalogue.solver_of(one) for one in runs}
+    forms = len({one.run.item_hash for one in runs})
+    name = task_name(shown, domain, task)
+    return {
+        "answer": f"{_tally(outcomes)} on {name}: {counted(len(runs), 'run')} by {counted(len(solvers), 'solver')}.",
+        "name": name,
+        "incident": page_of_task(shown, domain, task),
+        "domain": plain(domain, 60),
+        "board": board_page(domain),
+        "trials": trials_page(domain),
+        "warnings": [FORMS.format(forms)] if forms > 1 else [],
+        "outcomes": dict(outcomes),
+        "figures": [],
+        "remarks": [],
+        "others": [],
+        "results": [run_row(shown, one) for one in chosen],
+        "paging": paging,
+    }
+
+
+def solver_view(shown: Shown, place: TaskPlace, number: int) -> View:
+    """Return the page of a solver, with its figures and page *number* of its runs."""
+    domain, solver = place
+    runs = shown.catalogue.by_solver[place]
+    chosen, paging = page_of(runs, number, solver_page(domain, solver))
+    warnings, row, entries = [], None, {}
+    try:
+        standing = shown.verdicts.standing(shown.catalogue, domain)
+        entries = standing.entries
+        row = next((one for one in standing.board.rows if one.entry.name == solver), None)
+    except OpsAssayError as error:
+        warnings = [plain(str(error), 600)]
+    ungraded = sum(outcome_of(shown, one) == "not graded" for one in chosen)
+    if ungraded:
+        warnings.append(f"Not graded on this page: {counted(ungraded, 'run')}; `opsassay score run` does it.")
+    return {
+        "answer": _solver_answer(solver, row, len(runs)),
+        "name": plain(solver, 200),
+        "domain": plain(domain, 60),
+        "board": board_page(domain),
+        "trials": trials_page(domain),
+        "incident": None,
+        "warnings": warnings,
+        "figures": _figures(row) if row else [],
+        "remarks": [plain(why, 300) for why in row.reasons] if row else [],
+        "others": _others(entries, place),
+        "results": [run_row(shown, one) for one in chosen],
+        "paging": paging,
+    }
+
+
+def board_page_view(shown: Shown, domain: str) -> View:
+    """Return the board of *domain*; raises NotFoundError when its package is not installed."""
+    standing = shown.verdicts.standing(shown.catalogue, domain)
+    view = board_view(standing.board)
+    if standing.ungraded:
+        view["warnings"].insert(
+            0,
+            f"Not graded and not on this board: {counted(standing.ungraded, 'result')}; `opsassay score run` does it.",
+        )
+    on_it = [row.entry.name for row in standing.board.rows]
+    for row, name in zip(view["rows"], on_it, strict=True):
+        row["page"] = solver_page(domain, name)
+    others = sorted({place[1] for place in shown.catalogue.by_solver if place[0] == domain} - {*on_it})
+    return {
+        "answer": view["answer"],
+        "name": plain(domain, 60),
+        "trials": trials_page(domain),
+        "audit": audit_page(domain),
+        "boards": [view],
+        "solvers": [{"name": plain(name, 120), "page": solver_page(domain, name)} for name in others],
+    }
+
+
+def _solver_answer(solver: str, row: LeaderboardRow | None, runs: int) -> str:
+    name = plain(solver, 120)
+    if row is None or row.success is None:
+        return f"{name} has {counted(runs, 'run')}, and none that is graded."
+    rank = f"rank {rank_text(row)}" if row.rank is not None else "not ranked"
+    return f"{name} succeeded on {row.success.text} of {counted(row.success.n, 'task')}; {rank}."
+
+
+def _figures(row: LeaderboardRow) -> list[View]:
+    success = word("succeeded").title
+    found = [(success, row.success), *((word(name).title, figure) for name, figure in row.metrics.items())]
+    found += [(f"{success} on {system}", figure) for system, figure in row.systems.items() if len(row.systems) > 1]
+    return [
+        {"name": plain(name, 80), **figure_item(figure), "words": figure.text}
+        for name, figure in found
+        if figure is not None
+    ]
+
+
+def _others(entries: Mapping[str, Entry], place: TaskPlace) -> list[View]:
+    domain, solver = place
+    tasks = entries[solver].scores.keys() if solver in entries else set()
+    common = Counter({name: len(tasks & of.scores.keys()) for name, of in entries.items() if name != solver})
+    return [
+        {"name": plain(name, 120), "tasks": count, "page": compare_page(domain, solver, name)}
+        for name, count in common.most_common(OTHERS)
+        if count
+    ]
+
+
+def _outcomes(shown: Shown, runs: Iterable[StoredRun]) -> Counter[str]:
+    return Counter(outcome_of(shown, one) for one in runs)
+
+
+def _tally(outcomes: Counter[str]) -> str:
+    judged = outcomes["succeeded"] + outcomes["did not succeed"]
+    if not judged:
+        return "Nobody is graded" if outcomes["not applicable"] else "Nothing is graded yet"
+    return f"{outcomes['succeeded']:,} of {counted(judged, 'graded run')} succeeded"

@@ -1,0 +1,114 @@
+"""The first page: what runs now, what came of the last runs, what was spent, and the way to everything else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from opsassay.ui.browsing.catalogue import StoredRun, StoreState, status_of
+from opsassay.ui.browsing.rows import (
+    Shown,
+    View,
+    audit_page,
+    board_page,
+    page_of,
+    run_row,
+    solver_page,
+    spent_words,
+    trials_page,
+)
+from opsassay.ui.browsing.stored_incidents import task_name
+from opsassay.ui.plain import plain
+
+FILTERS = ("domain", "solver", "task", "status", "store")
+"""What the last results can be filtered by, in the address; solver and task by a part of the name."""
+MOST_RUNNING = 50
+MOST_SOLVERS = 40
+MOST_PROBLEMS = 20
+
+
+def home_view(shown: Shown, number: int, asked: Mapping[str, str]) -> View:
+    """Return page *number* of the first page, with the last results that *asked* lets through."""
+    catalogue = shown.catalogue
+    asked = {name: value for name in FILTERS if (value := asked.get(name, ""))}
+    over = [one for one in catalogue.newest if not one.runs_now and (not asked or _passes(shown, one, asked))]
+    chosen, paging = page_of(over, number, "index.html")
+    running = [run_row(shown, one) for one in catalogue.running[:MOST_RUNNING]]
+    results = [run_row(shown, one) for one in chosen]
+    problems = [plain(text, 600) for store in catalogue.stores for text in store.problems]
+    return {
+        "answer": _answer(shown, running, results if not asked else ()),
+        "stores": [_store(shown, store) for store in catalogue.stores],
+        "running": running,
+        "running_more": max(0, len(catalogue.running) - MOST_RUNNING),
+        "results": results,
+        "paging": paging,
+        "asked": {name: plain(value, 200) for name, value in asked.items()},
+        "choices": {
+            "domain": [plain(domain, 60) for domain in catalogue.domains],
+            "status": sorted({status for of in catalogue.statuses.values() for status in of}),
+            "store": [plain(store.name, 60) for store in catalogue.stores],
+        },
+        "domains": [_domain(shown, domain) for domain in catalogue.domains],
+        "problems": problems[:MOST_PROBLEMS],
+        "problems_more": max(0, len(problems) - MOST_PROBLEMS),
+    }
+
+
+def _passes(shown: Shown, one: StoredRun, asked: Mapping[str, str]) -> bool:
+    exact = {"domain": one.domain, "status": status_of(one), "store": one.store}
+    return all(
+        value == exact[name] if name in exact
+        else value.lower() in (_task_words(shown, one) if name == "task" else shown.catalogue.solver_of(one)).lower()
+        for name, value in asked.items()
+    )  # fmt: skip
+
+
+def _task_words(shown: Shown, one: StoredRun) -> str:
+    return f"{one.run.item} {task_name(shown, one.domain, one.run.item)}"
+
+
+def _answer(shown: Shown, running: Sequence[View], results: Sequence[View]) -> str:
+    """Return the first thing to say: what goes on, and what ended last."""
+    count = len(shown.catalogue.running)
+    if not shown.catalogue.runs:
+        return "There are no runs yet; they appear here when they begin."
+    now = "Nothing runs now." if not count else "1 run goes on now." if count == 1 else f"{count:,} runs go on now."
+    if running and count == 1:
+        now = f"{running[0]['solver']} works on {running[0]['task_name']} now."
+    if not results:
+        return now
+    last = results[0]
+    named = last["task_name"]
+    what = f"{named} of {last['system']}" if named == last["task"] else named  # the name of an incident has its system
+    return f"{now} The last: {last['solver']} on {what}, {last['outcome']}."
+
+
+def _store(shown: Shown, store: StoreState) -> View:
+    counts: Counter[str] = shown.catalogue.statuses[store.name]
+    return {
+        "name": plain(store.name, 80),
+        "path": plain(str(store.root), 300),
+        "state": "the folder is gone" if store.missing else "there",
+        "runs": sum(counts.values()),
+        "ended": ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items())),
+        "spent": spent_words(shown.catalogue.spent[store.name]),
+        "unread": len(store.problems),
+    }
+
+
+def _domain(shown: Shown, domain: str) -> View:
+    runs = Counter({place[1]: len(of) for place, of in shown.catalogue.by_solver.items() if place[0] == domain})
+    return {
+        "name": plain(domain, 60),
+        "board": board_page(domain),
+        "trials": trials_page(domain),
+        "audit": audit_page(domain),
+        "tasks": sum(place[0] == domain for place in shown.catalogue.by_task),
+        "runs": sum(runs.values()),
+        "solvers": [
+            {"name": plain(name, 120), "page": solver_page(domain, name), "runs": count}
+            for name, count in runs.most_common(MOST_SOLVERS)
+        ],
+        "solvers_more": max(0, len(runs) - MOST_SOLVERS),
+    }

@@ -1,0 +1,152 @@
+"""Recorded incidents: all of them with filters, one with its telemetry, and SQL over it; truth is shown to whoever asks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from opsassay.core.errors import OpsAssayError, UserError
+from opsassay.core.schema.incident import Incident
+from opsassay.core.text import counted
+from opsassay.core.untrusted import one_sentence
+from opsassay.telemetry.sql import LockedSql, QueryResult
+from opsassay.ui.browsing.catalogue import StoredRun
+from opsassay.ui.browsing.rows import Shown, View, page_of, run_row
+from opsassay.ui.browsing.stored_incidents import StoredIncident, incident_page, name_of, stored_incidents
+from opsassay.ui.page import inert_json
+from opsassay.ui.payload import AnswerPayload, build_case
+from opsassay.ui.plain import plain, utc
+
+FILTERS = ("system", "alert", "store")
+"""What incidents can be filtered by: an alert by a part of its service or signal."""
+SQL_TIMEOUT_S, SQL_MEMORY_MB, SQL_ROWS = 10.0, 1024, 200
+_AT_ONCE = threading.BoundedSemaphore(2)
+"""Statements that run side by side: each has a process with memory of its own."""
+
+
+def incidents_view(shown: Shown, number: int, asked: Mapping[str, str]) -> View:
+    """Return page *number* of the incidents that *asked* lets through."""
+    asked = {name: value for name in FILTERS if (value := asked.get(name, ""))}
+    found, problems = [], []
+    for one in stored_incidents(shown):
+        try:
+            found.append((one, one.incident()))
+        except (OpsAssayError, OSError) as error:
+            problems.append(plain(str(error), 300))
+    passed = [(one, incident) for one, incident in found if _passes(one, incident, asked)]
+    passed.sort(key=lambda pair: (pair[1].abnormal.start_ns, pair[0].key), reverse=True)
+    chosen, paging = page_of(passed, number, "incidents.html")
+    systems = sorted({plain(incident.system, 60) for _, incident in found})
+    loud = max(passed, key=lambda pair: len(pair[1].alerts), default=None)
+    return {
+        "answer": f"{counted(len(found), 'incident')} of {counted(len(systems), 'system')}."
+        + (
+            f" The loudest: {name_of(loud[1])}, {counted(len(loud[1].alerts), 'alert')}."
+            if loud and loud[1].alerts
+            else ""
+        ),
+        "incidents": [_row(shown, one, incident) for one, incident in chosen],
+        "paging": paging,
+        "asked": {name: plain(value, 200) for name, value in asked.items()},
+        "choices": {"system": systems, "store": sorted({plain(one.store, 60) for one, _ in found})},
+        "problems": problems[:20],
+    }
+
+
+def _passes(one: StoredIncident, incident: Incident, asked: Mapping[str, str]) -> bool:
+    exact = {"system": incident.system, "store": one.store}
+    alerts = " ".join(f"{alert.service} {alert.signal}" for alert in incident.alerts).lower()
+    return all(value == exact[name] if name in exact else value.lower() in alerts for name, value in asked.items())
+
+
+def _row(shown: Shown, one: StoredIncident, incident: Incident) -> View:
+    runs = shown.catalogue.by_task.get(("diagnosis", one.id), ())
+    right = sum(shown.verdicts.succeeded(run) is True for run in runs)
+    return {
+        "page": incident_page(one.store, one.id),
+        "id": plain(one.id, 60),
+        "name": name_of(incident),
+        "system": plain(incident.system, 60),
+        "store": plain(one.store, 60),
+        "at": utc(incident.abnormal.start_ns),
+        "alerts": len(incident.alerts),
+        "runs": len(runs),
+        "right": right,
+    }
+
+
+def incident_view(shown: Shown, one: StoredIncident, *, reveal: bool) -> View:
+    """Return the page of *one*: telemetry and alerts, with the truth and all answers beside it only to *reveal* them."""
+    from opsassay.ui.view import page_view
+
+    incident, runs = one.incident(), shown.catalogue.by_task.get(("diagnosis", one.id), ())
+    if reveal:
+        case = one.case()
+        report = build_case(case.datapack, case.truth, case.annotation, [_answer(shown, run) for run in runs])
+    else:
+        report = build_case(one.datapack(), None, None, [])
+    payload = {"cases": page_view([report]), "solvers": None, "withheld": not reveal}
+    view = _row(shown, one, incident)
+    first = min(incident.alerts, key=lambda alert: alert.time_ns, default=None)
+    after_s = f"{(first.time_ns - incident.abnormal.start_ns) / 1e9:.0f} s into it" if first else ""
+    loud = (
+        f"{counted(len(incident.alerts), 'alert')}, the first of {plain(first.service, 80)} {after_s}"
+        if first
+        else "no alert"
+    )
+    found = (
+        f"{view['right']} of {counted(len(runs), 'run')} found what was broken" if runs else "nobody was run on it yet"
+    )
+    return view | {
+        "answer": f"{plain(incident.system, 60)}: {loud}; {found}.",
+        "description": plain(incident.description, 600),
+        "revealed": reveal,
+        "sql": f"sql/{one.key}.html",
+        "results": [run_row(shown, run) for run in runs[:50]],
+        "payload": payload,
+        "inert": inert_json(payload),
+    }
+
+
+def _answer(shown: Shown, one: StoredRun) -> AnswerPayload:
+    from opsassay.evals.runner.store import read_diagnosis
+
+    return AnswerPayload(run=one.run, diagnosis=read_diagnosis(one.folder), verdict=shown.verdicts.of(one))
+
+
+def sql_view(one: StoredIncident, sql: str) -> View:
+    """Return the page of the statement *sql* over the tables of *one*, which stands in its address.
+
+    It runs in the locked worker, for SQL_TIMEOUT_S at most. Raises UserError where two run already.
+    """
+    if not _AT_ONCE.acquire(timeout=SQL_TIMEOUT_S):
+        raise UserError("Two statements run already; reload this page when they have ended.")
+    try:
+        with LockedSql(one.datapack(), timeout_s=SQL_TIMEOUT_S, memory_mb=SQL_MEMORY_MB, max_rows=SQL_ROWS) as locked:
+            tables = [{"name": name, "columns": locked.schema(name)} for name in locked.tables()]
+            result = locked.query(sql) if sql.strip() else None
+    finally:
+        _AT_ONCE.release()
+    return {
+        "answer": _said(result),
+        "incident": incident_page(one.store, one.id),
+        "name": name_of(one.incident()),
+        "sql": plain(sql, 8_000),
+        "tables": tables,
+        "status": result.status if result else "",
+        "columns": [plain(column, 80) for column in result.columns] if result else [],
+        "rows": [[plain("–" if cell is None else cell, 300) for cell in row] for row in result.rows] if result else [],
+    }
+
+
+def _said(result: QueryResult | None) -> str:
+    if result is None:
+        return (
+            f"One SELECT over this incident, up to {SQL_ROWS} rows and {SQL_TIMEOUT_S:g} s; its address can be sent on."
+        )
+    if result.status == "ok":
+        more = f"; there are more, {SQL_ROWS} are shown" if result.truncated else ""
+        return f"{counted(len(result.rows), 'row')}{more}."
+    return (
+        "No rows." if result.status == "empty" else f"The statement was not carried out: {one_sentence(result.message)}"
+    )

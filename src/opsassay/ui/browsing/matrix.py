@@ -1,0 +1,114 @@
+"""All trials of a domain: solvers by rank with their intervals, and the matrix of task by solver, each repeat a link."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from opsassay.analysis.leaderboard.tables import rank_text
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.text import counted
+from opsassay.evals.runner.ranking import ORACLE
+from opsassay.ui.browsing.catalogue import StoredRun
+from opsassay.ui.browsing.rows import (
+    Shown,
+    View,
+    audit_page,
+    board_page,
+    outcome_of,
+    page_of,
+    run_page,
+    solver_page,
+    task_page,
+    trials_page,
+)
+from opsassay.ui.browsing.stored_incidents import task_name
+from opsassay.ui.leaderboards import board_answer
+from opsassay.ui.plain import plain
+
+MOST_SOLVERS = 24
+"""Columns of the matrix; further solvers are named and linked below it."""
+MOST_REPEATS = 10
+UPRIGHT = 8
+"""Columns up to which their heads are written across; above, upwards, so that no name is broken."""
+MARKS = {
+    "succeeded": "✓",
+    "did not succeed": "✗",
+    "runs now": "▸",
+    "not graded": "·",
+    "not applicable": "–",
+    "no result": "!",
+}
+
+
+def trials_view(shown: Shown, domain: str, number: int) -> View:
+    """Return the matrix of *domain*, with page *number* of its tasks."""
+    solvers, said, problem = _solvers(shown, domain)
+    columns, over = solvers[:MOST_SOLVERS], solvers[MOST_SOLVERS:]
+    tasks = sorted(task for of, task in shown.catalogue.by_task if of == domain)
+    chosen, paging = page_of(tasks, number, trials_page(domain))
+    return {
+        "answer": f"{said} In all {counted(len(tasks), 'task')} and {counted(len(solvers), 'solver')}.",
+        "name": plain(domain, 60),
+        "board": board_page(domain),
+        "audit": audit_page(domain),
+        "solvers": [_shown(one) for one in columns],
+        "upright": len(columns) <= UPRIGHT,
+        "solvers_more": [_shown(one) for one in over],
+        "problem": problem,
+        "rows": [_row(shown, domain, task, columns) for task in chosen],
+        "paging": paging,
+    }
+
+
+def _solvers(shown: Shown, domain: str) -> tuple[list[View], str, str]:
+    """Return the solvers of *domain*, the ranked ones first and references last, what is to be said, and a problem."""
+    rows, said, problem = {}, "Nobody has a rank.", ""
+    try:
+        board = shown.verdicts.standing(shown.catalogue, domain).board
+        rows, said = {row.entry.name: row for row in board.rows}, board_answer(board)
+    except OpsAssayError as error:
+        problem = plain(str(error), 600)
+    found = []
+    for (of, name), runs in shown.catalogue.by_solver.items():
+        if of == domain:
+            row = rows.get(name)
+            success = row.success if row else None
+            reference = runs[0].run.solver.name.startswith(ORACLE) or bool(row and row.entry.baseline)
+            found.append({
+                "key": name, "name": plain(name, 120), "page": solver_page(domain, name), "runs": len(runs),
+                "rank": rank_text(row) if row and row.rank is not None and not reference else "",
+                "order": row.rank if row and row.rank is not None else 10**6, "reference": reference,
+                "success": success.text if success else "–", "behind": -success.value if success else 1.0,
+            })  # fmt: skip
+    return sorted(found, key=lambda one: (one["reference"], one["order"], one["behind"], one["name"])), said, problem
+
+
+def _shown(solver: View) -> View:
+    """Return *solver* without what it was sorted by, and the name by which its runs are found: an agent's own text."""
+    return {name: value for name, value in solver.items() if name not in ("key", "order", "behind")}
+
+
+def _row(shown: Shown, domain: str, task: str, solvers: Sequence[View]) -> View:
+    runs = shown.catalogue.by_both
+    return {
+        "task": plain(task, 120),
+        "name": task_name(shown, domain, task),
+        "page": task_page(domain, task),
+        "cells": [_cell(shown, runs.get((domain, task, solver["key"]), ())) for solver in solvers],
+    }
+
+
+def _cell(shown: Shown, runs: Sequence[StoredRun]) -> View:
+    repeats = sorted(runs, key=lambda one: (one.run.seed, one.run.arm, one.run.attempt))
+    return {
+        "runs": [
+            {
+                "page": run_page(one),
+                "outcome": (outcome := outcome_of(shown, one)),
+                "mark": MARKS[outcome],
+                "words": f"seed {one.run.seed}, {plain(one.run.arm, 60)}, attempt {one.run.attempt}: {outcome}",
+            }
+            for one in repeats[:MOST_REPEATS]
+        ],
+        "more": max(0, len(runs) - MOST_REPEATS),
+    }

@@ -1,0 +1,148 @@
+"""Runs as rows of a table, a page of rows at a time; all text in them is safe to show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opsassay.ui.browsing.catalogue import Catalogue, StoredRun, place_key, slug, status_of
+from opsassay.ui.browsing.stored_incidents import task_name
+from opsassay.ui.browsing.verdicts import StoredVerdicts
+from opsassay.ui.plain import plain, utc
+
+if TYPE_CHECKING:
+    from opsassay.ui.browsing.systems import SystemWatches
+
+View = dict[str, Any]
+ROWS = 50
+"""Rows of a page."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """What all pages are made from: the *catalogue* of this moment and the *verdicts* that were read.
+
+    *cases* is the tree with incidents and truth, the runs' own stores when None. *live* tells that there is a server,
+    *allow_run* that it may end what runs; *systems* looks at those that run.
+    """
+
+    catalogue: Catalogue
+    verdicts: StoredVerdicts
+    cases: Path | None = None
+    live: bool = True
+    allow_run: bool = False
+    systems: SystemWatches | None = None
+
+
+def run_page(one: StoredRun) -> str:
+    """Return the address of the page of *one*."""
+    return f"runs/{one.key}.html"
+
+
+def task_page(domain: str, task: str) -> str:
+    """Return the address of the page of *task*."""
+    return f"tasks/{place_key((domain, task))}.html"
+
+
+def solver_page(domain: str, solver: str) -> str:
+    """Return the address of the page of *solver*."""
+    return f"solvers/{place_key((domain, solver))}.html"
+
+
+def board_page(domain: str) -> str:
+    """Return the address of the board of *domain*."""
+    return f"boards/{slug(domain)}.html"
+
+
+def trials_page(domain: str) -> str:
+    """Return the address of the matrix of *domain*."""
+    return f"trials/{slug(domain)}.html"
+
+
+def audit_page(domain: str) -> str:
+    """Return the address of the audit of *domain*."""
+    return f"audit/{slug(domain)}.html"
+
+
+def compare_page(domain: str, one: str, two: str) -> str:
+    """Return the address of the one page that compares the solvers *one* and *two*, whichever is named first."""
+    first, second = sorted((one, two))
+    return f"compare/{slug(domain)}.{slug(first)}.{slug(second)}.html"
+
+
+def run_row(shown: Shown, one: StoredRun) -> View:
+    """Return *one* as a row: who, on what, how it ended, with the pages of each."""
+    run, solver = one.run, shown.catalogue.solver_of(one)
+    return {
+        "page": run_page(one),
+        "task": plain(run.item, 120),
+        "task_name": task_name(shown, one.domain, run.item),
+        "task_page": task_page(one.domain, run.item),
+        "solver": plain(solver, 120),
+        "solver_page": solver_page(one.domain, solver),
+        "domain": plain(one.domain, 60),
+        "system": plain(run.system, 60),
+        "store": plain(one.store, 60),
+        "seed": run.seed,
+        "status": status_of(one),
+        "outcome": outcome_of(shown, one),
+        "counts": one.key in shown.catalogue.counting,
+        "started": utc(run.started_ns or None),
+        "seconds": seconds_of(one),
+        "spent": spent_words(run.spent),
+        "problem": plain(run.error, 300) if run.error else "",
+    }
+
+
+def outcome_of(shown: Shown, one: StoredRun) -> str:
+    """Return in a word or two what came of *one*."""
+    if one.runs_now:
+        return "runs now"
+    if one.gone or one.run.status.value == "aborted":
+        return "no result"
+    if shown.verdicts.void(one):
+        return "not applicable"
+    succeeded = shown.verdicts.succeeded(one)
+    return "not graded" if succeeded is None else "succeeded" if succeeded else "did not succeed"
+
+
+def seconds_of(one: StoredRun) -> float | None:
+    """Return how long *one* took, None while it goes on."""
+    run = one.run
+    return round((run.ended_ns - run.started_ns) / 1e9, 1) if run.ended_ns and run.started_ns else None
+
+
+def spent_words(spent: Mapping[str, float]) -> str:
+    """Return what was spent, by unit, in words."""
+    some = sorted((name, value) for name, value in spent.items() if value)
+    return ", ".join(f"{plain(name.replace('_', ' '), 40)} {value:,.4g}" for name, value in some)
+
+
+def page_of(runs: Sequence[Any], number: int, path: str) -> tuple[Sequence[Any], View]:
+    """Return page *number* of *runs*, and where the pages before and behind it are; *path* is the first one's address."""
+    paging = paging_of(len(runs), number, path)
+    at = (paging["number"] - 1) * ROWS
+    return runs[at : at + ROWS], paging
+
+
+def paging_of(count: int, number: int, path: str) -> View:
+    """Return where page *number* of *count* rows stands; *path* is the first one's address."""
+    last = max(1, -(-count // ROWS))
+    number = min(max(number, 1), last)
+    at = (number - 1) * ROWS
+    return {
+        "number": number,
+        "last": last,
+        "of": count,
+        "first_row": at + 1 if count else 0,
+        "last_row": min(at + ROWS, count),
+        "before": numbered(path, number - 1) if number > 1 else None,
+        "behind": numbered(path, number + 1) if number < last else None,
+    }
+
+
+def numbered(path: str, number: int) -> str:
+    """Return the address of page *number* of what begins at *path*."""
+    return path if number == 1 else f"{path.removesuffix('.html')}~{number}.html"

@@ -1,0 +1,160 @@
+"""Addresses and what stands at them: one page, as HTML and as JSON, for the server and for files alike.
+
+Addresses are those of files (``runs/KEY.html``, ``tasks/KEY~2.html`` for a second page) and links are relative, so that
+the same page works from a server and from a disk. Names in addresses are looked up, never joined to a path.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from opsassay.core.errors import NotFoundError, OpsAssayError, UserError
+from opsassay.core.schema.run_folder import TRACE
+from opsassay.ui.browsing import openapi
+from opsassay.ui.browsing.catalogue import Catalogue, StoredRun
+from opsassay.ui.browsing.kinds import KINDS, TOP, Made, PageQuery, run_named
+from opsassay.ui.browsing.lines import size_of
+from opsassay.ui.browsing.rows import Shown
+from opsassay.ui.browsing.systems import SystemWatches
+from opsassay.ui.browsing.truths import whole_page
+from opsassay.ui.browsing.verdicts import StoredVerdicts
+from opsassay.ui.culprits import LARGEST_TRACE
+from opsassay.ui.page import content_security_policy, render
+from opsassay.ui.plain import plain
+
+STYLES = ("static/report.css", "static/board.css", "static/browse.css")
+SCRIPTS = ("static/live.js",)
+HOME = "index.html"
+_ADDRESS = re.compile(
+    r"(?:(?P<kind>[a-z]{1,10})/)?(?P<key>[A-Za-z0-9_-]{1,90}(?:\.[A-Za-z0-9_-]{1,90}){0,3})(?:~(?P<page>[0-9]{1,6}))?"
+    r"\.(?P<form>html|json)"
+)
+
+
+def home_from(address: str) -> str:
+    """Return the relative address of the first page, seen from *address*."""
+    return "../" * address.count("/") + HOME
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A page as *text*, HTML or JSON, with the *policy* of an HTML page and the *links* that lead on from it."""
+
+    text: str
+    form: str
+    policy: str | None = None
+    links: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class StorePages:
+    """The pages over what *catalogue* returns at the moment of asking.
+
+    *cases* is the tree with incidents and truth, the run's own store when None. *live*: there is a server, so that pages
+    may have filters, follow what happens, and show truth to whoever asks. *allow_run*: a job may be ended there.
+    *systems* looks at the systems that run.
+    """
+
+    catalogue: Callable[[], Catalogue]
+    verdicts: StoredVerdicts
+    cases: Path | None = None
+    live: bool = True
+    allow_run: bool = False
+    systems: SystemWatches | None = None
+
+    def shown(self) -> Shown:
+        """Return what pages are made of now."""
+        return Shown(self.catalogue(), self.verdicts, self.cases, self.live, self.allow_run, self.systems)
+
+    def answer(self, address: str, asked: PageQuery | None = None) -> Answered:
+        """Return what stands at *address*; raises NotFoundError, and UserError where a page cannot be made."""
+        after = self.catalogue().last_event  # before the page is made: whoever has it asks for what follows
+        made = self._made(address, asked or PageQuery())
+        if isinstance(made, Answered):
+            return made
+        return _as_json(made) if address.endswith(".json") else self._as_html(address, made, after)
+
+    def files(self, address: str) -> dict[str, Answered]:
+        """Return the HTML page at *address*, and its JSON where it has that, by their addresses; made once for both."""
+        made = self._made(address, PageQuery())
+        if isinstance(made, Answered):
+            return {address: made}
+        return {address: self._as_html(address, made), _json_of(address): _as_json(made)}
+
+    def _made(self, address: str, asked: PageQuery) -> Made | Answered:
+        """Return what stands at *address* before it has a form, or the whole answer where another command makes it."""
+        if address == openapi.ADDRESS and self.live:
+            return Answered(json.dumps(openapi.description(), indent=1) + "\n", "json")
+        found = _ADDRESS.fullmatch(address)
+        if found is None:
+            raise _nothing(address)
+        kind, key, shown = found["kind"] or "", found["key"], self.shown()
+        if kind in ("traces", "whole"):
+            return self._apart(shown, kind, key, found["form"], asked)
+        of = KINDS.get(kind) if kind else TOP.get(key)
+        made = of.made(shown, key, int(found["page"] or 1), asked) if of and (self.live or not of.live) else None
+        if made is None:
+            raise _nothing(f"{kind}/{key}" if kind else key)
+        return made
+
+    def _apart(self, shown: Shown, kind: str, key: str, form: str, asked: PageQuery) -> Answered:
+        """Return a page that another command has too: the trace, or, where truth is to be shown, the whole report."""
+        one = run_named(shown, key)
+        if one is None or form != "html" or (kind == "whole" and not (self.live and asked.reveal)):
+            raise _nothing(f"{kind}/{key}")
+        text = whole_page(one, self.cases) if kind == "whole" else _trace_page(one)
+        return Answered(text, "html")
+
+    def _as_html(self, address: str, made: Made, after: int = 0) -> Answered:
+        """Return the page; one that follows what happens asks for the events after *after*."""
+        up, links = "../" if "/" in address else "", set[str]()
+
+        def to(target: str) -> str:
+            links.add(target)
+            return up + target
+
+        follows = self.live and address.startswith(("index", "jobs", "systems"))
+        scripts, styles = [*made.scripts, *(SCRIPTS if follows else ())], [*STYLES, *made.styles]
+        policy = content_security_policy(scripts, styles, forms="'self'" if self.live else "'none'")
+        policy = f"{policy}; connect-src 'self'" if follows else policy
+        text = render(
+            made.template, made.title, styles=styles, later=scripts, policy=policy, view=made.view, to=to, live=self.live,
+            up=up, after=after if follows else None, as_json=_json_of(address.rpartition("/")[2]), at=address,
+        )  # fmt: skip
+        links.add(_json_of(address))
+        return Answered(text, "html", policy, frozenset(links))
+
+
+def _json_of(address: str) -> str:
+    return f"{address.removesuffix('.html')}.json"
+
+
+def _as_json(made: Made) -> Answered:
+    payload = {
+        "schema_version": 1,
+        "title": plain(made.title, 200),
+        **{name: value for name, value in made.view.items() if name not in made.drawn},
+    }
+    return Answered(json.dumps(payload, indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n", "json")
+
+
+def _trace_page(one: StoredRun) -> str:
+    from opsassay.solvers.proxy.formats import read_one
+    from opsassay.ui.trace_page import render_trace_page
+    from opsassay.ui.trace_view import TracePage
+
+    if size_of(one.folder / TRACE) > LARGEST_TRACE:
+        raise UserError(f"{one.folder / TRACE} is too large for one page; the page of the run shows its steps.")
+    try:
+        trace = read_one(one.folder / TRACE)
+    except OSError as error:
+        raise UserError(f"{one.folder / TRACE} cannot be read ({error.strerror}); run it again.") from error
+    return render_trace_page([TracePage(one.run.item, trace)], title=f"Trace of {one.run.item}, {one.run.solver.label}")
+
+
+def _nothing(address: str) -> OpsAssayError:
+    return NotFoundError("page", plain(address, 100), [], f"Everything can be found from {HOME}.")

@@ -1,0 +1,112 @@
+"""Incidents that lie in the stores, and what they may be called by: ids say nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.schema.incident import Incident
+from opsassay.telemetry.content import INCIDENT
+from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.tree import Case, Tree, read_noun
+from opsassay.ui.browsing.catalogue import slug
+from opsassay.ui.plain import plain
+
+if TYPE_CHECKING:
+    from opsassay.ui.browsing.rows import Shown
+
+DOMAIN = "diagnosis"
+"""The domain whose tasks are incidents."""
+
+
+@dataclass(frozen=True, eq=False)
+class StoredIncident:
+    """The incident *id* of the *tree* that is called *store*."""
+
+    store: str
+    tree: Tree
+    id: str
+
+    @property
+    def key(self) -> str:
+        """What names it in addresses."""
+        return f"{slug(self.store)}.{slug(self.id)}"
+
+    def incident(self) -> Incident:
+        """Return what a solver may see of it beside the tables; raises DatapackError."""
+        path = self.tree.incident_path(self.id) / INCIDENT
+        return _read(path, path.stat().st_mtime_ns)
+
+    def datapack(self) -> Datapack:
+        """Return its tables; raises DatapackError."""
+        return self.tree.datapack(self.id)
+
+    def case(self) -> Case:
+        """Return it with its truth, as far as that is there; raises DatapackError."""
+        pack, tree = self.datapack(), self.tree
+        return Case(pack, tree.truth(self.id), tree.annotation(self.id), tree.truth_path(self.id), self.id)
+
+
+@lru_cache(20_000)
+def _read(path: Path, changed: int) -> Incident:
+    del changed  # a file that was replaced is read anew
+    return read_noun(Incident, path)
+
+
+def incident_page(store: str, id_: str) -> str:
+    """Return the address of the page of an incident."""
+    return f"incidents/{slug(store)}.{slug(id_)}.html"
+
+
+def stored_incidents(shown: Shown) -> Iterator[StoredIncident]:
+    """Yield the incidents of the tree that was named, or else those of every store."""
+    for name, tree in trees_of(shown).items():
+        with suppress(OSError):
+            yield from (StoredIncident(name, tree, id_) for id_ in tree.ids())
+
+
+def incident_named(shown: Shown, key: str) -> StoredIncident | None:
+    """Return the incident that *key* names in addresses."""
+    return next((one for one in stored_incidents(shown) if one.key == key), None)
+
+
+def trees_of(shown: Shown) -> dict[str, Tree]:
+    """Return the tree that was named, or else that of every store, by what it is called."""
+    roots = {"cases": shown.cases} if shown.cases else {store.name: store.root for store in shown.catalogue.stores}
+    return {name: Tree(root) for name, root in roots.items()}
+
+
+def incident_of_task(shown: Shown, domain: str, task: str) -> StoredIncident | None:
+    """Return the incident that *task* of *domain* is, None where it is none or lies in no store."""
+    if domain != DOMAIN or Path(task).name != task or task.startswith("."):  # a record may name anything
+        return None
+    stored = (StoredIncident(name, tree, task) for name, tree in trees_of(shown).items())
+    with suppress(OSError):
+        return next((one for one in stored if (one.tree.incident_path(task) / INCIDENT).is_file()), None)
+    return None
+
+
+def page_of_task(shown: Shown, domain: str, task: str) -> str | None:
+    """Return the page of the incident that *task* of *domain* is, None where there is none."""
+    one = incident_of_task(shown, domain, task)
+    return None if one is None else incident_page(one.store, one.id)
+
+
+def task_name(shown: Shown, domain: str, task: str) -> str:
+    """Return what *task* may be called by: an incident by its system and what alerted first, any other by its id."""
+    with suppress(OpsAssayError, OSError):
+        if one := incident_of_task(shown, domain, task):
+            return name_of(one.incident())
+    return plain(task, 120)
+
+
+def name_of(incident: Incident) -> str:
+    """Return what an incident may be called by: its system and what alerted first; ids say nothing."""
+    first = min(incident.alerts, key=lambda alert: alert.time_ns, default=None)
+    what = f"{first.service} {first.signal.replace('_', ' ')}" if first else "no alert"
+    return plain(f"{incident.system}, {what}", 120)

@@ -1,0 +1,226 @@
+"""Running systems: live graph, golden signals and alerts, read from a recording session that lasts while somebody looks.
+
+What is being injected is truth and shown to whoever asks for it alone.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from opsassay.core.errors import NotFoundError, OpsAssayError
+from opsassay.core.schema.incident import Alert, Window
+from opsassay.core.text import counted
+from opsassay.testbed.core.status import SystemStatus
+from opsassay.ui.browsing.rows import View
+from opsassay.ui.browsing.system_graph import graph_of
+from opsassay.ui.plain import plain
+
+if TYPE_CHECKING:
+    from opsassay.core.schema.system import System
+    from opsassay.testbed.core.substrate import RunningSystem, Substrate
+    from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
+
+USUAL_S = 10.0
+"""The first seconds after a page was opened tell what is usual."""
+RECENT_S = 10.0
+"""The seconds that signals are of."""
+IDLE_S = 15.0
+"""After how long without a look a session is closed."""
+LONGEST_S = 600.0
+"""After how long a session is begun anew, so that it does not grow for ever."""
+
+
+@dataclass(eq=False)
+class SystemWatch:
+    """One system that is looked at, with what has to be closed again."""
+
+    system: RunningSystem
+    definition: System
+    telemetry: LiveTelemetry
+    alerts: LiveAlerts
+    closing: ExitStack
+    since: float = field(default_factory=time.monotonic)
+    looked: float = field(default_factory=time.monotonic)
+
+    def is_over(self) -> bool:
+        """Return whether it is to be closed."""
+        now = time.monotonic()
+        return now - self.looked > IDLE_S or now - self.since > LONGEST_S
+
+
+class SystemWatches:
+    """The systems of *substrate* that somebody looks at; to be closed at the end. Safe for several threads."""
+
+    def __init__(self, substrate: Substrate) -> None:
+        self._substrate, self._lock = substrate, threading.Lock()
+        self._watches: dict[str, SystemWatch] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._close_idle, name="systems", daemon=True)
+        self._thread.start()
+
+    def names(self) -> list[str]:
+        """Return the systems that run."""
+        return self._substrate.names()
+
+    def status(self, name: str) -> SystemStatus:
+        """Return how the system *name* is now; raises OpsAssayError."""
+        return self._substrate.running(name).status()
+
+    def of(self, name: str) -> SystemWatch:
+        """Return the watch over *name*, from now on where there is none; raises OpsAssayError."""
+        with self._lock:
+            watch = self._watches.get(name)
+            if watch is None:
+                watch = self._watches[name] = self._opened(name)
+            watch.looked = time.monotonic()
+            return watch
+
+    def drop(self, name: str) -> None:
+        """Look at *name* no more."""
+        with self._lock:
+            watch = self._watches.pop(name, None)
+        if watch is not None:
+            watch.closing.close()
+
+    def close(self) -> None:
+        """Look at nothing any more."""
+        self._ended.set()
+        for name in list(self._watches):
+            self.drop(name)
+
+    def _opened(self, name: str) -> SystemWatch:
+        from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
+
+        system = self._substrate.running(name)
+        with ExitStack() as opening:
+            folder = opening.enter_context(tempfile.TemporaryDirectory(prefix="opsassay-view-"))
+            telemetry = opening.enter_context(LiveTelemetry(system.receiver, Path(folder) / f"view-{time.time_ns()}"))
+            definition = system.definition()
+            usual = Window(start_ns=telemetry.since_ns, end_ns=telemetry.since_ns + int(USUAL_S * 1e9))
+            alerts = LiveAlerts(telemetry, definition.slo, usual)
+            return SystemWatch(system, definition, telemetry, alerts, opening.pop_all())
+
+    def _close_idle(self) -> None:
+        while not self._ended.wait(1.0):
+            for name, watch in list(self._watches.items()):
+                if watch.is_over():
+                    self.drop(name)
+
+
+def systems_view(watches: SystemWatches | None) -> View:
+    """Return the page of all running systems."""
+    systems = [_standing(watches, name) for name in watches.names()] if watches else []
+    calm = sum(one["phase"] == "ready" and one["ready"] == one["replicas"] for one in systems)
+    return {
+        "answer": f"{counted(len(systems), 'system')} on this machine, {calm} of them ready with every replica."
+        if systems
+        else "No system runs on this machine.",
+        "systems": systems,
+    }
+
+
+def _standing(watches: SystemWatches, name: str) -> View:
+    """Return how the system *name* is now, without what is injected into it."""
+    try:
+        status = watches.status(name)
+    except OpsAssayError as error:  # it may have ended since it was listed
+        status = SystemStatus(name=name, phase=str(error))
+    return {
+        "name": plain(name, 80),
+        "page": f"systems/{name}.html",
+        "application": plain(status.system or "", 80),
+        "phase": plain(status.phase, 200),
+        "ready": status.ready,
+        "replicas": status.replicas,
+        "rate_rps": status.rate_rps,
+    }
+
+
+def system_view(watches: SystemWatches | None, name: str, *, reveal: bool) -> View:
+    """Return the page of the system *name*, with what is injected only to *reveal* it; raises OpsAssayError."""
+    if watches is None:
+        raise NotFoundError("running system", name, [])
+    watch = watches.of(name)
+    try:
+        status, (at_ns, firing) = watch.system.status(), watch.alerts.firing()
+        signals = _signals(watch.telemetry.tables()["traces"], at_ns)
+    except OpsAssayError:
+        watches.drop(name)
+        raise
+    learning_s = max(0.0, USUAL_S - (time.monotonic() - watch.since))
+    alerts = [] if learning_s else [_alert(alert) for alert in firing]
+    loud = {alert.service for alert in firing} if not learning_s else set()
+    ready = f"{status.ready} of {status.replicas} replicas are ready" if status.replicas else status.phase
+    state = (
+        "what is usual is being learned"
+        if learning_s
+        else f"{counted(len(alerts), 'alert')} firing"
+        if alerts
+        else "no alert fires"
+    )
+    worst = max(signals, key=lambda row: (row["errors"], row["p99_ms"] or 0), default=None)
+    said = f"; {worst['service']} fails {worst['errors']:.0%} of its requests" if worst and worst["errors"] > 0 else ""
+    return {
+        "answer": f"{plain(status.system or name, 80)}: {ready}, {state}{said}.",
+        "name": plain(name, 80),
+        "phase": plain(status.phase, 40),
+        "ready": status.ready,
+        "replicas": status.replicas,
+        "not_ready": [plain(one, 80) for one in status.not_ready],
+        "rate_rps": status.rate_rps,
+        "signals": signals,
+        "alerts": alerts,
+        "graph": graph_of(watch.definition, {row["service"]: row for row in signals}, loud, status.not_ready),
+        "revealed": reveal,
+        "fault": plain(status.fault or "nothing", 300) if reveal else None,
+        "usual": f"Alerts are against the first {USUAL_S:g} s after this page was opened.",
+    }
+
+
+def _signals(traces: pl.DataFrame, at_ns: int) -> list[dict[str, Any]]:
+    """Return rate, share of errors and latency of every service over the RECENT_S before *at_ns*."""
+    if traces.is_empty():
+        return []
+    began = pl.col("time").cast(pl.Int64)
+    kind = pl.col("attr.span_kind").cast(pl.String).str.to_uppercase().str.strip_prefix("SPAN_KIND_")
+    failed = pl.col("attr.status_code").cast(pl.String).str.to_uppercase().str.ends_with("ERROR").fill_null(value=False)
+    rows = (
+        traces.filter(began.is_between(at_ns - int(RECENT_S * 1e9), at_ns), kind.is_in(["SERVER", "CONSUMER"]))
+        .group_by(service="service_name")
+        .agg(
+            rate_rps=pl.len() / RECENT_S,
+            errors=failed.mean(),
+            p50_ms=pl.col("duration").cast(pl.Float64).quantile(0.5) / 1e6,
+            p99_ms=pl.col("duration").cast(pl.Float64).quantile(0.99) / 1e6,
+        )
+        .sort("service")
+    )
+    return [row | {"service": plain(row["service"], 80)} for row in rows.to_dicts()]
+
+
+def _alert(alert: Alert) -> Mapping[str, Any]:
+    return {
+        "service": plain(alert.service, 80),
+        "signal": plain(alert.signal.replace("_", " "), 80),
+        "value": alert.value,
+        "threshold": alert.threshold,
+        "message": plain(alert.message, 300),
+    }
+
+
+def watches_of_this_machine() -> SystemWatches | None:
+    """Return what looks at the systems of this machine, None where none can run here."""
+    from opsassay.testbed.core.substrate import load_substrate
+
+    with suppress(OpsAssayError, ImportError):
+        return SystemWatches(load_substrate())
+    return None

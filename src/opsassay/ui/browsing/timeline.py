@@ -1,0 +1,93 @@
+"""The course of one run on one clock: what the agent did, what its system went through, and where blame points."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.schema.json_lines import whole_lines
+from opsassay.core.schema.run_folder import ACTIONS, TIMELINE, TRACE
+from opsassay.core.untrusted import is_plain, open_plain
+from opsassay.ui.browsing.catalogue import StoredRun
+from opsassay.ui.browsing.lines import size_of, stamps_of
+from opsassay.ui.clock import RunClock, agent_clock
+from opsassay.ui.culprits import culprit_of
+from opsassay.ui.step_rows import View, culprit_view
+from opsassay.ui.system_lanes import Dip, dips_of, span_of, trial_clock
+
+RECORDS = (TRACE, ACTIONS, TIMELINE)
+KEPT = 64
+"""Courses, and culprits, that are kept until their records change."""
+LARGEST = 16 * 2**20
+"""Bytes of a record that lanes are made of; a larger one is shown a page at a time."""
+
+
+@dataclass(frozen=True)
+class RunTimeline:
+    """The lanes of a run, None where nothing tells its times, with the *dips* after each change; *note* says what lacks."""
+
+    clock: RunClock | None = None
+    dips: tuple[Dip, ...] = ()
+    note: str = ""
+
+
+def course_of(one: StoredRun, seconds: float = 0) -> RunTimeline:
+    """Return the course of *one*; where its system was not watched it is that of the agent alone.
+
+    The lanes are *seconds* long at least, for two of them beside each other.
+    """
+    return _course(one, seconds, stamps_of(one.folder, RECORDS))
+
+
+@lru_cache(KEPT)
+def _course(one: StoredRun, seconds: float, stamps: object) -> RunTimeline:
+    del stamps  # a record that has changed is read anew
+    large = [name for name in RECORDS if size_of(one.folder / name) > LARGEST]
+    if large:
+        return RunTimeline(note=f"{', '.join(large)} is larger than {LARGEST // 2**20} MiB, too large to be drawn.")
+    if is_plain(one.folder / TIMELINE):
+        try:
+            return _of_trial(one, seconds)
+        except (OpsAssayError, OSError) as error:
+            note = f"What its system went through cannot be drawn: {error}"
+            return RunTimeline(_of_agent(one, seconds), note=note)
+    return RunTimeline(_of_agent(one, seconds))
+
+
+def culprit_view_of(one: StoredRun) -> View | None:
+    """Return the step that blame points to in *one*, as pages show it."""
+    return _culprit(one, stamps_of(one.folder, RECORDS))
+
+
+@lru_cache(KEPT)
+def _culprit(one: StoredRun, stamps: object) -> View | None:
+    del stamps
+    return culprit_view(culprit_of(one.folder))
+
+
+def _of_trial(one: StoredRun, seconds: float) -> RunTimeline:
+    from opsassay.core.schema.task import Arm
+    from opsassay.evals.remediation.grading import kept_scenario, read_recorded, read_steps
+    from opsassay.scoring.verifiers import certify, evidence_of
+
+    scenario = kept_scenario(one.root, one.run.item_hash)
+    recording = read_recorded(one.folder, probes_on=Arm.parse(one.run.arm).knob("probes") != "off")
+    evidence = evidence_of(recording, scenario)
+    verdict = certify(recording, scenario, run="", solver="", committed_digest=one.run.item_hash)
+    span = span_of(evidence, seconds)
+    clock = trial_clock(evidence, scenario, verdict, span, read_steps(one.folder))
+    return RunTimeline(clock, dips_of(evidence, span))
+
+
+def _of_agent(one: StoredRun, seconds: float) -> RunClock | None:
+    return agent_clock(_lines(one.folder / ACTIONS), _lines(one.folder / TRACE), seconds)
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    with suppress(OpsAssayError, OSError), open_plain(path) as stream:
+        return list(whole_lines(stream.read(LARGEST)))
+    return []

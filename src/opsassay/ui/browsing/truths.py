@@ -1,0 +1,208 @@
+"""What was broken: for whoever asks for it on a page of its own, and on no other page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opsassay.core.errors import NotFoundError, OpsAssayError, UserError
+from opsassay.telemetry.content import content_hash
+from opsassay.telemetry.tree import Case, Tree
+from opsassay.ui.browsing.catalogue import StoredRun
+from opsassay.ui.browsing.rows import View, run_page
+from opsassay.ui.plain import plain
+
+if TYPE_CHECKING:
+    from opsassay.core.schema.scenario import Scenario
+    from opsassay.evals.runner.grading import GradedRun
+    from opsassay.ui.answer_pages import ShownTask
+
+
+@dataclass(frozen=True)
+class DomainTruth:
+    """How a domain shows the truth of a run: in *words* as names and texts, and as a whole *page* of its own.
+
+    *about* says what that truth is.
+    """
+
+    words: Callable[[StoredRun, Path | None], list[tuple[str, str]]]
+    page: Callable[[StoredRun, Path | None], str]
+    about: str = "what was broken"
+
+
+def about_truth(domain: str) -> str:
+    """Return what the truth of a run of *domain* is about."""
+    return TRUTHS[domain].about if domain in TRUTHS else "what the grader knows"
+
+
+def truth_view(one: StoredRun, name: str, cases: Path | None, *, reveal: bool) -> View:
+    """Return the page on the truth of the task of *one*, called *name*, without any of it until it is to *reveal*."""
+    found = TRUTHS.get(one.domain)
+    view: View = {
+        "answer": f"This page shows {about_truth(one.domain)} in {name}.",
+        "run": run_page(one),
+        "task": name,
+        "about": about_truth(one.domain),
+        "revealed": reveal,
+        "facts": [],
+        "whole": None,
+        "problem": "",
+    }
+    if not reveal:
+        return view
+    if found is None:
+        return view | {"problem": f"The domain {plain(one.domain, 60)} keeps no truth that can be shown here."}
+    try:
+        facts = [(name, plain(text, 2_000)) for name, text in found.words(one, cases) if text]
+    except (OpsAssayError, OSError) as error:
+        return view | {"problem": plain(str(error), 600)}
+    return view | {"answer": facts[0][1], "facts": facts[1:], "whole": f"whole/{one.key}.html"}
+
+
+def whole_page(one: StoredRun, cases: Path | None) -> str:
+    """Return the page that `opsassay report` writes of *one*, which shows what was broken; raises OpsAssayError."""
+    if one.domain not in TRUTHS:
+        raise NotFoundError("page of domain", one.domain, TRUTHS)
+    return TRUTHS[one.domain].page(one, cases)
+
+
+def _case(one: StoredRun, cases: Path | None) -> Case:
+    """Return the incident of *one*; raises NotFoundError, and DatapackError where another recording has its name."""
+    tree, id_ = Tree(cases or one.root), one.run.item
+    if id_ not in tree.ids():
+        raise NotFoundError("incident", id_, tree.ids(), "Say with --cases where its recording lies.")
+    datapack = tree.datapack(id_)
+    if content_hash(datapack.path) != one.run.item_hash:
+        raise NotFoundError(
+            "recording of incident", id_, [], "The one that lies there is another; give its own --cases."
+        )
+    return Case(datapack, tree.truth(id_), tree.annotation(id_), tree.truth_path(id_), id_)
+
+
+def _incident_words(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
+    from opsassay.ui.payload import CaseReport
+    from opsassay.ui.view import headline
+
+    case = _case(one, cases)
+    report = CaseReport(incident=case.datapack.incident, truth=case.truth, annotation=case.annotation)
+    label = case.annotation.label.value if case.annotation else "not annotated"
+    return [("What happened", headline(report)), ("Label", label)]
+
+
+def _incident_page(one: StoredRun, cases: Path | None) -> str:
+    from opsassay.evals.runner.store import read_diagnosis
+    from opsassay.ui.browsing.verdicts import StoredVerdicts
+    from opsassay.ui.payload import AnswerPayload, build_case
+    from opsassay.ui.report import render_report
+
+    case = _case(one, cases)
+    answer = AnswerPayload(run=one.run, diagnosis=read_diagnosis(one.folder), verdict=StoredVerdicts().of(one))
+    report = build_case(case.datapack, case.truth, case.annotation, [answer])
+    return render_report([report], title=f"{one.run.item}, {one.run.solver.label}")
+
+
+def _scenario_words(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
+    from opsassay.evals.remediation.grading import kept_scenario
+
+    del cases
+    scenario = kept_scenario(one.root, one.run.item_hash)
+    causes = ", ".join(scenario.truth.root_causes)
+    return [
+        ("What was broken", "; ".join(_broken(scenario)) or "Nothing was broken: it is a false alarm."),
+        ("Title", scenario.title),
+        ("Root causes", causes),
+        ("What the agent heard", scenario.alert),
+        ("What is right", scenario.desired_outcome),
+    ]
+
+
+def _broken(scenario: Scenario) -> Iterator[str]:
+    """Yield what the trigger does: faults, operations, changes of objects and of nodes."""
+    yield from (part.name for plan in scenario.trigger.faults for part in plan.parts)
+    yield from (f"{call.verb} {json.dumps(call.arguments)}" for call in scenario.trigger.operations)
+    if scenario.cluster is not None:
+        changes = (*scenario.cluster.changes, *scenario.cluster.nodes)
+        yield from (change.model_dump_json(exclude_defaults=True) for change in changes)
+
+
+def _trial_page(one: StoredRun, cases: Path | None) -> str:
+    from opsassay.evals.remediation.grading import kept_scenario, read_recording, read_steps
+    from opsassay.scoring.verifiers import certify
+    from opsassay.ui.culprits import culprit_of
+    from opsassay.ui.run_page import render_run_page
+    from opsassay.ui.run_view import passed, trial_view
+
+    del cases
+    scenario, recording = kept_scenario(one.root, one.run.item_hash), read_recording(one.folder)
+    name = f"{one.run.cell}/{one.run.attempt}"
+    verdict = certify(recording, scenario, run=name, solver=one.run.solver.name, committed_digest=one.run.item_hash)
+    culprit = None if passed(verdict) else culprit_of(one.folder)
+    return render_run_page(trial_view(one.run, scenario, recording, verdict, read_steps(one.folder), culprit))
+
+
+def _cost_words(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
+    del cases
+    return [("What was asked", _shown_cost(one).goal)]
+
+
+def _cost_page(one: StoredRun, cases: Path | None) -> str:
+    from opsassay.ui.answer_pages import answer_page
+
+    del cases
+    return answer_page(_graded(one), _shown_cost(one))
+
+
+def _shown_cost(one: StoredRun) -> ShownTask:
+    from opsassay.evals.runner.store import RunStore
+    from opsassay.ui.cost_page import shown_cost
+
+    return shown_cost(RunStore(one.root), one.folder, one.run)
+
+
+def _compliance_words(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
+    from opsassay.evals.compliance.on_cluster.read_worlds import graded_task
+    from opsassay.evals.compliance.tasks import ANSIBLE
+
+    del cases
+    task = graded_task(one.root, one.run)
+    worlds = task.judged_hosts() if task.task_class == ANSIBLE else task.judged()
+    comply = sum(world.compliant for world in worlds)
+    judged = f"{comply} comply and {len(worlds) - comply} violate it, and as many that differ from these at one place"
+    return [
+        ("What is right", f"{task.head.description}."),
+        ("What was asked", task.goal),
+        ("Worlds that it is judged on", judged),
+    ]
+
+
+def _compliance_page(one: StoredRun, cases: Path | None) -> str:
+    from opsassay.evals.compliance.evidence_collection.cache import KeptEvidence
+    from opsassay.evals.runner.store import RunStore
+    from opsassay.ui.answer_pages import answer_page
+    from opsassay.ui.compliance_page import shown_compliance
+
+    del cases
+    graded = _graded(one)
+    return answer_page(graded, shown_compliance(RunStore(one.root), graded, KeptEvidence))
+
+
+def _graded(one: StoredRun) -> GradedRun:
+    """Return *one* with its verdict; raises UserError where there is none."""
+    from opsassay.evals.runner.grading import GradedRun
+    from opsassay.ui.browsing.verdicts import StoredVerdicts
+
+    verdict = StoredVerdicts().of(one)
+    if verdict is None:
+        raise UserError(f"{one.folder} is not graded; `opsassay score run {one.root}` does it.")
+    return GradedRun(one.folder, one.run, verdict)
+
+
+TRUTHS: Mapping[str, DomainTruth] = {
+    "diagnosis": DomainTruth(_incident_words, _incident_page),
+    "sre": DomainTruth(_scenario_words, _trial_page),
+    "finops": DomainTruth(_cost_words, _cost_page, "what was asked and what is right"),
+    "ciso": DomainTruth(_compliance_words, _compliance_page, "what is right"),
+}

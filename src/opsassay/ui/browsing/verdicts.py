@@ -1,0 +1,131 @@
+"""The verdicts that `opsassay score run` left with the runs, read once each, and the boards that follow from them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from opsassay.analysis.leaderboard.board import Leaderboard, make_board
+from opsassay.analysis.leaderboard.entries import Entry, entries_of
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.schema.run import Run, RunStatus, Verdict
+from opsassay.evals.runner.domain import domain_named
+from opsassay.evals.runner.grading import GradedRun, GradedRuns
+from opsassay.evals.runner.ranking import aborted_cells
+from opsassay.evals.runner.store import FINISHED, VERDICTS
+from opsassay.scoring.void import is_void
+from opsassay.telemetry.tree import read_noun
+from opsassay.ui.browsing.catalogue import Catalogue, StoredRun
+
+PROFILE = "default"
+
+
+@dataclass(frozen=True)
+class StoredGrades(GradedRuns):
+    """Runs with the verdicts that lie beside them; their solvers are called as among *every* run of the domain."""
+
+    every: tuple[Run, ...] = ()
+
+    @cached_property
+    def name(self) -> Callable[[Run], str]:
+        """What names the solver of each run, graded or not."""
+        from opsassay.evals.runner.ranking import solver_names
+
+        return solver_names(self.every)
+
+
+@dataclass(frozen=True, eq=False)
+class DomainStanding:
+    """A *board* with the *entries* and runs it was made of, and how many results have no verdict: *ungraded*."""
+
+    graded: StoredGrades
+    board: Leaderboard
+    entries: dict[str, Entry]
+    ungraded: int
+
+
+class StoredVerdicts:
+    """Verdicts by the folders of runs. Safe for several threads.
+
+    A folder is read again when it has changed, unless they are *settled*: then pages show those of the first look, and
+    agree with each other however long they take.
+    """
+
+    def __init__(self, *, settled: bool = False) -> None:
+        self._settled = settled
+        self._read: dict[Path, tuple[object, Verdict | None]] = {}
+        self._standings: dict[str, tuple[Catalogue, object, DomainStanding]] = {}
+        self._lock = threading.Lock()
+
+    def of(self, one: StoredRun) -> Verdict | None:
+        """Return the latest verdict of *one* under the default profile, None where there is none that can be read."""
+        known = self._read.get(one.folder)
+        if known is not None and self._settled:
+            return known[1]
+        folder = one.folder / VERDICTS
+        try:
+            state = folder.stat()
+        except OSError:
+            return None
+        stamp = (state.st_ino, state.st_mtime_ns)  # a verdict is never overwritten: another one is another entry
+        if known is None or known[0] != stamp:
+            known = self._read[one.folder] = (stamp, _latest(folder))
+        return known[1]
+
+    def succeeded(self, one: StoredRun) -> bool | None:
+        """Return whether *one* succeeded, None where nobody has judged it, or nobody can."""
+        if one.run.status not in FINISHED or self.void(one):
+            return None
+        verdict = self.of(one)
+        if verdict is None or one.run.status is not RunStatus.DONE:
+            return None if one.run.status is RunStatus.DONE else False
+        try:
+            return domain_named(one.domain).succeeded(verdict.metrics)
+        except OpsAssayError:
+            return None
+
+    def void(self, one: StoredRun) -> bool:
+        """Return whether *one* is on a case that grades nobody."""
+        verdict = self.of(one)
+        return verdict is not None and is_void(verdict.metrics)
+
+    def standing(self, catalogue: Catalogue, domain: str) -> DomainStanding:
+        """Return the board of *domain*; raises NotFoundError when its package is not installed."""
+        with self._lock:
+            known = self._standings.get(domain)
+            if known is not None and known[0] is catalogue and self._settled:
+                return known[2]
+            runs = [one for one in catalogue.domains[domain] if one.run.status in FINISHED]
+            graded = [(one, verdict) for one in runs if (verdict := self.of(one)) is not None]
+            stamp = tuple(id(verdict) for _, verdict in graded)
+            if known is not None and known[0] is catalogue and known[1] == stamp:
+                return known[2]
+            standing = self._made(catalogue, domain, graded, len(runs))
+            self._standings[domain] = (catalogue, stamp, standing)
+            return standing
+
+    def _made(
+        self, catalogue: Catalogue, domain: str, graded: Iterable[tuple[StoredRun, Verdict]], results: int
+    ) -> DomainStanding:
+        of = tuple(GradedRun(one.folder, one.run, verdict) for one, verdict in graded)
+        every = tuple(one.run for one in catalogue.domains[domain])
+        over = [one.run for one in catalogue.domains[domain] if not one.runs_now]
+        aborted = aborted_cells(over, catalogue.names_of(domain))
+        grades = StoredGrades(domain_named(domain), of, {}, aborted, every)
+        entries = {entry.name: entry for entry in entries_of(grades)}
+        return DomainStanding(grades, make_board(grades), entries, results - len(of))
+
+
+def _latest(folder: Path) -> Verdict | None:
+    with suppress(OpsAssayError, OSError):
+        files = [(path.stat().st_mtime_ns, path) for path in folder.iterdir() if _is_ours(path)]
+        return read_noun(Verdict, max(files)[1]) if files else None
+    return None
+
+
+def _is_ours(path: Path) -> bool:
+    return path.suffix == ".json" and path.name.partition(".")[0] == PROFILE

@@ -1,0 +1,305 @@
+"""Stores that are watched while others write to them: what is in them now, and when runs begin and end.
+
+The log of attempts is only appended to, so that it is read on from where the last look ended and names the runs that have
+changed. Whatever goes past it (grades, copies, a store that vanishes) is found by whole looks, which come seldom enough
+to cost a twentieth of the time at most. Nothing is written to a store, not even a lock.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opsassay.core.errors import DatapackError, OpsAssayError
+from opsassay.core.schema.json_lines import whole_lines
+from opsassay.core.schema.run import Run, RunStatus
+from opsassay.core.text import counted
+from opsassay.core.untrusted import MAX_FILE_BYTES, open_plain, read_plain
+from opsassay.evals.runner.lease import is_alive, is_held
+from opsassay.evals.runner.store import ATTEMPTS, RUN, RunStore
+from opsassay.telemetry.tree import read_noun
+from opsassay.ui.browsing.catalogue import Catalogue, StoredRun, StoreState
+from opsassay.ui.plain import plain
+
+TICK_S = 0.3
+"""How often the logs are looked at; a page has to be no more than a second behind."""
+WHOLE_LOOK_S = 3.0
+"""Seconds between two whole looks at least."""
+SHARE = 20
+"""A whole look that took long is made again after this many times as long."""
+EVENTS_KEPT = 1_000
+_READ_AT_ONCE = 64 * 2**20
+
+_Attempt = tuple[str, str]
+"""The names of two folders: of the cell, and of the attempt."""
+
+
+@dataclass(frozen=True)
+class RunEvent:
+    """A run that has begun or ended; *number* counts all events since the pages were opened."""
+
+    number: int
+    kind: str
+    run: StoredRun
+
+
+class WatchedStore:
+    """The store at *root*, called *name*: its runs as they were when it was looked at."""
+
+    def __init__(self, name: str, root: Path) -> None:
+        self.name, self.root = name, root
+        self._store = RunStore(root)
+        self._runs: dict[_Attempt, tuple[object, StoredRun]] = {}
+        self._problems: dict[_Attempt, tuple[object, str]] = {}
+        self._begun: dict[_Attempt, dict[str, Any]] = {}
+        self._log: tuple[int, int] = (0, 0)  # the file's number, and the byte up to which it was read
+        self._missing = False
+
+    @property
+    def state(self) -> StoreState:
+        """Return what is to be said of the store itself."""
+        return StoreState(self.name, self.root, self._missing, tuple(text for _, text in self._problems.values()))
+
+    @property
+    def runs(self) -> list[StoredRun]:
+        """Return its runs by cell and attempt."""
+        return [self._runs[at][1] for at in sorted(self._runs, key=_order)]
+
+    def look(self) -> bool:
+        """Look at all of it and return whether anything has changed; only runs with another file are read again."""
+        before = (self._missing, set(self._runs), dict(self._problems))
+        changed = False
+        self._missing = not _is_folder(self.root)
+        seen = set(_attempts(self.root / "runs"))
+        for at in seen:
+            changed |= self._read(at)
+        for gone in (self._runs.keys() | self._problems.keys()) - seen:
+            self._runs.pop(gone, None)
+            self._problems.pop(gone, None)
+        return changed or before != (self._missing, set(self._runs), dict(self._problems))
+
+    def follow(self) -> list[tuple[str, StoredRun]]:
+        """Read what was appended to the log of attempts; return what began and what ended since the last time."""
+        found = []
+        for line in self._appended():
+            at = _attempt_of(line)
+            if at is None:
+                continue
+            if line.get("event") == "begun":
+                self._begun[at] = line
+            else:
+                self._begun.pop(at, None)
+            self._read(at)
+            if at in self._runs:
+                found.append((str(line.get("event")), self._runs[at][1]))
+        return found
+
+    def _appended(self) -> Iterator[dict[str, Any]]:
+        number, offset = self._log
+        try:
+            with open_plain(self.root / ATTEMPTS) as log:
+                state = os.fstat(log.fileno())
+                if state.st_ino != number or state.st_size < offset:  # another store lies here now
+                    offset = 0
+                log.seek(offset)
+                whole, end, _ = log.read(_READ_AT_ONCE).rpartition(b"\n")
+        except (OSError, OpsAssayError):
+            return
+        self._log = (state.st_ino, offset + len(whole) + len(end))
+        yield from whole_lines(whole)
+
+    def _read(self, at: _Attempt) -> bool:
+        """Read the run of *at* where its file is another one than before; return whether something changed."""
+        folder = self.root / "runs" / at[0] / at[1]
+        try:
+            state = (folder / RUN).stat()
+        except OSError:
+            return self._forget(at)
+        stamp = (state.st_ino, state.st_mtime_ns, state.st_size)
+        known = self._runs.get(at) or self._problems.get(at)
+        if known is not None and known[0] == stamp:
+            return self._lost_now(at)
+        self._forget(at)
+        try:
+            if folder.is_symlink() or folder.parent.is_symlink():  # the log can name it, whoever wrote there
+                return False
+            run = _run_of(folder)
+            one = StoredRun(self.name, self.root, folder, run, self._store.domain_of(run))
+            self._runs[at] = (stamp, one)
+        except OpsAssayError as error:
+            self._problems[at] = (stamp, plain(str(error), 600))
+        except OSError:
+            return True
+        self._lost_now(at)
+        return True
+
+    def _lost_now(self, at: _Attempt) -> bool:
+        """Mark a run whose process is gone; return whether that is news.
+
+        Of one that the log does not name, the lease of its cell says whose it is: its line comes next, or it was killed.
+        """
+        if at not in self._runs:
+            return False
+        stamp, one = self._runs[at]
+        if one.gone or one.run.status is not RunStatus.RUNNING:
+            return False
+        if is_alive(self._begun[at]) if at in self._begun else is_held(self.root, at[0]):
+            return False
+        lost = StoredRun(one.store, one.root, one.folder, one.run, one.domain, gone=True)
+        self._runs[at] = (stamp, lost)
+        return True
+
+    def _forget(self, at: _Attempt) -> bool:
+        return self._runs.pop(at, None) is not None or self._problems.pop(at, None) is not None
+
+
+class Watcher:
+    """The stores at *roots*, looked at until it is closed; *say* hears how the first look goes."""
+
+    def __init__(self, roots: Sequence[Path], say: Callable[[str], None] = lambda _: None) -> None:
+        self._stores = [WatchedStore(name, root) for name, root in _named(roots)]
+        self._events: deque[RunEvent] = deque(maxlen=EVENTS_KEPT)
+        self._count, self._ended = 0, threading.Event()
+        began = time.monotonic()
+        for store in self._stores:
+            store.follow()
+            store.look()
+        self._look_took = time.monotonic() - began
+        self._catalogue = self._made()
+        say(f"opsassay: {counted(len(self._catalogue.runs), 'run')} read in {self._look_took:.1f} s")
+        self._thread = threading.Thread(target=self._watch, name="stores", daemon=True)
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """What is in the stores now."""
+        return self._catalogue
+
+    @property
+    def last_event(self) -> int:
+        """The number of the last event, 0 before the first."""
+        return self._count
+
+    @property
+    def closed(self) -> bool:
+        """Whether nobody watches any more."""
+        return self._ended.is_set()
+
+    def start(self) -> None:
+        """Watch from now on, in a thread of its own."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Watch no more."""
+        self._ended.set()
+
+    def events_after(self, number: int) -> list[RunEvent]:
+        """Return the events behind *number*; of what was too long ago only what was kept."""
+        return [event for event in list(self._events) if event.number > number]
+
+    def look(self) -> None:
+        """Look at everything now."""
+        self._follow()
+        changed = [store.look() for store in self._stores]  # all of them, also behind one that changed
+        if any(changed):
+            self._catalogue = self._made()
+
+    def _watch(self) -> None:
+        looked = time.monotonic()
+        while not self._ended.wait(TICK_S):
+            self._follow()
+            if time.monotonic() - looked > max(WHOLE_LOOK_S, SHARE * self._look_took):
+                start = time.monotonic()
+                self.look()
+                looked = time.monotonic()
+                self._look_took = looked - start
+
+    def _follow(self) -> None:
+        """Read the logs on, and tell what they say."""
+        found = [event for store in self._stores for event in store.follow()]
+        if found:
+            self._catalogue = self._made(len(found))  # before the events: whoever hears of one finds it there
+            for kind, run in found:
+                self._events.append(RunEvent(self._count + 1, kind, run))
+                self._count += 1
+
+    def _made(self, new_events: int = 0) -> Catalogue:
+        stores = tuple(store.state for store in self._stores)
+        runs = tuple(run for store in self._stores for run in store.runs)
+        return Catalogue(stores, runs, self._count + new_events)
+
+
+def _run_of(folder: Path) -> Run:
+    """Return the run in *folder*; raises OpsAssayError, also for one that a newer version has written."""
+    problem = None
+    try:
+        run = read_noun(Run, folder / RUN)
+        version = run.schema_version
+    except OpsAssayError as error:
+        problem, version = error, _version_in(folder / RUN)
+    if version > Run.SCHEMA_VERSION:
+        raise DatapackError(
+            f"{folder / RUN} was written by a newer OpsAssay (schema {version}, this one reads {Run.SCHEMA_VERSION}); "
+            "install that version to see it."
+        )
+    if problem is not None:
+        raise problem
+    return run
+
+
+def _version_in(path: Path) -> int:
+    import json
+
+    with suppress(OSError, OpsAssayError, ValueError, TypeError, AttributeError, RecursionError):
+        return int(json.loads(read_plain(path, MAX_FILE_BYTES)).get("schema_version", 0))
+    return 0
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # one that may not be looked at
+        return False
+
+
+def _attempts(runs: Path) -> Iterator[_Attempt]:
+    """Yield the folders below *runs* that may hold an attempt; links are not followed."""
+    with suppress(OSError), os.scandir(runs) as cells:
+        for cell in cells:
+            if cell.is_dir(follow_symlinks=False):
+                with suppress(OSError), os.scandir(cell.path) as attempts:
+                    yield from ((cell.name, one.name) for one in attempts if _is_number(one.name))
+
+
+def _attempt_of(line: dict[str, Any]) -> _Attempt | None:
+    """Return the attempt that a *line* of the log names, None where it names no folder of a store."""
+    cell, attempt = line.get("cell"), str(line.get("attempt"))
+    if not isinstance(cell, str) or cell in ("", ".", "..") or "/" in cell or "\0" in cell or not _is_number(attempt):
+        return None
+    return cell, attempt
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdigit() and len(name) < 10
+
+
+def _order(at: _Attempt) -> tuple[str, int]:
+    return at[0], int(at[1])
+
+
+def _named(roots: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    """Yield each of *roots* once with a name of its own, the folder's where that is possible."""
+    taken: set[str] = set()
+    for root in dict.fromkeys(root.resolve() for root in roots):
+        name, number = root.name or "store", 1
+        while name in taken:
+            number += 1
+            name = f"{root.name}-{number}"
+        taken.add(name)
+        yield name, root

@@ -1,0 +1,171 @@
+"""Lanes over one time axis: what an agent did and what the system went through, as positions in percent and words; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from opsassay.ui.plain import plain
+
+TRACK = 40.0
+"""Height of the drawn part of a lane, pixels."""
+MOST_BOXES = 1_000
+"""Of a lane, those that are drawn: more cannot be distinguished on a screen."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle: *x* and *width* in percent of the axis, *y* and *height* in pixels."""
+
+    x: float
+    width: float
+    y: float
+    height: float
+    kind: str
+    words: str
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One row: its boxes, and dashed *limits* (y in pixels, words)."""
+
+    name: str
+    about: str
+    boxes: tuple[Box, ...]
+    limits: tuple[tuple[float, str], ...] = ()
+
+    def bounded(self) -> Lane:
+        """Return it with the first MOST_BOXES boxes, and how many are left out in its words."""
+        over = len(self.boxes) - MOST_BOXES
+        if over <= 0:
+            return self
+        return replace(self, about=f"{self.about}; {over:,} later ones are left out", boxes=self.boxes[:MOST_BOXES])
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A vertical line: a predicate that failed there, or a phase that begins there."""
+
+    x: float
+    words: str
+    short: str
+
+
+@dataclass(frozen=True)
+class Span:
+    """The time axis, from *first_ns* to *last_ns* of UTC."""
+
+    first_ns: int
+    last_ns: int
+
+    @property
+    def seconds(self) -> float:
+        """How long it is."""
+        return round((self.last_ns - self.first_ns) / 1e9, 3)
+
+    def x(self, time_ns: int) -> float:
+        """Return where *time_ns* stands, in percent."""
+        return round(min(100.0, max(0.0, 100 * (time_ns - self.first_ns) / (self.last_ns - self.first_ns))), 3)
+
+    def seconds_of(self, time_ns: int | None) -> float | None:
+        """Return *time_ns* in seconds from the beginning, None where it is not known."""
+        return None if time_ns is None else round((time_ns - self.first_ns) / 1e9, 1)
+
+    def when(self, time_ns: int | None) -> str:
+        """Return *time_ns* in words."""
+        return "–" if time_ns is None else f"{(time_ns - self.first_ns) / 1e9:.1f} s"
+
+    def ticks(self) -> tuple[tuple[float, str], ...]:
+        """Return the marks below the axis: where, and what is written there."""
+        seconds = (self.last_ns - self.first_ns) / 1e9
+        step = next((s for s in (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800) if seconds / s <= 10), 3600)
+        return tuple(
+            (round(100 * mark / seconds, 3), f"{mark} s")
+            for mark in range(0, int(seconds) + 1, max(step, int(seconds / 10)))
+            if mark / seconds < 0.97
+        )
+
+
+@dataclass(frozen=True)
+class RunClock:
+    """All lanes of a run over its *span*."""
+
+    span: Span
+    lanes: tuple[Lane, ...]
+    cuts: tuple[Cut, ...] = ()
+    phases: tuple[Cut, ...] = ()
+    shades: tuple[Box, ...] = ()
+
+    def as_item(self) -> dict[str, Any]:
+        """Return it as JSON has it, which is what a page draws too."""
+        item = asdict(self)
+        return {**item, "seconds": self.span.seconds, "ticks": self.span.ticks()}
+
+
+def agent_clock(
+    actions: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]], seconds: float = 0
+) -> RunClock | None:
+    """Return the lanes of an agent's *steps* and *actions*, lines of its records, or None where none tells its time.
+
+    The axis is *seconds* long at least.
+    """
+    done = [(one, at) for one in actions if (at := _times(one, "started_ns", "ended_ns"))]
+    said = [(one, at) for one in steps if (at := _times(one, "started_at", "ended_at"))]
+    times = [at for _, at in (*done, *said)]
+    if not times:
+        return None
+    first = min(start for start, _ in times)
+    span = Span(first, max(*(end for _, end in times), first + int(seconds * 1e9), first + 1))
+    return RunClock(span, agent_lanes(done, said, span))
+
+
+Timed = tuple[Mapping[str, Any], tuple[int, int]]
+
+
+def agent_lanes(actions: Iterable[Timed], steps: Iterable[Timed], span: Span) -> tuple[Lane, ...]:
+    """Return the lanes of what an agent thought and did, those that have something in them."""
+    lanes = (
+        Lane("steps", "calls of a model; dashed ones failed", tuple(_step(one, at, span) for one, at in steps)),
+        Lane("actions", "what the agent did; outlined ones only looked",
+             tuple(_action(one, at, span) for one, at in actions)),
+    )  # fmt: skip
+    return tuple(lane.bounded() for lane in lanes if lane.boxes)
+
+
+def timed(lines: Iterable[Mapping[str, Any]], start: str, end: str) -> list[Timed]:
+    """Return those of *lines* that tell their time under the names *start* and *end*, with it."""
+    return [(one, at) for one in lines if (at := _times(one, start, end))]
+
+
+def _times(line: Mapping[str, Any], start: str, end: str) -> tuple[int, int] | None:
+    began, ended = line.get(start), line.get(end)
+    if not isinstance(began, int) or not 0 < began < 2**63:
+        return None
+    return began, max(began, ended) if isinstance(ended, int) and ended < 2**63 else began
+
+
+def _step(step: Mapping[str, Any], at: tuple[int, int], span: Span) -> Box:
+    calls = step.get("tool_logs")
+    tools = (
+        ", ".join(str(call.get("tool")) for call in calls if isinstance(call, dict)) if isinstance(calls, list) else ""
+    )
+    words = f"step {step.get('step_id')} by {step.get('agent_name')} at {span.when(at[0])}" + (
+        f": {tools}" if tools else ""
+    )
+    kind = "wrong-step" if step.get("error") else "step"
+    return _box(at, span, kind, words)
+
+
+def _action(action: Mapping[str, Any], at: tuple[int, int], span: Span) -> Box:
+    given = action.get("arguments")
+    arguments = (
+        " ".join(f"{key}={value}" for key, value in given.items()) if isinstance(given, dict) else str(given or "")
+    )
+    words = f"{action.get('tool')} {arguments}".strip() + f" at {span.when(at[0])}, {action.get('status')}"
+    return _box(at, span, "change" if action.get("mutating") else "look", words)
+
+
+def _box(at: tuple[int, int], span: Span, kind: str, words: str) -> Box:
+    x = span.x(at[0])
+    return Box(x, max(span.x(at[1]) - x, 0.4), 6, TRACK - 12, kind, plain(words, 300))

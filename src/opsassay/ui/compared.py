@@ -1,0 +1,96 @@
+"""Two solvers on the tasks that both were run on: the paired difference, its interval, and the tasks that flipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from opsassay.analysis.leaderboard.entries import Entry
+from opsassay.analysis.leaderboard.separation import LEVEL, better_than, intervals
+from opsassay.core.errors import UserError
+from opsassay.core.schema.task import MetricDefinition
+from opsassay.core.text import counted
+from opsassay.scoring.figures import difference_text
+from opsassay.scoring.rates import estimate_of
+from opsassay.ui.plain import plain
+
+SHOWN_METRICS = 5
+MOST_FLIPPED = 500
+
+
+def compared(
+    first: Entry,
+    second: Entry,
+    metrics: Sequence[MetricDefinition],
+    task_page: Callable[[str], str],
+    task_name: Callable[[str], str] = lambda task: plain(task, 120),
+    most: int = MOST_FLIPPED,
+) -> dict[str, Any]:
+    """Return what the template compare_tables.html shows of two solvers; raises UserError without a task in common.
+
+    *task_page* tells the address of the page of a task, *task_name* what it may be called by; *most* are shown.
+    """
+    names = plain(first.name, 120), plain(second.name, 120)
+    tasks = sorted(first.scores.keys() & second.scores.keys())
+    if not tasks:
+        raise UserError(f"{names[0]} and {names[1]} have no graded task in common; run both on the same tasks.")
+    scores = np.array([[entry.scores[task] for task in tasks] for entry in (first, second)])
+    better = better_than(scores)
+    flipped = [
+        {"task": task_name(task[0]), "page": task_page(task[0]), "one": a, "two": b}
+        for task, a, b in zip(tasks, scores[0].tolist(), scores[1].tolist(), strict=True)
+        if a != b
+    ]
+    figures = [_paired(MetricDefinition(name="succeeded"), first, second, None)]
+    figures += [_paired(m, first, second, m.name) for m in metrics[:SHOWN_METRICS]]
+    return {
+        "answer": _answer(
+            names, bool(better[0, 1]), bool(better[1, 0]), len(tasks), len(flipped), round(float(scores[0].sum()), 2)
+        ),
+        "names": names,
+        "tasks": len(tasks),
+        "apart": {"one": len(first.scores) - len(tasks), "two": len(second.scores) - len(tasks)},
+        "figures": [figure for figure in figures if figure],
+        "level": LEVEL,
+        "flipped": flipped[:most],
+        "flipped_more": max(0, len(flipped) - most),
+        "only_one": sum(row["one"] > row["two"] for row in flipped),
+        "only_two": sum(row["one"] < row["two"] for row in flipped),
+    }
+
+
+def _answer(names: tuple[str, str], one: bool, two: bool, tasks: int, flipped: int, both: float) -> str:
+    on = counted(tasks, "task")
+    if not flipped:
+        return f"{names[0]} and {names[1]} succeeded on exactly the same of {on}: {both:g} of {tasks}."
+    if one or two:
+        return f"{names[0 if one else 1]} is better than {names[1 if one else 0]} on {on}."
+    return f"{names[0]} and {names[1]} cannot be distinguished by {on}."
+
+
+def _paired(about: MetricDefinition, first: Entry, second: Entry, metric: str | None) -> dict[str, Any] | None:
+    """Return both means of *metric* over common tasks and their difference with its interval; None without any."""
+    one, two = first.by_task(metric), second.by_task(metric)
+    tasks = sorted(one.keys() & two.keys())
+    if not tasks:
+        return None
+    a, b = (np.array([of[task] for task in tasks]) for of in (one, two))
+    low, high = intervals(a - b) if np.ptp(a - b) > 0 else (None, None)
+    difference = float((a - b).mean())
+    one_, two_ = (estimate_of(of, share=about.is_share) for of in (a, b))
+    return {
+        "name": plain(about.title, 80),
+        "one": float(a.mean()),
+        "two": float(b.mean()),
+        "difference": difference,
+        "low": low,
+        "high": high,
+        "words": {
+            "one": one_ and one_.text,
+            "two": two_ and two_.text,
+            "difference": difference_text(difference, low, high, share=bool(one_ and one_.share)),
+        },
+        "tasks": len(tasks),
+    }

@@ -1,0 +1,85 @@
+"""Pages of compliance runs: which world was judged how, and which rule said so, beside the policies that were left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from opsassay.evals.compliance.answers import collected
+from opsassay.evals.compliance.collected import collect_worlds, judged_worlds, problem_of_files
+from opsassay.evals.compliance.enforced import Admits
+from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
+from opsassay.evals.compliance.grading import KEPT
+from opsassay.evals.compliance.kyverno.errors import UnsupportedError
+from opsassay.evals.compliance.kyverno.judge import judge
+from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, read_policies
+from opsassay.evals.compliance.on_cluster.admission import admissions_of
+from opsassay.evals.compliance.on_cluster.read_worlds import graded_task
+from opsassay.evals.compliance.tasks import DOMAIN, POLICY, ComplianceTask
+from opsassay.evals.runner.grading import GradedRun
+from opsassay.evals.runner.store import RunStore
+from opsassay.evals.runner.tables import ResultTable
+from opsassay.solvers.agents.contract import AnswerError
+from opsassay.ui.answer_pages import ShownTask, write_run_pages
+from opsassay.ui.reports import PageRequest
+
+
+def write_compliance_pages(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
+    """Write ``TASK-CELL.html`` for every run that counts; return what could not be shown."""
+    return write_run_pages(DOMAIN, shown_compliance, request, written_to)
+
+
+def shown_compliance(store: RunStore, one: GradedRun, shelf: type[EvidenceCache] = EvidenceCache) -> ShownTask:
+    """Return what is shown of *one*; raises OpsAssayError. What was collected lies on a *shelf* in its folder."""
+    task = graded_task(store.root, one.run)
+    try:
+        files = collected(one.folder, task)
+    except AnswerError:
+        return ShownTask(task.goal)
+    left = [(path, content.decode("utf-8", "replace")) for path, content in files.items()]
+    if task.collector is not None:
+        return _shown_collected(task, files, left, shelf(one.folder / KEPT))
+    tables: list[ResultTable] = []
+    with suppress(UnsupportedError):  # its reason is among the grades
+        tables.append(_worlds(task, task.asked(read_policies(files.items())), admissions_of(one.run, one.folder)))
+    return ShownTask(task.goal, tables=tables, files=left)
+
+
+def _shown_collected(
+    task: ComplianceTask, files: Mapping[str, bytes], left: list[tuple[str, str]], shelf: EvidenceCache
+) -> ShownTask:
+    """Show what was collected on each world, from what the grade kept, and what the policy said of it."""
+    if problem_of_files(task, files) is not None:  # its reason is among the grades
+        return ShownTask(task.goal, files=left)
+    worlds = collect_worlds(files, task, shelf)
+    judged, mutated = judged_worlds(files[POLICY], worlds)
+    rows = []
+    for kind, outcomes in (("judged", judged), ("mutant", mutated)):
+        for number, (world, (label, outcome)) in enumerate(zip(worlds, outcomes, strict=True), 1):
+            evidence = world.evidence if kind == "judged" else world.mutant
+            said = f"{outcome.kind}: {outcome.reason}" if outcome.reason else outcome.kind
+            brought = evidence.problem or f"{len(evidence.data or b''):,} bytes"
+            rows.append((kind, f"{number}", "compliant" if label else "violating", said, brought))
+    table = ResultTable("Worlds", ("world", "number", "it is", "the policy said", "collected"), tuple(rows))
+    first = worlds[0].evidence.data
+    shown = [*left, *([("evidence of the first world", first.decode("utf-8"))] if first else [])]
+    return ShownTask(task.goal, tables=[table], files=shown)
+
+
+def _worlds(task: ComplianceTask, policies: Sequence[KyvernoPolicy], admits: Admits) -> ResultTable:
+    return ResultTable(
+        "Worlds", ("world", "number", "it is", "it was", "objects", "kept out by"), tuple(_rows(task, policies, admits))
+    )
+
+
+def _rows(task: ComplianceTask, policies: Sequence[KyvernoPolicy], admits: Admits) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each world; which rule kept it out is what our own evaluator says, whoever judges."""
+    for kind, worlds in (("judged", task.judged()), ("mutant", task.mutants())):
+        for number, world in enumerate(worlds, 1):
+            failed = [one for one in judge(policies, world.objects) if one.result == "fail"]
+            kept_out = [f"{one.object} by {one.policy}/{one.rule}" for one in failed if one.enforced]
+            label = "compliant" if world.compliant else "violating"
+            objects = ", ".join(f"{one['kind']}/{one['metadata']['name']}" for one in world.objects)
+            end = "let in" if admits(policies, world.objects) else "kept out"
+            yield kind, f"{number}", label, end, objects, ", ".join(kept_out) or "–"

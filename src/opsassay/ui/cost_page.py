@@ -1,0 +1,161 @@
+"""Pages of cost runs: what was asked, the cost over time with what was planted and what was claimed, and every grade."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from opsassay.core.schema.cost import CostReading
+from opsassay.core.schema.run import Run
+from opsassay.core.schema.run_folder import COST, PHASES
+from opsassay.core.schema.trajectory import Phase
+from opsassay.evals.cost.anomaly.task import AnomalyTask
+from opsassay.evals.cost.answers import ANSWER, Claim, read_claims, read_object
+from opsassay.evals.cost.insight.grading import answer_of
+from opsassay.evals.cost.insight.keys import Question
+from opsassay.evals.cost.live.grading import read_lines
+from opsassay.evals.cost.live.optimum import stored_optimum
+from opsassay.evals.cost.live.setup import TASKS, live_task
+from opsassay.evals.cost.tasks import DOMAIN, CostTask, kept_task
+from opsassay.evals.runner.grading import GradedRun
+from opsassay.evals.runner.store import RunStore
+from opsassay.evals.runner.tables import ResultTable
+from opsassay.solvers.agents.contract import AnswerError
+from opsassay.ui.answer_pages import ShownTask, write_run_pages
+from opsassay.ui.audit_svg import Axis, Figure, join, line, path, rect, text
+from opsassay.ui.plain import plain
+from opsassay.ui.reports import PageRequest
+
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 1130.0, 150.0, 70.0, 10.0, 24.0
+LABEL = 80.0
+"""Width that the label of a phase takes at most."""
+POINTS_DRAWN = 800
+"""Points of a line; of more of them the highest of each group is drawn, so that no spike is lost."""
+
+
+def write_cost_pages(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
+    """Write ``TASK-CELL.html`` for every run that counts; return what could not be shown."""
+    return write_run_pages(DOMAIN, _shown, request, written_to)
+
+
+def _shown(store: RunStore, one: GradedRun) -> ShownTask:
+    return shown_cost(store, one.folder, one.run)
+
+
+def shown_cost(store: RunStore, folder: Path, run: Run) -> ShownTask:
+    """Return what is shown of *run* in *folder*, the right answer among it; raises OpsAssayError."""
+    if run.item in TASKS:
+        return ShownTask(live_task(run.item).scenario.alert, [_live_figure(folder, run)])
+    task = kept_task(store.root, run.item_hash)
+    return ShownTask(task.body.goal, *_answered(folder, task))
+
+
+def _answered(folder: Path, task: CostTask) -> tuple[list[Figure], list[ResultTable]]:
+    """Return the drawings and tables of a run on cost data; an answer that is none leaves the truth alone."""
+    body = task.body
+    if isinstance(body, Question):
+        return [], _rows(body, folder)
+    claims: list[Claim] = []
+    try:
+        claims = read_claims(read_object((folder / ANSWER).read_bytes()), body.slices, ranked=body.ranked)
+    except (OSError, AnswerError):
+        claims = []
+    figures = [_series_figure(body, slice_, claims) for slice_ in body.slices]
+    planted = tuple(
+        (one.slice, one.kind, _iso(one.start), _iso(one.end), f"{one.cost_usd:.2f}", f"{one.planted_usd:+.2f}")
+        for one in body.truth
+    )
+    columns = ("slice", "kind", "start", "end", "cost, USD", "planted, USD")
+    return figures, [ResultTable("What was planted", columns, planted)]
+
+
+def _rows(question: Question, folder: Path) -> list[ResultTable]:
+    fields = tuple(one.name for one in question.template.fields)
+    right = answer_of(question.template, question.key)["rows"]
+    tables = [ResultTable("The right answer", fields, tuple(tuple(row[f] for f in fields) for row in right))]
+    try:
+        given = read_object((folder / ANSWER).read_bytes())["rows"]
+    except (OSError, AnswerError, KeyError):
+        return tables
+    return [ResultTable("The answer", fields, tuple(tuple(row.get(f) for f in fields) for row in given)), *tables]
+
+
+def _iso(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M")
+
+
+def _series_figure(task: AnomalyTask, slice_: str, claims: Iterable[Claim]) -> Figure:
+    """Return the cost of one slice over time: planted spans behind it, claimed ones below it."""
+    rows = [(time, cost) for time, name, cost in task.series.rows() if name == slice_]
+    start, end = task.bounds
+    across = Axis(start.timestamp(), end.timestamp(), LEFT, WIDTH - 10)
+    up = Axis(0.0, max(cost for _, cost in rows) * 1.05 or 1.0, HEIGHT - BOTTOM, TOP)
+    planted = [
+        _span(across, one.start, one.end, TOP, HEIGHT - BOTTOM - TOP, "planted")
+        for one in task.truth
+        if one.slice == slice_
+    ]
+    claimed = [
+        _span(across, one.start, one.end, HEIGHT - BOTTOM + 1, 5, "claimed") for one in claims if one.slice == slice_
+    ]
+    curve = _curve([(time.timestamp(), cost) for time, cost in rows], across, up)
+    body = join([*planted, *_frame(up), curve, *claimed, text(LEFT, HEIGHT - 4, _iso(start), "small muted"),
+                 text(WIDTH - 10, HEIGHT - 4, _iso(end), "small muted", "end")])  # fmt: skip
+    title = f"{slice_}: cost in USD, what was planted (shaded) and what was claimed (below)"
+    return Figure("series", plain(title, 200), WIDTH, HEIGHT, body)
+
+
+def _live_figure(folder: Path, run: Run) -> Figure:
+    """Return what the system cost over the run, with budget, optimum, and when the alert fired."""
+    readings = read_lines(folder / COST, CostReading)
+    phases = read_lines(folder / PHASES, Phase)
+    times = [reading.time_ns / 1e9 for reading in readings] or [0.0, 1.0]
+    across = Axis(times[0], max(times[-1], times[0] + 1), LEFT, WIDTH - 10)
+    best = stored_optimum(run.item).hourly_usd
+    up = Axis(0.0, max([best, *(reading.hourly_usd for reading in readings)]) * 1.1, HEIGHT - BOTTOM, TOP)
+    curve = _curve([(reading.time_ns / 1e9, reading.hourly_usd) for reading in readings], across, up)
+    marks = [line(across.at(p.time_ns / 1e9), TOP, across.at(p.time_ns / 1e9), HEIGHT - BOTTOM, "rule") for p in phases]
+    names = [
+        text(x + 2, TOP + 10 + 11 * row, p.phase.replace("_", " "), "small muted")
+        for p, (x, row) in zip(phases, _rows_of([across.at(p.time_ns / 1e9) for p in phases]), strict=True)
+    ]
+    fired = [
+        rect(across.at(reading.time_ns / 1e9), HEIGHT - BOTTOM + 1, 3, 5, "firing")
+        for reading in readings
+        if reading.firing
+    ]
+    budget = [reading.budget_usd for reading in readings if reading.budget_usd is not None]
+    lines = [line(LEFT, up.at(best), WIDTH - 10, up.at(best), "optimum")]
+    lines += [line(LEFT, up.at(budget[-1]), WIDTH - 10, up.at(budget[-1]), "budget")] if budget else []
+    title = "Cost in USD per hour; dashed the last budget, dotted the optimum, below it when the alert fired"
+    return Figure("live", title, WIDTH, HEIGHT, join([*_frame(up), *marks, *names, *lines, curve, *fired]))
+
+
+def _rows_of(places: Sequence[float]) -> list[tuple[float, int]]:
+    """Return each of *places* with the row of its label: the next one where it would lie over the label before it."""
+    found: list[tuple[float, int]] = []
+    for x in places:
+        close = bool(found) and x - found[-1][0] < LABEL
+        found.append((x, found[-1][1] + 1 if close else 0))
+    return found
+
+
+def _span(across: Axis, start: datetime, end: datetime, top: float, height: float, class_: str) -> Any:
+    left = across.at(start.timestamp())
+    return rect(left, top, max(across.at(end.timestamp()) - left, 1.5), height, class_)
+
+
+def _frame(up: Axis) -> list[Any]:
+    ticks = up.ticks(3)
+    lines = [line(LEFT, up.at(value), WIDTH - 10, up.at(value), "grid") for value in ticks]
+    return [*lines, *(text(LEFT - 6, up.at(value) + 4, f"{value:.3g}", "small muted", "end") for value in ticks)]
+
+
+def _curve(points: Sequence[tuple[float, float]], across: Axis, up: Axis) -> Any:
+    """Return the line through *points*; of more than can be drawn, the highest of each group."""
+    each = max(1, len(points) // POINTS_DRAWN)
+    chosen = [max(points[n : n + each], key=lambda point: point[1]) for n in range(0, len(points), each)]
+    steps = " ".join(f"{'L' if n else 'M'}{across.at(x):.1f},{up.at(y):.1f}" for n, (x, y) in enumerate(chosen))
+    return path(steps or "M0,0", "cost")

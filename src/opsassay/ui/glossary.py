@@ -1,0 +1,39 @@
+"""Words of the pages: what a label means, and how the value of a metric is written."""
+
+from __future__ import annotations
+
+import re
+
+from opsassay.core.schema.incident import Label
+from opsassay.core.schema.metric_words import word
+from opsassay.scoring.figures import percent
+
+BASELINES = frozenset({"constant", "chance", "random", "loudest", "gap", "row_count_gap", "row-count-gap"})
+"""Solvers that are in every table to show what no skill looks like."""
+
+_PREDICATE = re.compile(r"\bV_[a-z_]+\b")
+
+
+SORTED_BY = ("any_service", "exact_match", "f1", "path_reachability", "edge_f1")
+"""Metrics that order the answers, the first that differs decides: the one that is defined on most answers leads."""
+
+LABELS: dict[Label, str] = {
+    Label.ATTRIBUTED: "attributed: the cascade was verified from the root to the alarms",
+    Label.NO_EFFECT: "no effect: the fault did not bite at this load",
+    Label.ABSORBED: "absorbed: the fault bit, but no alarm followed from it",
+    Label.UNEXPLAINED: "unexplained: alarms fired that no verified path explains",
+    Label.DRIFTED: "drifted: the system changed for other reasons",
+}
+
+
+def in_words(text: str) -> str:
+    """Return *text* with what a metric is called in the place of names such as V_temporal."""
+    return _PREDICATE.sub(lambda found: f"\u201c{word(found[0].lower()).title.lower()}\u201d", text)
+
+
+def written(value: float, unit: str) -> str:
+    """Return *value* as the page writes it: a share in percent, anything else with up to four digits and its unit."""
+    if unit == "share":
+        return str(percent(value))
+    number = f"{value:,.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"
+    return f"{number} {unit}".rstrip()

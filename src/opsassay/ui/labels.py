@@ -1,0 +1,167 @@
+"""Pages on which an annotator audits the labels of a suite, blind to the other one: three stages per case (E.1)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from opsassay.annotation.suites.agreement import CRITERIA, CaseVerdict, edge_name, read_verdicts, save_verdict
+from opsassay.telemetry.tree import Case, Tree
+from opsassay.ui.labels_evidence import MOST_ROWS, LabelEvidence, service_evidence, span_evidence
+from opsassay.ui.page import content_security_policy, render
+from opsassay.ui.plain import plain, utc
+
+MOST_FIELDS = 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class LabelAudit:
+    """What one annotator is asked: the *cases* of *suite*, in order."""
+
+    suite: Path
+    annotator: str
+    cases: tuple[str, ...]
+
+    def case(self, id_: str) -> Case:
+        """Return the case *id_* with its truth and its annotation."""
+        tree = Tree(self.suite)
+        return Case(tree.datapack(id_), tree.truth(id_), tree.annotation(id_), tree.truth_path(id_), id_)
+
+
+def labels_app(audit: LabelAudit) -> Starlette:
+    """Return the application that shows *audit* and keeps its verdicts; `web.loopback` serves it."""
+    token = secrets.token_urlsafe(16)
+
+    async def overview(request: Request) -> Response:  # noqa: ARG001 - starlette's signature
+        done = read_verdicts(audit.suite, audit.annotator)
+        cases = [{"id": c, "said": _said(done.get(c))} for c in audit.cases]
+        return _page("labels_overview.html", title="Audit of labels", cases=cases, annotator=audit.annotator)
+
+    async def case(request: Request) -> Response:
+        id_ = request.path_params["case"]
+        if id_ not in audit.cases:
+            return HTMLResponse("There is no such case in this audit.", status_code=404)
+        if request.method == "POST":
+            return await _save(audit, id_, request, token)
+        return _page("labels_case.html", **_case_view(audit, id_), token=token)
+
+    routes = [Route("/", overview), Route("/case/{case}", case, methods=["GET", "POST"])]
+    app = Starlette(routes=routes)
+    app.router.redirect_slashes = False
+    return app
+
+
+async def _save(audit: LabelAudit, id_: str, request: Request, token: str) -> Response:
+    try:
+        body = (await request.body()).decode("utf-8", "replace")
+        form = parse_qs(body, keep_blank_values=True, max_num_fields=MOST_FIELDS)
+    except ValueError:
+        return HTMLResponse(f"The form has more than {MOST_FIELDS:,} fields.", status_code=413)
+    if not secrets.compare_digest(form.get("token", [""])[0].encode(), token.encode()):
+        return HTMLResponse("This page was opened before the audit was started again; reload it.", status_code=403)
+    save_verdict(audit.suite, verdict_of(form, audit, id_))
+    left = [c for c in audit.cases if c not in read_verdicts(audit.suite, audit.annotator)]
+    return RedirectResponse(f"/case/{left[0]}" if left else "/", status_code=303)
+
+
+def verdict_of(form: Mapping[str, Sequence[str]], audit: LabelAudit, id_: str) -> CaseVerdict:
+    """Return the verdict that the fields of the form say; what the case does not hold is ignored."""
+    annotation = audit.case(id_).annotation
+    assert annotation is not None
+    graph = annotation.graph
+    failing = {
+        edge_name(graph, i): tuple(c for c in CRITERIA if form.get(f"edge-{i}-{c}")) for i in range(len(graph.edges))
+    }
+    return CaseVerdict(
+        case=id_,
+        annotator=audit.annotator,
+        nodes=tuple(n.component for i, n in enumerate(graph.nodes) if form.get(f"node-{i}")),
+        edges={name: criteria for name, criteria in failing.items() if criteria},
+        missing=tuple(line.strip() for line in form.get("missing", [""])[0].splitlines() if line.strip()),
+        note=form.get("note", [""])[0][:2000],
+    )
+
+
+def _case_view(audit: LabelAudit, id_: str) -> dict[str, Any]:
+    case = audit.case(id_)
+    assert case.annotation is not None
+    assert case.truth is not None
+    graph, spans = case.annotation.graph, span_evidence(case.datapack)
+    by_component = {row.component: row for row in spans}
+    began = min((f.start_ns for f in case.truth.faults), default=case.datapack.incident.abnormal.start_ns)
+    inside = {node.component for node in graph.nodes}
+    nodes = [
+        {
+            "name": plain(node.component),
+            "state": ", ".join(node.state),
+            "onset": f"{(node.timestamp - began) / 1e9:+.1f} s" if node.timestamp else "–",
+            "evidence": _rows(case, node.component, graph.service_of(node.component), by_component),
+        }
+        for node in graph.nodes
+    ]
+    said = read_verdicts(audit.suite, audit.annotator).get(id_)
+    return {
+        "title": f"Case {audit.cases.index(id_) + 1} of {len(audit.cases)}",
+        "id": id_,
+        "faults": [
+            f"{f.type} at {plain(f.service or f.host or '?')} from {utc(f.start_ns)} to {utc(f.end_ns)}"
+            + (f", {plain(f.parameters)}" if f.parameters else "")
+            for f in case.truth.faults
+        ],
+        "nodes": nodes,
+        "edges": [{"name": plain(edge_name(graph, i)), "rule": edge.rule or ""} for i, edge in enumerate(graph.edges)],
+        "alarms": [plain(node.component) for node in graph.alarm_nodes],
+        "others": [_drawn(row) for row in spans if row.component not in inside][:MOST_ROWS],
+        "criteria": CRITERIA,
+        "said": said,
+        "edge_names": [edge_name(graph, i) for i in range(len(graph.edges))],
+        "components": [node.component for node in graph.nodes],
+    }
+
+
+def _rows(case: Case, component: str, service: str, spans: Mapping[str, LabelEvidence]) -> list[dict[str, Any]]:
+    """Return the evidence for *component*: its spans (requests behind one name together), or its service's metrics."""
+    if component.startswith("span|"):
+        row = spans.get(component)
+        return [_drawn(row)] if row else []
+    return [_drawn(row) for row in service_evidence(case.datapack, service)]
+
+
+def _drawn(row: LabelEvidence) -> dict[str, Any]:
+    return {
+        "name": plain(row.component.removeprefix("span|")),
+        "what": plain(row.what),
+        "before": row.before,
+        "after": row.after,
+        "line": _polyline(row.series),
+    }
+
+
+def _polyline(series: Sequence[float | None], width: int = 160, height: int = 28) -> str:
+    """Return the points of a line over the bins of *series*, scaled to the box."""
+    known = [(i, v) for i, v in enumerate(series) if v is not None]
+    if len(known) < 2:
+        return ""
+    top = max(v for _, v in known) or 1.0
+    step = width / max(len(series) - 1, 1)
+    return " ".join(f"{i * step:.1f},{height - v / top * (height - 2):.1f}" for i, v in known)
+
+
+def _said(verdict: CaseVerdict | None) -> str:
+    return "not judged yet" if verdict is None else "agree" if verdict.agree else "disagree"
+
+
+def _page(template: str, **values: Any) -> HTMLResponse:
+    styles = ("static/labels.css",)
+    policy = content_security_policy([], styles, forms="'self'")
+    text = render(template, styles=styles, policy=policy, **values)
+    return HTMLResponse(text, headers={"Content-Security-Policy": policy})

@@ -1,0 +1,97 @@
+"""The page of boards: one file, as all pages are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from opsassay.analysis.leaderboard.board import Leaderboard, LeaderboardRow
+from opsassay.analysis.leaderboard.entries import COSTS
+from opsassay.analysis.leaderboard.tables import board_tables, rank_text
+from opsassay.core.text import counted
+from opsassay.evals.runner.ranking import ORACLE
+from opsassay.scoring.figures import MeanFigure, percent
+from opsassay.ui.page import render, write_whole
+from opsassay.ui.plain import plain, utc
+
+STYLES = ("static/report.css", "static/board.css")
+
+
+def write_boards(boards: Sequence[Leaderboard], out: Path) -> Path:
+    """Write the page of *boards* to *out*; raises OperationError."""
+    return write_whole(out, boards_page(boards))
+
+
+def boards_page(boards: Sequence[Leaderboard]) -> str:
+    """Return the page of *boards* as HTML."""
+    views = [board_view(board) for board in boards]
+    overall = [table for table in board_tables(boards) if table.title == "Board, overall"]
+    return render("boards.html", "Boards", styles=STYLES, boards=views, overall=overall)
+
+
+def board_view(board: Leaderboard) -> dict[str, Any]:
+    """Return what the template shows of *board*."""
+    systems = sorted({system for row in board.rows for system in row.systems})
+    systems = systems if len(systems) > 1 else []  # of one system, its column would say what the first one does
+    metrics = [m for m in board.metrics if any(m.name in row.metrics for row in board.rows)]
+    costs = [name for name in COSTS if any(name in row.spent for row in board.rows)]
+    return {
+        "domain": board.domain,
+        "tasks": board.tasks,
+        "metrics": [plain(m.title, 60) for m in metrics],
+        "costs": [f"{'USD' if name == 'usd' else name} per run" for name in costs],
+        "systems": [plain(system, 60) for system in systems],
+        "rows": [_row_view(row, board.tasks, [m.name for m in metrics], systems, costs) for row in board.rows],
+        "warnings": [plain(warning, 500) for warning in board.warnings],
+        "answer": board_answer(board),
+    }
+
+
+def board_answer(board: Leaderboard) -> str:
+    """Return the first thing to say: who stands first, or that nobody does."""
+    first = [row.entry.name for row in board.rows if row.rank == 1]
+    if not first:
+        return f"Nobody is ranked on {counted(board.tasks, 'task')}{_why_nobody(board)}"
+    who = plain(" and ".join(first), 300)
+    alone = "stands first" if len(first) == 1 else "share the first rank: these tasks do not tell them apart"
+    return f"{who} {alone}, on {counted(board.tasks, 'task')}."
+
+
+def _why_nobody(board: Leaderboard) -> str:
+    """Return how the sentence that nobody is ranked ends: with whoever came nearest to it and what keeps it out."""
+    graded = [row for row in board.rows if row.success is not None]
+    near = next((row for row in graded if not row.entry.baseline and not row.entry.name.startswith(ORACLE)), None)
+    if near is None or near.success is None:
+        return ": only oracles and baselines are graded on them." if graded else ": nobody is graded on them."
+    reason = f" {near.reasons[0]}" if near.reasons else ""
+    return f"; {plain(near.entry.name, 120)} succeeded on {percent(near.success.value)}:{plain(reason, 300)}."
+
+
+def _row_view(
+    row: LeaderboardRow, tasks: int, metrics: Sequence[str], systems: Sequence[str], costs: Sequence[str]
+) -> dict[str, Any]:
+    return {
+        "rank": rank_text(row),
+        "solver": plain(row.entry.name, 120),
+        "agents": "",
+        "kind": "baseline" if row.entry.baseline else "" if row.rank is not None else "not ranked",
+        "success": _bar(row.success, tasks),
+        "metrics": [_bar(row.metrics.get(name), tasks) for name in metrics],
+        "systems": [_bar(row.systems.get(system), 0) for system in systems],
+        "runs": len(row.entry.runs),
+        "failed": row.failed,
+        "costs": [cost and cost.text for cost in (row.spent.get(name) for name in costs)],
+        "last": utc(row.last_ns) if row.last_ns else "–",
+        "reasons": [plain(why, 300) for why in row.reasons],
+        "stale": [plain(why, 300) for why in row.entry.stale],
+        "beats": plain(", ".join(row.beats), 500),
+        "evidence": [{"run": plain(run.id, 80), "task": plain(run.task[0], 80)} for run in row.entry.runs],
+    }
+
+
+def _bar(figure: MeanFigure | None, tasks: int) -> dict[str, Any] | None:
+    """Return *figure* in words, with how many tasks it is of where they are fewer than *tasks*."""
+    if figure is None:
+        return None
+    return {"text": figure.text, "tasks": figure.n, "fewer": f"of {figure.n}" if figure.n < tasks else ""}

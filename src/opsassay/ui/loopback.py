@@ -1,0 +1,180 @@
+"""Pages that show truth are for who started them: on this machine's loopback, behind a key, with bounded requests.
+
+Another program on the machine, an agent without a seal among them, can connect to the loopback; the key keeps it out. It
+comes once in the address that is printed and is a cookie from then on, so that it stays in no link and no page.
+"""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import socket
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+
+from opsassay.core.errors import UserError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
+KEY = "key"
+LARGEST_BODY = 1_000_000
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",  # with "no-referrer" a browser's form has "null" for its origin
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+_READING = ("GET", "HEAD")
+
+
+class LoopbackOnly:
+    """ASGI middleware for whoever has *key* and names this machine; a body has up to *largest_body* bytes."""
+
+    def __init__(self, app: ASGIApp, key: str, largest_body: int = LARGEST_BODY) -> None:
+        self._app, self._key, self._largest_body = app, key, largest_body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or hand it on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        answer = self._refusal(request) or self._entry(request)
+        send = with_safe_headers(send)
+        if answer is not None:
+            await answer(scope, receive, send)
+            return
+        await self._app(scope, _bounded(receive, self._largest_body), send)
+
+    def _refusal(self, request: Request) -> Response | None:
+        host = request.headers.get("host", "")
+        if _without_port(host) not in HOSTS:
+            return PlainTextResponse(
+                "This server answers to the names of this machine's loopback only.", status_code=400
+            )
+        origin = request.headers.get("origin")
+        if request.method not in _READING and origin not in (None, f"http://{host}"):
+            return PlainTextResponse("Only pages of this server may send something to it.", status_code=403)
+        return None
+
+    def _entry(self, request: Request) -> Response | None:
+        """Return the answer to a request with the key in its address, or without any key; None when the cookie has it."""
+        name = _cookie_of(request)
+        if self._is_key(request.query_params.get(KEY)):
+            others = urlencode([pair for pair in request.query_params.multi_items() if pair[0] != KEY])
+            path = "/" + request.url.path.lstrip("/")  # "//host" would be another server
+            answer = RedirectResponse(f"{path}?{others}" if others else path, status_code=303)
+            answer.set_cookie(name, self._key, httponly=True, samesite="strict")
+            return answer
+        if self._is_key(request.cookies.get(name)):
+            return None
+        text = "Open the address that was printed when this server was started: it holds the key."
+        return PlainTextResponse(text, status_code=403)
+
+    def _is_key(self, given: str | None) -> bool:
+        return given is not None and secrets.compare_digest(given.encode(), self._key.encode())
+
+
+class SafeHeaders:
+    """ASGI middleware that puts HEADERS on every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand a request on."""
+        await self._app(scope, receive, with_safe_headers(send) if scope["type"] == "http" else send)
+
+
+def serve_on_loopback(
+    app: ASGIApp, port: int, announce: Callable[[str], None], ending: Callable[[], None] = lambda: None
+) -> None:
+    """Serve *app* behind a new key until SIGINT or SIGTERM; *announce* is given the address to open.
+
+    *ending* is called when the signal comes: an answer without an end has to end itself, or the server waits for it.
+    *port* 0 is any free one. Raises UserError when the port cannot be used.
+    """
+    import uvicorn
+
+    with closing(bound(port)) as listener:
+        key = secrets.token_urlsafe(24)
+        announce(f"http://127.0.0.1:{listener.getsockname()[1]}/?{KEY}={key}")
+        config = uvicorn.Config(
+            LoopbackOnly(app, key), log_level="error", server_header=False, h11_max_incomplete_event_size=65_536
+        )
+        server = uvicorn.Server(config)
+        handle_exit = server.handle_exit
+
+        def end(signal_number: int, frame: FrameType | None) -> None:
+            ending()
+            handle_exit(signal_number, frame)
+
+        server.handle_exit = end  # type: ignore[method-assign,assignment]
+        server.run(sockets=[listener])
+
+
+def bound(port: int, address: str = "127.0.0.1") -> socket.socket:
+    """Return a socket that listens at *port* of *address*, 0 for a free one; raises UserError when it cannot be used."""
+    listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((address, port))
+        listener.listen()  # so that an address which was announced answers, if late
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = getattr(error, "strerror", None) or error
+        if getattr(error, "errno", None) == errno.EADDRNOTAVAIL:
+            raise UserError(f"{address} is no address of this machine; give one that is, as 127.0.0.1.") from error
+        raise UserError(f"Port {port} cannot be used ({reason}); give --port 0 for a free one.") from error
+    return listener
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdecimal() else host
+
+
+def _cookie_of(request: Request) -> str:
+    """Return the name of the cookie: one for each port, since browsers keep one jar for all ports of a machine."""
+    server = request.scope.get("server") or ("", 0)
+    return f"opsassay-{server[1]}"
+
+
+def _bounded(receive: Receive, most: int) -> Receive:
+    seen = 0
+
+    async def receiving() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > most:
+            raise HTTPException(413, f"The request is larger than {most:,} bytes.")
+        return message
+
+    return receiving
+
+
+def with_safe_headers(send: Send) -> Send:
+    """Return *send* with HEADERS on every answer that does not say otherwise."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return sending

@@ -1,0 +1,72 @@
+"""CaseReport: all that the report page shows of one incident, and how it is put together from a datapack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from opsassay.core.schema.base import Noun
+from opsassay.core.schema.causal_graph import Annotation
+from opsassay.core.schema.diagnosis import Diagnosis
+from opsassay.core.schema.incident import Incident, Truth
+from opsassay.core.schema.run import Run, Verdict
+from opsassay.ui.signals import (
+    CallEdge,
+    ServiceSignals,
+    Signals,
+    TopologyPayload,
+    golden_signals,
+    linked_spans,
+    topology,
+)
+
+if TYPE_CHECKING:
+    from opsassay.telemetry.datapack import Datapack
+
+__all__ = ["AnswerPayload", "CallEdge", "CaseReport", "ServiceSignals", "Signals", "TopologyPayload", "build_case"]
+
+
+class AnswerPayload(Noun):
+    """One solver's attempt: *diagnosis* is None when it gave none, *verdict* is None when it was not graded."""
+
+    run: Run
+    diagnosis: Diagnosis | None = None
+    verdict: Verdict | None = None
+
+
+class CaseReport(Noun):
+    """One incident with its truth, its telemetry in short, and every answer; *reproduce* are commands, if known."""
+
+    incident: Incident
+    truth: Truth | None = None
+    annotation: Annotation | None = None
+    topology: TopologyPayload = TopologyPayload()
+    signals: Signals = Signals()
+    answers: tuple[AnswerPayload, ...] = ()
+    reproduce: tuple[str, ...] = ()
+
+
+def build_case(
+    datapack: Datapack,
+    truth: Truth | None,
+    annotation: Annotation | None,
+    answers: Sequence[AnswerPayload],
+    *,
+    reproduce: Sequence[str] = (),
+) -> CaseReport:
+    """Return the report of one incident: call graph and golden signals come from the spans of the datapack.
+
+    Raises DatapackError (from the datapack) when its traces cannot be read.
+    """
+    incident = datapack.incident
+    services = datapack.services()
+    spans = linked_spans(datapack.both("traces"), services)
+    return CaseReport(
+        incident=incident,
+        truth=truth,
+        annotation=annotation,
+        topology=topology(spans, services),
+        signals=golden_signals(spans, incident.normal, incident.abnormal),
+        answers=tuple(answers),
+        reproduce=tuple(reproduce),
+    )

@@ -1,0 +1,49 @@
+"""Steps of an agent as rows beside the lanes: when, who, which tools, what was said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from opsassay.core.schema.trajectory import Attribution
+from opsassay.ui.clock import Span
+from opsassay.ui.glossary import in_words
+from opsassay.ui.plain import plain
+
+MOST_WORDS = 600
+View = dict[str, Any]
+
+
+def step_row(step: Mapping[str, Any], span: Span | None) -> View:
+    """Return *step*, a line of a trace, as a row; *span* is the axis that its time is on."""
+    calls = [call for call in _list(step.get("tool_logs")) if isinstance(call, Mapping)]
+    number, began = step.get("step_id"), step.get("started_at")
+    began = began if isinstance(began, int) else None
+    failed = any(call.get("status", "ok") != "ok" for call in calls)
+    return {
+        "number": number if isinstance(number, int) else 0,
+        "when": span.when(began) if span else "",
+        "at_s": span.seconds_of(began) if span else None,
+        "agent": plain(step.get("agent_name") or "", 80),
+        "tools": [_tool(call) for call in calls],
+        "said": plain(step.get("output_content") or step.get("error") or "", MOST_WORDS),
+        "wrong": step.get("error") is not None or failed,
+    }
+
+
+def culprit_view(culprit: Attribution | None) -> View | None:
+    """Return who is to blame and since which step, as pages show it."""
+    if culprit is None or culprit.step_id is None:
+        return None
+    agent, reason = plain(culprit.agent_name or "nobody known", 80), in_words(plain(culprit.reason, MOST_WORDS))
+    return {"step": culprit.step_id, "agent": agent, "reason": reason}
+
+
+def _tool(call: Mapping[str, Any]) -> str:
+    given, status = call.get("arguments"), call.get("status", "ok")
+    arguments = " ".join(f"{key}={value}" for key, value in given.items()) if isinstance(given, Mapping) else ""
+    return plain(f"{call.get('tool')} {arguments}".strip(), 200) + ("" if status == "ok" else f" ({plain(status, 40)})")
+
+
+def _list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else []

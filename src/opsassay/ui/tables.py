@@ -1,0 +1,239 @@
+"""The grades table, the answers in detail and the footer of a case, as texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+from opsassay.core.schema.diagnosis import Evidence
+from opsassay.core.schema.metric_words import METRICS, word
+from opsassay.core.schema.run import EvidenceResult, Metric, MetricStatus, RunStatus
+from opsassay.core.text import counted
+from opsassay.evals.diagnosis.repeats import success
+from opsassay.evals.runner.ranking import why_not_ranked
+from opsassay.ui.glossary import BASELINES, SORTED_BY, written
+from opsassay.ui.payload import AnswerPayload, CaseReport
+from opsassay.ui.plain import plain, utc
+
+View = dict[str, Any]
+ROWS_SHOWN, RANKS_SHOWN = 20, 12
+
+
+def solver_name(answer: AnswerPayload) -> str:
+    """Return what the page calls an answer: its solver, and the arm and attempt where they say something."""
+    run = answer.run
+    arm = f" · {run.arm}" if run.arm != "default" else ""
+    seed = f" · seed {run.seed}" if run.seed else ""
+    return plain(f"{run.solver.label}{arm}{seed}", 120)
+
+
+def is_baseline(answer: AnswerPayload) -> bool:
+    """Return whether an answer is there to show what no skill looks like."""
+    solver = answer.run.solver
+    return solver.name in BASELINES or bool(solver.configuration.get("baseline"))
+
+
+def solvers_right(answers: Sequence[AnswerPayload]) -> str:
+    """Return how many of the answers that were graded are right: exactly, or by the service where kinds were not asked for.
+
+    One that gave no answer is not right. Baselines stand apart, and so do runs that are not ranked; a dash where nothing
+    was graded.
+    """
+    judged = [(a, right) for a in answers if a.verdict and (right := success(a.verdict.metrics)) is not None]
+    counted = [right for a, right in judged if not is_baseline(a) and not why_not_ranked(a.run)]
+    apart = len(judged) - len(counted)
+    if not judged:
+        return "–"
+    return f"{sum(counted)} of {len(counted)}" + (f", {apart} baselines or unranked apart" if apart else "")
+
+
+def best_first(answers: Sequence[AnswerPayload]) -> list[AnswerPayload]:
+    """Return *answers* in the order of the page: by the grades of SORTED_BY, ungraded ones last, then by name.
+
+    Those that are not ranked come after all others.
+    """
+    return sorted(answers, key=_order)
+
+
+def _order(answer: AnswerPayload) -> tuple[Any, ...]:
+    metrics = answer.verdict.metrics if answer.verdict else {}
+    values = [_scored(metrics.get(name)) for name in SORTED_BY]
+    unranked = bool(why_not_ranked(answer.run))
+    return (unranked, *((value is None, -(value or 0.0)) for value in values), is_baseline(answer), solver_name(answer))
+
+
+def grades_view(answers: Sequence[AnswerPayload]) -> View:
+    """Return columns, rows and footnotes of the table solvers x metrics, in the order of *answers*."""
+    present = {name for a in answers if a.verdict for name in a.verdict.metrics}
+    columns = [m for m in METRICS if m in present] + sorted(present - METRICS.keys())
+    notes: dict[str, int] = {}
+    rows = [_grade_row(a, columns, notes) for a in answers]
+    return {
+        "columns": [
+            {
+                "name": plain(m, 80),
+                "title": plain(word(m).title, 40),
+                "unit": word(m).unit,
+                "about": plain(word(m).about),
+            }
+            for m in columns
+        ],
+        "rows": rows,
+        "notes": list(notes),
+        "sortedBy": ", then ".join(word(m).title for m in SORTED_BY if m in present),
+    }
+
+
+def _scored(metric: Metric | None) -> float | None:
+    return metric.value if metric and metric.status is MetricStatus.SCORED else None
+
+
+def _grade_row(answer: AnswerPayload, columns: Sequence[str], notes: dict[str, int]) -> View:
+    metrics = answer.verdict.metrics if answer.verdict else {}
+    return {
+        "solver": solver_name(answer),
+        "kind": answer.run.solver.kind,
+        "baseline": is_baseline(answer),
+        "unranked": _unranked(answer),
+        "problem": _problem(answer),
+        "cells": [_cell(name, metrics.get(name), notes) for name in columns],
+    }
+
+
+def _unranked(answer: AnswerPayload) -> str:
+    return plain("; ".join(why_not_ranked(answer.run)), 200)
+
+
+def _problem(answer: AnswerPayload) -> str:
+    if answer.run.status is not RunStatus.DONE:
+        return plain(f"{answer.run.status.value}: {answer.run.error or 'no reason was recorded'}", 600)
+    if answer.diagnosis is None:
+        return "gave no diagnosis"
+    return "" if answer.verdict else "not graded"
+
+
+def _cell(name: str, metric: Metric | None, notes: dict[str, int]) -> View:
+    if metric is None:
+        return {"text": "–", "status": "absent", "sort": None}
+    if (value := _scored(metric)) is not None:
+        return {"text": written(value, word(name).unit), "status": "scored", "sort": value}
+    reason = plain(metric.reason or "no reason was recorded", 600)
+    note = notes.setdefault(reason, len(notes) + 1)
+    text = "n/a" if metric.status is MetricStatus.NOT_APPLICABLE else "failed"
+    return {"text": text, "status": metric.status.value, "sort": None, "reason": reason, "note": note}
+
+
+def answer_view(answer: AnswerPayload) -> View:
+    """Return one answer in detail: claims, edges, ranking, evidence with results, protocol."""
+    run, diagnosis, verdict = answer.run, answer.diagnosis, answer.verdict
+    results = {(e.sql, e.claim, e.about): e for e in verdict.evidence} if verdict else {}
+    ended = f", {(run.ended_ns - run.started_ns) / 1e9:.2f} s" if run.ended_ns and run.started_ns else ""
+    view: View = {
+        "solver": solver_name(answer),
+        "baseline": is_baseline(answer),
+        "unranked": _unranked(answer),
+        "problem": _problem(answer),
+        "ran": plain(f"{run.solver.kind}, attempt {run.attempt}, {run.isolation.replace('_', ' ')}{ended}", 200),
+        "claims": [],
+        "edges": [],
+        "ranking": [],
+        "notes": [],
+        "protocol": [],
+        "said": diagnosis is not None,
+    }
+    if diagnosis is None:
+        return view
+    top = max((abs(r.score) for r in diagnosis.ranking), default=0.0)
+    view["claims"] = [
+        {
+            "service": plain(c.service, 400),
+            "kind": c.fault_kind.value if c.fault_kind else "no fault kind named",
+            "where": plain(f"{c.level} {c.component}", 200) if c.component else c.level,
+            "evidence": [_evidence_view(e, c.service, results) for e in c.evidence],
+        }
+        for c in diagnosis.root_causes
+    ]
+    view["edges"] = [
+        {
+            "source": plain(e.source, 400),
+            "target": plain(e.target, 400),
+            "evidence": [_evidence_view(v, f"{e.source} -> {e.target}", results) for v in e.evidence],
+        }
+        for e in diagnosis.propagation
+    ]
+    view["ranking"] = [
+        {"service": plain(r.service, 200), "score": f"{r.score:.4g}", "share": abs(r.score) / top if top else 0.0}
+        for r in diagnosis.ranking[:RANKS_SHOWN]
+    ]
+    view["rankedInAll"] = len(diagnosis.ranking)
+    view["notes"] = [plain(n) for n in diagnosis.notes]
+    view["protocol"] = [(plain(k, 80), plain(v, 600)) for k, v in {**diagnosis.protocol}.items()]
+    return view
+
+
+def _evidence_view(evidence: Evidence, about: str, results: dict[tuple[str, str, str], EvidenceResult]) -> View:
+    """Return one statement with its result; the same one says something else *about* another claim."""
+    said = (evidence.sql, evidence.claim)
+    result = results.get((*said, about)) or results.get((*said, ""))  # of a verdict that does not say what it is about
+    view: View = {
+        "kind": evidence.kind,
+        "sql": plain(evidence.sql),
+        "claim": plain(evidence.claim),
+        "status": "not run",
+        "rows": [],
+        "columns": [],
+    }
+    if result is None:
+        return view
+    hidden = len(result.rows) - ROWS_SHOWN
+    return view | {
+        "status": result.status,
+        "message": plain(result.message, 600),
+        "columns": [plain(c, 120) for c in result.columns],
+        "rows": [[plain(v, 1000) for v in row] for row in result.rows[:ROWS_SHOWN]],
+        "more": f"{counted(hidden, 'more row')} in the verdict" if hidden > 0 else "",
+        "judged": _judged_words(result),
+    }
+
+
+def _judged_words(result: EvidenceResult) -> str:
+    """Return what grading found about a statement beside that it ran: vacuous, relevant, bound, and why."""
+    opinion = {None: "", True: "; the judge: supported", False: "; the judge: not supported"}[result.supported]
+    opinion += f" ({result.opinion})" if opinion and result.opinion else ""
+    if result.vacuous is None and result.bound is None:
+        return plain(opinion.removeprefix("; "), 400)
+    said = ["vacuous" if result.vacuous else "relevant" if result.relevant else "not relevant"]
+    said += [] if result.bound is None else [f"bound {result.bound:.2f}"]
+    return plain(", ".join(said) + (f": {result.finding}" if result.finding else "") + opinion, 400)
+
+
+def footer_rows(case: CaseReport) -> list[tuple[str, str]]:
+    """Return what identifies this page's inputs: versions, hashes, schema versions, thresholds."""
+    incident, note = case.incident, case.annotation
+    rows: list[tuple[str, str]] = [
+        ("OpsAssay", version("opsassay")),
+        ("Incident", f"{incident.id}, schema {incident.schema_version}"),
+        ("Content hash", incident.content_hash or "not recorded"),
+        ("Recorded", utc(incident.normal.start_ns)),
+    ]
+    rows += [(f"Provenance: {k}", plain(v)) for k, v in incident.provenance.items()]
+    if case.truth:
+        rows.append(("Truth", f"schema {case.truth.schema_version}, sha256 {case.truth.digest()}"))
+    if note:
+        rows.append(("Causal graph", f"schema {note.graph.schema_version}, sha256 {note.graph.digest()}"))
+        rows += [(f"Threshold: {k}", plain(v)) for k, v in note.thresholds.items()]
+        if note.false_alarm_rate is not None:
+            rows.append(("False alarm rate", f"{note.false_alarm_rate:.4g}"))
+    for profile in sorted({a.verdict.profile for a in case.answers if a.verdict}):
+        rows.append(("Grading profile", profile))
+    for answer in case.answers:
+        run = answer.run
+        versions = ", ".join(f"{k} {v}" for k, v in sorted(run.versions.items()))
+        rows.append(
+            (
+                f"Run: {solver_name(answer)}",
+                f"cell {run.cell}, solver {run.solver_hash}" + (f", {versions}" if versions else ""),
+            )
+        )
+    return [(plain(name, 200), plain(text, 600)) for name, text in rows]

@@ -1,0 +1,148 @@
+"""What the trace page shows, as plain data: an index of all steps, read at once, and contents, read when opened."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from opsassay.analysis.blame.joined import ClockLane
+from opsassay.analysis.blame.patterns import PatternFinding
+from opsassay.core.schema.trajectory import Attribution, Trace, TraceStep
+from opsassay.ui.plain import plain, utc
+
+STEPS_A_CHUNK = 100
+LONGEST_INPUT = 60_000
+LONGEST_LINE = 110
+
+
+@dataclass(frozen=True)
+class TracePage:
+    """A trace with what is said about it: the suggested step, findings, and the lanes of the joined clock."""
+
+    name: str
+    trace: Trace
+    suggestion: Attribution | None = None
+    findings: tuple[PatternFinding, ...] = ()
+    lanes: tuple[ClockLane, ...] = field(default=())
+
+
+def index_of(page: TracePage) -> dict[str, Any]:
+    """Return what is read at once: facts, agents, flow, and one short row per step."""
+    agents = page.trace.agents()
+    number = {agent: i for i, agent in enumerate(agents)}
+    return {
+        "name": shown(page.name, 200),
+        "facts": _facts(page.trace),
+        "agents": [shown(agent, 80) for agent in agents],
+        "steps": [_row(step, number) for step in page.trace.steps],
+        "flow": _flow(page.trace, number),
+        "suggestion": _suggestion(page.suggestion),
+        "findings": [{"name": shown(f.name, 80), "step": f.step, "evidence": shown(f.evidence)} for f in page.findings],
+        "clock": _clock(page.lanes),
+    }
+
+
+def chunks_of(page: TracePage) -> list[list[dict[str, Any]]]:
+    """Return the contents of the steps, STEPS_A_CHUNK in each chunk."""
+    steps = page.trace.steps
+    return [[_content(step) for step in steps[at : at + STEPS_A_CHUNK]] for at in range(0, len(steps), STEPS_A_CHUNK)]
+
+
+def shown(text: str, longest: int = LONGEST_INPUT) -> str:
+    """Return *text* without hidden characters; one that has none is not looked at character by character."""
+    if text.replace("\n", "").replace("\t", "").isprintable():
+        over = len(text) - longest
+        return text if over <= 0 else f"{text[:longest]} … ({over:,} more characters)"
+    return plain(text, longest)
+
+
+def _facts(trace: Trace) -> list[tuple[str, str]]:
+    fields = {
+        "Task": trace.task_instruction,
+        "Task id": trace.task_id,
+        "System": trace.system_name,
+        "Outcome": trace.outcome,
+        "Reference answer": trace.reference_answer,
+        "Architecture": trace.system_architecture,
+        "Agents": "\n".join(f"{name}: {_described(value)}" for name, value in trace.agent_configuration.items()),
+    }
+    return [(name, shown(str(value), 4000)) for name, value in fields.items() if value]
+
+
+def _described(configuration: Any) -> str:
+    """Return an agent's prompt, or its configuration as it is."""
+    prompt = configuration.get("system_prompt") if isinstance(configuration, dict) else None
+    return str(prompt or configuration)
+
+
+def _row(step: TraceStep, number: dict[str, int]) -> list[Any]:
+    """Return [step_id, agent, flags, line]: flags tell tool-mediated (t), failed tool (f), error (e)."""
+    failed = any(call.status == "error" for call in step.tool_logs)
+    flags = ("t" if step.kind == "tool" else "") + ("f" if failed else "") + ("e" if step.error else "")
+    head = step.error or step.output_content or ", ".join(f"calls {call.tool}" for call in step.tool_logs)
+    return [
+        step.step_id,
+        number[step.agent_name],
+        flags,
+        shown(" ".join(head[: 4 * LONGEST_LINE].split())[:LONGEST_LINE]),
+    ]
+
+
+def _content(step: TraceStep) -> dict[str, Any]:
+    return {
+        "input": shown(step.input_context),
+        "output": shown(step.output_content),
+        "error": shown(step.error or ""),
+        "tools": [[shown(c.tool, 80), plain(c.arguments), shown(c.output), c.status] for c in step.tool_logs],
+        "about": _about(step),
+    }
+
+
+def _about(step: TraceStep) -> str:
+    took = (step.ended_at - step.started_at) / 1e9 if step.started_at and step.ended_at else None
+    parts = [
+        utc(step.started_at) if step.started_at else "",
+        f"{took:.2f} s" if took is not None else "",
+        shown(step.model or "", 80),
+        ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in step.usage.items()),
+        shown(step.request_id or "", 80),
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def _flow(trace: Trace, number: dict[str, int]) -> list[list[int]]:
+    """Return [from, to, times] for agents that act right after each other."""
+    counted = Counter((number[a.agent_name], number[b.agent_name]) for a, b in pairwise(trace.steps))
+    return [[a, b, times] for (a, b), times in sorted(counted.items())]
+
+
+def _suggestion(suggestion: Attribution | None) -> dict[str, Any] | None:
+    if suggestion is None or suggestion.step_id is None:
+        return None
+    return {
+        "step": suggestion.step_id,
+        "agent": shown(suggestion.agent_name or "", 80),
+        "reason": shown(suggestion.reason, 2000),
+    }
+
+
+def _clock(lanes: Sequence[ClockLane]) -> dict[str, Any] | None:
+    """Return lanes in seconds since the first mark."""
+    marks = [mark for lane in lanes for mark in lane.marks]
+    if not marks:
+        return None
+    first, last = min(mark.start_ns for mark in marks), max(mark.end_ns for mark in marks)
+    rows = [
+        {
+            "name": lane.name,
+            "marks": [
+                [(m.start_ns - first) / 1e9, (m.end_ns - first) / 1e9, m.kind, shown(m.text, 300), m.step]
+                for m in lane.marks
+            ],
+        }
+        for lane in lanes
+    ]
+    return {"begun": utc(first), "seconds": (last - first) / 1e9, "lanes": rows}

@@ -1,0 +1,327 @@
+"""CaseReport to what the page script draws: texts, numbers and indices, nothing left to decide in the browser.
+
+Every text goes through `plain`; the script inserts it with ``textContent`` only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from opsassay.core.errors import NotFoundError
+from opsassay.core.schema.incident import EffectCheck, Fault, Incident, Label
+from opsassay.core.text import counted
+from opsassay.scoring.void import void_reason
+from opsassay.ui.explain import explain_view
+from opsassay.ui.glossary import LABELS
+from opsassay.ui.overlay import Overlay, OverlayMark, answer_overlay, root_groups, truth_overlay
+from opsassay.ui.payload import CaseReport, Signals
+from opsassay.ui.plain import plain, signed_seconds, utc
+from opsassay.ui.tables import answer_view, best_first, footer_rows, grades_view, solver_name, solvers_right
+
+View = dict[str, Any]
+
+
+def page_view(cases: Sequence[CaseReport]) -> list[View]:
+    """Return the JSON-ready views of *cases* in the order given."""
+    return [case_view(case) for case in cases]
+
+
+def case_view(case: CaseReport) -> View:
+    """Return the JSON-ready view of one case; services are indices into ``services``."""
+    answers = best_first(case.answers)
+    layers: list[tuple[str, int | None, Overlay]] = []
+    if case.truth or case.annotation:
+        layers.append(("Truth", None, truth_overlay(case.truth, case.annotation)))
+    layers += [
+        (solver_name(a), i, answer_overlay(a.diagnosis, case.truth, case.annotation, case.topology.services))
+        for i, a in enumerate(answers)
+    ]
+    services = _services(case, [overlay for _, _, overlay in layers])
+    index = {service: i for i, service in enumerate(services)}
+    return {
+        "id": plain(case.incident.id),
+        "system": plain(case.incident.system),
+        "fault": plain(_fault_words(case)),
+        "label": plain(case.annotation.label.value) if case.annotation else "not annotated",
+        "solved": solvers_right(case.answers),
+        "headline": headline(case),
+        "facts": _facts(case),
+        "alerts": _alerts(case.incident, index),
+        "services": [_service_view(case, s) for s in services],
+        "calls": [
+            {
+                "source": index[c.caller],
+                "target": index[c.callee],
+                "normal": c.calls_normal,
+                "abnormal": c.calls_abnormal,
+            }
+            for c in case.topology.calls
+        ],
+        "layers": [_layer_view(name, at, overlay, case, index) for name, at, overlay in layers],
+        "cascade": _cascade_rows(case),
+        "why": explain_view(case.annotation),
+        "charts": _charts(case, index),
+        "grades": grades_view(answers),
+        "answers": [answer_view(a) for a in answers],
+        "footer": footer_rows(case),
+        "commands": [plain(c) for c in case.reproduce] or _commands(case),
+    }
+
+
+def headline(case: CaseReport) -> str:
+    """Return in one sentence what was done to the system, or that this is not known or was nothing."""
+    system = plain(case.incident.system, 80)
+    if case.truth is None:
+        return f"An incident of system {system}; what was broken is not part of this report."
+    if case.truth.broken is None:
+        return f"An incident of system {system}; what was broken is not on record."
+    if not case.truth.broken:
+        return f"Nothing was broken in system {system}: a no-fault case, where the right answer is “nothing is wrong”."
+    if faults := [fault for fault, _, _ in case.truth.affected()]:
+        return f"In system {system}, " + "; ".join(_fault_sentence(f) for f in faults) + "."
+    roots = plain(_roots_words(case), 200)
+    return f"In system {system}, something was broken at {roots}; the fault itself is not on record."
+
+
+def _fault_sentence(fault: Fault) -> str:
+    target = plain(fault.place or "the system", 80) + (f" → {plain(fault.peer, 80)}" if fault.peer else "")
+    knobs = ", ".join(f"{plain(k, 60)} = {_knob(v)}" for k, v in fault.parameters.items())
+    lasted = (fault.end_ns - fault.start_ns) / 1e9
+    return (
+        f"{plain(fault.type, 80)} was injected into {target}"
+        + (f" ({knobs})" if knobs else "")
+        + f" at {utc(fault.start_ns)} for {lasted:.0f} s"
+        + (", emulated" if fault.emulated else "")
+    )
+
+
+def _knob(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else plain(value, 120)
+
+
+def _fault_words(case: CaseReport) -> str:
+    if case.truth is None:
+        return "unknown"
+    if not case.truth.broken:
+        return "no fault" if case.truth.broken is False else "not on record"
+    injected = ", ".join(f"{fault.type} on {fault.place}" for fault, _, _ in case.truth.affected())
+    return injected or f"not on record, at {_roots_words(case)}"
+
+
+def _facts(case: CaseReport) -> list[tuple[str, str]]:
+    incident, truth, note = case.incident, case.truth, case.annotation
+    facts = [("System", incident.system), ("Description", incident.description)]
+    if truth:
+        kinds = {_kind(f) for f in truth.faults} - {""}
+        facts += [("Observable as", ", ".join(sorted(kinds))), ("Root cause", _roots_words(case))]
+    facts.append(("Label", LABELS[note.label] if note else "not annotated"))
+    facts.append(("Reason", note.reason if note else ""))
+    facts.append(("Void", void_reason(truth, note) if truth else ""))
+    facts += [("Effect check", _effect_words(effect)) for effect in (truth.effects if truth else ())]
+    if truth:
+        recovered = {None: "", True: "yes, after the fault was undone", False: "no"}[truth.recovered]
+        facts += [("Recovered", recovered), ("Isolation", truth.isolation), ("Notes", "\n".join(truth.notes))]
+    facts.append(("Normal window", f"{utc(incident.normal.start_ns)}, {incident.normal.seconds:.0f} s"))
+    facts.append(("Abnormal window", f"{utc(incident.abnormal.start_ns)}, {incident.abnormal.seconds:.0f} s"))
+    return [(name, plain(text)) for name, text in facts if text]
+
+
+def _effect_words(effect: EffectCheck) -> str:
+    return (
+        f"{'passed' if effect.passed else 'not passed'}: {effect.signature.rstrip('.')} went from {effect.before:.4g} to "
+        f"{effect.after:.4g} (threshold {effect.threshold:.4g}, seen after {effect.seconds:.1f} s)"
+    )
+
+
+def _kind(fault: Fault) -> str:
+    try:
+        return fault.kind.value if fault.kind else ""
+    except NotFoundError:  # an imported case may carry a fault type that the catalogue does not have
+        return ""
+
+
+def _roots_words(case: CaseReport) -> str:
+    groups = root_groups(case.truth, case.annotation)
+    return "; ".join(" or ".join(sorted(g)) for g in groups) or "none"
+
+
+def _services(case: CaseReport, overlays: Sequence[Overlay]) -> list[str]:
+    names = set(case.topology.services) | {s.service for s in case.signals.services}
+    names |= {name for c in case.topology.calls for name in (c.caller, c.callee)}
+    names |= {alert.service for alert in case.incident.alerts}
+    for overlay in overlays:
+        names |= {n.service for n in overlay.nodes} | {x for e in overlay.edges for x in (e.source, e.target)}
+    return sorted(names)
+
+
+def _service_view(case: CaseReport, service: str) -> View:
+    return {
+        "name": plain(service, 400),
+        "entry": service == case.topology.entry,
+        "known": service in case.topology.services,
+        "alerts": sum(1 for a in case.incident.alerts if a.service == service),
+    }
+
+
+def _layer_view(name: str, at: int | None, overlay: Overlay, case: CaseReport, index: dict[str, int]) -> View:
+    start = _first_fault_ns(case)
+    return {
+        "name": name,
+        "answer": at,
+        "judgedRoots": overlay.judged_roots,
+        "judgedEdges": overlay.judged_edges,
+        "nodes": [
+            {
+                "service": index[n.service],
+                "mark": n.mark.value,
+                "alarm": n.is_alarm,
+                "states": plain(", ".join(n.states), 200),
+                "onset": _onset(n.onset_ns, start),
+            }
+            for n in overlay.nodes
+        ],
+        "edges": [
+            {
+                "source": index[e.source],
+                "target": index[e.target],
+                "mark": e.mark.value,
+                "rules": plain(", ".join(e.rules), 200),
+            }
+            for e in overlay.edges
+        ],
+        "summary": _layer_words(overlay, at, case.annotation.label if case.annotation else None),
+    }
+
+
+def _layer_words(overlay: Overlay, at: int | None, label: Label | None) -> str:
+    if at is None:
+        root_count = sum(n.mark is OverlayMark.ROOT for n in overlay.nodes)
+        others = len(overlay.nodes) - root_count
+        counts = ((root_count, "root"), (others, "other affected service"), (len(overlay.edges), "edge"))
+        unverified = "" if label in (None, Label.ATTRIBUTED) else f"; labelled {label.value}: no verified cascade"
+        return ", ".join(counted(number, noun) for number, noun in counts) + unverified
+    roots = _tally([n.mark for n in overlay.nodes], judged=overlay.judged_roots)
+    edges = _tally([e.mark for e in overlay.edges], judged=overlay.judged_edges)
+    return f"Roots: {roots}. Edges: {edges}."
+
+
+def _tally(marks: list[OverlayMark], *, judged: bool) -> str:
+    if not judged:
+        return f"{len(marks)} claimed, not judged"
+    return ", ".join(
+        f"{marks.count(m)} {w}"
+        for m, w in ((OverlayMark.AGREES, "right"), (OverlayMark.MISSING, "missing"), (OverlayMark.WRONG, "wrong"))
+    )
+
+
+def _first_fault_ns(case: CaseReport) -> int:
+    faults = case.truth.faults if case.truth else ()
+    return min((f.start_ns for f in faults), default=case.incident.abnormal.start_ns)
+
+
+def _onset(onset_ns: int | None, start_ns: int) -> str:
+    return "" if onset_ns is None else signed_seconds(onset_ns - start_ns)
+
+
+def _cascade_rows(case: CaseReport) -> list[list[str]]:
+    if case.annotation is None:
+        return []
+    graph, start = case.annotation.graph, _first_fault_ns(case)
+    onset = {n.component: n.timestamp for n in graph.nodes}
+    return [
+        [
+            plain(e.source, 200),
+            plain(e.target, 200),
+            _onset(onset.get(e.target), start) or "–",
+            plain(e.rule or "–", 200),
+            plain(e.evidence, 600) if e.evidence else "–",
+        ]
+        for e in graph.edges
+    ]
+
+
+def _alerts(incident: Incident, index: dict[str, int]) -> list[View]:
+    return [
+        {
+            "at": utc(a.time_ns),
+            "x": axis_seconds(incident, a.time_ns),
+            "service": index[a.service],
+            "signal": plain(a.signal, 80),
+            "value": f"{a.value:.4g}",
+            "threshold": f"{a.threshold:.4g}",
+            "message": plain(a.message, 600),
+        }
+        for a in sorted(incident.alerts, key=lambda a: (a.time_ns, a.service))
+    ]
+
+
+def axis_seconds(incident: Incident, time_ns: int) -> float:
+    """Return where a moment stands on the axis of the charts, in seconds from the normal/abnormal boundary.
+
+    The normal window always ends at zero and the abnormal one begins there: time between the two is cut out, and public
+    data that recorded its normal window after the failure is drawn like any other.
+    """
+    normal, abnormal = incident.normal, incident.abnormal
+    before = time_ns < abnormal.start_ns if _in_order(incident) else normal.start_ns <= time_ns < normal.end_ns
+    return round((min(0, time_ns - normal.end_ns) if before else time_ns - abnormal.start_ns) / 1e9, 3)
+
+
+def _in_order(incident: Incident) -> bool:
+    return incident.normal.end_ns <= incident.abnormal.start_ns
+
+
+def _gap_words(incident: Incident) -> str:
+    gap_s = (incident.abnormal.start_ns - incident.normal.end_ns) / 1e9
+    if not _in_order(incident):
+        return "The normal window was recorded after the abnormal one and is drawn first."
+    return f"{gap_s:,.0f} s between the two windows are cut out." if gap_s >= 1 else ""
+
+
+def _charts(case: CaseReport, index: dict[str, int]) -> View:
+    incident, signals = case.incident, case.signals
+    start, end = -incident.normal.seconds, incident.abnormal.seconds
+    windows = [
+        (axis_seconds(incident, f.start_ns), axis_seconds(incident, min(f.end_ns, incident.abnormal.end_ns)))
+        for f, _, _ in (case.truth.affected() if case.truth else ())
+    ]
+    roots = sorted({index[s] for g in root_groups(case.truth, case.annotation) for s in g if s in index})
+    return {
+        "x": [axis_seconds(incident, t) for t in signals.times_ns],
+        "bucket": signals.bucket_s,
+        "start": start,
+        "end": end,
+        "gap": _gap_words(incident),
+        "faults": [(max(a, start), min(b, end)) for a, b in windows],
+        "roots": roots,
+        "entry": index.get(case.topology.entry) if case.topology.entry else None,
+        "series": _series(signals, index),
+    }
+
+
+def _series(signals: Signals, index: dict[str, int]) -> list[View]:
+    return [
+        {
+            "service": index[s.service],
+            "rate": [_short(v) for v in s.requests_per_s],
+            "errors": [_short(None if v is None else 100 * v) for v in s.error_share],
+            "p50": [_short(v) for v in s.latency_p50_ms],
+            "p99": [_short(v) for v in s.latency_p99_ms],
+        }
+        for s in signals.services
+    ]
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(f"{value:.4g}")
+
+
+def _commands(case: CaseReport) -> list[str]:
+    datapack = plain(case.incident.id, 200)
+    methods = sorted({a.run.solver.label for a in case.answers if a.run.solver.kind == "method"})
+    return [
+        f"opsassay incident annotate incidents/{datapack}",
+        *(f"opsassay run diagnose incidents/{datapack} -m {plain(m, 200)}" for m in methods),
+        *(["opsassay score run runs/*/*"] if case.answers else []),
+    ]

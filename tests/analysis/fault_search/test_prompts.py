@@ -1,0 +1,78 @@
+"""The prompt sweep: what each prompt says, and what is counted of its searches."""
+
+from __future__ import annotations
+
+import json
+
+from opsassay.analysis.fault_search import evolve as evolution
+from opsassay.analysis.fault_search.laboratory import Attempt
+from opsassay.analysis.fault_search.prompts import GOAL, PROMPTS, prompt_of, sweep_rows
+from opsassay.cli import run
+from opsassay.testbed.operations.composition import Composition
+from opsassay.testbed.operations.laboratory import setup_for
+from opsassay.testbed.scenarios import load_scenario, system_of
+
+
+def attempt(number, fitness, *families):
+    result = "hidden" if fitness == 1.0 else "benign"
+    return Attempt(
+        number=number, composition=Composition(), families=families, result=result, fitness=fitness, reason="r"
+    )
+
+
+def test_prompts_say_less_and_less_of_faults_and_of_the_operator():
+    for name, target in (("bad-release", "catalog"), ("unreachable-service", "auth-service")):
+        scenario = load_scenario(name)
+        setup, system = setup_for(scenario), system_of(scenario)
+        library, task = setup.blocks(system, target, {}), setup.task(system, target, {})
+        full, partial, minimal = (prompt_of(prompt, task, setup.operator, library) for prompt in PROMPTS)
+        does, unseen = setup.operator
+        assert unseen in full
+        assert all(block.name in full for block in library if block.changes)
+        assert does in partial
+        assert unseen not in partial
+        assert minimal == f"{task}\n{GOAL}"
+
+
+def test_first_hits_are_counted_from_the_healthy_start_and_their_families_by_prompt():
+    found = {
+        ("full", 0): [attempt(1, 0.0, "none"), attempt(2, 1.0, "policy")],
+        ("full", 1): [attempt(1, 0.0), attempt(2, 0.1), attempt(3, 0.1), attempt(4, 1.0, "names", "policy")],
+        ("full", 2): [attempt(1, 0.0), attempt(2, 0.1)],
+        ("minimal", 0): [],
+    }
+    assert sweep_rows(found) == [
+        {"prompt": "full", "seeds": 3, "reached": 2, "median_first_hit": 2.0, "families": ["names", "policy"]},
+        {"prompt": "minimal", "seeds": 1, "reached": 0, "median_first_hit": None, "families": []},
+    ]
+
+
+def test_a_sweep_is_three_prompts_with_five_seeds_and_says_who_proposed(tmp_path, monkeypatch, capsys):
+    asked = []
+
+    def made(_attempt, _library, task, *, iterations, seed, model):
+        asked.append((task, iterations, seed, model))
+        return [attempt(1, 0.0), attempt(2, 1.0, f"family-{seed}")]
+
+    monkeypatch.setattr(evolution, "evolve", made)
+    monkeypatch.setattr(evolution, "require_evolution", lambda _: None)
+    words = [
+        "task",
+        "discover",
+        "bad-release",
+        "--target",
+        "catalog",
+        "--search",
+        "evolve",
+        "--prompt-sweep",
+        "-n",
+        "10",
+    ]
+    assert run([*words, "-o", str(tmp_path / "s"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert len(asked) == len({(task, seed) for task, _, seed, _ in asked}) == 15
+    assert [row["reached"] for row in told["items"]] == [5, 5, 5]
+    assert {len(row["families"]) for row in told["items"]} == {5}
+    assert "reads no prompt" in told["proposer"]
+    assert run([*words[:4], "--prompt-sweep", "-o", str(tmp_path / "t")]) == 2
+    assert "--search evolve" in capsys.readouterr().err

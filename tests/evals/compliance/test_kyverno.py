@@ -1,0 +1,364 @@
+"""The declared subset of Kyverno: what its documentation says of patterns, anchors, operators, matching and controllers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opsassay.evals.compliance.kyverno.documents import documents
+from opsassay.evals.compliance.kyverno.errors import UnsupportedError
+from opsassay.evals.compliance.kyverno.judge import admitted, judge
+from opsassay.evals.compliance.kyverno.patterns import satisfies
+from opsassay.evals.compliance.kyverno.policy import read_policies
+from opsassay.evals.compliance.kyverno.values import matches, quantity, wildcard
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "web-1", "namespace": "shop", "labels": {"app": "web"}},
+    "spec": {"containers": [{"name": "a", "image": "nginx:1.2"}, {"name": "b", "image": "redis:latest"}]},
+}
+
+
+def policies(validate, *, spec=None, annotations=None, **rule):
+    match = {"any": [{"resources": {"kinds": ["Pod"]}}]}
+    document = {
+        "apiVersion": "kyverno.io/v1",
+        "kind": "ClusterPolicy",
+        "metadata": {"name": "p", "annotations": annotations or {}},
+        "spec": {
+            "validationFailureAction": "Enforce",
+            **(spec or {}),
+            "rules": [{"name": "r", "match": match, "validate": validate, **rule}],
+        },
+    }
+    return read_policies([("p.yaml", json.dumps(document).encode())])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "value", "right"),
+    [
+        ("nginx:*", "nginx:1.2", True),
+        ("nginx:?", "nginx:12", False),
+        ("!*:latest", "a:latest", False),
+        ("!*:latest", "a:1", True),
+        ("a|b", "b", True),
+        ("a|b", "c", False),
+        (">=2 & <5", 4, True),
+        (">=2 & <5", 5, False),
+        ("1-5", 5, True),
+        ("1-5", 6, False),
+        ("1!-5", 6, True),
+        ("1!-5", 3, False),
+        ("<=1Gi", "900Mi", True),
+        ("<=1Gi", "2Gi", False),
+        ("<500m", "0.4", True),
+        (0, 0, True),
+        (0, "0", True),
+        (False, False, True),
+        (False, "false", False),
+        (True, 1, False),
+        ("?*", "", False),
+        ("?*", "x", True),
+        ("*", None, False),
+        ("true", True, True),
+        ("registry.test/*", "registry.test.evil/x", False),
+        ("<10m", "5m", True),
+        ("<1h", "30m30s", True),
+    ],
+)
+def test_leaves_are_matched_as_the_documentation_says(pattern, value, right):
+    assert matches(pattern, value) is right
+
+
+@pytest.mark.parametrize(
+    ("pattern", "right"),
+    [("0", True), ("<5", True), ("!5", True), (0, False), ("!*:latest", False), ("*", False), ("?*", False)],
+)
+def test_what_is_not_there_amounts_to_nothing_for_a_text_and_is_no_text(pattern, right):
+    assert satisfies({}, {"port": pattern}) is right
+
+
+def test_unlike_is_by_amount_or_by_text():
+    assert matches("!1", "1.0")  # the text is another one
+    assert not matches("!1", "1")
+    assert matches(0, "0")
+    assert not matches(0, "0Ki")
+
+
+def test_a_rule_is_not_about_an_object_when_no_element_of_a_list_is_meant():
+    pattern = {"metadata": {"labels": {"app": "other"}}, "spec": {"containers": [{"(name)": "z", "image": "x"}]}}
+    assert satisfies(POD, pattern)
+    assert satisfies(POD, dict(reversed(pattern.items())))
+    assert not satisfies(POD, {**pattern, "spec": {"containers": [{"(name)": "a", "image": "nginx:*"}]}})
+    assert satisfies({"spec": {}}, {"spec": {"^(containers)": [{"image": "*"}]}})
+    both = {"spec": {"^(containers)": [{"name": "a"}, {"name": "b"}]}}
+    assert satisfies(POD, both)
+    assert not satisfies({"spec": {"containers": POD["spec"]["containers"][:1]}}, both)
+
+
+def test_rules_are_made_for_controllers_of_a_whole_policy_or_not_at_all():
+    by_name = {
+        "name": "other",
+        "match": {"any": [{"resources": {"kinds": ["Service"], "names": ["x"]}}]},
+        "validate": LATEST,
+    }
+    document = yaml.safe_load(json.dumps(policies(LATEST)[0].document))
+    assert policies(LATEST)[0].rules[0].controllers
+    document["spec"]["rules"].append(by_name)
+    assert not read_policies([("p.yaml", yaml.safe_dump(document).encode())])[0].rules[0].controllers
+    for kinds in (["v1/Pod"], ["Pod", "Deployment"]):
+        assert not policies(LATEST, match={"any": [{"resources": {"kinds": kinds}}]})[0].rules[0].controllers
+
+
+def test_wildcards_of_a_membership_count_on_either_side():
+    for key, value in (("*", ["pods"]), ("pods", ["*"]), ("web-1", ["web-?"])):
+        condition = {"key": key, "operator": "AnyIn", "value": value}
+        assert not admitted(policies({"deny": {"conditions": {"any": [condition]}}}), [POD])
+
+
+def test_a_wildcard_in_a_key_is_for_labels_and_annotations():
+    assert admitted(policies({"pattern": {"metadata": {"labels": {"a*": "web"}}}}), [POD])
+    assert not admitted(policies({"pattern": {"metadata": {"=(labels)": {"a*": "no"}}}}), [POD])
+    with pytest.raises(UnsupportedError, match="wildcard"):
+        policies({"pattern": {"spec": {"c*": [{"image": "x"}]}}})
+
+
+def test_amounts_are_of_base_units():
+    assert quantity("1Ki") == 1024
+    assert quantity("250m") == quantity(0.25)
+    assert quantity("1h30m") == 5400
+    assert [quantity(one) for one in (True, None, "x", "9" * 5000, 10**5000, [], "1e9e9")] == [None] * 7
+
+
+@given(st.text(alphabet="ab*?", max_size=8), st.text(alphabet="ab", max_size=8))
+def test_wildcards_are_those_of_a_shell_without_brackets(pattern, text):
+    from fnmatch import fnmatchcase
+
+    assert wildcard(pattern, text) is fnmatchcase(text, pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "right"),
+    [
+        ({"spec": {"containers": [{"image": "*:*"}]}}, True),
+        ({"spec": {"containers": [{"image": "!*:latest"}]}}, False),
+        ({"spec": {"containers": [{"(name)": "a", "image": "!*:latest"}]}}, True),  # b is not meant
+        ({"spec": {"containers": [{"=(securityContext)": {"=(privileged)": False}}]}}, True),
+        ({"spec": {"containers": [{"securityContext": {"privileged": False}}]}}, False),
+        ({"spec": {"^(containers)": [{"image": "redis:*"}]}}, True),
+        ({"spec": {"^(containers)": [{"image": "mysql:*"}]}}, False),
+        ({"spec": {"X(hostNetwork)": "null"}}, True),
+        ({"spec": {"X(containers)": "null"}}, False),
+        ({"metadata": {"labels": {"app": "?*"}}}, True),
+        ({"metadata": {"labels": {"team": "?*"}}}, False),
+        ({"(kind)": "Service", "spec": {"type": "ClusterIP"}}, True),  # no condition, nothing is asked
+        ({"spec": {"=(initContainers)": [{"image": "!*:latest"}]}}, True),
+    ],
+)
+def test_patterns_and_anchors(pattern, right):
+    assert satisfies(POD, pattern) is right
+    assert admitted(policies({"pattern": pattern}), [POD]) is right
+
+
+@pytest.mark.parametrize(
+    ("condition", "denied"),
+    [
+        ({"key": "{{ request.object.metadata.name }}", "operator": "Equals", "value": "web-*"}, True),
+        ({"key": "{{ request.object.spec.containers[].image }}", "operator": "AnyIn", "value": ["*:latest"]}, True),
+        ({"key": "{{ request.object.spec.containers[].image }}", "operator": "AllIn", "value": ["*:latest"]}, False),
+        ({"key": "{{ request.object.spec.containers[].image }}", "operator": "AllNotIn", "value": ["mysql"]}, True),
+        ({"key": "{{ request.object.spec.containers[].image }}", "operator": "AnyNotIn", "value": ["nginx:*"]}, True),
+        ({"key": "{{ request.object.spec.hostPID || `false` }}", "operator": "Equals", "value": True}, False),
+        ({"key": "{{ length(request.object.spec.containers) }}", "operator": "GreaterThan", "value": 1}, True),
+        ({"key": "{{ request.operation }}", "operator": "NotEquals", "value": "CREATE"}, False),
+    ],
+)
+def test_deny_conditions(condition, denied):
+    assert admitted(policies({"deny": {"conditions": {"any": [condition]}}}), [POD]) is not denied
+
+
+def test_each_element_is_looked_at_and_preconditions_leave_some_out():
+    loop = {"list": "request.object.spec.containers", "pattern": {"image": "!*:latest"}}
+    assert not admitted(policies({"foreach": [loop]}), [POD])
+    only_a = {"all": [{"key": "{{ element.name }}", "operator": "Equals", "value": "a"}]}
+    assert admitted(policies({"foreach": [{**loop, "preconditions": only_a}]}), [POD])
+
+
+LATEST = {"pattern": {"spec": {"containers": [{"image": "!*:latest"}]}}}
+
+
+@pytest.mark.parametrize(
+    ("resources", "kept_out"),
+    [
+        ({"kinds": ["Pod"]}, True),
+        ({"kinds": ["v1/Pod"]}, True),
+        ({"kinds": ["apps/v1/Pod"]}, False),
+        ({"kinds": ["*"]}, True),
+        ({"kinds": ["Pod"], "namespaces": ["sh*"]}, True),
+        ({"kinds": ["Pod"], "namespaces": ["billing"]}, False),
+        ({"kinds": ["Pod"], "names": ["web-*"]}, True),
+        ({"kinds": ["Pod"], "operations": ["DELETE"]}, False),
+        ({"kinds": ["Pod"], "selector": {"matchLabels": {"app": "w*"}}}, True),
+        (
+            {
+                "kinds": ["Pod"],
+                "selector": {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["web"]}]},
+            },
+            False,
+        ),
+    ],
+)
+def test_objects_are_matched_and_excluded(resources, kept_out):
+    assert admitted(policies(LATEST, match={"any": [{"resources": resources}]}), [POD]) is not kept_out
+    assert admitted(policies(LATEST, exclude={"any": [{"resources": resources}]}), [POD]) is kept_out
+
+
+def controller(kind):
+    template = {"metadata": {}, "spec": POD["spec"]}
+    spec = {"jobTemplate": {"spec": {"template": template}}} if kind == "CronJob" else {"template": template}
+    return {"apiVersion": "x/v1", "kind": kind, "metadata": {"name": "c", "namespace": "shop"}, "spec": spec}
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "CronJob", "StatefulSet", "DaemonSet", "Job"])
+def test_rules_about_pods_are_for_what_makes_them(kind):
+    annotation = "pod-policies.kyverno.io/autogen-controllers"
+    assert not admitted(policies(LATEST), [controller(kind)])
+    assert admitted(policies(LATEST, annotations={annotation: "none"}), [controller(kind)])
+    assert not admitted(policies(LATEST, annotations={annotation: f"{kind}, ReplicaSet"}), [controller(kind)])
+    assert admitted(
+        policies(LATEST, match={"any": [{"resources": {"kinds": ["Pod"], "names": ["*"]}}]}), [controller(kind)]
+    )
+
+
+def test_what_only_reports_keeps_nothing_out():
+    found = policies(LATEST, spec={"validationFailureAction": "Audit"})
+    assert [one.result for one in judge(found, [POD])] == ["fail"]
+    assert admitted(found, [POD])
+    assert not admitted(
+        policies({**LATEST, "failureAction": "Enforce"}, spec={"validationFailureAction": "Audit"}), [POD]
+    )
+
+
+@pytest.mark.parametrize(
+    ("validate", "rule", "said"),
+    [
+        ({"cel": {}}, {}, "cel is not of the subset"),
+        (LATEST, {"mutate": {}}, "mutate is not of the subset"),
+        (LATEST, {"context": []}, "context is not of the subset"),
+        ({**LATEST, "deny": {}}, {}, "not exactly one of"),
+        (LATEST, {"match": {"any": []}}, "match names no resources"),
+        (LATEST, {"match": {"any": [{"subjects": []}]}}, "subjects"),
+        ({**LATEST, "failureAction": "Maybe"}, {}, "neither Audit nor Enforce"),
+    ],
+)
+def test_what_is_outside_of_the_subset_is_said_before_anything_is_judged(validate, rule, said):
+    with pytest.raises(UnsupportedError, match=said):
+        policies(validate, **rule)
+
+
+@pytest.mark.parametrize(
+    ("validate", "said"),
+    [
+        ({"pattern": {"metadata": {"+(labels)": {"a": "b"}}}}, "anchor"),
+        ({"pattern": {"spec": {"containers": [{"name": "a"}, {"name": "b"}]}}}, "lists 2 values"),
+        ({"pattern": {"metadata": {"name": "{{ request.namespace }}"}}}, "variable"),
+        ({"pattern": {"metadata": {"name": "x" * 2000}}}, "longer than"),
+        (
+            {"deny": {"conditions": {"any": [{"key": "{{ request.object.nope }}", "operator": "Equals", "value": 1}]}}},
+            "finds nothing",
+        ),
+        (
+            {"deny": {"conditions": {"any": [{"key": "{{ nope( }}", "operator": "Equals", "value": 1}]}}},
+            "cannot be evaluated",
+        ),
+        (
+            {"deny": {"conditions": {"any": [{"key": "{{ parse_yaml('a') }}", "operator": "Equals", "value": 1}]}}},
+            "parse_yaml",
+        ),
+        ({"deny": {"conditions": {"any": [{"key": "a", "operator": "Matches", "value": 1}]}}}, "operator"),
+        (
+            {"deny": {"conditions": {"any": [{"key": "{{" + "[" * 900 + "}}", "operator": "Equals", "value": 1}]}}},
+            "evaluated",
+        ),
+    ],
+)
+def test_what_cannot_be_judged_is_an_error_and_never_a_pass(validate, said):
+    with pytest.raises(UnsupportedError, match=said):
+        admitted(policies(validate), [POD])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"a: &x 1\nb: *x\n", "anchors"),
+        (b"a: !!python/object:os.system 1\n", "tag"),
+        (b"a: 1\na: 2\n", "stands twice"),
+        (b"- 1\n", "something else"),
+        (b"\xff", "UTF-8"),
+        (b"a: [", "no YAML"),
+        (b"[" * 100, "nests deeper|no YAML"),
+        (b"a" * 300_000, "larger than"),
+        (b"? [1]\n: 2\n", "no text"),
+        (b"a: 2020-13-45\n", "no YAML"),
+    ],
+)
+def test_yaml_from_strangers_is_bounded(text, said):
+    with pytest.raises(UnsupportedError, match=said):
+        documents(text, "p.yaml")
+
+
+@pytest.mark.slow
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=9),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.text(max_size=6) | st.sampled_from(["(a)", "=(spec)", "^(b)", "X(c)"]), inner, max_size=3
+            )
+        ),
+    )
+)
+def test_no_pattern_raises_anything_else(pattern):
+    try:
+        admitted(policies({"pattern": pattern}), [POD])
+    except UnsupportedError:
+        return
+
+
+@given(st.text(max_size=30), st.sampled_from(["Equals", "AnyIn", "GreaterThan", "AllNotIn"]), st.text(max_size=5))
+def test_no_expression_raises_anything_else(expression, operator, value):
+    condition = {"key": f"{{{{ {expression} }}}}", "operator": operator, "value": value}
+    try:
+        admitted(policies({"deny": {"conditions": {"any": [condition]}}}), [POD])
+    except UnsupportedError:
+        return
+
+
+def test_no_expression_grows_beyond_all_bounds():
+    doubling = "request.object.spec.containers" + "|[@,@][]" * 60
+    condition = {"key": f"{{{{ {doubling} }}}}", "operator": "AnyIn", "value": ["x"]}
+    with pytest.raises(UnsupportedError, match="more than 4 lists"):
+        admitted(policies({"deny": {"conditions": {"any": [condition]}}}), [POD])
+    condition = {"key": "a", "operator": "Equals", "value": "b"}
+    with pytest.raises(UnsupportedError, match="501 conditions"):
+        policies({"deny": {"conditions": {"any": [condition] * 501}}})
+    with pytest.raises(UnsupportedError, match="larger than 524288 bytes together"):
+        read_policies([(f"{n}.yaml", b"#" * 200_000) for n in range(3)])
+
+
+def test_policies_are_whole_documents_of_kyverno_and_none_is_there_twice():
+    one = {"apiVersion": "kyverno.io/v1", "kind": "ClusterPolicy", "metadata": {"name": "p"}, "spec": {"rules": []}}
+    with pytest.raises(UnsupportedError, match=r"rules is no list"):
+        read_policies([("a.yaml", yaml.safe_dump(one).encode())])
+    with pytest.raises(UnsupportedError, match="is no ClusterPolicy or Policy"):
+        read_policies([("a.yaml", yaml.safe_dump({**one, "apiVersion": "v1"}).encode())])
+    rule = {"name": "r", "match": {"any": [{"resources": {"kinds": ["Pod"]}}]}, "validate": LATEST}
+    text = yaml.safe_dump({**one, "spec": {"rules": [rule]}}).encode()
+    with pytest.raises(UnsupportedError, match="is there twice"):
+        read_policies([("a.yaml", text), ("b.yaml", text)])

@@ -1,0 +1,145 @@
+"""The end of a record: a last look that is not as the one before is followed until all is steady again."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from opsassay.core.schema.run_folder import OUTCOMES, TIMELINE
+from opsassay.evals.remediation import perform
+from opsassay.evals.remediation.contract import mark_phase
+from opsassay.evals.remediation.grading import read_outcomes
+from opsassay.evals.remediation.perform import TrialBundle
+from opsassay.testbed.recording.observer import read_timeline, recorded_by
+from scoring.verifiers.made import scenario
+
+OVER = "over"
+"""A file that says that the record of a trial is over."""
+TESTS = Path(__file__).parents[2]
+OBSERVER = """
+import asyncio, sys
+from pathlib import Path
+from opsassay.testbed.core.probes import ProbeAnswer
+from opsassay.testbed.recording.observer import observe
+from opsassay.testbed.substrates.local.probes import LocalProbes
+from testbed.recording.test_observer_ticks import WHOLE, Answering
+
+class Marked(LocalProbes):
+    async def request(self, service):
+        return ProbeAnswer(502 if Path(sys.argv[2]).exists() else 200, 0.001)
+
+asyncio.run(observe(Marked(Answering(WHOLE)), Path(sys.argv[1]), 0.1, 0.1))
+"""
+"""A real observer of a made system, whose requests fail for as long as a file is there."""
+
+
+@pytest.fixture
+def ended(tmp_path, monkeypatch):
+    """Return a function that ends the record of a trial: which probes answered, how often was looked, what was noted."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    down, out = tmp_path / "down", tmp_path / TIMELINE
+    alerts = {"triggering": [{"service": "front", "signal": "error_rate"}], "hold_s": 0}
+    committed = scenario(committed_depth="D3", settling={"hold_s": 1, "limit_s": 8}, alerts=alerts)
+    monkeypatch.setattr(perform, "ALERTS_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(perform, "SETTLE_EVERY_S", 0.2)
+
+    def ended(*, before: bool = False, at_the_end: bool = False, then=lambda _down: None, fires=lambda _looks: False):
+        for phase in ("agent_started", "agent_ended"):
+            mark_phase(tmp_path, phase)
+        set_to(down, before)
+        with recorded_by([sys.executable, "-c", OBSERVER, str(out), str(down)], out) as watcher:
+            bundle, looks = TrialBundle(None, committed, tmp_path, probes=True), []
+            look = SimpleNamespace(look=lambda: (looks.append(time.monotonic()), watcher.look()), go_on=watcher.go_on)
+            bundle._watcher, bundle._desk = (
+                look,
+                SimpleNamespace(
+                    watch=SimpleNamespace(quiet_s=lambda _rules: 0.0 if fires(looks) else 99.0, failure=None)
+                ),
+            )
+            time.sleep(1.0)
+            set_to(down, at_the_end)
+            changing = threading.Thread(target=then, args=[down])
+            changing.start()
+            bundle._look_last(cleared=True)
+            (tmp_path / OVER).touch()
+            changing.join()
+        ticks = read_timeline(out).ticks
+        noted = [one.outcome for one in read_outcomes(tmp_path)] if (tmp_path / OUTCOMES).exists() else []
+        return [probe.reachable for tick in ticks for probe in tick.probes], len(looks), noted
+
+    return ended
+
+
+def set_to(down, state):
+    if state:
+        down.touch()
+    else:
+        down.unlink(missing_ok=True)
+
+
+def seen(down, *, failing):
+    """Wait until the observer has seen a request answered, or *failing*, or the record is over."""
+    folder = down.parent
+    while not (folder / OVER).exists():
+        probes = [probe for tick in read_timeline(folder / TIMELINE).ticks[-1:] for probe in tick.probes]
+        if probes and probes[-1].reachable is not failing:
+            return
+        time.sleep(0.02)
+
+
+def test_one_request_that_fails_at_the_end_is_not_how_a_trial_ends(ended):
+    reachable, looks, noted = ended(
+        before=False, at_the_end=True, then=lambda down: (seen(down, failing=True), time.sleep(0.3), down.unlink())
+    )
+    assert (looks, noted) == (2, [])
+    assert False in reachable
+    assert reachable[-5:] == [True] * 5
+
+
+@pytest.mark.slow
+def test_what_stays_broken_from_the_last_look_on_is_how_it_ends(ended):
+    reachable, looks, noted = ended(before=False, at_the_end=True)
+    assert (looks, noted) == (2, [])
+    assert reachable[0]
+    assert reachable[-5:] == [False] * 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("broken", [False, True])
+def test_what_is_as_it_was_needs_no_other_look(ended, broken):
+    reachable, looks, noted = ended(before=broken, at_the_end=broken)
+    assert (set(reachable), looks, noted) == ({not broken}, 1, [])
+
+
+@pytest.mark.slow
+def test_an_alert_that_fires_with_the_last_look_is_given_its_time_once_more(ended):
+    _, looks, noted = ended(fires=lambda looks: len(looks) == 1 and time.monotonic() < looks[0] + 3)
+    assert (looks, noted) == (2, [])
+
+
+@pytest.mark.slow
+def test_an_alert_that_stays_is_how_it_ends(ended):
+    _, looks, noted = ended(fires=lambda looks: len(looks) > 0)
+    assert (looks, noted) == (2, [])
+
+
+def flapping(down):
+    """Change what requests meet for as long as the record goes on, whenever the last change has been seen."""
+    down_now = True
+    while not (down.parent / OVER).exists():
+        seen(down, failing=down_now)
+        time.sleep(0.3)
+        down_now = not down_now
+        set_to(down, down_now)
+
+
+@pytest.mark.slow
+def test_what_goes_on_changing_has_not_settled(ended):
+    _, looks, noted = ended(before=False, at_the_end=True, then=flapping)
+    assert (looks, noted) == (1, ["not_settled"])
