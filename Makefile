@@ -155,18 +155,18 @@ CAMPAIGN ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/opsassay/bench-campaign
 JOBS ?= 1
 
 bench-campaign: $(VENV)/.developed
-	$(BIN)/opsassay campaign benchmarks/campaign.yaml -o $(CAMPAIGN) -j $(JOBS)
+	$(BIN)/opsassay incident campaign benchmarks/campaign.yaml -o $(CAMPAIGN) -j $(JOBS)
 	$(BIN)/python benchmarks/causes_campaign.py $(CAMPAIGN) --show
-	$(BIN)/opsassay discover bad-release --target catalog -n 50 -o $(CAMPAIGN)-discovery
+	$(BIN)/opsassay task discover bad-release --target catalog -n 50 -o $(CAMPAIGN)-discovery
 	$(BIN)/python benchmarks/kills.py 200
 	$(BIN)/python benchmarks/scenarios.py $(CAMPAIGN)-trials --all
 	$(BIN)/python benchmarks/scenarios.py $(CAMPAIGN)-trials --generated --all --repeats 3
 
 # The tables of the campaign in CAMPAIGN for docs/results.md: explains, diagnoses with every method and grades what is there.
 campaign-results: $(VENV)/.developed
-	$(BIN)/opsassay annotate $(CAMPAIGN) -j $(JOBS)
-	-$(BIN)/opsassay diagnose $(CAMPAIGN)
-	$(BIN)/opsassay grade $(CAMPAIGN) --tables docs/results-campaign.md
+	$(BIN)/opsassay incident annotate $(CAMPAIGN) -j $(JOBS)
+	-$(BIN)/opsassay run diagnose $(CAMPAIGN)
+	$(BIN)/opsassay score run $(CAMPAIGN) --tables docs/results-campaign.md
 
 clean:
 	rm -rf $(VENV) .venv-python .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

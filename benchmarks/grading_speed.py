@@ -1,7 +1,7 @@
 """How long it takes to grade many answers: `python benchmarks/grading_speed.py`.
 
-500 answers, each to an incident of its own and with ten statements as evidence, are graded by `opsassay grade` as a user
-would call it: one process with all its imports, on two cores. Printed are wall clock, the processor time of all its
+500 answers, each to an incident of its own and with ten statements as evidence, are graded by `opsassay score run` as a
+user would call it: one process with all its imports, on two cores. Printed are wall clock, the processor time of all its
 processes, and every reason for which an answer was not graded as it should be; the bar is 120 s of wall clock. The exit
 code is 1 when it is missed or one of the answers was not graded.
 """

@@ -1,8 +1,9 @@
 """Kill -9 of random processes during injections, and what is left afterwards.
 
 Each round starts a small system, records, injects a fault of a random type, kills one process that is drawn from all that
-belong to the system and the injector, runs `opsassay status`, and looks for processes, network namespaces, control groups,
-mounts and spans that were acknowledged and are not in the spool. Run: ``python benchmarks/kills.py [ROUNDS] [SEED]``.
+belong to the system and the injector, runs `opsassay system status`, and looks for processes, network namespaces,
+control groups, mounts and spans that were acknowledged and are not in the spool. Run:
+``python benchmarks/kills.py [ROUNDS] [SEED]``.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def main() -> None:
                 flush=True,
             )
     finally:
-        subprocess.run([sys.executable, "-m", "opsassay", "status"], capture_output=True, check=False)
+        subprocess.run([sys.executable, "-m", "opsassay", "system", "status"], capture_output=True, check=False)
         shutil.rmtree(folder, ignore_errors=True)
     print(f"{rounds} kills ({', '.join(f'{n} {v}' for v, n in victims.most_common())}): {len(findings)} findings, "
           f"{acknowledged} acknowledged spans looked for")  # fmt: skip
@@ -118,13 +119,13 @@ def one_round(folder: Path, level: Any, chance: random.Random) -> tuple[str, int
 
 
 def inject(folder: Path, chance: random.Random) -> subprocess.Popen[bytes]:
-    """Start `opsassay inject` with a fault of a random type."""
+    """Start `opsassay system inject` with a fault of a random type."""
     fault, service, parameters = chance.choice(FAULTS)
     plan = folder / "fault.yaml"
     plan.write_text(
         json.dumps({"fault": fault, "target": {"service": service}, "parameters": parameters, "duration_s": FAULT_S})
     )
-    command = [sys.executable, "-m", "opsassay", "inject", str(plan), "--on", NAME]
+    command = [sys.executable, "-m", "opsassay", "system", "inject", str(plan), "--on", NAME]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
@@ -155,13 +156,17 @@ def kind_of(process: psutil.Process) -> str:
 
 
 def after_the_kill(running: LocalSystem) -> list[str]:
-    """Run `opsassay status`, then end the system when it has survived; return what is wrong."""
+    """Run `opsassay system status`, then end the system when it has survived; return what is wrong."""
     problems = []
     status = subprocess.run(
-        [sys.executable, "-m", "opsassay", "status", "--json"], capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, "-m", "opsassay", "system", "status", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
     if status.returncode:
-        problems.append(f"opsassay status ended with {status.returncode}: {status.stderr.strip()[-200:]}")
+        problems.append(f"opsassay system status ended with {status.returncode}: {status.stderr.strip()[-200:]}")
     deadline = time.monotonic() + 20
     while running.state.dir.exists() and time.monotonic() < deadline:
         try:

@@ -18,11 +18,11 @@ ROOT = Path(__file__).parents[1]
 BARS = {"base": 125, "demo": 750}
 """What an environment may take, in MB."""
 COMMANDS = {
-    "base": ("proxy", "--help"),
-    "data": ("methods",),
-    "demo": ("faults",),
-    "testbed": ("tasks",),
-    "agents": ("agents",),
+    "base": ("trace", "proxy", "--help"),
+    "data": ("agent", "methods"),
+    "demo": ("system", "faults"),
+    "testbed": ("task", "list"),
+    "agents": ("agent", "list"),
 }
 
 

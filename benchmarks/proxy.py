@@ -182,7 +182,19 @@ def stream_events() -> list[bytes]:
 
 @contextlib.contextmanager
 def opsassay_proxy(base: str, folder: Path) -> Iterator[tuple[str, str, psutil.Process]]:
-    command = [sys.executable, "-m", "opsassay", "proxy", "--upstream", base, "-o", str(folder), "--session", "bench"]
+    command = [
+        sys.executable,
+        "-m",
+        "opsassay",
+        "trace",
+        "proxy",
+        "--upstream",
+        base,
+        "-o",
+        str(folder),
+        "--session",
+        "bench",
+    ]
     environment = {**os.environ, "OPSASSAY_UPSTREAM_KEY": "sk-real-key-of-the-benchmark"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
     assert process.stdout is not None

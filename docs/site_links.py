@@ -21,7 +21,7 @@ def on_config(config: Any) -> Any:
 
 def on_post_build(config: Any) -> None:
     """Write what programs read into the site: the JSON Schema of every file that people write, and llms.txt."""
-    from opsassay.cli.schema_command import KINDS, schema_of
+    from opsassay.cli.new.schema import KINDS, schema_of
 
     site = Path(config.site_dir)
     (site / "schemas").mkdir(parents=True, exist_ok=True)

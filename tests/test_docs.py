@@ -16,7 +16,9 @@ import pytest
 import yaml
 
 from live import run_opsassay, state_folder
-from opsassay.cli import COMMANDS, cli
+from opsassay.cli import COMMANDS
+from opsassay.cli.groups import load
+from opsassay.cli.tree import children
 from opsassay.core.schema.files import load_yaml, parse_yaml
 from opsassay.core.schema.incident import FaultPlan
 from opsassay.core.schema.scenario import Scenario
@@ -33,77 +35,113 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ORDER = (
     "new",
-    "schema",
-    "up",
-    "logs",
-    "faults",
-    "inject",
-    "record",
-    "down",
-    "campaign",
-    "annotate",
-    "curate",
-    "audit-labels",
-    "methods",
-    "diagnose",
-    "agents",
-    "apis",
+    "new schema",
+    "system up",
+    "system logs",
+    "system faults",
+    "system inject",
+    "incident record",
+    "system down",
+    "incident campaign",
+    "incident annotate",
+    "incident curate",
+    "incident audit-labels",
+    "agent methods",
+    "run diagnose",
+    "agent list",
+    "agent check",
+    "incident serve-apis",
     "run",
-    "grade",
-    "table",
-    "board",
-    "regrade",
+    "score run",
+    "score table",
+    "score paper-tables",
+    "leaderboard",
+    "score what-if",
     "report",
     "view",
     "audit",
     "compare",
-    "export",
-    "fetch",
-    "import",
-    "status",
-    "render",
+    "incident export",
+    "trace export",
+    "incident fetch",
+    "incident import",
+    "system status",
+    "system render",
     "demo",
-    "serve",
-    "worker",
-    "verify-events",
-    "proxy",
-    "blame",
-    "scenarios",
-    "tasks",
-    "itbench-ciso",
-    "itbench-sre",
-    "trials",
-    "discover",
+    "server start",
+    "server worker",
+    "server verify",
+    "trace proxy",
+    "trace convert",
+    "trace redact",
+    "trace blame",
+    "task scenarios",
+    "task show",
+    "task check",
+    "task list",
+    "task itbench",
+    "score itbench",
+    "run trials",
+    "score trials",
+    "score sweep",
+    "task discover",
 )
+"""The sections of the command pages, in an order in which each finds what it needs."""
 
 
 def blocks(page, language):
-    return [textwrap.dedent(b) for b in re.findall(rf"```{language}\n(.*?)```", page.read_text(), flags=re.DOTALL)]
+    return blocks_in(page.read_text(), language)
 
 
-def commands_of(page):
+def blocks_in(text, language):
+    return [textwrap.dedent(b) for b in re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)]
+
+
+def commands_in(text):
     return [
         line[2:].strip()
-        for block in blocks(page, "console")
+        for block in blocks_in(text, "console")
         for line in block.splitlines()
         if line.startswith("$ opsassay")
     ]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_and_option_is_documented_and_nothing_else(name):
-    command = cli.get_command(click.Context(cli), name)
-    page = (ROOT / "docs" / "commands" / f"{name}.md").read_text()
-    parts = [command, *command.commands.values()] if isinstance(command, click.Group) else [command]
+def sections():
+    """Return the parts of the command pages by the words after `opsassay` in their headings."""
+    found = {}
+    for page in sorted((ROOT / "docs" / "commands").glob("*.md")):
+        parts = re.split(r"^#{1,2} opsassay (.+)$", page.read_text(), flags=re.MULTILINE)
+        assert not parts[0], f"{page.name} begins with another heading"
+        assert parts[1] == page.stem
+        found |= dict(zip(parts[1::2], parts[2::2], strict=True))
+    return found
+
+
+SECTIONS = sections()
+
+
+def section_of(name):
+    """Return the heading under which the command *name* is documented: its own, or one that it goes on from."""
+    words = name.split()
+    return next(one for n in range(len(words), 0, -1) if (one := " ".join(words[:n])) in SECTIONS)
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_command_and_option_is_documented_and_nothing_else(section):
+    parts = [load(name) for name in COMMANDS if section_of(name) == section]
     each = [{o for p in part.params if isinstance(p, click.Option) for o in p.opts} for part in parts]
     options = set().union(*each)
-    documented = set(re.findall(r"`(--?[a-z][a-z-]*)", page.split("```")[-1] if "```" in page else page))
+    documented = set(re.findall(r"`(--?[a-z][a-z-]*)", SECTIONS[section].split("```")[-1]))
     assert options <= documented, f"not documented: {options - documented}"
     assert {o for o in documented if o.startswith("--")} <= options, (
         f"documented, but not there: {documented - options}"
     )
     assert all(len({o for o in own if o.startswith("--")}) <= 10 for own in each), "at most ten options a command"
     assert all(part.help for part in parts)
+
+
+def test_there_is_a_page_for_every_group_and_command_of_the_first_level():
+    assert {page.stem for page in (ROOT / "docs" / "commands").glob("*.md")} == set(children(""))
 
 
 def test_every_action_and_modifier_of_a_system_is_documented():
@@ -169,7 +207,7 @@ def test_the_scenarios_in_the_docs_can_be_performed():
 
 
 def test_the_plan_in_the_docs_is_the_example():
-    (plan,) = blocks(ROOT / "docs" / "commands" / "trials.md", "yaml")
+    (plan,) = blocks_in(SECTIONS["run trials"], "yaml")
     assert parse_yaml(plan, TrialPlan, "trials.md") == load_trial_plan(ROOT / "examples" / "trials" / "plan.yaml")[0]
 
 
@@ -191,7 +229,7 @@ def test_yaml_in_the_docs_and_all_examples_are_valid():
 def test_the_readme_is_run_word_for_word(tmp_path):
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     with state_folder():
-        for line in commands_of(ROOT / "README.md"):
+        for line in commands_in((ROOT / "README.md").read_text()):
             done = run_opsassay(*shlex.split(line)[1:], cwd=tmp_path)
             assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     (script,) = blocks(ROOT / "README.md", "python")
@@ -201,9 +239,10 @@ def test_the_readme_is_run_word_for_word(tmp_path):
     assert (tmp_path / "incidents" / "report.html").stat().st_size > 100_000
 
 
-def test_every_command_has_its_turn_and_an_example():
-    assert sorted(ORDER) == sorted(COMMANDS)
-    assert [name for name in ORDER if not commands_of(ROOT / "docs" / "commands" / f"{name}.md")] == []
+def test_every_section_has_its_turn_and_an_example():
+    empty = {name for name, text in SECTIONS.items() if not commands_in(text)}
+    assert sorted(ORDER) == sorted(set(SECTIONS) - empty)
+    assert {name for name in empty if not any(one.startswith(f"{name} ") for one in SECTIONS)} == set()
 
 
 @pytest.mark.long
@@ -220,7 +259,7 @@ def test_the_command_pages_are_run_word_for_word(tmp_path):
     shutil.copytree(ROOT / "examples" / "extending", tmp_path / "extending")
     with state_folder():
         for name in ORDER:
-            for line in commands_of(ROOT / "docs" / "commands" / f"{name}.md"):
+            for line in commands_in(SECTIONS[name]):
                 done = run_opsassay(*shlex.split(line)[1:], cwd=tmp_path)
                 assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     assert list((tmp_path / "imported" / "incidents").iterdir())

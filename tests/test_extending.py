@@ -119,7 +119,7 @@ from telemetry.packs import make_tree
 make_tree(Path("tree"), count=1)
 methods = ["{EXAMPLES}/opsassay_extending/method.py:Slowest:least_spans=2", "command:{EXAMPLES}/first_alert.py"]
 asked = [part for method in (*methods, "cd-1min", "alert-count") for part in ("-m", method)]
-cli(["diagnose", "tree", *asked, "--sweep", "{EXAMPLES}/sweep.yaml", "--json"])
+cli(["run", "diagnose", "tree", *asked, "--sweep", "{EXAMPLES}/sweep.yaml", "--json"])
 """
     items = {item["method"]: item for item in extended(program)["items"]}
     assert items["first_alert.py"]["answer"] == "frontend"
@@ -143,7 +143,7 @@ def test_the_example_of_an_importer(extended, tmp_path):
     (case / "abnormal.csv").write_text(head + "3000,u,s,,get,cart,900\n4000,u,s2,s,read,store,700\n")
     program = """
 from opsassay.cli import cli
-cli(["import", "span-table", "in", "-o", "tree", "--json"])
+cli(["incident", "import", "span-table", "in", "-o", "tree", "--json"])
 """
     (item,) = extended(program)["items"]
     assert item["status"] == "imported"
@@ -327,7 +327,7 @@ def test_the_metric_of_a_package_is_in_tables(extended, tmp_path):
 import shutil
 shutil.copytree({str(ROOT / "tests" / "evals" / "golden" / "diagnosis_store")!r}, "store")
 from opsassay.cli import cli
-cli(["table", "store", "--json"])
+cli(["score", "table", "store", "--json"])
 """
     (table,) = (one for one in extended(program)["items"] if one["title"] == "All injected cases")
     assert [row["`claims_made`"] for row in table["rows"]] == ["1 (1)"] * 4

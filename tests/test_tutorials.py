@@ -39,7 +39,7 @@ def test_its_commands_are_run_on_incidents_as_they_stand(page, incidents, tmp_pa
     monkeypatch.chdir(tmp_path)
     make_tree(tmp_path / "incidents", count=incidents)  # a comparison of fewer than six passes no gate
     shutil.copytree(ROOT / "examples" / "agents", tmp_path / "agents")
-    assert run(["annotate", "incidents"]) == 0
+    assert run(["incident", "annotate", "incidents"]) == 0
     for line in commands_of(DOCS / f"{page}.md"):
         capsys.readouterr()
         code = run(shlex.split(line)[1:])

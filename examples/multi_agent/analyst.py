@@ -1,7 +1,7 @@
 """A scripted model that finds faults in traces: it reads as a hurried person does, and knows no label.
 
 Steps with alarming words come first, then steps with numbers that are neither in their input nor the result of a right
-sum, then steps that vouch for those. It speaks the protocols of all five techniques of ``opsassay blame``.
+sum, then steps that vouch for those. It speaks the protocols of all five techniques of ``opsassay trace blame``.
 """
 
 from __future__ import annotations

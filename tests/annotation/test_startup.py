@@ -1,4 +1,4 @@
-"""What `opsassay annotate` imports before it does anything: libraries that take most of a second must not be among it."""
+"""What `opsassay incident annotate` imports before it does anything: no library that takes most of a second."""
 
 import subprocess
 import sys

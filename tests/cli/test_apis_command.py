@@ -1,4 +1,4 @@
-"""opsassay apis, as it is called."""
+"""opsassay incident serve-apis, as it is called."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from telemetry.packs import make_pack, make_tree
 
 ASK = "import os, urllib.request; print(urllib.request.urlopen(os.environ['{}'] + '{}').read().decode())"
-OPSASSAY = (sys.executable, "-m", "opsassay", "apis")
+OPSASSAY = (sys.executable, "-m", "opsassay", "incident", "serve-apis")
 
 
 def run(*words):

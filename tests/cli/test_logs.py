@@ -1,4 +1,4 @@
-"""`opsassay logs`: all processes of a system in the order of time, and one sentence for a system that is not there."""
+"""`opsassay system logs`: all processes of a system in the order of time, one sentence for a system that is not there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from live import state_folder
 from opsassay.cli import run
-from opsassay.cli.logs_command import merged
+from opsassay.cli.system.logs import merged
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
@@ -43,7 +43,7 @@ def test_logs_are_merged_by_time_and_a_line_of_another_program_stays_with_the_on
 
 def test_an_unknown_system_is_one_sentence(capsys):
     with state_folder():
-        assert run(["logs", "nobody"]) == 2
+        assert run(["system", "logs", "nobody"]) == 2
     assert "There is no system with logs 'nobody'" in capsys.readouterr().err
 
 
@@ -51,13 +51,24 @@ def test_an_unknown_system_is_one_sentence(capsys):
 @pytest.mark.timeout(120)
 def test_the_life_of_a_system_is_in_its_logs_and_stays_readable_when_its_supervisor_was_killed(capsys):
     def shown(*options):
-        assert run(["logs", "told", "--json", *options]) == 0
+        assert run(["system", "logs", "told", "--json", *options]) == 0
         return [json.loads(one) for one in capsys.readouterr().out.splitlines()]
 
     with state_folder():
         running = LocalSubstrate().deploy(load_system(TINY), "told")
         pid = running.command("status")["pids"]["back-0"]
-        command = [sys.executable, "-m", "opsassay", "logs", "told", "--follow", "--process", "supervisor", "--json"]
+        command = [
+            sys.executable,
+            "-m",
+            "opsassay",
+            "system",
+            "logs",
+            "told",
+            "--follow",
+            "--process",
+            "supervisor",
+            "--json",
+        ]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
             threading.Timer(40, following.kill).start()
             assert json.loads(following.stdout.readline())["event"] == "starting"
@@ -75,10 +86,10 @@ def test_the_life_of_a_system_is_in_its_logs_and_stays_readable_when_its_supervi
         assert times == sorted(times)
         assert {one["event"] for one in shown("--level", "warning")} >= {"replica died"}
         assert all(one["level"] != "info" for one in shown("--level", "warning"))
-        assert run(["logs", "told", "--process", "nobody"]) == 2
+        assert run(["system", "logs", "told", "--process", "nobody"]) == 2
         assert "There is no process of told with a log 'nobody'" in capsys.readouterr().err
         psutil.Process(running.command("status")["pid"]).kill()
         time.sleep(0.5)
         assert "replica died" in {one["event"] for one in shown("--process", "supervisor")}
         LocalSubstrate().status()
-        assert run(["logs", "told"]) == 2, "what was cleared is gone"
+        assert run(["system", "logs", "told"]) == 2, "what was cleared is gone"

@@ -29,7 +29,7 @@ def written(tmp_path, capsys, kind, name="my-own"):
 def test_a_new_agent_is_checked_and_passes(tmp_path, capsys):
     path = written(tmp_path, capsys, "agent")
     assert sorted(one.name for one in path.iterdir()) == ["agent.yaml", "main.py"]
-    assert run(["agents", "check", str(path / "agent.yaml"), "--json"]) == 0
+    assert run(["agent", "check", str(path / "agent.yaml"), "--json"]) == 0
     assert "my-own" in capsys.readouterr().out
 
 
@@ -37,13 +37,13 @@ def test_a_new_method_diagnoses_under_its_name(tmp_path, capsys):
     path = written(tmp_path, capsys, "method")
     assert path.name == "my_own.py"
     tree = make_tree(tmp_path / "tree", count=1).root
-    assert run(["diagnose", str(tree), "-m", f"{path}:MyOwn", "-o", str(tmp_path / "store"), "--json"]) == 0
+    assert run(["run", "diagnose", str(tree), "-m", f"{path}:MyOwn", "-o", str(tmp_path / "store"), "--json"]) == 0
     assert {item["method"] for item in json.loads(capsys.readouterr().out)["items"]} == {"my-own"}
 
 
 def test_a_new_scenario_is_one(tmp_path, capsys):
     path = written(tmp_path, capsys, "scenario")
-    assert run(["scenarios", "check", str(path)]) == 0
+    assert run(["task", "check", str(path)]) == 0
     assert "my-own" in path.read_text()
 
 

@@ -1,4 +1,4 @@
-"""`opsassay schema`: what is written here is valid by it, what is misspelt is not, and no kind of file is missing."""
+"""`opsassay new schema`: what is written here is valid by it, what is misspelt is not, and no kind of file is missing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from opsassay.cli import run
-from opsassay.cli.schema_command import KINDS, PARTS, schema_of
+from opsassay.cli.new.schema import KINDS, PARTS, schema_of
 from opsassay.testbed.scenarios import names, scenario_path
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -43,9 +43,9 @@ def problems(kind, value):
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_is_a_schema_that_is_printed_and_written(kind, capsys, tmp_path):
     jsonschema.Draft202012Validator.check_schema(schema_of(kind))
-    assert run(["schema", kind]) == 0
+    assert run(["new", "schema", kind]) == 0
     assert json.loads(capsys.readouterr().out) == schema_of(kind)
-    assert run(["schema", kind, "-o", str(tmp_path / "x.json")]) == 0
+    assert run(["new", "schema", kind, "-o", str(tmp_path / "x.json")]) == 0
     assert json.loads((tmp_path / "x.json").read_text()) == schema_of(kind)
 
 

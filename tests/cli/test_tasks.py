@@ -20,7 +20,7 @@ KEYS = {
 @pytest.fixture
 def items(capsys):
     def items(*arguments):
-        assert run(["tasks", *map(str, arguments), "--json"]) == 0
+        assert run(["task", "list", *map(str, arguments), "--json"]) == 0
         return json.loads(capsys.readouterr().out)["items"]
 
     return items
@@ -49,7 +49,7 @@ def test_incidents_are_tasks_whose_truth_is_not_told(items, tmp_path, capsys):
     assert roots
     assert not any(root in json.dumps(found) for root in roots)
     assert len(items(tree.root)) == len(items()) + 2
-    assert run(["tasks", "--domain", "sr"]) == 2
+    assert run(["task", "list", "--domain", "sr"]) == 2
     assert "did you mean 'sre'" in capsys.readouterr().err
 
 
@@ -58,6 +58,6 @@ def test_a_scenario_file_is_a_task_and_the_table_has_every_one(items, tmp_path, 
 
     write_scenario(tmp_path / "made.yaml")
     assert [task["id"] for task in items(tmp_path / "made.yaml", "--domain", "sre")][-1] == "made"
-    assert run(["tasks"]) == 0
+    assert run(["task", "list"]) == 0
     out = capsys.readouterr().out
     assert "drained-pool" in out

@@ -68,7 +68,7 @@ def told_to_install(folder, noted):
     if noted is not None:
         (info / "direct_url.json").write_text(json.dumps(noted))
     path = os.pathsep.join([str(folder), str(ROOT / "src")])
-    done = run_without(PACKAGES["apis"], "apis", str(STORE), PYTHONPATH=path)
+    done = run_without(PACKAGES["apis"], "incident", "serve-apis", str(STORE), PYTHONPATH=path)
     assert done.returncode == 2, done.stderr
     return re.findall(r"`(pip install .*?)`", done.stderr)
 
@@ -111,16 +111,16 @@ def test_every_extra_is_in_all():
 @pytest.mark.parametrize(
     ("extra", "arguments"),
     [
-        ("data", ["methods"]),
-        ("data", ["annotate", "nowhere"]),
-        ("testbed", ["faults"]),
-        ("testbed", ["record", "shop", str(FAULT), "-o", "nowhere"]),
-        ("kubernetes", ["up", "shop", "--substrate", "kubernetes"]),
-        ("server", ["serve", "--state", "nowhere"]),
-        ("server", ["worker", "--database", "nowhere", "--state", "nowhere"]),
-        ("apis", ["apis", str(STORE)]),
+        ("data", ["agent", "methods"]),
+        ("data", ["incident", "annotate", "nowhere"]),
+        ("testbed", ["system", "faults"]),
+        ("testbed", ["incident", "record", "shop", str(FAULT), "-o", "nowhere"]),
+        ("kubernetes", ["system", "up", "shop", "--substrate", "kubernetes"]),
+        ("server", ["server", "start", "--state", "nowhere"]),
+        ("server", ["server", "worker", "--database", "nowhere", "--state", "nowhere"]),
+        ("apis", ["incident", "serve-apis", str(STORE)]),
         ("ciso", ["run", str(ROOT / "examples" / "compliance" / "plan.yaml"), "-o", "nowhere"]),
-        ("agents", ["agents", "check", str(AGENT)]),
+        ("agents", ["agent", "check", str(AGENT)]),
         ("agents", ["run", str(STORE), "-a", str(AGENT), "-o", "nowhere"]),
         ("agents", ["run", str(STORE), "-a", "rca", "--model", "some-model", "-o", "nowhere"]),
     ],
@@ -216,12 +216,12 @@ def test_the_wheel_that_pages_name_is_the_one_that_is_built():
 @pytest.mark.slow
 def test_tasks_of_all_domains_are_listed_where_systems_run():
     others = [name for extra, names in PACKAGES.items() if extra not in ("data", "testbed") for name in names]
-    done = run_without(others, "tasks")
+    done = run_without(others, "task", "list")
     assert (done.returncode, done.stderr) == (0, "")
     assert "Tasks of ciso" in done.stdout
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["proxy", "--help"], ["proxy", "record", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["trace", "proxy", "--help"], ["trace", "convert", "--help"]])
 def test_the_base_is_enough_for(arguments):
     done = run_without([name for names in PACKAGES.values() for name in names], *arguments)
     assert (done.returncode, done.stderr) == (0, "")
@@ -230,7 +230,7 @@ def test_the_base_is_enough_for(arguments):
 def test_a_package_that_no_extra_brings_is_not_explained_away():
     assert (
         "Traceback"
-        in run_without(["aiohttp"], "proxy", "serve", "--upstream", "http://127.0.0.1:1", "-o", "nowhere").stderr
+        in run_without(["aiohttp"], "trace", "proxy", "--upstream", "http://127.0.0.1:1", "-o", "nowhere").stderr
     )
 
 

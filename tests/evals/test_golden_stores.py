@@ -105,7 +105,7 @@ def test_a_torn_last_line_is_dropped_and_the_store_goes_on(store):
 @pytest.mark.parametrize("store", ["diagnosis_store"], indirect=True)
 def test_incidents_are_graded_to_the_same_verdicts(store, capsys):
     before = {path: path.read_bytes() for path in store.root.rglob("verdicts/*.json")}
-    found, golden = same_as("diagnosis_grade.json", capsys, "grade", str(store.root))
+    found, golden = same_as("diagnosis_grade.json", capsys, "score", "run", str(store.root))
     for item in found["items"]:
         assert all(item["metrics"].pop(name)["status"] == "scored" for name in ADDED_SINCE)
     assert found["items"] == golden["items"]
@@ -124,10 +124,10 @@ def test_incidents_are_graded_to_the_same_verdicts(store, capsys):
 @pytest.mark.parametrize("store", ["sre_store"], indirect=True)
 def test_trials_are_graded_to_the_same_verdicts_and_tables(store, capsys):
     before = {path: path.read_bytes() for path in store.root.rglob("verdicts/*.json")}
-    found, golden = same_as("sre_grade.json", capsys, "trials", "grade", str(store.root))
+    found, golden = same_as("sre_grade.json", capsys, "score", "trials", str(store.root))
     assert {tuple(item.pop("not_ranked")) for item in found["items"]} == {("it is an oracle, which knows the truth",)}
     assert found["items"] == golden["items"]
-    found, golden = same_as("sre_table.json", capsys, "trials", "table", str(store.root))
+    found, golden = same_as("sre_table.json", capsys, "score", "paper-tables", str(store.root))
     found["items"] = [item for item in found["items"] if item["table"] not in TABLES_SINCE]
     per_agent = next(item["rows"] for item in found["items"] if item["table"] == 11)
     per_cell = next(item["rows"] for item in found["items"] if item["table"] == 10)

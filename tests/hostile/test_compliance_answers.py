@@ -222,7 +222,7 @@ def everywhere(tmp_path: Path, capsys, sealing: str) -> dict:
     store = str(tmp_path / "store")
     command_line(["run", str(tmp_path / "plan.yaml"), "-o", store, "--json"])
     row = json.loads(capsys.readouterr().out)["items"][0]
-    for words in (["grade", store], ["table", store], ["report", store, "-o", str(tmp_path / "pages")]):
+    for words in (["score", "run", store], ["score", "table", store], ["report", store, "-o", str(tmp_path / "pages")]):
         assert command_line(words) == 0, capsys.readouterr().err
     assert len(list((tmp_path / "pages").glob("*.html"))) >= 1
     return row

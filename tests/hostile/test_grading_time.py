@@ -99,7 +99,7 @@ def test_a_signal_ends_the_command_and_keeps_what_was_graded(tmp_path: Path) -> 
     answer = read_diagnosis(slow)
     assert answer is not None
     (slow / DIAGNOSIS).write_text(largest(HOURS["joining"]).pretty_json(), encoding="utf-8")
-    command = [sys.executable, "-m", "opsassay", "grade", str(store.root), "--cases", str(tmp_path / "t")]
+    command = [sys.executable, "-m", "opsassay", "score", "run", str(store.root), "--cases", str(tmp_path / "t")]
     process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
         until = time.monotonic() + 60

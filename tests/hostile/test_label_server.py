@@ -31,7 +31,7 @@ class Served:
     """The command as a process, and what it printed."""
 
     def __init__(self, suite, annotator="ada"):
-        command = [sys.executable, "-m", "opsassay", "audit-labels", str(suite), "-a", annotator]
+        command = [sys.executable, "-m", "opsassay", "incident", "audit-labels", str(suite), "-a", annotator]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         line = self.process.stderr.readline()
         self.port, self.key = re.search(r"http://127\.0\.0\.1:(\d+)/\?key=(\S+) ", line).groups()

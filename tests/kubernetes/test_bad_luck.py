@@ -89,7 +89,7 @@ def test_a_system_is_removed_although_the_api_was_away_when_it_was_told_to_go(cl
 def test_what_could_not_be_removed_is_named_with_what_clears_it_later(cluster, substrate, monkeypatch):
     monkeypatch.setattr(module, "REMOVE_TIMEOUT_S", 0.05)
     removing = pytest.raises(
-        LostError, match=r"mine, mine-watch may still be there; `opsassay status --substrate kubernetes`"
+        LostError, match=r"mine, mine-watch may still be there; `opsassay system status --substrate kubernetes`"
     )
     with removing, substrate.deployed(TINY, "mine"):
         cluster.refuse = lambda *_: None
@@ -167,20 +167,20 @@ def test_commands_start_show_and_remove_systems_on_the_cluster_of_kubectl(cluste
 
     tiny = str(Path(__file__).parents[1] / "testbed" / "tiny.yaml")
     with pytest.raises(UserError, match=r"The local substrate has no setting .image."):
-        CliRunner().invoke(cli, ["up", tiny, "--image", "mine:1"], catch_exceptions=False)
-    up = opsassay("up", tiny, "--name", "mine", "--image", "registry.example/runtime:1")
-    assert "`opsassay down mine --substrate kubernetes`" in up
+        CliRunner().invoke(cli, ["system", "up", tiny, "--image", "mine:1"], catch_exceptions=False)
+    up = opsassay("system", "up", tiny, "--name", "mine", "--image", "registry.example/runtime:1")
+    assert "`opsassay system down mine --substrate kubernetes`" in up
     images = {item["spec"]["template"]["spec"]["containers"][0]["image"] for _, item in cluster.of("Deployment")}
     assert images == {"registry.example/runtime:1"}
     with pytest.raises(UserError, match="may be others' too: name the systems"):
-        opsassay("down", "--all")
+        opsassay("system", "down", "--all")
     cluster.holding = FINALIZER
     cluster.end("mine")
-    (row,) = json.loads(opsassay("status", "--json"))["items"]
+    (row,) = json.loads(opsassay("system", "status", "--json"))["items"]
     assert (row["phase"], row["reason"]) == ("stopping", FINALIZER)
-    assert "has 1 resource" in " ".join(re.sub("[┃│]", " ", opsassay("status")).split())
+    assert "has 1 resource" in " ".join(re.sub("[┃│]", " ", opsassay("system", "status")).split())
     cluster.holding = ""
-    assert opsassay("down", "mine") == "mine is down.\n"
+    assert opsassay("system", "down", "mine") == "mine is down.\n"
     assert cluster.namespaces() == []
 
 

@@ -130,7 +130,7 @@ def test_an_incident_is_recorded_and_annotated_as_one_of_this_machine_is(faulty,
     assert {"container.cpu.usage", "container.memory.working_set"} <= set(metrics["metric"])
     ledger = pl.read_parquet(tree.truth_path(id_) / "ledger.parquet")
     assert {"delay", "wait"} <= set(ledger["kind"])
-    annotated = run_opsassay("annotate", str(tmp_path), "--json")
+    annotated = run_opsassay("incident", "annotate", str(tmp_path), "--json")
     assert annotated.returncode == 0, annotated.stderr
     (item,) = json.loads(annotated.stdout)["items"]
     assert item["label"] in {"attributed", "drifted"}, item  # a busy machine's normal window may not be normal

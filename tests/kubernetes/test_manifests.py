@@ -80,7 +80,9 @@ def test_a_collector_of_the_users_takes_the_receivers_place():
 
 @pytest.mark.slow
 def test_the_command_prints_documents_that_say_what_was_asked_for():
-    done = run_opsassay("render", "shop", "--name", "two", "--rate", "7", "--image", "registry.example/opsassay:9")
+    done = run_opsassay(
+        "system", "render", "shop", "--name", "two", "--rate", "7", "--image", "registry.example/opsassay:9"
+    )
     objects = list(yaml.safe_load_all(done.stdout))
     assert done.returncode == 0, done.stderr
     images = {o["spec"]["template"]["spec"]["containers"][0]["image"] for o in objects if o["kind"] == "Deployment"}
@@ -88,7 +90,7 @@ def test_the_command_prints_documents_that_say_what_was_asked_for():
     (container,) = of_kind(objects, "Deployment", "two")["loadgenerator"]["spec"]["template"]["spec"]["containers"]
     assert {"name": "RATE_RPS", "value": "7"} in container["env"]
     assert [o["metadata"]["name"] for o in objects if o["kind"] == "Namespace"] == ["two", "two-watch"]
-    refused = run_opsassay("render", "shp")
+    refused = run_opsassay("system", "render", "shp")
     assert refused.returncode == 2
     assert "shop" in refused.stderr
 
@@ -97,7 +99,7 @@ def test_the_command_prints_documents_that_say_what_was_asked_for():
 @pytest.mark.timeout(400)
 def test_a_real_api_server_takes_workers_of_the_platform(kubectl):
     """A dry run on the server's side: the validation and the admission of a real control plane."""
-    manifests = run_opsassay("render", "worker", "--server", "http://opsassay-server:8400").stdout
+    manifests = run_opsassay("system", "render", "worker", "--server", "http://opsassay-server:8400").stdout
     taken = json.loads(kubectl("apply", "--dry-run=server", "-o", "json", "-f", "-", feed=manifests))
     assert (taken["kind"], taken["spec"]["replicas"]) == ("Deployment", 4)
     refused = kubectl(

@@ -1,4 +1,4 @@
-"""Workers of the platform as pods of the Deployment that `opsassay render worker` prints.
+"""Workers of the platform as pods of the Deployment that `opsassay system render worker` prints.
 
 No image is built here: pods run the one of the testbed, and find the packages of this checkout on volumes of their nodes,
 which are this machine. The server and its PostgreSQL are processes at the gateway of the cluster's network.
@@ -23,7 +23,7 @@ from click.testing import CliRunner
 from tests.server.conftest import Running, finished
 
 from conftest import applied, until
-from opsassay.cli.render_command import command
+from opsassay.cli.system.render import worker as command
 from opsassay.server import embedded
 from opsassay.testbed.kernel.private_root import unprivileged
 from opsassay.testbed.workload.postgresql import postgresql_programs
@@ -96,8 +96,8 @@ def volume(namespace, name, folder):
 
 
 def deployment(namespace):
-    """Return what `opsassay render worker` prints, with this machine's packages and user in place of an image's."""
-    words = ["worker", "--server", f"http://opsassay-server:{PORT}", "--replicas", "2", "--namespace", namespace]
+    """Return what `opsassay system render worker` prints, with this machine's packages and user in place of an image's."""
+    words = ["--server", f"http://opsassay-server:{PORT}", "--replicas", "2", "--namespace", namespace]
     printed = CliRunner().invoke(command, words)
     assert printed.exit_code == 0, printed.output
     rendered = yaml.safe_load(printed.output)
@@ -190,6 +190,6 @@ def process_of(worker):
     pod = worker.rsplit("-", 2)[0]
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.cmdline()[2:3] == ["worker"] and process.environ().get("HOSTNAME") == pod:
+            if process.cmdline()[2:4] == ["server", "worker"] and process.environ().get("HOSTNAME") == pod:
                 return process
     raise AssertionError(f"no process is the worker {worker}")

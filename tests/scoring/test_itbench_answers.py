@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from opsassay.cli.itbench_sre_command import command
+from opsassay.cli.score.itbench import command
 from opsassay.core.errors import UserError
 from opsassay.scoring.itbench_answers import (
     ItbenchAnswer,

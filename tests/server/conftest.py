@@ -26,7 +26,7 @@ part: {tasks: [category-cost, top-applications, anomalies-spikes]}
 
 
 class Running:
-    """`opsassay serve` on *state*; ended by `end`."""
+    """`opsassay server start` on *state*; ended by `end`."""
 
     def __init__(self, state, *words, port=0):
         self.state, self.words, self.port = Path(state), words, port
@@ -43,7 +43,8 @@ class Running:
             sys.executable,
             "-m",
             "opsassay",
-            "serve",
+            "server",
+            "start",
             "--state",
             str(self.state),
             "--port",
@@ -83,7 +84,18 @@ class Running:
         return f"postgresql://opsassay:{password}@127.0.0.1:{port}/opsassay"
 
     def worker(self, *words):
-        command = [sys.executable, "-m", "opsassay", "worker", "--state", str(self.state), "--server", self.url, *words]
+        command = [
+            sys.executable,
+            "-m",
+            "opsassay",
+            "server",
+            "worker",
+            "--state",
+            str(self.state),
+            "--server",
+            self.url,
+            *words,
+        ]
         log = (self.state / "further.log").open("ab")
         with log:
             return subprocess.Popen(

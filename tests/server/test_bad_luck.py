@@ -98,7 +98,8 @@ def test_a_second_server_on_one_database_is_refused(running, tmp_path):
         sys.executable,
         "-m",
         "opsassay",
-        "serve",
+        "server",
+        "start",
         "--state",
         str(tmp_path / "other"),
         "--port",
@@ -199,7 +200,17 @@ def test_a_port_that_is_taken_is_one_sentence_and_nothing_is_started(tmp_path):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        command = [sys.executable, "-m", "opsassay", "serve", "--state", str(tmp_path / "s"), "--port", str(port)]
+        command = [
+            sys.executable,
+            "-m",
+            "opsassay",
+            "server",
+            "start",
+            "--state",
+            str(tmp_path / "s"),
+            "--port",
+            str(port),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert not (tmp_path / "s" / "postgresql").exists()
         advised = re.search(r"give (--port \d+) for a free one", done.stderr)
@@ -211,7 +222,17 @@ def test_a_port_that_is_taken_is_one_sentence_and_nothing_is_started(tmp_path):
 
 
 def test_an_address_of_another_machine_is_one_sentence(tmp_path):
-    command = [sys.executable, "-m", "opsassay", "serve", "--state", str(tmp_path / "s"), "--bind", "192.0.2.1"]
+    command = [
+        sys.executable,
+        "-m",
+        "opsassay",
+        "server",
+        "start",
+        "--state",
+        str(tmp_path / "s"),
+        "--bind",
+        "192.0.2.1",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert done.stderr == "Error: 192.0.2.1 is no address of this machine; give one that is, as 127.0.0.1.\n"
@@ -220,7 +241,7 @@ def test_an_address_of_another_machine_is_one_sentence(tmp_path):
 
 @pytest.mark.parametrize("url", ["nonsense", "mysql://x/y", "postgresql://nobody:x@127.0.0.1:1/none"])
 def test_a_database_that_is_none_or_away_is_one_sentence_without_its_password(url, tmp_path):
-    command = [sys.executable, "-m", "opsassay", "worker", "--state", str(tmp_path / "s"), "--database", url]
+    command = [sys.executable, "-m", "opsassay", "server", "worker", "--state", str(tmp_path / "s"), "--database", url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode in (1, 2)
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr

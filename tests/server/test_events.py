@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from opsassay.cli.verify_events_command import command
+from opsassay.cli.server.verify import command
 from opsassay.core.errors import UserError
 from opsassay.server.events import FIRST, Signer, hash_of, verify_chain
 from opsassay.server.verifying import read_chain, verify_file

@@ -9,13 +9,13 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from opsassay.cli.render_command import command
+from opsassay.cli.system.render import worker as command
 
 ROOT = Path(__file__).parents[2]
 
 
 def rendered(*words):
-    done = CliRunner().invoke(command, ["worker", "--server", "http://opsassay-server:8400", *words])
+    done = CliRunner().invoke(command, ["--server", "http://opsassay-server:8400", *words])
     assert done.exit_code == 0, done.output
     return yaml.safe_load(done.output)
 
@@ -46,10 +46,10 @@ def test_it_is_a_deployment_by_the_schema_of_the_api():
 
 
 def test_what_its_container_runs_is_a_command():
-    from opsassay.cli.worker_command import command as worker
+    from opsassay.cli.server.worker import command as worker
 
     (container,) = rendered()["spec"]["template"]["spec"]["containers"]
-    assert worker.make_context("worker", [*container["command"][2:], "--database", "postgresql://h/d"])
+    assert worker.make_context("worker", [*container["command"][3:], "--database", "postgresql://h/d"])
 
 
 def test_its_image_is_the_one_that_has_the_platform():
@@ -60,5 +60,5 @@ def test_its_image_is_the_one_that_has_the_platform():
 
 
 def test_a_domain_that_is_none_is_one_sentence():
-    done = CliRunner().invoke(command, ["worker", "--server", "http://s:1", "--domain", "cooking"])
+    done = CliRunner().invoke(command, ["--server", "http://s:1", "--domain", "cooking"])
     assert "cooking" in str(done.exception)

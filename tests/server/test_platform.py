@@ -192,8 +192,8 @@ def test_a_solver_has_the_figures_of_the_commands_and_of_their_pages(platform, o
 
     shown = {
         "server": in_page(urllib.request.urlopen(f"{platform.url}/boards/broken").read().decode(), title, "self-time"),
-        "grade": column(said("grade"), title, "self-time", "Grades"),
-        "board": column(said("board"), title, "self-time"),
+        "grade": column(said("score", "run"), title, "self-time", "Grades"),
+        "board": column(said("leaderboard"), title, "self-time"),
     }
     said("view", "--export", tmp_path / "pages")
     shown["view"] = in_page((tmp_path / "pages" / "boards" / "diagnosis.html").read_text(), title, "self-time")
@@ -239,7 +239,16 @@ def test_events_are_a_chain_that_anybody_can_check(platform, owner, graded, tmp_
     kinds = [event["kind"] for event in found["items"]]
     assert {"user", "agent registered", "benchmark requested", "cell", "result", "benchmark"} <= set(kinds)
     (tmp_path / "events.json").write_text(json.dumps(found))
-    command = [sys.executable, "-m", "opsassay", "verify-events", str(tmp_path / "events.json"), "--key", found["key"]]
+    command = [
+        sys.executable,
+        "-m",
+        "opsassay",
+        "server",
+        "verify",
+        str(tmp_path / "events.json"),
+        "--key",
+        found["key"],
+    ]
     assert subprocess.run(command, check=False, capture_output=True).returncode == 0
 
 

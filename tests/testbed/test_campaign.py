@@ -66,7 +66,7 @@ def test_a_wrong_plan_is_refused_before_anything_starts(tmp_path, old, new, word
 def test_a_campaign_that_was_killed_goes_on_where_it_was(tmp_path):
     plan, out = written(tmp_path / "plan.yaml", PLAN), tmp_path / "out"
     with state_folder() as state:
-        command = [sys.executable, "-m", "opsassay", "campaign", str(plan), "-o", str(out), "-j", "2"]
+        command = [sys.executable, "-m", "opsassay", "incident", "campaign", str(plan), "-o", str(out), "-j", "2"]
         with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as campaign:
             deadline = time.monotonic() + 60
             while not list(out.glob("incidents/[!.]*")):
@@ -78,8 +78,8 @@ def test_a_campaign_that_was_killed_goes_on_where_it_was(tmp_path):
         while strays(state):
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        run_opsassay("status")
-        again = run_opsassay("campaign", str(plan), "-o", str(out), "-j", "2", "--json")
+        run_opsassay("system", "status")
+        again = run_opsassay("incident", "campaign", str(plan), "-o", str(out), "-j", "2", "--json")
     assert again.returncode == 0, again.stderr
     items = json.loads(again.stdout)["items"]
     assert len(items) == 4

@@ -1,4 +1,4 @@
-"""Stores of runs for the tests of pages: made by the store's own code, graded as `opsassay grade` leaves them."""
+"""Stores of runs for the tests of pages: made by the store's own code, graded as `opsassay score run` leaves them."""
 
 from __future__ import annotations
 

@@ -46,10 +46,10 @@ def said(capsys, monkeypatch):
 def test_one_figure_is_one_text_in_commands_boards_and_pages(made, said, tmp_path, solver, text):
     title = METRICS["any_service"].title
     shown = {
-        "grade": column(said("grade", made), title, solver, "Grades"),
-        "solvers": column(said("grade", made), title, solver, "Solvers"),
-        "table": column(said("table", made), title, solver, "All injected cases"),
-        "board": column(said("board", made, "--html", tmp_path / "board.html"), title, solver),
+        "grade": column(said("score", "run", made), title, solver, "Grades"),
+        "solvers": column(said("score", "run", made), title, solver, "Solvers"),
+        "table": column(said("score", "table", made), title, solver, "All injected cases"),
+        "board": column(said("leaderboard", made, "--html", tmp_path / "board.html"), title, solver),
     }
     page = (tmp_path / "board.html").read_text()
     shown["board page"] = in_page(page, title, solver)
@@ -61,8 +61,8 @@ def test_one_figure_is_one_text_in_commands_boards_and_pages(made, said, tmp_pat
 
 
 def test_json_has_the_same_figure_as_a_fraction(made, said):
-    summary = {one["solver"]: one for one in json.loads(said("grade", made, "--json"))["summary"]}
-    rows = {one["solver"]: one for one in json.loads(said("board", made, "--json"))["items"]}
+    summary = {one["solver"]: one for one in json.loads(said("score", "run", made, "--json"))["summary"]}
+    rows = {one["solver"]: one for one in json.loads(said("leaderboard", made, "--json"))["items"]}
     for solver in (SOLVER, "constant", "Raises"):
         figure = rows[solver]["metrics"]["any_service"]
         assert figure["value"] == summary[solver]["any_service"]

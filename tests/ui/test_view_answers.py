@@ -171,7 +171,7 @@ def test_who_only_reads_collects_nothing(tmp_path):
     def gather(*_):
         raise AssertionError("nothing may be run")
 
-    with pytest.raises(UserError, match="opsassay grade"):
+    with pytest.raises(UserError, match="opsassay score run"):
         KeptEvidence(tmp_path).take(collector, world, gather)
     from opsassay.evals.compliance.evidence_collection.evidence import CollectedEvidence
 

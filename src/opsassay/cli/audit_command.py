@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.default_group import DefaultGroup
 from opsassay.cli.output import FOLDER, echo, json_option, print_json, print_table, say, stages
 from opsassay.evals.runner.tables import percent
 
@@ -26,19 +25,14 @@ _metric_option = click.option(
 )
 
 
-@click.group("audit", cls=DefaultGroup, default="scores")
-def command() -> None:
-    """Report which scores may be trusted for which system, or verify printed figures against their scores."""
-
-
-@command.command("scores")
+@click.command("audit")
 @click.argument("path", metavar="SCORES", type=_FILE)
 @click.option("-o", "--output", required=True, type=FOLDER, help="Folder of the report.")
 @_settings_option
 @_override_option
 @_metric_option
 @json_option
-def scores(
+def command(
     path: Path, output: Path, file: Path | None, overrides: tuple[str, ...], metric: str | None, *, as_json: bool
 ) -> None:
     """Audit SCORES, a table or a store of graded runs, and write report.html, report.md, tables and figures.
@@ -52,7 +46,7 @@ def scores(
     _print(result, output, as_json=as_json)
 
 
-@command.command("verify")
+@click.command("verify")
 @click.argument("printed", type=_FILE)
 @click.argument("source", metavar="[SCORES]", required=False, type=_FILE)
 @click.option("--tolerance", type=click.FloatRange(min=0), help="Exit 1 where a figure differs by more than this.")

@@ -78,7 +78,7 @@ def choose_fault(seed: int, name: str | None) -> tuple[str, str, dict[str, Any]]
     by_name = {fault: (fault, one["service"], one["parameters"]) for fault, one in known.items()}
     if name is not None:
         if name not in by_name:
-            raise NotFoundError("fault of the demo", name, by_name, "Others: `opsassay record`.")
+            raise NotFoundError("fault of the demo", name, by_name, "Others: `opsassay incident record`.")
         return by_name[name]
     faults = list(by_name.values())
     return faults[0] if seed == 0 else random.Random(seed).choice(faults)  # noqa: S311
@@ -137,7 +137,7 @@ def explain_and_grade(root: Path, id_: str, seed: int, shown: Stages) -> dict[st
         run_dir = run_method(store, case.datapack, method, seed=seed)
         items.append(_item(read_run(run_dir), read_diagnosis(run_dir), grade_run(run_dir, case)))
     shown.started("writing the report")
-    reproduce = [f"opsassay diagnose {root}", f"opsassay grade {root}", f"opsassay report {root} -o {root}"]
+    reproduce = [f"opsassay run diagnose {root}", f"opsassay score run {root}", f"opsassay report {root} -o {root}"]
     report = write_report(case_reports(store, [case], reproduce=reproduce), root / "report.html", title="OpsAssay demo")
     return {
         "incident": str(case.datapack.path),

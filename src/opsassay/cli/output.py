@@ -13,17 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from opsassay.cli.tables import print_rows
+from opsassay.cli.tree import RENAMED
 from opsassay.core.untrusted import shown
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from opsassay.evals.runner.store import RunStore
     from opsassay.evals.runner.tables import ResultTable
 
 SCHEMA_VERSION = 1
+
+TYPED = "opsassay.typed"
+"""Where a click context notes the name of before that was typed, and the name that it has now."""
 
 normal_option = click.option(
     "--normal", "normal_s", type=click.FloatRange(min=2), default=60.0, show_default=True, help="Normal window, s."
@@ -68,9 +71,22 @@ def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
 
 
 def print_json(command: str, items: Sequence[dict[str, Any]], **further: Any) -> None:
-    """Print the one JSON object of *command*: command, schema_version, *further* keys, items."""
-    payload = {"command": command, "schema_version": SCHEMA_VERSION, **further, "items": list(items)}
+    """Print the one JSON object of *command*: command, schema_version, *further* keys, items.
+
+    A command that was called by its name of before is named so, as scripts that call it know it.
+    """
+    payload = {"command": _as_typed(command), "schema_version": SCHEMA_VERSION, **further, "items": list(items)}
     click.echo(json.dumps(payload, indent=1, allow_nan=False, default=str))
+
+
+def _as_typed(command: str) -> str:
+    """Return the name of before of *command* if that was typed: without the word for what ran when none was typed."""
+    context = click.get_current_context(silent=True)
+    old, new = context.meta.get(TYPED, ("", "")) if context else ("", "")
+    if not old or not f"{command} ".startswith(f"{new} "):
+        return command
+    group = old.partition(" ")[0]
+    return (group if RENAMED.get(group) == new else old) + command.removeprefix(new)
 
 
 class NewFile(click.Path):
@@ -119,6 +135,10 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]
 
     It is as wide as the terminal or COLUMNS says, 120 characters where neither does.
     """
+    from rich.console import Console
+
+    from opsassay.cli.tables import print_rows
+
     known = sys.stdout.isatty() or "COLUMNS" in os.environ
     print_rows(Console(width=None if known else 120, highlight=False), title, columns, rows)
 
@@ -138,11 +158,10 @@ def say(message: str) -> None:
 
 
 class Stages:
-    """Progress of a command in stages, one at a time: bars on a terminal, a line per stage with its time elsewhere."""
+    """Progress of a command in stages, one at a time: bars on a terminal, a plain line per stage elsewhere."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
-        self._began = time.monotonic()
         self._task: Any = None
         self._stage = ""
         self._ticking: threading.Event | None = None
@@ -154,9 +173,7 @@ class Stages:
         self.finish()
         self._stage = name
         if self._progress is None:
-            minutes, seconds = divmod(round(time.monotonic() - self._began), 60)
-            takes = f" ({expected_s:.0f} s)" if expected_s >= 1 else ""
-            say(f"opsassay: {minutes}:{seconds:02} {name}{takes}")
+            say(f"opsassay: {name}" + (f" ({expected_s:.0f} s)" if expected_s >= 1 else ""))
             return
         self._task = self._progress.add_task(name, total=expected_s or None)
         if expected_s:
@@ -196,6 +213,9 @@ def stages() -> Iterator[Stages]:
     if not sys.stderr.isatty():
         yield Stages(None)
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (TextColumn("{task.description:<28}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
         shown = Stages(progress)

@@ -50,11 +50,11 @@ def _commands(store: RunStore, cases: Path | None, output: Path) -> list[str]:
     for run_dir in store.runs():
         with suppress(OpsAssayError):  # what cannot be read is reported by the report itself
             kinds.add(read_run(run_dir).solver.kind)
-    made = {"method": "opsassay diagnose {}", "agent": "opsassay run {} -a AGENT"}
+    made = {"method": "opsassay run diagnose {}", "agent": "opsassay run {} -a AGENT"}
     apart = f" -o {store.root}" if cases else ""
     asked = cases_apart(cases, store.root)
     return [
         *(command.format(cases or store.root) + apart for kind, command in made.items() if kind in kinds),
-        f"opsassay grade {store.root}{asked}",
+        f"opsassay score run {store.root}{asked}",
         f"opsassay report {store.root} -o {output}{asked}",
     ]

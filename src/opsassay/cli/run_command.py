@@ -147,7 +147,7 @@ def _next(items: list[dict[str, Any]], suite: Path, output: Path | None) -> str:
     if aborted := sum(item["status"] == "aborted" for item in items):
         return f"{aborted} of them aborted; the same command makes these again."
     store = f"{output or suite}{cases_apart(suite, output)}"
-    return f"Next: `opsassay view {store}`; for every metric `opsassay grade {store}`."
+    return f"Next: `opsassay view {store}`; for every metric `opsassay score run {store}`."
 
 
 def _graded(

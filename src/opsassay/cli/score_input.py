@@ -104,7 +104,7 @@ def _graded(path: Path, allow_unsealed: bool | None) -> list[tuple[Run, Verdict]
         _say_left_out(path, left_out, nothing_left=not found, offered=allow_unsealed is False)
     if not found:
         raise UserError(
-            f"{path} holds no graded runs; make some with `opsassay diagnose {path}` and `opsassay grade {path}`."
+            f"{path} holds no graded runs; make some with `opsassay run diagnose {path}` and `opsassay score run {path}`."
         )
     return found
 

@@ -31,14 +31,26 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
 }
 """The packages, by the names under which they are imported, that an extra of `pyproject.toml` adds to the base."""
 
-_SYSTEMS = ("demo", "up", "down", "logs", "status", "render", "faults", "inject", "record", "campaign")
-_TASKS = ("tasks", "run", "scenarios", "trials", "discover")
+_LIVE_GROUPS = ("demo", "system", "task")
+_LIVE_COMMANDS = (
+    "incident record",
+    "incident campaign",
+    "run",
+    "run trials",
+    "score trials",
+    "score sweep",
+    "score paper-tables",
+)
 
 
 def extra_for(package: str, command: str) -> str | None:
-    """Return the extra that *command* wants when *package* is missing; None for a package that no extra brings."""
+    """Return the extra that *command* wants when *package* is missing; None for a package that no extra brings.
+
+    *command* is its whole name, such as ``system up``.
+    """
     own = next((extra for extra, names in PACKAGES.items() if package.partition(".")[0] in names), None)
-    return "testbed" if own == "data" and command in (*_SYSTEMS, *_TASKS) else own
+    live = command in _LIVE_COMMANDS or command.partition(" ")[0] in _LIVE_GROUPS
+    return "testbed" if own == "data" and live else own
 
 
 def require(package: str) -> None:

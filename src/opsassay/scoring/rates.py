@@ -1,6 +1,7 @@
 """The figure of a solver over cases: its mean, and the one interval that goes with it.
 
-The same figure stands in `grade`, `table`, `board`, in pages, reports and on the platform; all of them are made here.
+The same figure stands in `score run`, `score table`, `leaderboard`, in pages, reports and on the platform; all of them
+are made here.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def _registered_baseline(
 ) -> Mapping[str, Any]:
     owner = connection.execute(select(USERS).where(USERS.c.role == "admin").order_by(USERS.c.created_ns))
     if (row := owner.mappings().first()) is None:
-        raise UserError("The platform has no admin, to whom baselines belong; start it with `opsassay serve`.")
+        raise UserError("The platform has no admin, to whom baselines belong; start it with `opsassay server start`.")
     form = AgentForm.model_validate({"name": label, "kind": "built_in", "domains": [domain], "source": name})
     user = User(row["id"], row["name"], row["role"])
     return agent_of(connection, user, register(connection, platform.state, platform.artefacts, user, form, None))

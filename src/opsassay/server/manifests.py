@@ -57,7 +57,7 @@ class WorkerDeployment:
                 {
                     "name": "worker",
                     "image": self.image,
-                    "command": ["opsassay", "worker", *options],
+                    "command": ["opsassay", "server", "worker", *options],
                     "env": [{"name": "OPSASSAY_DATABASE", "valueFrom": database}],
                     "volumeMounts": [{"name": "state", "mountPath": "/state"}],
                     "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}},

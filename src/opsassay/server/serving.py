@@ -194,7 +194,7 @@ def _workers(settings: ServeSettings, state: Path, url: str, address: str) -> It
     environment = {**os.environ, "OPSASSAY_DATABASE": url}  # not among the words, which others may read
     if settings.artefacts is not None:
         environment["OPSASSAY_ARTEFACTS"] = settings.artefacts
-    command = [sys.executable, "-m", "opsassay", "worker", "--state", str(state), "--server", address]
+    command = [sys.executable, "-m", "opsassay", "server", "worker", "--state", str(state), "--server", address]
     started: list[subprocess.Popen[bytes]] = []
     try:
         for number in range(settings.workers):

@@ -1,4 +1,4 @@
-"""Whether a folder that a solver gets says what was broken, by name or by content; `record` and `import` ask it."""
+"""Whether a folder that a solver gets says what was broken, by name or content; commands that record and import ask it."""
 
 from __future__ import annotations
 

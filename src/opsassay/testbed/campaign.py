@@ -63,7 +63,7 @@ class CampaignSystem(Written):
 
 
 class CampaignPlan(Written):
-    """What `opsassay campaign` reads."""
+    """What `opsassay incident campaign` reads."""
 
     campaign: str
     systems: tuple[CampaignSystem, ...]

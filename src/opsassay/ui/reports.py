@@ -95,7 +95,9 @@ def write_incident_report(request: PageRequest, written_to: Callable[[Path], Non
     known = cases_of(store.root, settings.cases, unread)
     reports = case_reports(store, known, settings.profile, request.reproduce, unread)
     if not reports:
-        raise UserError(f"{store.root} holds no finished runs of these incidents; make some with `opsassay diagnose`.")
+        raise UserError(
+            f"{store.root} holds no finished runs of these incidents; make some with `opsassay run diagnose`."
+        )
     shown = {report.incident.id for report in reports}
     for run_dir in store.runs():
         with suppress(OpsAssayError):  # what cannot be read has been said

@@ -321,7 +321,7 @@ def _commands(case: CaseReport) -> list[str]:
     datapack = plain(case.incident.id, 200)
     methods = sorted({a.run.solver.label for a in case.answers if a.run.solver.kind == "method"})
     return [
-        f"opsassay annotate incidents/{datapack}",
-        *(f"opsassay diagnose incidents/{datapack} -m {plain(m, 200)}" for m in methods),
-        *(["opsassay grade runs/*/*"] if case.answers else []),
+        f"opsassay incident annotate incidents/{datapack}",
+        *(f"opsassay run diagnose incidents/{datapack} -m {plain(m, 200)}" for m in methods),
+        *(["opsassay score run runs/*/*"] if case.answers else []),
     ]

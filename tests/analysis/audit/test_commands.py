@@ -271,7 +271,7 @@ def test_an_imported_store_is_audited_by_what_is_defined_and_needs_no_table_by_h
 @pytest.mark.slow
 def test_the_score_table_of_a_store_has_labels_protocols_and_covariates(call, tmp_path):
     root = imported(tmp_path, count=3)
-    assert call("grade", root, "--scores", tmp_path / "s.csv", "--metric", "correct")[0] == 0
+    assert call("score", "run", root, "--scores", tmp_path / "s.csv", "--metric", "correct")[0] == 0
     rows = pl.read_csv(tmp_path / "s.csv").to_dicts()
     assert {row["expected"] for row in rows} == {"store", "nothing is wrong"}
     assert {row["predicted"] for row in rows if row["method"] == "constant"} == {"cart"}
@@ -288,6 +288,6 @@ def test_scores_of_a_published_table_says_where_it_is_checked(call, tmp_path):
     (tmp_path / "ledger.csv").write_text("system,n,a,b,delta_a_b_pp,ci_low,ci_high\nx,10,.5,.4,10,-1,20\n")
     (tmp_path / "list.csv").write_text("figure,first,second,printed\ni2,a,b,1\n")
     for name in ("ledger.csv", "list.csv"):
-        code, _, err = call("audit", "scores", tmp_path / name, "-o", tmp_path / "out")
+        code, _, err = call("audit", tmp_path / name, "-o", tmp_path / "out")
         assert code == 2
         assert f"opsassay audit verify {tmp_path / name}" in err

@@ -162,6 +162,7 @@ def test_a_run_that_is_killed_goes_on_and_asks_nothing_twice_that_was_answered(t
         sys.executable,
         "-m",
         "opsassay",
+        "trace",
         "blame",
         "bench",
         str(tmp_path / "data"),
@@ -316,12 +317,14 @@ def test_answers_become_a_table_that_audit_reads(tmp_path):
     ]
     runner = CliRunner()
     done = runner.invoke(
-        cli, ["blame", "bench", str(tmp_path / "data"), *common, "-c", "runs=1", "-c", "pause_s=0", "-j", "4"]
+        cli, ["trace", "blame", "bench", str(tmp_path / "data"), *common, "-c", "runs=1", "-c", "pause_s=0", "-j", "4"]
     )
     assert done.exit_code == 1
     assert "failed and in no mean: 1 question;" in done.stderr
     table = tmp_path / "scores.csv"
-    done = runner.invoke(cli, ["blame", "scores", str(tmp_path / "out"), str(tmp_path / "data"), "-o", str(table)])
+    done = runner.invoke(
+        cli, ["trace", "blame", "scores", str(tmp_path / "out"), str(tmp_path / "data"), "-o", str(table)]
+    )
     assert done.exit_code == 0, done.output
     rows = {(r["case"], r["method"]): r for r in csv.DictReader(table.read_text().splitlines())}
     assert len(rows) == 30 * 7
@@ -349,7 +352,7 @@ def test_wrong_settings_are_one_sentence_before_anything_is_asked(tmp_path, monk
     monkeypatch.chdir(tmp_path)
     write_cases(tmp_path, cases_of("one"))
     (tmp_path / "rules.yaml").write_text("rules: [{reply: x}]")
-    done = CliRunner().invoke(cli, ["blame", "bench", ".", "-o", "out", *arguments])
+    done = CliRunner().invoke(cli, ["trace", "blame", "bench", ".", "-o", "out", *arguments])
     assert isinstance(done.exception, OpsAssayError)
     assert done.exception.exit_code == 2
     assert message in str(done.exception)
@@ -363,7 +366,17 @@ def test_a_budget_ends_the_command_with_what_is_open(tmp_path, monkeypatch):
     (tmp_path / "settings.yaml").write_text(
         "runs: 1\nanswer_tokens: 16\nprices: {'scripted:rules.yaml': {input: 100, output: 100}}\n"
     )
-    arguments = ["blame", "bench", ".", "--technique", "all-at-once", "--model", "scripted:rules.yaml", "--json"]
+    arguments = [
+        "trace",
+        "blame",
+        "bench",
+        ".",
+        "--technique",
+        "all-at-once",
+        "--model",
+        "scripted:rules.yaml",
+        "--json",
+    ]
     arguments += ["--config", "settings.yaml", "-o", "out"]
     done = CliRunner().invoke(cli, [*arguments, "--budget", "0.2"])
     first = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""`opsassay blame` and `opsassay proxy` as users call them: one sentence for every wrong use, JSON for scripts."""
+"""`opsassay trace blame` and `opsassay trace proxy` as users call them: one sentence for wrong use, JSON for scripts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def labelled(tmp_path):
 
 
 def test_bench_prints_one_json_object_with_the_rules_always(labelled):
-    done = opsassay("blame", "bench", labelled, "--json")
+    done = opsassay("trace", "blame", "bench", labelled, "--json")
     payload = json.loads(done.stdout)
     rows = {row["technique"]: row for row in payload["items"]}
     assert (done.exit_code, payload["command"], payload["scoring"]) == (0, "blame bench", "exact")
@@ -55,7 +55,13 @@ def test_bench_prints_one_json_object_with_the_rules_always(labelled):
 def test_a_batch_goes_on_after_a_trace_that_cannot_be_read(labelled):
     (labelled / "bad.json").write_text("{")
     done = opsassay(
-        "blame", labelled / "traces" / "1.json", labelled / "bad.json", "--technique", "before-error-text", "--json"
+        "trace",
+        "blame",
+        labelled / "traces" / "1.json",
+        labelled / "bad.json",
+        "--technique",
+        "before-error-text",
+        "--json",
     )
     payload = json.loads(done.stdout)
     assert (done.exit_code, [(i["agent"], i["step"]) for i in payload["items"]]) == (1, [("A", 2)])
@@ -65,19 +71,19 @@ def test_a_batch_goes_on_after_a_trace_that_cannot_be_read(labelled):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["blame", "nothing.json"], "There is no nothing.json"),
-        (["blame", "traces/1.json", "--technique", "all-at-onse"], "did you mean 'all-at-once'"),
-        (["blame", "traces/1.json", "--technique", "static"], "name one with --model"),
-        (["blame", "bench", "."], "holds no labelled traces"),
-        (["blame", "bench", "..", "--technique", "dynamic"], "say how with --reruns FILE"),
-        (["blame", "bench", "..", "--technique", "joined"], "reads run folders"),
-        (["blame", "traces/1.json", "--technique", "joined"], "give the folder of a run"),
-        (["blame", "view", "traces/1.json", "-o", "x.html", "--run", "gone"], "There is no run folder gone"),
-        (["proxy", "--upstream", "https://me:pw@x", "-o", "rec", "--", "true"], "holds a password"),
-        (["proxy", "--upstream", "ftp://x", "-o", "rec", "--", "true"], "is no upstream"),
-        (["proxy", "--upstream", "http://x", "-o", "rec", "--intervene", "i.yaml"], "name it with --replay"),
-        (["proxy", "--upstream", "http://x", "-o", "rec", "--replay", "rec"], "not a recorded session"),
-        (["proxy", "token", "../up", "-o", "rec"], "cannot name a session"),
+        (["trace", "blame", "nothing.json"], "There is no nothing.json"),
+        (["trace", "blame", "traces/1.json", "--technique", "all-at-onse"], "did you mean 'all-at-once'"),
+        (["trace", "blame", "traces/1.json", "--technique", "static"], "name one with --model"),
+        (["trace", "blame", "bench", "."], "holds no labelled traces"),
+        (["trace", "blame", "bench", "..", "--technique", "dynamic"], "say how with --reruns FILE"),
+        (["trace", "blame", "bench", "..", "--technique", "joined"], "reads run folders"),
+        (["trace", "blame", "traces/1.json", "--technique", "joined"], "give the folder of a run"),
+        (["trace", "blame", "view", "traces/1.json", "-o", "x.html", "--run", "gone"], "There is no run folder gone"),
+        (["trace", "proxy", "--upstream", "https://me:pw@x", "-o", "rec", "--", "true"], "holds a password"),
+        (["trace", "proxy", "--upstream", "ftp://x", "-o", "rec", "--", "true"], "is no upstream"),
+        (["trace", "proxy", "--upstream", "http://x", "-o", "rec", "--intervene", "i.yaml"], "name it with --replay"),
+        (["trace", "proxy", "--upstream", "http://x", "-o", "rec", "--replay", "rec"], "not a recorded session"),
+        (["trace", "proxy", "token", "../up", "-o", "rec"], "cannot name a session"),
     ],
 )
 def test_wrong_use_is_one_sentence(labelled, monkeypatch, arguments, message):
@@ -121,7 +127,15 @@ def test_traces_of_the_same_name_are_annotated_apart_and_settled_apart(labelled)
         (labelled / folder / "1.json").write_text((labelled / "traces" / "1.json").read_text())
     page = labelled / "page.html"
     opsassay(
-        "blame", "annotate", labelled / "a" / "1.json", labelled / "b" / "1.json", "--annotator", "ada", "-o", page
+        "trace",
+        "blame",
+        "annotate",
+        labelled / "a" / "1.json",
+        labelled / "b" / "1.json",
+        "--annotator",
+        "ada",
+        "-o",
+        page,
     )
     assert '"name":"a/1"' in page.read_text()
     assert '"name":"b/1"' in page.read_text()
@@ -130,7 +144,9 @@ def test_traces_of_the_same_name_are_annotated_apart_and_settled_apart(labelled)
         told = {"schema_version": 1, "annotator": who, "attributions": said}
         (labelled / f"{who}.json").write_text(json.dumps(told))
     out = labelled / "out"
-    done = opsassay("blame", "agree", labelled / "ada.json", labelled / "ben.json", "--traces", labelled, "-o", out)
+    done = opsassay(
+        "trace", "blame", "agree", labelled / "ada.json", labelled / "ben.json", "--traces", labelled, "-o", out
+    )
     assert done.exit_code == 0
     assert sorted(p.name for p in (out / "labels").iterdir()) == ["a-1.json", "b-1.json"]
     assert json.loads((out / "labels" / "b-1.json").read_text())["step_id"] == 2

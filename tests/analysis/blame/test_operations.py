@@ -135,13 +135,13 @@ def test_a_part_that_is_broken_is_named(run_dir, name, text, message):
 
 
 def test_the_commands_take_a_run_folder(run_dir, tmp_path):
-    done = CliRunner().invoke(cli, ["blame", str(run_dir), "--technique", "joined", "--json"])
+    done = CliRunner().invoke(cli, ["trace", "blame", str(run_dir), "--technique", "joined", "--json"])
     (item,) = json.loads(done.stdout)["items"]
     assert (done.exit_code, item["agent"], item["step"]) == (0, "ops", 2)
     page = tmp_path / "trace.html"
-    done = CliRunner().invoke(cli, ["blame", "view", str(run_dir), "-o", str(page)])
+    done = CliRunner().invoke(cli, ["trace", "blame", "view", str(run_dir), "-o", str(page)])
     assert "step 2 suggested" in done.stdout
     assert "broke V_temporal at step 2" in done.stderr
     assert "On one clock" in page.read_text()
-    done = CliRunner().invoke(cli, ["blame", "view", str(run_dir), "-o", str(page), "--run", "elsewhere"])
+    done = CliRunner().invoke(cli, ["trace", "blame", "view", str(run_dir), "-o", str(page), "--run", "elsewhere"])
     assert "no run folder elsewhere" in str(done.exception)

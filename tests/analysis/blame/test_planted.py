@@ -101,6 +101,7 @@ def test_a_benchmark_runs_again_what_can_be_and_says_how_many(tmp_path, monkeypa
     monkeypatch.setattr(failures, "failures", lambda: iter(chosen))
     failures.main(tmp_path)
     arguments = [
+        "trace",
         "blame",
         "bench",
         str(tmp_path),

@@ -56,7 +56,18 @@ def test_a_sweep_is_three_prompts_with_five_seeds_and_says_who_proposed(tmp_path
 
     monkeypatch.setattr(evolution, "evolve", made)
     monkeypatch.setattr(evolution, "require_evolution", lambda _: None)
-    words = ["discover", "bad-release", "--target", "catalog", "--search", "evolve", "--prompt-sweep", "-n", "10"]
+    words = [
+        "task",
+        "discover",
+        "bad-release",
+        "--target",
+        "catalog",
+        "--search",
+        "evolve",
+        "--prompt-sweep",
+        "-n",
+        "10",
+    ]
     assert run([*words, "-o", str(tmp_path / "s"), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert len(asked) == len({(task, seed) for task, _, seed, _ in asked}) == 15

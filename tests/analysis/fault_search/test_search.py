@@ -213,7 +213,7 @@ def test_an_audit_tries_the_invalid_classes_first_and_reports_what_the_guard_say
         yield Benign(Unrun(scenario, target, None), scenario, folder)
 
     monkeypatch.setattr("opsassay.analysis.fault_search.hunt.search_desk", unrun)
-    command = ["discover", "bad-release", "-n", "2", "--seed", "7", "-o", str(tmp_path / "found"), "--json"]
+    command = ["task", "discover", "bad-release", "-n", "2", "--seed", "7", "-o", str(tmp_path / "found"), "--json"]
     assert run([*command, "--audit"]) == 0
     whole = json.loads(capsys.readouterr().out)
     assert [item["number"] for item in whole["items"]] == [1, 2, 3, 4, 5]
@@ -229,10 +229,10 @@ def test_an_evolution_that_cannot_begin_leaves_nothing_behind(tmp_path, monkeypa
     pytest.importorskip("openevolve")
     out = tmp_path / "found"
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
-    assert run(["discover", "bad-release", "--search", "evolve", "--model", "m", "-o", str(out)]) == 2
+    assert run(["task", "discover", "bad-release", "--search", "evolve", "--model", "m", "-o", str(out)]) == 2
     assert "No model can be reached at http://127.0.0.1:9/v1" in capsys.readouterr().err
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    assert run(["discover", "bad-release", "--search", "evolve", "-o", str(out)]) == 2
+    assert run(["task", "discover", "bad-release", "--search", "evolve", "-o", str(out)]) == 2
     assert "needs openevolve, which is not installed" in capsys.readouterr().err
     assert not out.exists()
 

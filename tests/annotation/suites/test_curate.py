@@ -76,20 +76,20 @@ def test_nothing_is_written_when_nothing_is_fit_or_the_folder_is_there(tree, tmp
 
 
 def test_cases_that_were_not_annotated_are_told(tree):
-    with pytest.raises(UserError, match=r"None of the 0 cases is annotated; run `opsassay annotate` first\."):
+    with pytest.raises(UserError, match=r"None of the 0 cases is annotated; run `opsassay incident annotate` first\."):
         select([])
 
 
 def test_a_suite_holds_cases_in_which_nothing_was_broken_and_says_when_it_does_not(tmp_path, capsys):
     tree = make_tree(tmp_path / "t", count=1)
-    assert command_line(["curate", str(tree.root), "-o", str(tmp_path / "none"), "--json"]) == 0
-    assert "a solver that always accuses is never wrong" in capsys.readouterr().err
+    assert command_line(["incident", "curate", str(tree.root), "-o", str(tmp_path / "none"), "--json"]) == 0
+    assert "whoever always accuses is never wrong" in capsys.readouterr().err
     described = make_incident("quiet")
     nothing = Fault(type="NoFault", service=None, parameters={"disturbance": "load_surge"}, start_ns=1, end_ns=2)
     tree.write_truth(Truth(id=described.id, system=described.system, faults=(nothing,)))
     tree.write_annotation(described.id, Annotation(label=Label.NO_EFFECT, reason="", graph=CausalGraph()))
     write_datapack(tree.incident_path(described.id), make_frames(), described, {})
-    assert command_line(["curate", str(tree.root), "-o", str(tmp_path / "some"), "--json"]) == 0
+    assert command_line(["incident", "curate", str(tree.root), "-o", str(tmp_path / "some"), "--json"]) == 0
     told = capsys.readouterr()
     assert told.err == ""
     strata = {item["id"]: item["stratum"] for item in json.loads(told.out)["items"]}

@@ -30,7 +30,7 @@ EXAMPLES = re.findall(
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
     out = tmp_path_factory.mktemp("published") / "published"
-    assert run(["export", "dataset", str(GOLDEN), "-o", str(out), "--license", "cc-by-4.0"]) == 0
+    assert run(["incident", "export", "dataset", str(GOLDEN), "-o", str(out), "--license", "cc-by-4.0"]) == 0
     return out
 
 
@@ -44,7 +44,7 @@ def files_of(folder):
 
 
 def fetched(source, out):
-    return run(["fetch", str(source), "-o", str(out)])
+    return run(["incident", "fetch", str(source), "-o", str(out)])
 
 
 def refused(source, tmp_path, capsys):
@@ -98,12 +98,12 @@ def test_what_is_fetched_is_what_was_published_and_can_be_run(published, tmp_pat
     assert "there already" not in capsys.readouterr().out
     assert fetched(published, tmp_path / "out") == 0
     assert "there already" in capsys.readouterr().out
-    assert run(["tasks", str(tmp_path / "out"), "--domain", "diagnosis", "--json"]) == 0
+    assert run(["task", "list", str(tmp_path / "out"), "--domain", "diagnosis", "--json"]) == 0
     assert [item["id"] for item in json.loads(capsys.readouterr().out)["items"]] == [ITEM]
 
 
 def test_without_the_truth_there_is_none(tmp_path):
-    assert run(["export", "dataset", str(GOLDEN), "-o", str(tmp_path / "out"), "--without-truth"]) == 0
+    assert run(["incident", "export", "dataset", str(GOLDEN), "-o", str(tmp_path / "out"), "--without-truth"]) == 0
     fault = json.loads((GOLDEN / "truth" / ITEM / "truth.json").read_text())["faults"][0]["type"]
     assert not (tmp_path / "out" / "truth").exists()
     assert not [name for name, data in files_of(tmp_path / "out").items() if fault.encode() in data]
@@ -243,7 +243,7 @@ def test_a_bomb_is_refused(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(fetching.tempfile, "tempdir", str(tmp_path))
     source = tar_of(tmp_path / "bomb.tar.gz", (member("s/SHA256SUMS"), b""), (member("s/zeros"), bytes(8 * 2**20)))
     assert source.stat().st_size < 2**15
-    assert run(["fetch", str(source), "-o", str(tmp_path / "out"), "--most-gib", "0.001"]) == 2
+    assert run(["incident", "fetch", str(source), "-o", str(tmp_path / "out"), "--most-gib", "0.001"]) == 2
     assert "larger than 0.001 GiB" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bomb.tar.gz"]
 

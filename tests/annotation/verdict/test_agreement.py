@@ -56,7 +56,7 @@ def test_our_own_graph_is_no_published_one(tmp_path):
 
 def test_agreement_is_printed_and_strange_services_are_named(tmp_path):
     folder = public(tmp_path / "pack", extra="billing")
-    shown = CliRunner().invoke(cli, ["annotate", "--compare", "--json", str(folder)])
+    shown = CliRunner().invoke(cli, ["incident", "annotate", "--compare", "--json", str(folder)])
     assert shown.exit_code == 0, shown.output
     (item,) = json.loads(shown.stdout)["items"]
     assert item["edges"] == {"both": 1, "ours_alone": 1, "published_alone": 0}

@@ -270,7 +270,7 @@ def refusal(folder, capsys):
     """Return the one sentence that the command says of *folder*."""
     with pytest.raises(UserError) as caught:
         accepted_wrongly(read_examples(folder))
-    assert command_line(["itbench-ciso", str(folder)]) == 2
+    assert command_line(["task", "itbench", str(folder)]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err == f"Error: {caught.value}\n"
@@ -335,7 +335,7 @@ def test_a_file_that_is_no_such_json_is_one_sentence(copied, capsys, name, conte
 def test_what_is_no_folder_or_leads_elsewhere_is_refused(copied, capsys, tmp_path):
     with pytest.raises(UserError, match="is no folder; give the folder"):
         read_examples(tmp_path / "nowhere")
-    assert command_line(["itbench-ciso", str(tmp_path / "nowhere")]) == 2
+    assert command_line(["task", "itbench", str(tmp_path / "nowhere")]) == 2
     assert "does not exist" in capsys.readouterr().err
     manifest = copied / UPDATE / "manifests" / "application.yaml"
     manifest.unlink()
@@ -381,7 +381,7 @@ def test_a_policy_that_ships_and_cannot_be_judged_is_one_sentence(copied, capsys
 @pytest.mark.slow
 def test_another_evaluator_is_said_to_be_another(copied, capsys):
     (copied / UPDATE / EVALUATORS[UPDATE][0]).write_text("print(1)\n")
-    assert command_line(["itbench-ciso", str(copied), "--json"]) == 0
+    assert command_line(["task", "itbench", str(copied), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [one["evaluator"] for one in found["items"]] == ["not there"] * 3 + ["another version"]
     assert [one["class"] for one in found["items"]] == list(CLASSES.values())

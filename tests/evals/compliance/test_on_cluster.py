@@ -53,7 +53,7 @@ def ran(tmp_path, capsys, code=0, **part):
 
 
 def graded(tmp_path, capsys):
-    assert command_line(["grade", str(tmp_path / "store"), "--json"]) == 0
+    assert command_line(["score", "run", str(tmp_path / "store"), "--json"]) == 0
     items = json.loads(capsys.readouterr().out)["items"]
     return sorted(item["metrics"]["passed"]["value"] for item in items)
 
@@ -120,7 +120,7 @@ def test_policies_are_judged_on_worlds_as_a_cluster_has_them(tmp_path, capsys):
     assert command_line(["report", str(tmp_path / "store"), "-o", str(tmp_path / "pages")]) == 0
     worlds = next((tmp_path / "store" / "compliance_worlds").iterdir())
     worlds.unlink()
-    assert command_line(["grade", str(tmp_path / "store")]) == 1
+    assert command_line(["score", "run", str(tmp_path / "store")]) == 1
 
 
 def test_a_refused_world_ends_the_run_with_one_sentence_and_no_grade(tmp_path, capsys):
@@ -280,7 +280,7 @@ def test_kyverno_of_a_cluster_judges_and_is_asked_once(tmp_path, capsys):
     assert command_line(["report", str(tmp_path / "store"), "-o", str(tmp_path / "pages")]) == 0
     for kept in (tmp_path / "store").glob("runs/*/*/admitted.json"):
         kept.unlink()
-    assert command_line(["grade", str(tmp_path / "store")]) == 1
+    assert command_line(["score", "run", str(tmp_path / "store")]) == 1
     assert "run the plan again" in capsys.readouterr().err
 
 

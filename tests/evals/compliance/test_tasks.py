@@ -221,7 +221,7 @@ def test_a_plan_is_run_graded_gone_on_with_and_shown(tmp_path, capsys):
     attempts = len(store.attempts())
     run_plan(tmp_path, capsys, part, code=1)
     assert len(store.attempts()) == attempts
-    assert command_line(["table", str(store.root), "--json"]) == 0
+    assert command_line(["score", "table", str(store.root), "--json"]) == 0
     tables = {one["table"]: one for one in json.loads(capsys.readouterr().out)["items"]}
     assert [row["new-kyverno pass@1"] for row in tables[5]["rows"]] == ["0.0%", "100.0%", "0.0%"]
     assert [row["submitted"] for row in tables[24]["rows"]] == ["100.0%", "100.0%", "0.0%"]

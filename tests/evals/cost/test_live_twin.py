@@ -106,7 +106,7 @@ def test_the_scripted_twin_finds_the_cause_and_takes_it_away(tmp_path, capsys):
     (tmp_path / "plan.yaml").write_text(yaml.safe_dump(part))
     assert command_line(["run", str(tmp_path / "plan.yaml"), "-o", str(tmp_path / "store")]) == 0
     capsys.readouterr()
-    assert command_line(["grade", str(tmp_path / "store"), "--json"]) == 0
+    assert command_line(["score", "run", str(tmp_path / "store"), "--json"]) == 0
     (item,) = json.loads(capsys.readouterr().out)["items"]
     assert item["metrics"]["passed"]["value"] == 1.0, item["metrics"]["passed"]["reason"]
     assert item["metrics"]["diagnosis_right"]["value"] == 1.0

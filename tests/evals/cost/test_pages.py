@@ -39,7 +39,7 @@ def store(tmp_path_factory):
 
 def tables_of(store, capsys):
     capsys.readouterr()
-    assert command_line(["table", str(store), "--json"]) == 0
+    assert command_line(["score", "table", str(store), "--json"]) == 0
     return {item["table"]: item for item in json.loads(capsys.readouterr().out)["items"]}
 
 
@@ -59,10 +59,10 @@ def test_one_command_prints_table_6_and_tables_26_to_32(store, capsys):
 @pytest.mark.slow
 def test_grading_again_gives_the_same_and_names_a_body_that_is_gone(store, tmp_path, capsys):
     shutil.copytree(store, tmp_path / "store")
-    assert command_line(["grade", str(tmp_path / "store"), "--json"]) == 0
+    assert command_line(["score", "run", str(tmp_path / "store"), "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["items"]) == 6
     shutil.rmtree(tmp_path / "store" / "cost_tasks")
-    assert command_line(["grade", str(tmp_path / "store"), "--json"]) == 1
+    assert command_line(["score", "run", str(tmp_path / "store"), "--json"]) == 1
     assert "cannot be read" in json.loads(capsys.readouterr().out)["problems"][0]
 
 

@@ -1,7 +1,8 @@
-"""`opsassay agents`: the list, and the dry run of the contract with agents that keep it and agents that do not."""
+"""`opsassay agent list`: the list, and the dry run of the contract with agents that keep it and agents that do not."""
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from evals.commands import agent
 from opsassay.cli import run as command_line
 from opsassay.evals.diagnosis.dry_run import DRY_RUN_MODEL, tiny_incident
+from opsassay.solvers.agents import base
 from opsassay.solvers.agents.ready import ready_files
 from opsassay.solvers.methods.base import method_named
 from telemetry.packs import make_tree
@@ -29,15 +31,30 @@ def call(capsys):
 
 
 def test_the_list_names_the_agents_and_whether_the_machine_seals(call):
-    told = json.loads(call("agents", "list", "--json")[0])
-    assert [item["agent"] for item in told["items"]] == ["rca", *ready_files()]
+    told = json.loads(call("agent", "list", "--json")[0])
+    assert [item["agent"] for item in told["items"]] == ["rca", "sre", "ciso", "finops", *ready_files()]
     assert told["sealing"]["possible"] == (told["sealing"]["reason"] is None)
-    assert "rca" in call("agents")[0]
+    shown = call("agent", "list")[0]
+    assert all(name in shown for name in ("rca", "sre", "ciso", "finops", "deny-all", "detector"))
+
+
+def test_every_agent_that_comes_with_opsassay_is_listed():
+    folder = Path(base.__file__).parent
+    classes = {
+        f"opsassay.solvers.agents.{path.stem}:{node.name}"
+        for path in folder.glob("*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef)
+        and any(isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "source" for one in node.body)
+    }
+    listed = {base.AGENTS.load(name) for name in base.AGENTS.builtin_names()}
+    assert classes >= {*base.TASK_AGENTS.values()}
+    assert classes - {*base.TASK_AGENTS.values()} <= {f"{one.__module__}:{one.__name__}" for one in listed}
 
 
 @pytest.mark.slow
 def test_the_built_in_agent_keeps_the_contract_with_the_packaged_script(call):
-    told = json.loads(call("agents", "check", "rca", "--json")[0])
+    told = json.loads(call("agent", "check", "rca", "--json")[0])
     assert told["passed"]
     checks = {item["check"]: item for item in told["items"]}
     assert all(checks[name]["passed"] for name in ("ended", "answer", "evidence", "trace", "canary"))
@@ -61,7 +78,7 @@ def test_the_built_in_agent_keeps_the_contract_with_the_packaged_script(call):
 )
 def test_what_is_broken_is_named(call, tmp_path, code, check, said):
     path = agent(tmp_path / "agent", code)
-    told = json.loads(call("agents", "check", path, "-c", "sealing=off", "--json", code=1)[0])
+    told = json.loads(call("agent", "check", path, "-c", "sealing=off", "--json", code=1)[0])
     broken = {item["check"]: item["said"] for item in told["items"] if item["passed"] is False}
     assert check in broken
     assert said in broken[check]
@@ -77,19 +94,19 @@ def test_what_is_broken_is_named(call, tmp_path, code, check, said):
     ],
 )
 def test_the_examples_keep_the_contract(call, name, further):
-    told = json.loads(call("agents", "check", EXAMPLES / name / "agent.yaml", *further, "--json")[0])
+    told = json.loads(call("agent", "check", EXAMPLES / name / "agent.yaml", *further, "--json")[0])
     assert told["passed"]
 
 
 def test_the_example_of_a_scripted_model_finds_the_service_that_fails(call, tmp_path):
     tree = make_tree(tmp_path / "t", count=1)
     model = f"scripted:{EXAMPLES / 'analyst.py'}"
-    (item,) = json.loads(call("diagnose", tree.root, "-a", "rca", "--model", model, "--json")[0])["items"]
+    (item,) = json.loads(call("run", "diagnose", tree.root, "-a", "rca", "--model", model, "--json")[0])["items"]
     assert item["answer"] == "store"
 
 
 def test_a_method_is_no_agent_to_check(call):
-    assert "opsassay diagnose DIR -m constant" in call("agents", "check", "constant", code=2)[1]
+    assert "opsassay run diagnose DIR -m constant" in call("agent", "check", "constant", code=2)[1]
 
 
 def test_the_made_up_incident_can_be_solved(tmp_path):

@@ -102,8 +102,8 @@ def test_repeats_are_spread_over_the_cases(tmp_path):
 @pytest.mark.slow
 def test_a_suite_that_was_changed_is_refused(tmp_path, call):
     tree = make_tree(tmp_path / "t", count=2)
-    call("annotate", tree.root)
-    call("curate", tree.root, "-o", tmp_path / "suite")
+    call("incident", "annotate", tree.root)
+    call("incident", "curate", tree.root, "-o", tmp_path / "suite")
     assert open_suite(tmp_path / "suite")
     (pack, *_) = (tmp_path / "suite" / "incidents").iterdir()
     (pack / "env.json").write_text("{}")
@@ -129,7 +129,7 @@ def test_a_case_that_cannot_be_read_is_left_out_and_told(tmp_path, call):
 @pytest.mark.slow
 def test_run_makes_grades_resumes_and_exports(tmp_path, call, model):
     tree = make_tree(tmp_path / "t", count=2)
-    call("annotate", tree.root)
+    call("incident", "annotate", tree.root)
     arguments = (
         "run",
         tree.root,
@@ -159,7 +159,7 @@ def test_run_makes_grades_resumes_and_exports(tmp_path, call, model):
     again = json.loads(call(*arguments, "--json")[0])
     assert [item["run"] for item in again["items"]] == [item["run"] for item in first["items"]]
     assert len(RunStore(tmp_path / "runs").attempts()) == 16
-    call("grade", tmp_path / "runs", "--cases", tree.root, "--scores", tmp_path / "scores.csv")
+    call("score", "run", tmp_path / "runs", "--cases", tree.root, "--scores", tmp_path / "scores.csv")
     rows = list(csv.DictReader((tmp_path / "scores.csv").read_text().splitlines()))
     assert {row["method"] for row in rows} == {"rca (scripted:model.yaml)", "constant"}
     assert list(rows[0])[:8] == [*SCORE_TABLE_COLUMNS]
@@ -174,7 +174,7 @@ def test_without_truth_runs_are_made_and_nothing_is_graded(tmp_path, call, model
     pack.rename(tmp_path / "alone")
     out, _ = call("run", tmp_path / "alone", "-a", "rca", "--model", model, "-o", tmp_path / "runs")
     assert "Nothing was graded" in out
-    call("grade", tmp_path / "runs", "--cases", tmp_path / "alone", "--scores", tmp_path / "s.csv", code=2)
+    call("score", "run", tmp_path / "runs", "--cases", tmp_path / "alone", "--scores", tmp_path / "s.csv", code=2)
     assert not (tmp_path / "s.csv").exists()
 
 
@@ -186,10 +186,10 @@ def test_unsealed_and_flagged_runs_are_in_no_score_table(tmp_path, call):
     told = json.loads(call(*arguments)[0])
     assert told["items"][0]["not_ranked"] == ["it ran unsealed"]
     assert told["summary"][0]["not_ranked"] == ["it ran unsealed"]
-    _, err = call("grade", tree.root, "--scores", tmp_path / "s.csv", code=2)
+    _, err = call("score", "run", tree.root, "--scores", tmp_path / "s.csv", code=2)
     assert "none of the runs may be ranked" in err
     call("run", tree.root, "-a", path, "-a", "constant", "-c", "sealing=off")
-    call("grade", tree.root, "--scores", tmp_path / "s.csv")
+    call("score", "run", tree.root, "--scores", tmp_path / "s.csv")
     assert {row["method"] for row in csv.DictReader((tmp_path / "s.csv").read_text().splitlines())} == {"constant"}
 
 
@@ -213,7 +213,7 @@ def test_a_circle_among_unknown_services_is_graded_with_a_reason_for_every_metri
         "print(json.dumps(GOOD))",
     )
     call("run", tree.root, "-a", path, "-c", "sealing=off")
-    (item,) = json.loads(call("grade", tree.root, "--json")[0])["items"]
+    (item,) = json.loads(call("score", "run", tree.root, "--json")[0])["items"]
     for metric in item["metrics"].values():
         assert (metric["value"] is not None) == (metric["status"] == "scored")
         assert metric["reason"] or metric["status"] == "scored"
@@ -223,7 +223,7 @@ def test_a_circle_among_unknown_services_is_graded_with_a_reason_for_every_metri
 @pytest.mark.slow
 def test_diagnose_takes_agents_too(tmp_path, call, model):
     tree = make_tree(tmp_path / "t", count=1)
-    (item,) = json.loads(call("diagnose", tree.root, "-a", "rca", "--model", model, "--json")[0])["items"]
+    (item,) = json.loads(call("run", "diagnose", tree.root, "-a", "rca", "--model", model, "--json")[0])["items"]
     assert (item["method"], item["answer"], item["correct"], item["status"]) == (
         "rca (scripted:model.yaml)",
         "store",
@@ -348,8 +348,8 @@ def test_an_endpoint_that_is_not_there_is_told_before_anything_runs(tmp_path, ca
     monkeypatch.setenv("OPENAI_BASE_URL", url)
     for name in ("http_proxy", "HTTP_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    asked = [("run", tree.root, "-a", "rca", "--model", "made"), ("agents", "check", "rca", "--model", "made")]
-    for arguments in (*asked, ("diagnose", tree.root, "-a", "rca", "--model", "made")):
+    asked = [("run", tree.root, "-a", "rca", "--model", "made"), ("agent", "check", "rca", "--model", "made")]
+    for arguments in (*asked, ("run", "diagnose", tree.root, "-a", "rca", "--model", "made")):
         err = call(*arguments, code=2)[1]
         assert said in err
         assert len(err.splitlines()) == 1
@@ -360,35 +360,35 @@ def test_an_endpoint_that_is_not_there_is_told_before_anything_runs(tmp_path, ca
 def test_a_store_apart_from_its_incidents_is_graded_as_the_command_says(tmp_path, call):
     tree, store = make_tree(tmp_path / "t", count=1), tmp_path / "runs"
     out = call("run", tree.root, "-a", "constant", "-o", store)[0].replace("\n", "")
-    assert f"Next: `opsassay view {store} --cases {tree.root}`; for every metric `opsassay grade {store}" in out
+    assert f"Next: `opsassay view {store} --cases {tree.root}`; for every metric `opsassay score run {store}" in out
     for command in (
-        ("grade", store),
-        ("regrade", store, "-c", "undirected=true"),
+        ("score", "run", store),
+        ("score", "what-if", store, "-c", "undirected=true"),
         ("report", store, "-o", tmp_path / "r"),
     ):
         assert f"{store} holds runs and no incidents; give --cases DIR" in call(*command, code=2)[1]
-    out = call("grade", store, "--cases", tree.root)[0].replace("\n", "")
+    out = call("score", "run", store, "--cases", tree.root)[0].replace("\n", "")
     assert f"as files `opsassay report {store} -o DIR --cases {tree.root}`." in out
     call("report", store, "-o", tmp_path / "r", "--cases", tree.root)
     page = (tmp_path / "r" / "report.html").read_text()
-    assert f"opsassay diagnose {tree.root} -o {store}" in page
-    assert f"opsassay grade {store} --cases {tree.root}" in page
+    assert f"opsassay run diagnose {tree.root} -o {store}" in page
+    assert f"opsassay score run {store} --cases {tree.root}" in page
     assert "opsassay run" not in page
 
 
 @pytest.mark.slow
 def test_what_cannot_be_read_is_told_and_the_rest_goes_on(tmp_path, call):
     tree = make_tree(tmp_path / "t", count=2)
-    call("diagnose", tree.root, "-m", "constant")
+    call("run", "diagnose", tree.root, "-m", "constant")
     first, second = sorted((tree.root / "incidents").iterdir())
     whole = (first / "abnormal_traces.parquet").read_bytes()
     (first / "abnormal_traces.parquet").write_text("junk")
-    out, err = call("diagnose", tree.root, "-m", "constant", "-m", "chance", "--json", code=1)
+    out, err = call("run", "diagnose", tree.root, "-m", "constant", "-m", "chance", "--json", code=1)
     told = json.loads(out)
     assert {item["case"] for item in told["items"]} == {second.name}
     assert "abnormal_traces.parquet cannot be read" in told["problems"][0]
     assert f"left out: {first}" in err
-    told = json.loads(call("grade", tree.root, "--json", code=1)[0])
+    told = json.loads(call("score", "run", tree.root, "--json", code=1)[0])
     assert {item["case"] for item in told["items"]} == {second.name}
     assert "abnormal_traces.parquet cannot be read" in told["problems"][0]
     (first / "abnormal_traces.parquet").write_bytes(whole)
@@ -402,11 +402,11 @@ def test_a_place_that_cannot_be_written_to_is_told_before_anything_runs(tmp_path
     tree = make_tree(tmp_path / "t", count=1)
     (tmp_path / "file").touch()
     here, file = (tree.root, "-a", "constant"), tmp_path / "file"
-    for command in (("run", *here, "-o", file), ("diagnose", tree.root, "-m", "constant", "-o", file)):
+    for command in (("run", *here, "-o", file), ("run", "diagnose", tree.root, "-m", "constant", "-o", file)):
         assert "is a file" in call(*command, code=2)[1]
     for option in ("--scores", "--tables"):
-        assert "is a directory" in call("grade", tree.root, option, tmp_path, code=2)[1]
-        assert "there is no folder" in call("grade", tree.root, option, tmp_path / "none" / "x", code=2)[1]
+        assert "is a directory" in call("score", "run", tree.root, option, tmp_path, code=2)[1]
+        assert "there is no folder" in call("score", "run", tree.root, option, tmp_path / "none" / "x", code=2)[1]
     assert not (tree.root / "runs").exists()
 
 

@@ -123,7 +123,7 @@ def test_paths_are_graded_against_a_published_graph_when_that_is_asked(tmp_path:
         run_method(RunStore(tmp_path / "runs"), case.datapack, "loudest")
     found = {}
     for truth in ("ours", "published"):
-        words = ["grade", str(tmp_path / "runs"), "--cases", str(root), "--truth", truth, "--json"]
+        words = ["score", "run", str(tmp_path / "runs"), "--cases", str(root), "--truth", truth, "--json"]
         assert command_line(words) == 0
         said = capsys.readouterr()
         found[truth] = {item["case"]: item["metrics"] for item in json.loads(said.out)["items"]}

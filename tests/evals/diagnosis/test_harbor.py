@@ -32,7 +32,7 @@ print(task.name, task.config.verifier.environment_mode.value, len(task.instructi
 @pytest.fixture(scope="module")
 def task(tmp_path_factory):
     folder = tmp_path_factory.mktemp("harbor")
-    assert run(["export", "harbor", str(GOLDEN), "-o", str(folder / "tasks")]) == 0
+    assert run(["incident", "export", "harbor", str(GOLDEN), "-o", str(folder / "tasks")]) == 0
     return folder / "tasks" / ITEM
 
 
@@ -108,7 +108,7 @@ def test_no_truth_is_where_the_agent_is(task):
 
 def test_without_a_truth_nothing_is_written(tmp_path, capsys):
     shutil.copytree(GOLDEN / "incidents", tmp_path / "tree" / "incidents")
-    assert run(["export", "harbor", str(tmp_path / "tree"), "-o", str(tmp_path / "out")]) == 2
+    assert run(["incident", "export", "harbor", str(tmp_path / "tree"), "-o", str(tmp_path / "out")]) == 2
     assert "has no truth beside it" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
@@ -138,7 +138,7 @@ def test_a_wheel_or_what_pip_fetches_is_installed_as_it_is_named(tmp_path, capsy
         ]
     ):
         out = tmp_path / str(number)
-        assert run(["export", "harbor", str(GOLDEN), "-o", str(out), "--install", given]) == 0
+        assert run(["incident", "export", "harbor", str(GOLDEN), "-o", str(out), "--install", given]) == 0
         tests = out / ITEM / "tests"
         assert f"pip install --no-cache-dir '{installed}'" in (tests / "Dockerfile").read_text()
         assert [path.name for path in tests.glob("*.whl")] == kept
@@ -150,7 +150,7 @@ def test_a_wheel_or_what_pip_fetches_is_installed_as_it_is_named(tmp_path, capsy
 )
 def test_what_no_container_sees_is_refused_in_a_sentence(named, sentence, tmp_path, capsys):
     given = ["--install", str(tmp_path / named), "-o", str(tmp_path / "out")]
-    assert run(["export", "harbor", str(GOLDEN), *given]) == 2
+    assert run(["incident", "export", "harbor", str(GOLDEN), *given]) == 2
     assert sentence in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

@@ -74,7 +74,7 @@ def test_our_own_agent_works_with_inspects_model_and_is_in_its_log(store, tmp_pa
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
     assert (said["status"], [one["success"] for one in said["scores"]]) == ("success", [1]), done.stdout
-    assert run(["import", "inspect", said["location"], "-o", str(store), "--json"]) == 0
+    assert run(["incident", "import", "inspect", said["location"], "-o", str(store), "--json"]) == 0
     (item,) = json.loads(capsys.readouterr().out)["items"]
     steps = read_one(Path(item["detail"])).steps
     assert [step.output_content for step in steps][2:] == ["It is the store.", answer]
@@ -122,7 +122,7 @@ def test_inspect_runs_our_task_and_its_log_becomes_runs(store, tmp_path, capsys)
     assert prompt["target"] == ""
     assert json.loads(truth)["faults"][0]["type"] not in json.dumps(prompt)
 
-    assert run(["import", "inspect", str(log), "-o", str(store), "--json"]) == 0
+    assert run(["incident", "import", "inspect", str(log), "-o", str(store), "--json"]) == 0
     items = json.loads(capsys.readouterr().out)["items"]
     assert [(item["case"], item["status"]) for item in items] == [(f"{ITEM}/{n}", "imported") for n in (1, 2, 3)]
     right, other, none = (Path(item["detail"]) for item in items)
@@ -136,9 +136,9 @@ def test_inspect_runs_our_task_and_its_log_becomes_runs(store, tmp_path, capsys)
     calls = [(call.tool, call.status) for step in read_one(right).steps for call in step.tool_logs]
     assert calls == [("list_tables", "ok"), ("query_sql", "error"), ("submit", "error"), ("submit", "ok")]
 
-    assert run(["import", "inspect", str(log), "-o", str(store), "--json"]) == 0
+    assert run(["incident", "import", "inspect", str(log), "-o", str(store), "--json"]) == 0
     assert {item["status"] for item in json.loads(capsys.readouterr().out)["items"]} == {"skipped"}
-    assert run(["grade", str(right), "--json"]) == 0
+    assert run(["score", "run", str(right), "--json"]) == 0
     graded = json.loads(capsys.readouterr().out)["items"][0]
     assert graded["metrics"]["exact_match"]["value"] == 1
     assert graded["not_ranked"]
@@ -153,7 +153,7 @@ def test_inspect_reads_the_logs_of_a_store_and_so_do_we(store, tmp_path, capsys)
         {"tool": "query_sql", "arguments": {"sql": "SELEC"}, "output": "no SQL", "status": "error"},
     ]
     path.write_text(json.dumps(json.loads(first) | {"tool_logs": calls, "kind": "tool"}) + f"\n{answer}\n")
-    assert run(["export", "inspect", str(store), "-o", str(tmp_path / "logs"), "--json"]) == 0
+    assert run(["trace", "export", "inspect", str(store), "-o", str(tmp_path / "logs"), "--json"]) == 0
     items = json.loads(capsys.readouterr().out)["items"]
     assert len(items) == 4  # loudest, constant in two arms, and the agent
     logs = [reading.read_eval_log(item["log"]) for item in items]
@@ -178,13 +178,15 @@ def test_inspect_reads_the_logs_of_a_store_and_so_do_we(store, tmp_path, capsys)
 
 def test_what_is_no_log_of_our_task_is_said_in_one_sentence(store, tmp_path, capsys):
     (tmp_path / "torn.eval").write_bytes(b"PK\x03\x04 torn")
-    assert run(["import", "inspect", str(tmp_path / "torn.eval"), "-o", str(tmp_path / "out")]) == 2
+    assert run(["incident", "import", "inspect", str(tmp_path / "torn.eval"), "-o", str(tmp_path / "out")]) == 2
     assert "cannot be read as a log of inspect_ai" in capsys.readouterr().err
     other = {"version": 2, "eval": {"task": "x", "model": "m"}, "samples": [{"id": 1, "epoch": 1, "input": "1+1?"}]}
     (tmp_path / "other.json").write_text(json.dumps(other))
-    assert run(["import", "inspect", str(tmp_path / "other.json"), "-o", str(tmp_path / "out"), "--json"]) == 1
+    assert (
+        run(["incident", "import", "inspect", str(tmp_path / "other.json"), "-o", str(tmp_path / "out"), "--json"]) == 1
+    )
     (item,) = json.loads(capsys.readouterr().out)["items"]
     assert "no sample of opsassay/diagnosis" in item["detail"]
     assert not (tmp_path / "out" / "runs").exists()
-    assert run(["export", "inspect", str(tmp_path / "nothing"), "-o", str(tmp_path / "logs")]) == 2
+    assert run(["trace", "export", "inspect", str(tmp_path / "nothing"), "-o", str(tmp_path / "logs")]) == 2
     assert not (tmp_path / "logs").exists()

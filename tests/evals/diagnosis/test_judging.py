@@ -100,7 +100,7 @@ def test_the_command_keeps_judged_verdicts_beside_the_others(tmp_path, capsys):
     )
     capsys.readouterr()
     judge = f"scripted:{tmp_path / 'judge.yaml'}"
-    assert command_line(["grade", str(tree.root), "--judge", judge, "--json"]) == 0
+    assert command_line(["score", "run", str(tree.root), "--judge", judge, "--json"]) == 0
     (item,) = json.loads(capsys.readouterr().out)["items"]
     assert item["metrics"][SUPPORTED]["value"] == 1.0
     (run_dir,) = RunStore(tree.root).runs()

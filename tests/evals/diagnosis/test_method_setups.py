@@ -167,7 +167,7 @@ def test_settings_and_parameters_are_told_apart() -> None:
 )
 def test_wrong_use_is_told_before_anything_runs(tmp_path: Path, call, arguments: list[str], sentence: str) -> None:
     tree = make_tree(tmp_path / "t", count=1)
-    assert sentence in call("diagnose", tree.root, *arguments, code=2)[1]
+    assert sentence in call("run", "diagnose", tree.root, *arguments, code=2)[1]
     assert not (tree.root / "runs").exists()
 
 
@@ -176,9 +176,9 @@ def test_a_sweep_is_told_apart_in_answers_grades_and_the_audit(tmp_path: Path, c
     tree = make_tree(tmp_path / "t", count=2)
     sweep = ("--sweep", "alert-count.z=2.5,3,3.5", "-m", "alert-count", "-m", "loudest")
     names = {"alert-count", "alert-count:z=2.5", "alert-count:z=3.5", "loudest"}
-    told = json.loads(call("diagnose", tree.root, *sweep, "--json")[0])["items"]
+    told = json.loads(call("run", "diagnose", tree.root, *sweep, "--json")[0])["items"]
     assert (len(told), {item["method"] for item in told}) == (8, names)
-    graded = json.loads(call("grade", tree.root, "--json")[0])
+    graded = json.loads(call("score", "run", tree.root, "--json")[0])
     assert {summary["solver"] for summary in graded["summary"]} == {item["solver"] for item in graded["items"]} == names
     call("run", tree.root, "-a", "alert-count", "-c", "alert-count.z=2.5,3,3.5", "-c", "limits.seconds=60")
     assert len(list(RunStore(tree.root).runs())) == 8  # the same cells

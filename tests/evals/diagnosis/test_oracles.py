@@ -25,10 +25,10 @@ def call(capsys):
 
 def test_they_are_listed_by_name_where_the_truth_is_at_hand(call, tmp_path):
     make_tree(tmp_path, count=1)
-    (task,) = call("tasks", tmp_path, "--domain", "diagnosis")["items"]
+    (task,) = call("task", "list", tmp_path, "--domain", "diagnosis")["items"]
     assert task["oracles"] == ["right", "wrong"]
     (task,) = call(
-        "tasks", next((tmp_path / "incidents").iterdir()).rename(tmp_path / "alone"), "--domain", "diagnosis"
+        "task", "list", next((tmp_path / "incidents").iterdir()).rename(tmp_path / "alone"), "--domain", "diagnosis"
     )["items"]
     assert task["oracles"] == []
 
@@ -43,7 +43,7 @@ def test_the_right_answer_is_right_the_wrong_one_wrong_and_neither_is_ranked(cal
     again = call("run", tmp_path, "-a", "oracle:right")
     assert {i["run"] for i in again["items"]} < {i["run"] for i in made["items"]}, "they are cells: kept, not run again"
     scores = tmp_path / "scores.csv"
-    graded = call("grade", tmp_path, "--scores", scores)
+    graded = call("score", "run", tmp_path, "--scores", scores)
     values = {(i["case"], i["solver"]): i["metrics"]["exact_match"]["value"] for i in graded["items"]}
     assert {value for (_, solver), value in values.items() if solver == "oracle:right"} == {1.0}
     assert {value for (_, solver), value in values.items() if solver == "oracle:wrong"} == {0.0}
@@ -56,7 +56,7 @@ def test_the_right_answer_is_right_the_wrong_one_wrong_and_neither_is_ranked(cal
 def test_the_right_answer_has_the_cascade_that_was_verified(call, tmp_path):
     shutil.copytree(GOLDEN, tmp_path / "store")
     call("run", tmp_path / "store", "-a", "oracle:*", "-o", tmp_path / "runs")
-    graded = call("grade", tmp_path / "runs", "--cases", tmp_path / "store")["items"]
+    graded = call("score", "run", tmp_path / "runs", "--cases", tmp_path / "store")["items"]
     metrics = {i["solver"]: {name: metric["value"] for name, metric in i["metrics"].items()} for i in graded}
     assert [metrics["oracle:right"][name] for name in ("exact_match", "edge_precision", "path_reachability")] == [
         1.0

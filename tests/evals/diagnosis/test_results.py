@@ -191,7 +191,7 @@ def test_the_command_writes_the_page_and_says_pass_at_k_and_who_is_not_ranked(tm
     tree = make_tree(tmp_path / "t", count=2)
     path = agent(tmp_path / "agent", "print(json.dumps(GOOD))")
     call("run", tree.root, "-a", path, "-a", "constant", "--repeats", 2, "-c", "sealing=off")
-    out, err = call("grade", tree.root, "--tables", tmp_path / "tables.md")
+    out, err = call("score", "run", tree.root, "--tables", tmp_path / "tables.md")
     assert "pass@2" in out
     assert "(not" in out
     assert "unsealed" in out
@@ -199,7 +199,7 @@ def test_the_command_writes_the_page_and_says_pass_at_k_and_who_is_not_ranked(tm
     page = (tmp_path / "tables.md").read_text()
     assert "| `made` (not ranked: it ran unsealed) |" in page
     assert "| attributed | 2 | 2 |" in page
-    told = json.loads(call("grade", tree.root, "--json")[0])
+    told = json.loads(call("score", "run", tree.root, "--json")[0])
     by_name = {summary["solver"]: summary for summary in told["summary"]}
     assert by_name["made"]["not_ranked"] == ["it ran unsealed"]
     assert set(by_name["constant"]["pass_at"]) == {"1", "2"}
@@ -211,14 +211,14 @@ def test_the_command_writes_the_page_and_says_pass_at_k_and_who_is_not_ranked(tm
 @pytest.mark.slow
 def test_single_runs_and_several_stores_are_graded(tmp_path, call):
     tree = make_tree(tmp_path / "t", count=2)
-    call("diagnose", tree.root, "-m", "constant", "-o", tmp_path / "one")
-    call("diagnose", tree.root, "-m", "chance", "-o", tmp_path / "two")
+    call("run", "diagnose", tree.root, "-m", "constant", "-o", tmp_path / "one")
+    call("run", "diagnose", tree.root, "-m", "chance", "-o", tmp_path / "two")
     single = next((tmp_path / "one" / "runs").glob("*/1"))
-    (item,) = json.loads(call("grade", single, "--cases", tree.root, "--json")[0])["items"]
+    (item,) = json.loads(call("score", "run", single, "--cases", tree.root, "--json")[0])["items"]
     assert (item["solver"], item["run"]) == ("constant", f"{single.parent.name}/1")
-    both = json.loads(call("grade", tmp_path / "one", tmp_path / "two", "--cases", tree.root, "--json")[0])
+    both = json.loads(call("score", "run", tmp_path / "one", tmp_path / "two", "--cases", tree.root, "--json")[0])
     assert sorted(item["solver"] for item in both["items"]) == ["chance", "chance", "constant", "constant"]
-    _, err = call("grade", tmp_path / "one", tmp_path, "--cases", tree.root, code=2)
+    _, err = call("score", "run", tmp_path / "one", tmp_path, "--cases", tree.root, code=2)
     assert "holds no runs" in err
 
 
@@ -235,9 +235,11 @@ def test_a_named_root_without_a_fault_record_is_broken_wherever_it_is_told(tmp_p
     imported(tree.root, incident)
     silent = tmp_path / "silent.py"
     silent.write_text(SILENT)
-    told = json.loads(call("diagnose", tree.root, "-m", f"{silent}:Silent", "-m", "self-time", "--json")[0])["items"]
+    told = json.loads(call("run", "diagnose", tree.root, "-m", f"{silent}:Silent", "-m", "self-time", "--json")[0])[
+        "items"
+    ]
     assert {item["method"]: item["correct"] for item in told} == {"silent": False, "self-time": True}
-    graded = json.loads(call("grade", tree.root, "--tables", tmp_path / "t.md", "--json")[0])["items"]
+    graded = json.loads(call("score", "run", tree.root, "--tables", tmp_path / "t.md", "--json")[0])["items"]
     assert {i["solver"]: i["metrics"]["any_service"]["value"] for i in graded} == {"silent": 0, "self-time": 1}
     page = (tmp_path / "t.md").read_text()
     assert "## Per fault kind" in page
@@ -272,14 +274,14 @@ def a_tree_with_a_calm_case(root):
 def test_who_always_says_that_nothing_is_wrong_stands_last_and_apart(tmp_path, call, monkeypatch):
     tree = a_tree_with_a_calm_case(tmp_path / "t")
     (tmp_path / "silent.py").write_text(SILENT)
-    call("diagnose", tree.root, "-m", f"{tmp_path / 'silent.py'}:Silent", "-m", "self-time", "-m", "constant")
-    told = json.loads(call("grade", tree.root, "--json")[0])["summary"]
+    call("run", "diagnose", tree.root, "-m", f"{tmp_path / 'silent.py'}:Silent", "-m", "self-time", "-m", "constant")
+    told = json.loads(call("score", "run", tree.root, "--json")[0])["summary"]
     assert [summary["solver"] for summary in told] == ["self-time", "silent", "constant"]
     silent = told[1]
     assert (silent["any_service"], silent["exact_match"], silent["calm"]) == (0.0, 0.0, 1.0)
     assert silent["graded"] == {"any_service": 2, "exact_match": 2, "calm": 1}
     monkeypatch.setenv("COLUMNS", "200")
-    out, _ = call("grade", tree.root)
+    out, _ = call("score", "run", tree.root)
     broken, calm = out.split("Nothing was broken")
     assert broken.index("self-time") < broken.index("silent")
     assert "100.0% [34.2, 100.0] (2)" in broken
@@ -298,14 +300,14 @@ def test_an_edited_method_is_another_solver_and_never_a_repeat(tmp_path, call):
     file = tmp_path / "silent.py"
     for text in (SILENT, SILENT + "# edited\n"):
         file.write_text(text)
-        call("diagnose", tree.root, "-m", f"{file}:Silent", "-m", "constant")
+        call("run", "diagnose", tree.root, "-m", f"{file}:Silent", "-m", "constant")
     runs = [read_run(path) for path in RunStore(tree.root).runs()]
-    told = json.loads(call("grade", tree.root, "--json")[0])["summary"]
+    told = json.loads(call("score", "run", tree.root, "--json")[0])["summary"]
     expected = {f"silent@{run.solver_hash[:8]}" for run in runs if run.solver.name == "silent"} | {"constant"}
     assert (len(expected), {summary["solver"] for summary in told}) == (3, expected)
     assert {summary["runs"] for summary in told} == {2}
     assert all(set(summary["pass_at"]) == {"1"} for summary in told)
-    out, err = call("grade", tree.root, "--scores", tmp_path / "s.csv")
+    out, err = call("score", "run", tree.root, "--scores", tmp_path / "s.csv")
     assert "pass@2" not in out
     assert "silent was run by 2 solvers of that name: silent@" in err
     methods = {row["method"] for row in csv.DictReader((tmp_path / "s.csv").read_text().splitlines())}
@@ -318,8 +320,8 @@ def test_a_kind_that_a_method_declares_it_cannot_name_is_not_applicable(tmp_path
     (incident,) = tree.ids()
     path = tree.root / "truth" / incident / "truth.json"
     path.write_text(path.read_text().replace("HTTPResponseAbort", "JVMException"))
-    call("diagnose", tree.root, "-m", "self-time", "-m", "chance")
-    items = json.loads(call("grade", tree.root, "--json")[0])["items"]
+    call("run", "diagnose", tree.root, "-m", "self-time", "-m", "chance")
+    items = json.loads(call("score", "run", tree.root, "--json")[0])["items"]
     exact = {item["solver"]: item["metrics"]["exact_match"] for item in items}
     assert exact["self-time"] == {
         "value": None, "status": "not_applicable",

@@ -1,4 +1,4 @@
-"""opsassay export rewards: what stands in its lines, and that the readers of TRL's data read them."""
+"""opsassay trace export rewards: what stands in its lines, and that the readers of TRL's data read them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def store(tmp_path):
 
 
 def exported(store, tmp_path):
-    assert run(["export", "rewards", str(store), "-o", str(tmp_path / "out" / "r.jsonl")]) == 0
+    assert run(["trace", "export", "rewards", str(store), "-o", str(tmp_path / "out" / "r.jsonl")]) == 0
     return [json.loads(line) for line in (tmp_path / "out" / "r.jsonl").read_text().splitlines()]
 
 
@@ -89,10 +89,10 @@ def test_the_input_of_a_step_is_cut_into_its_messages():
 def test_what_has_no_verified_cascade_is_said_in_one_sentence(store, tmp_path, capsys):
     for path in store.rglob("annotation.json"):
         path.unlink()
-    assert run(["export", "rewards", str(store), "-o", str(tmp_path / "out" / "r.jsonl")]) == 2
+    assert run(["trace", "export", "rewards", str(store), "-o", str(tmp_path / "out" / "r.jsonl")]) == 2
     said = capsys.readouterr().err
     assert "has no verified cascade; annotate it" in said
     assert not (tmp_path / "out").exists()
     assert list(RunStore(store).runs())
-    assert run(["export", "rewards", str(tmp_path / "none"), "-o", str(tmp_path / "r.jsonl")]) == 2
+    assert run(["trace", "export", "rewards", str(tmp_path / "none"), "-o", str(tmp_path / "r.jsonl")]) == 2
     assert "Traceback" not in capsys.readouterr().err

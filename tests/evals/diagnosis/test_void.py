@@ -67,7 +67,7 @@ def told(capsys, *arguments):
 @pytest.mark.parametrize("label", VOID)
 def test_a_void_case_grades_nobody_and_every_metric_of_the_truth_names_the_label(store, label, capsys):
     void = relabelled(store, label)
-    items = told(capsys, "grade", store)["items"]
+    items = told(capsys, "score", "run", store)["items"]
     of_void = [item for item in items if item["case"] == void]
     assert len(of_void) == len(METHODS)
     for item in of_void:
@@ -83,14 +83,14 @@ def test_a_void_case_grades_nobody_and_every_metric_of_the_truth_names_the_label
 @pytest.mark.parametrize("label", [Label.ATTRIBUTED, Label.ABSORBED])
 def test_other_labels_are_graded(store, label, capsys):
     relabelled(store, label, count=2)
-    items = told(capsys, "grade", store)["items"]
+    items = told(capsys, "score", "run", store)["items"]
     assert {item["metrics"]["any_service"]["status"] for item in items} == {"scored", "failed"}
 
 
 @pytest.mark.parametrize("label", VOID)
 def test_where_nothing_was_broken_the_label_voids_nothing(store, label, capsys):
     relabelled(store, label, count=2, calm=True)
-    items = told(capsys, "grade", store)["items"]
+    items = told(capsys, "score", "run", store)["items"]
     assert {item["metrics"]["exact_match"]["status"] for item in items} == {"scored", "failed"}
 
 
@@ -99,20 +99,20 @@ def test_a_published_graph_without_roots_voids_nothing(store, capsys):
     for id_ in tree.ids():
         given = Annotation(label=Label.UNEXPLAINED, reason="imported from causal_graph.json", graph=CausalGraph())
         tree.write_annotation(id_, given)
-    items = told(capsys, "grade", store)["items"]
+    items = told(capsys, "score", "run", store)["items"]
     assert {item["metrics"]["any_service"]["status"] for item in items} == {"scored", "failed"}
 
 
 def test_aggregates_leave_void_cases_out_and_count_them_apart(store, capsys):
     relabelled(store, Label.NO_EFFECT)
-    told_ = told(capsys, "grade", store)
+    told_ = told(capsys, "score", "run", store)
     for summary in told_["summary"]:
         assert (summary["cases"], summary["void"]) == (2, 1)
         assert (summary["graded"]["any_service"], summary["any_service"]) == (1, 0.0)
         assert summary["answer_time"]["attempts"] == 1
-    assert "1 of 2 cases is void and grades nobody." in said(capsys, "grade", store)
-    assert "1 of 2 cases is void and grades nobody." in said(capsys, "table", store)
-    board = told(capsys, "board", store)
+    assert "1 of 2 cases is void and grades nobody." in said(capsys, "score", "run", store)
+    assert "1 of 2 cases is void and grades nobody." in said(capsys, "score", "table", store)
+    board = told(capsys, "leaderboard", store)
     assert "1 of 2 tasks is void and grades nobody." in board["warnings"]["diagnosis"]
     assert {item["success"]["tasks"] for item in board["items"]} == {1}
     assert not [why for item in board["items"] for why in item["not_ranked"] if "no graded run" in why]
@@ -120,27 +120,27 @@ def test_aggregates_leave_void_cases_out_and_count_them_apart(store, capsys):
 
 def test_a_store_of_void_cases_has_no_rate_in_any_command(store, capsys, tmp_path):
     relabelled(store, Label.UNEXPLAINED, count=2)
-    summaries = told(capsys, "grade", store, "--scores", tmp_path / "scores.csv")["summary"]
+    summaries = told(capsys, "score", "run", store, "--scores", tmp_path / "scores.csv")["summary"]
     assert {(one["any_service"], one["exact_match"], one["void"]) for one in summaries} == {(None, None, 2)}
     assert all(one["pass_at"] == {} for one in summaries)
-    assert " 0.0%" not in said(capsys, "grade", store)
+    assert " 0.0%" not in said(capsys, "score", "run", store)
     assert len((tmp_path / "scores.csv").read_text().splitlines()) == 1
-    board = told(capsys, "board", store)
+    board = told(capsys, "leaderboard", store)
     assert {item["success"] for item in board["items"]} == {None}
     assert "2 of 2 tasks are void and grade nobody." in board["warnings"]["diagnosis"]
-    results = told(capsys, "table", store)["items"]
+    results = told(capsys, "score", "table", store)["items"]
     whole = next(table for table in results if table["title"] == "All injected cases")
     assert {cell for row in whole["rows"] for name, cell in row.items() if "`" in name and name != "solver"} == {"n/a"}
 
 
 def test_diagnose_calls_nothing_right_or_wrong_on_a_void_case(store, capsys):
     relabelled(store, Label.NO_EFFECT, count=2)
-    assert {item["correct"] for item in told(capsys, "diagnose", store, "-m", "loudest")["items"]} == {None}
+    assert {item["correct"] for item in told(capsys, "run", "diagnose", store, "-m", "loudest")["items"]} == {None}
 
 
 def test_pages_say_not_applicable(store, capsys, tmp_path):
     relabelled(store, Label.DRIFTED, count=2)
-    said(capsys, "grade", store)
+    said(capsys, "score", "run", store)
     said(capsys, "report", store, "-o", tmp_path / "report")
     report = (tmp_path / "report" / "report.html").read_text()
     payload = json.loads(re.search(r"<script[^>]*application/json[^>]*>(.*?)</script>", report, re.DOTALL)[1])
@@ -161,7 +161,7 @@ def test_pages_say_not_applicable(store, capsys, tmp_path):
 
 def test_a_task_of_harbor_is_neither_made_of_a_void_case_nor_worth_nothing_there(store, tmp_path, capsys):
     relabelled(store, Label.NO_EFFECT)
-    said(capsys, "export", "harbor", store, "-o", tmp_path / "tasks")
+    said(capsys, "incident", "export", "harbor", store, "-o", tmp_path / "tasks")
     (task,) = (tmp_path / "tasks").iterdir()
     relabelled(task / "tests" / "case", Label.NO_EFFECT)
     with pytest.raises(UserError, match="labelled no_effect"):

@@ -128,22 +128,22 @@ def test_a_probe_that_failed_before_the_repair_is_followed_by_another(depth, eve
 def test_every_scenario_that_ships_is_valid_and_fits(capsys):
     for name in names():
         assert load_scenario(name).id == name
-        assert run(["scenarios", "check", name]) == 0, capsys.readouterr().out
+        assert run(["task", "check", name]) == 0, capsys.readouterr().out
 
 
 def test_a_scenario_with_a_stage_of_its_own_is_checked_without_a_system(capsys):
     file = Path(__file__).parents[3] / "examples" / "compose" / "scenario.yaml"
-    assert run(["scenarios", "check", str(file)]) == 0
+    assert run(["task", "check", str(file)]) == 0
     assert "Committed depth D3, proposed from the fault's layer: D3." in capsys.readouterr().out
-    assert run(["discover", str(file), "-o", "nowhere"]) == 2
+    assert run(["task", "discover", str(file), "-o", "nowhere"]) == 2
     assert "faults are searched on local and kubernetes" in capsys.readouterr().err
     assert not Path("nowhere").exists()
 
 
 def test_the_list_has_the_promised_keys(capsys):
-    assert run(["scenarios", "--json"]) == 0
+    assert run(["task", "scenarios", "--json"]) == 0
     whole = json.loads(capsys.readouterr().out)
-    assert (whole["command"], whole["schema_version"]) == ("scenarios", 1)
+    assert (whole["command"], whole["schema_version"]) == ("task scenarios", 1)
     assert [item["id"] for item in whole["items"]] == [*names(), *generated_names()]
     assert all({"id", "substrate", "complexity", "committed_depth", "oracles"} <= set(item) for item in whole["items"])
 

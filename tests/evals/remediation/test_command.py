@@ -36,31 +36,31 @@ def items(capsys):
 
 @pytest.mark.slow
 def test_grade_says_what_every_run_is(store, items):
-    found, _ = items("trials", "grade", store)
+    found, _ = items("score", "trials", store)
     assert {(i["agent"], i["arm"]): i["metrics"]["certificate"]["value"] for i in found} == {
         (f"oracle:{name}", f"baseline/probes-{on}"): float(name == "gentle")
         for name in ("gentle", "harmful", "shallow")
         for on in ("on", "off")
     }
     assert {"run", "scenario", "agent", "arm", "seed", "profile", "what_if", "metrics", "judgements"} <= set(found[0])
-    paper, _ = items("trials", "grade", store, "--profile", "paper")
+    paper, _ = items("score", "trials", store, "--profile", "paper")
     assert all(item["what_if"] and item["profile"] == "paper" for item in paper)
 
 
 def test_another_file_is_refused_unless_it_is_a_what_if(store, items, capsys):
     other = write_scenario(store.parent / "milder.yaml", committed_depth="D3", floor_availability=0.4)
-    assert run(["trials", "grade", str(store), "--scenario", str(other)]) == 2
+    assert run(["score", "trials", str(store), "--scenario", str(other)]) == 2
     assert "thresholds are committed before a run" in capsys.readouterr().err
-    found, _ = items("trials", "grade", store, "--scenario", other, "--what-if")
+    found, _ = items("score", "trials", store, "--scenario", other, "--what-if")
     harmful = [i for i in found if i["agent"] == "oracle:harmful"]
     assert [i["metrics"]["certificate"]["value"] for i in harmful] == [1.0, 1.0]
     assert all(i["profile"] == "what-if-default" for i in found)
 
 
 def test_a_what_if_of_nothing_and_a_scenario_of_no_trial_are_one_sentence(store, capsys):
-    assert run(["trials", "grade", str(store), "--what-if"]) == 2
+    assert run(["score", "trials", str(store), "--what-if"]) == 2
     assert "say with --scenario which one" in capsys.readouterr().err
-    assert run(["trials", "grade", str(store), "--scenario", "drained-pool"]) == 2
+    assert run(["score", "trials", str(store), "--scenario", "drained-pool"]) == 2
     assert "There is no trial in" in capsys.readouterr().err
 
 
@@ -68,42 +68,42 @@ def test_a_plan_whose_trials_cannot_begin_leaves_nothing_behind(tmp_path, capsys
     plan_of(tmp_path)
     (tmp_path / "plan.yaml").write_text("scenarios: [made.yaml]\nagents: [{name: sre, model: 'scripted:none.yaml'}]\n")
     for more in ([], ["--dry-run"]):
-        assert run(["trials", "run", str(tmp_path / "plan.yaml"), "-o", str(tmp_path / "store"), *more]) == 2
+        assert run(["run", "trials", str(tmp_path / "plan.yaml"), "-o", str(tmp_path / "store"), *more]) == 2
         assert "Cannot read none.yaml" in capsys.readouterr().err
     assert not (tmp_path / "store").exists()
 
 
 def test_tables_and_the_ones_that_are_asked_for(store, items, capsys):
-    found, whole = items("trials", "table", store)
+    found, whole = items("score", "paper-tables", store)
     assert [item["table"] for item in found] == [8, 9, 10, 11, 12, 13, 14, 15, 4, 17, 18, 19, None, None, None]
     assert whole["problems"] == {}
-    assert [one["title"] for one in items("trials", "table", store, "figure6", "pass@k")[0]] == [
+    assert [one["title"] for one in items("score", "paper-tables", store, "figure6", "pass@k")[0]] == [
         "pass@k",
         "Figure 6. Where agents look",
     ]
-    (eight,) = items("trials", "table", store, 8)[0]
+    (eight,) = items("score", "paper-tables", store, 8)[0]
     assert eight["rows"][1]["hidden / outcome"] == "2/3"
     contrast = next(item for item in found if item["table"] == 12)
     assert contrast["rows"][-1] == {
         "scenario": "aggregate", "agent": "", "V_probe on": "3/3", "V_probe off": "3/3", "conj. on": "1/3",
         "conj. off": "1/3",
     }  # fmt: skip
-    assert run(["trials", "table", str(store), "8"]) == 0
+    assert run(["score", "paper-tables", str(store), "8"]) == 0
     assert "Table 8." in capsys.readouterr().out
-    assert "spread" in items("trials", "table", store, 13)[0][0]["rows"][0]
-    assert run(["trials", "table", str(store), "13"]) == 0
+    assert "spread" in items("score", "paper-tables", store, 13)[0][0]["rows"][0]
+    assert run(["score", "paper-tables", str(store), "13"]) == 0
     assert "spread" not in capsys.readouterr().out  # no scenario commits one
 
 
 def test_the_sweep_has_144_settings_and_its_range(store, items):
-    found, whole = items("trials", "sweep", store)
+    found, whole = items("score", "sweep", store)
     assert len(found) == whole["summary"]["settings"] == 144
     assert whole["summary"]["hidden"] == [1, 2]  # a coarser cadence does not see the outage of one tick
-    assert items("trials", "sweep", store, "--all-arms")[0][0]["runs"] == 6
+    assert items("score", "sweep", store, "--all-arms")[0][0]["runs"] == 6
 
 
 def test_a_page_per_trial(store, tmp_path, capsys):
-    assert run(["trials", "report", str(store), "-o", str(tmp_path / "pages")]) == 0
+    assert run(["report", str(store), "-o", str(tmp_path / "pages")]) == 0
     pages = sorted((tmp_path / "pages").glob("*.html"))
     assert sorted(capsys.readouterr().out.split()) == [str(page) for page in pages]
     assert len(pages) == 7, "six trials and their index"
@@ -113,7 +113,7 @@ def test_a_page_per_trial(store, tmp_path, capsys):
 def test_a_dry_run_runs_nothing(tmp_path, items):
     plan_of(tmp_path)
     (tmp_path / "plan.yaml").write_text("scenarios: [made.yaml]\nagents: ['oracle:*']\n")
-    found, _ = items("trials", "run", tmp_path / "plan.yaml", "-o", tmp_path / "store", "--dry-run")
+    found, _ = items("run", "trials", tmp_path / "plan.yaml", "-o", tmp_path / "store", "--dry-run")
     assert [(item["agent"], item["attempts"], item["run"]) for item in found] == [
         (f"oracle:{name}", 0, None) for name in ("gentle", "harmful", "shallow")
     ]
@@ -122,15 +122,17 @@ def test_a_dry_run_runs_nothing(tmp_path, items):
 
 def test_a_store_that_is_none_and_a_torn_run_are_named(store, tmp_path, items, capsys):
     (tmp_path / "empty").mkdir()
-    for command in (["table"], ["sweep"], ["grade"], ["report", "-o", str(tmp_path / "pages")]):
-        assert run(["trials", *command, str(tmp_path / "empty")]) == 2
+    for command in ("paper-tables", "sweep", "trials"):
+        assert run(["score", command, str(tmp_path / "empty")]) == 2
         assert "holds no trials" in capsys.readouterr().err
+    assert run(["report", "-o", str(tmp_path / "pages"), str(tmp_path / "empty")]) == 2
+    assert "holds no finished runs" in capsys.readouterr().err
     assert not (tmp_path / "pages").exists()
     torn = next((store / "runs").rglob("timeline.jsonl"))
     whole = torn.read_text()
     try:
         torn.write_text("torn\n")
-        _, answer = items("trials", "table", store, "8", code=1)
+        _, answer = items("score", "paper-tables", store, "8", code=1)
         assert list(answer["problems"]) == [str(torn.parent)]
     finally:
         torn.write_text(whole)

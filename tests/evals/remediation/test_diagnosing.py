@@ -153,7 +153,7 @@ def test_table_4_comes_with_the_trials_by_one_command(tmp_path, monkeypatch, cap
     (tmp_path / "plan.yaml").write_text(json.dumps(plan))
     store = RunStore(tmp_path / "store")
     run_trials(store, cells_of(TrialPlan.model_validate(plan), tmp_path), performer=MADE + "diagnosing")
-    assert run(["trials", "run", str(tmp_path / "plan.yaml"), "-o", str(store.root), "--table", "4", "--json"]) == 0
+    assert run(["run", "trials", str(tmp_path / "plan.yaml"), "-o", str(store.root), "--table", "4", "--json"]) == 0
     (table,) = json.loads(capsys.readouterr().out)["tables"]
     (row,) = table["rows"]
     # two of three name the cause alone, the third a neighbour: FL is the mean over the trials of the one scenario

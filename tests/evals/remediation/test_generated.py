@@ -149,7 +149,7 @@ def test_a_storm_breaks_nothing_that_stays_and_concerns_nobody_on_the_way():
 
 def test_what_is_shown_is_a_file_that_is_the_same_scenario(tmp_path, capsys):
     for name in ("gen0-several-faults-3", "gen0-network-policy-2"):
-        assert run(["scenarios", "show", name]) == 0
+        assert run(["task", "show", name]) == 0
         (tmp_path / "shown.yaml").write_text(capsys.readouterr().out)
         assert load_yaml(tmp_path / "shown.yaml", Scenario).digest() == load_scenario(name).digest()
 
@@ -157,11 +157,11 @@ def test_what_is_shown_is_a_file_that_is_the_same_scenario(tmp_path, capsys):
 def test_plans_and_lists_know_them(capsys):
     plan = TrialPlan.model_validate({"scenarios": ["generated"], "agents": ["oracle:*"]})
     assert {job.scenario.id for job in cells_of(plan)} == set(generated_names("local"))
-    assert run(["scenarios", "--json"]) == 0
+    assert run(["task", "scenarios", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert set(generated_names()) <= {item["id"] for item in listed["items"]}
     assert sum(listed["complexity"]["strata"].values()) == len(listed["items"])
-    assert run(["scenarios", "check", "gen0-high-cpu-1", "gen0-network-policy-1", "--json"]) == 0
+    assert run(["task", "check", "gen0-high-cpu-1", "gen0-network-policy-1", "--json"]) == 0
     assert [item["id"] for item in json.loads(capsys.readouterr().out)["items"]] == [
         "gen0-high-cpu-1",
         "gen0-network-policy-1",

@@ -37,7 +37,7 @@ for path in sys.argv[1:]:
 @pytest.fixture(scope="module")
 def tasks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("harbor")
-    assert run(["export", "harbor", "--scenario", "all", "-o", str(folder / "tasks")]) == 0
+    assert run(["incident", "export", "harbor", "--scenario", "all", "-o", str(folder / "tasks")]) == 0
     return folder / "tasks"
 
 
@@ -81,16 +81,16 @@ def test_what_cannot_happen_in_one_plain_container_is_left_out(tmp_path, capsys)
     payload |= {"id": "own-system", "environment": {**payload["environment"], "system": "mine.yaml"}}
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(payload))
     named = ["--scenario", str(tmp_path / "own.yaml"), "--scenario", "all-on-kubernetes"]
-    assert run(["export", "harbor", *named, "-o", str(tmp_path / "tasks")]) == 2
+    assert run(["incident", "export", "harbor", *named, "-o", str(tmp_path / "tasks")]) == 2
     assert "its system is the file mine.yaml" in capsys.readouterr().err
-    assert run(["export", "harbor", *named, "--scenario", NAME, "-o", str(tmp_path / "tasks")]) == 0
+    assert run(["incident", "export", "harbor", *named, "--scenario", NAME, "-o", str(tmp_path / "tasks")]) == 0
     assert "it needs kubernetes; a task of Harbor is one container" in capsys.readouterr().err
     assert [task.name for task in (tmp_path / "tasks").iterdir()] == [NAME]
 
 
 def test_incidents_or_scenarios_are_named(tmp_path, capsys):
     for given in ([], [str(tmp_path), "--scenario", NAME]):
-        assert run(["export", "harbor", *given, "-o", str(tmp_path / "tasks")]) == 2
+        assert run(["incident", "export", "harbor", *given, "-o", str(tmp_path / "tasks")]) == 2
         assert "Name what becomes tasks" in capsys.readouterr().err
 
 

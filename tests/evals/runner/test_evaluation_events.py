@@ -1,4 +1,4 @@
-"""opsassay export otel: graded runs as spans and evaluation events, in a file and at a real OTLP receiver."""
+"""opsassay trace export otel: graded runs as spans and evaluation events, in a file and at a real OTLP receiver."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def sent_headers():
 
 
 def exported(store, tmp_path, *words):
-    assert run(["export", "otel", str(store), "-o", str(tmp_path / "otel.jsonl"), *words]) == 0
+    assert run(["trace", "export", "otel", str(store), "-o", str(tmp_path / "otel.jsonl"), *words]) == 0
     return [json.loads(line) for line in (tmp_path / "otel.jsonl").read_text().splitlines()]
 
 
@@ -101,7 +101,7 @@ def test_a_real_receiver_takes_spans_and_events(store, tmp_path, verdict):
         control = ReceiverControl(tmp_path / "state")
         control.open_session(tmp_path / "session", "s")
         url = f"http://127.0.0.1:{control.port}/"
-        assert run(["export", "otel", str(store), "--otlp", url, "--json"]) == 0
+        assert run(["trace", "export", "otel", str(store), "--otlp", url, "--json"]) == 0
         control.close_session("s")
         process.stdin.close()  # which ends it
         process.wait(20)
@@ -126,19 +126,19 @@ def test_a_real_receiver_takes_spans_and_events(store, tmp_path, verdict):
     ],
 )
 def test_what_cannot_be_sent_is_one_sentence(store, words, code, said, capsys):
-    assert run(["export", "otel", str(store), *words]) == code
+    assert run(["trace", "export", "otel", str(store), *words]) == code
     assert said in capsys.readouterr().err.replace("\n", " ")
 
 
 def test_a_store_without_graded_runs_says_why(store, capsys):
     for path in store.rglob("verdicts"):
         shutil.rmtree(path)
-    assert run(["export", "otel", str(store), "--otlp", "http://127.0.0.1:9"]) == 2
+    assert run(["trace", "export", "otel", str(store), "--otlp", "http://127.0.0.1:9"]) == 2
     assert "holds no graded run with a trace" in capsys.readouterr().err
 
 
 def test_headers_come_from_the_variable_that_all_exporters_read(store, tmp_path, monkeypatch, sent_headers):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20x , x-team = ops")
     url, headers = sent_headers
-    assert run(["export", "otel", str(store), "--otlp", url]) == 0
+    assert run(["trace", "export", "otel", str(store), "--otlp", url]) == 0
     assert [(one["Authorization"], one["X-Team"]) for one in headers] == [("Bearer x", "ops")] * 2

@@ -124,7 +124,7 @@ def test_the_store_and_the_tree_of_this_very_run_are_refused_however_they_look(m
     assert command_line([*arguments, "-o", str(machine / "store" / "runs-of-today")]) == 2
     assert "is not apart from" in capsys.readouterr().err
     assert not (machine / "store" / "runs-of-today").exists()
-    assert command_line(["diagnose", *arguments[1:], "-o", str(machine / "store")]) == 2
+    assert command_line(["run", "diagnose", *arguments[1:], "-o", str(machine / "store")]) == 2
     store = RunStore(machine / "store")
     (pack,) = (machine / "suite" / "incidents").iterdir()
     with pytest.raises(UserError, match="is not apart from"):

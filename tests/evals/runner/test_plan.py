@@ -149,20 +149,23 @@ def test_a_bundle_is_removed_whatever_fails(fails, called):
 def test_one_grade_and_one_report_for_both_domains(plan, tmp_path, capsys):
     path, store = plan
     items(capsys, "run", path, "-o", store)
-    found = items(capsys, "grade", store, "--cases", tmp_path / "tree")
+    found = items(capsys, "score", "run", store, "--cases", tmp_path / "tree")
     assert {(i["solver"], bool(i["not_ranked"])) for i in found} == {
         *((f"oracle:{name}", True) for name in ("gentle", "harmful", "shallow")), ("constant", False), ("loudest", False),
     }  # fmt: skip
     assert all(i["metrics"]["certificate"]["value"] is not None for i in found if i["solver"].startswith("oracle:"))
     only_trials = GOLDEN / "sre_store"
     shutil.copytree(only_trials, tmp_path / "trials")
-    assert len(items(capsys, "grade", tmp_path / "trials")) == 6
-    assert command_line(["grade", str(tmp_path / "trials")]) == 0
+    assert len(items(capsys, "score", "run", tmp_path / "trials")) == 6
+    assert command_line(["score", "run", str(tmp_path / "trials")]) == 0
     out = capsys.readouterr().out
     assert "Solvers, sre" in out
     assert "no: it is" in out
     scores = tmp_path / "scores.csv"
-    assert command_line(["grade", str(tmp_path / "trials"), "--scores", str(scores), "--metric", "certificate"]) == 2
+    assert (
+        command_line(["score", "run", str(tmp_path / "trials"), "--scores", str(scores), "--metric", "certificate"])
+        == 2
+    )
     assert not scores.exists()  # oracles are in no score table
     assert command_line(["report", str(tmp_path / "trials"), "-o", str(tmp_path / "pages")]) == 0
     assert len(list((tmp_path / "pages").glob("made-*.html"))) == 6

@@ -1,4 +1,4 @@
-"""`opsassay agents check --task`: one agent.yaml at the made desk of every domain, with the tools of its runs there."""
+"""`opsassay agent check --task`: one agent.yaml at the made desk of every domain, with the tools of its runs there."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def check(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # paths are those of the file, wherever the command is typed
 
     def check(*words, code=0):
-        assert command_line(["agents", "check", *map(str, words), "--json"]) == code
+        assert command_line(["agent", "check", *map(str, words), "--json"]) == code
         found = json.loads(capsys.readouterr().out)
         return found, {item["check"]: item for item in found["items"]}
 

@@ -203,7 +203,7 @@ def test_the_real_program_answers_without_mcp(name, script, tmp_path):
 @pytest.mark.slow
 def test_the_listing_has_them_all():
     done = subprocess.run(
-        [sys.executable, "-m", "opsassay", "agents", "list", "--json"],
+        [sys.executable, "-m", "opsassay", "agent", "list", "--json"],
         capture_output=True,
         text=True,
         check=True,

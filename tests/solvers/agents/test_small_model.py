@@ -172,7 +172,7 @@ def test_under_a_grammar_it_calls_tools_up_to_the_cap_and_its_answer_is_graded(r
     assert verdict.evidence
     assert verdict.metrics["sql_exec"].status is MetricStatus.SCORED
     with served(python, tmp_path / "judge.jsonl", {"answer": an_opinion()}) as url:
-        opsassay(url, "grade", str(folder), "--cases", str(tree.root), "--judge", MODEL)
+        opsassay(url, "score", "run", str(folder), "--cases", str(tree.root), "--judge", MODEL)
     assert [json.loads(line)["tools"] for line in (tmp_path / "judge.jsonl").read_text().splitlines()] == [False]
     (opinion,) = (v.metrics["evidence_supported"] for v in read_verdicts(folder) if v.profile == "default-judged")
     assert opinion.status is MetricStatus.SCORED

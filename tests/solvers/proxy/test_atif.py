@@ -178,7 +178,7 @@ def test_what_cannot_be_read_is_said_in_one_sentence(tmp_path, capsys, changes, 
     with pytest.raises(DatapackError, match=r"^[^\n]*$") as found:
         read_one(path)
     assert sentence in str(found.value)
-    assert run(["proxy", "trace", str(path)]) == 2
+    assert run(["trace", "convert", str(path)]) == 2
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -204,8 +204,8 @@ def test_every_version_that_is_read_says_so(tmp_path):
 def test_the_command_writes_what_the_command_reads(tmp_path, capsys):
     write_trace(conversation(), tmp_path / "trace.json", "json")
     out = tmp_path / "out" / "trajectory.json"
-    assert run(["export", "atif", str(tmp_path / "trace.json"), "-o", str(out), "--json"]) == 0
+    assert run(["trace", "export", "atif", str(tmp_path / "trace.json"), "-o", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["items"] == [{"trace": "i0", "steps": 5}]
-    assert run(["proxy", "trace", str(out), "-o", str(tmp_path / "again.json")]) == 0
+    assert run(["trace", "convert", str(out), "-o", str(tmp_path / "again.json")]) == 0
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "trace.json").read_bytes()
-    assert run(["export", "atif", str(tmp_path / "none"), "-o", str(out)]) == 2
+    assert run(["trace", "export", "atif", str(tmp_path / "none"), "-o", str(out)]) == 2

@@ -123,7 +123,7 @@ def test_sessions_are_told_apart_by_token_and_a_header_forges_nothing(proxied):
         [thread.join() for thread in done]
         assert (len(ended(recorded)), len(recorded.exchanges("other"))) == (10, 10)
         assert len({e.id for e in [*recorded.exchanges(), *recorded.exchanges("other")]}) == 20
-        refused = receive(send(recorded.url, "opsassay-guessed", ASK), b"opsassay proxy token")
+        refused = receive(send(recorded.url, "opsassay-guessed", ASK), b"opsassay trace proxy token")
         assert refused.startswith(b"HTTP/1.1 401")
         assert len(seen) == 20  # the guess was not sent on
 
@@ -275,7 +275,18 @@ def test_a_kill_in_mid_stream_loses_nothing_that_reached_the_client(tmp_path):
             await writer.drain()
             await asyncio.sleep(0.001)
 
-    command = [sys.executable, "-m", "opsassay", "proxy", "-o", str(tmp_path), "--session", "run", "--upstream"]
+    command = [
+        sys.executable,
+        "-m",
+        "opsassay",
+        "trace",
+        "proxy",
+        "-o",
+        str(tmp_path),
+        "--session",
+        "run",
+        "--upstream",
+    ]
     with upstream(handler) as (base, _):
         process = subprocess.Popen([*command, base], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         lines = [process.stdout.readline().split("=", 1)[1].strip() for _ in range(4)]

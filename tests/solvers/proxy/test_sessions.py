@@ -1,4 +1,4 @@
-"""`opsassay proxy`: every run has a session of its own, and nothing is appended to the record of another."""
+"""`opsassay trace proxy`: every run has a session of its own, and nothing is appended to the record of another."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def proxied(tmp_path, capsys):
 
     def proxied(program, *options):
         words = ["--upstream", f"scripted:{tmp_path / 'answers.yaml'}", "-o", str(tmp_path / "out"), *options]
-        code = run(["proxy", *words, "--", sys.executable, "-c", program])
+        code = run(["trace", "proxy", *words, "--", sys.executable, "-c", program])
         return code, capsys.readouterr().err
 
     return proxied
@@ -32,7 +32,7 @@ def proxied(tmp_path, capsys):
 
 def test_each_run_has_a_session_of_its_own_and_a_name_that_is_taken_is_refused(proxied, tmp_path):
     sessions = tmp_path / "out" / "sessions"
-    assert "sessions/run; next: `opsassay blame view" in proxied(ASK)[1]
+    assert "sessions/run; next: `opsassay trace blame view" in proxied(ASK)[1]
     first = (sessions / "run" / RECORD).read_bytes()
     assert "sessions/run-2; next:" in proxied(ASK)[1]
     code, said = proxied(ASK, "--session", "run")

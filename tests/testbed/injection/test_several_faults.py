@@ -219,7 +219,10 @@ def test_what_cannot_work_is_refused_before_the_normal_window_by_file_and_line(c
     with pytest.raises(ConfigError, match="uses no database"):
         corner.require(load_yaml(plan, FaultPlan), source=plan)
     began = time.monotonic()
-    for command in (("inject", str(plan), "--on", "several"), ("record", CORNER, str(plan), "-o", str(tmp_path / "o"))):
+    for command in (
+        ("system", "inject", str(plan), "--on", "several"),
+        ("incident", "record", CORNER, str(plan), "-o", str(tmp_path / "o")),
+    ):
         done = run_opsassay(*command)
         assert done.returncode == 2
         assert f"{plan}:3: target.service: JVMMySQLException cannot act on rate: it uses no database" in done.stderr
@@ -228,6 +231,6 @@ def test_what_cannot_work_is_refused_before_the_normal_window_by_file_and_line(c
     (tmp_path / "file").write_text("")
     good = tmp_path / "good.yaml"
     good.write_text("fault: PodKill\ntarget: {service: rate}\n")
-    done = run_opsassay("record", CORNER, str(good), "-o", str(tmp_path / "file"))
+    done = run_opsassay("incident", "record", CORNER, str(good), "-o", str(tmp_path / "file"))
     assert done.returncode == 2
     assert f"Cannot write to {tmp_path / 'file'}: " in done.stderr

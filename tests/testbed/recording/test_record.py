@@ -28,7 +28,9 @@ def recorded(tmp_path_factory):
     out = tmp_path_factory.mktemp("recorded") / "tree"
     with state_folder():
         arguments = ["--normal", "20", "--abnormal", "15", "--warmup", "3", "--json"]
-        done = run_opsassay("record", "shop", str(ROOT / "examples" / "network-delay.yaml"), "-o", str(out), *arguments)
+        done = run_opsassay(
+            "incident", "record", "shop", str(ROOT / "examples" / "network-delay.yaml"), "-o", str(out), *arguments
+        )
     assert done.returncode == 0, done.stderr
     (item,) = json.loads(done.stdout)["items"]
     assert item["effect"] is True
@@ -98,7 +100,7 @@ def test_a_system_whose_names_give_the_truth_away_is_recorded_with_a_note(tmp_pa
     app.write_text(Path(TINY).read_text().replace("back", "chaos"))
     with state_folder():
         windows = ["--normal", "6", "--abnormal", "6", "--warmup", "1", "-o", str(out), "--json"]
-        done = run_opsassay("record", str(app), str(quiet), *windows)
+        done = run_opsassay("incident", "record", str(app), str(quiet), *windows)
     assert done.returncode == 0, done.stderr
     (item,) = json.loads(done.stdout)["items"]
     (note,) = (note for note in item["notes"] if "gives the truth away" in note)
@@ -126,16 +128,16 @@ def test_no_fault_and_a_fault_that_does_nothing_are_kept_and_labelled(tmp_path):
             str(tmp_path / "tree"),
             "--json",
         ]
-        first = run_opsassay("record", TINY, str(quiet), *windows)
+        first = run_opsassay("incident", "record", TINY, str(quiet), *windows)
         assert first.returncode == 0, first.stderr
         weak = tmp_path / "weak.yaml"
         weak.write_text("fault: NetworkBandwidth\ntarget: {service: back}\nparameters: {rate_bps: 1000000000}\n")
-        second = run_opsassay("record", TINY, str(weak), *windows)
+        second = run_opsassay("incident", "record", TINY, str(weak), *windows)
         assert second.returncode == 0, second.stderr
         LocalSubstrate().remove("calm")
     assert json.loads(first.stdout)["items"][0]["fault"] == "NoFault"
     assert json.loads(second.stdout)["items"][0]["effect"] is False
-    annotated = json.loads(run_opsassay("annotate", str(tmp_path / "tree"), "--json").stdout)["items"]
+    annotated = json.loads(run_opsassay("incident", "annotate", str(tmp_path / "tree"), "--json").stdout)["items"]
     assert {item["label"] for item in annotated} <= {"no_effect", "drifted"}
     tree = Tree(tmp_path / "tree")
     kinds = {tree.truth(id_).faults[0].type: tree.truth(id_) for id_ in tree.ids()}

@@ -50,7 +50,9 @@ def recorded(tmp_path_factory, request):
     folder = tmp_path_factory.mktemp("directions")
     (folder / "plan.yaml").write_text(plan(request.param))
     with state_folder():
-        done = run_opsassay("campaign", str(folder / "plan.yaml"), "-o", str(folder / "out"), "-j", "2", timeout=600)
+        done = run_opsassay(
+            "incident", "campaign", str(folder / "plan.yaml"), "-o", str(folder / "out"), "-j", "2", timeout=600
+        )
     assert done.returncode == 0, done.stderr
     return list(resolve(folder / "out", lambda where, error: pytest.fail(f"{where}: {error}")))
 

@@ -116,7 +116,7 @@ def read_answers(folder: Path) -> list[AnswerLine]:
     """Return the last answer to every question in *folder*; raises UserError when there are none, DatapackError."""
     path = folder / ANSWERS
     if not path.exists():
-        raise UserError(f"{folder} holds no {ANSWERS}; make it with `opsassay blame bench FOLDER -o {folder}`.")
+        raise UserError(f"{folder} holds no {ANSWERS}; make it with `opsassay trace blame bench FOLDER -o {folder}`.")
     return list({line.question: line for line in read_nouns(path, AnswerLine)}.values())
 
 

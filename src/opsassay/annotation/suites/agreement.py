@@ -110,7 +110,7 @@ def agreement(suite: Path) -> KindAgreement:
     if len(names) != 2:
         raise UserError(
             f"{suite} was judged by {len(names)} annotators ({', '.join(names) or 'nobody'}); agreement needs two: "
-            f"`opsassay audit-labels {suite} -a NAME` for each."
+            f"`opsassay incident audit-labels {suite} -a NAME` for each."
         )
     first, second = (read_verdicts(suite, name) for name in names)
     both = sorted(first.keys() & second.keys())

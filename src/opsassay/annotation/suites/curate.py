@@ -42,7 +42,7 @@ def _calm(case: Case) -> str:
 def _annotated(cases: Sequence[Case]) -> dict[str, Case]:
     annotated = {case.datapack.incident.id: case for case in cases if case.annotation and case.truth}
     if not annotated:
-        raise UserError(f"None of the {len(cases)} cases is annotated; run `opsassay annotate` first.")
+        raise UserError(f"None of the {len(cases)} cases is annotated; run `opsassay incident annotate` first.")
     return annotated
 
 

@@ -158,7 +158,7 @@ def _text(open_: Open, source: str) -> str:
             content = stream.read(_MOST_SUMS_BYTES + 1)
     except FileNotFoundError as error:
         raise UserError(
-            f"{shown(source)} holds no {CHECKSUMS}; give a suite, or what `opsassay export dataset` wrote."
+            f"{shown(source)} holds no {CHECKSUMS}; give a suite, or what `opsassay incident export dataset` wrote."
         ) from error
     if len(content) > _MOST_SUMS_BYTES:
         raise DatapackError(f"{CHECKSUMS} of {shown(source)} is larger than {_MOST_SUMS_BYTES >> 20} MiB.")

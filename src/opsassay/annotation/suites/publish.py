@@ -33,8 +33,8 @@ def write_data_set(cases: Sequence[Case], source: Path, out: Path, *, license_: 
     chosen = [case for case in cases if case.truth is not None or not with_truth]
     if not chosen:
         raise UserError(
-            f"{source} holds no incident{' with its truth' * with_truth}; give a folder made by `opsassay record`, "
-            "`opsassay curate` or `opsassay import`."
+            f"{source} holds no incident{' with its truth' * with_truth}; give a folder made by "
+            "`opsassay incident record`, `opsassay incident curate` or `opsassay incident import`."
         )
     suite = read_noun(Suite, source / SUITE) if (source / SUITE).exists() else None
     with whole_folder(out) as partial:
@@ -126,7 +126,7 @@ _CARD = """\
 - `incidents/ID/`: traces, logs and metrics of a normal and an abnormal period, a parquet file each. In `datasets` each
   kind is a configuration, in which every incident is a split.
 - {truth}
-- `{checksums}`: `sha256sum -c {checksums}` checks all files; `opsassay fetch` does so before anything appears.
+- `{checksums}`: `sha256sum -c {checksums}` checks all files; `opsassay incident fetch` does so before anything appears.
 
 ```python
 from datasets import load_dataset

@@ -227,5 +227,5 @@ def fault_type(name: str) -> FaultType:
     """Return the catalogue row of *name* or of one of its public aliases; raises NotFoundError."""
     row = CATALOGUE.get(CATALOGUE.aliases.get(name, name))
     if row is None:
-        raise NotFoundError("fault type", name, CATALOGUE, "See `opsassay faults`.")
+        raise NotFoundError("fault type", name, CATALOGUE, "See `opsassay system faults`.")
     return row

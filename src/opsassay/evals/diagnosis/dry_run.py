@@ -1,4 +1,4 @@
-"""`opsassay agents check`: one exam on a made-up incident, and what of the contract was kept."""
+"""`opsassay agent check`: one exam on a made-up incident, and what of the contract was kept."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def tiny_incident(path: Path) -> Datapack:
         frames[period, "traces"] = pl.DataFrame(rows).with_columns(moment, pl.col("duration").cast(pl.UInt64))
     boundary_ns = _START_NS + _SECONDS * _SECOND
     incident = Incident(
-        id=opaque_id("opsassay agents check"),
+        id=opaque_id("opsassay agent check"),
         system="made-up",
         normal=Window(start_ns=_START_NS, end_ns=boundary_ns),
         abnormal=Window(start_ns=boundary_ns, end_ns=boundary_ns + _SECONDS * _SECOND),

@@ -24,7 +24,7 @@ def verify(folder: Path, answer: Path, reward: Path) -> dict[str, float]:
     cases = resolve(folder)
     if len(cases) != 1 or cases[0].truth is None:
         raise UserError(
-            f"{folder} is not one incident with its truth; write the task again with `opsassay export harbor`."
+            f"{folder} is not one incident with its truth; write the task again with `opsassay incident export harbor`."
         )
     text = read_plain(answer, MAX_ANSWER_BYTES) if is_plain(answer) else b""
     if void := void_reason(cases[0].truth, cases[0].annotation):

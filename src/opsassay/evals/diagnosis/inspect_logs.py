@@ -93,7 +93,7 @@ def _samples(payload: Any, source: Path) -> Iterator[tuple[str, dict[str, Any]]]
 def _keep(store: RunStore, payload: Mapping[str, Any], sample: dict[str, Any], source: Path) -> tuple[str, str]:
     head = (sample.get("metadata") or {}).get(ABOUT)
     if not isinstance(head, dict) or not {"item", "commitment", "system", "services"} <= head.keys():
-        raise DatapackError("it is no sample of opsassay/diagnosis; its trace can be had by `opsassay proxy trace`.")
+        raise DatapackError("it is no sample of opsassay/diagnosis; its trace can be had by `opsassay trace convert`.")
     task = Task(
         id=str(head["item"]), domain="diagnosis", name=str(head["item"]), stratum=str(head["system"]),
         system=str(head["system"]), goal="", commitment=str(head["commitment"]),

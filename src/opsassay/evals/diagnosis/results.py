@@ -131,7 +131,7 @@ def _incidents(groups: Iterable[_Group]) -> ResultTable:
     total = ("all", *(sum(counts[n, s] for n in names) for s in systems), sum(counts.values()))
     return _table(
         "Incidents",
-        "By the label of `opsassay annotate`; it stands in brackets where nothing was broken.",
+        "By the label of `opsassay incident annotate`; it stands in brackets where nothing was broken.",
         ("label", *systems, "all"),
         tuple(tuple(map(str, row)) for row in (*rows, total)),
     )

@@ -169,7 +169,7 @@ def _system_of(scenario: Scenario) -> System | None:
 def require_trials(root: Path) -> Path:
     """Return *root*; raises UserError when no trial was ever begun there."""
     if not (root / SCENARIOS).is_dir():
-        raise UserError(f"{root} holds no trials; `opsassay trials run PLAN -o {root}` writes them.")
+        raise UserError(f"{root} holds no trials; `opsassay run trials PLAN -o {root}` writes them.")
     return root
 
 

@@ -129,7 +129,7 @@ def collect(folder: Path, reward: Path) -> dict[str, float]:
     """
     private = folder / PRIVATE
     if not private.is_dir():
-        raise UserError(f"{folder} holds no trial; write the task again with `opsassay export harbor`.")
+        raise UserError(f"{folder} holds no trial; write the task again with `opsassay incident export harbor`.")
     (private / _OVER).touch()
     with folder_lock(private, name=_LOCK):  # held by the trial as long as it lives
         graded, log = private / _REWARD, private / _LOG

@@ -49,7 +49,7 @@ def exported_runs(
             if not (run_dir / TRACE).exists():
                 on_left_out(run_dir, f"it has no {TRACE}")
             elif not verdicts:
-                on_left_out(run_dir, "it is not graded; `opsassay grade` does it")
+                on_left_out(run_dir, "it is not graded; `opsassay score run` does it")
             else:
                 yield _exported(run_dir, verdicts)
         except OpsAssayError as error:

@@ -1,4 +1,4 @@
-"""Stored runs, graded: one path for `opsassay grade`, `opsassay table` and `opsassay report`, whatever their domain."""
+"""Stored runs, graded: one path for `opsassay score run`, `score table` and `report`, whatever their domain."""
 
 from __future__ import annotations
 
@@ -111,11 +111,11 @@ class GradedRuns:
         ]  # fmt: skip
 
     def tables(self) -> list[ResultTable]:
-        """Return the figures of every solver, which `opsassay grade` prints."""
+        """Return the figures of every solver, which `opsassay score run` prints."""
         return solver_tables(self.rows())
 
     def results(self) -> list[ResultTable]:
-        """Return the tables of a page of results, which `opsassay table` prints."""
+        """Return the tables of a page of results, which `opsassay score table` prints."""
         return self.tables()
 
     def notes(self) -> list[str]:
@@ -123,7 +123,7 @@ class GradedRuns:
         return []
 
     def summary(self) -> dict[str, list[dict[str, Any]]]:
-        """Return what `opsassay grade --json` has beside the verdicts."""
+        """Return what `opsassay score run --json` has beside the verdicts."""
         return {}
 
 
@@ -138,7 +138,7 @@ def choose_stores(paths: Iterable[Path]) -> dict[Path, frozenset[str] | None]:
     if (absent := next((path for path in chosen if not path.exists()), None)) is not None:
         raise UserError(f"There is no {absent}; check the path.")
     if empty := next((root for root in chosen if not any(RunStore(root).runs())), None):
-        raise UserError(f"{empty} holds no runs; make some with `opsassay run`, `diagnose` or `trials run`.")
+        raise UserError(f"{empty} holds no runs; make some with `opsassay run`.")
     return chosen
 
 

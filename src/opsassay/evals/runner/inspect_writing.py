@@ -53,7 +53,7 @@ def kept_runs(store: RunStore, on_left_out: Callable[[Path, str], None]) -> Iter
             if run.status not in FINISHED:
                 on_left_out(folder, f"it is {run.status.value}")
             elif not verdicts:
-                on_left_out(folder, "it is not graded; `opsassay grade` does it")
+                on_left_out(folder, "it is not graded; `opsassay score run` does it")
             else:
                 domain, verdict = store.domain_of(run), verdicts[0]
                 succeeded = DOMAINS.load(domain).succeeded(verdict.metrics)

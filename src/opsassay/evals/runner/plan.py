@@ -18,7 +18,7 @@ from opsassay.solvers.agents.ready import or_a_name, with_named_path
 
 W = TypeVar("W", bound=Written)
 DEFAULT_DOMAIN = "sre"
-"""The domain of a plan that names none: a plan of trials, as `opsassay trials run` reads it."""
+"""The domain of a plan that names none: a plan of trials, as `opsassay run trials` reads it."""
 
 
 class PlannedAgent(Written):

@@ -58,6 +58,13 @@ class Agent(Protocol):
 AGENTS = Registry("agent", "opsassay.agents", {"rca": "opsassay.solvers.agents.rca:RcaAgent"})
 """Classes of agents by name; an installed package adds its own through the entry-point group ``opsassay.agents``."""
 
+TASK_AGENTS = {
+    "sre": "opsassay.solvers.agents.sre:SreAgent",
+    "ciso": "opsassay.solvers.agents.ciso:ComplianceAgent",
+    "finops": "opsassay.solvers.agents.finops:FinopsAgent",
+}
+"""The built-in agents of the other domains, by the name of their domain, which is also the agent's name in a plan."""
+
 
 def agent_named(name: str) -> Agent:
     """Return the agent called *name*: a registered one, or ``module:class`` of code that can be imported.

@@ -46,7 +46,9 @@ class SelfTime:
     """... and are at least this many more than expected."""
 
     name: ClassVar[str] = "self-time"
-    source: ClassVar[str] = "ours: exclusive time, as `opsassay annotate` has it too, and first failures of traces"
+    source: ClassVar[str] = (
+        "ours: exclusive time, as `opsassay incident annotate` has it too, and first failures of traces"
+    )
     cost: ClassVar[str] = "one sort and two joins over all spans"
     fault_kinds: ClassVar[tuple[FaultKind, ...]] = (
         FaultKind.HTTP_SLOW,

@@ -98,7 +98,9 @@ def read_session(folder: Path) -> list[Exchange]:
     """Return the exchanges of a recorded session in the order of their requests; raises UserError, DatapackError."""
     path = folder if folder.is_file() else folder / RECORD
     if not path.exists():
-        raise UserError(f"{folder} is not a recorded session: it has no {RECORD}; record one with `opsassay proxy`.")
+        raise UserError(
+            f"{folder} is not a recorded session: it has no {RECORD}; record one with `opsassay trace proxy`."
+        )
     drafts: dict[str, _Draft] = {}
     try:
         clock = _Clock()

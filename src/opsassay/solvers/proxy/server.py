@@ -55,8 +55,8 @@ from opsassay.solvers.proxy.wire import (
 
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 _UNKNOWN_AGENT = (
-    "This key was not issued by the proxy; get one with `opsassay proxy token SESSION -o DIR` and give it to the agent as "
-    "its API key."
+    "This key was not issued by the proxy; get one with `opsassay trace proxy token SESSION -o DIR` and give it to the "
+    "agent as its API key."
 )
 
 

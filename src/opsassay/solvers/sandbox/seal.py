@@ -15,10 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from opsassay.core.errors import StartError, UserError
-from opsassay.solvers.sandbox.collect import first_odd
-from opsassay.solvers.sandbox.groups import make_group, memory_is_held
 from opsassay.solvers.sandbox.members import remove
-from opsassay.solvers.sandbox.seccomp import machine_refusal
 from opsassay.solvers.sandbox.tails import Tail
 
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from opsassay.solvers.sandbox.supervisor import main; main()"
@@ -96,6 +93,8 @@ class Sandbox:
         A command that cannot start ends with exit code 127, as in a shell. Raises UserError for what makes no sense,
         StartError when no seal can be made.
         """
+        from opsassay.solvers.sandbox.groups import make_group  # listings load this module and seal nothing
+
         reader, writer = os.pipe()
         with os.fdopen(reader, "rb") as report:
             try:
@@ -141,6 +140,9 @@ class Sandbox:
 
     def _plan(self, command: Sequence[str], report: int) -> dict[str, Any]:
         """Return what the warden needs to know, all paths without symbolic links."""
+        from opsassay.solvers.sandbox.collect import first_odd
+        from opsassay.solvers.sandbox.groups import memory_is_held
+
         if not command:
             raise UserError("There is no command to seal.")
         if unknown := sorted(set(self.ports.values()) - set(self.sockets)):
@@ -187,6 +189,8 @@ def python_path() -> str:
 
 def sealing_refusal() -> str | None:
     """Return in one sentence why this machine cannot seal, with the way out; None when a command was just sealed."""
+    from opsassay.solvers.sandbox.seccomp import machine_refusal
+
     return machine_refusal() or _trial()
 
 

@@ -1,4 +1,4 @@
-"""Formats that `opsassay import` reads, by name; packages add to them through the entry point `opsassay.importers`.
+"""Formats that `opsassay incident import` reads, by name; packages add to them by the entry point `opsassay.importers`.
 
 An importer is called with (source path, tree folder, on_case) and returns an ImportReport.
 """

@@ -21,7 +21,6 @@ import psutil
 
 from opsassay.core.errors import OperationError, UserError
 from opsassay.core.schema.json_lines import append_object
-from opsassay.testbed.kernel.cgroups import remove_below
 
 MARKER = "OPSASSAY_SYSTEM"
 GROUPS_FILE = "groups.json"
@@ -193,6 +192,8 @@ def noted_groups(state: SystemState) -> list[Path]:
 
 def remove_groups(state: SystemState) -> None:
     """Remove the control groups that were written down, with what still runs in them."""
+    from opsassay.testbed.kernel.cgroups import remove_below  # pages read states and remove nothing
+
     for folder in noted_groups(state):
         remove_below(folder)
 

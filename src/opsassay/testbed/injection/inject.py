@@ -111,7 +111,7 @@ def _act(system: S, plan: PlannedFault, repertoire: Repertoire[S]) -> Act:
 def _check_free(system: SystemUnderTest) -> None:
     """Raise RefusedError while something else is going on in the system."""
     if system.injection is not None:
-        raise RefusedError(f"{system.injection} is still active; wait for its end or run `opsassay down` first.")
+        raise RefusedError(f"{system.injection} is still active; wait for its end or run `opsassay system down` first.")
     if missing := system.fleet.not_ready():
         raise RefusedError(f"The system is not healthy: {', '.join(missing)} not ready; wait and retry.")
 

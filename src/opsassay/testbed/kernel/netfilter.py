@@ -104,7 +104,7 @@ def remove_tables(family: str, prefix: str = "", owner_timeout_s: float = OWNER_
             if time.monotonic() > deadline:
                 raise OperationError(
                     f"The packet rules {', '.join(owned)} cannot be removed: the process that made them still runs; end "
-                    "the system with `opsassay down` and start it again."
+                    "the system with `opsassay system down` and start it again."
                 )
             time.sleep(OWNER_POLL_S)
 

@@ -318,7 +318,7 @@ def _break(running: RunningSystem, plan: FaultPlan, schedule: Schedule, progress
                 recovered=event["recovered"],
                 notes=tuple(event["notes"]),
             )
-    raise OperationError(f"The injection of {plan.name} ended without a result; see `opsassay status`.")
+    raise OperationError(f"The injection of {plan.name} ended without a result; see `opsassay system status`.")
 
 
 def _boundary(fired: list[Alert], outcome: _Outcome, start_ns: int, chance: random.Random) -> int:

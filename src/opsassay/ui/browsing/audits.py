@@ -51,7 +51,7 @@ def _audited(standing: DomainStanding) -> tuple[str, list[Section], View, str]:
     if not graded:
         why = sorted({reason for one in standing.graded.counted for reason in why_not_ranked(one.run)})
         raise UserError(
-            f"no run may be ranked: {'; '.join(why)}." if why else "nothing is graded; `opsassay grade` does it."
+            f"no run may be ranked: {'; '.join(why)}." if why else "nothing is graded; `opsassay score run` does it."
         )
     name, metric = standing.graded.name, _metric(standing)
     answers = [ScoredAnswer(name(one.run), one.verdict) for one in graded]

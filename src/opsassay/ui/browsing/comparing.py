@@ -18,7 +18,9 @@ def compare_view(shown: Shown, domain: str, one: str, two: str) -> View:
     standing = shown.verdicts.standing(shown.catalogue, domain)
     missing = [plain(name, 120) for name in (one, two) if name not in standing.entries]
     if missing:
-        raise UserError(f"{' and '.join(missing)} has no graded run; grade the store with `opsassay grade` and reload.")
+        raise UserError(
+            f"{' and '.join(missing)} has no graded run; grade the store with `opsassay score run` and reload."
+        )
     first, second = standing.entries[one], standing.entries[two]
     return {
         **compared(

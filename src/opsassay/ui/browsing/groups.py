@@ -74,7 +74,7 @@ def solver_view(shown: Shown, place: TaskPlace, number: int) -> View:
         warnings = [plain(str(error), 600)]
     ungraded = sum(outcome_of(shown, one) == "not graded" for one in chosen)
     if ungraded:
-        warnings.append(f"Not graded on this page: {counted(ungraded, 'run')}; `opsassay grade` does it.")
+        warnings.append(f"Not graded on this page: {counted(ungraded, 'run')}; `opsassay score run` does it.")
     return {
         "answer": _solver_answer(solver, row, len(runs)),
         "name": plain(solver, 200),
@@ -97,7 +97,8 @@ def board_page_view(shown: Shown, domain: str) -> View:
     view = board_view(standing.board)
     if standing.ungraded:
         view["warnings"].insert(
-            0, f"Not graded and not on this board: {counted(standing.ungraded, 'result')}; `opsassay grade` does it."
+            0,
+            f"Not graded and not on this board: {counted(standing.ungraded, 'result')}; `opsassay score run` does it.",
         )
     on_it = [row.entry.name for row in standing.board.rows]
     for row, name in zip(view["rows"], on_it, strict=True):

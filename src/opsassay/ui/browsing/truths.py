@@ -196,7 +196,7 @@ def _graded(one: StoredRun) -> GradedRun:
 
     verdict = StoredVerdicts().of(one)
     if verdict is None:
-        raise UserError(f"{one.folder} is not graded; `opsassay grade {one.root}` does it.")
+        raise UserError(f"{one.folder} is not graded; `opsassay score run {one.root}` does it.")
     return GradedRun(one.folder, one.run, verdict)
 
 

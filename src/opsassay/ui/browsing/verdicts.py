@@ -1,4 +1,4 @@
-"""The verdicts that `opsassay grade` left with the runs, read once each, and the boards that follow from them."""
+"""The verdicts that `opsassay score run` left with the runs, read once each, and the boards that follow from them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ function alertTable(view) {
 
 function gradesSection(view) {
   const { columns, rows, notes, sortedBy } = view.grades;
-  if (!rows.length) return section("grades", "Grades", el("p", { class: "quiet" }, "No solver has answered yet: run `opsassay diagnose` on this incident."));
+  if (!rows.length) return section("grades", "Grades", el("p", { class: "quiet" }, "No solver has answered yet: run `opsassay run diagnose` on this incident."));
   const reason = el("p", { class: "reason", role: "status", "aria-live": "polite" }, "Point at or tab to an n/a or failed for its reason.");
   const titles = columns.length ? columns.map(headCell) : [el("th", { scope: "col" }, "Outcome")];
   const head = [el("th", { scope: "col" }, "Solver"), ...titles];

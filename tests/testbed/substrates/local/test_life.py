@@ -50,17 +50,17 @@ def process_of(state, word):
 
 
 def test_up_status_down_leave_nothing(state):
-    up = run_opsassay("up", TINY, "--name", "one", "--json")
+    up = run_opsassay("system", "up", TINY, "--name", "one", "--json")
     assert up.returncode == 0, up.stderr
     (item,) = json.loads(up.stdout)["items"]
     assert (item["phase"], item["ready"], item["replicas"]) == ("ready", 3, 3)
-    again = run_opsassay("up", TINY, "--name", "one")
+    again = run_opsassay("system", "up", TINY, "--name", "one")
     assert again.returncode == 2
     assert "already running" in again.stderr
-    shown = json.loads(run_opsassay("status", "--json").stdout)
+    shown = json.loads(run_opsassay("system", "status", "--json").stdout)
     assert [system["name"] for system in shown["items"]] == ["one"]
     assert shown["isolation"]["plain"]["available"] is True
-    assert run_opsassay("down", "one").returncode == 0
+    assert run_opsassay("system", "down", "one").returncode == 0
     assert strays(state) == []
     assert list((state / "systems").glob("[!.]*")) == []
 
@@ -111,7 +111,7 @@ def test_kill_9_of_any_process_in_mid_fault_leaves_nothing_and_loses_nothing(sta
     process_of(running.state, victim).kill()
     events.close()
     wait_for(lambda: not running.state.running())
-    status = json.loads(run_opsassay("status", "--json").stdout)["items"]
+    status = json.loads(run_opsassay("system", "status", "--json").stdout)["items"]
     LocalSubstrate().status()
     assert all(system["phase"] == "cleared" for system in status)
     if victim == "supervisor":
@@ -157,7 +157,7 @@ def test_however_a_recording_ends_its_system_goes_with_it(state, tmp_path, numbe
         _, said = recording.communicate(timeout=60)
     assert recording.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130)
     wait_for(lambda: not strays(state))
-    run_opsassay("status")
+    run_opsassay("system", "status")
     assert list((state / "systems").glob("[!.]*")) == []
     assert not (out / "incidents").exists() or list((out / "incidents").glob("[!.]*")) == []
     (spool,) = out.glob(".recording-*")
@@ -191,9 +191,9 @@ def test_a_service_that_crashes_in_a_loop_is_named_with_its_log(state):
 
 def test_a_wrong_system_or_fault_is_one_sentence_and_exit_2(state, tmp_path):
     for arguments, words in [
-        (("up", "shp"), "There is no system 'shp'; did you mean 'shop'?"),
-        (("record", "shop", str(tmp_path / "none.yaml"), "-o", str(tmp_path / "o")), "Cannot read"),
-        (("down", "nobody"), "There is no running system 'nobody'"),
+        (("system", "up", "shp"), "There is no system 'shp'; did you mean 'shop'?"),
+        (("incident", "record", "shop", str(tmp_path / "none.yaml"), "-o", str(tmp_path / "o")), "Cannot read"),
+        (("system", "down", "nobody"), "There is no running system 'nobody'"),
         (("injct",), "did you mean 'inject'?"),
     ]:
         done = run_opsassay(*arguments)

@@ -119,7 +119,7 @@ def test_who_keeps_a_namespace_of_a_system_that_is_down_is_named(capsys):
     with state_folder():
         running = LocalSubstrate().deploy(load_system(TINY), "visited", isolation="namespaced", owned=True)
         with visitor(running.status().pids["back-0"]) as pid:
-            assert run(["down", "visited"]) == 0
+            assert run(["system", "down", "visited"]) == 0
             out, err = capsys.readouterr()
     assert out == "visited is down.\n"
     assert f"Process {pid} (" in err

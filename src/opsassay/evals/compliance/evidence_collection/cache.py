@@ -58,7 +58,7 @@ class KeptEvidence(EvidenceCache):
         del gather
         path = self._folder / f"{evidence_key(collector, world)}.json"
         if not path.is_file():
-            raise UserError(f"{self._folder} does not hold what was collected; `opsassay grade` collects it again.")
+            raise UserError(f"{self._folder} does not hold what was collected; `opsassay score run` collects it again.")
         return _read(path)
 
 

@@ -226,7 +226,7 @@ class KubernetesSubstrate:
                 if standing is not None and standing["status"]["phase"] != "Terminating":
                     raise UserError(
                         f"The namespace {name} exists on {self.api.context}; stop its system with "
-                        "`opsassay down --substrate kubernetes`, or choose --name."
+                        "`opsassay system down --substrate kubernetes`, or choose --name."
                     ) from error
                 if time.monotonic() > deadline:
                     raise OperationError(_stuck(standing or namespace)) from error
@@ -285,7 +285,7 @@ class KubernetesSubstrate:
                 if time.monotonic() > deadline:
                     there = f"The namespaces {', '.join(namespaces)} may still be there"
                     raise LostError(
-                        f"{there}; `opsassay status --substrate kubernetes` clears them: {error}"
+                        f"{there}; `opsassay system status --substrate kubernetes` clears them: {error}"
                     ) from error
             else:
                 left = [namespace for namespace in found if namespace is not None]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def status_of(system: Supervisor) -> SystemStatus:
-    """Return what `opsassay status` shows of *system*."""
+    """Return what `opsassay system status` shows of *system*."""
     return SystemStatus(
         name=system.state.name,
         system=system.system.system,

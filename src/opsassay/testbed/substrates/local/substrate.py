@@ -66,7 +66,7 @@ class LocalSystem:
         deadline = time.monotonic() + LAST_WORDS_S
         while self.state.running() and time.monotonic() < deadline:
             time.sleep(0.1)  # it says why when it has ended what it started
-        reason = self.state.why_it_failed() or "see `opsassay status`"
+        reason = self.state.why_it_failed() or "see `opsassay system status`"
         raise LostError(f"System {self.state.name} hung up without an answer: {reason}")
 
     def stream(self, op: str, over: Event | None = None, **fields: Any) -> Iterator[dict[str, Any]]:
@@ -81,7 +81,7 @@ class LocalSystem:
                         raise _from_wire(event)
                     yield event
         except (ConnectionError, FileNotFoundError) as error:
-            reason = self.state.why_it_failed() or "see `opsassay status`"
+            reason = self.state.why_it_failed() or "see `opsassay system status`"
             raise LostError(f"System {self.state.name} is gone: {reason}") from error
 
     @property
@@ -163,7 +163,7 @@ class LocalSubstrate:
         state = SystemState.of(name)
         if (lock := acquire_lock(state)) is None:
             raise UserError(
-                f"A system named {name!r} is already running; stop it with `opsassay down {name}` or choose --name."
+                f"A system named {name!r} is already running; stop it with `opsassay system down {name}` or choose --name."
             )
         running = LocalSystem(state)
         try:
@@ -243,7 +243,7 @@ class LocalSubstrate:
         state = SystemState.of(name)
         if not state.dir.exists() or not state.running():
             alive = [s.name for s in all_states() if s.running()]
-            raise NotFoundError("running system", name, alive, "Start one with `opsassay up SYSTEM`.")
+            raise NotFoundError("running system", name, alive, "Start one with `opsassay system up SYSTEM`.")
         return LocalSystem(state)
 
     def remove(self, name: str) -> list[str]:
@@ -289,7 +289,7 @@ class LocalSubstrate:
         files = [state.dir / "supervisor.log", *sorted((state.dir / "logs").glob("*.log"))]
         found = {path.stem: path.read_text(errors="replace") for path in files if path.exists()}
         if not found:
-            hint = "Start one with `opsassay up SYSTEM`."
+            hint = "Start one with `opsassay system up SYSTEM`."
             raise NotFoundError("system with logs", name, [each.name for each in all_states()], hint)
         return found | observer_log(self.name, name)
 

@@ -1,7 +1,7 @@
 """The supervisor: one process per running system that starts, watches, breaks, heals and ends everything in it.
 
-`opsassay up` detaches it. It holds the lock of the system's folder as long as it lives; whoever finds the lock free knows
-that it is gone and clears what it left.
+`opsassay system up` detaches it. It holds the lock of the system's folder as long as it lives; whoever finds the lock free
+knows that it is gone and clears what it left.
 """
 
 from __future__ import annotations

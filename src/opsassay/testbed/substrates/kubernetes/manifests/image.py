@@ -2,7 +2,7 @@
 
 Built in the root of the checkout from the Dockerfile beside this file, by the command that docs/kubernetes.md has and
 ``make kind-up`` runs (docker, podman, or any builder); then loaded into the cluster (``kind load docker-image``), or pushed
-to a registry under a name that is given to ``opsassay render --image``.
+to a registry under a name that is given to ``opsassay system render --image``.
 """
 
 from opsassay import __version__

@@ -1,0 +1,99 @@
+"""opsassay agent check."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opsassay.cli.output import echo, json_option, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from opsassay.evals.diagnosis.exams import RunSettings
+    from opsassay.evals.runner.rehearsal import Rehearsal
+
+
+@click.command("check")
+@click.argument("agent")
+@click.option("--task", help="A task of `opsassay task list` to rehearse; a made-up incident when left out.")
+@click.option("--model", help="scripted:FILE, replayed:SESSION, or a model of OPENAI_BASE_URL; a script when left out.")
+@click.option(
+    "-c", "--change", "changes", multiple=True, metavar="KEY=VALUE", help="A setting, as in limits.seconds=60."
+)
+@json_option
+@click.pass_context
+def command(
+    context: click.Context, agent: str, task: str | None, model: str | None, changes: tuple[str, ...], *, as_json: bool
+) -> None:
+    """Let AGENT (a name or an agent.yaml) work at a made desk; say which tools it saw, what of the contract it kept."""
+    from opsassay.evals.diagnosis.exams import read_settings
+
+    settings = read_settings(changes)
+    name, found = (_on_incident if task is None else _on_task)(agent, model, settings, task)
+    passed = all(one.passed is not False for one in found.checks)
+    if as_json:
+        items = [{"check": one.name, "passed": one.passed, "said": one.said} for one in found.checks]
+        tools = [one.model_dump(mode="json") for one in found.tools]
+        print_json("agent check", items, agent=name, passed=passed, isolation=found.isolation, task=task, tools=tools)
+    else:
+        rows = [(one.name, ", ".join(one.parameters.get("properties", {})), one.description) for one in found.tools]
+        print_table("Tools", ("tool", "takes", "does"), [(*r[:2], r[2].strip().splitlines()[0]) for r in rows])
+        marks = {True: "kept", False: "BROKEN", None: ""}
+        checks = [(c.name, marks[c.passed], c.said) for c in found.checks]
+        print_table(f"Contract: {name}", ("check", "", "what was seen"), checks)
+        suite = f"`opsassay run INCIDENTS -a {agent}`; `opsassay demo -o INCIDENTS` records one"
+        echo(
+            f"Next: {'`opsassay run PLAN -o STORE`' if task else suite}."
+            if passed
+            else "Put right what is broken, then check again."
+        )
+    context.exit(0 if passed else 1)
+
+
+def _on_incident(agent: str, model: str | None, settings: RunSettings, _: str | None) -> tuple[str, Rehearsal]:
+    from opsassay.core.errors import UserError
+    from opsassay.evals.diagnosis.dry_run import DRY_RUN_MODEL
+    from opsassay.evals.diagnosis.dry_run import check as dry_run
+    from opsassay.evals.diagnosis.solvers import agent_setup, is_asked_method
+
+    if is_asked_method(agent):
+        raise UserError(f"{agent} is a method; run it with `opsassay run diagnose DIR -m {agent}`.")
+    setup = agent_setup(agent, model or DRY_RUN_MODEL, settings)
+    say(f"opsassay: {setup.agent.name} diagnoses a made-up incident of two services")
+    return setup.agent.name, dry_run(setup)
+
+
+def _on_task(agent: str, model: str | None, settings: RunSettings, task: str | None) -> tuple[str, Rehearsal]:
+    from opsassay.core.errors import NotFoundError, UserError
+    from opsassay.evals.runner.domain import DOMAINS, domain_named
+    from opsassay.evals.runner.ranking import ORACLE
+    from opsassay.evals.runner.rehearsal import SECONDS, CanRehearse
+    from opsassay.solvers.agents.ready import named_path
+
+    if agent.startswith(ORACLE):
+        raise UserError(f"{agent} answers by the truth; there is nothing to rehearse.")
+    domains = {one.id: name for name in DOMAINS.names() for one in domain_named(name).tasks(())}
+    if task not in domains:
+        raise NotFoundError("task", str(task), domains, "All are listed by `opsassay task list`.")
+    limits = {"seconds": SECONDS, **settings.limits.model_dump(exclude_unset=True)}
+    domain = domain_named(domains[task])
+    jobs = domain.jobs(_part(domain.name, task, named_path(agent), model, settings, limits), Path(), f"task {task}")
+    if not isinstance(job := jobs[0], CanRehearse):
+        raise UserError(f"Tasks of {domain.name} have no made desk; run one with `opsassay run`.")
+    name = jobs[0].cell.solver.name
+    say(f"opsassay: {name} rehearses {task} for at most {limits['seconds']:g} s")
+    return name, job.rehearse(limits["seconds"])
+
+
+def _part(
+    domain: str, task: str, agent: str, model: str | None, settings: RunSettings, limits: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the part of a plan that is *task* alone, worked on by *agent*."""
+    further = settings.model_dump(mode="json", include={"price", "sealing", "temperature"})
+    if domain != "sre":
+        return {"tasks": [task], "agents": [{"name": agent, "model": model}], "settings": {**further, "limits": limits}}
+    own: dict[str, Any] = {name: limits[name] for name in limits if name != "seconds"}
+    if agent.endswith((".yaml", ".yml")):
+        own = {"limits": own, "price": further["price"], "sealing": further["sealing"]}
+    return {"scenarios": [task], "agents": [{"name": agent, "model": model, "settings": own}]}

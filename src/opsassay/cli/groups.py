@@ -1,0 +1,77 @@
+"""Groups of commands, nested as their names are; a command is imported when it is used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import click
+
+from opsassay.cli.next_command import next_command
+from opsassay.cli.output import TYPED, say
+from opsassay.cli.tree import COMMANDS, GROUPS, STAGES, about, children, nearest_command, renamed
+
+
+class CommandGroup(click.Group):
+    """The group at *path*, the first level when there is none."""
+
+    def __init__(self, *args: Any, path: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.path = path
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names below this group; none of before is among them."""
+        return [name.removeprefix(f"{self.path} ") for name in children(self.path)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import and return the command, or return the group, of that name below this one."""
+        name = f"{self.path} {cmd_name}".strip()
+        if name in COMMANDS:
+            return load(name)
+        return CommandGroup(name, path=name, help=GROUPS[name]) if name in GROUPS else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that *args* name, by a name of before too, or say which one may have been meant."""
+        if not self.path and (found := renamed(args)):
+            old, new = found
+            if not ctx.resilient_parsing:
+                say(f"`opsassay {old}` is now `opsassay {new}`.")
+            ctx.meta[TYPED] = found
+            args = [*new.split(), *args[len(old.split()) :]]
+        word, *rest = args
+        name = f"{self.path} {word}".strip()
+        if name in COMMANDS and rest and f"{name} {rest[0]}" in COMMANDS:
+            word, rest = f"{word} {rest[0]}", rest[1:]
+        command = self.get_command(ctx, word)
+        if command is None and not ctx.resilient_parsing:
+            near = nearest_command(self.path, word)
+            way_out = f"did you mean {near!r}?" if near else f"see `opsassay {self.path} --help`.".replace("  ", " ")
+            ctx.fail(f"There is no command {name!r}; {way_out}")
+        return word, command, rest
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the commands without importing any of them: those of the first level by stages."""
+        parts = {"Commands": children(self.path)} if self.path else STAGES
+        width = max(len(name.removeprefix(f"{self.path} ")) for names in parts.values() for name in names)
+        for title, names in parts.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.removeprefix(f"{self.path} ").ljust(width), about(name)) for name in names])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what is likely to be typed next, below the first level."""
+        super().format_epilog(ctx, formatter)
+        if not self.path:
+            formatter.write(f"\nNext: {next_command()}\n")
+
+
+def load(name: str) -> click.Command:
+    """Import and return the command called *name*; its help names the commands whose names go on from its own."""
+    module, _, attribute = COMMANDS[name].place.partition(":")
+    command: click.Command = getattr(importlib.import_module(f"opsassay.cli.{module}"), attribute or "command")
+    if further := children(name):
+        width = max(map(len, further))
+        lines = (f"  opsassay {one.ljust(width)}  {about(one)}" for one in further)
+        command.epilog = "\n".join(("\b", "Further commands:", *lines))
+    return command

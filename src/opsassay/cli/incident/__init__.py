@@ -1,0 +1,1 @@
+"""The commands of `opsassay incident`, one file each."""

@@ -1,0 +1,213 @@
+"""opsassay incident annotate."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opsassay.cli.output import echo, json_option, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from opsassay.annotation.verdict.settings import AnnotateSettings
+
+
+@click.command("annotate")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes.")
+@click.option("--ray", metavar="ADDRESS", help="Use a ray cluster (auto, HOST:PORT, local) instead of processes.")
+@click.option("--root", metavar="SERVICE", help="Pretend that the fault was on this service; nothing is written.")
+@click.option(
+    "--sham",
+    metavar="FAULT",
+    help="Pretend a fault of this type (or every) where nothing was broken; nothing is written.",
+)
+@click.option("--explain", is_flag=True, help="Say why each path was accepted or rejected.")
+@click.option(
+    "--settings", type=click.Path(path_type=Path, dir_okay=False), help="YAML: slo, thresholds, limits, rules."
+)
+@click.option("--again", is_flag=True, help="Make anew what is unchanged too.")
+@click.option(
+    "--ablate", is_flag=True, help="Print what each gate is worth: attributions without it; nothing is written."
+)
+@click.option(
+    "--compare",
+    is_flag=True,
+    help="Print how far our graph agrees with a published causal_graph.json; nothing is written.",
+)
+@json_option
+@click.pass_context
+def command(
+    context: click.Context,
+    paths: tuple[Path, ...],
+    jobs: int,
+    ray: str | None,
+    root: str | None,
+    sham: str | None,
+    settings: Path | None,
+    *,
+    explain: bool,
+    again: bool,
+    ablate: bool,
+    compare: bool,
+    as_json: bool,
+) -> None:
+    """Find the true cascade of every incident in PATHS (trees or public-form datapacks) and write it to its truth."""
+    from opsassay.annotation.job import EVERY_TYPE, Annotated, AnnotateJob, run_job
+    from opsassay.annotation.verdict.settings import load_settings
+    from opsassay.core.parallel import map_processes
+    from opsassay.core.schema.faults import fault_type
+    from opsassay.telemetry.tree import resolve
+
+    chosen = load_settings(settings)
+    if compare:
+        _compare(paths, chosen, as_json=as_json)
+        return
+    if ablate:
+        _ablate(paths, chosen, as_json=as_json)
+        return
+    type_ = fault_type(sham).name if sham and sham != EVERY_TYPE else sham
+    done: list[Annotated] = []
+    cases = [
+        AnnotateJob(case.datapack.path, root, type_, again, chosen)
+        for path in paths
+        for case in resolve(path, lambda where, error: done.append(Annotated(where.name, where, None, str(error), 0.0)))
+    ]
+    for annotated in done:
+        say(f"opsassay: {annotated.name}: {_label(annotated)}")
+    for number, results in enumerate(map_processes(run_job, cases, jobs, ray=ray), 1):
+        done += results
+        for annotated in results:
+            say(f"opsassay: {number} of {len(cases)}: {annotated.name}: {_label(annotated)}")
+    items = [_item(annotated, explain=explain) for annotated in done]
+    if as_json:
+        print_json("incident annotate", items)
+    else:
+        _print(items, done, explain=explain)
+    context.exit(1 if any(item["error"] for item in items) else 0)
+
+
+def _compare(paths: tuple[Path, ...], settings: AnnotateSettings, *, as_json: bool) -> None:
+    """Print the agreement of our graph with the published one, for every case of *paths* that has one."""
+    from dataclasses import asdict
+
+    from opsassay.annotation.job import annotate_case
+    from opsassay.annotation.verdict.agreement import Overlap, agreement
+    from opsassay.core.errors import OpsAssayError
+    from opsassay.telemetry.tree import resolve
+
+    def text(found: Overlap) -> str:
+        share = "-" if found.jaccard is None else f"{found.jaccard:.0%}"
+        return f"{share} ({found.both} both, {found.ours_alone} ours, {found.published_alone} published)"
+
+    rows, items = [], []
+    for path in paths:
+        for case in resolve(path, lambda where, error: say(f"opsassay: {where.name} is left out: {error}")):
+            try:
+                published = case.published
+                if published is None:
+                    say(f"opsassay: {case.name} is left out: no causal graph of it was published.")
+                    continue
+                ours = annotate_case(case, settings=settings)
+            except OpsAssayError as error:
+                say(f"opsassay: {case.name} is left out: {error}")
+                continue
+            found = agreement(ours.graph, published.graph, case.datapack.services())
+            if found.note:
+                say(f"opsassay: {case.name}: {found.note}")
+            items.append({"case": case.name, "label": ours.label.value, **asdict(found)})
+            parts = (found.roots, found.services, found.components, found.edges)
+            rows.append((case.name, ours.label.value, *(text(part) for part in parts)))
+    if as_json:
+        print_json("agreement", items)
+        return
+    print_table(
+        "Agreement with published graphs", ("incident", "our label", "roots", "services", "components", "edges"), rows
+    )
+
+
+def _ablate(paths: tuple[Path, ...], settings: AnnotateSettings, *, as_json: bool) -> None:
+    """Print per gate how often true roots, wrong ones and shams are attributed without it, over all cases of *paths*."""
+    from opsassay.annotation.verdict.ablate import Ablated
+    from opsassay.annotation.verdict.ablate import ablate as each_gate
+    from opsassay.telemetry.tree import resolve
+
+    sums: dict[str | None, Ablated] = {}
+    for path in paths:
+        for case in resolve(path, lambda where, error: say(f"opsassay: {where.name} is left out: {error}")):
+            if case.truth is None:
+                say(f"opsassay: {case.name} is left out: it has no truth next to it.")
+                continue
+            for found in each_gate(case.datapack, case.truth, settings):
+                sums[found.without] = sums[found.without].plus(found) if found.without in sums else found
+            say(f"opsassay: {case.name}: done")
+    if as_json:
+        rates = [{"without": f.without, "true": f.true, "wrong": f.wrong, "sham": f.sham} for f in sums.values()]
+        print_json("ablation", rates)
+        return
+    rows = [
+        (f.without or "all gates", *(f"{hit} of {tried}" for hit, tried in (f.true, f.wrong, f.sham)))
+        for f in sums.values()
+    ]
+    print_table("Attributed without a gate", ("without", "true roots", "wrong roots", "shams"), rows)
+
+
+def _print(items: list[dict[str, Any]], done: list[Any], *, explain: bool) -> None:
+    pretended = any(item["pretended"] for item in items)
+    columns = ("incident", *(("pretended",) if pretended else ()), "label", "roots", "edges", "alarms", "seconds")
+    rows = [
+        (
+            i["case"],
+            *((i["pretended"],) if pretended else ()),
+            i["label"] or i["error"],
+            ", ".join(i["roots"]),
+            len(i["edges"]),
+            len(i["alarms"]),
+            "unchanged" if i["unchanged"] else f"{i['seconds']:.2f}",
+        )
+        for i in items
+    ]
+    print_table("True cascades", columns, rows)
+    echo(", ".join(f"{n} {label}" for label, n in Counter(i["label"] or "failed" for i in items).items()))
+    for annotated in done if explain else ():
+        for line in _reasons(annotated):
+            echo(line)
+
+
+def _reasons(annotated: Any) -> Iterator[str]:
+    from opsassay.annotation.verdict.explain import explain
+
+    yield f"\n{annotated.name}" + (f", pretending {annotated.pretended}" if annotated.pretended else "")
+    yield from explain(annotated.annotation).lines() if annotated.annotation else [f"failed: {annotated.error}"]
+
+
+def _label(annotated: Any) -> str:
+    if annotated.annotation is None:
+        return f"failed: {annotated.error}"
+    pretended = f" ({annotated.pretended})" if annotated.pretended else ""
+    return str(annotated.annotation.label.value) + pretended + (" (unchanged)" if annotated.unchanged else "")
+
+
+def _item(annotated: Any, *, explain: bool) -> dict[str, Any]:
+    annotation = annotated.annotation
+    graph = annotation.graph if annotation else None
+    return {
+        "datapack": str(annotated.datapack),
+        "case": annotated.name,
+        "label": annotation.label.value if annotation else None,
+        "reason": annotation.reason if annotation else None,
+        "roots": sorted(graph.root_services()) if graph else [],
+        "edges": sorted(graph.service_edges()) if graph else [],
+        "alarms": sorted(graph.alarm_services()) if graph else [],
+        "faults": [fault.model_dump(mode="json") for fault in annotation.faults] if annotation else [],
+        "rejected_by": dict(Counter(path.gate for path in annotation.rejected)) if annotation else {},
+        "false_alarm_rate": annotation.false_alarm_rate if annotation else None,
+        "pretended": annotated.pretended,
+        "unchanged": annotated.unchanged,
+        "error": annotated.error,
+        "seconds": round(annotated.seconds, 3),
+        **({"explanation": list(_reasons(annotated))[1:]} if explain else {}),
+    }

@@ -1,0 +1,34 @@
+"""opsassay incident fetch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from opsassay.cli.output import echo, json_option, print_json
+from opsassay.core.text import counted
+
+
+@click.command("fetch")
+@click.argument("source")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="New folder of the data set.")
+@click.option(
+    "--most-gib", type=click.FloatRange(0, min_open=True), default=64.0, show_default=True, help="Refuse more."
+)
+@json_option
+def command(source: str, output: Path, most_gib: float, *, as_json: bool) -> None:
+    """Bring a published suite here, checked: SOURCE is a folder, a tar, a URL of either, or OWNER/NAME on the Hub.
+
+    Nothing appears before every file has its checksum; a fetch that broke off goes on where it was.
+    """
+    from opsassay.annotation.suites.fetch import fetch
+
+    files, fetched = fetch(source, output, int(most_gib * 2**30))
+    if as_json:
+        print_json("incident fetch", [{"source": source, "files": files, "fetched": fetched}], output=output)
+    else:
+        became = (
+            f"{fetched} of {counted(files, 'file')} fetched" if fetched else f"{counted(files, 'file')} there already"
+        )
+        echo(f"{became}: {output}. Next: `opsassay task list {output}`.")

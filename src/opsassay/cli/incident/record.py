@@ -1,0 +1,91 @@
+"""opsassay incident record."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from opsassay.cli.output import abnormal_option, echo, json_option, normal_option, otlp_option, print_json, stages
+from opsassay.cli.substrates import fresh_option, split_level, substrate_of
+
+if TYPE_CHECKING:
+    from opsassay.testbed.core.substrate import RunningSystem
+
+
+@click.command("record")
+@click.argument("system")
+@click.argument("fault", type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder of the incident tree.")
+@click.option("--on", "name", help="Record on this running system instead of a fresh one.")
+@normal_option
+@abnormal_option
+@click.option("--warmup", "warmup_s", type=click.FloatRange(min=0), default=8.0, show_default=True, help="Warm-up, s.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Makes names, load and windows repeatable.")
+@fresh_option
+@otlp_option
+@json_option
+def command(
+    system: str, fault: Path, output: Path, name: str | None, normal_s: float, abnormal_s: float, warmup_s: float,
+    seed: int, substrate: str, otlp: str | None, *, as_json: bool,
+) -> None:  # fmt: skip
+    """Record one incident: SYSTEM (name or YAML file) broken by the fault of the YAML file FAULT.
+
+    Writes OUTPUT/incidents/ID (what a solver may see) and OUTPUT/truth/ID. With --otlp all telemetry goes to a receiver
+    too, while it is recorded.
+    """
+    from opsassay.core.errors import UserError
+    from opsassay.core.schema.files import load_yaml
+    from opsassay.core.schema.incident import FaultPlan
+    from opsassay.telemetry.otlp.pushing import require_url
+    from opsassay.telemetry.tree import Tree
+    from opsassay.testbed.apps import load_system
+    from opsassay.testbed.recording.record import Schedule, check_output, record
+
+    app, plan = load_system(system), load_yaml(fault, FaultPlan)
+    where, isolation = split_level(substrate)
+    chosen = substrate_of(where)
+    if otlp is not None:
+        require_url(otlp)
+    tree = Tree(output)
+    running = None if name is None else chosen.running(name)
+    if running is None:
+        chosen.require(app, plan, isolation, source=fault)
+    else:
+        running.require(plan, source=fault)
+    check_output(tree)
+    with stages() as shown:
+        shown.started(f"starting {app.system}")
+        fresh: AbstractContextManager[RunningSystem | None] = nullcontext(running)
+        if running is None:
+            fresh = chosen.deployed(app, f"{app.system}-{os.getpid()}", seed=seed, isolation=isolation)
+        with fresh as recorded:
+            assert recorded is not None
+            if recorded.status().system != app.system:
+                raise UserError(f"{name} runs another system than {app.system}; name the one that it runs.")
+            schedule = Schedule(warmup_s, normal_s, abnormal_s)
+            id_ = record(recorded, app, plan, tree, schedule, seed=seed, otlp=otlp, progress=shown)
+            shown.started("finishing")
+    truth = tree.truth(id_)
+    affected = truth.affected()
+    item = {
+        "incident": str(tree.incident_path(id_)), "truth": str(tree.truth_path(id_)), "fault": plan.name,
+        "effect": all(one.acted for one in affected), "recovered": truth.recovered,
+        "faults": [{"fault": one.fault.type, "on": one.fault.place, "effect": one.acted} for one in affected],
+        "notes": list(truth.notes),
+    }  # fmt: skip
+    if as_json:
+        print_json("incident record", [item])
+        return
+    echo(f"incident  {item['incident']}\ntruth     {item['truth']}")
+    for fault_, _, acted in affected:
+        seen = "was seen to act" if acted else "did not bite at this load: recorded as no_effect"
+        echo(f"{fault_.type} on {fault_.place} {seen}.")
+    recovered = "The system recovered." if truth.recovered else "The system did NOT recover in time."
+    echo(recovered if affected else "Nothing was broken.")
+    for note in truth.notes:
+        echo(f"note: {note}")
+    echo(f"Next: `opsassay incident annotate {output}`.")

@@ -1,0 +1,19 @@
+"""The sentences of exports about runs and incidents that they leave out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from opsassay.cli.output import say
+
+
+def first_left_out(left_out: Sequence[tuple[Path, str]]) -> str:
+    """Return the first of what was *left_out* with its reason, in brackets; '' when there is none."""
+    return f" ({left_out[0][0]}: {left_out[0][1]})" if left_out else ""
+
+
+def say_left_out(left_out: Sequence[tuple[Path, str]]) -> None:
+    """Say what was *left_out*, a line each."""
+    for path, why in left_out:
+        say(f"opsassay: left out {path}: {why}.")

@@ -1,0 +1,1 @@
+"""The commands of `opsassay new`, one file each."""

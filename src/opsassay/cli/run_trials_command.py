@@ -1,0 +1,121 @@
+"""opsassay run trials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from opsassay.cli.output import json_option, otlp_option, print_json, print_table, print_tables, runs_sent, say
+from opsassay.cli.score.paper_tables import NUMBERS, chosen_tables, graded_trials
+from opsassay.core.text import counted
+
+
+@click.command("trials")
+@click.argument("plan", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="Store of runs.")
+@click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Trials side by side.")
+@click.option("--dry-run", is_flag=True, help="List the trials and what is done; run nothing.")
+@click.option(
+    "--table", "numbers", multiple=True, type=click.Choice(NUMBERS), help="Then print this table of the store."
+)
+@otlp_option
+@json_option
+@click.pass_context
+def command(
+    context: click.Context,
+    plan: Path,
+    output: Path,
+    jobs: int,
+    numbers: tuple[str, ...],
+    otlp: str | None,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Run every trial of PLAN that has no result yet: agents x scenarios x prompt arms x probe arms x repeats.
+
+    Exits with 1 when a trial came to no result.
+    """
+    from opsassay.core.schema.progress import ProgressLines
+    from opsassay.evals.remediation.plan import load_trial_plan
+    from opsassay.evals.remediation.preflight import require_sound
+    from opsassay.evals.remediation.trials import run_trials
+    from opsassay.evals.runner.store import RunStore
+
+    _, trials = load_trial_plan(plan)
+    require_sound(trials)
+    store = RunStore(output)
+    say(
+        f"opsassay: {_estimate([one.granted_s for one in trials if not store.finished(one.cell.hash)], len(trials), jobs)}."
+    )
+    if not dry_run:
+        with runs_sent(store, otlp) as events:
+            run_trials(store, trials, jobs, progress=ProgressLines(say))
+        events()
+    items: list[dict[str, Any]] = []
+    for trial in trials:
+        folder = store.finished(trial.cell.hash)
+        items.append(
+            {
+                "scenario": trial.scenario.id,
+                "agent": trial.agent.name,
+                "arm": trial.prompt_arm,
+                "probes": trial.probes,
+                "seed": trial.seed,
+                "attempts": len(store.attempts_of(trial.cell.hash)),
+                "run": str(folder) if folder else None,
+                "metrics": _metrics(folder) if folder else {},
+            }
+        )
+    tables = chosen_tables(graded_trials(output).results(), numbers) if numbers and not dry_run else []
+    if as_json:
+        print_json("run trials", items, tables=[one.as_item() for one in tables])
+    else:
+        columns = (
+            "scenario",
+            "agent",
+            "prompt",
+            "probes",
+            "seed",
+            "outcome",
+            "V_temporal",
+            "V_depth",
+            "V_probe",
+            "certificate",
+        )
+        rows = [
+            (i["scenario"], i["agent"], i["arm"], "on" if i["probes"] else "off", i["seed"], *_marks(i["metrics"]))
+            for i in items
+        ]
+        print_table("Trials", columns, rows)
+        print_tables(tables)
+    context.exit(0 if dry_run or all(item["run"] and item["metrics"] for item in items) else 1)
+
+
+def _estimate(left_s: Sequence[float], count: int, jobs: int) -> str:
+    """Return how many trials are left and how long they take at most, *jobs* side by side."""
+    if not left_s:
+        return f"nothing is left of {counted(count, 'trial')}"
+    longest = timedelta(seconds=round(max(sum(left_s) / jobs, *left_s)))
+    parallel = f", {jobs} side by side" if jobs > 1 else ""
+    return (
+        f"left: {len(left_s)} of {counted(count, 'trial')}, at most {longest}{parallel}, without deployment and removal"
+    )
+
+
+def _metrics(folder: Path) -> dict[str, float | None]:
+    """Return the metrics of the committed verdict, none when the run could not be graded."""
+    from opsassay.evals.runner.store import read_verdicts
+
+    committed = [v for v in read_verdicts(folder) if v.profile in {"default", "paper"}]
+    return {name: metric.value for name, metric in committed[0].metrics.items()} if committed else {}
+
+
+def _marks(metrics: dict[str, float | None]) -> list[str | None]:
+    names = ("v_outcome", "v_temporal", "v_depth", "v_probe", "certificate")
+    words = {1.0: "✓", 0.0: "×", None: None}
+    return [words[metrics.get(name)] for name in names]

@@ -1,0 +1,64 @@
+"""opsassay score what-if."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from opsassay.cli.output import echo, json_option, print_json, print_table, say
+from opsassay.core.text import counted
+
+
+@click.command("what-if")
+@click.argument("store", type=click.Path(path_type=Path))
+@click.option(
+    "--cases", type=click.Path(path_type=Path), help="Tree with incidents and truth; STORE itself when left out."
+)
+@click.option("--profile", default="default", show_default=True, help="Profile to start from.")
+@click.option("-c", "--change", "changes", multiple=True, metavar="KEY=VALUE", help="A convention of it to change.")
+@json_option
+@click.pass_context
+def command(
+    context: click.Context, store: Path, cases: Path | None, profile: str, changes: tuple[str, ...], *, as_json: bool
+) -> None:
+    """Grade the runs of STORE again under changed conventions, and say which grades move.
+
+    A what-if: the verdicts are kept under a name of their own, are never ranked, and change nothing that was graded.
+    """
+    from opsassay.core.errors import UserError
+    from opsassay.evals.diagnosis.grades import cases_of, grade_all
+    from opsassay.evals.diagnosis.regrading import changed_profile, moved
+    from opsassay.evals.runner.store import RunStore
+    from opsassay.scoring.profiles import profile_named
+
+    before, after = profile_named(profile), changed_profile(profile_named(profile), changes)
+    runs = RunStore(store)
+    if not list(runs.runs()):
+        raise UserError(f"{store} holds no runs; make some with `opsassay run diagnose`.")
+    problems: list[str] = []
+
+    def report(_: Path, error: Exception) -> None:
+        problems.append(str(error))
+
+    known = cases_of(store, cases, report)
+    first, second = (grade_all(runs, known, chosen, report) for chosen in (before, after))
+    items: list[dict[str, Any]] = moved(first, second)
+    for problem in dict.fromkeys(problems):
+        say(f"opsassay: not graded: {problem}")
+    if as_json:
+        print_json("score what-if", items, profile=after.name, problems=list(dict.fromkeys(problems)))
+    else:
+        rows = [(i["case"], i["solver"], i["metric"], _cell(i["before"]), _cell(i["after"])) for i in items]
+        print_table(
+            f"Grades that move: {before.name} to {after.name}",
+            ("incident", "solver", "metric", "before", "after"),
+            rows,
+        )
+        echo(f"{len(items)} of the grades of {counted(len(second), 'run')} moved; a what-if is never ranked.")
+    context.exit(1 if problems else 0)
+
+
+def _cell(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.3f}"

@@ -1,0 +1,1 @@
+"""The commands of `opsassay server`, one file each."""

@@ -1,0 +1,68 @@
+"""opsassay system inject."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from opsassay.cli.output import json_option, print_json, say
+from opsassay.cli.substrates import substrate_of, substrate_option
+
+if TYPE_CHECKING:
+    from opsassay.testbed.core.event import InjectionEvent
+
+
+@click.command("inject")
+@click.argument("fault", type=click.Path(path_type=Path))
+@click.option("--on", "name", help="The running system; needed only when there are several.")
+@click.option("--duration", "duration_s", type=click.FloatRange(min=0.1), help="Seconds; the file's own when left out.")
+@substrate_option
+@json_option
+def command(fault: Path, name: str | None, duration_s: float | None, substrate: str, *, as_json: bool) -> None:
+    """Inject what the YAML file FAULT says into a running system; it is undone at its end, or on Ctrl-C."""
+    from opsassay.core.errors import LostError, UserError
+    from opsassay.core.schema.files import load_yaml
+    from opsassay.core.schema.incident import FaultPlan
+
+    plan = load_yaml(fault, FaultPlan)
+    if duration_s:
+        plan = plan.model_copy(update={"duration_s": duration_s})
+    chosen = substrate_of(substrate)
+    running = chosen.names() if name is None else []
+    if name is None and len(running) != 1:
+        found = (
+            f"several systems are running ({', '.join(running)}); choose with --on"
+            if running
+            else "no system is running"
+        )
+        raise UserError(
+            f"Cannot tell where to inject: {found}; start one with `opsassay system up SYSTEM`."
+            if not running
+            else f"{found}."
+        )
+    system = chosen.running(name or running[0])
+    system.require(plan, source=fault)
+    events: list[InjectionEvent] = []
+    for event in system.inject(plan):
+        events.append(event)
+        say(f"opsassay: {_sentence(event)}")
+    last = events[-1] if events else None
+    if last is None or last["event"] != "done":
+        raise LostError("The injection ended without a result; see `opsassay system status`.")
+    for note in last["notes"]:
+        say(f"opsassay: note: {note}")
+    if as_json:
+        print_json("system inject", [dict(event) for event in events])
+
+
+def _sentence(event: InjectionEvent) -> str:
+    if event["event"] == "done":
+        return "recovered" if event["recovered"] else "NOT recovered within the limit; see `opsassay system status`"
+    place = event.get("service") or event.get("host")
+    whose = event["fault"] + (f" on {place}" if place else "")
+    if event["event"] == "effect":
+        verb = "bites" if event["passed"] else "shows no effect"
+        return f"{whose} {verb}: {event['signature']} before {event['before']:.3g}, now {event['after']:.3g}"
+    return f"{whose} {event['event']}"

@@ -1,0 +1,1 @@
+"""The commands of `opsassay task`, one file each."""

@@ -1,0 +1,75 @@
+"""opsassay task check."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from opsassay.cli.output import echo, json_option, print_json
+
+
+@click.command("check")
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@json_option
+@click.pass_context
+def command(context: click.Context, files: tuple[str, ...], *, as_json: bool) -> None:
+    """Validate scenarios in files or by name, all that there are when none is given, and propose depths (Table 6).
+
+    A depth is proposed from the layer of the fault. Exits with 1 when something cannot be right.
+    """
+    from opsassay.testbed.scenarios import generated_names, names
+
+    items = [_checked(file) for file in files or (*names(), *generated_names())]
+    if as_json:
+        print_json("task check", items)
+    else:
+        for item in items:
+            _tell(item, controls=bool(files))
+    context.exit(1 if any(one["error"] for item in items for one in item["findings"]) else 0)
+
+
+def _checked(file: str) -> dict[str, Any]:
+    """Return what is to be said of the scenario in *file* or of that name."""
+    from opsassay.evals.remediation.authoring import findings, layers, proposed_depth
+    from opsassay.evals.remediation.controls import controls_of
+    from opsassay.evals.remediation.task_info import scenario_complexity
+    from opsassay.testbed.operations.tools import TOOLS
+    from opsassay.testbed.scenarios import load_scenario, place_of, system_of
+
+    scenario = load_scenario(file)
+    verbs = {tool.verb or name.replace("_", " "): tool.arguments for name, tool in TOOLS.items()}
+    own_stage = scenario.environment.substrate == "compose"  # its services and verbs are known to its stage alone
+    found = findings(scenario, None if own_stage else system_of(scenario), verbs)
+    problems: list[dict[str, Any]] = [
+        {"where": place_of(file, one.field), "message": one.message, "error": one.error} for one in found
+    ]
+    return {
+        "id": scenario.id,
+        "substrate": scenario.environment.substrate,
+        "complexity": round(scenario_complexity(scenario.difficulty), 3),
+        "committed_depth": scenario.verification.committed_depth,
+        "proposed_depth": None if scenario.no_fault else proposed_depth(scenario),
+        "layers": list(layers(scenario)),
+        "oracles": list(scenario.oracles),
+        "digest": scenario.digest(),
+        "controls": [
+            {"name": one.name, "fails": one.fails, "why_not": one.why_not}
+            for one in (() if own_stage else controls_of(scenario))
+        ],
+        "findings": problems,
+    }
+
+
+def _tell(item: dict[str, Any], *, controls: bool) -> None:
+    """Print what was found of one scenario, with its *controls* where somebody asked for it alone."""
+    proposed = item["proposed_depth"] or "none (a false alarm)"
+    echo(f"{item['id']}: complexity {item['complexity']:.2f}, digest {item['digest'][:16]}")
+    echo(f"Committed depth {item['committed_depth']}, proposed from the fault's layer: {proposed}.")
+    for one in item["controls"] if controls else ():
+        why = f"not applicable: {one['why_not']}" if one["why_not"] else f"has to fail {one['fails']}"
+        echo(f"{one['name']}: {why}.")
+    for one in item["findings"]:
+        echo(f"{'Error' if one['error'] else 'Note'}: {one['where']}: {one['message']}.")
+    if not item["findings"]:
+        echo("Everything fits.")

@@ -1,0 +1,279 @@
+"""opsassay trace blame."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opsassay.cli.output import FILE, FOLDER, echo, json_option, print_json, print_table, say
+from opsassay.core.text import counted
+
+if TYPE_CHECKING:
+    from opsassay.analysis.blame.operations import Joined
+    from opsassay.analysis.blame.rerun import Rerun
+    from opsassay.analysis.blame.settings import BlameSettings
+    from opsassay.core.schema.trajectory import Trace
+
+_PATH = click.Path(path_type=Path)
+_config_option = click.option(
+    "--config", type=_PATH, help="YAML of settings: what is shown, k, w, tolerance, temperature."
+)
+_model_option = click.option("--model", help="scripted:FILE, replayed:SESSION, or a model of OPENAI_BASE_URL.")
+_cases_option = click.option(
+    "--cases", type=_PATH, help="The incident of a run with its truth, for `joined`, the clock and the patterns."
+)
+_without_option = click.option(
+    "--without",
+    multiple=True,
+    type=click.Choice(["reference", "metadata", "inputs"]),
+    help="Hide this; repeat for more.",
+)
+
+
+@click.command("blame")
+@click.argument("traces", nargs=-1, required=True, type=_PATH)
+@click.option("--technique", default="combined", show_default=True, help="A rule, combined, or one that asks a model.")
+@_model_option
+@_without_option
+@click.option("--rerun", help="Command that runs the system again, for the dynamic technique.")
+@click.option("--upstream", help="URL of the model for --rerun, or scripted:FILE.")
+@_cases_option
+@_config_option
+@json_option
+@click.pass_context
+def command(
+    context: click.Context, traces: tuple[Path, ...], technique: str, model: str | None, without: tuple[str, ...],
+    rerun: str | None, upstream: str | None, cases: Path | None, config: Path | None, *, as_json: bool,
+) -> None:  # fmt: skip
+    """Attribute the failure in each of TRACES to an agent and a step."""
+    from opsassay.analysis.blame.attribute import attribute
+    from opsassay.core.errors import OpsAssayError
+    from opsassay.solvers.agents.models import model_named
+    from opsassay.solvers.proxy.formats import read_traces
+
+    settings = _settings(config, without)
+    asked = model_named(model) if model else None
+    items, problems = [], []
+    for path in traces:
+        try:
+            for found in read_traces(path):
+                again, joined = _rerun_of(path, rerun, upstream, settings), _joined(found, path, cases)
+                blamed = attribute(found, technique, model=asked, settings=settings, rerun=again, joined=joined)
+                items.append(_item(path, found, blamed))
+        except OpsAssayError as error:
+            if len(traces) == 1:
+                raise
+            problems.append(str(error))
+    for item in items:
+        for note in item["notes"]:
+            say(f"opsassay: {item['trace']}: {note}")
+    for problem in problems:
+        say(f"opsassay: not attributed: {problem}")
+    if as_json:
+        print_json("trace blame", items, technique=technique, problems=problems)
+    else:
+        columns = ("trace", "agent", "step", "calls", "tokens", "reason")
+        rows = [(i["trace"], i["agent"], i["step"], i["calls"], i["tokens"], i["reason"]) for i in items]
+        print_table(f"Blame ({technique})", columns, rows)
+    context.exit(1 if problems or any(i["step"] is None for i in items) else 0)
+
+
+@click.command("view")
+@click.argument("path", type=_PATH)
+@click.option("-o", "--output", type=FILE, required=True, help="HTML file to write; it opens from disk.")
+@click.option("--technique", help="What suggests the decisive step: `joined` for a run with findings, else `combined`.")
+@_model_option
+@click.option("--run", "run_dir", type=_PATH, help="Folder of the run, when PATH is not it.")
+@_cases_option
+def view(
+    path: Path, output: Path, technique: str | None, model: str | None, run_dir: Path | None, cases: Path | None
+) -> None:
+    """Write a page that shows the trace of PATH: steps, flow, the suggested step, and the run on one clock."""
+    from opsassay.analysis.blame.attribute import JOINED, attribute
+    from opsassay.solvers.agents.models import model_named
+    from opsassay.solvers.proxy.formats import read_one
+    from opsassay.ui.trace_page import write_trace_page
+    from opsassay.ui.trace_view import TracePage
+
+    found = read_one(path)
+    joined = _joined(found, run_dir or path, cases, is_run=run_dir is not None)
+    asked = model_named(model) if model else None
+    blamed = attribute(
+        found, technique or (JOINED if joined and joined.findings else "combined"), model=asked, joined=joined
+    )
+    findings, lanes = (joined.findings, joined.lanes) if joined else ((), ())
+    page = TracePage(found.system_name, found, blamed.attribution, findings, lanes)
+    write_trace_page([page], output, title=f"Trace of {found.system_name}")
+    for finding in findings:
+        say(f"opsassay: {finding.name} at step {finding.step}: {finding.evidence}")
+    echo(f"Written: {output}; {counted(len(found.steps), 'step')}, step {blamed.attribution.step_id} suggested.")
+
+
+@click.command("annotate")
+@click.argument("traces", nargs=-1, required=True, type=_PATH)
+@click.option("--annotator", required=True, help="Your name: it names the file that the page saves.")
+@click.option("-o", "--output", type=FILE, required=True, help="HTML file to write; it opens from disk.")
+def annotate(traces: tuple[Path, ...], annotator: str, output: Path) -> None:
+    """Write a page on which to read TRACES next to a form; it saves one file of annotations."""
+    from opsassay.core.errors import UserError
+    from opsassay.solvers.proxy.formats import read_traces
+    from opsassay.ui.trace_page import write_trace_page
+    from opsassay.ui.trace_view import TracePage
+
+    if not annotator.strip():
+        raise UserError("--annotator is empty; give your name, which names the file of your annotations.")
+    stems = Counter(path.stem for path in traces)
+    pages = [
+        TracePage(_name(path, i, twice=stems[path.stem] > 1), t)
+        for path in traces
+        for i, t in enumerate(read_traces(path))
+    ]
+    write_trace_page(
+        pages, output, title=f"Annotate {len(pages)} trace{'s' if len(pages) > 1 else ''}", annotator=annotator
+    )
+    echo(
+        f"Written: {output}. Save on the page, then `opsassay trace blame agree FILE...` with the files of all annotators."
+    )
+
+
+@click.command("agree")
+@click.argument("files", nargs=-1, required=True, type=_PATH)
+@click.option("--resolve", type=_PATH, help="YAML of rounds 2 and 3: resolved (by name) and contested traces.")
+@click.option(
+    "-o", "--output", type=FOLDER, help="Folder to write a benchmark to: traces/ and labels/ of what is settled."
+)
+@click.option("--traces", type=_PATH, help="Folder with the annotated traces, for -o.")
+@json_option
+@click.pass_context
+def agree(
+    context: click.Context, files: tuple[Path, ...], resolve: Path | None, output: Path | None, traces: Path | None,
+    *, as_json: bool,
+) -> None:  # fmt: skip
+    """Measure how far annotators agree, list what is open, and settle what is resolved."""
+    from opsassay.analysis.blame.annotations import (
+        SETTLED,
+        agreement,
+        read_annotations,
+        read_resolutions,
+        review_plan,
+        settle,
+    )
+
+    annotations = read_annotations(files)
+    alpha = agreement(annotations)
+    settled = settle(annotations, read_resolutions(resolve) if resolve else None)
+    if output is not None:
+        _write_labels(settled, output, traces)
+    still_open = [one for one in settled if one.status not in SETTLED]
+    reviews = review_plan(annotations, settled)
+    if as_json:
+        items = [_settled_item(one) for one in settled]
+        alphas = {"agent": alpha.agent_alpha, "step": alpha.step_alpha}
+        print_json("trace blame agree", items, alpha=alphas, annotators=alpha.annotators, reviews=reviews)
+    else:
+        rows = [(one.trace, one.status, *_label(one), one.note) for one in settled]
+        print_table("Annotations", ("trace", "status", "agent", "step", "note"), rows)
+        alphas = {"agents": alpha.agent_alpha, "steps": alpha.step_alpha}
+        shown = ", ".join(
+            f"{name} {'not defined' if value is None else f'{value:.3f}'}" for name, value in alphas.items()
+        )
+        echo(
+            f"Krippendorff's alpha of round 1, {len(alpha.annotators)} annotators, "
+            f"{counted(alpha.traces, 'trace')}: {shown}."
+        )
+        for name, assigned in reviews.items():
+            echo(f"Round 3, {name} reviews: {', '.join(assigned) or 'nothing'}.")
+    context.exit(1 if still_open else 0)
+
+
+def _joined(found: Trace, folder: Path, cases: Path | None, *, is_run: bool = False) -> Joined | None:
+    """Return the run on one clock when *folder* is that of a run or *cases* names its truth, None otherwise."""
+    from opsassay.analysis.blame.operations import RunRecord, join, read_run
+    from opsassay.core.errors import UserError
+    from opsassay.telemetry.tree import resolve
+
+    matching = resolve(cases) if cases else []
+    if len(matching) > 1:
+        raise UserError(f"{cases} holds {len(matching)} incidents; name the one that the run is about.")
+    is_run = is_run or any(
+        (folder / name).exists() for name in ("run.json", "trace.jsonl", "timeline.jsonl", "diagnosis.json")
+    )
+    if not is_run and not matching:
+        return None
+    return join(found, read_run(folder) if is_run else RunRecord(), matching[0] if matching else None)
+
+
+def _name(path: Path, number: int, *, twice: bool) -> str:
+    """Return how annotations name a trace: by its file or its session's folder, with the one above if need be."""
+    own = f"{path.resolve().parent.name}/{path.stem}" if twice else path.stem
+    return own + (f"-{number}" if number else "")
+
+
+def _write_labels(settled: Any, output: Path, traces: Path | None) -> None:
+    from opsassay.analysis.blame.annotations import SETTLED
+    from opsassay.core.errors import UserError
+    from opsassay.solvers.proxy.formats import read_one
+    from opsassay.solvers.proxy.formats.export import write_trace
+    from opsassay.solvers.proxy.formats.finding import LABELS, TRACES
+    from opsassay.telemetry.tree import write_noun
+
+    if traces is None:
+        raise UserError("-o writes the annotated traces next to their labels; say where they are with --traces.")
+    for one in settled:
+        if one.status not in SETTLED:
+            continue
+        file = traces / f"{one.trace}.json"
+        found = read_one(file if file.exists() else traces / one.trace)
+        name = f"{one.trace.replace('/', '-')}.json"
+        write_trace(found, output / TRACES / name, "json")
+        (output / LABELS).mkdir(parents=True, exist_ok=True)
+        write_noun(output / LABELS / name, one.attribution)
+
+
+def _label(one: Any) -> tuple[str | None, int | None]:
+    return (one.attribution.agent_name, one.attribution.step_id) if one.attribution else (None, None)
+
+
+def _settled_item(one: Any) -> dict[str, Any]:
+    agent, step = _label(one)
+    labels = {name: label.model_dump() for name, label in one.labels.items()}
+    return {"trace": one.trace, "status": one.status, "agent": agent, "step": step, "note": one.note, "labels": labels}
+
+
+def _settings(config: Path | None, without: tuple[str, ...]) -> BlameSettings:
+    from opsassay.analysis.blame.settings import BlameSettings
+    from opsassay.core.schema.files import load_yaml
+
+    given = load_yaml(config, BlameSettings) if config else BlameSettings()
+    return given.model_copy(update=dict.fromkeys(without, False))
+
+
+def _rerun_of(path: Path, rerun: str | None, upstream: str | None, settings: BlameSettings) -> Rerun | None:
+    """Return what the dynamic technique re-runs: a command behind the proxy, None when there is none."""
+    from opsassay.analysis.blame.reruns import Again, prepared
+    from opsassay.core.errors import UserError
+
+    if rerun is None:
+        return None
+    if upstream is None:
+        raise UserError("--rerun needs the model that the system asks: give --upstream URL or scripted:FILE.")
+    return prepared(Again(session=str(path), command=rerun, upstream=upstream), Path(), settings)
+
+
+def _item(path: Path, found: Trace, blamed: Any) -> dict[str, Any]:
+    return {
+        "trace": str(path),
+        "task": found.task_id,
+        "technique": blamed.technique,
+        "agent": blamed.attribution.agent_name,
+        "step": blamed.attribution.step_id,
+        "steps": len(found.steps),
+        "reason": blamed.attribution.reason,
+        "calls": blamed.cost.calls,
+        "tokens": blamed.cost.tokens,
+        "failed": blamed.failed,
+        "notes": blamed.notes,
+    }

@@ -1,0 +1,69 @@
+"""opsassay trace convert."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opsassay.cli.output import FILE, echo, json_option, print_json, print_table
+
+if TYPE_CHECKING:
+    from opsassay.core.schema.trajectory import Trace
+
+
+@click.command("convert")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=FILE, help="File to write; a summary is printed when left out.")
+@click.option(
+    "--to",
+    "form",
+    type=click.Choice(["json", "otel", "atif"]),
+    default="json",
+    show_default=True,
+    help="Form of the file.",
+)
+@click.option("--hashes", is_flag=True, help="Write hashes instead of all inputs and outputs.")
+@json_option
+def command(path: Path, output: Path | None, form: str, *, hashes: bool, as_json: bool) -> None:
+    """Make a trace of PATH.
+
+    It may be a recorded session, a trace, OpenTelemetry spans, or a file of ATIF, inspect_ai, Who&When or TraceElephant.
+    """
+    from opsassay.solvers.proxy.formats import read_one
+    from opsassay.solvers.proxy.formats.export import write_trace
+    from opsassay.solvers.proxy.redaction import hashed
+
+    found = hashed(read_one(path)) if hashes else read_one(path)
+    if output is not None:
+        write_trace(found, output, form)
+    if as_json:
+        print_json("trace convert", [_step(step) for step in found.steps], system=found.system_name, output=output)
+    else:
+        _print_steps(found)
+        written = f"Written: {output}. " if output is not None else ""
+        echo(
+            f"{written}Next: `opsassay trace blame view {output or path} -o trace.html`, "
+            f"`opsassay trace blame {output or path}`."
+        )
+
+
+def _step(step: Any) -> dict[str, Any]:
+    return {
+        "step_id": step.step_id,
+        "agent_name": step.agent_name,
+        "kind": step.kind,
+        "tools": [call.tool for call in step.tool_logs],
+        "usage": step.usage,
+        "error": step.error,
+    }
+
+
+def _print_steps(found: Trace) -> None:
+    rows = [
+        (s.step_id, s.agent_name, s.kind, ", ".join(c.tool for c in s.tool_logs) or None, sum(s.usage.values()) or None,
+         s.error or " ".join(s.output_content.split())[:60])
+        for s in found.steps
+    ]  # fmt: skip
+    print_table(f"Trace of {found.system_name}", ("step", "agent", "kind", "tools", "tokens", "output"), rows)

@@ -1,0 +1,215 @@
+"""Every command by its place: the stages of the help, the groups, the module behind each name, and the names of before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from opsassay.core.errors import nearest
+
+
+class Entry(NamedTuple):
+    """A command: its one line in a listing, and its *place*, ``module:attribute`` below `opsassay.cli`."""
+
+    about: str
+    place: str
+
+
+STAGES = {
+    "Break a system": ("demo", "new", "system"),
+    "Record incidents": ("incident",),
+    "Run agents": ("task", "agent", "run"),
+    "Score": ("score", "compare", "audit", "leaderboard"),
+    "Look at it": ("view", "report", "trace"),
+    "Serve": ("server",),
+}
+"""The groups and commands of the first level, by the stage of the work that they belong to."""
+
+GROUPS = {
+    "new": "Begin an agent, method, scenario or plan; print JSON Schemas.",
+    "system": "Start, stop and watch systems; inject faults.",
+    "incident": "Record, import, annotate, curate and publish incidents.",
+    "task": "List and check tasks; find faults that fool a verifier.",
+    "agent": "List the agents and methods; check an agent of your own.",
+    "score": "Score runs, print result tables, ask what-if questions.",
+    "trace": "Record and convert agents' traces; find the step that failed.",
+    "trace export": "Write runs and traces for other tools.",
+    "server": "Run the platform for a team: server, workers, event check.",
+}
+"""Every group that is no command by itself, with its one line."""
+
+COMMANDS = {
+    "demo": Entry("Break a real system, explain it, score every method, report.", "demo_command"),
+    "new agent": Entry("Write a working example of an agent.", "new.example:agent"),
+    "new method": Entry("Write a working example of a method.", "new.example:method"),
+    "new scenario": Entry("Write a working example of a remediation scenario.", "new.example:scenario"),
+    "new plan": Entry("Write a working example of a plan.", "new.example:plan"),
+    "new schema": Entry("Print the JSON Schema of a file that people write, for editors.", "new.schema"),
+    "system up": Entry("Start a system and leave it running.", "system.up"),
+    "system down": Entry("Stop running systems.", "system.down"),
+    "system status": Entry("Show running systems and isolation levels; clear what was left behind.", "system.status"),
+    "system logs": Entry("Show what the processes of a running system have logged.", "system.logs"),
+    "system render": Entry("Print a system as Kubernetes manifests.", "system.render"),
+    "system render worker": Entry("Print workers of the platform as a Deployment.", "system.render:worker"),
+    "system faults": Entry("List the 31 fault types and what this machine can inject.", "system.faults"),
+    "system inject": Entry("Inject one fault into a running system, and undo it.", "system.inject"),
+    "incident record": Entry("Record one incident as a datapack, with its truth apart.", "incident.record"),
+    "incident campaign": Entry("Record many incidents from a plan, resumable.", "incident.campaign"),
+    "incident import": Entry("Bring public data into a tree of datapacks.", "incident.import_"),
+    "incident annotate": Entry("Find the true cascade of each incident and its label.", "incident.annotate"),
+    "incident curate": Entry("Make a stratified, checksummed suite of annotated incidents.", "incident.curate"),
+    "incident audit-labels": Entry("Let two annotators judge a suite's cascades, blind.", "incident.audit_labels"),
+    "incident fetch": Entry("Download a published suite and check it.", "incident.fetch"),
+    "incident export": Entry("Write incidents in the public form of rcabench.", "incident.export"),
+    "incident export harbor": Entry("Write incidents or scenarios as tasks of Harbor.", "incident.export:harbor"),
+    "incident export dataset": Entry("Write a suite as a data set of the Hugging Face Hub.", "incident.export:dataset"),
+    "incident serve-apis": Entry("Serve an incident by APIs of observability backends.", "incident.serve_apis"),
+    "task list": Entry("List every task: scenarios that ship, incidents of suites.", "task.list"),
+    "task scenarios": Entry("List the remediation scenarios with their complexity.", "task.scenarios"),
+    "task show": Entry("Print a remediation scenario as YAML.", "task.show"),
+    "task check": Entry("Validate remediation scenarios and propose depths.", "task.check"),
+    "task discover": Entry("Search for faults that fool a verifier.", "task.discover"),
+    "task itbench": Entry("Show what the evaluators of ITBench's compliance tasks accept wrongly.", "task.itbench"),
+    "agent list": Entry("List the agents, and say whether this machine can seal external ones.", "agent.list"),
+    "agent check": Entry("Check an agent against the contract without a real model's cost.", "agent.check"),
+    "agent methods": Entry("List the methods with source and cost.", "agent.methods"),
+    "run": Entry("Run agents over a suite, or a plan of any tasks, and score.", "run_command"),
+    "run diagnose": Entry("Run methods or an agent on incidents, without scores.", "run_diagnose_command"),
+    "run trials": Entry("Run agents on remediation scenarios and judge the whole trajectory.", "run_trials_command"),
+    "score run": Entry("Score runs against the truth.", "score.run"),
+    "score what-if": Entry("Score runs again under changed conventions.", "score.what_if"),
+    "score table": Entry("Print the result tables of a store of runs.", "score.table"),
+    "score paper-tables": Entry("Print the numbered tables of two papers over trials.", "score.paper_tables"),
+    "score trials": Entry("Score trials again, by what was committed before each run.", "score.trials"),
+    "score sweep": Entry("Score trials under the paper's 144 settings of four thresholds.", "score.sweep"),
+    "score itbench": Entry("Match answers in ITBench's form with ITBench's ground truth.", "score.itbench"),
+    "compare": Entry("Compare two score tables or stores of runs, as a CI gate.", "compare_command"),
+    "audit": Entry("Report which scores may be trusted for which system.", "audit_command"),
+    "audit verify": Entry("Recompute every printed figure from its scores.", "audit_command:verify"),
+    "leaderboard": Entry("Rank the solvers of stores of runs, with intervals.", "leaderboard_command"),
+    "view": Entry("Show stores of runs in the browser, live, or as files.", "view_command"),
+    "report": Entry("Write a self-contained HTML report of runs.", "report_command"),
+    "trace proxy": Entry("Record, replay and edit what agents say to models.", "trace.proxy"),
+    "trace proxy token": Entry("Print a new token for a session of a proxy.", "trace.proxy:token"),
+    "trace convert": Entry("Make a trace of a recorded session or of another tool's file.", "trace.convert"),
+    "trace redact": Entry("Write a trace without what should not leave this machine.", "trace.redact"),
+    "trace export rewards": Entry("Write a process reward for every step, as TRL reads it.", "trace.export:rewards"),
+    "trace export atif": Entry("Write a trace in the agent trajectory interchange format.", "trace.export:atif"),
+    "trace export otel": Entry("Write or send scored runs as gen_ai spans.", "trace.export:otel"),
+    "trace export inspect": Entry("Write scored runs as logs of inspect_ai.", "trace.export:inspect"),
+    "trace blame": Entry("Find the agent and the step that made a run fail.", "trace.blame"),
+    "trace blame view": Entry("Write a page that shows a trace.", "trace.blame:view"),
+    "trace blame annotate": Entry("Write a page on which to annotate traces.", "trace.blame:annotate"),
+    "trace blame agree": Entry("Measure how far annotators agree.", "trace.blame:agree"),
+    "trace blame bench": Entry("Compare techniques on labelled traces.", "trace.blame_bench:bench"),
+    "trace blame scores": Entry("Write kept answers as a score table.", "trace.blame_bench:scores"),
+    "server start": Entry(
+        "Run the platform: leaderboards, agents and benchmarks for a team, with an API.", "server.start"
+    ),
+    "server worker": Entry("Run the platform's benchmarks, on any machine.", "server.worker"),
+    "server verify": Entry("Check that nothing in a platform's chain of events was changed.", "server.verify"),
+}
+"""Every command by its place. One whose name goes on (`run`, `run trials`) takes all other words as its arguments."""
+
+RENAMED = {
+    "schema": "new schema",
+    "up": "system up",
+    "down": "system down",
+    "logs": "system logs",
+    "status": "system status",
+    "render": "system render",
+    "render system": "system render",
+    "faults": "system faults",
+    "inject": "system inject",
+    "record": "incident record",
+    "campaign": "incident campaign",
+    "import": "incident import",
+    "annotate": "incident annotate",
+    "curate": "incident curate",
+    "audit-labels": "incident audit-labels",
+    "fetch": "incident fetch",
+    "export": "incident export",
+    "export rcabench": "incident export",
+    "export rewards": "trace export rewards",
+    "export atif": "trace export atif",
+    "export otel": "trace export otel",
+    "export inspect": "trace export inspect",
+    "apis": "incident serve-apis",
+    "tasks": "task list",
+    "scenarios": "task scenarios",
+    "scenarios show": "task show",
+    "scenarios check": "task check",
+    "discover": "task discover",
+    "itbench-ciso": "task itbench",
+    "agents": "agent list",
+    "agents list": "agent list",
+    "agents check": "agent check",
+    "methods": "agent methods",
+    "diagnose": "run diagnose",
+    "trials": "run",
+    "trials run": "run trials",
+    "trials grade": "score trials",
+    "trials table": "score paper-tables",
+    "trials sweep": "score sweep",
+    "trials report": "report",
+    "grade": "score run",
+    "regrade": "score what-if",
+    "table": "score table",
+    "itbench-sre": "score itbench",
+    "audit scores": "audit",
+    "board": "leaderboard",
+    "proxy": "trace proxy",
+    "proxy serve": "trace proxy",
+    "proxy trace": "trace convert",
+    "proxy redact": "trace redact",
+    "blame": "trace blame",
+    "blame trace": "trace blame",
+    "serve": "server start",
+    "worker": "server worker",
+    "verify-events": "server verify",
+}
+"""The names of release 0.1, which work for one more release; what follows such a name is read as before."""
+
+
+def children(path: str) -> list[str]:
+    """Return the groups and commands that lie directly below *path*, '' for the first level, by their whole names."""
+    if not path:
+        return [name for names in STAGES.values() for name in names]
+    return [name for name in dict.fromkeys([*COMMANDS, *GROUPS]) if name.rpartition(" ")[0] == path]
+
+
+def about(path: str) -> str:
+    """Return the one line of the command or group at *path*."""
+    return COMMANDS[path].about if path in COMMANDS else GROUPS[path]
+
+
+def renamed(words: Sequence[str]) -> tuple[str, str] | None:
+    """Return the name of before that *words* begin with, and what it is now; None when they begin with none."""
+    return next(
+        (
+            (old, RENAMED[old])
+            for count in (2, 1)
+            if (old := " ".join(words[:count])) in RENAMED and len(words) >= count
+        ),
+        None,
+    )
+
+
+def command_in(words: Sequence[str]) -> str:
+    """Return the whole name of the command that *words* call, '' when they call none."""
+    if found := renamed(words):
+        words = [*found[1].split(), *words[len(found[0].split()) :]]
+    return next((name for count in (3, 2, 1) if (name := " ".join(words[:count])) in COMMANDS), "")
+
+
+def nearest_command(path: str, word: str) -> str | None:
+    """Return the command that *word*, typed below *path*, may have been meant for: in another group, or misspelt."""
+    if word in RENAMED and path:
+        return RENAMED[word]
+    elsewhere = next((name for name in COMMANDS if name.split()[-1] == word), None)
+    if elsewhere:
+        return elsewhere
+    names = {name.split()[-1]: name for name in reversed([*COMMANDS, *GROUPS])} | RENAMED
+    names |= {name.split()[-1]: name for name in children(path)}
+    near = nearest(word, names)
+    return names[near] if near else None
