@@ -16,7 +16,7 @@ import pytest
 from live import state_folder
 from opsassay.cli import run
 from telemetry.packs import make_tree
-from test_docs import ROOT, blocks, commands_of
+from test_docs import ROOT, blocks, commands_in
 
 DOCS = ROOT / "docs"
 FIRST = DOCS / "grade-my-agent.md"
@@ -40,7 +40,7 @@ def test_its_commands_are_run_on_incidents_as_they_stand(page, incidents, tmp_pa
     make_tree(tmp_path / "incidents", count=incidents)  # a comparison of fewer than six passes no gate
     shutil.copytree(ROOT / "examples" / "agents", tmp_path / "agents")
     assert run(["incident", "annotate", "incidents"]) == 0
-    for line in commands_of(DOCS / f"{page}.md"):
+    for line in commands_in((DOCS / f"{page}.md").read_text()):
         capsys.readouterr()
         code = run(shlex.split(line)[1:])
         out, err = capsys.readouterr()

@@ -43,7 +43,7 @@ def test_bench_prints_one_json_object_with_the_rules_always(labelled):
     done = opsassay("trace", "blame", "bench", labelled, "--json")
     payload = json.loads(done.stdout)
     rows = {row["technique"]: row for row in payload["items"]}
-    assert (done.exit_code, payload["command"], payload["scoring"]) == (0, "blame bench", "exact")
+    assert (done.exit_code, payload["command"], payload["scoring"]) == (0, "trace blame bench", "exact")
     assert rows["before-error-text"]["step_accuracy"] == 1.0
     assert rows["last-step"]["step_accuracy"] == 0.0
     assert rows["chance"]["calls"] == 0
@@ -87,7 +87,7 @@ def test_a_batch_goes_on_after_a_trace_that_cannot_be_read(labelled):
     ],
 )
 def test_wrong_use_is_one_sentence(labelled, monkeypatch, arguments, message):
-    monkeypatch.chdir(labelled / "traces" if arguments[1:2] == ["bench"] else labelled)
+    monkeypatch.chdir(labelled / "traces" if arguments[2:3] == ["bench"] else labelled)
     done = opsassay(*arguments)
     assert isinstance(done.exception, OpsAssayError)
     assert done.exception.exit_code == 2

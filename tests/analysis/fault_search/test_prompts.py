@@ -74,5 +74,5 @@ def test_a_sweep_is_three_prompts_with_five_seeds_and_says_who_proposed(tmp_path
     assert [row["reached"] for row in told["items"]] == [5, 5, 5]
     assert {len(row["families"]) for row in told["items"]} == {5}
     assert "reads no prompt" in told["proposer"]
-    assert run([*words[:4], "--prompt-sweep", "-o", str(tmp_path / "t")]) == 2
+    assert run([*words[:5], "--prompt-sweep", "-o", str(tmp_path / "t")]) == 2
     assert "--search evolve" in capsys.readouterr().err

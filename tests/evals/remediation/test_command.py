@@ -126,7 +126,7 @@ def test_a_store_that_is_none_and_a_torn_run_are_named(store, tmp_path, items, c
         assert run(["score", command, str(tmp_path / "empty")]) == 2
         assert "holds no trials" in capsys.readouterr().err
     assert run(["report", "-o", str(tmp_path / "pages"), str(tmp_path / "empty")]) == 2
-    assert "holds no finished runs" in capsys.readouterr().err
+    assert "holds nothing" in capsys.readouterr().err
     assert not (tmp_path / "pages").exists()
     torn = next((store / "runs").rglob("timeline.jsonl"))
     whole = torn.read_text()
