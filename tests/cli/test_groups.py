@@ -192,3 +192,11 @@ def test_a_shell_completes_groups_commands_and_options():
 
     assert {"plain,run", "plain,what-if"} <= set(completed("score", ""))
     assert "plain,--repeats" in completed("run", "--")
+
+
+def test_no_command_at_all_shows_the_groups_and_what_comes_next(capsys):
+    assert run([]) == 0
+    shown = capsys.readouterr()
+    assert "Break a system:" in shown.out
+    assert "Next: opsassay " in shown.out
+    assert shown.err == ""

@@ -48,9 +48,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit code. Every error becomes one sentence on standard error."""
-    words = arguments or sys.argv[1:]
+    words = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
-        outcome: Any = cli.main(args=arguments, prog_name="opsassay", standalone_mode=False)
+        outcome: Any = cli.main(args=words, prog_name="opsassay", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

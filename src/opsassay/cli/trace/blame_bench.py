@@ -25,7 +25,7 @@ _PATH = click.Path(path_type=Path)
 @click.command("bench")
 @click.argument("folder", type=_PATH)
 @click.option(
-    "--technique", "techniques", multiple=True, help="Next to the rules, which are always there; repeat for more."
+    "--technique", "techniques", multiple=True, help="A technique to compare with the rules; repeat for more."
 )
 @click.option("--model", help="scripted:FILE, replayed:SESSION, or a model of OPENAI_BASE_URL.")
 @click.option(
