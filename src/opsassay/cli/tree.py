@@ -8,7 +8,7 @@ from typing import NamedTuple
 from opsassay.core.errors import nearest
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """A command: its one line in a listing, and its *place*, ``module:attribute`` below `opsassay.cli`."""
 
     about: str
@@ -39,75 +39,89 @@ GROUPS = {
 """Every group that is no command by itself, with its one line."""
 
 COMMANDS = {
-    "demo": Entry("Break a real system, explain it, score every method, report.", "demo_command"),
-    "new agent": Entry("Write a working example of an agent.", "new.example:agent"),
-    "new method": Entry("Write a working example of a method.", "new.example:method"),
-    "new scenario": Entry("Write a working example of a remediation scenario.", "new.example:scenario"),
-    "new plan": Entry("Write a working example of a plan.", "new.example:plan"),
-    "new schema": Entry("Print the JSON Schema of a file that people write, for editors.", "new.schema"),
-    "system up": Entry("Start a system and leave it running.", "system.up"),
-    "system down": Entry("Stop running systems.", "system.down"),
-    "system status": Entry("Show running systems and isolation levels; clear what was left behind.", "system.status"),
-    "system logs": Entry("Show what the processes of a running system have logged.", "system.logs"),
-    "system render": Entry("Print a system as Kubernetes manifests.", "system.render"),
-    "system render worker": Entry("Print workers of the platform as a Deployment.", "system.render:worker"),
-    "system faults": Entry("List the 31 fault types and what this machine can inject.", "system.faults"),
-    "system inject": Entry("Inject one fault into a running system, and undo it.", "system.inject"),
-    "incident record": Entry("Record one incident as a datapack, with its truth apart.", "incident.record"),
-    "incident campaign": Entry("Record many incidents from a plan, resumable.", "incident.campaign"),
-    "incident import": Entry("Bring public data into a tree of datapacks.", "incident.import_"),
-    "incident annotate": Entry("Find the true cascade of each incident and its label.", "incident.annotate"),
-    "incident curate": Entry("Make a stratified, checksummed suite of annotated incidents.", "incident.curate"),
-    "incident audit-labels": Entry("Let two annotators judge a suite's cascades, blind.", "incident.audit_labels"),
-    "incident fetch": Entry("Download a published suite and check it.", "incident.fetch"),
-    "incident export": Entry("Write incidents in the public form of rcabench.", "incident.export"),
-    "incident export harbor": Entry("Write incidents or scenarios as tasks of Harbor.", "incident.export:harbor"),
-    "incident export dataset": Entry("Write a suite as a data set of the Hugging Face Hub.", "incident.export:dataset"),
-    "incident serve-apis": Entry("Serve an incident by APIs of observability backends.", "incident.serve_apis"),
-    "task list": Entry("List every task: scenarios that ship, incidents of suites.", "task.list"),
-    "task scenarios": Entry("List the remediation scenarios with their complexity.", "task.scenarios"),
-    "task show": Entry("Print a remediation scenario as YAML.", "task.show"),
-    "task check": Entry("Validate remediation scenarios and propose depths.", "task.check"),
-    "task discover": Entry("Search for faults that fool a verifier.", "task.discover"),
-    "task itbench": Entry("Show what the evaluators of ITBench's compliance tasks accept wrongly.", "task.itbench"),
-    "agent list": Entry("List the agents, and say whether this machine can seal external ones.", "agent.list"),
-    "agent check": Entry("Check an agent against the contract without a real model's cost.", "agent.check"),
-    "agent methods": Entry("List the methods with source and cost.", "agent.methods"),
-    "run": Entry("Run agents over a suite, or a plan of any tasks, and score.", "run_command"),
-    "run diagnose": Entry("Run methods or an agent on incidents, without scores.", "run_diagnose_command"),
-    "run trials": Entry("Run agents on remediation scenarios and judge the whole trajectory.", "run_trials_command"),
-    "score run": Entry("Score runs against the truth.", "score.run"),
-    "score what-if": Entry("Score runs again under changed conventions.", "score.what_if"),
-    "score table": Entry("Print the result tables of a store of runs.", "score.table"),
-    "score paper-tables": Entry("Print the numbered tables of two papers over trials.", "score.paper_tables"),
-    "score trials": Entry("Score trials again, by what was committed before each run.", "score.trials"),
-    "score sweep": Entry("Score trials under the paper's 144 settings of four thresholds.", "score.sweep"),
-    "score itbench": Entry("Match answers in ITBench's form with ITBench's ground truth.", "score.itbench"),
-    "compare": Entry("Compare two score tables or stores of runs, as a CI gate.", "compare_command"),
-    "audit": Entry("Report which scores may be trusted for which system.", "audit_command"),
-    "audit verify": Entry("Recompute every printed figure from its scores.", "audit_command:verify"),
-    "leaderboard": Entry("Rank the solvers of stores of runs, with intervals.", "leaderboard_command"),
-    "view": Entry("Show stores of runs in the browser, live, or as files.", "view_command"),
-    "report": Entry("Write a self-contained HTML report of runs.", "report_command"),
-    "trace proxy": Entry("Record, replay and edit what agents say to models.", "trace.proxy"),
-    "trace proxy token": Entry("Print a new token for a session of a proxy.", "trace.proxy:token"),
-    "trace convert": Entry("Make a trace of a recorded session or of another tool's file.", "trace.convert"),
-    "trace redact": Entry("Write a trace without what should not leave this machine.", "trace.redact"),
-    "trace export rewards": Entry("Write a process reward for every step, as TRL reads it.", "trace.export:rewards"),
-    "trace export atif": Entry("Write a trace in the agent trajectory interchange format.", "trace.export:atif"),
-    "trace export otel": Entry("Write or send scored runs as gen_ai spans.", "trace.export:otel"),
-    "trace export inspect": Entry("Write scored runs as logs of inspect_ai.", "trace.export:inspect"),
-    "trace blame": Entry("Find the agent and the step that made a run fail.", "trace.blame"),
-    "trace blame view": Entry("Write a page that shows a trace.", "trace.blame:view"),
-    "trace blame annotate": Entry("Write a page on which to annotate traces.", "trace.blame:annotate"),
-    "trace blame agree": Entry("Measure how far annotators agree.", "trace.blame:agree"),
-    "trace blame bench": Entry("Compare techniques on labelled traces.", "trace.blame_bench:bench"),
-    "trace blame scores": Entry("Write kept answers as a score table.", "trace.blame_bench:scores"),
-    "server start": Entry(
+    "demo": CommandEntry("Break a real system, explain it, score every method, report.", "demo_command"),
+    "new agent": CommandEntry("Write a working example of an agent.", "new.example:agent"),
+    "new method": CommandEntry("Write a working example of a method.", "new.example:method"),
+    "new scenario": CommandEntry("Write a working example of a remediation scenario.", "new.example:scenario"),
+    "new plan": CommandEntry("Write a working example of a plan.", "new.example:plan"),
+    "new schema": CommandEntry("Print the JSON Schema of a file that people write, for editors.", "new.schema"),
+    "system up": CommandEntry("Start a system and leave it running.", "system.up"),
+    "system down": CommandEntry("Stop running systems.", "system.down"),
+    "system status": CommandEntry(
+        "Show running systems and isolation levels; clear what was left behind.", "system.status"
+    ),
+    "system logs": CommandEntry("Show what the processes of a running system have logged.", "system.logs"),
+    "system render": CommandEntry("Print a system as Kubernetes manifests.", "system.render"),
+    "system render worker": CommandEntry("Print workers of the platform as a Deployment.", "system.render:worker"),
+    "system faults": CommandEntry("List the 31 fault types and what this machine can inject.", "system.faults"),
+    "system inject": CommandEntry("Inject one fault into a running system, and undo it.", "system.inject"),
+    "incident record": CommandEntry("Record one incident as a datapack, with its truth apart.", "incident.record"),
+    "incident campaign": CommandEntry("Record many incidents from a plan, resumable.", "incident.campaign"),
+    "incident import": CommandEntry("Bring public data into a tree of datapacks.", "incident.import_"),
+    "incident annotate": CommandEntry("Find the true cascade of each incident and its label.", "incident.annotate"),
+    "incident curate": CommandEntry("Make a stratified, checksummed suite of annotated incidents.", "incident.curate"),
+    "incident audit-labels": CommandEntry(
+        "Let two annotators judge a suite's cascades, blind.", "incident.audit_labels"
+    ),
+    "incident fetch": CommandEntry("Download a published suite and check it.", "incident.fetch"),
+    "incident export": CommandEntry("Write incidents in the public form of rcabench.", "incident.export"),
+    "incident export harbor": CommandEntry(
+        "Write incidents or scenarios as tasks of Harbor.", "incident.export:harbor"
+    ),
+    "incident export dataset": CommandEntry(
+        "Write a suite as a data set of the Hugging Face Hub.", "incident.export:dataset"
+    ),
+    "incident serve-apis": CommandEntry("Serve an incident by APIs of observability backends.", "incident.serve_apis"),
+    "task list": CommandEntry("List every task: scenarios that ship, incidents of suites.", "task.list"),
+    "task scenarios": CommandEntry("List the remediation scenarios with their complexity.", "task.scenarios"),
+    "task show": CommandEntry("Print a remediation scenario as YAML.", "task.show"),
+    "task check": CommandEntry("Validate remediation scenarios and propose depths.", "task.check"),
+    "task discover": CommandEntry("Search for faults that fool a verifier.", "task.discover"),
+    "task itbench": CommandEntry(
+        "Show what the evaluators of ITBench's compliance tasks accept wrongly.", "task.itbench"
+    ),
+    "agent list": CommandEntry("List the agents, and say whether this machine can seal external ones.", "agent.list"),
+    "agent check": CommandEntry("Check an agent against the contract without a real model's cost.", "agent.check"),
+    "agent methods": CommandEntry("List the methods with source and cost.", "agent.methods"),
+    "run": CommandEntry("Run agents over a suite, or a plan of any tasks, and score.", "run_command"),
+    "run diagnose": CommandEntry("Run methods or an agent on incidents, without scores.", "run_diagnose_command"),
+    "run trials": CommandEntry(
+        "Run agents on remediation scenarios and judge the whole trajectory.", "run_trials_command"
+    ),
+    "score run": CommandEntry("Score runs against the truth.", "score.run"),
+    "score what-if": CommandEntry("Score runs again under changed conventions.", "score.what_if"),
+    "score table": CommandEntry("Print the result tables of a store of runs.", "score.table"),
+    "score paper-tables": CommandEntry("Print the numbered tables of two papers over trials.", "score.paper_tables"),
+    "score trials": CommandEntry("Score trials again, by what was committed before each run.", "score.trials"),
+    "score sweep": CommandEntry("Score trials under the paper's 144 settings of four thresholds.", "score.sweep"),
+    "score itbench": CommandEntry("Match answers in ITBench's form with ITBench's ground truth.", "score.itbench"),
+    "compare": CommandEntry("Compare two score tables or stores of runs, as a CI gate.", "compare_command"),
+    "audit": CommandEntry("Report which scores may be trusted for which system.", "audit_command"),
+    "audit verify": CommandEntry("Recompute every printed figure from its scores.", "audit_command:verify"),
+    "leaderboard": CommandEntry("Rank the solvers of stores of runs, with intervals.", "leaderboard_command"),
+    "view": CommandEntry("Show stores of runs in the browser, live, or as files.", "view_command"),
+    "report": CommandEntry("Write a self-contained HTML report of runs.", "report_command"),
+    "trace proxy": CommandEntry("Record, replay and edit what agents say to models.", "trace.proxy"),
+    "trace proxy token": CommandEntry("Print a new token for a session of a proxy.", "trace.proxy:token"),
+    "trace convert": CommandEntry("Make a trace of a recorded session or of another tool's file.", "trace.convert"),
+    "trace redact": CommandEntry("Write a trace without what should not leave this machine.", "trace.redact"),
+    "trace export rewards": CommandEntry(
+        "Write a process reward for every step, as TRL reads it.", "trace.export:rewards"
+    ),
+    "trace export atif": CommandEntry("Write a trace in the agent trajectory interchange format.", "trace.export:atif"),
+    "trace export otel": CommandEntry("Write or send scored runs as gen_ai spans.", "trace.export:otel"),
+    "trace export inspect": CommandEntry("Write scored runs as logs of inspect_ai.", "trace.export:inspect"),
+    "trace blame": CommandEntry("Find the agent and the step that made a run fail.", "trace.blame"),
+    "trace blame view": CommandEntry("Write a page that shows a trace.", "trace.blame:view"),
+    "trace blame annotate": CommandEntry("Write a page on which to annotate traces.", "trace.blame:annotate"),
+    "trace blame agree": CommandEntry("Measure how far annotators agree.", "trace.blame:agree"),
+    "trace blame bench": CommandEntry("Compare techniques on labelled traces.", "trace.blame_bench:bench"),
+    "trace blame scores": CommandEntry("Write kept answers as a score table.", "trace.blame_bench:scores"),
+    "server start": CommandEntry(
         "Run the platform: leaderboards, agents and benchmarks for a team, with an API.", "server.start"
     ),
-    "server worker": Entry("Run the platform's benchmarks, on any machine.", "server.worker"),
-    "server verify": Entry("Check that nothing in a platform's chain of events was changed.", "server.verify"),
+    "server worker": CommandEntry("Run the platform's benchmarks, on any machine.", "server.worker"),
+    "server verify": CommandEntry("Check that nothing in a platform's chain of events was changed.", "server.verify"),
 }
 """Every command by its place. One whose name goes on (`run`, `run trials`) takes all other words as its arguments."""
 

@@ -83,7 +83,7 @@ def test_cases_that_were_not_annotated_are_told(tree):
 def test_a_suite_holds_cases_in_which_nothing_was_broken_and_says_when_it_does_not(tmp_path, capsys):
     tree = make_tree(tmp_path / "t", count=1)
     assert command_line(["incident", "curate", str(tree.root), "-o", str(tmp_path / "none"), "--json"]) == 0
-    assert "whoever always accuses is never wrong" in capsys.readouterr().err
+    assert "a solver that always accuses is never wrong" in capsys.readouterr().err
     described = make_incident("quiet")
     nothing = Fault(type="NoFault", service=None, parameters={"disturbance": "load_surge"}, start_ns=1, end_ns=2)
     tree.write_truth(Truth(id=described.id, system=described.system, faults=(nothing,)))

@@ -96,14 +96,14 @@ def fields(model, above=()):
 
 
 def test_every_setting_is_documented():
-    text = (Path(__file__).parents[3] / "docs" / "annotation.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "causes.md").read_text(encoding="utf-8")
     settings = text[text.index("## Settings") : text.index("## Published graphs")]
     missing = [path for path in fields(AnnotateSettings) if f"{path[-1]}:" not in settings]
     assert missing == []
 
 
 def test_the_settings_in_the_documentation_are_the_defaults(tmp_path):
-    text = (Path(__file__).parents[3] / "docs" / "annotation.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "causes.md").read_text(encoding="utf-8")
     block = text[text.index("## Settings") :].split("```")[1].removeprefix("text\n")
     assert settled(tmp_path, block) == AnnotateSettings()
 

@@ -19,10 +19,10 @@ RUNNER = """
 import signal, sys; sys.path.insert(0, {src!r})
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell hands on one that is ignored
 from pathlib import Path
-from opsassay.solvers.sandbox import Seal, SealLimits, python_path
+from opsassay.solvers.sandbox import Sandbox, SandboxLimits, python_path
 print('ready', flush=True)
 program = "import os, time; os.fork(); print(1, flush=True); time.sleep(600) # {token}"
-Seal(Path({view!r}), Path({work!r}), {{}}, {{}}, SealLimits(), {{}}).run([python_path(), '-I', '-S', '-c', program])
+Sandbox(Path({view!r}), Path({work!r}), {{}}, {{}}, SandboxLimits(), {{}}).run([python_path(), '-I', '-S', '-c', program])
 """
 
 

@@ -2,7 +2,7 @@
 
 ::
 
-    runner                 Seal.run: hands the plan over, reads what the command prints, waits
+    runner                 Sandbox.run: hands the plan over, reads what the command prints, waits
     └── warden             outside: wall clock, group, relay of the sockets, collecting, cleaning up  (supervisor.py)
         └── opener         makes the namespaces, waits for the init                                   (init.py)
             └── init       process 1 inside: builds the root, reaps                                   (init.py)
