@@ -95,8 +95,9 @@ def record_incident(
 ) -> str:
     """Run the shop, break it, record it into the tree at *root*; return the incident's id.
 
-    Raises NotNormalError when the shop is not healthy on this machine, also with a quarter of the load.
+    Raises NotNormalError when the shop is not healthy and steady on this machine, also with a quarter of the load.
     """
+    from opsassay.annotation.evidence.baseline import drift_objection
     from opsassay.telemetry.tree import Tree
     from opsassay.testbed.apps import load_system
     from opsassay.testbed.recording.record import record
@@ -107,8 +108,9 @@ def record_incident(
     with substrate.deployed(app, name, seed=seed, rate_rps=rate_rps, isolation=isolation) as running:
         spool = running.state.dir / "recording"  # goes with the system, however this process ends
         id_ = record(
-            running, app, plan, Tree(root), schedule, seed=seed, halvings=HALVINGS, spool=spool, progress=shown
-        )
+            running, app, plan, Tree(root), schedule,
+            seed=seed, halvings=HALVINGS, steady=drift_objection, spool=spool, progress=shown,
+        )  # fmt: skip
         shown.started("stopping shop")
     return id_
 

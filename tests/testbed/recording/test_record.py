@@ -10,10 +10,14 @@ import polars as pl
 import pytest
 
 from live import run_opsassay, state_folder
+from opsassay.core.errors import NotNormalError
+from opsassay.core.schema.incident import FaultPlan
+from opsassay.core.schema.system import Slo
 from opsassay.telemetry.leaks import leaks
 from opsassay.telemetry.schema import SCHEMA
 from opsassay.telemetry.tree import Tree
 from opsassay.testbed.apps import load_system
+from opsassay.testbed.recording.record import Schedule, record
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 from testbed import TINY
 
@@ -107,6 +111,31 @@ def test_a_system_whose_names_give_the_truth_away_is_recorded_with_a_note(tmp_pa
     assert note.startswith("what a solver sees gives the truth away in ")
     (id_,) = Tree(out).ids()
     assert note in Tree(out).truth(id_).notes
+
+
+def test_an_unsteady_window_halves_the_load_and_is_recorded_again_until_the_demo_gives_up(tmp_path):
+    asked: list[int] = []
+
+    def unsteady(spans, window):
+        inside = pl.col("time").cast(pl.Int64).is_between(window.start_ns, window.end_ns)
+        asked.append(spans.filter(inside).height)
+        return "it drifts" if len(asked) < unsteady_windows else ""
+
+    anything = {"slo": Slo(error_rate=0.99, latency_p99_ms=1e6)}  # health on a busy machine is not the subject
+    app, plan = load_system(TINY).model_copy(update=anything), FaultPlan.model_validate({"fault": "NoFault"})
+    tree, schedule = Tree(tmp_path / "tree"), Schedule(0.5, 4.0, 4.0)
+    with state_folder(), LocalSubstrate().deployed(app, "unsteady", seed=3, rate_rps=8.0) as running:
+        unsteady_windows = 10
+        with pytest.raises(NotNormalError, match="it drifts"):
+            record(running, app, plan, tree, schedule, halvings=1, steady=unsteady)
+        assert len(asked) == 2
+        assert min(asked) > 10
+        assert running.status().rate_rps == 4.0
+        assert list(tree.root.iterdir()) == []
+        unsteady_windows = 4
+        id_ = record(running, app, plan, tree, schedule, halvings=1, steady=unsteady)
+        assert running.status().rate_rps == 2.0
+    assert "the load was halved to 2 requests/s: it drifts" in tree.truth(id_).notes
 
 
 @pytest.mark.long

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from opsassay.annotation.evidence.states import NEEDED, flag_windows, windows
+from opsassay.annotation.evidence.states import flag_windows, windows
 from opsassay.annotation.evidence.thresholds import Thresholds
-from opsassay.annotation.reading.calls import Calls
+from opsassay.core.schema.incident import Window
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,24 +30,41 @@ class OperationBaseline:
         return self.false_alarm_rate is not None and self.false_alarm_rate > self.limit
 
 
-def calibrate(calls: Calls, thresholds: Thresholds) -> OperationBaseline:
-    """Return the baseline of *calls*: nodes by the first half of the normal window, false alarms by the second.
+def calibrate(entries: pl.DataFrame, start_ns: int, end_ns: int, thresholds: Thresholds) -> OperationBaseline:
+    """Return the baseline of *entries*: nodes by the first half of the normal window, false alarms by the second.
 
-    false_alarm_rate is the share of windows of the second half that are slow, erroring or missing by `flag_windows`
-    (OpenRCA 2.0, E.2), None when no operation has enough calls for a single window.
+    *entries* are calls in the normal window [*start_ns*, *end_ns*), ns of UTC, with the columns node, time_ns,
+    duration_ms and failed. false_alarm_rate is the share of windows of the second half that are slow, erroring or missing
+    by `flag_windows` (OpenRCA 2.0, E.2), None when no operation has enough calls for a single window.
     """
-    normal = calls.entries.select(NEEDED).filter(pl.col("period") == "normal")
-    middle = (calls.start_ns["normal"] + calls.end_ns["normal"]) // 2
-    seconds = calls.seconds("normal") / 2
-    first = normal.filter(pl.col("time_ns") < middle)
-    nodes = _with_pauses(describe(first, seconds), first, calls.start_ns["normal"], middle)
-    tried = flag_windows(
-        windows(normal.filter(pl.col("time_ns") >= middle), nodes, middle, calls.end_ns["normal"]), thresholds
-    )
+    middle = (start_ns + end_ns) // 2
+    first = entries.filter(pl.col("time_ns") < middle)
+    nodes = _with_pauses(describe(first, max((end_ns - start_ns) / 1e9, 1.0) / 2), first, start_ns, middle)
+    tried = flag_windows(windows(entries.filter(pl.col("time_ns") >= middle), nodes, middle, end_ns), thresholds)
     raised = (
         tried.select((pl.col("slow") | pl.col("erroring") | pl.col("missing")).mean()).item() if tried.height else None
     )
     return OperationBaseline(nodes=nodes, false_alarm_rate=raised, limit=thresholds.drift)
+
+
+def drift_objection(spans: pl.DataFrame, window: Window, thresholds: Thresholds | None = None) -> str:
+    """Return in words that the second half of *window* is unlike the first; '' when it is like it.
+
+    *spans* have the columns of a datapack's table traces. The calls are the spans of kind Server.
+    """
+    begun = pl.col("time").cast(pl.Int64)
+    entries = spans.filter(
+        (pl.col("attr.span_kind") == "Server") & begun.is_between(window.start_ns, window.end_ns, closed="left")
+    ).select(
+        node=pl.col("service_name") + "::" + pl.col("span_name"),
+        time_ns=begun,
+        duration_ms=pl.col("duration") / 1e6,
+        failed=(pl.col("attr.status_code") == "Error").fill_null(value=False),
+    )
+    baseline = calibrate(entries, window.start_ns, window.end_ns, thresholds or Thresholds())
+    if not baseline.drifted:
+        return ""
+    return f"in its second half {baseline.false_alarm_rate:.0%} of the operations' windows were unlike the first half"
 
 
 MINIMUM_WINDOWS = 5

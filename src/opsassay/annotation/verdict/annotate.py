@@ -75,7 +75,9 @@ def open_pack(pack: Datapack, settings: AnnotateSettings | None = None) -> Opene
     calls = read_calls(pack)
     metrics, histograms = (pack.collect(pack.both(m), m) for m in ("metrics", "metrics_histogram"))
     with ThreadPoolExecutor(1) as beside:
-        baseline = beside.submit(calibrate, calls, settings.thresholds)
+        normal = calls.entries.select(NEEDED).filter(pl.col("period") == "normal")
+        bounds = calls.start_ns["normal"], calls.end_ns["normal"]
+        baseline = beside.submit(calibrate, normal, *bounds, settings.thresholds)
         graph = infer_graph(calls, metrics)
     return Opened(pack, calls, metrics, histograms, graph, baseline.result())
 

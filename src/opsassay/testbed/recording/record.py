@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from opsassay import __version__
 from opsassay.core.errors import NotNormalError, OperationError, UserError
 from opsassay.core.schema.incident import Alert, EffectCheck, Fault, FaultPlan, Incident, RootLabel, Truth, Window
@@ -42,6 +44,10 @@ EARLY_END_S = (0.1, 1.5)
 """The abnormal window ends a little before the fault does, so that its end is no exact instant of the truth."""
 SETTLE_S = 1.0
 SPOOL_PREFIX = ".recording-"
+
+
+SpanCheck = Callable[[pl.DataFrame, Window], str]
+"""Takes spans (table traces) and a window of them; returns in words why they are no normal window, '' when they are one."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +119,7 @@ def record(
     id_: str | None = None,
     otlp: str | None = None,
     halvings: int | None = None,
+    steady: SpanCheck | None = None,
     spool: Path | None = None,
     progress: Progress = SILENT,
 ) -> str:
@@ -120,7 +127,7 @@ def record(
 
     The normal window is judged before the fault is injected. With *halvings* None an objection becomes a note of the truth.
     With a number the load is halved and the window recorded again, at most so often; then NotNormalError is raised, nothing
-    has been broken and nothing is written.
+    has been broken and nothing is written. *steady* is asked about the spans of a window that is healthy.
 
     A plan that cannot be carried out is refused before anything else (NotFoundError, RefusedError, UserError). Truth is
     written first, then the incident appears whole; on any other end neither does, and a note on the exception names the
@@ -137,7 +144,9 @@ def record(
     spool = spool or spool_of(tree, id_)
     while True:
         try:
-            captured = _capture(running, plan, spool, schedule, progress, otlp, refuses=halvings is not None, kept=kept)
+            captured = _capture(
+                running, plan, spool, schedule, progress, otlp, refuses=halvings is not None, steady=steady, kept=kept
+            )
             break
         except NotNormalError as error:
             if not halvings:
@@ -168,6 +177,7 @@ def _capture(
     otlp: str | None,
     *,
     refuses: bool,
+    steady: SpanCheck | None,
     kept: bool,
 ) -> _Captured:
     """Go through the schedule with an open recording session; the telemetry is in *spool* afterwards.
@@ -182,7 +192,7 @@ def _capture(
             with piece(progress, "normal window", schedule.normal_s), FreeCores() as free:
                 time.sleep(schedule.normal_s)
             usual = Window(start_ns=start_ns, end_ns=start_ns + int(schedule.normal_s * USUAL_SHARE * 1e9))
-            objection = _objection(running, spool, usual, free)
+            objection = _objection(running, spool, usual, free, steady)
             if objection and refuses:
                 raise NotNormalError(objection)
             outcome = _break(running, plan, schedule, progress)
@@ -196,14 +206,17 @@ def _capture(
     return _Captured(spool, usual, outcome, stats, tuple(watch.looks), tuple(notes))
 
 
-def _objection(running: RunningSystem, spool: Path, usual: Window, free: FreeCores) -> str:
+def _objection(
+    running: RunningSystem, spool: Path, usual: Window, free: FreeCores, steady: SpanCheck | None
+) -> str:
     """Return why what the open session has recorded until now in *spool* is no normal window; '' when it is one."""
     running.receiver.refresh(spool.name)
     window, slo = Window(start_ns=usual.start_ns, end_ns=time.time_ns()), running.definition().slo
     status = running.status()
     cores = free.mean if status.cores is None else None
-    seen = measure(decode_spool(spool), slo, window, usual=usual, rate_rps=status.rate_rps, free_cores=cores)
-    return seen.objection(slo)
+    frames = decode_spool(spool)
+    seen = measure(frames, slo, window, usual=usual, rate_rps=status.rate_rps, free_cores=cores)
+    return seen.objection(slo) or (steady(frames["traces"], window) if steady is not None else "")
 
 
 @contextmanager
