@@ -20,13 +20,17 @@ def window():
     return Window(start_ns=start_ns, end_ns=start_ns + LENGTH_S * 10**9)
 
 
-def spans(duration_ms=lambda operation, second: 20.0, failed=lambda operation, second: False):
-    """Return five calls a second of each operation, and client spans that are no calls."""
+def never(_operation, _second):
+    return False
+
+
+def spans(slow=never, failed=never):
+    """Return five calls a second of each operation, 20 ms or 200 ms long, and client spans that are no calls."""
     rows = []
     for tick in range(LENGTH_S * 5):
         for operation in OPERATIONS:
             second, spread = tick / 5, 1 + (tick * 7 % 10) / 50
-            duration = int(duration_ms(operation, second) * spread * 1e6)
+            duration = int((200 if slow(operation, second) else 20) * spread * 1e6)
             status = "Error" if failed(operation, second) else "Unset"
             rows.append((START + timedelta(seconds=second), "shop", operation, "Server", status, duration))
             rows.append((START + timedelta(seconds=second), "shop", operation, "Client", "Error", duration * 50))
@@ -41,7 +45,7 @@ def test_a_steady_window_has_no_objection():
 
 
 def test_operations_that_become_slower_half_way_are_drift():
-    slower = spans(duration_ms=lambda operation, second: 200.0 if second > 15 and operation < "op-4" else 20.0)
+    slower = spans(slow=lambda operation, second: second > 15 and operation < "op-4")
     assert drift_objection(slower, window()) == (
         "in its second half 50% of the operations' windows were unlike the first half"
     )
@@ -53,7 +57,7 @@ def test_operations_that_begin_to_fail_are_drift():
 
 
 def test_one_slow_moment_of_one_operation_is_no_drift():
-    once = spans(duration_ms=lambda operation, second: 200.0 if 20 <= second < 23 and operation == "op-0" else 20.0)
+    once = spans(slow=lambda operation, second: 20 <= second < 23 and operation == "op-0")
     assert drift_objection(once, window()) == ""
 
 

@@ -206,9 +206,7 @@ def _capture(
     return _Captured(spool, usual, outcome, stats, tuple(watch.looks), tuple(notes))
 
 
-def _objection(
-    running: RunningSystem, spool: Path, usual: Window, free: FreeCores, steady: SpanCheck | None
-) -> str:
+def _objection(running: RunningSystem, spool: Path, usual: Window, free: FreeCores, steady: SpanCheck | None) -> str:
     """Return why what the open session has recorded until now in *spool* is no normal window; '' when it is one."""
     running.receiver.refresh(spool.name)
     window, slo = Window(start_ns=usual.start_ns, end_ns=time.time_ns()), running.definition().slo
