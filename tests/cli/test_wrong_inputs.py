@@ -341,6 +341,11 @@ READ_ONLY = [
     "trace proxy --upstream scripted:script.yaml -o {place}/x -- true",
     "trace redact trace.json -o {place}/x.json",
 ]
+FULL = [
+    "new schema agent -o {full}/x.json",
+    "run graded -a constant -o {full}/x",
+    "incident export tree -o {full}/x",
+]
 
 
 @pytest.mark.slow
@@ -355,13 +360,15 @@ def test_a_place_that_cannot_be_written_to_is_wrong_input_and_a_full_disk_is_not
     if subprocess.run(["unshare", "-rm", "sh", "-c", mounts], check=False, capture_output=True).returncode:
         pytest.skip("no file system can be mounted here: neither user namespaces nor root")
     before = entries(made)
-    typed = [*(line.format(place=place) for line in READ_ONLY), f"schema agent -o {full}/x.json"]
+    typed = [line.format(place=place, full=full) for line in (*READ_ONLY, *FULL)]
     words = ["unshare", "-rm", "sh", "-c", f'{mounts}; exec "$@"', "sh", sys.executable, "-c", DISKS]
     with state_folder():
         done = subprocess.run(words, cwd=made, input="\n".join(typed), text=True, capture_output=True, check=True)
-    assert done.stdout.splitlines()[-1] == str([2] * len(READ_ONLY) + [1])
+    assert done.stdout.splitlines()[-1] == str([2] * len(READ_ONLY) + [1] * len(FULL))
     assert done.stderr.count("Read-only file system") == len(READ_ONLY)
-    assert done.stderr.count("No space left on device") == 1
+    full_disks = [line for line in done.stderr.splitlines() if "No space left on device" in line]
+    assert len(full_disks) == len(FULL)
+    assert [line for line in full_disks if str(full) not in line] == [], "the sentence names the full disk"
     assert "Traceback" not in done.stderr
     assert list(place.iterdir()) == []
     assert entries(made) == before
