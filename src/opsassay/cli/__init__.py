@@ -8,10 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -121,6 +119,9 @@ def _fullest(words: Sequence[str]) -> str:
 
     The kernel's error for a write to a full disk names no file.
     """
+    import shutil
+    import tempfile
+
     given = (Path(word.rpartition("=")[2]).absolute() for word in words)
     places = [
         Path.cwd(),
