@@ -79,7 +79,6 @@ ORDER = (
     "task show",
     "task check",
     "task list",
-    "task itbench",
     "score itbench",
     "run trials",
     "score trials",

@@ -129,7 +129,6 @@ CALLS = {
     "system status": [[]],
     "task list": [["{made}/store"]],
     "task scenarios": [[]],
-    "task itbench": [["{examples}/compliance/itbench"]],
 }  # fmt: skip
 """Every command that prints a table, with calls that do; what is made by a live system is in `MADE_LIVE`."""
 

@@ -77,9 +77,6 @@ COMMANDS = {
     "task show": CommandEntry("Print a remediation scenario as YAML.", "task.show"),
     "task check": CommandEntry("Validate remediation scenarios and propose depths.", "task.check"),
     "task discover": CommandEntry("Search for faults that fool a verifier.", "task.discover"),
-    "task itbench": CommandEntry(
-        "Show what the evaluators of ITBench's compliance tasks accept wrongly.", "task.itbench"
-    ),
     "agent list": CommandEntry("List the agents, and say whether this machine can seal external ones.", "agent.list"),
     "agent check": CommandEntry("Check an agent against the contract without a real model's cost.", "agent.check"),
     "agent methods": CommandEntry("List the methods with source and cost.", "agent.methods"),
@@ -154,7 +151,6 @@ RENAMED = {
     "scenarios show": "task show",
     "scenarios check": "task check",
     "discover": "task discover",
-    "itbench-ciso": "task itbench",
     "agents": "agent list",
     "agents list": "agent list",
     "agents check": "agent check",

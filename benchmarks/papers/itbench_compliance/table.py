@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from opsassay.core.errors import UserError
 from opsassay.core.untrusted import shown
-from opsassay.evals.compliance.itbench.examples import ItbenchExamples
-from opsassay.evals.compliance.itbench.new_policies import new_submissions
-from opsassay.evals.compliance.itbench.rego_answers import Rego, rego_submissions
-from opsassay.evals.compliance.itbench.updates import update_submissions
-from opsassay.evals.compliance.itbench.verdicts import JudgedSubmission
 from opsassay.evals.compliance.kyverno.errors import UnsupportedError
 from opsassay.evals.runner.tables import ResultTable
+
+from .examples import ItbenchExamples
+from .new_policies import new_submissions
+from .rego_answers import Rego, rego_submissions
+from .updates import update_submissions
+from .verdicts import JudgedSubmission
 
 COLUMNS = ("class", "answer", "right", "public evaluator", "ours", "why")
 NEEDS_REGO = "needs Rego"

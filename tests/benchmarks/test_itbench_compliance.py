@@ -14,21 +14,22 @@ from pathlib import Path
 
 import pytest
 import yaml
+from benchmarks.papers.itbench_compliance import new_policies, updates
+from benchmarks.papers.itbench_compliance.__main__ import command
+from benchmarks.papers.itbench_compliance.examples import ANSIBLE, CLASSES, EVALUATORS, NEW, UPDATE
+from benchmarks.papers.itbench_compliance.new_policies import placed
+from benchmarks.papers.itbench_compliance.public_rules import checks_pass, prints_false, some_failure, stands_in
+from benchmarks.papers.itbench_compliance.reading import read_examples
+from benchmarks.papers.itbench_compliance.reports import report, reports_of
+from benchmarks.papers.itbench_compliance.table import NEEDS_REGO, accepted_wrongly
+from benchmarks.papers.running import run as command_line
 
-from opsassay.cli import run as command_line
 from opsassay.core.errors import UserError
-from opsassay.evals.compliance.itbench import new_policies, updates
-from opsassay.evals.compliance.itbench.examples import ANSIBLE, CLASSES, EVALUATORS, NEW, UPDATE
-from opsassay.evals.compliance.itbench.new_policies import placed
-from opsassay.evals.compliance.itbench.public_rules import checks_pass, prints_false, some_failure, stands_in
-from opsassay.evals.compliance.itbench.reading import read_examples
-from opsassay.evals.compliance.itbench.reports import report, reports_of
-from opsassay.evals.compliance.itbench.table import NEEDS_REGO, accepted_wrongly
 from opsassay.evals.compliance.kyverno.documents import documents
 from opsassay.evals.compliance.kyverno.policy import read_policies
 from opsassay.evals.compliance.repository import written
 
-MADE = Path(__file__).parents[3] / "examples" / "compliance" / "itbench"
+MADE = Path(__file__).parents[2] / "examples" / "compliance" / "itbench"
 
 ACCEPTED_WRONGLY = {
     ("new-kyverno", "deny all"): "found to violate",
@@ -270,7 +271,7 @@ def refusal(folder, capsys):
     """Return the one sentence that the command says of *folder*."""
     with pytest.raises(UserError) as caught:
         accepted_wrongly(read_examples(folder))
-    assert command_line(["task", "itbench", str(folder)]) == 2
+    assert command_line(command, [str(folder)]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err == f"Error: {caught.value}\n"
@@ -335,7 +336,7 @@ def test_a_file_that_is_no_such_json_is_one_sentence(copied, capsys, name, conte
 def test_what_is_no_folder_or_leads_elsewhere_is_refused(copied, capsys, tmp_path):
     with pytest.raises(UserError, match="is no folder; give the folder"):
         read_examples(tmp_path / "nowhere")
-    assert command_line(["task", "itbench", str(tmp_path / "nowhere")]) == 2
+    assert command_line(command, [str(tmp_path / "nowhere")]) == 2
     assert "does not exist" in capsys.readouterr().err
     manifest = copied / UPDATE / "manifests" / "application.yaml"
     manifest.unlink()
@@ -381,7 +382,7 @@ def test_a_policy_that_ships_and_cannot_be_judged_is_one_sentence(copied, capsys
 @pytest.mark.slow
 def test_another_evaluator_is_said_to_be_another(copied, capsys):
     (copied / UPDATE / EVALUATORS[UPDATE][0]).write_text("print(1)\n")
-    assert command_line(["task", "itbench", str(copied), "--json"]) == 0
+    assert command_line(command, [str(copied), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [one["evaluator"] for one in found["items"]] == ["not there"] * 3 + ["another version"]
     assert [one["class"] for one in found["items"]] == list(CLASSES.values())

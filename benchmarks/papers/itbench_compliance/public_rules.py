@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from opsassay.evals.compliance.itbench.examples import (
+from opsassay.evals.compliance.kyverno.documents import at
+
+from .examples import (
     ANSIBLE,
     KUBECTL,
     ItbenchChecks,
@@ -18,7 +20,6 @@ from opsassay.evals.compliance.itbench.examples import (
     UnchangedCheck,
     ViolationCheck,
 )
-from opsassay.evals.compliance.kyverno.documents import at
 
 Documents = Sequence[Mapping[str, Any]]
 

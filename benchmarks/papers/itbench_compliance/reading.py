@@ -15,7 +15,11 @@ from typing import Any, TypeVar
 from opsassay.core.errors import UserError
 from opsassay.core.schema.files import parse_yaml
 from opsassay.core.untrusted import read_json, read_plain, shown
-from opsassay.evals.compliance.itbench.examples import (
+from opsassay.evals.compliance.kyverno.documents import at, documents, plain_values
+from opsassay.evals.compliance.kyverno.errors import UnsupportedError
+from opsassay.evals.compliance.kyverno.policy import read_policies
+
+from .examples import (
     ANSIBLE,
     EVALUATORS,
     KUBECTL,
@@ -29,9 +33,6 @@ from opsassay.evals.compliance.itbench.examples import (
     NewKyvernoExample,
     UpdateKyvernoExample,
 )
-from opsassay.evals.compliance.kyverno.documents import at, documents, plain_values
-from opsassay.evals.compliance.kyverno.errors import UnsupportedError
-from opsassay.evals.compliance.kyverno.policy import read_policies
 
 MAX_FILE = 2**20
 """Bytes of one file; those of YAML are held to less (`documents`)."""

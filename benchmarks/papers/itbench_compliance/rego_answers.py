@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
-from opsassay.evals.compliance.itbench.examples import (
+from opsassay.evals.compliance.rego.judging import RegoQuestion, judge_by_rego
+
+from .examples import (
     ANSIBLE,
     KUBECTL,
     AnsibleOpaExample,
@@ -21,10 +23,9 @@ from opsassay.evals.compliance.itbench.examples import (
     ItbenchExamples,
     KubectlOpaExample,
 )
-from opsassay.evals.compliance.itbench.new_policies import placed, worlds
-from opsassay.evals.compliance.itbench.public_rules import COLLECTED, POLICY_FILE, RUN_FILES, prints_false
-from opsassay.evals.compliance.itbench.verdicts import JudgedSubmission
-from opsassay.evals.compliance.rego.judging import RegoQuestion, judge_by_rego
+from .new_policies import placed, worlds
+from .public_rules import COLLECTED, POLICY_FILE, RUN_FILES, prints_false
+from .verdicts import JudgedSubmission
 
 RegoWord = Literal["true", "false", "undefined", "error"]
 Rego = Callable[[bytes, object], RegoWord]
