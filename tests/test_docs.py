@@ -54,7 +54,6 @@ ORDER = (
     "run",
     "score run",
     "score table",
-    "score paper-tables",
     "leaderboard",
     "score what-if",
     "report",
@@ -82,7 +81,6 @@ ORDER = (
     "score itbench",
     "run trials",
     "score trials",
-    "score sweep",
     "task discover",
 )
 """The sections of the command pages, in an order in which each finds what it needs."""

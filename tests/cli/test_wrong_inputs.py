@@ -198,8 +198,6 @@ WRONG = [
     ("run trials plan.yaml -o out", "plan.yaml: There is no scenario 'bad-relase'", "did you mean 'bad-release'"),
     ("run trials fault.yaml -o out", "fault.yaml:1", "key"),
     ("score trials empty", "empty", "opsassay run trials"),
-    ("score paper-tables empty 99", "'99'", "--help"),
-    ("score sweep empty", "empty", "opsassay run trials"),
     ("new method x -o text.txt", "text.txt", "is a file"),
     ("task show bad-relase", "'bad-relase'", "did you mean 'bad-release'"),
     ("incident export harbor -o out", "TREE", "--scenario NAME"),

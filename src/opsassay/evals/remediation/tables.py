@@ -1,4 +1,4 @@
-"""Tables 8 to 15 of "side-effects" over a store of trials, with Fisher exact, sign test and Wilson intervals.
+"""Tables 8 to 13 of "side-effects" over a store of trials, with Fisher exact, sign test and Wilson intervals.
 
 The main slice is the baseline prompt with probes on. A V_probe that does not apply counts as held, as in the paper's
 probe-off rows (3/3 by construction).
@@ -15,7 +15,6 @@ from statistics import stdev
 from typing import Any
 
 from opsassay.evals.remediation.statistics import fisher_exact, sign_test
-from opsassay.evals.remediation.sweep import STALLS_S, WINDOWS_S, Setting, Swept
 from opsassay.evals.runner.tables import ResultTable
 from opsassay.scoring.rates import wilson
 from opsassay.scoring.repeats import mean_time
@@ -29,13 +28,9 @@ class TrialRow:
 
     *alerts* says whether the scenario commits alerts to clear, and *repair_s* how long that took, None when they did
     not.
-    *right* is whether the agent said what the cause is, None where it was not asked, *diagnosis_s* after how long, and
-    *submitted* whether it said anything. *failed* names every predicate that failed, those that a scenario commits
-    beyond the paper's four among them.
-    *fl* and *fpc* are how near its diagnosis comes (NTAM, in [0, 1]). *tools* are its calls of each tool with how many
-    failed, *detoured* the services that it looked at and that are not on the chain, *covered* the share of the chain
-    that it looked at. *not_ranked* says why the agent is not ranked.
-    *least_availability* is the share that V_temporal judged; *complexity* is ITBench's (Equation 6).
+    *right* is whether the agent said what the cause is, None where it was not asked, and *diagnosis_s* after how long.
+    *failed* names every predicate that failed, those that a scenario commits beyond the paper's four among them.
+    *not_ranked* says why the agent is not ranked, and *least_availability* is the share that V_temporal judged.
     """
 
     scenario: str
@@ -56,13 +51,6 @@ class TrialRow:
     repair_s: float | None = None
     right: bool | None = None
     diagnosis_s: float | None = None
-    submitted: bool | None = None
-    complexity: float = 1.0
-    fl: float | None = None
-    fpc: float | None = None
-    tools: tuple[tuple[str, int, int], ...] = ()
-    detoured: float | None = None
-    covered: float | None = None
     failed: tuple[str, ...] = ()
     not_ranked: tuple[str, ...] = ()
 
@@ -82,8 +70,8 @@ class TrialRow:
         return self.arm == BASELINE and self.probes
 
 
-def tables(rows: Sequence[TrialRow], sweep: Callable[[Sequence[Setting]], list[Swept]]) -> list[ResultTable]:
-    """Return tables 8 to 15 of *rows*; *sweep* re-scores the trials of the main slice under the settings it is given."""
+def tables(rows: Sequence[TrialRow]) -> list[ResultTable]:
+    """Return tables 8 to 13 of *rows*."""
     return [
         per_class(rows),
         per_cell(rows),
@@ -91,11 +79,7 @@ def tables(rows: Sequence[TrialRow], sweep: Callable[[Sequence[Setting]], list[S
         per_agent(rows),
         probe_contrast(rows),
         per_run(rows),
-        _sweep_table(14, "V_probe stall threshold", "stall (s)",
-                     [Setting(probe_latency_limit_s=stall) for stall in STALLS_S], sweep),
-        _sweep_table(15, "V_probe attribution window", "window (s)",
-                     [Setting(probe_attribution_s=window) for window in WINDOWS_S], sweep),
-    ]  # fmt: skip
+    ]
 
 
 def per_class(rows: Sequence[TrialRow]) -> ResultTable:
@@ -224,29 +208,6 @@ def per_run(rows: Sequence[TrialRow]) -> ResultTable:
     columns = ("scenario", "agent", "prompt", "probes", "seed", "outcome", "V_temporal", "V_depth", "V_probe", "conj.",
                "spread", "least availability", "diagnosis", "after", "repair after", "failed")  # fmt: skip
     return ResultTable("Every run", columns, found, number=13)
-
-
-def _sweep_table(
-    number: int, what: str, column: str, settings: Sequence[Setting], sweep: Callable[[Sequence[Setting]], list[Swept]]
-) -> ResultTable:
-    swept = sweep(settings)
-    found = tuple(
-        (
-            next(
-                value for value in (s.setting.probe_latency_limit_s, s.setting.probe_attribution_s) if value is not None
-            ),
-            _of(s.outcome, s.runs),
-            _of(s.conjunction, s.runs),
-            _of(s.hidden, s.outcome),
-            _of(s.d1_hidden, s.d1_outcome),
-            _of(s.deeper_hidden, s.deeper_outcome),
-        )
-        for s in swept
-    )
-    columns = (column, "outcome", "conjunction", "hidden / pass", "D1-check", "deeper-check")
-    p_values = [s.p_value for s in swept if s.p_value is not None]
-    statistics = {"largest_fisher_exact_p": max(p_values, default=None)}
-    return ResultTable(f"{what} sweep, main slice", columns, found, number=number, statistics=statistics)
 
 
 def _cell(row: TrialRow) -> tuple[Any, ...]:

@@ -9,7 +9,9 @@ from functools import partial
 from typing import NamedTuple
 
 from opsassay.core.schema.scenario import Scenario, Verification
+from opsassay.evals.remediation.rows import Trials
 from opsassay.evals.remediation.statistics import fisher_exact
+from opsassay.evals.runner.tables import ResultTable
 from opsassay.scoring.verifiers import Judgement, RunRecording, evidence_of, judge
 from opsassay.scoring.verifiers.certify import hidden_failure
 from opsassay.scoring.verifiers.core import v_depth, v_outcome, v_probe, v_temporal
@@ -53,6 +55,21 @@ class Swept:
     deeper_hidden: int
     deeper_outcome: int
     p_value: float | None
+
+
+def main_slice(trials: Trials) -> list[tuple[str, Scenario, RunRecording]]:
+    """Return the recordings of the main slice: baseline prompt, probes on."""
+    return [one for one, row in zip(trials.recorded, trials.rows, strict=True) if row.main]
+
+
+def sweep_tables(recorded: Sequence[tuple[str, Scenario, RunRecording]]) -> list[ResultTable]:
+    """Return Tables 14 and 15 over the *recorded* runs of the main slice."""
+    stalls = [Setting(probe_latency_limit_s=stall) for stall in STALLS_S]
+    windows = [Setting(probe_attribution_s=window) for window in WINDOWS_S]
+    return [
+        _sweep_table(14, "V_probe stall threshold", "stall (s)", sweep(recorded, stalls)),
+        _sweep_table(15, "V_probe attribution window", "window (s)", sweep(recorded, windows)),
+    ]
 
 
 def sweep(
@@ -123,3 +140,23 @@ def _row(setting: Setting, rows: Sequence[tuple[bool, bool, bool]]) -> Swept:
         deeper_outcome=len(deep),
         p_value=fisher_exact(deep_hidden, len(deep), d1_hidden, len(d1)),
     )
+
+
+def _sweep_table(number: int, what: str, column: str, swept: Sequence[Swept]) -> ResultTable:
+    found = tuple(
+        (
+            next(
+                value for value in (s.setting.probe_latency_limit_s, s.setting.probe_attribution_s) if value is not None
+            ),
+            f"{s.outcome}/{s.runs}",
+            f"{s.conjunction}/{s.runs}",
+            f"{s.hidden}/{s.outcome}",
+            f"{s.d1_hidden}/{s.d1_outcome}",
+            f"{s.deeper_hidden}/{s.deeper_outcome}",
+        )
+        for s in swept
+    )
+    columns = (column, "outcome", "conjunction", "hidden / pass", "D1-check", "deeper-check")
+    p_values = [s.p_value for s in swept if s.p_value is not None]
+    statistics = {"largest_fisher_exact_p": max(p_values, default=None)}
+    return ResultTable(f"{what} sweep, main slice", columns, found, number=number, statistics=statistics)

@@ -1,30 +1,33 @@
-"""opsassay score sweep."""
+"""Score trials again under the paper's 144 settings of four thresholds.
+
+Run: ``python -m benchmarks.papers.thresholds STORE``.
+"""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from opsassay.cli.output import echo, json_option, print_json, print_table, say
+from opsassay.core.errors import UserError
+from opsassay.evals.remediation.rows import Trials
 
-if TYPE_CHECKING:
-    from opsassay.evals.remediation.rows import Trials
+from .running import run
+from .sweep import main_slice, sweep
 
 
-@click.command("sweep")
+@click.command("thresholds")
 @click.argument("store", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--all-arms", is_flag=True, help="Every trial, not only the baseline prompt with probes on.")
 @json_option
 @click.pass_context
 def command(context: click.Context, store: Path, *, all_arms: bool, as_json: bool) -> None:
     """Score the trials of STORE again under the paper's 144 settings of four thresholds, without a new run."""
-    from opsassay.core.errors import UserError
-    from opsassay.evals.remediation.sweep import sweep
-
     trials = _trials(store)
-    chosen = trials.recorded if all_arms else trials.main_slice()
+    chosen = trials.recorded if all_arms else main_slice(trials)
     if not chosen and trials.recorded:
         raise UserError(f"{store} holds no trial of the main slice (baseline prompt, probes on); --all-arms takes all.")
     swept = sweep(chosen)
@@ -41,7 +44,7 @@ def command(context: click.Context, store: Path, *, all_arms: bool, as_json: boo
         "largest_p": max(p_values, default=None),
     }
     if as_json:
-        print_json("score sweep", items, summary=summary, problems=trials.problems)
+        print_json("thresholds", items, summary=summary, problems=trials.problems)
     else:
         columns = (
             "floor",
@@ -69,9 +72,11 @@ def command(context: click.Context, store: Path, *, all_arms: bool, as_json: boo
 
 
 def _trials(store: Path) -> Trials:
-    from opsassay.evals.remediation.rows import Trials
-
     trials = Trials(store)
     for folder, problem in trials.problems.items():
         say(f"{folder}: {problem}")
     return trials
+
+
+if __name__ == "__main__":
+    sys.exit(run(command))

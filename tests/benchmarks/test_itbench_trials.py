@@ -5,17 +5,16 @@ from __future__ import annotations
 from math import erfc, sqrt
 
 import pytest
+from benchmarks.papers.itbench_trials import ItbenchRow, itbench_tables
 
 from opsassay.core.schema.task import level_of
-from opsassay.evals.remediation.itbench_tables import itbench_tables
-from opsassay.evals.remediation.tables import TrialRow
 from opsassay.scoring.repeats import complexity
 
 HELD = {"outcome": True, "temporal": True, "depth_holds": True, "probe": True, "conjunction": True}
 
 
 def row(scenario, seed, *, agent="a", right=None, after=None, alerts=True, repair=None, submitted=None, **further):
-    return TrialRow(
+    return ItbenchRow(
         scenario=scenario, depth="D1", agent=agent, arm="baseline", probes=True, seed=seed, **HELD, alerts=alerts,
         repair_s=repair, right=right, diagnosis_s=after, submitted=submitted, **further,
     )  # fmt: skip
@@ -47,7 +46,7 @@ def test_pass_at_1_is_over_scenarios_and_times_over_successes():
 def test_other_arms_are_no_part_of_it_and_nothing_is_nothing():
     four, seventeen = numbered([])
     assert (four.rows, seventeen.rows) == ((), ())
-    other = TrialRow("s1", "D1", "a", "constrained", probes=True, seed=0, **HELD)
+    other = ItbenchRow("s1", "D1", "a", "constrained", probes=True, seed=0, **HELD)
     assert numbered([other])[0].rows == ()
 
 
@@ -98,7 +97,9 @@ def test_tools_are_counted_and_distributions_are_compared():
 
 
 def test_masked_arms_have_a_table_beside_the_same_scenarios_with_all_telemetry():
-    masked = TrialRow("s1", "D1", "a", "baseline/mask-traces", probes=True, seed=0, **HELD, right=True, diagnosis_s=1.0)
+    masked = ItbenchRow(
+        "s1", "D1", "a", "baseline/mask-traces", probes=True, seed=0, **HELD, right=True, diagnosis_s=1.0
+    )
     tables = {one.number: one for one in itbench_tables([*ROWS, masked])}
     assert [row[1] for row in tables[20].rows] == [2]
     assert [row[1] for row in tables[21].rows] == [1]

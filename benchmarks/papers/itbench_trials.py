@@ -4,41 +4,121 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from math import sqrt
-from statistics import fmean, stdev
+from statistics import NormalDist, fmean, stdev
 from typing import Any
 
+from opsassay.core.errors import ConfigError, NotFoundError
+from opsassay.core.schema.run import RunStatus
+from opsassay.core.schema.scenario import Scenario
 from opsassay.core.schema.task import LEVELS, level_of
-from opsassay.evals.remediation.statistics import ks_test, z_test
+from opsassay.core.schema.trajectory import TraceStep
+from opsassay.evals.remediation.grading import read_steps
+from opsassay.evals.remediation.rows import Trials
 from opsassay.evals.remediation.tables import BASELINE, TrialRow
+from opsassay.evals.remediation.task_info import scenario_complexity
+from opsassay.evals.runner.store import read_run
 from opsassay.evals.runner.tables import ResultTable
+from opsassay.scoring.metrics import TOPOLOGY
+from opsassay.scoring.profiles import PROFILES
 from opsassay.scoring.repeats import mean_pass_at_k
+from opsassay.scoring.trajectory import visited_services
+from opsassay.solvers.agents.sre_prompts import DIAGNOSIS_REPORT, MITIGATION_REPORT
+from opsassay.testbed.scenarios import system_of
 
 MASKED = f"{BASELINE}/mask-"
 MOST_TRIES = 5
-Agents = Mapping[str, Sequence[TrialRow]]
-Success = Callable[[TrialRow], bool | None]
+HANDING_IN = frozenset({DIAGNOSIS_REPORT.name, MITIGATION_REPORT.name})
+"""Calls that say something and look at nothing: an agent that names every service there has visited none."""
+
+
+@dataclass(frozen=True)
+class ItbenchRow(TrialRow):
+    """One judged trial with what ITBench's tables have beside the certificate.
+
+    *submitted* is whether the agent named a cause, *complexity* ITBench's (Equation 6). *fl* and *fpc* are how near its
+    diagnosis comes (NTAM, in [0, 1]). *tools* are its calls of each tool with how many failed, *detoured* the services
+    that it looked at and that are not on the chain, *covered* the share of the chain that it looked at.
+    """
+
+    submitted: bool | None = None
+    complexity: float = 1.0
+    fl: float | None = None
+    fpc: float | None = None
+    tools: tuple[tuple[str, int, int], ...] = ()
+    detoured: float | None = None
+    covered: float | None = None
+
+
+Agents = Mapping[str, Sequence[ItbenchRow]]
+Success = Callable[[ItbenchRow], bool | None]
 """Whether a trial succeeded, None where it was not asked."""
 
 
-def diagnosed(row: TrialRow) -> bool | None:
+def itbench_rows(trials: Trials) -> list[ItbenchRow]:
+    """Return the rows of *trials* with what ITBench's tables have further."""
+    found = []
+    for row, graded, (_, scenario, recording) in zip(trials.rows, trials.graded, trials.recorded, strict=True):
+        fl, fpc = (graded.verdict.metrics.get(name) for name in TOPOLOGY)
+        found.append(
+            ItbenchRow(
+                **vars(row),
+                submitted=None if recording.diagnoses is None else bool(recording.diagnoses),
+                complexity=scenario_complexity(scenario.difficulty),
+                fl=fl.value if fl else None,
+                fpc=fpc.value if fpc else None,
+                **_looks(scenario, read_steps(graded.folder)),
+            )
+        )
+    return found
+
+
+def attempts(trials: Trials) -> dict[str, tuple[int, int]]:
+    """Return by agent how many of its attempts came to a result, and how many were begun."""
+    begun = [read_run(path) for path in trials.store.runs()]
+    done = Counter(run.solver.name for run in begun if run.status is RunStatus.DONE)
+    return {name: (done[name], count) for name, count in Counter(run.solver.name for run in begun).items()}
+
+
+def _looks(scenario: Scenario, steps: tuple[TraceStep, ...]) -> dict[str, Any]:
+    """Return how an agent used its tools, and where it looked: on the chain of the truth, and beside it."""
+    calls = [call for step in steps for call in step.tool_logs if call.tool not in HANDING_IN]
+    used, failed = Counter(one.tool for one in calls), Counter(one.tool for one in calls if one.status == "error")
+    tools = tuple((name, n, failed[name]) for name, n in used.items())
+    profile = PROFILES["default"]
+    ends = {end for one in scenario.truth.propagation for end in (one.source, one.target)}
+    chain = {profile.service(name) for name in scenario.true_causes() | ends}
+    try:
+        system = system_of(scenario)
+    except (NotFoundError, ConfigError):  # a file that is not there any more
+        return {"tools": tools}
+    words = visited_services(calls, {*system.services, *system.stores} | chain, profile)
+    return {
+        "tools": tools,
+        "detoured": float(len(words - chain)) if chain and calls else None,
+        "covered": len(words & chain) / len(chain) if chain and calls else None,
+    }
+
+
+def diagnosed(row: ItbenchRow) -> bool | None:
     """Return whether the cause was named."""
     return row.right
 
 
-def mitigated(row: TrialRow) -> bool | None:
+def mitigated(row: ItbenchRow) -> bool | None:
     """Return whether the alerts cleared and stayed so."""
     return row.repair_s is not None if row.alerts else None
 
 
-def certified(row: TrialRow) -> bool | None:
+def certified(row: ItbenchRow) -> bool | None:
     """Return whether the run was certified."""
     return row.conjunction
 
 
 def itbench_tables(
-    rows: Sequence[TrialRow], attempts: Mapping[str, tuple[int, int]] | None = None
+    rows: Sequence[ItbenchRow], attempts: Mapping[str, tuple[int, int]] | None = None
 ) -> list[ResultTable]:
     """Return the tables of the main slice (baseline prompt, probes on) of *rows*, agents by name.
 
@@ -59,7 +139,7 @@ def itbench_tables(
     return [*tables, _tries(main), _tool_use(main), _search(main)]
 
 
-def _by_agent(rows: Sequence[TrialRow]) -> dict[str, list[TrialRow]]:
+def _by_agent(rows: Sequence[ItbenchRow]) -> dict[str, list[ItbenchRow]]:
     return {name: [row for row in rows if row.agent == name] for name in sorted({row.agent for row in rows})}
 
 
@@ -137,7 +217,7 @@ def _tries(agents: Agents) -> ResultTable:
     return ResultTable("pass@k", columns, tuple(found))
 
 
-def _pass_at(rows: Sequence[TrialRow], succeeded: Success, k: int) -> str | None:
+def _pass_at(rows: Sequence[ItbenchRow], succeeded: Success, k: int) -> str | None:
     outcomes = _outcomes(rows, succeeded)
     if not outcomes or min(map(len, outcomes.values())) < k:
         return None
@@ -188,7 +268,7 @@ def _tested(what: str, values: Mapping[str, Sequence[float]]) -> dict[str, float
     return {f"ks_p {what}: {one}, {other}": ks_test(values[one], values[other]) for one, other in pairs}
 
 
-def _outcomes(rows: Sequence[TrialRow], succeeded: Success) -> dict[str, list[bool]]:
+def _outcomes(rows: Sequence[ItbenchRow], succeeded: Success) -> dict[str, list[bool]]:
     found: dict[str, list[bool]] = {}
     for row in rows:
         if (outcome := succeeded(row)) is not None:
@@ -196,11 +276,11 @@ def _outcomes(rows: Sequence[TrialRow], succeeded: Success) -> dict[str, list[bo
     return found
 
 
-def _share(rows: Sequence[TrialRow], succeeded: Success) -> str | None:
+def _share(rows: Sequence[ItbenchRow], succeeded: Success) -> str | None:
     return _with_error([100 * fmean(outcomes) for outcomes in _outcomes(rows, succeeded).values()], "{:.2f}")
 
 
-def _per_scenario(rows: Sequence[TrialRow], value: Callable[[TrialRow], float | None]) -> list[float]:
+def _per_scenario(rows: Sequence[ItbenchRow], value: Callable[[ItbenchRow], float | None]) -> list[float]:
     found: dict[str, list[float]] = {}
     for row in rows:
         if (one := value(row)) is not None:
@@ -218,3 +298,24 @@ def _with_error(values: Sequence[float], form: str) -> str | None:
         return None
     mean = form.format(fmean(values))
     return mean if len(values) == 1 else f"{mean} ± {form.format(stdev(values) / sqrt(len(values)))}"
+
+
+def z_test(hits: int, of: int, other_hits: int, other_of: int) -> float | None:
+    """Return the two-sided p of the difference-of-proportions z-test; None where one is empty or nothing varies.
+
+    z = (p1 - p2) / sqrt(p (1 - p) (1 / n1 + 1 / n2)), p the share of both together (ITBench, C.6.4).
+    """
+    if not of or not other_of:
+        return None
+    together = (hits + other_hits) / (of + other_of)
+    error = sqrt(together * (1 - together) * (1 / of + 1 / other_of))
+    return 2 * NormalDist().cdf(-abs(hits / of - other_hits / other_of) / error) if error else None
+
+
+def ks_test(values: Sequence[float], others: Sequence[float]) -> float | None:
+    """Return the two-sided p of the Kolmogorov-Smirnov test of one distribution; None where one is empty."""
+    if not values or not others:
+        return None
+    from scipy import stats
+
+    return float(stats.ks_2samp(values, others).pvalue)
