@@ -15,7 +15,6 @@ from collections import Counter
 from pathlib import Path
 
 from opsassay.analysis.blame.attribute import attribute
-from opsassay.analysis.blame.bench import bench
 from opsassay.analysis.blame.rerun import ProxyRerun
 from opsassay.core.schema.trajectory import Attribution, Trace, TraceStep
 from opsassay.solvers.agents.models.scripted import ScriptedModel
@@ -23,6 +22,7 @@ from opsassay.solvers.agents.models.server import running_server
 from opsassay.solvers.proxy.formats import read_labelled
 from opsassay.ui.trace_page import write_trace_page
 from opsassay.ui.trace_view import TracePage
+from papers.blame.bench import bench
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "multi_agent"))
 TECHNIQUES = ("all-at-once", "binary-search", "step-by-step", "static", "dynamic")

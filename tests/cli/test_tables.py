@@ -122,7 +122,6 @@ CALLS = {
     "score what-if": [["{made}/store", "--profile", "lenient"]],
     "score table": [["{made}/sre_store"]],
     "score trials": [["{made}/sre_store"]],
-    "score itbench": [["{examples}/itbench/truths", "{examples}/itbench/answers"]],
     "system faults": [[]],
     "system status": [[]],
     "task list": [["{made}/store"]],
@@ -130,8 +129,8 @@ CALLS = {
 }  # fmt: skip
 """Every command that prints a table, with calls that do; what is made by a live system is in `MADE_LIVE`."""
 
-MADE_LIVE = {"incident audit-labels", "incident campaign", "demo", "task discover", "trace blame bench"}
-"""Their tables need a live system, two people or labelled traces; what they print goes through the same `print_table`."""
+MADE_LIVE = {"incident audit-labels", "incident campaign", "demo", "task discover"}
+"""Their tables need a live system or two people; what they print goes through the same `print_table`."""
 
 
 def test_every_command_that_prints_a_table_is_called_here():

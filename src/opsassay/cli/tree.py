@@ -89,7 +89,6 @@ COMMANDS = {
     "score what-if": CommandEntry("Score runs again under changed conventions.", "score.what_if"),
     "score table": CommandEntry("Print the result tables of a store of runs.", "score.table"),
     "score trials": CommandEntry("Score trials again, by what was committed before each run.", "score.trials"),
-    "score itbench": CommandEntry("Match answers in ITBench's form with ITBench's ground truth.", "score.itbench"),
     "compare": CommandEntry("Compare two score tables or stores of runs, as a CI gate.", "compare_command"),
     "audit": CommandEntry("Report which scores may be trusted for which system.", "audit_command"),
     "audit verify": CommandEntry("Recompute every printed figure from its scores.", "audit_command:verify"),
@@ -110,8 +109,6 @@ COMMANDS = {
     "trace blame view": CommandEntry("Write a page that shows a trace.", "trace.blame:view"),
     "trace blame annotate": CommandEntry("Write a page on which to annotate traces.", "trace.blame:annotate"),
     "trace blame agree": CommandEntry("Measure how far annotators agree.", "trace.blame:agree"),
-    "trace blame bench": CommandEntry("Compare techniques on labelled traces.", "trace.blame_bench:bench"),
-    "trace blame scores": CommandEntry("Write kept answers as a score table.", "trace.blame_bench:scores"),
     "server start": CommandEntry(
         "Run the platform: leaderboards, agents and benchmarks for a team, with an API.", "server.start"
     ),
@@ -162,7 +159,6 @@ RENAMED = {
     "grade": "score run",
     "regrade": "score what-if",
     "table": "score table",
-    "itbench-sre": "score itbench",
     "audit scores": "audit",
     "board": "leaderboard",
     "proxy": "trace proxy",

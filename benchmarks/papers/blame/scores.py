@@ -7,22 +7,15 @@ mean over repeated runs of a sampled model; the interval then takes the number o
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from opsassay.analysis.blame.features import agent_type
 from opsassay.core.schema.trajectory import Attribution, LabelledTrace
 from opsassay.scoring.figures import MeanFigure
 from opsassay.scoring.rates import wilson
-
-_TYPES = (
-    ("planner", re.compile(r"orchestrat|planner|planning|manager|captain|coordinat|lead", re.IGNORECASE)),
-    ("verifier", re.compile(r"verif|validat|check|critic|review|judge", re.IGNORECASE)),
-    ("web", re.compile(r"web|surf|brows|search|internet", re.IGNORECASE)),
-    ("code and data", re.compile(r"terminal|execut|coder|coding|program|python|data|file|excel|sql", re.IGNORECASE)),
-)
 
 
 @dataclass(frozen=True)
@@ -110,11 +103,6 @@ def breakdown(rows: Sequence[Scored], by: str) -> dict[str, TechniqueSummary]:
     """Return the summary of every value of the field *by*: subset, system, agent_type or third."""
     values = dict.fromkeys(getattr(row, by) for row in rows)
     return {value: summarise(row for row in rows if getattr(row, by) == value) for value in values}
-
-
-def agent_type(name: str) -> str:
-    """Return planner, verifier, web, code and data, or other, by the agent's name."""
-    return next((kind for kind, pattern in _TYPES if pattern.search(name)), "other")
 
 
 def third(step_id: int, steps: int) -> str:

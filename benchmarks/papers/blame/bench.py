@@ -8,18 +8,20 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from opsassay.analysis.blame.answers import AnswerLine, AnswerLog, LoggedModel, Question, answer_log
 from opsassay.analysis.blame.attribute import attribute
-from opsassay.analysis.blame.paid import BudgetReachedError, Spending
 from opsassay.analysis.blame.rerun import Rerun
 from opsassay.analysis.blame.rules import RULES
-from opsassay.analysis.blame.scores import Scored, TechniqueSummary, breakdown, score, summarise
-from opsassay.analysis.blame.settings import BenchSettings, observed
+from opsassay.analysis.blame.settings import observed
 from opsassay.core.errors import UserError
 from opsassay.core.schema.progress import SILENT, Progress
 from opsassay.core.schema.trajectory import Attribution, LabelledTrace
 from opsassay.solvers.agents.limits import Price
 from opsassay.solvers.agents.models.base import Model
+
+from .answers import AnswerLine, AnswerLog, LoggedModel, Question, answer_log
+from .paid import BudgetReachedError, Spending
+from .scores import Scored, TechniqueSummary, breakdown, score, summarise
+from .settings import BenchSettings
 
 POOLED = "all"
 RE_RUN = "dynamic"
@@ -146,7 +148,7 @@ def _tasks(
 
 
 def _fitted(cases: Sequence[LabelledTrace]) -> dict[str, Attribution]:
-    from opsassay.analysis.blame.combined import leave_one_out
+    from .fitting import leave_one_out
 
     found: dict[str, Attribution] = {}
     for subset in dict.fromkeys(case.subset for case in cases):

@@ -15,14 +15,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from opsassay.analysis.blame.paid import Spending, tokens_at_most
-from opsassay.analysis.blame.settings import BenchSettings
 from opsassay.core.errors import UserError
 from opsassay.core.schema.base import Noun
 from opsassay.core.schema.json_lines import append_line, read_nouns
 from opsassay.core.schema.locks import folder_lock
 from opsassay.solvers.agents.limits import Price
 from opsassay.solvers.agents.models.base import Message, Model, ModelError, Reply, ToolSpec
+
+from .paid import Spending, tokens_at_most
+from .settings import BenchSettings
 
 Question = tuple[str, str, int]
 """The digest of all that is asked with, the technique, and which of the runs."""
@@ -116,7 +117,7 @@ def read_answers(folder: Path) -> list[AnswerLine]:
     """Return the last answer to every question in *folder*; raises UserError when there are none, DatapackError."""
     path = folder / ANSWERS
     if not path.exists():
-        raise UserError(f"{folder} holds no {ANSWERS}; make it with `opsassay trace blame bench FOLDER -o {folder}`.")
+        raise UserError(f"{folder} holds no {ANSWERS}; make it with `blame bench FOLDER -o {folder}`.")
     return list({line.question: line for line in read_nouns(path, AnswerLine)}.values())
 
 

@@ -7,17 +7,17 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-
-from opsassay.cli.score.itbench import command
-from opsassay.core.errors import UserError
-from opsassay.scoring.itbench_answers import (
+from benchmarks.papers.itbench_answers import (
     ItbenchAnswer,
     ItbenchTruth,
+    command,
     read_itbench_answer,
     scenario_number,
     score_trials,
 )
+from click.testing import CliRunner
+
+from opsassay.core.errors import UserError
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "itbench"
 TRUTH = EXAMPLE / "truths" / "scenario_7"

@@ -1,28 +1,44 @@
-"""opsassay trace blame bench and opsassay trace blame scores."""
+"""python -m benchmarks.papers.blame bench and opsassay trace blame scores."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import click
 
+from opsassay.analysis.blame.attribute import JOINED, names
 from opsassay.cli.output import FILE, FOLDER, echo, json_option, print_json, print_table, say
+from opsassay.core.errors import NotFoundError, UserError
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.files import load_yaml
+from opsassay.core.schema.overrides import with_changes
+from opsassay.core.schema.progress import ProgressLines
+from opsassay.core.schema.trajectory import LabelledTrace
 from opsassay.core.text import counted
 from opsassay.evals.runner.tables import percent
+from opsassay.solvers.agents.models import model_named
+from opsassay.solvers.agents.models.base import Model
+from opsassay.solvers.proxy.formats import read_labelled
 
-if TYPE_CHECKING:
-    from opsassay.analysis.blame.bench import BenchRow
-    from opsassay.analysis.blame.score_table import BlameMetric
-    from opsassay.core.schema.base import Written
-    from opsassay.core.schema.trajectory import LabelledTrace
-    from opsassay.solvers.agents.models.base import Model
+from ..running import run
+from .bench import Bench, BenchRow
+from .bench import bench as compare
+from .reruns import reruns_in
+from .score_table import BlameMetric, score_table, write_score_table
+from .settings import BenchSettings
 
-_W = TypeVar("_W", bound="Written")
+_W = TypeVar("_W", bound=Written)
 _PATH = click.Path(path_type=Path)
 
 
-@click.command("bench")
+@click.group("blame")
+def cli() -> None:
+    """Compare attribution techniques on labelled traces."""
+
+
+@cli.command("bench")
 @click.argument("folder", type=_PATH)
 @click.option(
     "--technique", "techniques", multiple=True, help="A technique to compare with the rules; repeat for more."
@@ -48,14 +64,6 @@ def bench(
 
     Exit 1 when the model gave no answer to a question, or the budget ended first; the same command goes on from there.
     """
-    from opsassay.analysis.blame.attribute import JOINED, names
-    from opsassay.analysis.blame.bench import Bench
-    from opsassay.analysis.blame.bench import bench as compare
-    from opsassay.analysis.blame.reruns import reruns_in
-    from opsassay.analysis.blame.settings import BenchSettings
-    from opsassay.core.errors import NotFoundError, UserError
-    from opsassay.core.schema.progress import ProgressLines
-
     for technique in techniques:
         if technique not in names():
             raise NotFoundError("attribution technique", technique, names())
@@ -89,9 +97,7 @@ def bench(
             name: getattr(settings, name) for name in ("reference", "metadata", "inputs", "truncate_middle", "long")
         }
         totals = {"failed": failed, "open": result.open, "stopped": result.stopped, "spent": result.spent}
-        print_json(
-            "trace blame bench", [_bench_item(row) for row in result.rows], scoring=scoring, shown=shown, **totals
-        )
+        print_json("bench", [_bench_item(row) for row in result.rows], scoring=scoring, shown=shown, **totals)
     else:
         _print_bench(result.rows, compat=settings.compat)
         if price is not None:
@@ -103,7 +109,7 @@ def bench(
     context.exit(1 if failed or result.stopped else 0)
 
 
-@click.command("scores")
+@cli.command("scores")
 @click.argument("answers", type=_PATH)
 @click.argument("folder", type=_PATH)
 @click.option("-o", "--output", type=FILE, required=True, help="CSV file to write, for `opsassay audit`.")
@@ -117,9 +123,6 @@ def bench(
 @click.option("-c", "changes", multiple=True, metavar="KEY=VALUE", help="One setting, as in -c compat=true.")
 def scores(answers: Path, folder: Path, output: Path, metric: str, changes: tuple[str, ...]) -> None:
     """Write ANSWERS, as `bench FOLDER -o ANSWERS` kept them, scored by the labels in FOLDER, for `opsassay audit`."""
-    from opsassay.analysis.blame.score_table import score_table, write_score_table
-    from opsassay.analysis.blame.settings import BenchSettings
-
     table = score_table(answers, _labelled(folder), cast("BlameMetric", metric), _changed(BenchSettings, None, changes))
     write_score_table(table, output)
     missing = table["score"].null_count()
@@ -128,24 +131,17 @@ def scores(answers: Path, folder: Path, output: Path, metric: str, changes: tupl
 
 def _changed(model: type[_W], config: Path | None, changes: tuple[str, ...]) -> _W:
     """Return the settings in *config* with *changes* on top; raises ConfigError."""
-    from opsassay.core.schema.files import load_yaml
-    from opsassay.core.schema.overrides import with_changes
-
     file = load_yaml(config, model).model_dump(mode="json", exclude_unset=True) if config else {}
     return with_changes(model, file, changes, example="runs=1")
 
 
 def _model(model: str | None, answer_tokens: int | None) -> Model | None:
     """Return the model called *model*, its answers no longer than *answer_tokens*; further tries are made one level up."""
-    from opsassay.solvers.agents.models import model_named
-
     return None if model is None else model_named(model, retries=0, answer_tokens=answer_tokens)
 
 
 def _labelled(folder: Path) -> list[LabelledTrace]:
     """Return the labelled traces in *folder*, with everything that is odd about them said."""
-    from opsassay.solvers.proxy.formats import read_labelled
-
     cases = read_labelled(folder, lambda problem: say(f"opsassay: left out: {problem}"))
     for case in cases:
         for note in case.notes:
@@ -204,3 +200,7 @@ def _print_bench(rows: list[BenchRow], *, compat: bool) -> None:
 
 def _third(row: BenchRow, name: str) -> str:
     return percent(row.by_third[name].step.value) or "-" if name in row.by_third else "-"
+
+
+if __name__ == "__main__":
+    sys.exit(run(cli))

@@ -9,13 +9,14 @@ from typing import Literal
 
 import polars as pl
 
-from opsassay.analysis.blame.answers import AnswerLine, read_answers
-from opsassay.analysis.blame.bench import scored
-from opsassay.analysis.blame.scores import Scored
-from opsassay.analysis.blame.settings import BenchSettings
 from opsassay.core.errors import UserError
 from opsassay.core.schema.trajectory import LabelledTrace
 from opsassay.telemetry.content import whole_file
+
+from .answers import AnswerLine, read_answers
+from .bench import scored
+from .scores import Scored
+from .settings import BenchSettings
 
 BlameMetric = Literal["agent", "step", "near"]
 _FIELDS: dict[BlameMetric, str] = {"agent": "agent", "step": "step", "near": "step_within"}

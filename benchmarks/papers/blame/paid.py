@@ -11,15 +11,15 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from opsassay.core.errors import OperationError
+from opsassay.core.errors import OpsAssayError
 from opsassay.solvers.agents.models.base import Message, ToolSpec
 
 _BYTES_PER_TOKEN_AT_LEAST = 2
 _PER_MESSAGE = 16  # tokens around each message and the names in it
 
 
-class BudgetReachedError(OperationError):
-    """The next call could pass the budget, so it was not made."""
+class BudgetReachedError(OpsAssayError):
+    """The next call could pass the budget, so it was not made; it ends the comparison and is no answer of a technique."""
 
 
 class Spending:

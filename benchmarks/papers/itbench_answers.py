@@ -4,12 +4,15 @@ The form is that of ``agent_output.json`` of ITBench's public SRE agent: ``entit
 ``id`` and ``contributing_factor`` or ``root_cause``; ``propagations`` with ``source`` and ``target``. An entity is the
 group of the ground truth whose kind and filter it matches; a workload owns the pods that are called after it. Who calls
 whom follows from the propagations of the ground truth: an effect calls its cause.
+
+Run: ``python -m benchmarks.papers.itbench_answers TRUTHS ANSWERS``.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,12 +20,18 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import click
+
+from opsassay.cli.output import json_option, print_json, print_table, say
 from opsassay.core.errors import UserError
 from opsassay.core.untrusted import read_plain
 from opsassay.scoring.ntam import Ntam, chains_of
 from opsassay.scoring.topology import Topology
 from opsassay.telemetry.importers.itbench import V1, GroundTruth, filters_of, ground_truth, read_spec
 
+from .running import run
+
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 OUTPUTS = ("agent_output.json", "agent_response.json")
 MOST_BYTES = 4 * 2**20
 LONGEST_NAME = 300
@@ -217,3 +226,61 @@ def scenario_number(name: str) -> str:
     """Return what two folders of one scenario have in common: the number at the end of their names, else the name."""
     found = re.search(r"(\d+)$", name)
     return found.group(1).lstrip("0") or "0" if found else name
+
+
+@click.command("itbench_answers")
+@click.argument("truths", type=_FOLDER)
+@click.argument("answers", type=_FOLDER)
+@json_option
+@click.pass_context
+def command(context: click.Context, truths: Path, answers: Path, *, as_json: bool) -> None:
+    """Match ANSWERS of agents in ITBench's form with ITBench's ground truth in TRUTHS: root causes and chains by NTAM.
+
+    TRUTHS holds a folder per scenario with groundtruth_v1.yaml, ANSWERS a folder per scenario with a numbered folder per
+    trial; scenarios are matched by the numbers at the end of their names.
+    """
+    known = {scenario_number(one.name): one for one in sorted(truths.iterdir()) if (one / V1).exists()}
+    found, problems = [], []
+    for folder in sorted(one for one in answers.iterdir() if one.is_dir()):
+        try:
+            if scenario_number(folder.name) not in known:
+                raise UserError(f"{folder} has no ground truth in {truths}.")
+            scores = score_trials(ItbenchTruth.read(known[scenario_number(folder.name)]), folder)
+        except UserError as error:
+            problems.append(str(error))
+            continue
+        problems += scores.bad.values()
+        found += [scores] if scores.trials else []
+    if not found:
+        why = "; ".join(problems) or "it has no folder of a scenario."
+        raise UserError(f"{answers} holds no answer that can be matched; give TRUTHS first, then ANSWERS: {why}")
+    for problem in problems:
+        say(f"opsassay: {problem}")
+    if as_json:
+        print_json("itbench_answers", [_item(one, trial) for one in found for trial in one.scores], problems=problems)
+    else:
+        columns = ("scenario", "trials", "answered", "root found", "FL (NTAM)", "FPC (NTAM)")
+        print_table("Answers against ITBench's ground truth", columns, [_row(one) for one in found])
+    context.exit(1 if problems else 0)
+
+
+def _row(one: ScenarioScores) -> tuple[Any, ...]:
+    scores = one.scores.values()
+    figures = ([float(s.found) for s in scores], [s.fl for s in scores], [s.fpc for s in scores])
+    return (one.scenario, one.trials, len(one.scores), *(_text(*one.mean(values)) for values in figures))
+
+
+def _text(mean: float, error: float | None) -> str:
+    return f"{mean:.2f}" if error is None else f"{mean:.2f} ± {error:.2f}"
+
+
+def _item(one: ScenarioScores, trial: str) -> dict[str, Any]:
+    score = one.scores[trial]
+    return {
+        "scenario": one.scenario, "trial": int(trial), "root_found": score.found, "root_precision": score.precision,
+        "ntam_fl": score.fl, "ntam_fpc": score.fpc, "unknown": list(score.unknown),
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(run(command))

@@ -12,14 +12,16 @@ import sys
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
+from benchmarks.papers.blame.__main__ import cli as bench_cli
+from benchmarks.papers.blame.answers import ANSWERS, REPLIES, read_answers
+from benchmarks.papers.blame.bench import Bench, bench
+from benchmarks.papers.blame.settings import BenchSettings
 from click.testing import CliRunner
 
-from opsassay.analysis.blame.answers import ANSWERS, REPLIES, read_answers
-from opsassay.analysis.blame.bench import Bench, bench
 from opsassay.analysis.blame.rules import RULES
-from opsassay.analysis.blame.settings import BenchSettings
 from opsassay.cli import cli
 from opsassay.core.errors import OpsAssayError, UserError
 from opsassay.core.schema.trajectory import Attribution, LabelledTrace, Trace, TraceStep
@@ -150,6 +152,9 @@ def respond(messages, tools):
 """
 
 
+ROOT = Path(__file__).parents[2]
+
+
 @pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_and_asks_nothing_twice_that_was_answered(tmp_path):
     for case in cases_of(*"abcdef", step=5):
@@ -161,9 +166,7 @@ def test_a_run_that_is_killed_goes_on_and_asks_nothing_twice_that_was_answered(t
     command = [
         sys.executable,
         "-m",
-        "opsassay",
-        "trace",
-        "blame",
+        "benchmarks.papers.blame",
         "bench",
         str(tmp_path / "data"),
         "--technique",
@@ -172,7 +175,7 @@ def test_a_run_that_is_killed_goes_on_and_asks_nothing_twice_that_was_answered(t
     command += ["--model", f"scripted:{tmp_path / 'model.py'}", "-o", str(out), "-j", "2", "-c", "runs=1", "--json"]
     environment = {**os.environ, "ASKED": str(asked), "PYTHONHASHSEED": "0"}
     first = subprocess.Popen(
-        command, env=environment | {"PAUSE": "0.15"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command, cwd=ROOT, env=environment | {"PAUSE": "0.15"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and len(asked.read_text().splitlines() if asked.exists() else ()) < 13:
@@ -183,7 +186,9 @@ def test_a_run_that_is_killed_goes_on_and_asks_nothing_twice_that_was_answered(t
     assert 8 <= replies < 30
     with (out / REPLIES).open("a") as file:
         file.write('{"question": ["x"')  # as torn as a kill can leave it
-    second = subprocess.run(command, env=environment | {"PAUSE": "0"}, capture_output=True, text=True, check=False)
+    second = subprocess.run(
+        command, cwd=ROOT, env=environment | {"PAUSE": "0"}, capture_output=True, text=True, check=False
+    )
     assert second.returncode == 0, second.stderr
     (row,) = (row for row in json.loads(second.stdout)["items"] if row["technique"] == "step-by-step")
     assert (row["n"], row["step_accuracy"], row["calls"]) == (6, 1.0, 5.0)
@@ -191,7 +196,9 @@ def test_a_run_that_is_killed_goes_on_and_asks_nothing_twice_that_was_answered(t
     assert len(counted) == 30  # six traces of five questions
     assert sum(counted.values()) - 30 <= 2  # those that were under way when it was killed
     assert len(read_answers(out)) == 6 * (len(RULES) + 1)
-    third = subprocess.run(command, env=environment | {"PAUSE": "0"}, capture_output=True, text=True, check=False)
+    third = subprocess.run(
+        command, cwd=ROOT, env=environment | {"PAUSE": "0"}, capture_output=True, text=True, check=False
+    )
     assert (third.returncode, json.loads(third.stdout)["items"]) == (0, json.loads(second.stdout)["items"]), (
         third.stderr
     )
@@ -317,14 +324,12 @@ def test_answers_become_a_table_that_audit_reads(tmp_path):
     ]
     runner = CliRunner()
     done = runner.invoke(
-        cli, ["trace", "blame", "bench", str(tmp_path / "data"), *common, "-c", "runs=1", "-c", "pause_s=0", "-j", "4"]
+        bench_cli, ["bench", str(tmp_path / "data"), *common, "-c", "runs=1", "-c", "pause_s=0", "-j", "4"]
     )
     assert done.exit_code == 1
     assert "failed and in no mean: 1 question;" in done.stderr
     table = tmp_path / "scores.csv"
-    done = runner.invoke(
-        cli, ["trace", "blame", "scores", str(tmp_path / "out"), str(tmp_path / "data"), "-o", str(table)]
-    )
+    done = runner.invoke(bench_cli, ["scores", str(tmp_path / "out"), str(tmp_path / "data"), "-o", str(table)])
     assert done.exit_code == 0, done.output
     rows = {(r["case"], r["method"]): r for r in csv.DictReader(table.read_text().splitlines())}
     assert len(rows) == 30 * 7
@@ -352,7 +357,7 @@ def test_wrong_settings_are_one_sentence_before_anything_is_asked(tmp_path, monk
     monkeypatch.chdir(tmp_path)
     write_cases(tmp_path, cases_of("one"))
     (tmp_path / "rules.yaml").write_text("rules: [{reply: x}]")
-    done = CliRunner().invoke(cli, ["trace", "blame", "bench", ".", "-o", "out", *arguments])
+    done = CliRunner().invoke(bench_cli, ["bench", ".", "-o", "out", *arguments])
     assert isinstance(done.exception, OpsAssayError)
     assert done.exception.exit_code == 2
     assert message in str(done.exception)
@@ -367,8 +372,6 @@ def test_a_budget_ends_the_command_with_what_is_open(tmp_path, monkeypatch):
         "runs: 1\nanswer_tokens: 16\nprices: {'scripted:rules.yaml': {input: 100, output: 100}}\n"
     )
     arguments = [
-        "trace",
-        "blame",
         "bench",
         ".",
         "--technique",
@@ -378,13 +381,13 @@ def test_a_budget_ends_the_command_with_what_is_open(tmp_path, monkeypatch):
         "--json",
     ]
     arguments += ["--config", "settings.yaml", "-o", "out"]
-    done = CliRunner().invoke(cli, [*arguments, "--budget", "0.2"])
+    done = CliRunner().invoke(bench_cli, [*arguments, "--budget", "0.2"])
     first = json.loads(done.stdout)
     assert (done.exit_code, first["failed"]) == (1, 0)
     assert 0 < first["open"] < 8
     assert 0 < first["spent"] <= 0.2
     assert f"open: {first['open']} question" in done.stderr
-    done = CliRunner().invoke(cli, [*arguments, "--budget", "9"])
+    done = CliRunner().invoke(bench_cli, [*arguments, "--budget", "9"])
     whole = json.loads(done.stdout)
     assert (done.exit_code, whole["open"], whole["stopped"]) == (0, 0, None)
     assert whole["spent"] > first["spent"]
