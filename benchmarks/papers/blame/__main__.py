@@ -20,11 +20,11 @@ from opsassay.core.text import counted
 from opsassay.evals.runner.tables import percent
 from opsassay.solvers.agents.models import model_named
 from opsassay.solvers.agents.models.base import Model
-from opsassay.solvers.proxy.formats import read_labelled
 
 from ..running import run
 from .bench import Bench, BenchRow
 from .bench import bench as compare
+from .labelled import read_labelled
 from .reruns import reruns_in
 from .score_table import BlameMetric, score_table, write_score_table
 from .settings import BenchSettings
