@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
+
 from opsassay.core.schema.scenario import Scenario, Verification
 from opsassay.evals.remediation.rows import Trials
-from opsassay.evals.remediation.statistics import fisher_exact
 from opsassay.evals.runner.tables import ResultTable
 from opsassay.scoring.verifiers import Judgement, RunRecording, evidence_of, judge
 from opsassay.scoring.verifiers.certify import hidden_failure
 from opsassay.scoring.verifiers.core import v_depth, v_outcome, v_probe, v_temporal
-from opsassay.scoring.verifiers.evidence import RunEvidence
+from opsassay.scoring.verifiers.evidence import RunEvidence, Series
+
+from .significance import fisher_exact
 
 FLOORS = (0.80, 0.85, 0.90, 0.95)
 STALLS_S = (3.0, 5.0, 10.0, 15.0)
@@ -96,7 +99,7 @@ def _judged(
     committed = scenario.verification
     first, _ = judge(evidence, scenario)
     others = tuple(j for j in first if j.predicate not in {"v_outcome", "v_temporal", "v_depth", "v_probe"})
-    coarser = {c: evidence.at_cadence(c * evidence.cadence_s) for c in {s.cadence_factor for s in settings}}
+    coarser = {c: _at_cadence(evidence, c * evidence.cadence_s) for c in {s.cadence_factor for s in settings}}
     known: dict[tuple[object, ...], Judgement] = {}
 
     def once(key: tuple[object, ...], decide: Callable[[], Judgement]) -> Judgement:
@@ -116,6 +119,16 @@ def _judged(
             ),
         )
         yield setting, (*decided, *others)
+
+
+def _at_cadence(evidence: RunEvidence, cadence_s: float) -> RunEvidence:
+    """Return *evidence* as a recorder of a coarser cadence would have it; probes have a schedule of their own.
+
+    The last reading of each depth stays: the recorder always takes it.
+    """
+    thinner = {d: s if d == "D3" else _thinned(s, cadence_s) for d, s in evidence.series.items()}
+    kept = {d: _thinned(s, cadence_s) for d, s in evidence.committed.items()}
+    return replace(evidence, series=thinner, committed=kept, cadence_s=max(cadence_s, evidence.cadence_s))
 
 
 def _with(committed: Verification, setting: Setting) -> Verification:
@@ -160,3 +173,12 @@ def _sweep_table(number: int, what: str, column: str, swept: Sequence[Swept]) ->
     p_values = [s.p_value for s in swept if s.p_value is not None]
     statistics = {"largest_fisher_exact_p": max(p_values, default=None)}
     return ResultTable(f"{what} sweep, main slice", columns, found, number=number, statistics=statistics)
+
+
+def _thinned(series: Series, cadence_s: float) -> Series:
+    if len(series) < 2:
+        return series
+    turn = (series.started - series.started[0]) // int(cadence_s * 1e9)
+    first_of_turn = np.concatenate([[True], turn[1:] != turn[:-1]])
+    first_of_turn[-1] = True
+    return series.select(first_of_turn)

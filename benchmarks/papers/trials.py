@@ -18,6 +18,7 @@ from opsassay.evals.remediation.rows import Trials
 from opsassay.evals.remediation.tables import tables
 from opsassay.evals.runner.tables import ResultTable
 
+from .hidden_failures import per_class, probe_contrast
 from .itbench_trials import attempts, itbench_rows, itbench_tables
 from .running import run
 from .sweep import main_slice, sweep_tables
@@ -47,8 +48,9 @@ def command(context: click.Context, store: Path, number: tuple[str, ...], *, as_
 
 def all_tables(trials: Trials) -> list[ResultTable]:
     """Return Tables 8 to 15 of "side-effects", then those of ITBench."""
+    shown = [per_class(trials.rows), *tables(trials.rows), probe_contrast(trials.rows)]
     return [
-        *tables(trials.rows),
+        *sorted(shown, key=lambda table: table.number or 0),
         *sweep_tables(main_slice(trials)),
         *itbench_tables(itbench_rows(trials), attempts(trials)),
     ]

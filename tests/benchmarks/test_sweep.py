@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from benchmarks.papers.significance import fisher_exact
 from benchmarks.papers.sweep import SETTINGS, Setting, sweep, sweep_tables
 
-from opsassay.evals.remediation.statistics import fisher_exact
 from scoring.verifiers.made import probe, recording, scenario, timeline
 
 

@@ -104,7 +104,7 @@ CALLS = {
     "agent list": [[]],
     "agent check": [["{examples}/agents/by_mcp/agent.yaml"]],
     "agent methods": [[]],
-    "incident annotate": [["{made}/store"], ["{made}/store", "--ablate"]],
+    "incident annotate": [["{made}/store"]],
     "incident curate": [["{made}/store", "-o", "{tmp}/suite", "--dry-run"]],
     "incident import": [["rcabench", "{made}/public", "-o", "{tmp}/imported"]],
     "audit": [["{made}/scores.csv", "-o", "{tmp}/audit", *FAST],

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from opsassay.evals.runner.tables import ResultTable
 
 
-NUMBERS = [*map(str, range(8, 14))]
+NUMBERS = ["9", "10", "11", "13"]
 """What a table of trials is called: its number in *Side Effects Are the Output*."""
 
 

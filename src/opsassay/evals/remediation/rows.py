@@ -76,7 +76,7 @@ class GradedTrials(GradedRuns):
     trials: tuple[Trials, ...] = ()
 
     def results(self) -> list[ResultTable]:
-        """Return Tables 8 to 13 of "side-effects"."""
+        """Return Tables 9, 10, 11 and 13 of "side-effects"."""
         return tables([row for trials in self.trials for row in trials.rows])
 
 

@@ -1,17 +1,28 @@
-"""What each gate is worth: how often the true root, a wrong one and a sham are attributed with the gate removed."""
+"""What each gate is worth: how often the true root, a wrong one and a sham are attributed with the gate removed.
+
+Run: ``python -m benchmarks.papers.ablation PATH...``.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import get_args
+
+import click
 
 from opsassay.annotation.reading.split_windows import parted_at_fault
 from opsassay.annotation.verdict.annotate import Opened, annotate_seen, open_pack
 from opsassay.annotation.verdict.placebo import sham
-from opsassay.annotation.verdict.settings import AnnotateSettings, Gate
+from opsassay.annotation.verdict.settings import AnnotateSettings, Gate, load_settings
+from opsassay.cli.output import json_option, print_json, print_table, say
 from opsassay.core.schema.incident import Fault, Label, Truth
 from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.tree import resolve
+
+from .running import run
 
 
 @dataclass(frozen=True)
@@ -69,3 +80,36 @@ def _attributed(
     seen = opened.since(fault.start_ns, settings)
     found = [annotate_seen(opened, seen, [fault], root=root, settings=settings).label for root in roots]
     return sum(label is Label.ATTRIBUTED for label in found), len(found)
+
+
+@click.command("ablation")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--settings", type=click.Path(path_type=Path, dir_okay=False), help="YAML: slo, thresholds, limits, rules."
+)
+@json_option
+def command(paths: tuple[Path, ...], settings: Path | None, *, as_json: bool) -> None:
+    """Print per gate how often true roots, wrong ones and shams are attributed without it, over all cases of PATHS."""
+    chosen = load_settings(settings)
+    sums: dict[str | None, Ablated] = {}
+    for path in paths:
+        for case in resolve(path, lambda where, error: say(f"opsassay: {where.name} is left out: {error}")):
+            if case.truth is None:
+                say(f"opsassay: {case.name} is left out: it has no truth next to it.")
+                continue
+            for found in ablate(case.datapack, case.truth, chosen):
+                sums[found.without] = sums[found.without].plus(found) if found.without in sums else found
+            say(f"opsassay: {case.name}: done")
+    if as_json:
+        rates = [{"without": f.without, "true": f.true, "wrong": f.wrong, "sham": f.sham} for f in sums.values()]
+        print_json("ablation", rates)
+        return
+    rows = [
+        (f.without or "all gates", *(f"{hit} of {tried}" for hit, tried in (f.true, f.wrong, f.sham)))
+        for f in sums.values()
+    ]
+    print_table("Attributed without a gate", ("without", "true roots", "wrong roots", "shams"), rows)
+
+
+if __name__ == "__main__":
+    sys.exit(run(command))
