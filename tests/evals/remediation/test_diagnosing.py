@@ -6,8 +6,6 @@ import json
 import time
 
 import pytest
-from benchmarks.papers.running import run as run_script
-from benchmarks.papers.trials import command
 
 from evals.remediation.performers import write
 from evals.remediation.test_trials import MADE, TESTS, write_scenario
@@ -146,6 +144,9 @@ def test_steps_are_put_down_with_condition_and_effect_and_what_is_none_is_left_o
 
 @pytest.mark.slow
 def test_tables_come_with_the_trials_and_table_4_by_the_script_of_the_papers(tmp_path, monkeypatch, capsys):
+    from benchmarks.papers.running import run as run_script  # workers of trials import this file
+    from benchmarks.papers.trials import command
+
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     chain = [{"source": "cart", "target": "frontend"}]
     write_scenario(tmp_path / "made.yaml", committed_depth="D3", truth={"root_causes": ["cart"], "propagation": chain})
