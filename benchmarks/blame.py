@@ -15,14 +15,14 @@ from collections import Counter
 from pathlib import Path
 
 from opsassay.analysis.blame.attribute import attribute
-from opsassay.analysis.blame.bench import bench
 from opsassay.analysis.blame.rerun import ProxyRerun
 from opsassay.core.schema.trajectory import Attribution, Trace, TraceStep
 from opsassay.solvers.agents.models.scripted import ScriptedModel
 from opsassay.solvers.agents.models.server import running_server
-from opsassay.solvers.proxy.formats import read_labelled
 from opsassay.ui.trace_page import write_trace_page
 from opsassay.ui.trace_view import TracePage
+from papers.blame.bench import bench
+from papers.blame.labelled import read_labelled
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "multi_agent"))
 TECHNIQUES = ("all-at-once", "binary-search", "step-by-step", "static", "dynamic")

@@ -28,8 +28,8 @@ from opsassay.core.schema.trajectory import (
     Timeline,
     parse_timeline,
 )
-from opsassay.evals.remediation.sweep import SETTINGS, sweep
 from opsassay.scoring.verifiers import RunRecording, certify
+from papers.sweep import SETTINGS, sweep
 
 T = TypeVar("T")
 S = 1_000_000_000

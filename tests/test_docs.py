@@ -54,7 +54,6 @@ ORDER = (
     "run",
     "score run",
     "score table",
-    "score paper-tables",
     "leaderboard",
     "score what-if",
     "report",
@@ -79,11 +78,8 @@ ORDER = (
     "task show",
     "task check",
     "task list",
-    "task itbench",
-    "score itbench",
     "run trials",
     "score trials",
-    "score sweep",
     "task discover",
 )
 """The sections of the command pages, in an order in which each finds what it needs."""
@@ -254,7 +250,6 @@ def test_the_command_pages_are_run_word_for_word(tmp_path):
     shutil.copytree(ROOT / "examples" / "multi_agent", tmp_path / "multi_agent")
     shutil.copytree(ROOT / "examples" / "trials", tmp_path / "trials")
     shutil.copytree(ROOT / "examples" / "compliance", tmp_path / "compliance")
-    shutil.copytree(ROOT / "examples" / "itbench", tmp_path / "itbench")
     shutil.copytree(ROOT / "examples" / "agents", tmp_path / "agents")
     shutil.copytree(ROOT / "examples" / "extending", tmp_path / "extending")
     with state_folder():

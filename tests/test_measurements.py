@@ -91,4 +91,4 @@ def test_a_release_takes_at_most_one_page_of_the_changelog():
     releases = (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1:]
     assert [release.splitlines()[0] for release in releases if len(release.splitlines()) > 60] == []
     parts = {part for release in releases for part in re.findall(r"^### (.+)$", release, re.MULTILINE)}
-    assert parts == {"Added", "Changed", "Fixed"}
+    assert parts == {"Added", "Changed", "Removed", "Fixed"}

@@ -1,9 +1,9 @@
 """The planted failures: which mistake in which system, and who is to blame for it at which step.
 
-``python3 failures.py DIR`` records them all into DIR as traces/ and labels/, for ``opsassay trace blame bench DIR``, with
-reruns.yaml and sessions/ for its dynamic technique. A label is worked out from the order of the system's steps, not read
-from the trace. Where a component has the duty to check what went wrong and lets it pass, it is to blame; where it does
-its duty, the run does not fail.
+``python3 failures.py DIR`` records them all into DIR as traces/ and labels/, for
+``python -m benchmarks.papers.blame bench DIR``, with reruns.yaml and sessions/ for its dynamic technique.
+A label is worked out from the order of the system's steps, not read from the trace. Where a component has the duty to
+check what went wrong and lets it pass, it is to blame; where it does its duty, the run does not fail.
 """
 
 from __future__ import annotations

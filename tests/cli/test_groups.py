@@ -77,7 +77,7 @@ WRONG = [
     "audit scores nowhere.csv -o out",
     "blame nowhere",
     "board nowhere",
-    "trials sweep nowhere",
+    "trials grade nowhere",
     "export otel nowhere",
 ]
 

@@ -27,11 +27,10 @@ FILES = {
     "task-set": [EXAMPLES / "platform/task_sets/bill.yaml"],
     "script": [EXAMPLES / "agents/by_model/model.yaml", EXAMPLES / "multi_agent/answers.yaml"],
     "resolutions": [EXAMPLES / "multi_agent/annotations/resolved.yaml"],
-    "blame-bench": [EXAMPLES / "multi_agent/bench.yaml"],
 }
 SHIPPED = {"ReadyFile", "LiveCostTask"}
 """Files that only this project writes."""
-HANDED_IN = {"form": "AgentFile", "model": "BenchSettings"}
+HANDED_IN = {"form": "AgentFile"}
 """Which model of a file that people write stands for the argument of this name."""
 
 

@@ -104,7 +104,7 @@ CALLS = {
     "agent list": [[]],
     "agent check": [["{examples}/agents/by_mcp/agent.yaml"]],
     "agent methods": [[]],
-    "incident annotate": [["{made}/store"], ["{made}/store", "--ablate"]],
+    "incident annotate": [["{made}/store"]],
     "incident curate": [["{made}/store", "-o", "{tmp}/suite", "--dry-run"]],
     "incident import": [["rcabench", "{made}/public", "-o", "{tmp}/imported"]],
     "audit": [["{made}/scores.csv", "-o", "{tmp}/audit", *FAST],
@@ -121,20 +121,16 @@ CALLS = {
     "score run": [["{made}/store"]],
     "score what-if": [["{made}/store", "--profile", "lenient"]],
     "score table": [["{made}/sre_store"]],
-    "score paper-tables": [["{made}/sre_store"]],
     "score trials": [["{made}/sre_store"]],
-    "score sweep": [["{made}/sre_store"]],
-    "score itbench": [["{examples}/itbench/truths", "{examples}/itbench/answers"]],
     "system faults": [[]],
     "system status": [[]],
     "task list": [["{made}/store"]],
     "task scenarios": [[]],
-    "task itbench": [["{examples}/compliance/itbench"]],
 }  # fmt: skip
 """Every command that prints a table, with calls that do; what is made by a live system is in `MADE_LIVE`."""
 
-MADE_LIVE = {"incident audit-labels", "incident campaign", "demo", "task discover", "trace blame bench"}
-"""Their tables need a live system, two people or labelled traces; what they print goes through the same `print_table`."""
+MADE_LIVE = {"incident audit-labels", "incident campaign", "demo", "task discover"}
+"""Their tables need a live system or two people; what they print goes through the same `print_table`."""
 
 
 def test_every_command_that_prints_a_table_is_called_here():

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
+from benchmarks.papers.running import run as run_script
+from benchmarks.papers.trials import command as paper_tables
 
 from opsassay.cli import run as command_line
 from opsassay.core.schema.run import RunStatus
@@ -35,8 +38,8 @@ def store(request, tmp_path):
     return RunStore(tmp_path / request.param)
 
 
-def same_as(name, capsys, *arguments):
-    assert command_line([*arguments, "--json"]) == 0
+def same_as(name, capsys, *arguments, call=command_line):
+    assert call([*arguments, "--json"]) == 0
     found, golden = json.loads(capsys.readouterr().out), json.loads((GOLDEN / name).read_text())
     for whole in (found, golden):
         for item in whole["items"]:
@@ -127,7 +130,7 @@ def test_trials_are_graded_to_the_same_verdicts_and_tables(store, capsys):
     found, golden = same_as("sre_grade.json", capsys, "score", "trials", str(store.root))
     assert {tuple(item.pop("not_ranked")) for item in found["items"]} == {("it is an oracle, which knows the truth",)}
     assert found["items"] == golden["items"]
-    found, golden = same_as("sre_table.json", capsys, "score", "paper-tables", str(store.root))
+    found, golden = same_as("sre_table.json", capsys, str(store.root), call=partial(run_script, paper_tables))
     found["items"] = [item for item in found["items"] if item["table"] not in TABLES_SINCE]
     per_agent = next(item["rows"] for item in found["items"] if item["table"] == 11)
     per_cell = next(item["rows"] for item in found["items"] if item["table"] == 10)

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from opsassay.cli.output import json_option, otlp_option, print_json, print_table, print_tables, runs_sent, say
-from opsassay.cli.score.paper_tables import NUMBERS, chosen_tables, graded_trials
 from opsassay.core.text import counted
+
+if TYPE_CHECKING:
+    from opsassay.evals.runner.tables import ResultTable
+
+
+NUMBERS = ["9", "10", "11", "13"]
+"""What a table of trials is called: its number in *Side Effects Are the Output*."""
 
 
 @click.command("trials")
@@ -20,7 +26,11 @@ from opsassay.core.text import counted
 @click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Trials side by side.")
 @click.option("--dry-run", is_flag=True, help="List the trials and what is done; run nothing.")
 @click.option(
-    "--table", "numbers", multiple=True, type=click.Choice(NUMBERS), help="Then print this table of the store."
+    "--table",
+    "numbers",
+    multiple=True,
+    type=click.Choice(NUMBERS),
+    help="Then print this table of the store.",
 )
 @otlp_option
 @json_option
@@ -71,7 +81,7 @@ def command(
                 "metrics": _metrics(folder) if folder else {},
             }
         )
-    tables = chosen_tables(graded_trials(output).results(), numbers) if numbers and not dry_run else []
+    tables = _tables(output, numbers) if numbers and not dry_run else []
     if as_json:
         print_json("run trials", items, tables=[one.as_item() for one in tables])
     else:
@@ -94,6 +104,17 @@ def command(
         print_table("Trials", columns, rows)
         print_tables(tables)
     context.exit(0 if dry_run or all(item["run"] and item["metrics"] for item in items) else 1)
+
+
+def _tables(output: Path, numbers: tuple[str, ...]) -> list[ResultTable]:
+    """Return the tables over the store *output* that are numbered in *numbers*; say which trials cannot be scored."""
+    from opsassay.evals.remediation.rows import Trials
+    from opsassay.evals.remediation.tables import tables
+
+    trials = Trials(output)
+    for folder, problem in trials.problems.items():
+        say(f"{folder}: {problem}")
+    return [one for one in tables(trials.rows) if str(one.number) in numbers]
 
 
 def _estimate(left_s: Sequence[float], count: int, jobs: int) -> str:

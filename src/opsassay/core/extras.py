@@ -38,8 +38,6 @@ _LIVE_COMMANDS = (
     "run",
     "run trials",
     "score trials",
-    "score sweep",
-    "score paper-tables",
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from benchmarks.papers.blame.__main__ import cli as bench_cli
 from click.testing import CliRunner
 
 from opsassay.cli import cli
@@ -40,10 +41,10 @@ def labelled(tmp_path):
 
 
 def test_bench_prints_one_json_object_with_the_rules_always(labelled):
-    done = opsassay("trace", "blame", "bench", labelled, "--json")
+    done = CliRunner().invoke(bench_cli, ["bench", str(labelled), "--json"])
     payload = json.loads(done.stdout)
     rows = {row["technique"]: row for row in payload["items"]}
-    assert (done.exit_code, payload["command"], payload["scoring"]) == (0, "trace blame bench", "exact")
+    assert (done.exit_code, payload["command"], payload["scoring"]) == (0, "bench", "exact")
     assert rows["before-error-text"]["step_accuracy"] == 1.0
     assert rows["last-step"]["step_accuracy"] == 0.0
     assert rows["chance"]["calls"] == 0
@@ -74,9 +75,6 @@ def test_a_batch_goes_on_after_a_trace_that_cannot_be_read(labelled):
         (["trace", "blame", "nothing.json"], "There is no nothing.json"),
         (["trace", "blame", "traces/1.json", "--technique", "all-at-onse"], "did you mean 'all-at-once'"),
         (["trace", "blame", "traces/1.json", "--technique", "static"], "name one with --model"),
-        (["trace", "blame", "bench", "."], "holds no labelled traces"),
-        (["trace", "blame", "bench", "..", "--technique", "dynamic"], "say how with --reruns FILE"),
-        (["trace", "blame", "bench", "..", "--technique", "joined"], "reads run folders"),
         (["trace", "blame", "traces/1.json", "--technique", "joined"], "give the folder of a run"),
         (["trace", "blame", "view", "traces/1.json", "-o", "x.html", "--run", "gone"], "There is no run folder gone"),
         (["trace", "proxy", "--upstream", "https://me:pw@x", "-o", "rec", "--", "true"], "holds a password"),
@@ -87,12 +85,28 @@ def test_a_batch_goes_on_after_a_trace_that_cannot_be_read(labelled):
     ],
 )
 def test_wrong_use_is_one_sentence(labelled, monkeypatch, arguments, message):
-    monkeypatch.chdir(labelled / "traces" if arguments[2:3] == ["bench"] else labelled)
+    monkeypatch.chdir(labelled)
     done = opsassay(*arguments)
     assert isinstance(done.exception, OpsAssayError)
     assert done.exception.exit_code == 2
     assert message in str(done.exception)
     assert not (labelled / "rec").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bench", "."], "holds no labelled traces"),
+        (["bench", "..", "--technique", "dynamic"], "say how with --reruns FILE"),
+        (["bench", "..", "--technique", "joined"], "reads run folders"),
+    ],
+)
+def test_wrong_use_of_the_comparison_is_one_sentence(labelled, monkeypatch, arguments, message):
+    monkeypatch.chdir(labelled / "traces")
+    done = CliRunner().invoke(bench_cli, arguments)
+    assert isinstance(done.exception, OpsAssayError)
+    assert done.exception.exit_code == 2
+    assert message in str(done.exception)
 
 
 def test_scripts_are_rules_or_functions_and_say_what_is_wrong_with_them(tmp_path):

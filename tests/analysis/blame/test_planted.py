@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from benchmarks.papers.blame.__main__ import cli
 from click.testing import CliRunner
 
 from opsassay.analysis.blame.attribute import attribute
 from opsassay.analysis.blame.rerun import ProxyRerun, command
 from opsassay.analysis.blame.settings import BlameSettings
-from opsassay.cli import cli
 from opsassay.core.errors import UserError
 from opsassay.solvers.agents.models.scripted import ScriptedModel
 from opsassay.solvers.agents.models.server import running_server
@@ -101,8 +101,6 @@ def test_a_benchmark_runs_again_what_can_be_and_says_how_many(tmp_path, monkeypa
     monkeypatch.setattr(failures, "failures", lambda: iter(chosen))
     failures.main(tmp_path)
     arguments = [
-        "trace",
-        "blame",
         "bench",
         str(tmp_path),
         "--technique",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from benchmarks.papers.blame.labelled import read_labelled
+from benchmarks.papers.blame.scores import breakdown, score, summarise
 
 from opsassay.analysis.blame.rules import RULES
-from opsassay.analysis.blame.scores import breakdown, score, summarise
 from opsassay.core.schema.trajectory import Attribution, LabelledTrace, ToolCall, Trace, TraceStep
-from opsassay.solvers.proxy.formats.finding import read_labelled
 
 GENERATED, CRAFTED = "algorithm-generated", "hand-crafted"
 

@@ -6,9 +6,9 @@ import json
 import math
 
 import pytest
+from benchmarks.papers.blame.bench import Bench, bench
 
 from opsassay.analysis.blame.attribute import attribute
-from opsassay.analysis.blame.bench import Bench, bench
 from opsassay.analysis.blame.definition import DEFINITION
 from opsassay.analysis.blame.settings import BlameSettings
 from opsassay.analysis.blame.techniques.dynamic_agentic import Experiment, StepCandidate, decide

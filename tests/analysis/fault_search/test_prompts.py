@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+from benchmarks.papers.prompt_sweep import command
+from benchmarks.papers.running import run
+
 from opsassay.analysis.fault_search import evolve as evolution
 from opsassay.analysis.fault_search.laboratory import Attempt
 from opsassay.analysis.fault_search.prompts import GOAL, PROMPTS, prompt_of, sweep_rows
-from opsassay.cli import run
 from opsassay.testbed.operations.composition import Composition
 from opsassay.testbed.operations.laboratory import setup_for
 from opsassay.testbed.scenarios import load_scenario, system_of
@@ -56,23 +58,10 @@ def test_a_sweep_is_three_prompts_with_five_seeds_and_says_who_proposed(tmp_path
 
     monkeypatch.setattr(evolution, "evolve", made)
     monkeypatch.setattr(evolution, "require_evolution", lambda _: None)
-    words = [
-        "task",
-        "discover",
-        "bad-release",
-        "--target",
-        "catalog",
-        "--search",
-        "evolve",
-        "--prompt-sweep",
-        "-n",
-        "10",
-    ]
-    assert run([*words, "-o", str(tmp_path / "s"), "--json"]) == 0
+    words = ["bad-release", "--target", "catalog", "-n", "10", "-o", str(tmp_path / "s"), "--json"]
+    assert run(command, words) == 0
     told = json.loads(capsys.readouterr().out)
     assert len(asked) == len({(task, seed) for task, _, seed, _ in asked}) == 15
     assert [row["reached"] for row in told["items"]] == [5, 5, 5]
     assert {len(row["families"]) for row in told["items"]} == {5}
     assert "reads no prompt" in told["proposer"]
-    assert run([*words[:5], "--prompt-sweep", "-o", str(tmp_path / "t")]) == 2
-    assert "--search evolve" in capsys.readouterr().err

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from benchmarks.papers.ablation import ablate
 from pydantic import BaseModel
 
 from annotation import systems
 from annotation.cascade import Effect, fault, make_pack
-from opsassay.annotation.verdict.ablate import ablate
 from opsassay.annotation.verdict.annotate import annotate
 from opsassay.annotation.verdict.settings import AnnotateSettings, load_settings
 from opsassay.core.schema.incident import Label, Truth

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
+from benchmarks.papers import thresholds, trials
+from benchmarks.papers.running import run as run_script
 
 from evals.remediation.test_trials import MADE, TESTS, plan_of, write_scenario
 from opsassay.cli import run
@@ -25,8 +28,8 @@ def store(tmp_path_factory):
 
 @pytest.fixture
 def items(capsys):
-    def items(*arguments, code=0):
-        assert run([*map(str, arguments), "--json"]) == code, capsys.readouterr().err
+    def items(*arguments, code=0, call=run):
+        assert call([*map(str, arguments), "--json"]) == code, capsys.readouterr().err
         whole = json.loads(capsys.readouterr().out)
         assert whole["schema_version"] == 1
         return whole["items"], whole
@@ -74,32 +77,34 @@ def test_a_plan_whose_trials_cannot_begin_leaves_nothing_behind(tmp_path, capsys
 
 
 def test_tables_and_the_ones_that_are_asked_for(store, items, capsys):
-    found, whole = items("score", "paper-tables", store)
+    papers = partial(items, call=partial(run_script, trials.command))
+    assert [item["table"] for item in items("score", "table", store)[0]] == [9, 10, 11, 13]
+    found, whole = papers(store)
     assert [item["table"] for item in found] == [8, 9, 10, 11, 12, 13, 14, 15, 4, 17, 18, 19, None, None, None]
     assert whole["problems"] == {}
-    assert [one["title"] for one in items("score", "paper-tables", store, "figure6", "pass@k")[0]] == [
+    assert [one["title"] for one in papers(store, "figure6", "pass@k")[0]] == [
         "pass@k",
         "Figure 6. Where agents look",
     ]
-    (eight,) = items("score", "paper-tables", store, 8)[0]
+    (eight,) = papers(store, 8)[0]
     assert eight["rows"][1]["hidden / outcome"] == "2/3"
     contrast = next(item for item in found if item["table"] == 12)
     assert contrast["rows"][-1] == {
         "scenario": "aggregate", "agent": "", "V_probe on": "3/3", "V_probe off": "3/3", "conj. on": "1/3",
         "conj. off": "1/3",
     }  # fmt: skip
-    assert run(["score", "paper-tables", str(store), "8"]) == 0
+    assert run_script(trials.command, [str(store), "8"]) == 0
     assert "Table 8." in capsys.readouterr().out
-    assert "spread" in items("score", "paper-tables", store, 13)[0][0]["rows"][0]
-    assert run(["score", "paper-tables", str(store), "13"]) == 0
+    assert "spread" in papers(store, 13)[0][0]["rows"][0]
+    assert run_script(trials.command, [str(store), "13"]) == 0
     assert "spread" not in capsys.readouterr().out  # no scenario commits one
 
 
 def test_the_sweep_has_144_settings_and_its_range(store, items):
-    found, whole = items("score", "sweep", store)
+    found, whole = items(store, call=partial(run_script, thresholds.command))
     assert len(found) == whole["summary"]["settings"] == 144
     assert whole["summary"]["hidden"] == [1, 2]  # a coarser cadence does not see the outage of one tick
-    assert items("score", "sweep", store, "--all-arms")[0][0]["runs"] == 6
+    assert items(store, "--all-arms", call=partial(run_script, thresholds.command))[0][0]["runs"] == 6
 
 
 def test_a_page_per_trial(store, tmp_path, capsys):
@@ -122,8 +127,10 @@ def test_a_dry_run_runs_nothing(tmp_path, items):
 
 def test_a_store_that_is_none_and_a_torn_run_are_named(store, tmp_path, items, capsys):
     (tmp_path / "empty").mkdir()
-    for command in ("paper-tables", "sweep", "trials"):
-        assert run(["score", command, str(tmp_path / "empty")]) == 2
+    for call in (partial(run, ["score", "trials", str(tmp_path / "empty")]),
+                 partial(run_script, trials.command, [str(tmp_path / "empty")]),
+                 partial(run_script, thresholds.command, [str(tmp_path / "empty")])):  # fmt: skip
+        assert call() == 2
         assert "holds no trials" in capsys.readouterr().err
     assert run(["report", "-o", str(tmp_path / "pages"), str(tmp_path / "empty")]) == 2
     assert "holds nothing" in capsys.readouterr().err
@@ -132,7 +139,7 @@ def test_a_store_that_is_none_and_a_torn_run_are_named(store, tmp_path, items, c
     whole = torn.read_text()
     try:
         torn.write_text("torn\n")
-        _, answer = items("score", "paper-tables", store, "8", code=1)
+        _, answer = items(store, "8", code=1, call=partial(run_script, trials.command))
         assert list(answer["problems"]) == [str(torn.parent)]
     finally:
         torn.write_text(whole)

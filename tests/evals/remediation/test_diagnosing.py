@@ -143,7 +143,10 @@ def test_steps_are_put_down_with_condition_and_effect_and_what_is_none_is_left_o
 
 
 @pytest.mark.slow
-def test_table_4_comes_with_the_trials_by_one_command(tmp_path, monkeypatch, capsys):
+def test_tables_come_with_the_trials_and_table_4_by_the_script_of_the_papers(tmp_path, monkeypatch, capsys):
+    from benchmarks.papers.running import run as run_script  # workers of trials import this file
+    from benchmarks.papers.trials import command
+
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     chain = [{"source": "cart", "target": "frontend"}]
     write_scenario(tmp_path / "made.yaml", committed_depth="D3", truth={"root_causes": ["cart"], "propagation": chain})
@@ -153,8 +156,10 @@ def test_table_4_comes_with_the_trials_by_one_command(tmp_path, monkeypatch, cap
     (tmp_path / "plan.yaml").write_text(json.dumps(plan))
     store = RunStore(tmp_path / "store")
     run_trials(store, cells_of(TrialPlan.model_validate(plan), tmp_path), performer=MADE + "diagnosing")
-    assert run(["run", "trials", str(tmp_path / "plan.yaml"), "-o", str(store.root), "--table", "4", "--json"]) == 0
-    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    assert run(["run", "trials", str(tmp_path / "plan.yaml"), "-o", str(store.root), "--table", "11", "--json"]) == 0
+    assert [one["table"] for one in json.loads(capsys.readouterr().out)["tables"]] == [11]
+    assert run_script(command, [str(store.root), "4", "--json"]) == 0
+    (table,) = json.loads(capsys.readouterr().out)["items"]
     (row,) = table["rows"]
     # two of three name the cause alone, the third a neighbour: FL is the mean over the trials of the one scenario
     assert (row["agent"], row["trials"], row["diagnosis pass@1 (%)"]) == ("sre", 3, "66.67")

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from benchmarks.papers.blame.labelled import read_labelled
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import TracerProvider
@@ -14,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from opsassay.core.errors import DatapackError, UserError
 from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
-from opsassay.solvers.proxy.formats import read_labelled, read_one, read_traces
+from opsassay.solvers.proxy.formats import read_one, read_traces
 from opsassay.solvers.proxy.formats.export import write_trace
 from opsassay.solvers.proxy.steps import persona, speaker, strip_role_suffix, tool_in_text
 

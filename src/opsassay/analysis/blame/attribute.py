@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from opsassay.analysis.blame.asking import BlameAsker, Cost
 from opsassay.analysis.blame.long_traces import ask_within
-from opsassay.analysis.blame.paid import BudgetReachedError
 from opsassay.analysis.blame.rerun import Rerun
 from opsassay.analysis.blame.rules import RULES
 from opsassay.analysis.blame.settings import BlameSettings, observed
@@ -52,8 +51,7 @@ def attribute(
 ) -> Blamed:
     """Return what *technique* says of *trace*; where the model does not answer the question has *failed*.
 
-    Raises NotFoundError for an unknown technique, UserError for one that lacks its model, its re-run or its run folder,
-    BudgetReachedError where the model has a budget and the next call could pass it.
+    Raises NotFoundError for an unknown technique, UserError for one that lacks its model, its re-run or its run folder.
     """
     chosen = settings or BlameSettings()
     chosen.require_context()
@@ -84,8 +82,6 @@ def attribute(
 
     try:
         answer = ask_within(ask, shown, asker, chosen, turns=technique not in AT_ONCE)
-    except BudgetReachedError:
-        raise
     except OperationError as error:
         reason = str(error).split("\n", 1)[0][:500]
         failure = Attribution(reason=f"the model gave no answer: {reason}")

@@ -12,8 +12,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from opsassay.analysis.blame.rules import before_error_text, before_tool_error, busiest_agent
-from opsassay.analysis.blame.scores import agent_type
 from opsassay.core.schema.trajectory import Trace, TraceStep
+
+_TYPES = (
+    ("planner", re.compile(r"orchestrat|planner|planning|manager|captain|coordinat|lead", re.IGNORECASE)),
+    ("verifier", re.compile(r"verif|validat|check|critic|review|judge", re.IGNORECASE)),
+    ("web", re.compile(r"web|surf|brows|search|internet", re.IGNORECASE)),
+    ("code and data", re.compile(r"terminal|execut|coder|coding|program|python|data|file|excel|sql", re.IGNORECASE)),
+)
 
 _HEDGE = re.compile(
     r"\b(assum|cannot|can't|unable|unfortunately|not found|no results|hypothetical|simulat|placeholder|approximat|guess"
@@ -107,3 +113,8 @@ def _rows(context: _Context) -> Iterator[list[float]]:
 def _decides(step: TraceStep) -> bool:
     """Return whether a step with tools is that of an agent which chose them, rather than of the tool itself."""
     return any(call.arguments for call in step.tool_logs)
+
+
+def agent_type(name: str) -> str:
+    """Return planner, verifier, web, code and data, or other, by the agent's name."""
+    return next((kind for kind, pattern in _TYPES if pattern.search(name)), "other")

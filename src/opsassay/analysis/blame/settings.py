@@ -1,4 +1,4 @@
-"""What a technique may see, how hard it may try, and what a comparison of techniques may cost."""
+"""What a technique may see, and how hard it may try."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pydantic import Field
 from opsassay.core.errors import UserError
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.trajectory import Trace, TraceStep
-from opsassay.solvers.agents.limits import Price
 from opsassay.solvers.proxy.matching import SIMILAR, Volatile
 
 LongPolicy = Literal["refuse", "middle-cut", "windows", "summary"]
@@ -42,23 +41,6 @@ class BlameSettings(Written):
         """Raise UserError when the policy for long traces does not know what is long."""
         if self.long != "refuse" and self.context is None:
             raise UserError(f"long: {self.long} needs `context`, the tokens that the model takes at once; set it too.")
-
-
-class BenchSettings(BlameSettings):
-    """A comparison: beside the settings of techniques, how often, how it is scored, and what tokens cost."""
-
-    runs: int = Field(default=3, ge=1, description="runs of techniques that ask a model")
-    compat: bool = Field(default=False, description="score by substring, as the public code does")
-    prices: dict[str, Price] = Field(default_factory=dict, description="USD per million tokens, by model")
-    answer_tokens: int = Field(
-        default=4_096, ge=16, description="most tokens of one answer, asked for when there is a budget"
-    )
-    retries: int = Field(default=2, ge=0, description="further tries of a call that failed in passing")
-    pause_s: float = Field(default=1.0, ge=0, description="pause before the first of them, doubling")
-
-    def asking(self) -> BlameSettings:
-        """Return the settings that change what a model is asked."""
-        return BlameSettings.model_validate(self.model_dump(include=set(BlameSettings.model_fields)))
 
 
 def observed(trace: Trace, settings: BlameSettings) -> Trace:

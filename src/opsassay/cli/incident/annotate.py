@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 )
 @click.option("--again", is_flag=True, help="Make anew what is unchanged too.")
 @click.option(
-    "--ablate", is_flag=True, help="Print what each gate is worth: attributions without it; nothing is written."
-)
-@click.option(
     "--compare",
     is_flag=True,
     help="Print how far our graph agrees with a published causal_graph.json; nothing is written.",
@@ -51,7 +48,6 @@ def command(
     *,
     explain: bool,
     again: bool,
-    ablate: bool,
     compare: bool,
     as_json: bool,
 ) -> None:
@@ -65,9 +61,6 @@ def command(
     chosen = load_settings(settings)
     if compare:
         _compare(paths, chosen, as_json=as_json)
-        return
-    if ablate:
-        _ablate(paths, chosen, as_json=as_json)
         return
     type_ = fault_type(sham).name if sham and sham != EVERY_TYPE else sham
     done: list[Annotated] = []
@@ -127,32 +120,6 @@ def _compare(paths: tuple[Path, ...], settings: AnnotateSettings, *, as_json: bo
     print_table(
         "Agreement with published graphs", ("incident", "our label", "roots", "services", "components", "edges"), rows
     )
-
-
-def _ablate(paths: tuple[Path, ...], settings: AnnotateSettings, *, as_json: bool) -> None:
-    """Print per gate how often true roots, wrong ones and shams are attributed without it, over all cases of *paths*."""
-    from opsassay.annotation.verdict.ablate import Ablated
-    from opsassay.annotation.verdict.ablate import ablate as each_gate
-    from opsassay.telemetry.tree import resolve
-
-    sums: dict[str | None, Ablated] = {}
-    for path in paths:
-        for case in resolve(path, lambda where, error: say(f"opsassay: {where.name} is left out: {error}")):
-            if case.truth is None:
-                say(f"opsassay: {case.name} is left out: it has no truth next to it.")
-                continue
-            for found in each_gate(case.datapack, case.truth, settings):
-                sums[found.without] = sums[found.without].plus(found) if found.without in sums else found
-            say(f"opsassay: {case.name}: done")
-    if as_json:
-        rates = [{"without": f.without, "true": f.true, "wrong": f.wrong, "sham": f.sham} for f in sums.values()]
-        print_json("ablation", rates)
-        return
-    rows = [
-        (f.without or "all gates", *(f"{hit} of {tried}" for hit, tried in (f.true, f.wrong, f.sham)))
-        for f in sums.values()
-    ]
-    print_table("Attributed without a gate", ("without", "true roots", "wrong roots", "shams"), rows)
 
 
 def _print(items: list[dict[str, Any]], done: list[Any], *, explain: bool) -> None:

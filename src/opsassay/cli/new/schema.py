@@ -33,9 +33,7 @@ KINDS = {
     "annotate": ("opsassay.annotation.verdict.settings:AnnotateSettings", "settings of `opsassay incident annotate`"),
     "audit": ("opsassay.analysis.audit.settings:AuditSettings", "settings of `opsassay audit`"),
     "blame": ("opsassay.analysis.blame.settings:BlameSettings", "settings of `opsassay trace blame`"),
-    "blame-bench": ("opsassay.analysis.blame.settings:BenchSettings", "settings of `opsassay trace blame bench`"),
     "resolutions": ("opsassay.analysis.blame.annotations:Resolutions", "how annotators settled what they disagreed on"),
-    "reruns": ("opsassay.analysis.blame.reruns:Reruns", "how traces are run again"),
     "script": ("opsassay.solvers.agents.models.scripted:Script", "what a scripted model answers"),
     "intervention": (
         "opsassay.solvers.proxy.policies:StepIntervention",

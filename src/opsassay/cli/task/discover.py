@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +15,6 @@ if TYPE_CHECKING:
     from opsassay.analysis.fault_search.laboratory import Attempt
     from opsassay.analysis.fault_search.prompts import Prompt
     from opsassay.core.schema.scenario import Scenario
-    from opsassay.testbed.operations.composition import Block
-    from opsassay.testbed.operations.laboratory import LaboratorySetup
 
 
 @click.command("discover")
@@ -43,13 +39,10 @@ if TYPE_CHECKING:
     "--prompt", type=click.Choice(["full", "partial", "minimal"]), default="partial", show_default=True,
     help="How much a model is given to know: kinds of faults, what the operator does, the goal alone.",
 )  # fmt: skip
-@click.option(
-    "--prompt-sweep", is_flag=True, help="Evolve under every prompt with five seeds, each from the start (App. H.1)."
-)
 @json_option
 def command(
     scenario_name: str, output: Path, target: str | None, count: int, seed: int, search: str, model: str | None,
-    cluster: Path | None, prompt: Prompt, *, prompt_sweep: bool, audit: bool, as_json: bool,
+    cluster: Path | None, prompt: Prompt, *, audit: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Search for faults that a scripted operator takes for repaired while the depth that SCENARIO commits stays broken."""
     from opsassay.analysis.fault_search.evolve import evolve, require_evolution
@@ -61,21 +54,14 @@ def command(
     from opsassay.testbed.operations.laboratory import setup_for
     from opsassay.testbed.scenarios import load_scenario, system_of
 
-    if prompt_sweep and (search != "evolve" or audit):
-        raise UserError("--prompt-sweep compares evolutions: add `--search evolve`, and audit in a search of its own.")
     if model is not None and search != "evolve":
         raise UserError("--model rewrites candidates of an evolution; add `--search evolve` or leave it out.")
     if search == "evolve":
         require_evolution(model)
     scenario = load_scenario(scenario_name)
-    setup, system, workload = setup_for(scenario), system_of(scenario), target or _target_of(scenario)
-    settings = _settings(scenario, cluster)
+    setup, system, workload = setup_for(scenario), system_of(scenario), target or target_of(scenario)
+    settings = cluster_settings(scenario, cluster)
     library, base = setup.blocks(system, workload, settings), setup.task(system, workload, settings)
-    if prompt_sweep:
-        _sweep(
-            Evolutions(scenario, workload, settings, setup, library, base, count, model), output, seed, as_json=as_json
-        )
-        return
     task = prompt_of(prompt, base, setup.operator, library)
     invalid = [compose([block]) for block in setup.invalid(system, workload)] if audit else []
     commitment = {"search": search, "seed": seed, "model": model, "blocks": [block.name for block in library]}
@@ -106,55 +92,7 @@ def command(
     _print(attempts, found, as_json=as_json)
 
 
-@dataclass(frozen=True)
-class Evolutions:
-    """The settings that all evolutions of a sweep share."""
-
-    scenario: Scenario
-    target: str
-    settings: dict[str, Any]
-    setup: LaboratorySetup
-    library: Sequence[Block]
-    task: str
-    count: int
-    model: str | None
-
-    def run(self, prompt: Prompt, seed: int, folder: Path) -> list[Attempt]:
-        """Return the attempts of the evolution under *prompt* with *seed*, those that *folder* knows read back."""
-        from opsassay.analysis.fault_search.evolve import evolve
-        from opsassay.analysis.fault_search.hunt import Hunt
-        from opsassay.analysis.fault_search.prompts import prompt_of
-
-        commitment = {"search": "evolve", "seed": seed, "model": self.model, "prompt": prompt}
-        words = prompt_of(prompt, self.task, self.setup.operator, self.library)
-        with Hunt(self.scenario, self.target, folder, commitment, self.settings) as hunt:
-            return evolve(hunt.attempt, self.library, words, iterations=self.count, seed=seed, model=self.model)
-
-
-def _sweep(evolutions: Evolutions, output: Path, seed: int, *, as_json: bool) -> None:
-    """Run every prompt with every seed, and print what came of each prompt."""
-    from opsassay.analysis.fault_search.evolve import MUTATOR
-    from opsassay.analysis.fault_search.prompts import PROMPTS, SEEDS, sweep_rows
-
-    found: dict[tuple[Prompt, int], list[Attempt]] = {}
-    for prompt in PROMPTS:
-        for number in range(seed, seed + SEEDS):
-            found[prompt, number] = evolutions.run(prompt, number, output / f"{prompt}-{number}")
-            say(f"{prompt}, seed {number}: {len(found[prompt, number])} candidates")
-    rows = sweep_rows(found)
-    proposer = evolutions.model or f"{MUTATOR}, which reads no prompt: prompts can differ by chance alone"
-    if as_json:
-        print_json("task discover", rows, proposer=proposer)
-        return
-    columns = ("prompt", "seeds with a hit", "median first hit", "families of first hits")
-    shown = [
-        (r["prompt"], f"{r['reached']} of {r['seeds']}", r["median_first_hit"], ", ".join(r["families"])) for r in rows
-    ]
-    print_table("Prompts (App. H.1)", columns, shown)
-    say(f"Proposed by {proposer}.")
-
-
-def _settings(scenario: Scenario, cluster: Path | None) -> dict[str, Any]:
+def cluster_settings(scenario: Scenario, cluster: Path | None) -> dict[str, Any]:
     """Return the settings of the cluster in the file *cluster*; raises UserError for a scenario of this machine."""
     from opsassay.core.errors import UserError
     from opsassay.core.schema.files import load_yaml
@@ -167,7 +105,8 @@ def _settings(scenario: Scenario, cluster: Path | None) -> dict[str, Any]:
     return load_yaml(cluster, ClusterSettings).model_dump()
 
 
-def _target_of(scenario: Scenario) -> str:
+def target_of(scenario: Scenario) -> str:
+    """Return the first service among the root causes of *scenario*; raises UserError when there is none."""
     from opsassay.core.errors import UserError
     from opsassay.testbed.scenarios import system_of
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -253,14 +255,22 @@ def _settings(config: Path | None, without: tuple[str, ...]) -> BlameSettings:
 
 def _rerun_of(path: Path, rerun: str | None, upstream: str | None, settings: BlameSettings) -> Rerun | None:
     """Return what the dynamic technique re-runs: a command behind the proxy, None when there is none."""
-    from opsassay.analysis.blame.reruns import Again, prepared
+    from opsassay.analysis.blame.rerun import ProxyRerun, command
     from opsassay.core.errors import UserError
+    from opsassay.solvers.proxy.exchanges import read_session
 
     if rerun is None:
         return None
     if upstream is None:
         raise UserError("--rerun needs the model that the system asks: give --upstream URL or scripted:FILE.")
-    return prepared(Again(session=str(path), command=rerun, upstream=upstream), Path(), settings)
+    return ProxyRerun(
+        command(shlex.split(rerun)),
+        read_session(path),
+        upstream,
+        key=os.environ.get("OPSASSAY_UPSTREAM_KEY") or None,
+        volatile=settings.volatile,
+        similar=settings.similar,
+    )
 
 
 def _item(path: Path, found: Trace, blamed: Any) -> dict[str, Any]:

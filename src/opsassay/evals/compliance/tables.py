@@ -1,4 +1,4 @@
-"""Tables 5 and 22 to 24 of ITBench over a store of compliance runs.
+"""Tables 5 and 24 of ITBench over a store of compliance runs.
 
 A pass rate is the mean over tasks of the share of repeats that passed; a run that left no policies counts as 0.
 """
@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 
 from opsassay.core.schema.run import MetricStatus, RunStatus
 from opsassay.evals.compliance.stages import RATES, STAGES
-from opsassay.evals.compliance.tasks import ANSIBLE, CLASSES, published
+from opsassay.evals.compliance.tasks import CLASSES
 from opsassay.evals.runner.grading import GradedRuns
 from opsassay.evals.runner.results import ResultRow, by_solver
 from opsassay.evals.runner.tables import ResultTable, percent
@@ -22,17 +22,15 @@ class GradedPolicies(GradedRuns):
     """Graded runs of compliance tasks."""
 
     def results(self) -> list[ResultTable]:
-        """Return Tables 5 and 22 to 24, and the stages."""
+        """Return Tables 5 and 24, and the stages."""
         return compliance_tables(self.rows())
 
 
 def compliance_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
-    """Return every table of *rows*; the one that describes tasks is of those that ship."""
+    """Return every table of *rows*."""
     solvers = by_solver(rows)
     return [
         _by_class(solvers),
-        _controls(22, "Kubernetes"),
-        _controls(23, "hosts"),
         _completion(solvers),
         _stages(solvers),
     ]
@@ -66,18 +64,6 @@ def _by_class(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
         found.append(tuple(cells))
     columns = ("solver", *(title for one in CLASSES for title in (f"{one} pass@1", f"{one} time to posture, s")))
     return ResultTable("Solvers on compliance tasks", columns, tuple(found), __doc__ or "", number=5)
-
-
-def _controls(number: int, about: str) -> ResultTable:
-    found = tuple(
-        (one.section, one.name, one.head.stratum, one.any_control.goal)
-        for one in published()
-        if (one.task_class == ANSIBLE) == (about == "hosts")
-    )
-    note = "Sections of the CIS benchmarks that are named, in our own words."
-    return ResultTable(
-        f"Controls of {about}", ("section", "task", "stratum", "what is asked"), found, note, number=number
-    )
 
 
 def _completion(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:

@@ -1,4 +1,4 @@
-"""Table 6 and Tables 26 to 32 of ITBench over a store of cost runs.
+"""Table 6 and Tables 30 to 32 of ITBench over a store of cost runs.
 
 A pass rate is the mean over tasks of the share of repeats that passed; a run without an answer counts as 0 everywhere.
 Means with a standard deviation are over all runs of a solver, as in the paper.
@@ -14,8 +14,7 @@ from opsassay.core.schema.run import MetricStatus
 from opsassay.evals.cost.anomaly.task import ANOMALY_TASKS
 from opsassay.evals.cost.insight.keys import QUESTIONS
 from opsassay.evals.cost.live.grading import PROXIMITIES
-from opsassay.evals.cost.live.setup import TASKS, live_task
-from opsassay.evals.cost.tasks import published
+from opsassay.evals.cost.live.setup import TASKS
 from opsassay.evals.runner.grading import GradedRuns
 from opsassay.evals.runner.results import ResultRow, by_solver
 from opsassay.evals.runner.tables import ResultTable
@@ -27,19 +26,15 @@ class GradedCosts(GradedRuns):
     """Graded runs of cost tasks."""
 
     def results(self) -> list[ResultTable]:
-        """Return Table 6 and Tables 26 to 32."""
+        """Return Table 6 and Tables 30 to 32."""
         return cost_tables(self.rows())
 
 
 def cost_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
-    """Return every table of *rows*; those that describe tasks are of the tasks that ship."""
+    """Return every table of *rows*."""
     solvers = by_solver(rows)
     return [
         _overview(solvers),
-        _questions(),
-        _anomalies(),
-        _use_case("cost-growth", 28),
-        _use_case("cost-autoscaler", 29),
         _per_question(solvers),
         _per_anomaly(solvers),
         _live(solvers),
@@ -97,40 +92,6 @@ def _overview(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     )
     columns = ("solver", "data insights pass@1 %", "anomaly F1", "ranking", "diagnosis pass@1 %", "mitigation pass@1 %")
     return ResultTable("Solvers on cost tasks", columns, found, __doc__ or "", number=6)
-
-
-def _questions() -> ResultTable:
-    heads = {one.name: one.head for one in published()}
-    found = tuple(
-        (name, one.paper or "E.1.1", one.stratum, heads[name].goal.split("\n\n")[0], one.kpi)
-        for name, one in QUESTIONS.items()
-    )
-    return ResultTable(
-        "Questions", ("task", "scenario", "stratum", "question, published seed", "KPI"), found, number=26
-    )
-
-
-def _anomalies() -> ResultTable:
-    heads = {one.name: one.head for one in published()}
-    found = tuple(
-        (name, heads[name].stratum, heads[name].goal.split("\n")[0], heads[name].description) for name in ANOMALY_TASKS
-    )
-    return ResultTable("Anomaly tasks", ("task", "stratum", "asked, published seed", "about"), found, number=27)
-
-
-def _use_case(name: str, number: int) -> ResultTable:
-    task = live_task(name)
-    scenario, block = task.scenario, task.cost
-    steps = [step for step in scenario.oracles["right"].steps if step.verb is not None]
-    found = (
-        ("triggering alert", scenario.alert),
-        ("summary", scenario.title),
-        ("event type", "an alert on more than 20% over the same hour of last week, and beyond the budget"),
-        ("cause", f"{block.cause} of {block.service}"),
-        ("resolution", scenario.desired_outcome),
-        ("steps of the right oracle", "; ".join(f"{step.verb} {step.arguments or ''}".strip() for step in steps)),
-    )
-    return ResultTable(f"Use case {name}", ("", "details"), found, number=number)
 
 
 def _per_question(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:

@@ -188,15 +188,6 @@ class RunEvidence:
     def _ticks(self) -> tuple[Tick, ...]:
         return self.recording.timeline.ticks
 
-    def at_cadence(self, cadence_s: float) -> RunEvidence:
-        """Return the evidence as a recorder of a coarser cadence would have it; probes have a schedule of their own.
-
-        The last reading of each depth stays: the recorder always takes it.
-        """
-        thinner = {d: s if d == "D3" else _thinned(s, cadence_s) for d, s in self.series.items()}
-        kept = {d: _thinned(s, cadence_s) for d, s in self.committed.items()}
-        return replace(self, series=thinner, committed=kept, cadence_s=max(cadence_s, self.cadence_s))
-
 
 def gather(recording: RunRecording, *, control_plane: bool = True) -> RunEvidence:
     """Return *recording* as columns.
@@ -282,15 +273,6 @@ def _standing(series: Series, deployed: int, triggered: int | None) -> frozenset
     rows = late if len(late) >= STANDING_READINGS else before[-STANDING_READINGS:]
     always: Flags = np.logical_and.reduce(taken.failing[rows], axis=0)
     return frozenset(name for name, fails in zip(taken.names, always, strict=True) if fails)
-
-
-def _thinned(series: Series, cadence_s: float) -> Series:
-    if len(series) < 2:
-        return series
-    turn = (series.started - series.started[0]) // int(cadence_s * 1e9)
-    first_of_turn = np.concatenate([[True], turn[1:] != turn[:-1]])
-    first_of_turn[-1] = True
-    return series.select(first_of_turn)
 
 
 def failed(evidence: RunEvidence, name: str, reason: str, time_ns: int | None = None) -> Judgement:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from opsassay.solvers.proxy.formats.finding import read_labelled, read_one, read_traces
+from opsassay.solvers.proxy.formats.finding import read_one, read_traces
 
-__all__ = ["read_labelled", "read_one", "read_traces"]
+__all__ = ["read_one", "read_traces"]

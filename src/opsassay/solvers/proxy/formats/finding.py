@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from opsassay.core.errors import DatapackError, OpsAssayError, UserError
+from opsassay.core.errors import DatapackError, UserError
 from opsassay.core.schema.json_lines import read_json_lines
 from opsassay.core.schema.run import Run
-from opsassay.core.schema.trajectory import Attribution, LabelledTrace, Trace
+from opsassay.core.schema.trajectory import Trace
 from opsassay.solvers.proxy.exchanges import read_session
 from opsassay.solvers.proxy.formats.atif import atif_traces, is_atif
-from opsassay.solvers.proxy.formats.elephant import (
-    PAIRS,
-    RUNS,
-    elephant_trace,
-    is_elephant,
-    is_task,
-    labelled_elephant,
-    pair_in,
-    read_task,
-)
+from opsassay.solvers.proxy.formats.elephant import elephant_trace, is_elephant, pair_in, read_task
 from opsassay.solvers.proxy.formats.gen_ai import is_otlp, traces_of_spans
 from opsassay.solvers.proxy.formats.inspect_log import inspect_traces, is_inspect, read_inspect
 from opsassay.solvers.proxy.formats.whoandwhen import is_whoandwhen, labelled
-from opsassay.solvers.proxy.reading import numbered, read_json
+from opsassay.solvers.proxy.reading import read_json
 from opsassay.solvers.proxy.record import RECORD
 from opsassay.solvers.proxy.trace import trace_of
 from opsassay.telemetry.tree import read_noun
@@ -38,7 +27,7 @@ STEPS = "trace.jsonl"
 """The trace in a run folder, one step a line; who ran on what stands in run.json beside it."""
 
 TRACES, LABELS = "traces", "labels"
-"""The folders of a benchmark of our own: a trace and its label are files of the same name, apart from each other."""
+"""The folders that annotators fill: a trace and its label are files of the same name, apart from each other."""
 
 
 def read_one(path: Path) -> Trace:
@@ -65,86 +54,6 @@ def read_traces(path: Path) -> list[Trace]:
     if path.suffix == ".jsonl":
         return _of_lines(path)
     return _of_payload(read_json(path), path)
-
-
-def read_labelled(folder: Path, on_odd: Callable[[str], None] | None = None) -> list[LabelledTrace]:
-    """Return the labelled traces below *folder*: Who&When, TraceElephant, or traces/ and labels/ of our own.
-
-    One that cannot be read, or whose label names a step that it has not, is reported to *on_odd* and left out;
-    without *on_odd* it raises DatapackError. Raises UserError when there are none.
-    """
-    found: list[LabelledTrace] = []
-    readers = _ours(folder) if (folder / TRACES).is_dir() and (folder / LABELS).is_dir() else _public(folder)
-    for read in readers:
-        try:
-            case = read()
-            if case is not None and not 1 <= (case.label.step_id or 0) <= len(case.trace.steps):
-                raise DatapackError(
-                    f"{case.id}: the label names step {case.label.step_id}, and there are steps 1 to "
-                    f"{len(case.trace.steps)}; correct the label or leave the trace out."
-                )
-        except OpsAssayError as error:
-            if on_odd is None:
-                raise
-            on_odd(str(error))
-        else:
-            found += [_renamed(case, found)] if case is not None else []
-    if not found:
-        raise UserError(
-            f"{folder} holds no labelled traces that can be read; it needs Who&When or TraceElephant, or {TRACES}/ beside "
-            f"{LABELS}/."
-        )
-    return found
-
-
-def _renamed(case: LabelledTrace, before: Sequence[LabelledTrace]) -> LabelledTrace:
-    """Return *case* with a number behind its id where traces *before* it have the same one."""
-    same = sum(re.fullmatch(rf"{re.escape(case.id)}(?: \(\d+\))?", other.id) is not None for other in before)
-    return case.model_copy(update={"id": f"{case.id} ({same + 1})"}) if same else case
-
-
-def _ours(folder: Path) -> Iterator[Callable[[], LabelledTrace | None]]:
-    return (partial(_our, path, folder) for path in sorted((folder / TRACES).glob("*.json"), key=numbered))
-
-
-def _our(path: Path, folder: Path) -> LabelledTrace:
-    label = folder / LABELS / path.name
-    if not label.exists():
-        raise DatapackError(f"{path} has no label: {label} is missing; annotate it or move it out of the benchmark.")
-    trace = read_noun(Trace, path)
-    return LabelledTrace(id=path.stem, subset=trace.system_name, trace=trace, label=read_noun(Attribution, label))
-
-
-def _public(folder: Path) -> Iterator[Callable[[], LabelledTrace | None]]:
-    """Yield how each labelled trace is read: every task's folder of TraceElephant, and every other JSON file."""
-    files = sorted(_json_files(folder), key=lambda path: (str(path.parent), numbered(path)))
-    tasks = {parent for parent in {path.parent for path in files} if is_task(parent)}
-    runs = (path for path in (folder, *folder.rglob("*")) if path.is_dir() and path.name.startswith(tuple(RUNS)))
-    tasks |= {task for run in runs for task in run.iterdir() if task.is_dir()}
-    yield from (partial(_task, task) for task in sorted(tasks, key=lambda task: (task.parent, numbered(task))))
-    yield from (partial(_labelled, path) for path in files if not tasks & {path.parent, *path.parents})
-
-
-def _json_files(folder: Path) -> Iterator[Path]:
-    return (
-        path for path in folder.rglob("*.json") if not path.name.startswith("._")
-    )  # those are a Mac's, of an archive
-
-
-def _task(folder: Path) -> LabelledTrace | None:
-    pair = pair_in(folder)
-    if pair is None:
-        expected = " or ".join(" beside ".join(names) for names in PAIRS)
-        raise DatapackError(f"{folder} holds no trace: it needs {expected}.")
-    return labelled_elephant(read_task(pair), folder, f"{folder.parent.name}/{folder.name}")
-
-
-def _labelled(path: Path) -> LabelledTrace | None:
-    payload = read_json(path)
-    ours = isinstance(payload, dict) and "schema_version" in payload  # a trace whose label would be a file of its own
-    if is_elephant(payload) and not ours:
-        return labelled_elephant(payload, path, f"{path.parent.name}/{path.stem}")
-    return labelled(payload, path) if is_whoandwhen(payload) else None
 
 
 def _of_lines(path: Path) -> list[Trace]:

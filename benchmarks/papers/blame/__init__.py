@@ -1,0 +1,1 @@
+"""Attribution techniques compared on labelled traces, as papers on Who&When do."""

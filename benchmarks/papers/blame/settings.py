@@ -1,0 +1,25 @@
+"""How techniques are compared: how often, how it is scored, and what it may cost."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from opsassay.analysis.blame.settings import BlameSettings
+from opsassay.solvers.agents.limits import Price
+
+
+class BenchSettings(BlameSettings):
+    """A comparison: beside the settings of techniques, how often, how it is scored, and what tokens cost."""
+
+    runs: int = Field(default=3, ge=1, description="runs of techniques that ask a model")
+    compat: bool = Field(default=False, description="score by substring, as the public code does")
+    prices: dict[str, Price] = Field(default_factory=dict, description="USD per million tokens, by model")
+    answer_tokens: int = Field(
+        default=4_096, ge=16, description="most tokens of one answer, asked for when there is a budget"
+    )
+    retries: int = Field(default=2, ge=0, description="further tries of a call that failed in passing")
+    pause_s: float = Field(default=1.0, ge=0, description="pause before the first of them, doubling")
+
+    def asking(self) -> BlameSettings:
+        """Return the settings that change what a model is asked."""
+        return BlameSettings.model_validate(self.model_dump(include=set(BlameSettings.model_fields)))
