@@ -15,11 +15,11 @@ from pathlib import Path
 
 from opsassay.core.schema.files import load_yaml
 from opsassay.core.schema.progress import ProgressLines
-from opsassay.evals.cost.live.job import LiveCostJob, evaluate_live
-from opsassay.evals.cost.live.setup import LOCAL_TASKS, ON_KUBERNETES, live_task
-from opsassay.evals.remediation.contract import TrialAgent
-from opsassay.evals.remediation.grading import grade_trial
-from opsassay.evals.runner.run import run_jobs
+from opsassay.evals.cost.live.solve import LiveCostJob, evaluate_live
+from opsassay.evals.cost.live.tasks import LOCAL_TASKS, ON_KUBERNETES, live_task
+from opsassay.evals.remediation.score import grade_trial
+from opsassay.evals.remediation.trial.contract import TrialAgent
+from opsassay.evals.runner.queue import run_jobs
 from opsassay.evals.runner.store import RunStore
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 

@@ -13,11 +13,9 @@ from pydantic import Field
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.run import Metric, MetricStatus, Run, RunStatus, Solver
 from opsassay.core.schema.task import MetricDefinition, Task
-from opsassay.evals.runner.attempt import AttemptOutcome, attempt
 from opsassay.evals.runner.grading import GradedRuns, GradeSettings, Stores, grade_each
 from opsassay.evals.runner.plan import part_as
-from opsassay.evals.runner.run import JobEnd
-from opsassay.evals.runner.run_spec import RunSpec
+from opsassay.evals.runner.run import AttemptOutcome, JobEnd, RunSpec, attempt
 from opsassay.evals.runner.store import RunStore, read_run
 
 DONE = {"done": Metric(value=1.0, status=MetricStatus.SCORED)}

@@ -20,11 +20,11 @@ from pathlib import Path
 
 from opsassay.core.schema.files import load_yaml
 from opsassay.core.schema.progress import ProgressLines
-from opsassay.evals.remediation.contract import TrialAgent
-from opsassay.evals.remediation.controls import ControlScript, applicable, controls_of, sampled, script_of
-from opsassay.evals.remediation.grading import grade_trial
+from opsassay.evals.remediation.controls.scripts import ControlScript, applicable, controls_of, sampled, script_of
 from opsassay.evals.remediation.plan import TrialPlan, cells_of
-from opsassay.evals.remediation.trials import TrialJob, run_trials
+from opsassay.evals.remediation.score import grade_trial
+from opsassay.evals.remediation.solve import TrialJob, run_trials
+from opsassay.evals.remediation.trial.contract import TrialAgent
 from opsassay.evals.runner.oracles import EVERY_ORACLE
 from opsassay.evals.runner.ranking import ORACLE
 from opsassay.evals.runner.store import RunStore, read_run

@@ -28,7 +28,7 @@ from opsassay.core.schema.trajectory import (
     Timeline,
     parse_timeline,
 )
-from opsassay.evals.remediation.sweep import SETTINGS, sweep
+from opsassay.evals.remediation.authoring.sweep import SETTINGS, sweep
 from opsassay.scoring.verifiers import RunRecording, certify
 
 T = TypeVar("T")

@@ -24,11 +24,10 @@ from inspect_ai.util import store
 
 from opsassay.core.schema.incident import Incident
 from opsassay.core.schema.run import Solver as SolverNoun
-from opsassay.evals.diagnosis.exams import open_suite
-from opsassay.evals.diagnosis.external_submissions import grade_given
-from opsassay.evals.diagnosis.inspect_agents import answer_of
-from opsassay.evals.diagnosis.inspect_logs import ABOUT, about, shown_scores
-from opsassay.evals.diagnosis.items import IncidentItem
+from opsassay.evals.diagnosis.harnesses.inspect_agents import answer_of
+from opsassay.evals.diagnosis.harnesses.inspect_logs import ABOUT, about, shown_scores
+from opsassay.evals.diagnosis.harnesses.submissions import grade_given
+from opsassay.evals.diagnosis.tasks import IncidentItem, open_suite
 from opsassay.scoring.profiles import profile_named
 from opsassay.solvers.agents.base import AGENTS, agent_named
 from opsassay.solvers.agents.contract import AnswerError, read_answer

@@ -6,10 +6,10 @@ import pytest
 from tests.kubernetes.native.cache import Cache
 
 from opsassay.core.schema.progress import ProgressLines
-from opsassay.evals.cost.live.job import LiveCostJob
-from opsassay.evals.cost.live.setup import LOCAL_TASKS, ON_KUBERNETES, live_task
-from opsassay.evals.remediation.contract import TrialAgent
-from opsassay.evals.runner.run import run_jobs
+from opsassay.evals.cost.live.solve import LiveCostJob
+from opsassay.evals.cost.live.tasks import LOCAL_TASKS, ON_KUBERNETES, live_task
+from opsassay.evals.remediation.trial.contract import TrialAgent
+from opsassay.evals.runner.queue import run_jobs
 from opsassay.evals.runner.store import RunStore
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 

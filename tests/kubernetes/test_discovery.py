@@ -8,18 +8,18 @@ import yaml
 from opsassay.core.errors import OperationError, UserError
 from opsassay.core.schema.scenario import OpsCall
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.operations.composition import Composition
+from opsassay.testbed.operations.search import Composition
 from opsassay.testbed.scenarios import load_scenario
 from opsassay.testbed.substrates.kubernetes.api.client import Api
 from opsassay.testbed.substrates.kubernetes.api.object_server import ObjectServer
 from opsassay.testbed.substrates.kubernetes.api.small_api import served, write_kubeconfig
-from opsassay.testbed.substrates.kubernetes.laboratory import baseline as module
-from opsassay.testbed.substrates.kubernetes.laboratory import guard
-from opsassay.testbed.substrates.kubernetes.laboratory.baseline import normal, objects_in, restore, taken
-from opsassay.testbed.substrates.kubernetes.laboratory.blocks import audit_cases, primitives
-from opsassay.testbed.substrates.kubernetes.laboratory.laboratory import ClusterLaboratory
-from opsassay.testbed.substrates.kubernetes.laboratory.operator import healthy, repair
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
+from opsassay.testbed.substrates.kubernetes.search import baseline as module
+from opsassay.testbed.substrates.kubernetes.search import candidates as guard
+from opsassay.testbed.substrates.kubernetes.search.baseline import normal, objects_in, restore, taken
+from opsassay.testbed.substrates.kubernetes.search.candidates import audit_cases, primitives
+from opsassay.testbed.substrates.kubernetes.search.environment import ClusterSearchEnvironment
+from opsassay.testbed.substrates.kubernetes.search.operator import healthy, repair
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
 GRID = load_system("grid")
@@ -71,7 +71,7 @@ def running(server, tmp_path):
 @pytest.fixture
 def lab(running):
     scenario = load_scenario("unreachable-service")
-    return ClusterLaboratory(scenario, TARGET, running, ClusterSettings())
+    return ClusterSearchEnvironment(scenario, TARGET, running, ClusterSettings())
 
 
 def applied(lab, name):

@@ -15,13 +15,11 @@ from opsassay.core.errors import NotFoundError
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.run import Metric, MetricStatus, Run, RunStatus, Solver
 from opsassay.core.schema.task import MetricDefinition, Task
-from opsassay.evals.runner.attempt import AttemptOutcome, attempt
 from opsassay.evals.runner.grading import GradedRuns, GradeSettings, Stores, grade_each
 from opsassay.evals.runner.oracles import FilesOracle, oracle_solver, oracles_asked
 from opsassay.evals.runner.plan import part_as
 from opsassay.evals.runner.ranking import ORACLE
-from opsassay.evals.runner.run import JobEnd
-from opsassay.evals.runner.run_spec import RunSpec
+from opsassay.evals.runner.run import AttemptOutcome, JobEnd, RunSpec, attempt
 from opsassay.evals.runner.store import RunStore, read_run
 
 QUESTIONS: Mapping[str, tuple[int, int]] = {"small": (6, 7), "large": (1234, 5678)}

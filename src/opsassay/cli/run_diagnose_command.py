@@ -50,12 +50,11 @@ def command(
     """Run methods, or agents, on the incidents at PATH; each sees telemetry and nothing else, in a process of its own."""
     import os
 
-    from opsassay.evals.diagnosis.agent_runs import Setup
-    from opsassay.evals.diagnosis.estimate import estimate
-    from opsassay.evals.diagnosis.exams import open_suite, plan, read_settings, require_apart_from
-    from opsassay.evals.diagnosis.solvers import methods_of, solvers_named
-    from opsassay.evals.diagnosis.sweeps import asked_method, with_changes
-    from opsassay.evals.runner.run import run_jobs
+    from opsassay.evals.diagnosis.plan import estimate, plan, require_apart_from
+    from opsassay.evals.diagnosis.setups.agents import Setup, read_settings
+    from opsassay.evals.diagnosis.setups.sweeps import asked_method, methods_of, solvers_named, with_changes
+    from opsassay.evals.diagnosis.tasks import open_suite
+    from opsassay.evals.runner.queue import run_jobs
     from opsassay.evals.runner.store import RunStore
     from opsassay.solvers.methods.base import METHODS
 

@@ -41,9 +41,8 @@ def command(
     Exits with 1 when a trial came to no result.
     """
     from opsassay.core.schema.progress import ProgressLines
-    from opsassay.evals.remediation.plan import load_trial_plan
-    from opsassay.evals.remediation.preflight import require_sound
-    from opsassay.evals.remediation.trials import run_trials
+    from opsassay.evals.remediation.plan import load_trial_plan, require_sound
+    from opsassay.evals.remediation.solve import run_trials
     from opsassay.evals.runner.store import RunStore
 
     _, trials = load_trial_plan(plan)

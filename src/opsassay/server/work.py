@@ -29,8 +29,8 @@ from opsassay.core.schema.run import RunStatus
 from opsassay.evals.runner.domain import domain_named, outcome_of
 from opsassay.evals.runner.lease import LeasedError
 from opsassay.evals.runner.ranking import why_not_ranked
-from opsassay.evals.runner.results import row_of, verdict_of
-from opsassay.evals.runner.run import Job, JobEnd
+from opsassay.evals.runner.results import row_of
+from opsassay.evals.runner.run import Job, JobEnd, verdict_of
 from opsassay.evals.runner.store import VERDICTS, RunStore, write_verdict
 from opsassay.server.api import DISK_FULL
 from opsassay.server.artefacts import folder_digest

@@ -17,6 +17,7 @@ import yaml
 
 from opsassay.cli import run as command_line
 from opsassay.core.errors import UserError
+from opsassay.evals.compliance.clusters.repository import written
 from opsassay.evals.compliance.itbench import new_policies, updates
 from opsassay.evals.compliance.itbench.examples import ANSIBLE, CLASSES, EVALUATORS, NEW, UPDATE
 from opsassay.evals.compliance.itbench.new_policies import placed
@@ -26,7 +27,6 @@ from opsassay.evals.compliance.itbench.reports import report, reports_of
 from opsassay.evals.compliance.itbench.table import NEEDS_REGO, accepted_wrongly
 from opsassay.evals.compliance.kyverno.documents import documents
 from opsassay.evals.compliance.kyverno.policy import read_policies
-from opsassay.evals.compliance.repository import written
 
 MADE = Path(__file__).parents[3] / "examples" / "compliance" / "itbench"
 

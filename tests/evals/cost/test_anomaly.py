@@ -16,8 +16,8 @@ from opsassay.evals.cost.anomaly.misreading import (
     true_claims,
 )
 from opsassay.evals.cost.anomaly.task import ANOMALY_TASKS
-from opsassay.evals.cost.answers import Claim, read_claims, read_object
-from opsassay.evals.cost.detector import DetectorSettings, detect
+from opsassay.evals.cost.environment import DetectorSettings, detect
+from opsassay.evals.cost.score import Claim, read_claims, read_object
 from opsassay.solvers.agents.contract import AnswerError
 
 HOUR = timedelta(hours=1)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from scipy import stats
 
+from opsassay.evals.remediation.authoring.sweep import SETTINGS, Setting, sweep
 from opsassay.evals.remediation.statistics import fisher_exact, sign_test
-from opsassay.evals.remediation.sweep import SETTINGS, Setting, sweep
 from opsassay.evals.remediation.tables import (
     TrialRow,
     per_agent,

@@ -16,10 +16,8 @@ import pytest
 
 from opsassay.core.schema.run import RunStatus, Solver
 from opsassay.core.schema.task import Task
-from opsassay.evals.runner.attempt import AttemptOutcome, attempt
 from opsassay.evals.runner.lease import LEASES, LeasedError, LeaseLostError, LeaseTimes, is_alive, take_lease
-from opsassay.evals.runner.run import JobEnd
-from opsassay.evals.runner.run_spec import RunSpec
+from opsassay.evals.runner.run import AttemptOutcome, JobEnd, RunSpec, attempt
 from opsassay.evals.runner.store import RunStore, read_run
 
 DEAF = LeaseTimes(heartbeat_s=1000, expired_s=0.3)
@@ -29,7 +27,7 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from evals.runner.test_lease import cell, done
-from opsassay.evals.runner.attempt import attempt
+from opsassay.evals.runner.run import attempt
 from opsassay.evals.runner.store import RunStore
 def stuck(run_dir, stop):
     print("begun", flush=True)

@@ -21,8 +21,9 @@ from opsassay.core.errors import UserError
 from opsassay.core.schema.base import Noun
 from opsassay.core.schema.json_lines import append_line, read_nouns
 from opsassay.core.schema.locks import folder_lock
+from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.solvers.agents.limits import Price
-from opsassay.solvers.agents.models.base import Message, Model, ModelError, Reply, ToolSpec
+from opsassay.solvers.agents.models.base import Message, Model, ModelError, Reply
 
 Question = tuple[str, str, int]
 """The digest of all that is asked with, the technique, and which of the runs."""

@@ -10,7 +10,7 @@ import click
 from opsassay.cli.output import echo, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from opsassay.evals.remediation.rows import Trials
+    from opsassay.evals.remediation.report import Trials
 
 
 @click.command("sweep")
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def command(context: click.Context, store: Path, *, all_arms: bool, as_json: bool) -> None:
     """Score the trials of STORE again under the paper's 144 settings of four thresholds, without a new run."""
     from opsassay.core.errors import UserError
-    from opsassay.evals.remediation.sweep import sweep
+    from opsassay.evals.remediation.authoring.sweep import sweep
 
     trials = _trials(store)
     chosen = trials.recorded if all_arms else trials.main_slice()
@@ -69,7 +69,7 @@ def command(context: click.Context, store: Path, *, all_arms: bool, as_json: boo
 
 
 def _trials(store: Path) -> Trials:
-    from opsassay.evals.remediation.rows import Trials
+    from opsassay.evals.remediation.report import Trials
 
     trials = Trials(store)
     for folder, problem in trials.problems.items():

@@ -14,11 +14,10 @@ from opsassay.cli.output import json_option, print_json, print_table, say
 from opsassay.evals.runner.tables import percent
 
 if TYPE_CHECKING:
-    from opsassay.analysis.fault_search.laboratory import Attempt
+    from opsassay.analysis.fault_search.attempts import Attempt
     from opsassay.analysis.fault_search.prompts import Prompt
     from opsassay.core.schema.scenario import Scenario
-    from opsassay.testbed.operations.composition import Block
-    from opsassay.testbed.operations.laboratory import LaboratorySetup
+    from opsassay.testbed.operations.search import Block, FaultSearch
 
 
 @click.command("discover")
@@ -58,7 +57,7 @@ def command(
     from opsassay.analysis.fault_search.search import compose, random_candidates
     from opsassay.core.errors import UserError
     from opsassay.telemetry.content import whole_file
-    from opsassay.testbed.operations.laboratory import setup_for
+    from opsassay.testbed.operations.search import fault_search_for
     from opsassay.testbed.scenarios import load_scenario, system_of
 
     if prompt_sweep and (search != "evolve" or audit):
@@ -68,7 +67,7 @@ def command(
     if search == "evolve":
         require_evolution(model)
     scenario = load_scenario(scenario_name)
-    setup, system, workload = setup_for(scenario), system_of(scenario), target or _target_of(scenario)
+    setup, system, workload = fault_search_for(scenario), system_of(scenario), target or _target_of(scenario)
     settings = _settings(scenario, cluster)
     library, base = setup.blocks(system, workload, settings), setup.task(system, workload, settings)
     if prompt_sweep:
@@ -113,7 +112,7 @@ class Evolutions:
     scenario: Scenario
     target: str
     settings: dict[str, Any]
-    setup: LaboratorySetup
+    setup: FaultSearch
     library: Sequence[Block]
     task: str
     count: int

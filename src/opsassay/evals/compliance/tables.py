@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from opsassay.core.schema.run import MetricStatus, RunStatus
-from opsassay.evals.compliance.stages import RATES, STAGES
+from opsassay.evals.compliance.score import RATES, STAGES
 from opsassay.evals.compliance.tasks import ANSIBLE, CLASSES, published
 from opsassay.evals.runner.grading import GradedRuns
 from opsassay.evals.runner.results import ResultRow, by_solver
@@ -70,7 +70,7 @@ def _by_class(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
 
 def _controls(number: int, about: str) -> ResultTable:
     found = tuple(
-        (one.section, one.name, one.head.stratum, one.any_control.goal)
+        (one.section, one.name, one.task_info.stratum, one.any_control.goal)
         for one in published()
         if (one.task_class == ANSIBLE) == (about == "hosts")
     )

@@ -13,8 +13,8 @@ from statistics import fmean, stdev
 from opsassay.core.schema.run import MetricStatus
 from opsassay.evals.cost.anomaly.task import ANOMALY_TASKS
 from opsassay.evals.cost.insight.keys import QUESTIONS
-from opsassay.evals.cost.live.grading import PROXIMITIES
-from opsassay.evals.cost.live.setup import TASKS, live_task
+from opsassay.evals.cost.live.score import PROXIMITIES
+from opsassay.evals.cost.live.tasks import TASKS, live_task
 from opsassay.evals.cost.tasks import published
 from opsassay.evals.runner.grading import GradedRuns
 from opsassay.evals.runner.results import ResultRow, by_solver
@@ -100,7 +100,7 @@ def _overview(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
 
 
 def _questions() -> ResultTable:
-    heads = {one.name: one.head for one in published()}
+    heads = {one.name: one.task_info for one in published()}
     found = tuple(
         (name, one.paper or "E.1.1", one.stratum, heads[name].goal.split("\n\n")[0], one.kpi)
         for name, one in QUESTIONS.items()
@@ -111,7 +111,7 @@ def _questions() -> ResultTable:
 
 
 def _anomalies() -> ResultTable:
-    heads = {one.name: one.head for one in published()}
+    heads = {one.name: one.task_info for one in published()}
     found = tuple(
         (name, heads[name].stratum, heads[name].goal.split("\n")[0], heads[name].description) for name in ANOMALY_TASKS
     )

@@ -14,8 +14,8 @@ from math import sqrt
 from statistics import stdev
 from typing import Any
 
+from opsassay.evals.remediation.authoring.sweep import STALLS_S, WINDOWS_S, Setting, Swept
 from opsassay.evals.remediation.statistics import fisher_exact, sign_test
-from opsassay.evals.remediation.sweep import STALLS_S, WINDOWS_S, Setting, Swept
 from opsassay.evals.runner.tables import ResultTable
 from opsassay.scoring.rates import wilson
 from opsassay.scoring.repeats import mean_time

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from opsassay.core.schema.run import Run, RunStatus
+from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.core.text import counted
 from opsassay.evals.runner.store import LOG
-from opsassay.solvers.agents.models.base import ToolSpec
 from opsassay.solvers.agents.record import TRACE
 from opsassay.solvers.proxy.formats.finding import read_one
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from opsassay.evals.compliance.clusters.repository import written
 from opsassay.evals.compliance.itbench.examples import Document, NewKyvernoExample
 from opsassay.evals.compliance.itbench.public_rules import some_failure
 from opsassay.evals.compliance.itbench.reports import report, reports_of
 from opsassay.evals.compliance.itbench.verdicts import JudgedSubmission, LabelledObject, misjudged
 from opsassay.evals.compliance.kyverno.documents import at
 from opsassay.evals.compliance.kyverno.policy import read_policies
-from opsassay.evals.compliance.repository import written
 
 NAMESPACE = "paa"
 """Where the examples' objects are put that name no namespace."""

@@ -29,8 +29,7 @@ from opsassay.evals.compliance.itbench.examples import (
     NewKyvernoExample,
     UpdateKyvernoExample,
 )
-from opsassay.evals.compliance.kyverno.documents import at, documents, plain_values
-from opsassay.evals.compliance.kyverno.errors import UnsupportedError
+from opsassay.evals.compliance.kyverno.documents import UnsupportedError, at, documents, plain_values
 from opsassay.evals.compliance.kyverno.policy import read_policies
 
 MAX_FILE = 2**20

@@ -11,7 +11,7 @@ from opsassay.evals.compliance.itbench.new_policies import new_submissions
 from opsassay.evals.compliance.itbench.rego_answers import Rego, rego_submissions
 from opsassay.evals.compliance.itbench.updates import update_submissions
 from opsassay.evals.compliance.itbench.verdicts import JudgedSubmission
-from opsassay.evals.compliance.kyverno.errors import UnsupportedError
+from opsassay.evals.compliance.kyverno.documents import UnsupportedError
 from opsassay.evals.runner.tables import ResultTable
 
 COLUMNS = ("class", "answer", "right", "public evaluator", "ours", "why")

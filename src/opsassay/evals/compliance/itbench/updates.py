@@ -11,16 +11,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from opsassay.evals.compliance.clusters.repository import what_was_not_kept, written
+from opsassay.evals.compliance.clusters.worlds import merged
 from opsassay.evals.compliance.itbench.examples import Document, ItbenchChecks, UpdateKyvernoExample
 from opsassay.evals.compliance.itbench.new_policies import ALWAYS, placed, policy
 from opsassay.evals.compliance.itbench.public_rules import checks_pass
 from opsassay.evals.compliance.itbench.reports import report, reports_of
 from opsassay.evals.compliance.itbench.verdicts import JudgedSubmission, LabelledObject, misjudged
-from opsassay.evals.compliance.kyverno.documents import documents
-from opsassay.evals.compliance.kyverno.errors import UnsupportedError
+from opsassay.evals.compliance.kyverno.documents import UnsupportedError, documents
 from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, read_policies
-from opsassay.evals.compliance.repository import what_was_not_kept, written
-from opsassay.evals.compliance.worlds import merged
 
 TRUSTED = "trusted-registry.com"
 """The registry that the goal names."""
