@@ -267,10 +267,10 @@ def test_the_example_of_a_domain_is_listed_and_run_by_a_plan(extended):
     program = f"""
 from opsassay.evals.runner.plan import load_plan
 from opsassay.evals.runner.results import row_of, solver_tables
-from opsassay.evals.runner.run import run_jobs
+from opsassay.evals.runner.run import make_runs
 from opsassay.evals.runner.store import RunStore
 jobs = load_plan(Path({str(EXAMPLES / "plan.yaml")!r}))
-(table,) = solver_tables([row_of(end) for end in run_jobs(RunStore(Path("store")), jobs)])
+(table,) = solver_tables([row_of(end) for end in make_runs(RunStore(Path("store")), jobs)])
 print(json.dumps([table.title, table.columns, table.rows, sorted(RunStore(Path("store")).domains())]))
 """
     title, columns, rows, domains = extended(program)

@@ -33,7 +33,7 @@ from opsassay.core.schema.trajectory import SettingsReading
 from opsassay.evals.remediation.environment import TrialEnvironment
 from opsassay.evals.remediation.plan import TrialPlan, cells_of
 from opsassay.evals.remediation.score import grade_trial, read_recording
-from opsassay.evals.remediation.solve import TrialJob, run_trials
+from opsassay.evals.remediation.solve import TrialRun, run_trials
 from opsassay.evals.remediation.trial.contract import PromptArm, TrialAgent
 from opsassay.evals.remediation.trial.perform import perform_in
 from opsassay.evals.runner.oracles import EVERY_ORACLE
@@ -147,7 +147,7 @@ def clear() -> None:
                 Path(group).rmdir()
 
 
-def tell(cell: TrialJob, folder: Path) -> bool:
+def tell(cell: TrialRun, folder: Path) -> bool:
     """Print what came of a trial; return whether that is what its file says."""
     verdict = grade_trial(folder, cell.scenario)
     recording = read_recording(folder)

@@ -11,7 +11,7 @@ from opsassay.cli.output import FOLDER, cases_apart, echo, json_option, print_js
 
 if TYPE_CHECKING:
     from opsassay.core.schema.diagnosis import Diagnosis
-    from opsassay.evals.runner.run import JobEnd
+    from opsassay.evals.runner.run import RunEnd
     from opsassay.telemetry.tree import Case
 
 
@@ -54,7 +54,7 @@ def command(
     from opsassay.evals.diagnosis.setups.agents import Setup, read_settings
     from opsassay.evals.diagnosis.setups.sweeps import asked_method, methods_of, solvers_named, with_changes
     from opsassay.evals.diagnosis.tasks import open_suite
-    from opsassay.evals.runner.queue import run_jobs
+    from opsassay.evals.runner.queue import make_runs
     from opsassay.evals.runner.store import RunStore
     from opsassay.solvers.methods.base import METHODS
 
@@ -73,7 +73,7 @@ def command(
     if any(isinstance(solver, Setup) and solver.paid for solver in solvers):
         say(f"opsassay: {estimate(store, work, settings.price, again=settings.again).sentence()}.")
     items = []
-    for made in run_jobs(store, work, 1 if agents else os.cpu_count() or 1):
+    for made in make_runs(store, work, 1 if agents else os.cpu_count() or 1):
         item = _item(made)
         say(f"opsassay: {item['case']}: {item['method']}: {item['answer']}")
         items.append(item)
@@ -88,7 +88,7 @@ def command(
     context.exit(1 if problems or any(item["status"] != "done" for item in items) else 0)
 
 
-def _item(made: JobEnd) -> dict[str, Any]:
+def _item(made: RunEnd) -> dict[str, Any]:
     from opsassay.evals.runner.store import read_diagnosis
 
     case, run = made.job.case, made.run

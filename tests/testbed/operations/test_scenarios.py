@@ -16,7 +16,7 @@ from live import state_folder, strays
 from opsassay.core.schema.progress import ProgressLines
 from opsassay.core.schema.scenario import Predicate, Scenario
 from opsassay.evals.remediation.score import read_recorded
-from opsassay.evals.remediation.solve import TrialJob, run_trials
+from opsassay.evals.remediation.solve import TrialRun, run_trials
 from opsassay.evals.remediation.trial.contract import BASELINE, TrialAgent
 from opsassay.evals.remediation.trial.perform import perform
 from opsassay.evals.runner.store import RunStore
@@ -64,7 +64,7 @@ def hurried(name: str) -> Scenario:
 def test_gentle_repairs_are_certified(several, tmp_path):
     agent = TrialAgent(name="oracle:gentle")
     jobs = [
-        TrialJob(hurried(name), agent, "baseline", probes=True, seed=0, cluster=ClusterSettings()) for name in several
+        TrialRun(hurried(name), agent, "baseline", probes=True, seed=0, cluster=ClusterSettings()) for name in several
     ]
     store, began = RunStore(tmp_path), time.time_ns()
     with state_folder():

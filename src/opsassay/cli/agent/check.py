@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def command(
     context: click.Context, agent: str, task: str | None, model: str | None, changes: tuple[str, ...], *, as_json: bool
 ) -> None:
-    """Let AGENT (a name or an agent.yaml) work at a made desk; say which tools it saw, what of the contract it kept."""
+    """Let AGENT (a name or an agent.yaml) rehearse; say which tools it saw, what of the contract it kept."""
     from opsassay.evals.diagnosis.setups.agents import read_settings
 
     settings = read_settings(changes)
@@ -81,7 +81,7 @@ def _on_task(agent: str, model: str | None, settings: RunSettings, task: str | N
     domain = domain_named(domains[task])
     jobs = domain.jobs(_part(domain.name, task, named_path(agent), model, settings, limits), Path(), f"task {task}")
     if not isinstance(job := jobs[0], CanRehearse):
-        raise UserError(f"Tasks of {domain.name} have no made desk; run one with `opsassay run`.")
+        raise UserError(f"{domain.name} tasks cannot be rehearsed. Run one with `opsassay run`.")
     name = jobs[0].cell.solver.name
     say(f"opsassay: {name} rehearses {task} for at most {limits['seconds']:g} s")
     return name, job.rehearse(limits["seconds"])

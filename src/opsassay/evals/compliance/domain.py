@@ -17,7 +17,7 @@ from opsassay.evals.compliance.solve import ComplianceRun
 from opsassay.evals.compliance.tasks import DOMAIN, published
 from opsassay.evals.runner.generated_run import require_apart_from_secret
 from opsassay.evals.runner.plan import part_as
-from opsassay.evals.runner.run import Job
+from opsassay.evals.runner.run import PlannedRun
 from opsassay.evals.runner.store import RunStore
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class ComplianceDomain:
         del paths
         yield from (one.task_info for one in published())
 
-    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[Job]:
+    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[PlannedRun]:
         """Return the runs of one part of a plan."""
         require(_JUDGE)
         plan = part_as(CompliancePlan, part, where)

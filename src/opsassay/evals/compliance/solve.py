@@ -20,7 +20,7 @@ from opsassay.evals.compliance.scripts.oracles import BASELINES, ORACLES, baseli
 from opsassay.evals.compliance.tasks import EXAMPLES, ComplianceTask
 from opsassay.evals.runner.commands import TOOL, WORK_INSIDE
 from opsassay.evals.runner.generated_run import FolderEnvironment, GeneratedRun
-from opsassay.evals.runner.run import JobEnd
+from opsassay.evals.runner.run import RunEnd
 from opsassay.evals.runner.store import RunStore, read_run
 from opsassay.solvers.agents.asking import Asker
 from opsassay.solvers.agents.ciso import ComplianceAgent
@@ -39,7 +39,7 @@ class ComplianceRun(GeneratedRun[ComplianceTask, ComplianceToolSession]):
 
     place: ClusterPlace | None = None
 
-    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
+    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
         """Have the task worked on, unless the store has its result, once its worlds have been where the plan says."""
         if self.place is not None and self.arm.knob(ON) == CLUSTER:
             self.place.bring(self.task, store.root, given_up, say)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from opsassay.core.schema.run import Metric, Run
 from opsassay.core.schema.task import MetricDefinition, Task
-from opsassay.evals.cost.live.solve import LiveCostJob, evaluate_live, live_head, operator_of
+from opsassay.evals.cost.live.solve import LiveCostRun, evaluate_live, live_head, operator_of
 from opsassay.evals.cost.live.tasks import TASKS, live_task
 from opsassay.evals.cost.plan import CostPlan
 from opsassay.evals.cost.score import definitions, grade_answer
@@ -18,7 +18,7 @@ from opsassay.evals.remediation.plan import require_sound
 from opsassay.evals.remediation.tasks import kept_scenario
 from opsassay.evals.runner.generated_run import require_apart_from_secret
 from opsassay.evals.runner.plan import part_as
-from opsassay.evals.runner.run import Job
+from opsassay.evals.runner.run import PlannedRun
 from opsassay.evals.runner.store import RunStore
 
 if TYPE_CHECKING:
@@ -45,14 +45,14 @@ class FinopsDomain:
         yield from (one.task_info for one in published())
         yield from map(live_head, TASKS)
 
-    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[Job]:
+    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[PlannedRun]:
         """Return the runs of one part of a plan, those on cost data first."""
         plan = part_as(CostPlan, part, where)
         cases = [(task, task.body.oracles) for task in plan.chosen(folder)]
         jobs = [CostRun(task, agent, seed, plan.settings) for task, agent, seed in plan.each(cases, folder)]
         scenarios = [(name, tuple(live_task(name).scenario.oracles)) for name in plan.live()]
         live = [
-            LiveCostJob.of(name, operator, seed, plan.cluster)
+            LiveCostRun.of(name, operator, seed, plan.cluster)
             for name, agent, seed in plan.each(scenarios, folder)
             if (operator := operator_of(agent, plan.settings.sealing)) is not None
         ]

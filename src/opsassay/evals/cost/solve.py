@@ -9,6 +9,7 @@ from pathlib import Path
 
 from opsassay.core.schema.run import Metric
 from opsassay.core.schema.tool_session import ToolSpec
+from opsassay.evals.cost.answers.contract import ANSWER, read_object
 from opsassay.evals.cost.environment import (
     DIALECT,
     CostTablesEnvironment,
@@ -18,7 +19,7 @@ from opsassay.evals.cost.environment import (
     require_answer,
     submit_spec,
 )
-from opsassay.evals.cost.score import ANSWER, grade_answer, read_object
+from opsassay.evals.cost.score import grade_answer
 from opsassay.evals.cost.scripts import oracles
 from opsassay.evals.cost.tasks import CostTask
 from opsassay.evals.runner.commands import WORK_INSIDE

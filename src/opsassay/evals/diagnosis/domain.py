@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from opsassay.core.schema.run import Metric
 from opsassay.core.schema.task import MetricDefinition, Task
 from opsassay.evals.diagnosis.plan import IncidentPlan, plan
-from opsassay.evals.diagnosis.solve import IncidentJob
+from opsassay.evals.diagnosis.solve import IncidentRun
 from opsassay.evals.diagnosis.tasks import NAMES, IncidentItem, open_suite
 from opsassay.evals.runner.plan import part_as
 from opsassay.scoring import metrics as known
@@ -47,7 +47,7 @@ class DiagnosisDomain:
                     known = NAMES if case.truth is not None else ()
                     yield IncidentItem.of(case.datapack).task.model_copy(update={"oracles": known})
 
-    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[IncidentJob]:
+    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[IncidentRun]:
         """Return the runs of one part of a plan."""
         planned = part_as(IncidentPlan, part, where)
         settings = planned.settings

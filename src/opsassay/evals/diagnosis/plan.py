@@ -16,7 +16,7 @@ from opsassay.core.text import counted
 from opsassay.evals.diagnosis.setups.agents import RunSettings, Setup
 from opsassay.evals.diagnosis.setups.methods import MethodSetup
 from opsassay.evals.diagnosis.setups.sweeps import AskedMethod, asked_method, is_asked_method, methods_of, solvers_named
-from opsassay.evals.diagnosis.solve import IncidentJob
+from opsassay.evals.diagnosis.solve import IncidentRun
 from opsassay.evals.diagnosis.tasks import NAMES, IncidentItem
 from opsassay.evals.runner.mounts import kept_of, require_apart
 from opsassay.evals.runner.oracles import oracles_asked
@@ -61,7 +61,7 @@ def plan(
     solvers: Sequence[MethodSetup | Setup | str],
     repeats: int,
     settings: RunSettings,
-) -> list[IncidentJob]:
+) -> list[IncidentRun]:
     """Return all runs of *solvers*: repeats are spread, so that an interrupted suite has some of every case.
 
     ``oracle:right``, ``oracle:wrong`` and ``oracle:*`` are solvers too. Raises NotFoundError for another oracle, and
@@ -69,7 +69,7 @@ def plan(
     """
     cases = list(opened)
     jobs = [
-        IncidentJob(case, item, one, settings.seed + repeat, settings)
+        IncidentRun(case, item, one, settings.seed + repeat, settings)
         for repeat in range(repeats)
         for case, item in cases
         for solver in solvers
@@ -85,7 +85,7 @@ def _expanded(solver: MethodSetup | Setup | str, case: Case) -> Sequence[MethodS
     return [*(ORACLE + name for name in asked)] or [solver]
 
 
-def require_apart_from(store: RunStore, jobs: Iterable[IncidentJob]) -> None:
+def require_apart_from(store: RunStore, jobs: Iterable[IncidentRun]) -> None:
     """Raise UserError, before anything runs, for an agent that would see a folder with the store, incidents or truth."""
     jobs = list(jobs)
     kept = {store.root, *kept_of([job.case.datapack.path for job in jobs])}
@@ -119,7 +119,7 @@ class Estimate:
         )
 
 
-def estimate(store: RunStore, jobs: Sequence[IncidentJob], price: Price, *, again: bool = False) -> Estimate:
+def estimate(store: RunStore, jobs: Sequence[IncidentRun], price: Price, *, again: bool = False) -> Estimate:
     """Return what those of *jobs* will spend that have no result yet and ask a paid model.
 
     Tokens of a run are the mean over earlier runs of its solver in *store*, else what is assumed.

@@ -33,7 +33,7 @@ from opsassay.evals.runner.run import (
     MAX_ANSWER_BYTES,
     AttemptOutcome,
     Isolation,
-    JobEnd,
+    RunEnd,
     RunSpec,
     attempt,
     keep_end,
@@ -64,7 +64,7 @@ KEYS = (
 
 
 @dataclass(frozen=True)
-class IncidentJob:
+class IncidentRun:
     """One run that is to be made: a method, an agent, or an oracle by its name, on a case."""
 
     case: Case
@@ -104,7 +104,7 @@ class IncidentJob:
         assert isinstance(self.solver, MethodSetup)
         return RunSpec(self.item.task, self.solver.solver, self.solver.solver_hash, arm_of(mask), self.seed)
 
-    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
+    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
         """Make the run, or find the one that has a result; what cannot even be a run is reported, not raised."""
         del say
         settings = self.settings
@@ -126,8 +126,8 @@ class IncidentJob:
         except (LeasedError, LeaseLostError):
             raise
         except OpsAssayError as error:
-            return JobEnd(self, None, None, str(error), f"not run: {error}")
-        return JobEnd(self, run_dir, run, message=_message(run))
+            return RunEnd(self, None, None, str(error), f"not run: {error}")
+        return RunEnd(self, run_dir, run, message=_message(run))
 
     def _run_method(self, store: RunStore, method: MethodSetup, given_up: Callable[[], bool]) -> Path:
         settings = self.settings

@@ -11,7 +11,7 @@ from opsassay.core.schema.run import Metric
 from opsassay.core.schema.scenario import Scenario
 from opsassay.core.schema.task import MetricDefinition, Task
 from opsassay.evals.remediation.plan import TrialPlan, cells_of, require_sound
-from opsassay.evals.remediation.solve import TrialJob
+from opsassay.evals.remediation.solve import TrialRun
 from opsassay.evals.remediation.tasks import scenario_task
 from opsassay.evals.runner.plan import part_as
 from opsassay.testbed.scenarios import generated_names, load_scenario, names
@@ -57,7 +57,7 @@ class SreDomain:
             if path.suffix in (".yaml", ".yml"):
                 yield scenario_task(load_yaml(path, Scenario))
 
-    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[TrialJob]:
+    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[TrialRun]:
         """Return the trials of one part of a plan, which has the keys of a plan of trials."""
         jobs = cells_of(part_as(TrialPlan, part, where), folder)
         require_sound(jobs)

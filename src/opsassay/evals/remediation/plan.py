@@ -13,7 +13,7 @@ from opsassay.core.schema.base import Written
 from opsassay.core.schema.files import load_yaml
 from opsassay.core.schema.scenario import CONTROL, Scenario
 from opsassay.evals.remediation.controls.scripts import applicable, script_of
-from opsassay.evals.remediation.solve import TrialJob
+from opsassay.evals.remediation.solve import TrialRun
 from opsassay.evals.remediation.trial.contract import CommandSettings, PromptArm, TrialAgent
 from opsassay.evals.runner.commands import refusal_to_seal
 from opsassay.evals.runner.external_agents import APIS
@@ -83,14 +83,14 @@ class TrialPlan(Written):
         return self
 
 
-def load_trial_plan(path: Path) -> tuple[TrialPlan, tuple[TrialJob, ...]]:
+def load_trial_plan(path: Path) -> tuple[TrialPlan, tuple[TrialRun, ...]]:
     """Return the plan in the file at *path* and its cells; raises ConfigError."""
     plan = load_yaml(path, TrialPlan)
     with naming(str(path)):
         return plan, cells_of(plan, path.parent)
 
 
-def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialJob, ...]:
+def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialRun, ...]:
     """Return every cell of *plan*, each once; scenario files are looked for in *folder*.
 
     An arm in which nothing would differ is left out: a scenario without an addendum has no arm `constrained`, one that
@@ -99,7 +99,7 @@ def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialJob, ...]:
     """
     scenarios = scenarios_named(plan.scenarios, folder)
     jobs = (
-        TrialJob(
+        TrialRun(
             scenario, agent, arm, probes, plan.seed + repeat, plan.cluster, plan.timeout_s, plan.retries, mask=mask
         )
         for repeat in range(plan.repeats)
@@ -162,7 +162,7 @@ def _with_settings(agent: TrialAgent, settings: Mapping[str, Any]) -> TrialAgent
 PERFORMED_ON = ("local", "kubernetes")
 
 
-def require_sound(jobs: Sequence[TrialJob]) -> None:
+def require_sound(jobs: Sequence[TrialRun]) -> None:
     """Raise UserError for the first of *jobs* whose system is not known here, or whose agent cannot begin."""
     for scenario in {job.scenario.id: job.scenario for job in jobs}.values():
         if (substrate := scenario.environment.substrate) not in PERFORMED_ON:

@@ -30,9 +30,9 @@ from opsassay.evals.remediation.tasks import keep_scenario, scenario_task
 from opsassay.evals.remediation.trial.contract import BASELINE, REPORT, PromptArm, TrialAgent
 from opsassay.evals.runner.commands import refusal_to_seal
 from opsassay.evals.runner.processes import run_watched
-from opsassay.evals.runner.queue import run_jobs
+from opsassay.evals.runner.queue import make_runs
 from opsassay.evals.runner.rehearsal import Rehearsal
-from opsassay.evals.runner.run import AttemptOutcome, JobEnd, RunSpec, attempt
+from opsassay.evals.runner.run import AttemptOutcome, RunEnd, RunSpec, attempt
 from opsassay.evals.runner.store import LOG, RunStore, read_run
 from opsassay.telemetry.mask import Mask
 from opsassay.testbed.core.state import state_root
@@ -83,7 +83,7 @@ a cluster a trial also waits for its turn."""
 
 
 @dataclass(frozen=True)
-class TrialJob:
+class TrialRun:
     """One trial that is to be made. *timeout_s* says when it hangs, *retries* how often it is tried again.
 
     *performer* is the dotted path of what performs it.
@@ -143,7 +143,7 @@ class TrialJob:
         """What the agent is called, with its arms and the seed."""
         return f"{self.agent.solver_name}, {self.cell.arm.label}, seed {self.seed}"
 
-    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
+    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
         """Run the trial until it has a result or no attempt is left, and grade it."""
         self.agent.require_apart(store.root)
         keep_scenario(store.root, self.scenario)
@@ -154,7 +154,7 @@ class TrialJob:
             if run.status is not RunStatus.ABORTED:
                 return self._graded(run_dir, run, known=run_dir == known)
             say(f"aborted: {run.error}")
-        return JobEnd(self, None, run, run.error, f"no result: {run.error}")
+        return RunEnd(self, None, run, run.error, f"no result: {run.error}")
 
     def operator_tools(self) -> Mapping[str, Tool]:
         """Return the tools that the agent has."""
@@ -172,14 +172,14 @@ class TrialJob:
         """Grade the run in *run_dir* by what was committed, and return its metrics."""
         return grade_trial(run_dir, self.scenario).metrics
 
-    def _graded(self, run_dir: Path, run: Run, *, known: bool) -> JobEnd:
+    def _graded(self, run_dir: Path, run: Run, *, known: bool) -> RunEnd:
         before = "done before, " if known else ""
         try:
             certificate = grade_trial(run_dir, self.scenario).judgement("certificate")
         except OpsAssayError as error:  # its record is torn: the run stays, ungraded
-            return JobEnd(self, None, run, str(error), f"{before}failed to grade: {error}", known)
+            return RunEnd(self, None, run, str(error), f"{before}failed to grade: {error}", known)
         said = "certified" if certificate.passed else certificate.reason
-        return JobEnd(self, run_dir, run, message=before + said, known=known)
+        return RunEnd(self, run_dir, run, message=before + said, known=known)
 
     def _in_turn(self, store: RunStore, given_up: Callable[[], bool]) -> Path:
         """Make an attempt once the machine is free for it; a cluster has turns of its own."""
@@ -244,7 +244,7 @@ class TrialJob:
 
 def run_trials(
     store: RunStore,
-    jobs: Sequence[TrialJob],
+    jobs: Sequence[TrialRun],
     workers: int = 1,
     *,
     performer: str = PERFORM,
@@ -257,7 +257,7 @@ def run_trials(
     """
     store.root.mkdir(parents=True, exist_ok=True)
     performed = [replace(job, performer=performer) for job in jobs]
-    return [end.run_dir for end in run_jobs(store, performed, workers, progress) if end.run_dir is not None]
+    return [end.run_dir for end in make_runs(store, performed, workers, progress) if end.run_dir is not None]
 
 
 def _outcome(run_dir: Path) -> AttemptOutcome:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from opsassay.core.registry import Registry
 from opsassay.core.schema.run import Metric, Run, RunStatus
 from opsassay.core.schema.task import MetricDefinition, Task
-from opsassay.evals.runner.run import Job
+from opsassay.evals.runner.run import PlannedRun
 from opsassay.scoring.void import is_void
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ class Domain(Protocol):
     def tasks(self, paths: Sequence[Path]) -> Iterator[Task]:
         """Yield the heads of the tasks at *paths*, and of those that ship."""
 
-    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[Job]:
-        """Return the jobs of one *part* of a plan, whose files are looked for in *folder*; all that is wrong is raised.
+    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[PlannedRun]:
+        """Return the runs of one *part* of a plan, whose files are looked for in *folder*; all that is wrong is raised.
 
         Raises ConfigError, which names the part by *where*, and what makes its tasks and agents impossible.
         """

@@ -29,7 +29,7 @@ from opsassay.evals.runner.plan import PlannedAgent
 from opsassay.evals.runner.processes import kill_sessions
 from opsassay.evals.runner.ranking import ORACLE
 from opsassay.evals.runner.rehearsal import Rehearsal, ended, isolated, spent, traced
-from opsassay.evals.runner.run import AttemptOutcome, Isolation, JobEnd, RunSpec, attempt, open_session
+from opsassay.evals.runner.run import AttemptOutcome, Isolation, RunEnd, RunSpec, attempt, open_session
 from opsassay.evals.runner.store import LOG, RunStore, read_run
 from opsassay.solvers.agents.asking import Asker, LimitError
 from opsassay.solvers.agents.command import CommandAgent
@@ -159,7 +159,7 @@ class GeneratedRun(ABC, Generic[G, S]):
             total.update(Path(rest).read_bytes())
         return RunSpec(self.task.task_info, solver, total.hexdigest(), self.arm, self.seed)
 
-    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
+    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
         """Have the task worked on, unless the store has its result."""
         del say
         if self.command is not None:
@@ -178,7 +178,7 @@ class GeneratedRun(ABC, Generic[G, S]):
         )  # fmt: skip
         run = read_run(run_dir)
         message = run.status.value + (f": {run.error}" if run.error else "")
-        return JobEnd(self, run_dir, run, message=message, known=run_dir == known)
+        return RunEnd(self, run_dir, run, message=message, known=run_dir == known)
 
     def solve(self, run_dir: Path, *, sealed: bool) -> AttemptOutcome:
         """Have the task worked on in its environment, and write what is scored into *run_dir*."""

@@ -28,7 +28,7 @@ from opsassay.core.schema.base import Artefact
 from opsassay.core.schema.progress import SILENT, Progress
 from opsassay.core.untrusted import read_plain
 from opsassay.evals.runner.lease import LeasedError, LeaseLostError, is_alive
-from opsassay.evals.runner.run import Job, JobEnd
+from opsassay.evals.runner.run import PlannedRun, RunEnd
 from opsassay.evals.runner.store import RunStore
 from opsassay.telemetry.clock import boot_id
 from opsassay.telemetry.content import whole_file
@@ -107,7 +107,9 @@ def cancel(work: JobsAtWork) -> None:
         raise UserError(f"Process {work.pid} cannot be interrupted: {error}; end it where it was started.") from error
 
 
-def run_jobs(store: RunStore, jobs: Sequence[Job], workers: int = 1, progress: Progress = SILENT) -> Iterator[JobEnd]:
+def make_runs(
+    store: RunStore, jobs: Sequence[PlannedRun], workers: int = 1, progress: Progress = SILENT
+) -> Iterator[RunEnd]:
     """Yield what becomes of each of *jobs* in their order, *workers* at a time.
 
     A job that another worker runs is looked at again after the others, until it has a result or can be taken over. When
@@ -115,7 +117,7 @@ def run_jobs(store: RunStore, jobs: Sequence[Job], workers: int = 1, progress: P
     """
     heed_interrupts()
     stopped = threading.Event()
-    futures: list[Future[JobEnd]] = [Future() for _ in jobs]
+    futures: list[Future[RunEnd]] = [Future() for _ in jobs]
     waiting = deque(
         (f"{number}/{len(jobs)} {job.task_name}: {job.solver_name}", job, future)
         for number, (job, future) in enumerate(zip(jobs, futures, strict=True), 1)

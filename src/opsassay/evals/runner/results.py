@@ -14,7 +14,7 @@ from opsassay.core.schema.run import Metric, MetricStatus, Run
 from opsassay.core.schema.task import MetricDefinition
 from opsassay.evals.runner.domain import Domain, domain_named
 from opsassay.evals.runner.ranking import solver_names, why_not_ranked
-from opsassay.evals.runner.run import JobEnd, score
+from opsassay.evals.runner.run import RunEnd, score
 from opsassay.evals.runner.tables import ResultTable
 from opsassay.scoring.figures import percent
 from opsassay.scoring.metrics import further_metrics
@@ -65,7 +65,7 @@ class ResultRow:
         }
 
 
-def row_of(end: JobEnd) -> ResultRow:
+def row_of(end: RunEnd) -> ResultRow:
     """Return the row of a job that has ended; its run is graded, and the verdict lies with it."""
     cell, metrics, problem = end.job.cell, dict[str, Metric](), end.error
     try:

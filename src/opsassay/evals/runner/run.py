@@ -168,7 +168,7 @@ def open_session(environment: Environment[T]) -> Iterator[T]:
             environment.verify()
 
 
-def score(end: JobEnd) -> dict[str, Metric]:
+def score(end: RunEnd) -> dict[str, Metric]:
     """Score the run of *end* and write its verdict, unless its domain has done so; raises OpsAssayError."""
     if end.run_dir is None:
         return {}
@@ -186,12 +186,12 @@ def verdict_of(run: Run, metrics: Mapping[str, Metric]) -> Verdict:
     )  # fmt: skip
 
 
-class Job(Protocol):
-    """One cell that is to be run: a domain knows how."""
+class PlannedRun(Protocol):
+    """One run that is to be made: its run spec, and how its domain makes it."""
 
     @property
     def cell(self) -> RunSpec:
-        """The cell."""
+        """The run spec."""
 
     @property
     def task_name(self) -> str:
@@ -205,7 +205,7 @@ class Job(Protocol):
     def live(self) -> bool:
         """Whether a system is deployed and broken for it, whose phases are written to the folder of its run."""
 
-    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
+    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
         """Run the cell until it has a result, or find the one that it has; raises LeasedError."""
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
@@ -216,7 +216,7 @@ class Job(Protocol):
 
 
 @dataclass(frozen=True)
-class JobEnd:
+class RunEnd:
     """What became of a job: the folder and record of its run, or the error that kept it from being one.
 
     *message* says it in a line; *known* tells that it had its result before.

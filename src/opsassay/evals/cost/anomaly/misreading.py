@@ -14,8 +14,8 @@ import polars as pl
 
 from opsassay.evals.cost.anomaly.task import AnomalyTask
 from opsassay.evals.cost.anomaly.truth import series
+from opsassay.evals.cost.answers.contract import Claim
 from opsassay.evals.cost.focus.planting import DEPARTURE
-from opsassay.evals.cost.score import Claim
 
 
 def claims_by_definition(task: AnomalyTask, costs: pl.DataFrame | None = None, zone: str | None = None) -> list[Claim]:

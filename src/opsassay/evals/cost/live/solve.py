@@ -18,7 +18,7 @@ from opsassay.evals.cost.live.score import judge_cost, read_lines, stored_optimu
 from opsassay.evals.cost.live.tasks import CLASS, live_task
 from opsassay.evals.cost.scripts.oracles import BASELINES
 from opsassay.evals.remediation.score import grade_trial
-from opsassay.evals.remediation.solve import TrialJob
+from opsassay.evals.remediation.solve import TrialRun
 from opsassay.evals.remediation.tasks import scenario_task
 from opsassay.evals.remediation.trial.contract import TrialAgent
 from opsassay.evals.runner.plan import PlannedAgent
@@ -38,13 +38,13 @@ def live_head(name: str) -> Task:
 
 
 @dataclass(frozen=True)
-class LiveCostJob(TrialJob):
+class LiveCostRun(TrialRun):
     """One trial of a live cost task."""
 
     performer: str = PERFORM
 
     @classmethod
-    def of(cls, name: str, agent: TrialAgent, seed: int, cluster: ClusterSettings) -> LiveCostJob:
+    def of(cls, name: str, agent: TrialAgent, seed: int, cluster: ClusterSettings) -> LiveCostRun:
         """Return the trial of the task called *name* by *agent*, on *cluster* when it is one for a cluster.
 
         Raises NotFoundError for an oracle that it lacks.

@@ -6,14 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from opsassay.evals.cost.anomaly.detector import detect
 from opsassay.evals.cost.anomaly.misreading import MISREADINGS, true_claims
 from opsassay.evals.cost.anomaly.task import AnomalyTask
-from opsassay.evals.cost.environment import CostToolSession, detect
+from opsassay.evals.cost.answers.contract import Claim
+from opsassay.evals.cost.environment import CostToolSession
 from opsassay.evals.cost.focus.world import APPLICATIONS
 from opsassay.evals.cost.insight.grading import answer_of
 from opsassay.evals.cost.insight.keys import Question
 from opsassay.evals.cost.insight.question import Field
-from opsassay.evals.cost.score import Claim
 from opsassay.evals.cost.tasks import CostTask
 from opsassay.evals.runner.draws import Draws
 from opsassay.solvers.agents.tool_sessions import SUBMIT

@@ -20,7 +20,7 @@ from opsassay.core.schema.files import load_yaml
 from opsassay.core.schema.locks import folder_lock
 from opsassay.core.schema.scenario import Scenario
 from opsassay.evals.remediation.environment import TrialEnvironment
-from opsassay.evals.remediation.solve import TrialJob
+from opsassay.evals.remediation.solve import TrialRun
 from opsassay.evals.remediation.trial.contract import PromptArm, TrialAgent
 from opsassay.evals.remediation.trial.perform import perform_in
 from opsassay.evals.runner.commands import describe_tools
@@ -54,12 +54,12 @@ class _Machinery(NamedTuple):
 MACHINERY = _Machinery()
 
 
-def trial_of(scenario: Scenario, folder: Path) -> TrialJob:
+def trial_of(scenario: Scenario, folder: Path) -> TrialRun:
     """Return the trial on *scenario* for a container that has its files in *folder*."""
     private, open_ = folder / PRIVATE, folder / OPEN
     words = ("sh", str(private / "open_tools.sh"), "{tools}", str(open_), str(private / _OVER))
     agent = TrialAgent(name="harbor", command=words, settings={"sealing": "off", "needs": ["mcp", "apis"]})
-    job = TrialJob(scenario, agent, "baseline", probes=True, seed=0, cluster=ClusterSettings(), retries=0)
+    job = TrialRun(scenario, agent, "baseline", probes=True, seed=0, cluster=ClusterSettings(), retries=0)
     timeout_s = MACHINERY.start_s + MACHINERY.setup_s + job.granted_s + MACHINERY.end_s
     return replace(job, timeout_s=timeout_s, performer=f"{MODULE}:perform")
 

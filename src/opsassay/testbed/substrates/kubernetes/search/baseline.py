@@ -1,7 +1,7 @@
 """The clean baseline of a cluster: what stood before the first candidate, restored and verified between two.
 
-Beside the system's own objects it holds what App. H.4 adds to the reset: budgets, quotas, limit ranges, webhooks, what is
-said of nodes, and the static pods of the control plane. What lies outside of it a candidate may not touch (`candidates.py`).
+With the system's own objects it holds what App. H.4 adds to the reset: budgets, quotas, limit ranges, webhooks, what is
+said of nodes, and the static pods of the control plane. A candidate may touch nothing outside of it (`candidates.py`).
 """
 
 from __future__ import annotations

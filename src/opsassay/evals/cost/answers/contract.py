@@ -1,0 +1,163 @@
+"""The answers of cost tasks: one JSON object by a contract; what breaks it is said in one sentence, and never mended.
+
+Numbers are JSON numbers: no text ("1.234,56", "$12", "3 to 5"), no list of candidates, no NaN and nothing infinite. A key
+that stands twice in an object makes it no answer, and so does a name that stands in two rows: one question, one answer.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from itertools import pairwise
+from typing import Any
+
+from opsassay.evals.cost.insight.question import Field
+from opsassay.solvers.agents.contract import AnswerError
+
+MAX_BYTES, MAX_ROWS = 4 * 2**20, 20_000
+
+ANSWER = "answer.json"
+"""Where an answer lies in a run folder."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """An anomaly that an answer claims: its slice, its hours [start, end), and its importance if one was asked for."""
+
+    slice: str
+    start: datetime
+    end: datetime
+    importance: float | None = None
+
+
+def read_object(text: str | bytes) -> dict[str, Any]:
+    """Return the JSON object in *text*; raises AnswerError."""
+    if len(text) > MAX_BYTES:
+        raise AnswerError(f"the answer is larger than {MAX_BYTES} bytes; give one JSON object by the contract")
+    plain = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    if not plain.strip():
+        raise AnswerError("the answer is empty; give one JSON object by the contract")
+    try:
+        given = json.loads(plain.strip().removeprefix("\ufeff"), parse_constant=_refuse, object_pairs_hook=_object)
+    except RecursionError as error:
+        raise AnswerError("the answer is nested too deeply; give one JSON object by the contract") from error
+    except ValueError as error:
+        raise AnswerError(f"the answer is no JSON: {error}; give one JSON object and nothing else") from error
+    if not isinstance(given, dict):
+        raise AnswerError("the answer is no JSON object; give one by the contract")
+    return given
+
+
+def _refuse(constant: str) -> Any:
+    raise AnswerError(f"{constant} is no number of JSON; leave a row out whose number is not defined")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(name for n, (name, _) in enumerate(pairs) if name in dict(pairs[:n]))
+        raise AnswerError(f"{twice!r} stands twice in one object; give one value for each field")
+    return found
+
+
+def _list_of(given: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    if set(given) != {key}:
+        raise AnswerError(f"the answer has the keys {', '.join(map(str, given)) or 'none'}; it has {key!r} alone")
+    rows = given[key]
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise AnswerError(f"{key!r} is no list of objects; give a list, empty if there is nothing")
+    if len(rows) > MAX_ROWS:
+        raise AnswerError(f"{key!r} has {len(rows)} entries, more than {MAX_ROWS}; give what was asked for")
+    return rows
+
+
+def read_rows(given: Mapping[str, Any], fields: Sequence[Field]) -> list[dict[str, Any]]:
+    """Return the rows of an answer to a question, which have exactly *fields*; raises AnswerError."""
+    rows = _list_of(given, "rows")
+    expected = [one.name for one in fields]
+    seen = set()
+    for number, row in enumerate(rows, 1):
+        if set(row) != set(expected):
+            raise AnswerError(
+                f"row {number} has the fields {', '.join(row)}; each row has exactly {', '.join(expected)}"
+            )
+        for one in fields:
+            _require(row[one.name], one, f"row {number}: {one.name}")
+        name = tuple(row[one.name] for one in fields if one.kind == "name")
+        if name in seen:
+            raise AnswerError(f"{', '.join(name)} stands in two rows; give one value for each")
+        seen.add(name)
+    return rows
+
+
+def _require(value: Any, one: Field, where: str) -> None:
+    if one.kind == "number":
+        number_in(value, where)
+        return
+    if not isinstance(value, str):
+        raise AnswerError(f"{where} is no text; write it as it stands in the tables")
+    if one.kind == "date":
+        try:
+            proper = date.fromisoformat(value).isoformat() == value
+        except ValueError:
+            proper = False
+        if not proper:
+            raise AnswerError(f"{where} is no date: {value!r}; write YYYY-MM-DD")
+
+
+def number_in(value: Any, where: str) -> float:
+    """Return *value* as a number; raises AnswerError for text, truth values, lists and what is not finite."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        kind = "text" if isinstance(value, str) else "a list" if isinstance(value, list) else f"{value!r}"[:40]
+        raise AnswerError(f"{where} is {kind}; give one JSON number, as 1234.56, without unit, separators or range")
+    try:
+        found = float(value)
+    except OverflowError:
+        found = math.inf
+    if not math.isfinite(found):
+        raise AnswerError(f"{where} is too large for a number; give one JSON number")
+    return found
+
+
+def read_claims(given: Mapping[str, Any], slices: Sequence[str], *, ranked: bool) -> list[Claim]:
+    """Return the anomalies of an answer, each of one of *slices*, with importance if *ranked*; raises AnswerError."""
+    expected = {"slice", "start", "end", *(("importance",) if ranked else ())}
+    claims: list[Claim] = []
+    for number, row in enumerate(_list_of(given, "anomalies"), 1):
+        where = f"anomaly {number}"
+        if set(row) != expected:
+            raise AnswerError(
+                f"{where} has the fields {', '.join(row)}; each has exactly {', '.join(sorted(expected))}"
+            )
+        if row["slice"] not in slices:
+            raise AnswerError(f"{where}: there is no slice {row['slice']!r}; slices are {', '.join(slices)}")
+        start, end = (_moment(row[name], f"{where}: {name}") for name in ("start", "end"))
+        if end <= start:
+            raise AnswerError(f"{where} ends at or before it starts; `end` is exclusive")
+        importance = number_in(row["importance"], f"{where}: importance") if ranked else None
+        claims.append(Claim(row["slice"], start, end, importance))
+    _require_apart(claims)
+    return claims
+
+
+def _moment(value: Any, where: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise AnswerError(f"{where} is no time with its offset: {value!r}; write it as 2024-09-01T05:00:00Z")
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as error:
+        raise AnswerError(f"{where} lies beyond the calendar: {value!r}; write it as 2024-09-01T05:00:00Z") from error
+
+
+def _require_apart(claims: Sequence[Claim]) -> None:
+    ordered = sorted(claims, key=lambda one: (one.slice, one.start))
+    for one, other in pairwise(ordered):
+        if one.slice == other.slice and other.start < one.end:
+            raise AnswerError(f"two anomalies of {one.slice} overlap at {other.start.isoformat()}; give each hour once")
