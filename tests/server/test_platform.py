@@ -187,12 +187,12 @@ def test_a_solver_has_the_figures_of_the_commands_and_of_their_pages(platform, o
     store, title = platform.state / "stores" / "broken", METRICS["any_service"].title
 
     def said(command, *words):
-        assert command_line([command, str(store), "--cases", str(cases), *map(str, words)]) == 0
+        assert command_line([*command.split(), str(store), "--cases", str(cases), *map(str, words)]) == 0
         return capsys.readouterr().out
 
     shown = {
         "server": in_page(urllib.request.urlopen(f"{platform.url}/boards/broken").read().decode(), title, "self-time"),
-        "grade": column(said("score", "run"), title, "self-time", "Grades"),
+        "grade": column(said("score run"), title, "self-time", "Grades"),
         "board": column(said("leaderboard"), title, "self-time"),
     }
     said("view", "--export", tmp_path / "pages")

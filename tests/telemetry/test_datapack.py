@@ -1,10 +1,13 @@
+import errno
 import json
 import math
+from pathlib import Path
 
 import polars as pl
 import pytest
 
 from opsassay.core.errors import DatapackError
+from opsassay.telemetry.content import whole_file, whole_folder, write_table
 from opsassay.telemetry.datapack import Datapack, content_hash, opaque_id, write_datapack
 from opsassay.telemetry.schema import SCHEMA
 from telemetry.packs import CHAIN, SECOND, START_NS, copied, make_frames, make_incident, make_pack
@@ -232,3 +235,14 @@ def test_real_packs_open_without_warnings(real_data):
     assert len({pack.incident.id for pack in opened}) == 28
     assert all(pack.warnings == () and pack.incident.system == "ts" for pack in opened)
     assert {len(pack.services()) for pack in opened} == {27, 28}
+
+
+def test_a_full_disk_is_an_error_of_the_system_that_names_the_file(tmp_path):
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        write_table(Path("/dev/full"), pl.DataFrame({"a": range(10)}))
+    assert raised.value.errno == errno.ENOSPC
+    for whole in (whole_file, whole_folder):
+        with pytest.raises(OSError, match="No space left on device") as raised, whole(tmp_path / "x"):
+            write_table(Path("/dev/full"), pl.DataFrame({"a": range(10)}))
+        assert raised.value.filename == str(tmp_path / "x")
+        assert list(tmp_path.iterdir()) == []

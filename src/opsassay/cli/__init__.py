@@ -33,6 +33,8 @@ _OF_THE_PLACE = frozenset({
 })  # fmt: skip
 """Errors of a place on the disk that trying again does not mend; a full disk is none of them."""
 
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="opsassay")
@@ -86,7 +88,11 @@ def _explain(error: Exception, words: Sequence[str]) -> int:
     elif isinstance(error, OpsAssayError):
         echo(f"Error: {error}", err=True)
     elif isinstance(error, OSError):
-        asked = _PARTIAL.sub(r"\1", os.fsdecode(error.filename or ""))  # the user did not ask for the file next to it
+        full = error.errno in _FULL
+        file = error.filename2 if full and error.filename2 else error.filename  # a copy names where it reads first
+        asked = _PARTIAL.sub(r"\1", os.fsdecode(file or ""))  # the user did not ask for the file next to it
+        if full and not asked:
+            asked = _fullest(words)
         where = f" ({asked})" if asked else ""
         way_out = "name another place, or change this one" if refused else "free the cause and try again"
         echo(f"Error: {error.strerror or error}{where}; {way_out}.", err=True)
@@ -106,6 +112,25 @@ def _refused_place(error: Exception, words: Sequence[str]) -> bool:
     path = Path(os.fsdecode(cause.filename)).absolute()
     given = (Path(word.rpartition("=")[2]).absolute() for word in words)
     return any(path.parent == one.parent or path.is_relative_to(one) or one.is_relative_to(path) for one in given)
+
+
+def _fullest(words: Sequence[str]) -> str:
+    """Return the place with the least free space of those that a command with *words* writes to, and how much that is.
+
+    The kernel's error for a write to a full disk names no file.
+    """
+    import shutil
+    import tempfile
+
+    given = (Path(word.rpartition("=")[2]).absolute() for word in words)
+    places = [
+        Path.cwd(),
+        Path(tempfile.gettempdir()),
+        *(next(p for p in (one, *one.parents) if p.exists()) for one in given),
+    ]
+    free = {place: shutil.disk_usage(place).free for place in places}
+    least = min(reversed(places), key=free.__getitem__)
+    return f"{least}: {free[least]:,} bytes are free"
 
 
 def _echo_notes(error: BaseException) -> None:

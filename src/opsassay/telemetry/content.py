@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import secrets
@@ -75,7 +76,7 @@ def write_datapack(
 def whole_folder(path: Path) -> Iterator[Path]:
     """Yield an empty folder beside *path* that becomes *path* at the end, or vanishes when the block fails.
 
-    Raises DatapackError when *path* exists already.
+    Raises DatapackError when *path* exists already. An OSError that names no file, as a full disk's, gets *path*.
     """
     if path.exists():
         raise DatapackError(f"{path} exists already; remove it or choose another folder.")
@@ -87,29 +88,41 @@ def whole_folder(path: Path) -> Iterator[Path]:
         for file in (*sorted(partial.iterdir()), partial):
             _sync(file)
         partial.rename(path)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
+        _name_file(error, path)
         raise
     _sync(path.parent)
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yield the name of a file beside *path* that becomes *path* at the end, or vanishes when the block fails."""
+    """Yield the name of a file beside *path* that becomes *path* at the end, or vanishes when the block fails.
+
+    An OSError that names no file, as a full disk's, gets *path*.
+    """
     partial = _beside(path)
     try:
         yield partial
         _sync(partial)
         partial.replace(path)
-    except BaseException:
+    except BaseException as error:
         partial.unlink(missing_ok=True)
+        _name_file(error, path)
         raise
     _sync(path.parent)
 
 
+def _name_file(error: BaseException, path: Path) -> None:
+    if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+        error.filename = os.fspath(path)
+
+
 def write_table(path: Path, table: pl.DataFrame) -> None:
-    """Write *table* as parquet (zstd)."""
-    table.write_parquet(path, compression="zstd", row_group_size=_ROW_GROUP)
+    """Write *table* as parquet (zstd); raises OSError."""
+    content = io.BytesIO()  # Polars reports a full disk as a malformed file, without the system's error number
+    table.write_parquet(content, compression="zstd", row_group_size=_ROW_GROUP)
+    path.write_bytes(content.getbuffer())
 
 
 def _sorted(table: pl.DataFrame, modality: str) -> pl.DataFrame:

@@ -252,10 +252,14 @@ def _seal(
     )
     notes = _notes(captured, status.unexpected_exits, early_alerts=len(fired) - len(reported))
     truth = _truth(id_, system, outcome, status.isolation, notes)
-    tree.write_truth(truth)
-    tree.write_ledger(id_, running.ledger(start_ns))
     env = _environment(system, status, captured)
-    write_datapack(tree.incident_path(id_), split_windows(frames, (start_ns, boundary_ns, end_ns)), incident, env)
+    try:
+        tree.write_truth(truth)
+        tree.write_ledger(id_, running.ledger(start_ns))
+        write_datapack(tree.incident_path(id_), split_windows(frames, (start_ns, boundary_ns, end_ns)), incident, env)
+    except BaseException:
+        tree.remove(id_)
+        raise
     _flag_leaks(tree, truth)
 
 

@@ -194,7 +194,7 @@ def test_a_wrong_system_or_fault_is_one_sentence_and_exit_2(state, tmp_path):
         (("system", "up", "shp"), "There is no system 'shp'; did you mean 'shop'?"),
         (("incident", "record", "shop", str(tmp_path / "none.yaml"), "-o", str(tmp_path / "o")), "Cannot read"),
         (("system", "down", "nobody"), "There is no running system 'nobody'"),
-        (("injct",), "did you mean 'inject'?"),
+        (("system", "injct"), "did you mean 'system inject'?"),
     ]:
         done = run_opsassay(*arguments)
         assert done.returncode == 2, arguments
