@@ -66,7 +66,7 @@ def test_an_installed_package_adds_to_every_registry(name, tmp_path, monkeypatch
 
 def test_the_registries_are_found():
     assert {"METHODS", "AGENTS", "IMPORTERS", "TECHNIQUES", "METRICS", "FAMILIES", "ACTUATORS"} <= set(REGISTRIES)
-    assert {"SUBSTRATES", "STAGES", "FAULT_SEARCHES", "DOMAINS", "REPORTS"} <= set(REGISTRIES)
+    assert {"SUBSTRATES", "ENVIRONMENTS", "FAULT_SEARCHES", "DOMAINS", "REPORTS"} <= set(REGISTRIES)
     assert all(registry.group.startswith("opsassay.") for registry in REGISTRIES.values())
 
 

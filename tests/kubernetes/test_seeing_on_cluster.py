@@ -123,7 +123,7 @@ def test_the_same_tools_say_the_same_on_this_machine_and_on_a_cluster(both):
         assert said in here.output
     described = {one.name: one for one in near.specs()}
     assert [one for one in far.specs() if one.name in described] == [described[name] for name in (*LOOKS, "wait")]
-    assert {"metrics", "wait", "kubectl_read"} <= {one.name for one in far.definitions(changing=False)}
+    assert {"metrics", "wait", "kubectl_read"} <= {one.name for one in far.specs(changing=False)}
 
 
 def test_what_arrives_between_two_looks_is_there_at_the_second(both):
@@ -195,7 +195,8 @@ def test_stand_ins_have_no_such_tools_and_a_call_of_one_names_those_that_there_a
     tools = ClusterToolSession(Kubectl(tmp_path, str(program)), NodeCommand((), "here"), (), NAMES, recorded.append)
     assert {one.name for one in tools.specs()} == {"kubectl", "kubectl_read", "wait"}
     answer = tools.call("alerts", {})
-    assert answer == ("Error: there is no tool 'alerts'; there are kubectl_read, kubectl, wait.", "error")
+    assert answer.output == "Error: there is no tool 'alerts'; there are kubectl_read, kubectl, wait."
+    assert answer.status == "error"
     assert [action.status for action in recorded] == ["error"]
 
 
