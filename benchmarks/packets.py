@@ -110,7 +110,7 @@ class Running:
         self.config: dict[str, Any] = {
             "id": name, "management": str(folder / name), "ledger": str(folder / "ledger.jsonl"), "means": "queue",
             "namespace": replica.path, "peer_interface": replica.peer_interface, "streams": [stream],
-            "impairment": impairment, "seed": 1,
+            "impairment": impairment,
         }  # fmt: skip
 
     def __enter__(self) -> Running:

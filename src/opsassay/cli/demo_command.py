@@ -36,9 +36,7 @@ METRICS = ("exact_match", "any_service", "f1", "path_reachability", "node_f1", "
 
 @click.command("demo")
 @click.option("-o", "--output", type=FOLDER, help="Folder; opsassay-out/demo-TIME when left out.")
-@click.option(
-    "--seed", type=int, default=0, show_default=True, help="Chooses the fault; makes names and load repeatable."
-)
+@click.option("--seed", type=int, default=0, show_default=True, help="Chooses the fault.")
 @click.option("--fault", "fault_name", help="Fault type to inject instead of the seed's.")
 @normal_option
 @abnormal_option
@@ -61,7 +59,7 @@ def command(
     root = output or Path("opsassay-out") / time.strftime("demo-%Y%m%d-%H%M%S")
     with stages() as shown:
         schedule = Schedule(8.0, normal_s, abnormal_s)
-        id_ = record_incident(root, plan, schedule, seed, rate_rps, isolation, shown)
+        id_ = record_incident(root, plan, schedule, rate_rps, isolation, shown)
         result = explain_and_grade(root, id_, seed, shown)
     if as_json:
         print_json("demo", result.pop("items"), **result)
@@ -88,7 +86,6 @@ def record_incident(
     root: Path,
     plan: Any,
     schedule: Any,
-    seed: int,
     rate_rps: float | None,
     isolation: IsolationLevel | None,
     shown: Stages,
@@ -98,18 +95,21 @@ def record_incident(
     Raises NotNormalError when the shop is not healthy and steady on this machine, also with a quarter of the load.
     """
     from opsassay.annotation.evidence.baseline import drift_objection
+    from opsassay.core.draws import derived_seed, new_secret
     from opsassay.telemetry.tree import Tree
     from opsassay.testbed.apps import load_system
     from opsassay.testbed.recording.record import record
     from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
     app, substrate, name = load_system("shop"), LocalSubstrate(), f"demo-{os.getpid()}"
+    secret = new_secret()
     shown.started("starting shop")
+    seed = derived_seed(secret, "system")
     with substrate.deployed(app, name, seed=seed, rate_rps=rate_rps, isolation=isolation) as running:
         spool = running.state.dir / "recording"  # goes with the system, however this process ends
         id_ = record(
             running, app, plan, Tree(root), schedule,
-            seed=seed, halvings=HALVINGS, steady=drift_objection, spool=spool, progress=shown,
+            secret=secret, halvings=HALVINGS, steady=drift_objection, spool=spool, progress=shown,
         )  # fmt: skip
         shown.started("stopping shop")
     return id_

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from opsassay.core.draws import derived_secret, derived_seed, new_secret
 from opsassay.core.errors import ConfigError, OpsAssayError, UserError, naming
 from opsassay.core.parallel import map_processes
 from opsassay.core.schema.base import Written
@@ -29,7 +29,7 @@ from opsassay.testbed.core.substrate import load_substrate
 from opsassay.testbed.recording.record import SPOOL_PREFIX, Schedule, check_output, record, spool_of
 from opsassay.testbed.substrates.local.capabilities import choose_level
 
-SALT, LOCK = "campaign.salt", ".campaign.lock"
+SECRET, LOCK = "campaign.secret", ".campaign.lock"
 
 
 class CampaignFault(Written):
@@ -137,16 +137,23 @@ def run_campaign(
 def incident_ids(injections: list[PlannedIncident], tree: Tree) -> dict[str, str]:
     """Return the incident id of every cell.
 
-    An id is known before its incident is recorded, so that after any end it is clear what is there; it follows from a
-    random salt of the tree too, so that nobody can tell the fault from it.
+    An id is known before its incident is recorded, so that after any end it is clear what is there. It follows from the
+    tree's secret too, so that the fault cannot be computed from it.
     """
     check_output(tree)
-    path = tree.root / SALT
+    secret = campaign_secret(tree)
+    return {injection.cell: opaque_id(f"{secret} {injection.cell}") for injection in injections}
+
+
+def campaign_secret(tree: Tree) -> str:
+    """Return the secret of the campaigns that record into *tree*, which lies with its truth; it is made once."""
+    path = tree.truth_dir / SECRET
     if not path.exists():
+        tree.truth_dir.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as partial_file:
-            partial_file.write_text(secrets.token_hex(16))
-    salt = path.read_text()
-    return {injection.cell: opaque_id(f"{salt} {injection.cell}") for injection in injections}
+            partial_file.write_text(new_secret())
+            partial_file.chmod(0o600)
+    return path.read_text()
 
 
 def half_recorded(injections: list[PlannedIncident], tree: Tree) -> tuple[list[Path], list[Path]]:
@@ -162,12 +169,12 @@ def _record_one(root: Path, otlp: str | None, order: tuple[PlannedIncident, str]
     began = time.monotonic()
     shutil.rmtree(spool_of(Tree(root), id_), ignore_errors=True)
     substrate, name = load_substrate(), f"campaign-{os.getpid()}"
+    secret = derived_secret(campaign_secret(Tree(root)), f"{injection.seed} {injection.cell}")
     try:
         app = load_system(injection.system)
-        with substrate.deployed(app, name, seed=injection.seed, isolation=injection.isolation) as running:
-            record(
-                running, app, injection.plan, Tree(root), injection.schedule, seed=injection.seed, id_=id_, otlp=otlp
-            )
+        seed = derived_seed(secret, "system")
+        with substrate.deployed(app, name, seed=seed, isolation=injection.isolation) as running:
+            record(running, app, injection.plan, Tree(root), injection.schedule, secret=secret, id_=id_, otlp=otlp)
     except (OpsAssayError, OSError) as error:
         return Recorded(injection.cell, None, str(error), time.monotonic() - began)
     return Recorded(injection.cell, id_, None, time.monotonic() - began)

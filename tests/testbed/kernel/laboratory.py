@@ -119,7 +119,7 @@ class Laboratory:
             config = {
                 "id": name, "management": str(self.folder / name), "ledger": str(self.folder / f"{name}.jsonl"),
                 "namespace": place.path, "peer_interface": place.peer_interface, "means": means, "streams": streams,
-                "impairment": impairment, "seed": 1,
+                "impairment": impairment,
             }  # fmt: skip
             pid = os.fork()
             if pid == 0:

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from live import run_opsassay, state_folder
+from opsassay.core.draws import derived_seed, new_secret
 from opsassay.core.errors import NotNormalError
 from opsassay.core.schema.incident import FaultPlan
 from opsassay.core.schema.system import Slo
@@ -136,6 +137,25 @@ def test_an_unsteady_window_halves_the_load_and_is_recorded_again_until_the_demo
         id_ = record(running, app, plan, tree, schedule, halvings=1, steady=unsteady)
         assert running.status().rate_rps == 2.0
     assert "the load was halved to 2 requests/s: it drifts" in tree.truth(id_).notes
+
+
+def test_what_is_drawn_follows_from_the_secret_and_never_from_the_plan(tmp_path):
+    tree, schedule, seen = Tree(tmp_path / "tree"), Schedule(0.5, 4.0, 4.0), {}
+    secret, other = new_secret(), new_secret()
+    app = load_system(TINY)
+    faults = {"quiet": {"fault": "NoFault"}, "kill": {"fault": "PodKill", "target": {"service": "back"}}}
+    with state_folder():
+        for name, plan, drawn in (("first", "quiet", secret), ("plan", "kill", secret), ("secret", "quiet", other)):
+            with LocalSubstrate().deployed(app, name, seed=derived_seed(drawn, "system"), rate_rps=8.0) as running:
+                id_ = record(running, app, FaultPlan.model_validate(faults[plan]), tree, schedule, secret=drawn)
+            assert tree.truth(id_).secret == drawn
+            normal = tree.datapack(id_).read("normal", "traces")
+            pods = set(normal["attr.k8s.pod.name"].drop_nulls()) - {"loadgenerator-0"}
+            incident, (fault,) = tree.datapack(id_).incident, tree.truth(id_).faults
+            seen[name] = pods, (fault.end_ns - incident.abnormal.end_ns) // 1000
+    assert seen["first"][0] == seen["plan"][0]
+    assert not seen["first"][0] & seen["secret"][0]
+    assert seen["first"][1] == seen["plan"][1] != seen["secret"][1]
 
 
 @pytest.mark.long

@@ -24,28 +24,36 @@ if TYPE_CHECKING:
 @normal_option
 @abnormal_option
 @click.option("--warmup", "warmup_s", type=click.FloatRange(min=0), default=8.0, show_default=True, help="Warm-up, s.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Makes names, load and windows repeatable.")
+@click.option(
+    "--like",
+    type=click.Path(path_type=Path),
+    help="truth.json of a recording; names, load and windows are drawn as there.",
+)
 @fresh_option
 @otlp_option
 @json_option
 def command(
     system: str, fault: Path, output: Path, name: str | None, normal_s: float, abnormal_s: float, warmup_s: float,
-    seed: int, substrate: str, otlp: str | None, *, as_json: bool,
+    like: Path | None, substrate: str, otlp: str | None, *, as_json: bool,
 ) -> None:  # fmt: skip
     """Record one incident: SYSTEM (name or YAML file) broken by the fault of the YAML file FAULT.
 
     Writes OUTPUT/incidents/ID (what a solver may see) and OUTPUT/truth/ID. With --otlp all telemetry goes to a receiver
     too, while it is recorded.
     """
+    from opsassay.core.draws import derived_seed, new_secret
     from opsassay.core.errors import UserError
     from opsassay.core.schema.files import load_yaml
-    from opsassay.core.schema.incident import FaultPlan
+    from opsassay.core.schema.incident import FaultPlan, Truth
     from opsassay.telemetry.otlp.pushing import require_url
-    from opsassay.telemetry.tree import Tree
+    from opsassay.telemetry.tree import Tree, read_noun
     from opsassay.testbed.apps import load_system
     from opsassay.testbed.recording.record import Schedule, check_output, record
 
     app, plan = load_system(system), load_yaml(fault, FaultPlan)
+    secret = new_secret() if like is None else read_noun(Truth, like).secret
+    if not secret:
+        raise UserError(f"{like} holds no secret, since it was imported or recorded long ago; leave --like out.")
     where, isolation = split_level(substrate)
     chosen = substrate_of(where)
     if otlp is not None:
@@ -61,13 +69,15 @@ def command(
         shown.started(f"starting {app.system}")
         fresh: AbstractContextManager[RunningSystem | None] = nullcontext(running)
         if running is None:
-            fresh = chosen.deployed(app, f"{app.system}-{os.getpid()}", seed=seed, isolation=isolation)
+            fresh = chosen.deployed(
+                app, f"{app.system}-{os.getpid()}", seed=derived_seed(secret, "system"), isolation=isolation
+            )
         with fresh as recorded:
             assert recorded is not None
             if recorded.status().system != app.system:
                 raise UserError(f"{name} runs another system than {app.system}; name the one that it runs.")
             schedule = Schedule(warmup_s, normal_s, abnormal_s)
-            id_ = record(recorded, app, plan, tree, schedule, seed=seed, otlp=otlp, progress=shown)
+            id_ = record(recorded, app, plan, tree, schedule, secret=secret, otlp=otlp, progress=shown)
             shown.started("finishing")
     truth = tree.truth(id_)
     affected = truth.affected()

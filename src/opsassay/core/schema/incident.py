@@ -154,6 +154,7 @@ class Truth(Artefact):
     recovered: bool | None = None
     isolation: str = ""
     notes: tuple[str, ...] = ()
+    secret: str = Field(default="", description="what names, load and windows were drawn from; '' when imported or old")
     public: dict[str, Any] = Field(default_factory=dict, description="injection.json as it was imported, word for word")
 
     @model_validator(mode="before")

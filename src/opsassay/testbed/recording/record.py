@@ -16,6 +16,7 @@ from typing import Any
 import polars as pl
 
 from opsassay import __version__
+from opsassay.core.draws import derived_random, new_secret
 from opsassay.core.errors import NotNormalError, OperationError, UserError
 from opsassay.core.schema.incident import Alert, EffectCheck, Fault, FaultPlan, Incident, RootLabel, Truth, Window
 from opsassay.core.schema.progress import SILENT, Progress, piece
@@ -115,7 +116,7 @@ def record(
     tree: Tree,
     schedule: Schedule,
     *,
-    seed: int = 0,
+    secret: str | None = None,
     id_: str | None = None,
     otlp: str | None = None,
     halvings: int | None = None,
@@ -124,6 +125,9 @@ def record(
     progress: Progress = SILENT,
 ) -> str:
     """Record one incident on the *running* system into *tree* and return its id.
+
+    What is drawn (the windows' ends, the id when *id_* is None) follows from *secret*, 32 hexadecimal digits that the
+    truth keeps; a new one when left out.
 
     The normal window is judged before the fault is injected. With *halvings* None an objection becomes a note of the truth.
     With a number the load is halved and the window recorded again, at most so often; then NotNormalError is raised, nothing
@@ -138,8 +142,8 @@ def record(
     plan = plan.model_copy(update={"duration_s": schedule.abnormal_s})
     running.require(plan)
     check_output(tree)
-    id_ = id_ or opaque_id(f"{system.system} {time.time_ns()} {os.getpid()} {seed}")
-    chance = random.Random(f"{seed}:{plan.model_dump_json()}")  # noqa: S311
+    secret = secret or new_secret()
+    id_ = id_ or opaque_id(f"{secret} {time.time_ns()}")
     kept, notes = spool is None, list[str]()
     spool = spool or spool_of(tree, id_)
     while True:
@@ -155,7 +159,7 @@ def record(
             notes.append(_halve_load(running, error))
             progress.advanced("normal window", f"{notes[-1]}; it is recorded again")
     captured = replace(captured, notes=(*notes, *captured.notes))
-    _seal(id_, captured, running, system, tree, chance)
+    _seal(id_, captured, running, system, tree, secret)
     shutil.rmtree(captured.spool, ignore_errors=True)
     return id_
 
@@ -231,10 +235,9 @@ def _running_systems() -> list[str]:
     return [state.name for state in all_states() if state.running()]
 
 
-def _seal(
-    id_: str, captured: _Captured, running: RunningSystem, system: System, tree: Tree, chance: random.Random
-) -> None:
+def _seal(id_: str, captured: _Captured, running: RunningSystem, system: System, tree: Tree, secret: str) -> None:
     """Turn what was captured into truth, ledger and datapack, in this order."""
+    chance = derived_random(secret, "windows")
     frames, start_ns, outcome = decode_spool(captured.spool), captured.usual.start_ns, captured.outcome
     end_ns = outcome.end_ns - int(chance.uniform(*EARLY_END_S) * 1e9)
     fired = alerts(frames["traces"], frames["metrics"], system.slo, captured.usual, end_ns)
@@ -251,7 +254,7 @@ def _seal(
         provenance={"recorder": f"opsassay {__version__}", "isolation": status.isolation, "boot_id": boot_id()},
     )
     notes = _notes(captured, status.unexpected_exits, early_alerts=len(fired) - len(reported))
-    truth = _truth(id_, system, outcome, status.isolation, notes)
+    truth = _truth(id_, system, outcome, status.isolation, notes, secret)
     env = _environment(system, status, captured)
     try:
         tree.write_truth(truth)
@@ -349,7 +352,7 @@ def _boundary(fired: list[Alert], outcome: _Outcome, start_ns: int, chance: rand
     return min(max(at_ns, start_ns + 1), end_ns - 1)
 
 
-def _truth(id_: str, system: System, outcome: _Outcome, isolation: str, notes: tuple[str, ...]) -> Truth:
+def _truth(id_: str, system: System, outcome: _Outcome, isolation: str, notes: tuple[str, ...], secret: str) -> Truth:
     return Truth(
         id=id_,
         system=system.system,
@@ -359,6 +362,7 @@ def _truth(id_: str, system: System, outcome: _Outcome, isolation: str, notes: t
         recovered=outcome.recovered,
         isolation=isolation,
         notes=notes,
+        secret=secret,
     )
 
 

@@ -46,7 +46,7 @@ class Detour:
         self._config = config
         self._streams = Streams(config["streams"])
         self._kind = config["impairment"]["kind"]
-        self._rng = random.Random(config["seed"])  # noqa: S311 - a repeatable fault, not a secret
+        self._rng = random.Random()  # noqa: S311 - chance of packets, no secret
         self._decide = {leaving: decision(config["impairment"], self._rng) for leaving in (True, False)}
         self._in_order = self._kind == "delay" and not config["impairment"]["jitter_s"]
         self._ledger = LedgerWriter(config["ledger"], config["id"])

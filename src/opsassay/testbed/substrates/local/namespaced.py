@@ -126,7 +126,6 @@ class NamespacedNetwork:
             "means": self._means(place, impairment["kind"]),
             "streams": [self._seen_from(target, stream) for stream in streams],
             "impairment": dict(impairment),
-            "seed": f"{target} {impairment}",
         }
         pid = await self._template.spawn("packets", name, order)
         self._impairing.setdefault(fault, []).append((name, pid, place))

@@ -151,7 +151,6 @@ def _deed(
         "pod": replica.pod,
         "streams": streams,
         "impairment": impairment,
-        "seed": f"{replica.id} {impairment}",
     }
 
 

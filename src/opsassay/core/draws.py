@@ -1,0 +1,34 @@
+"""Random draws that a solver can see the results of: pod names, load, windows, ids.
+
+They follow from a secret of the recording or trial, which lies with the truth, and never from a plan, a seed or a fault.
+The same secret gives the same draws again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import random
+import secrets
+
+_BYTES = 16
+
+
+def new_secret() -> str:
+    """Return a new secret of 128 bits, as 32 hexadecimal digits."""
+    return secrets.token_hex(_BYTES)
+
+
+def derived_secret(secret: str, purpose: str) -> str:
+    """Return the secret that *purpose* has under *secret*; nothing about *secret* follows from it."""
+    return hmac.digest(secret.encode(), purpose.encode(), hashlib.sha256)[:_BYTES].hex()
+
+
+def derived_seed(secret: str, purpose: str) -> int:
+    """Return a seed of 128 bits for *purpose* under *secret*."""
+    return int(derived_secret(secret, purpose), 16)
+
+
+def derived_random(secret: str, purpose: str) -> random.Random:
+    """Return the generator of the draws for *purpose* under *secret*."""
+    return random.Random(derived_seed(secret, purpose))  # noqa: S311 - its seed is a secret
