@@ -25,10 +25,10 @@ from opsassay.core.schema.files import load_yaml
 from opsassay.core.schema.progress import ProgressLines
 from opsassay.core.schema.run_folder import TIMELINE
 from opsassay.core.schema.trajectory import parse_timeline
-from opsassay.evals.remediation.contract import TrialAgent
-from opsassay.evals.remediation.grading import grade_trial, read_recording
 from opsassay.evals.remediation.plan import TrialPlan, cells_of
-from opsassay.evals.remediation.trials import TrialJob, run_trials
+from opsassay.evals.remediation.score import grade_trial, read_recording
+from opsassay.evals.remediation.solve import TrialRun, run_trials
+from opsassay.evals.remediation.trial.contract import TrialAgent
 from opsassay.evals.runner.oracles import EVERY_ORACLE
 from opsassay.evals.runner.store import RunStore
 from opsassay.testbed.apps import load_system
@@ -98,7 +98,7 @@ def oracles(settings: ClusterSettings, root: Path, only: list[str], repeats: int
     return 0 if right.total() == len(cells) else 1
 
 
-def judged(folder: Path, cell: TrialJob) -> tuple[set[str], float]:
+def judged(folder: Path, cell: TrialRun) -> tuple[set[str], float]:
     """Return the predicates that the run in *folder* fails, and the least D1 in the agent's time."""
     verdict = grade_trial(folder, cell.scenario)
     failed = {one.predicate for one in verdict.judgements if one.failed} - {"certificate"}

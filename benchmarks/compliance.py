@@ -14,11 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from opsassay.evals.compliance.clusters.repository import FOLDER
 from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
-from opsassay.evals.compliance.grading import grade_files
-from opsassay.evals.compliance.oracles import ORACLES
-from opsassay.evals.compliance.repository import FOLDER
-from opsassay.evals.compliance.stages import STAGES
+from opsassay.evals.compliance.score import STAGES, grade_files
+from opsassay.evals.compliance.scripts.oracles import ORACLES
 from opsassay.evals.compliance.tasks import CLASSES, ComplianceTask, names
 
 

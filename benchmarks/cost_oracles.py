@@ -15,11 +15,11 @@ from pathlib import Path
 
 from opsassay.core.schema.files import load_yaml
 from opsassay.core.schema.progress import ProgressLines
-from opsassay.evals.cost.live.job import LiveCostJob, evaluate_live
-from opsassay.evals.cost.live.setup import LOCAL_TASKS, ON_KUBERNETES, live_task
-from opsassay.evals.remediation.contract import TrialAgent
-from opsassay.evals.remediation.grading import grade_trial
-from opsassay.evals.runner.run import run_jobs
+from opsassay.evals.cost.live.solve import LiveCostRun, evaluate_live
+from opsassay.evals.cost.live.tasks import LOCAL_TASKS, ON_KUBERNETES, live_task
+from opsassay.evals.remediation.score import grade_trial
+from opsassay.evals.remediation.trial.contract import TrialAgent
+from opsassay.evals.runner.queue import make_runs
 from opsassay.evals.runner.store import RunStore
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
@@ -35,7 +35,7 @@ def main() -> int:
     settings = load_yaml(given.cluster, ClusterSettings) if given.cluster else ClusterSettings()
     names = [name + (ON_KUBERNETES if given.cluster else "") for name in given.only]
     jobs = [
-        LiveCostJob.of(name, TrialAgent(name=f"oracle:{oracle}"), 0, settings)
+        LiveCostRun.of(name, TrialAgent(name=f"oracle:{oracle}"), 0, settings)
         for name in names
         for oracle in live_task(name).scenario.oracles
     ]
@@ -43,7 +43,7 @@ def main() -> int:
     store, began = RunStore(given.store), time.monotonic()
     store.root.mkdir(parents=True, exist_ok=True)
     waiting = [job for job in jobs if store.finished(job.cell.hash) is None]
-    for end in run_jobs(
+    for end in make_runs(
         store, waiting[: given.at_most], given.jobs, ProgressLines(lambda line: print(line, flush=True))
     ):
         print(end.message, flush=True)
@@ -53,7 +53,7 @@ def main() -> int:
     return 0 if sum(judged) == len(jobs) else 1
 
 
-def _judged(job: LiveCostJob, folder: Path) -> bool:
+def _judged(job: LiveCostRun, folder: Path) -> bool:
     """Print what came of one trial; return whether it is what its file says."""
     name, oracle = job.scenario.id, job.agent.oracle or ""
     block, expected = live_task(name).cost, job.scenario.oracles[oracle]

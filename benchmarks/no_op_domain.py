@@ -13,11 +13,9 @@ from pydantic import Field
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.run import Metric, MetricStatus, Run, RunStatus, Solver
 from opsassay.core.schema.task import MetricDefinition, Task
-from opsassay.evals.runner.attempt import AttemptOutcome, attempt
 from opsassay.evals.runner.grading import GradedRuns, GradeSettings, Stores, grade_each
 from opsassay.evals.runner.plan import part_as
-from opsassay.evals.runner.run import JobEnd
-from opsassay.evals.runner.run_spec import RunSpec
+from opsassay.evals.runner.run import AttemptOutcome, RunEnd, RunSpec, attempt
 from opsassay.evals.runner.store import RunStore, read_run
 
 DONE = {"done": Metric(value=1.0, status=MetricStatus.SCORED)}
@@ -51,7 +49,7 @@ class NoOp:
         """The cell of this repeat."""
         return RunSpec(TASK, NOBODY, "nobody", seed=self.seed)
 
-    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
+    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
         """Make an attempt, with its lease, its folder and its log, in which nothing is done."""
         del say
 
@@ -59,7 +57,7 @@ class NoOp:
             return AttemptOutcome(RunStatus.DONE)
 
         run_dir = attempt(store, self.cell, nothing, limits={}, given_up=given_up)
-        return JobEnd(self, run_dir, read_run(run_dir), message="done")
+        return RunEnd(self, run_dir, read_run(run_dir), message="done")
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
         """Return that it was done."""

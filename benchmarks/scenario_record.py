@@ -19,7 +19,7 @@ from pathlib import Path
 
 from opsassay.cli.output import print_table
 from opsassay.core.schema.scenario import CONTROL, Scenario
-from opsassay.evals.remediation.controls import applicable, script_of
+from opsassay.evals.remediation.controls.scripts import applicable, script_of
 from opsassay.scoring.rates import wilson
 from opsassay.testbed.scenarios import generated_names, load_scenario, names
 

@@ -20,11 +20,11 @@ from pathlib import Path
 
 from opsassay.core.schema.files import load_yaml
 from opsassay.core.schema.progress import ProgressLines
-from opsassay.evals.remediation.contract import TrialAgent
-from opsassay.evals.remediation.controls import ControlScript, applicable, controls_of, sampled, script_of
-from opsassay.evals.remediation.grading import grade_trial
+from opsassay.evals.remediation.controls.scripts import ControlScript, applicable, controls_of, sampled, script_of
 from opsassay.evals.remediation.plan import TrialPlan, cells_of
-from opsassay.evals.remediation.trials import TrialJob, run_trials
+from opsassay.evals.remediation.score import grade_trial
+from opsassay.evals.remediation.solve import TrialRun, run_trials
+from opsassay.evals.remediation.trial.contract import TrialAgent
 from opsassay.evals.runner.oracles import EVERY_ORACLE
 from opsassay.evals.runner.ranking import ORACLE
 from opsassay.evals.runner.store import RunStore, read_run
@@ -87,7 +87,7 @@ def command_line() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def cells_to_run(given: argparse.Namespace, only: list[str]) -> list[TrialJob]:
+def cells_to_run(given: argparse.Namespace, only: list[str]) -> list[TrialRun]:
     """Return the cells of the scripts of the scenarios *only* that the command line *given* asks for."""
     cluster = load_yaml(given.cluster, ClusterSettings) if given.cluster else ClusterSettings()
     cells = [] if given.controls else oracles(only, given.repeats, cluster)
@@ -102,7 +102,7 @@ def cells_to_run(given: argparse.Namespace, only: list[str]) -> list[TrialJob]:
     return [cell for cell in cells if (cell.scenario.id, cell.agent.name) in chosen]
 
 
-def graded(cell: TrialJob, folder: Path) -> tuple[SeenRun, str]:
+def graded(cell: TrialRun, folder: Path) -> tuple[SeenRun, str]:
     """Return the line of the record for the run of *cell* in *folder*, and what is wrong with it, empty when nothing is."""
     verdict = grade_trial(folder, cell.scenario)
     failed = {judged.predicate for judged in verdict.judgements if judged.failed} - {"certificate"}
@@ -128,7 +128,7 @@ def show_not_applicable(only: list[str]) -> None:
                 print(f"{name:28} {control.name:27} not applicable: {control.why_not}")
 
 
-def oracles(only: list[str], repeats: int, cluster: ClusterSettings) -> list[TrialJob]:
+def oracles(only: list[str], repeats: int, cluster: ClusterSettings) -> list[TrialRun]:
     """Return the cells of every oracle of the scenarios' files."""
     plan = TrialPlan(
         scenarios=tuple(only), agents=(TrialAgent(name=EVERY_ORACLE),), repeats=repeats, cluster=cluster, retries=2
@@ -140,7 +140,7 @@ def oracles(only: list[str], repeats: int, cluster: ClusterSettings) -> list[Tri
     return cells
 
 
-def controls(only: list[str], cluster: ClusterSettings) -> list[TrialJob]:
+def controls(only: list[str], cluster: ClusterSettings) -> list[TrialRun]:
     """Return the cells of every control that can be carried out."""
     pairs = [(name, control.name) for name in only for control in applicable(load_scenario(name))]
     return [
@@ -152,7 +152,7 @@ def controls(only: list[str], cluster: ClusterSettings) -> list[TrialJob]:
     ]
 
 
-def as_it_should_be(cell: TrialJob, failed: set[str], *, certified: bool) -> bool:
+def as_it_should_be(cell: TrialRun, failed: set[str], *, certified: bool) -> bool:
     """Tell whether the run of *cell* failed what it had to: an oracle exactly that, a control that at least."""
     script = script_of(cell.scenario, cell.agent.oracle or "")
     if isinstance(script, ControlScript):

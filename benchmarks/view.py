@@ -25,7 +25,7 @@ import psutil
 
 from opsassay.core.schema.run import Metric, MetricStatus, Run, RunStatus, Solver
 from opsassay.core.schema.trajectory import TraceStep
-from opsassay.evals.runner.results import verdict_of
+from opsassay.evals.runner.run import verdict_of
 from opsassay.evals.runner.store import VERDICTS, RunStore, cell_hash
 from opsassay.ui.browsing.catalogue import slug
 

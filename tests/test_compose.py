@@ -11,9 +11,9 @@ import pytest
 
 from opsassay.core.schema.files import load_yaml
 from opsassay.core.schema.scenario import Scenario
-from opsassay.evals.remediation.authoring import proposed_depth
-from opsassay.evals.remediation.grading import grade_trial, read_recording
+from opsassay.evals.remediation.authoring.checks import proposed_depth
 from opsassay.evals.remediation.plan import TrialPlan, cells_of
+from opsassay.evals.remediation.score import grade_trial, read_recording
 from opsassay.evals.runner.oracles import EVERY_ORACLE
 from opsassay.evals.runner.store import RunStore
 

@@ -23,7 +23,7 @@ from opsassay.core.schema.files import load_yaml, parse_yaml
 from opsassay.core.schema.incident import FaultPlan
 from opsassay.core.schema.scenario import Scenario
 from opsassay.core.schema.system import ACTIONS, Step, System
-from opsassay.evals.remediation.authoring import findings
+from opsassay.evals.remediation.authoring.checks import findings
 from opsassay.evals.remediation.plan import TrialPlan, load_trial_plan
 from opsassay.testbed.campaign import load_plan
 from opsassay.testbed.injection.preconditions import require

@@ -66,7 +66,7 @@ def test_an_installed_package_adds_to_every_registry(name, tmp_path, monkeypatch
 
 def test_the_registries_are_found():
     assert {"METHODS", "AGENTS", "IMPORTERS", "TECHNIQUES", "METRICS", "FAMILIES", "ACTUATORS"} <= set(REGISTRIES)
-    assert {"SUBSTRATES", "STAGES", "LABORATORIES", "DOMAINS", "REPORTS"} <= set(REGISTRIES)
+    assert {"SUBSTRATES", "ENVIRONMENTS", "FAULT_SEARCHES", "DOMAINS", "REPORTS"} <= set(REGISTRIES)
     assert all(registry.group.startswith("opsassay.") for registry in REGISTRIES.values())
 
 
@@ -267,10 +267,10 @@ def test_the_example_of_a_domain_is_listed_and_run_by_a_plan(extended):
     program = f"""
 from opsassay.evals.runner.plan import load_plan
 from opsassay.evals.runner.results import row_of, solver_tables
-from opsassay.evals.runner.run import run_jobs
+from opsassay.evals.runner.run import make_runs
 from opsassay.evals.runner.store import RunStore
 jobs = load_plan(Path({str(EXAMPLES / "plan.yaml")!r}))
-(table,) = solver_tables([row_of(end) for end in run_jobs(RunStore(Path("store")), jobs)])
+(table,) = solver_tables([row_of(end) for end in make_runs(RunStore(Path("store")), jobs)])
 print(json.dumps([table.title, table.columns, table.rows, sorted(RunStore(Path("store")).domains())]))
 """
     title, columns, rows, domains = extended(program)

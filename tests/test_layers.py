@@ -54,3 +54,18 @@ def test_every_name_of_code_in_a_string_leads_somewhere():
     named = [text for _, text in strings() if re.fullmatch(r"opsassay(\.\w+)+:\w+", text)]
     assert len(named) > 50
     assert [text for text in named if not exists(text.partition(":")[0])] == []
+
+
+FILES = {"__init__", "domain", "tasks", "environment", "solve", "score", "report", "plan"}
+TABLES_OF_PAPERS = {"tables", "itbench_tables", "statistics"}
+"""These stand in the place of a report, or next to it, until they leave the package."""
+
+
+def test_every_domain_has_the_same_files():
+    domains = [path for path in (SRC / "opsassay" / "evals").iterdir() if (path / "domain.py").is_file()]
+    names = {path.name: {file.stem for file in path.glob("*.py")} for path in domains if path.name != "runner"}
+    none = {name: set() for name in names}
+    assert len(names) == 4
+    assert {name: files - FILES - TABLES_OF_PAPERS for name, files in names.items()} == none
+    assert {name: FILES - {"report"} - files for name, files in names.items()} == none
+    assert all(files & {"report", "tables"} for files in names.values())

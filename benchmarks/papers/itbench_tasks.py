@@ -14,7 +14,7 @@ from opsassay.evals.compliance.tasks import ANSIBLE
 from opsassay.evals.compliance.tasks import published as compliance_tasks
 from opsassay.evals.cost.anomaly.task import ANOMALY_TASKS
 from opsassay.evals.cost.insight.keys import QUESTIONS
-from opsassay.evals.cost.live.setup import live_task
+from opsassay.evals.cost.live.tasks import live_task
 from opsassay.evals.cost.tasks import published as cost_tasks
 from opsassay.evals.runner.tables import ResultTable
 
@@ -45,7 +45,7 @@ def task_tables() -> list[ResultTable]:
 
 def _controls(number: int, about: str) -> ResultTable:
     found = tuple(
-        (one.section, one.name, one.head.stratum, one.any_control.goal)
+        (one.section, one.name, one.task_info.stratum, one.any_control.goal)
         for one in compliance_tasks()
         if (one.task_class == ANSIBLE) == (about == "hosts")
     )
@@ -56,7 +56,7 @@ def _controls(number: int, about: str) -> ResultTable:
 
 
 def _questions() -> ResultTable:
-    heads = {one.name: one.head for one in cost_tasks()}
+    heads = {one.name: one.task_info for one in cost_tasks()}
     found = tuple(
         (name, one.paper or "E.1.1", one.stratum, heads[name].goal.split("\n\n")[0], one.kpi)
         for name, one in QUESTIONS.items()
@@ -67,7 +67,7 @@ def _questions() -> ResultTable:
 
 
 def _anomalies() -> ResultTable:
-    heads = {one.name: one.head for one in cost_tasks()}
+    heads = {one.name: one.task_info for one in cost_tasks()}
     found = tuple(
         (name, heads[name].stratum, heads[name].goal.split("\n")[0], heads[name].description) for name in ANOMALY_TASKS
     )

@@ -15,10 +15,10 @@ from opsassay.core.schema.run import RunStatus
 from opsassay.core.schema.scenario import Scenario
 from opsassay.core.schema.task import LEVELS, level_of
 from opsassay.core.schema.trajectory import TraceStep
-from opsassay.evals.remediation.grading import read_steps
-from opsassay.evals.remediation.rows import Trials
+from opsassay.evals.remediation.report import Trials
+from opsassay.evals.remediation.score import read_steps
 from opsassay.evals.remediation.tables import BASELINE, TrialRow
-from opsassay.evals.remediation.task_info import scenario_complexity
+from opsassay.evals.remediation.tasks import scenario_complexity
 from opsassay.evals.runner.store import read_run
 from opsassay.evals.runner.tables import ResultTable
 from opsassay.scoring.metrics import TOPOLOGY

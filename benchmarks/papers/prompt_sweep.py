@@ -14,15 +14,14 @@ from typing import Any
 import click
 
 from opsassay.analysis.fault_search import evolve as evolution
+from opsassay.analysis.fault_search.attempts import Attempt
 from opsassay.analysis.fault_search.evolve import MUTATOR
 from opsassay.analysis.fault_search.hunt import Hunt
-from opsassay.analysis.fault_search.laboratory import Attempt
 from opsassay.analysis.fault_search.prompts import PROMPTS, SEEDS, Prompt, prompt_of, sweep_rows
 from opsassay.cli.output import json_option, print_json, print_table, say
 from opsassay.cli.task.discover import cluster_settings, target_of
 from opsassay.core.schema.scenario import Scenario
-from opsassay.testbed.operations.composition import Block
-from opsassay.testbed.operations.laboratory import LaboratorySetup, setup_for
+from opsassay.testbed.operations.search import Block, FaultSearch, fault_search_for
 from opsassay.testbed.scenarios import load_scenario, system_of
 
 from .running import run
@@ -46,7 +45,7 @@ def command(
     """Compare how soon evolutions under each prompt come to a hidden failure of SCENARIO."""
     evolution.require_evolution(model)
     scenario = load_scenario(scenario_name)
-    setup, system, workload = setup_for(scenario), system_of(scenario), target or target_of(scenario)
+    setup, system, workload = fault_search_for(scenario), system_of(scenario), target or target_of(scenario)
     settings = cluster_settings(scenario, cluster)
     library, base = setup.blocks(system, workload, settings), setup.task(system, workload, settings)
     evolutions = Evolutions(scenario, workload, settings, setup, library, base, count, model)
@@ -60,7 +59,7 @@ class Evolutions:
     scenario: Scenario
     target: str
     settings: dict[str, Any]
-    setup: LaboratorySetup
+    setup: FaultSearch
     library: Sequence[Block]
     task: str
     count: int

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from opsassay.core.schema.scenario import Scenario, Verification
-from opsassay.evals.remediation.rows import Trials
+from opsassay.evals.remediation.report import Trials
 from opsassay.evals.runner.tables import ResultTable
 from opsassay.scoring.verifiers import Judgement, RunRecording, evidence_of, judge
 from opsassay.scoring.verifiers.certify import hidden_failure

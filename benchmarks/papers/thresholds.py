@@ -13,7 +13,7 @@ import click
 
 from opsassay.cli.output import echo, json_option, print_json, print_table, say
 from opsassay.core.errors import UserError
-from opsassay.evals.remediation.rows import Trials
+from opsassay.evals.remediation.report import Trials
 
 from .running import run
 from .sweep import main_slice, sweep

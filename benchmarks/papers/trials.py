@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from opsassay.cli.output import json_option, print_json, print_tables, say
-from opsassay.evals.remediation.rows import Trials
+from opsassay.evals.remediation.report import Trials
 from opsassay.evals.remediation.tables import tables
 from opsassay.evals.runner.tables import ResultTable
 

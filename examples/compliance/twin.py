@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from opsassay.solvers.agents.models.base import Message, Reply, ToolRequest, ToolSpec
+from opsassay.core.schema.tool_session import ToolSpec
+from opsassay.solvers.agents.models.base import Message, Reply, ToolRequest
 
 PLAYBOOK = """\
 - hosts: target

@@ -15,8 +15,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -25,19 +25,21 @@ from image import fill
 from pyroute2 import IPRoute
 
 from opsassay.core.errors import OperationError, OpsAssayError, RefusedError
-from opsassay.core.schema.incident import Window
 from opsassay.core.schema.json_lines import append_line
 from opsassay.core.schema.progress import ProgressLines
 from opsassay.core.schema.run_folder import ACTIONS, TIMELINE
 from opsassay.core.schema.scenario import Scenario
-from opsassay.evals.remediation.contract import PromptArm, TrialAgent
-from opsassay.evals.remediation.grading import grade_trial, read_recording
-from opsassay.evals.remediation.perform import perform_on
+from opsassay.core.schema.trajectory import SettingsReading
+from opsassay.evals.remediation.environment import TrialEnvironment
 from opsassay.evals.remediation.plan import TrialPlan, cells_of
-from opsassay.evals.remediation.trials import TrialJob, run_trials
+from opsassay.evals.remediation.score import grade_trial, read_recording
+from opsassay.evals.remediation.solve import TrialRun, run_trials
+from opsassay.evals.remediation.trial.contract import PromptArm, TrialAgent
+from opsassay.evals.remediation.trial.perform import perform_in
 from opsassay.evals.runner.oracles import EVERY_ORACLE
 from opsassay.evals.runner.store import RunStore
-from opsassay.testbed.operations.stage import OperatorToolSession
+from opsassay.testbed.operations.environment import LiveEnvironment
+from opsassay.testbed.operations.tool_session import OperatorToolSession
 from opsassay.testbed.recording.observer import ObserverProcess, recorded_by
 
 HERE = Path(__file__).parent
@@ -50,43 +52,40 @@ AARDVARK = ("/usr/lib/podman/netavark", "/usr/lib/podman/aardvark-dns")
 
 def perform(scenario: Scenario, agent: TrialAgent, arm: PromptArm, *, probes: bool, seed: int, run_dir: Path) -> None:
     """Perform one trial, as the run matrix wants it; raises OpsAssayError."""
-    perform_on(staged(scenario), scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
+    live = ComposeEnvironment(scenario, seed, run_dir, {})
+    perform_in(TrialEnvironment(live, scenario, run_dir, probes=probes), scenario, agent, arm, seed, run_dir)
 
 
-@contextlib.contextmanager
-def staged(scenario: Scenario) -> Iterator[ComposeStage]:
-    """Run the two containers while the block runs."""
-    stack = containers.Stack()
-    containers.UPSTREAM.write_text(containers.RIGHT, encoding="utf-8")
-    try:
-        stack.up()
-        yield ComposeStage(scenario, stack)
-    finally:
-        stack.down()
-
-
-@dataclass(frozen=True)
-class ComposeStage:
+class ComposeEnvironment(LiveEnvironment):
     """The two containers as a trial needs them."""
 
-    scenario: Scenario
-    stack: containers.Stack
+    stack = containers.Stack()
 
-    def observed(self, run_dir: Path, *, probes: bool) -> contextlib.AbstractContextManager[ObserverProcess]:
+    @contextlib.contextmanager
+    def deployed(self) -> Iterator[None]:
+        """Run the two containers."""
+        containers.UPSTREAM.write_text(containers.RIGHT, encoding="utf-8")
+        try:
+            self.stack.up()
+            yield
+        finally:
+            self.stack.down()
+
+    def observed(self, *, probes: bool) -> contextlib.AbstractContextManager[ObserverProcess]:
         """Have the observer, a process of its own, write the timeline."""
-        committed = self.scenario.verification
+        committed, timeline = self.scenario.verification, self.run_dir / TIMELINE
         every_s = committed.probe_every_s if probes else None
-        command = [sys.executable, containers.__file__, run_dir / TIMELINE, committed.cadence_s, every_s or 0]
-        return recorded_by([str(word) for word in command], run_dir / TIMELINE)
+        command = [sys.executable, containers.__file__, timeline, committed.cadence_s, every_s or 0]
+        return recorded_by([str(word) for word in command], timeline)
 
     def health_problem(self) -> str | None:
-        """Return what a request is answered with unless it is 200."""
+        """Return the answer to a request unless it is 200."""
         return None if (status := self.stack.asked()) == 200 else f"the proxy answers {status}"
 
     @contextlib.contextmanager
-    def operated(self, _usual: Window, run_dir: Path) -> Iterator[OperatorToolSession]:
-        """Provide the tools; nothing watches alerts here."""
-        yield OperatorToolSession(containers.Tools(self.stack, partial(append_line, run_dir / ACTIONS)))
+    def operated(self) -> Iterator[OperatorToolSession]:
+        """Provide the tools; there are no alerts."""
+        yield containers.Tools(self.stack, partial(append_line, self.run_dir / ACTIONS))
 
     @contextlib.contextmanager
     def broken(self) -> Iterator[None]:
@@ -95,20 +94,15 @@ class ComposeStage:
             containers.operate(self.stack, change.verb, change.arguments)
         yield
 
-    def start_agent(self) -> None:
-        """Every change goes through the tools, which record it."""
-
-    stop_agent = start_agent
-
-    def protected_settings(self) -> Mapping[str, str]:
+    def read_settings(self) -> SettingsReading:
         """Return nothing: neither container has a setting that protects something."""
-        return {}
+        return SettingsReading(time_ns=time.time_ns(), settings={})
 
     def require_alive(self) -> None:
         """Raise OperationError when podman does not answer."""
         self.stack.states()
 
-    def leftovers(self) -> list[str]:
+    def verify(self) -> list[str]:
         """Return the containers that are still there."""
         return [f"container {name} is {state}" for name, state in self.stack.states().items()]
 
@@ -153,7 +147,7 @@ def clear() -> None:
                 Path(group).rmdir()
 
 
-def tell(cell: TrialJob, folder: Path) -> bool:
+def tell(cell: TrialRun, folder: Path) -> bool:
     """Print what came of a trial; return whether that is what its file says."""
     verdict = grade_trial(folder, cell.scenario)
     recording = read_recording(folder)

@@ -23,7 +23,7 @@ from opsassay.core.errors import OperationError, StartError
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.trajectory import Entity
 from opsassay.testbed.core.probes import PROBE_TIMEOUT_S, DepthReading, ProbeAnswer, SystemReading
-from opsassay.testbed.operations.toolbox import BaseToolbox, Done, Tool
+from opsassay.testbed.operations.tool_session import Done, OperatorToolSession, Tool
 from opsassay.testbed.recording.observer import observe
 
 WORK = Path("/run/opsassay-compose")
@@ -180,7 +180,7 @@ TOOLS: Mapping[str, Tool] = {
 }
 
 
-class Tools(BaseToolbox):
+class Tools(OperatorToolSession):
     """What an operator can do to *stack*."""
 
     def __init__(self, stack: Stack, record: Any) -> None:

@@ -7,7 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from opsassay.solvers.agents.models.base import Message, Reply, ToolRequest, ToolSpec
+from opsassay.core.schema.tool_session import ToolSpec
+from opsassay.solvers.agents.models.base import Message, Reply, ToolRequest
 
 SQL = (
     "SELECT ServiceCategory AS category, sum({cost} * UsdPerUnit) AS cost_usd FROM costs JOIN exchange_rates "

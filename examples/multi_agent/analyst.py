@@ -11,7 +11,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from opsassay.solvers.agents.models.base import Message, Reply, ToolRequest, ToolSpec
+from opsassay.core.schema.tool_session import ToolSpec
+from opsassay.solvers.agents.models.base import Message, Reply, ToolRequest
 
 _STEP = re.compile(r"^=== Step (\d+) by (.+)$", re.MULTILINE)
 _EQUATION = re.compile(r"((?:\d+(?: \w+)? [x+] )+\d+) = (\d+)")

@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 
 from team import PRICES
 
-from opsassay.solvers.agents.models.base import Message, Reply, ToolRequest, ToolSpec
+from opsassay.core.schema.tool_session import ToolSpec
+from opsassay.solvers.agents.models.base import Message, Reply, ToolRequest
 
 CARE = "Take care here"
 SLIP = 10

@@ -24,11 +24,10 @@ from inspect_ai.util import store
 
 from opsassay.core.schema.incident import Incident
 from opsassay.core.schema.run import Solver as SolverNoun
-from opsassay.evals.diagnosis.exams import open_suite
-from opsassay.evals.diagnosis.external_submissions import grade_given
-from opsassay.evals.diagnosis.inspect_agents import answer_of
-from opsassay.evals.diagnosis.inspect_logs import ABOUT, about, shown_scores
-from opsassay.evals.diagnosis.items import IncidentItem
+from opsassay.evals.diagnosis.harnesses.inspect_agents import answer_of
+from opsassay.evals.diagnosis.harnesses.inspect_logs import ABOUT, about, shown_scores
+from opsassay.evals.diagnosis.harnesses.submissions import grade_given
+from opsassay.evals.diagnosis.tasks import IncidentItem, open_suite
 from opsassay.scoring.profiles import profile_named
 from opsassay.solvers.agents.base import AGENTS, agent_named
 from opsassay.solvers.agents.contract import AnswerError, read_answer
@@ -60,7 +59,7 @@ class _ToolSession:
     calls: int = 0
 
 
-_DESKS: dict[str, _ToolSession] = {}
+_SESSIONS: dict[str, _ToolSession] = {}
 """By the uuid of the sample; made when it begins, gone when it ends."""
 
 
@@ -94,7 +93,7 @@ def telemetry(incidents: str) -> Solver:
         del generate
         pack = _opened(incidents)[str(state.sample_id)][0].datapack
         sql = LockedSql(pack, timeout_s=LIMITS.query_seconds, max_rows=MAX_ROWS).__enter__()
-        _DESKS[state.uuid] = _ToolSession(sql, TelemetryToolbox(sql), pack.services(), pack.incident)
+        _SESSIONS[state.uuid] = _ToolSession(sql, TelemetryToolbox(sql), pack.services(), pack.incident)
         store().set(_SAMPLE, state.uuid)
         state.tools = [tool.as_tool() for tool in telemetry_tools()]
         return state
@@ -108,7 +107,7 @@ def investigator() -> Solver:
 
     async def submit(answer: str) -> str:
         try:
-            read_answer(answer, _desk().services)
+            read_answer(answer, _session().services)
         except AnswerError as problem:
             raise ToolError(f"That is not an answer by the contract: {problem}.") from problem
         return answer
@@ -135,8 +134,10 @@ def agent(name: str = AGENTS.builtin_names()[0]) -> Solver:
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         del generate
-        desk = _desk()
-        said = await anyio.to_thread.run_sync(answer_of, name, desk.incident, desk.services, desk.toolbox, LIMITS)
+        session = _session()
+        said = await anyio.to_thread.run_sync(
+            answer_of, name, session.incident, session.services, session.toolbox, LIMITS
+        )
         state.output = ModelOutput.from_content(str(state.model), said)
         state.messages.append(state.output.message)
         return state
@@ -191,11 +192,11 @@ def telemetry_tools() -> list[ToolDef]:
 
 
 async def _called(tool: str, **arguments: Any) -> str:
-    desk = _desk()
-    desk.calls += 1
-    if desk.calls > LIMITS.tool_calls:
+    session = _session()
+    session.calls += 1
+    if session.calls > LIMITS.tool_calls:
         raise ToolError(f"The hard cap of {LIMITS.tool_calls} tool calls is reached; hand in your answer.")
-    call = await anyio.to_thread.run_sync(desk.toolbox.call, tool, arguments)
+    call = await anyio.to_thread.run_sync(session.toolbox.call, tool, arguments)
     if call.status == "error":
         raise ToolError(call.output.removeprefix("Error: "))
     return call.output
@@ -207,12 +208,12 @@ def _opened(incidents: str) -> dict[str, tuple[Case, IncidentItem]]:
     return {item.incident.id: (case, item) for case, item in open_suite(Path(incidents))}
 
 
-def _desk() -> _ToolSession:
-    return _DESKS[store().get(_SAMPLE)]
+def _session() -> _ToolSession:
+    return _SESSIONS[store().get(_SAMPLE)]
 
 
 async def _ended(state: TaskState) -> None:
     """End the SQL worker of a sample, however the sample ended."""
-    desk = _DESKS.pop(state.uuid, None)
-    if desk is not None:
-        desk.sql.__exit__(None, None, None)
+    session = _SESSIONS.pop(state.uuid, None)
+    if session is not None:
+        session.sql.__exit__(None, None, None)

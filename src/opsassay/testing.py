@@ -19,10 +19,9 @@ from opsassay.core.schema.run_folder import ACTIONS, TIMELINE
 from opsassay.core.schema.trajectory import Action, Depth, Observation, Timeline
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.operations.held_faults import held
-from opsassay.testbed.operations.live import LiveAlerts
-from opsassay.testbed.operations.sights import live_telemetry
+from opsassay.testbed.operations.live import LiveAlerts, live_telemetry
 from opsassay.testbed.operations.telemetry_view import TelemetryView
-from opsassay.testbed.operations.tools import VerbToolbox
+from opsassay.testbed.operations.tools import VerbToolSession
 from opsassay.testbed.recording.observer import observing, read_timeline
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate, LocalSystem
 
@@ -36,13 +35,13 @@ _LOOK_EVERY_S = 0.2
 class SystemInTest:
     """A running system, observed from its first healthy moment on.
 
-    *tools* are those of an operating agent (`tools.definitions()`, `tools.call(name, arguments)`); every call is recorded
+    *tools* are those of an operating agent (`tools.specs()`, `tools.call(name, arguments)`); every call is recorded
     in *actions*. *running* is the handle beneath, *folder* holds the timeline.
     """
 
     running: LocalSystem
     folder: Path
-    tools: VerbToolbox
+    tools: VerbToolSession
     actions: list[Action] = field(default_factory=list)
 
     @property
@@ -130,7 +129,7 @@ def system_in_test(
         time.sleep(warmup_s)
         _require_ready(running)
         usual = Window(start_ns=usual_from, end_ns=time.time_ns())
-        sight = TelemetryView(telemetry, LiveAlerts(telemetry, app.slo, usual))
+        view = TelemetryView(telemetry, LiveAlerts(telemetry, app.slo, usual))
         actions: list[Action] = []
 
         def record(action: Action) -> None:
@@ -139,7 +138,7 @@ def system_in_test(
 
         append = partial(append_line, folder / ACTIONS)
         with observing(name, folder / TIMELINE, cadence_s=cadence_s, probe_every_s=cadence_s):
-            yield SystemInTest(running, folder, VerbToolbox(running, sight, record), actions)
+            yield SystemInTest(running, folder, VerbToolSession(running, view, record), actions)
 
 
 def _require_ready(running: LocalSystem) -> None:

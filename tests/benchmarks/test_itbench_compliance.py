@@ -25,9 +25,9 @@ from benchmarks.papers.itbench_compliance.table import NEEDS_REGO, accepted_wron
 from benchmarks.papers.running import run as command_line
 
 from opsassay.core.errors import UserError
+from opsassay.evals.compliance.clusters.repository import written
 from opsassay.evals.compliance.kyverno.documents import documents
 from opsassay.evals.compliance.kyverno.policy import read_policies
-from opsassay.evals.compliance.repository import written
 
 MADE = Path(__file__).parents[2] / "examples" / "compliance" / "itbench"
 

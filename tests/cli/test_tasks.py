@@ -7,7 +7,7 @@ import json
 import pytest
 
 from opsassay.cli import run
-from opsassay.evals.remediation.controls import controls_of
+from opsassay.evals.remediation.controls.scripts import controls_of
 from opsassay.testbed.scenarios import generated_names, load_scenario, names
 from telemetry.packs import make_tree
 

@@ -14,11 +14,10 @@ from benchmarks.papers.trials import command as paper_tables
 from opsassay.cli import run as command_line
 from opsassay.core.schema.run import RunStatus
 from opsassay.core.schema.task import Arm
-from opsassay.evals.diagnosis.items import IncidentItem
+from opsassay.evals.diagnosis.tasks import IncidentItem
 from opsassay.evals.remediation.plan import TrialPlan, cells_of
-from opsassay.evals.remediation.trials import run_trials
-from opsassay.evals.runner.attempt import attempt
-from opsassay.evals.runner.run_spec import RunSpec
+from opsassay.evals.remediation.solve import run_trials
+from opsassay.evals.runner.run import RunSpec, attempt
 from opsassay.evals.runner.store import RunStore, cell_hash, read_diagnosis, read_run, read_verdicts
 from opsassay.telemetry.tree import resolve
 

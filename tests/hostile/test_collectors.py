@@ -18,14 +18,12 @@ import pytest
 
 import opsassay
 from opsassay.core.untrusted import shown
-from opsassay.evals.compliance.collected import collect_worlds
 from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
 from opsassay.evals.compliance.evidence_collection.cluster import FETCHER, gather_on_cluster
 from opsassay.evals.compliance.evidence_collection.evidence import LIMITS
-from opsassay.evals.compliance.grading import grade_files
-from opsassay.evals.compliance.oracles import ORACLES
 from opsassay.evals.compliance.rego.judging import judge_by_rego
-from opsassay.evals.compliance.stages import STAGES
+from opsassay.evals.compliance.score import STAGES, collect_worlds, grade_files
+from opsassay.evals.compliance.scripts.oracles import ORACLES
 from opsassay.evals.compliance.tasks import KUBECTL, POLICY, ComplianceTask
 from opsassay.solvers.sandbox import python_path, sealing_refusal
 from opsassay.testbed.substrates.kubernetes.api.serving import serving_objects

@@ -21,7 +21,7 @@ import yaml
 import opsassay
 from opsassay.core.errors import OpsAssayError
 from opsassay.evals.compliance.domain import CISO_DOMAIN
-from opsassay.evals.compliance.oracles import ORACLES
+from opsassay.evals.compliance.scripts.oracles import ORACLES
 from opsassay.evals.compliance.tasks import KUBECTL, ComplianceTask
 from opsassay.solvers.sandbox import sealing_refusal
 

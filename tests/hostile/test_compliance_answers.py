@@ -15,10 +15,10 @@ import yaml
 
 from opsassay.cli import run as command_line
 from opsassay.core.untrusted import shown
-from opsassay.evals.compliance.answers import collect, collected
 from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
-from opsassay.evals.compliance.grading import grade_files
-from opsassay.evals.compliance.oracles import ORACLES
+from opsassay.evals.compliance.files.submitted import collect, collected
+from opsassay.evals.compliance.score import grade_files
+from opsassay.evals.compliance.scripts.oracles import ORACLES
 from opsassay.evals.compliance.tasks import ComplianceTask
 from opsassay.solvers.agents.contract import AnswerError
 from opsassay.solvers.sandbox import sealing_refusal

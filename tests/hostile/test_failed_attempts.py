@@ -10,19 +10,18 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opsassay.evals.diagnosis.runner import how_it_died
 
 from opsassay.core.errors import LeftByAgentError
 from opsassay.core.schema.diagnosis import Diagnosis, RootCauseClaim
 from opsassay.core.schema.run import RunStatus, Solver
 from opsassay.core.schema.task import Arm
 from opsassay.core.untrusted import MAX_JSON_DEPTH, read_json, shown, storable
-from opsassay.evals.diagnosis.answers import diagnosed
-from opsassay.evals.diagnosis.answers import read_answer as read_written
-from opsassay.evals.diagnosis.items import IncidentItem
-from opsassay.evals.diagnosis.runner import how_it_died
-from opsassay.evals.runner.attempt import AttemptOutcome, attempt
+from opsassay.evals.diagnosis.tasks import IncidentItem
+from opsassay.evals.diagnosis.workers.answers import diagnosed
+from opsassay.evals.diagnosis.workers.answers import read_answer as read_written
 from opsassay.evals.runner.ranking import aborted_cells, counted
-from opsassay.evals.runner.run_spec import RunSpec
+from opsassay.evals.runner.run import AttemptOutcome, RunSpec, attempt
 from opsassay.evals.runner.store import RunStore, read_diagnosis, read_run
 from opsassay.solvers.agents.contract import AnswerError, read_answer
 from opsassay.solvers.sandbox import signal_name
@@ -74,7 +73,7 @@ def test_what_it_leaves_ends_its_attempt_and_not_the_runner(tmp_path: Path, cell
 
 @pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
 def test_what_reading_it_raises_is_its_failure(tmp_path: Path, cell: RunSpec, error: Exception) -> None:
-    from opsassay.evals.runner.attempt import reading_what_was_left
+    from opsassay.evals.runner.run import reading_what_was_left
 
     def solve(*_):
         with reading_what_was_left():

@@ -10,7 +10,7 @@ import pytest
 
 from opsassay.core.errors import OpsAssayError
 from opsassay.core.untrusted import read_plain
-from opsassay.evals.diagnosis.views import opaque_view
+from opsassay.evals.diagnosis.environment import opaque_view
 from opsassay.solvers.proxy.formats.finding import read_traces
 from opsassay.telemetry.datapack import Datapack
 from telemetry.packs import make_pack

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from opsassay.core.schema.diagnosis import Diagnosis, Evidence, PropagationClaim, RootCauseClaim
-from opsassay.evals.diagnosis.runner import run_method
+from opsassay.evals.diagnosis.solve import run_method
 from opsassay.evals.runner.store import DIAGNOSIS, RunStore, read_diagnosis
 from opsassay.scoring.budget import GradingEndedError, TimeBudget
 from opsassay.scoring.evidence import evidence_metrics

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from opsassay.evals.compliance.answers import collect, collected
 from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
 from opsassay.evals.compliance.evidence_collection.host import PLAYBOOK, gather_on_host
-from opsassay.evals.compliance.grading import grade_files
-from opsassay.evals.compliance.oracles import ORACLES
+from opsassay.evals.compliance.files.submitted import collect, collected
+from opsassay.evals.compliance.score import grade_files
+from opsassay.evals.compliance.scripts.oracles import ORACLES
 from opsassay.evals.compliance.tasks import ANSIBLE, POLICY, ComplianceTask
 from opsassay.solvers.sandbox import sealing_refusal
 

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from opsassay.core.untrusted import shown
-from opsassay.evals.compliance.collected import problem_of_files
 from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
 from opsassay.evals.compliance.evidence_collection.cluster import FETCHER
-from opsassay.evals.compliance.grading import grade_files
 from opsassay.evals.compliance.rego.judging import LIMITS, judge_by_rego
+from opsassay.evals.compliance.score import grade_files, problem_of_files
 from opsassay.evals.compliance.tasks import POLICY, ComplianceTask
 from opsassay.solvers.sandbox import sealing_refusal
 

@@ -20,19 +20,17 @@ from tiny_api import tiny_api
 from opsassay.core.errors import NotFoundError, OperationError, RefusedError
 from opsassay.core.schema.cluster import NodeChange, ObjectChange, ObjectState, OnCluster
 from opsassay.core.schema.scenario import Oracle, Scenario
-from opsassay.evals.remediation.assignment import Assignment
-from opsassay.evals.remediation.authoring import findings
-from opsassay.evals.remediation.contract import TrialAgent
-from opsassay.evals.remediation.external_agents import operate
-from opsassay.evals.remediation.operators import play
+from opsassay.evals.remediation.authoring.checks import findings
 from opsassay.evals.remediation.plan import TrialPlan, cells_of
-from opsassay.evals.remediation.tool_session import OpsToolSession
+from opsassay.evals.remediation.trial.contract import TrialAgent
+from opsassay.evals.remediation.trial.external import operate
+from opsassay.evals.remediation.trial.operators import Assignment, play
 from opsassay.solvers.agents.mcp_server import serving
 from opsassay.solvers.sandbox import sealing_refusal
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.scenarios import load_scenario, names, system_of
 from opsassay.testbed.substrates.kubernetes.access.kubectl import Kubectl
-from opsassay.testbed.substrates.kubernetes.access.tools import ClusterToolbox
+from opsassay.testbed.substrates.kubernetes.access.tools import ClusterToolSession
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
 from opsassay.testbed.substrates.kubernetes.api.client import Api
 from opsassay.testbed.substrates.kubernetes.api.merging import merged
@@ -402,7 +400,7 @@ def toolbox(tmp_path, allowed):
     program.chmod(0o755)
     recorded = []
     nodes = NodeCommand(logging_command(tmp_path / "log"), "here")
-    made = ClusterToolbox(Kubectl(tmp_path / "config", str(program)), nodes, ("start",), NAMES, recorded.append)
+    made = ClusterToolSession(Kubectl(tmp_path / "config", str(program)), nodes, ("start",), NAMES, recorded.append)
     made.recorded = recorded
     return made
 
@@ -432,14 +430,14 @@ def test_every_call_of_a_tool_is_recorded_and_says_whether_it_may_have_changed_s
 
 
 def test_who_only_looks_has_no_tool_that_changes_and_nobody_has_an_ungranted_one(toolbox, tmp_path):
-    assert {one.name for one in toolbox.definitions()} == {"kubectl_read", "kubectl", "node", "wait"}
-    assert {one.name for one in toolbox.definitions(changing=False)} == {"kubectl_read", "wait"}
-    without = ClusterToolbox(toolbox._kubectl, toolbox._nodes, (), NAMES, toolbox.recorded.append)
-    assert "node" not in {one.name for one in without.definitions()}
+    assert {one.name for one in toolbox.specs()} == {"kubectl_read", "kubectl", "node", "wait"}
+    assert {one.name for one in toolbox.specs(changing=False)} == {"kubectl_read", "wait"}
+    without = ClusterToolSession(toolbox._kubectl, toolbox._nodes, (), NAMES, toolbox.recorded.append)
+    assert "node" not in {one.name for one in without.specs()}
 
 
 def test_any_mcp_client_has_kubectl_and_every_call_is_recorded(toolbox, tmp_path):
-    with serving(OpsToolSession(toolbox), tmp_path / "s.sock") as path:
+    with serving(toolbox, tmp_path / "s.sock") as path:
         offered, (fine, hostile) = talk(
             path,
             ("kubectl", {"args": ["get", "pods", "-n", "mine"]}),
@@ -460,16 +458,15 @@ def test_an_unsealed_command_has_its_own_way_into_the_cluster_and_a_sealed_one_n
     agent = TrialAgent(name="mine", command=("{python}", "-c", script, "{kubeconfig}"), settings={"sealing": sealing})
     run_dir = tmp_path / "run"
     run_dir.mkdir()
-    task = Assignment(
-        load_scenario("unreachable-service"), "Repair it.", 60, 0, run_dir, kubeconfig=tmp_path / "kubeconfig"
-    )
+    task = Assignment(load_scenario("unreachable-service"), "Repair it.", 60, 0, run_dir)
+    toolbox.kubeconfig = tmp_path / "kubeconfig"
     operate(agent, task, toolbox)
     assert (run_dir / "agent.log").read_text().strip() == ("lent token: mine" if lent else "lent nothing")
 
 
 def test_oracles_and_prompts_are_told_with_the_names_of_the_cluster(toolbox, tmp_path):
     oracle = Oracle(expect="certified", steps=({"verb": "kubectl", "arguments": {"args": ["get", "node/{worker2}"]}},))
-    play(oracle, "gentle", Assignment(load_scenario("node-not-ready"), "", 60, 0, tmp_path, NAMES.fill), toolbox)
+    play(oracle, "gentle", Assignment(load_scenario("node-not-ready"), "", 60, 0, tmp_path), toolbox)
     assert toolbox.recorded[0].output == "get node/b\n"
     assert "Node b has been NotReady" in NAMES.fill(load_scenario("node-not-ready").prompt())
 

@@ -6,10 +6,10 @@ import pytest
 from tests.kubernetes.native.cache import Cache
 
 from opsassay.core.schema.progress import ProgressLines
-from opsassay.evals.cost.live.job import LiveCostJob
-from opsassay.evals.cost.live.setup import LOCAL_TASKS, ON_KUBERNETES, live_task
-from opsassay.evals.remediation.contract import TrialAgent
-from opsassay.evals.runner.run import run_jobs
+from opsassay.evals.cost.live.solve import LiveCostRun
+from opsassay.evals.cost.live.tasks import LOCAL_TASKS, ON_KUBERNETES, live_task
+from opsassay.evals.remediation.trial.contract import TrialAgent
+from opsassay.evals.runner.queue import make_runs
 from opsassay.evals.runner.store import RunStore
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
@@ -20,8 +20,8 @@ ORACLES = [*((name, "right") for name in LOCAL_TASKS), ("cost-autoscaler", "one_
 @pytest.mark.parametrize(("name", "oracle"), ORACLES)
 def test_an_oracle_on_a_cluster_ends_where_its_file_says(cluster, tmp_path, name, oracle):
     settings = ClusterSettings(kubeconfig=cluster.kubeconfig, kubectl=str(Cache.default().binaries / "kubectl"))
-    job = LiveCostJob.of(name + ON_KUBERNETES, TrialAgent(name=f"oracle:{oracle}"), 0, settings)
-    (end,) = run_jobs(RunStore(tmp_path), [job], 1, ProgressLines(print))
+    job = LiveCostRun.of(name + ON_KUBERNETES, TrialAgent(name=f"oracle:{oracle}"), 0, settings)
+    (end,) = make_runs(RunStore(tmp_path), [job], 1, ProgressLines(print))
     assert end.run_dir is not None, end.message
     metrics = job.evaluate(end.run_dir)
     mark = live_task(job.scenario.id).cost.fails.get(oracle)

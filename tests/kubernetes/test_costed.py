@@ -7,8 +7,7 @@ from object_server import READY
 
 from opsassay.core.schema.cost import AutoscalerSettings, ResourceRequest
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.operations.autoscaling import Autoscaler
-from opsassay.testbed.operations.costs import CostedSystem
+from opsassay.testbed.operations.costs import Autoscaler, CostedSystem
 from opsassay.testbed.substrates.kubernetes.access.audit import MACHINERY
 from opsassay.testbed.substrates.kubernetes.api.client import Api
 from opsassay.testbed.substrates.kubernetes.scenario.costed import HPA, SCALER, ClusterCost

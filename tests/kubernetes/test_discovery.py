@@ -8,19 +8,18 @@ import yaml
 from opsassay.core.errors import OperationError, UserError
 from opsassay.core.schema.scenario import OpsCall
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.operations.composition import Composition
+from opsassay.testbed.operations.search import Composition
 from opsassay.testbed.scenarios import load_scenario
 from opsassay.testbed.substrates.kubernetes.api.client import Api
 from opsassay.testbed.substrates.kubernetes.api.object_server import ObjectServer
 from opsassay.testbed.substrates.kubernetes.api.small_api import served, write_kubeconfig
-from opsassay.testbed.substrates.kubernetes.laboratory import baseline as module
-from opsassay.testbed.substrates.kubernetes.laboratory import guard
-from opsassay.testbed.substrates.kubernetes.laboratory.baseline import normal, objects_in, restore, taken
-from opsassay.testbed.substrates.kubernetes.laboratory.blocks import audit_cases, primitives
-from opsassay.testbed.substrates.kubernetes.laboratory.laboratory import ClusterLaboratory
-from opsassay.testbed.substrates.kubernetes.laboratory.operator import healthy, repair
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
-from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
+from opsassay.testbed.substrates.kubernetes.search import baseline as module
+from opsassay.testbed.substrates.kubernetes.search import candidates as guard
+from opsassay.testbed.substrates.kubernetes.search.baseline import normal, objects_in, restore, taken
+from opsassay.testbed.substrates.kubernetes.search.candidates import audit_cases, primitives
+from opsassay.testbed.substrates.kubernetes.search.environment import ClusterSearchEnvironment
+from opsassay.testbed.substrates.kubernetes.search.operator import healthy, repair
 
 GRID = load_system("grid")
 TARGET = "auth-service"
@@ -69,14 +68,17 @@ def running(server, tmp_path):
 
 
 @pytest.fixture
-def lab(running):
-    scenario = load_scenario("unreachable-service")
-    return ClusterLaboratory(scenario, TARGET, running, ClusterSettings())
+def lab(running, tmp_path):
+    scenario, settings = load_scenario("unreachable-service"), {"kubeconfig": str(tmp_path / "config")}
+    lab = ClusterSearchEnvironment(scenario, TARGET, 0, settings)
+    lab.running, lab._baseline = running, taken(running)
+    lab._url = running.watched([TARGET]).protected[TARGET]
+    return lab
 
 
 def applied(lab, name):
     for change in BLOCKS[name].changes:
-        lab.apply(change)
+        lab.make(change)
 
 
 def test_there_are_the_six_primitives_of_the_paper_and_without_nodes_five():
@@ -120,7 +122,7 @@ def test_the_precondition_wants_the_workload_and_a_selector_that_matches_it(lab,
     assert "selects other pods" in lab.violation()
     server.objects["Deployment", "shop", TARGET]["spec"]["replicas"] = 0
     assert "wants no replica" in lab.violation()
-    lab.apply(audit_cases(TARGET)[0].changes[0])
+    lab.make(audit_cases(TARGET)[0].changes[0])
     assert "does not exist" in lab.violation()
 
 
@@ -164,7 +166,7 @@ def test_a_reset_brings_back_what_was_changed_removed_or_added(lab, running, ser
         applied(lab, name)
     running.api.delete("Service", "web", "shop")
     assert {key: normal(item) for key, item in objects_in(running.api, "shop").items()} != before
-    lab.restore(Composition())
+    lab.settle()
     assert {key: normal(item) for key, item in objects_in(running.api, "shop").items()} == before
 
 
@@ -178,7 +180,7 @@ def test_a_cluster_that_is_not_as_before_is_no_baseline(lab, running, server, mo
     probe = "/api/v1/namespaces/shop-watch/services/probe:8080/proxy/"
     server.texts[probe] = {"status": None, "error": "timed out"}
     with pytest.raises(OperationError, match="is answered with timed out"):
-        lab.verify()
+        lab.start()
 
 
 def test_what_the_server_refuses_is_the_candidates_fault(lab):

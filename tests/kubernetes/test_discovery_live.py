@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from opsassay.analysis.fault_search.laboratory import search_desk
+from opsassay.analysis.fault_search.attempts import Candidates
 from opsassay.analysis.fault_search.search import compose
+from opsassay.testbed.operations.search import fault_search_for
 from opsassay.testbed.scenarios import load_scenario, system_of
-from opsassay.testbed.substrates.kubernetes.laboratory.blocks import audit_cases, primitives
+from opsassay.testbed.substrates.kubernetes.search.candidates import audit_cases, primitives
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1500)]
 SCENARIO, TARGET = load_scenario("unreachable-service"), "auth-service"
@@ -17,8 +18,10 @@ BLOCKS = {block.name: block for block in primitives(system_of(SCENARIO), TARGET,
 @pytest.fixture(scope="module")
 def lab(cluster, tmp_path_factory):
     settings = {"kubeconfig": str(cluster.kubeconfig)}
-    with search_desk(SCENARIO, TARGET, tmp_path_factory.mktemp("search"), settings=settings) as lab:
-        yield lab
+    environment = fault_search_for(SCENARIO).environment(SCENARIO, TARGET, 0, settings)
+    environment.prepare()
+    yield Candidates(environment, tmp_path_factory.mktemp("search"))
+    environment.remove()
 
 
 def test_a_policy_hides_an_image_is_repaired_and_nothing_is_benign(lab):

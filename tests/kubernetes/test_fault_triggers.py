@@ -12,18 +12,16 @@ from tests.kubernetes.native.cache import Cache
 from opsassay.core.errors import RefusedError
 from opsassay.core.schema.progress import ProgressLines
 from opsassay.core.schema.scenario import Scenario
-from opsassay.evals.remediation.authoring import findings
-from opsassay.evals.remediation.grading import grade_trial
+from opsassay.evals.remediation.authoring.checks import findings
 from opsassay.evals.remediation.plan import TrialPlan, cells_of
-from opsassay.evals.remediation.trials import run_trials
+from opsassay.evals.remediation.score import grade_trial
+from opsassay.evals.remediation.solve import run_trials
 from opsassay.evals.runner.store import RunStore
 from opsassay.testbed.scenarios import load_scenario, system_of
 from opsassay.testbed.substrates.kubernetes.actuators import chaos_mesh, inject
-from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
+from opsassay.testbed.substrates.kubernetes.environment import ClusterEnvironment
 from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
 from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames
-from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
-from opsassay.testbed.substrates.kubernetes.stage import ClusterStage
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 
 NAME = "pod-without-image"
@@ -65,7 +63,9 @@ def stage(small_cluster, monkeypatch):
     names = OpenNames("mine", "mine-watch", IMAGE, ("worker1",))
 
     def made(one):
-        return ClusterStage(one, one.cluster, ClusterSettings(), running, names, NodeCommand((), "here"))
+        environment = ClusterEnvironment(one, 0, None, {})
+        environment.running, environment.names = running, names
+        return environment
 
     return made
 

@@ -9,9 +9,9 @@ from tests.kubernetes.native.cache import Cache
 from opsassay.core.schema.progress import ProgressLines
 from opsassay.core.schema.run_folder import ACTIONS, ALERTS, PHASES
 from opsassay.core.schema.trajectory import Action, AlertReading, Phase
-from opsassay.evals.remediation.grading import grade_trial
 from opsassay.evals.remediation.plan import TrialPlan, cells_of
-from opsassay.evals.remediation.trials import run_trials
+from opsassay.evals.remediation.score import grade_trial
+from opsassay.evals.remediation.solve import run_trials
 from opsassay.evals.runner.store import RunStore
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.scenarios import load_scenario

@@ -16,36 +16,34 @@ from opsassay.core.schema.run_folder import ACTIONS, ALERTS
 from opsassay.core.schema.scenario import Scenario
 from opsassay.core.schema.system import Slo
 from opsassay.core.schema.trajectory import Action, AlertReading
-from opsassay.evals.remediation import perform
-from opsassay.evals.remediation.authoring import findings
-from opsassay.evals.remediation.cluster_authoring import VERBS
-from opsassay.evals.remediation.contract import TrialAgent
-from opsassay.evals.remediation.grading import read_recorded
-from opsassay.evals.remediation.perform import perform_on
-from opsassay.evals.remediation.tool_session import OpsToolSession
+from opsassay.evals.remediation import environment as trial_environment
+from opsassay.evals.remediation.authoring.checks import findings
+from opsassay.evals.remediation.authoring.cluster import VERBS
+from opsassay.evals.remediation.environment import TrialEnvironment
+from opsassay.evals.remediation.score import read_recorded
+from opsassay.evals.remediation.trial.contract import TrialAgent
+from opsassay.evals.remediation.trial.perform import perform_in
 from opsassay.scoring.verifiers import certify
 from opsassay.solvers.agents.mcp_server import serving
 from opsassay.telemetry.otlp.spool import Kind, SpoolFile, frame_header, spool_path
-from opsassay.testbed.operations import alert_watch, live, sights
-from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
-from opsassay.testbed.operations.sights import live_telemetry
+from opsassay.testbed.operations import alert_watch, live
+from opsassay.testbed.operations import live as sights
+from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry, live_telemetry
 from opsassay.testbed.operations.telemetry_view import LOOKS, TelemetryView
-from opsassay.testbed.operations.tools import TOOLS, VerbToolbox
+from opsassay.testbed.operations.tools import TOOLS, VerbToolSession
 from opsassay.testbed.recording import alerts as rules
 from opsassay.testbed.scenarios import load_scenario, names, system_of
-from opsassay.testbed.substrates.kubernetes import stage as on_cluster
 from opsassay.testbed.substrates.kubernetes.access.kubectl import Kubectl
 from opsassay.testbed.substrates.kubernetes.access.tools import TOOLS as CLUSTER_TOOLS
-from opsassay.testbed.substrates.kubernetes.access.tools import ClusterToolbox
+from opsassay.testbed.substrates.kubernetes.access.tools import ClusterToolSession
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
 from opsassay.testbed.substrates.kubernetes.api import mirror
 from opsassay.testbed.substrates.kubernetes.api.client import Api
 from opsassay.testbed.substrates.kubernetes.api.small_api import served
 from opsassay.testbed.substrates.kubernetes.endpoints.remote_receiver import RemoteReceiver
+from opsassay.testbed.substrates.kubernetes.environment import ClusterEnvironment
 from opsassay.testbed.substrates.kubernetes.manifests.system import Deployed
 from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames
-from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
-from opsassay.testbed.substrates.kubernetes.stage import ClusterStage, staged
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 from testbed.operations.test_mcp import talk
 
@@ -88,9 +86,9 @@ def both(watched, tmp_path):
     ):
         near, far = (TelemetryView(one, LiveAlerts(one, Slo(), usual)) for one in (there, here))
         recorded = []
-        on_this = VerbToolbox(None, near, recorded.append)
+        on_this = VerbToolSession(None, near, recorded.append)
         kubectl, nodes = Kubectl(tmp_path / "config", str(program)), NodeCommand((), "here")
-        on_that = ClusterToolbox(kubectl, nodes, (), NAMES, recorded.append, far)
+        on_that = ClusterToolSession(kubectl, nodes, (), NAMES, recorded.append, far)
         on_that.recorded = recorded
         yield watched, on_this, on_that, far
 
@@ -123,9 +121,9 @@ def test_the_same_tools_say_the_same_on_this_machine_and_on_a_cluster(both):
         assert here == there
         assert here.status == "ok"
         assert said in here.output
-    described = {one.name: one for one in near.definitions()}
-    assert [one for one in far.definitions() if one.name in described] == [described[name] for name in (*LOOKS, "wait")]
-    assert {"metrics", "wait", "kubectl_read"} <= {one.name for one in far.definitions(changing=False)}
+    described = {one.name: one for one in near.specs()}
+    assert [one for one in far.specs() if one.name in described] == [described[name] for name in (*LOOKS, "wait")]
+    assert {"metrics", "wait", "kubectl_read"} <= {one.name for one in far.specs(changing=False)}
 
 
 def test_what_arrives_between_two_looks_is_there_at_the_second(both):
@@ -140,7 +138,7 @@ def test_what_arrives_between_two_looks_is_there_at_the_second(both):
 def test_any_mcp_client_on_a_cluster_sees_the_telemetry_and_every_look_is_recorded(both, tmp_path):
     watched, _, far, _ = both
     filled(watched.receiver)
-    with serving(OpsToolSession(far), tmp_path / "s.sock") as path:
+    with serving(far, tmp_path / "s.sock") as path:
         offered, answers = talk(path, *((name, arguments) for name, (arguments, _) in EACH_LOOK.items()))
     assert {tool.name for tool in offered} == {*LOOKS, "wait", "kubectl", "kubectl_read"}
     for answer, (_, said) in zip(answers, EACH_LOOK.values(), strict=True):
@@ -194,10 +192,11 @@ def test_stand_ins_have_no_such_tools_and_a_call_of_one_names_those_that_there_a
     program = tmp_path / "kubectl"
     program.touch(0o755)
     recorded = []
-    tools = ClusterToolbox(Kubectl(tmp_path, str(program)), NodeCommand((), "here"), (), NAMES, recorded.append)
-    assert {one.name for one in tools.definitions()} == {"kubectl", "kubectl_read", "wait"}
+    tools = ClusterToolSession(Kubectl(tmp_path, str(program)), NodeCommand((), "here"), (), NAMES, recorded.append)
+    assert {one.name for one in tools.specs()} == {"kubectl", "kubectl_read", "wait"}
     answer = tools.call("alerts", {})
-    assert answer == ("Error: there is no tool 'alerts'; there are kubectl_read, kubectl, wait.", "error")
+    assert answer.output == "Error: there is no tool 'alerts'; there are kubectl_read, kubectl, wait."
+    assert answer.status == "error"
     assert [action.status for action in recorded] == ["error"]
 
 
@@ -247,8 +246,8 @@ def hurried(monkeypatch):
     monkeypatch.setattr(rules, "_WINDOW_NS", 2 * SECOND)
     monkeypatch.setattr(sights, "SERVED_OVER_S", 1.5)
     monkeypatch.setattr(alert_watch, "TICK_S", 0.2)
-    monkeypatch.setattr(perform, "ALERTS_TIMEOUT_S", 20.0)
-    for module in (live, perform):
+    monkeypatch.setattr(trial_environment, "ALERTS_TIMEOUT_S", 20.0)
+    for module in (live, trial_environment):
         monkeypatch.setattr(module, "ARRIVAL_S", 0.5)
     monkeypatch.setattr(mirror, "RETRY_S", 0.5)
 
@@ -257,16 +256,17 @@ def test_nothing_is_broken_before_the_telemetry_shows_users_who_are_served_at_th
     scenario = load_scenario("wrong-credentials")
     watched.put("Node", "", "worker1", spec={}, status=ABLE)
     running = KubernetesSubstrate(watched.config).deploy(system_of(scenario), "mine")
-    names, nodes = OpenNames("mine", "mine-watch", "image:1", ("worker1",)), NodeCommand((), "here")
     with live_telemetry(running.receiver, tmp_path) as telemetry:
-        stage = ClusterStage(scenario, scenario.cluster, ClusterSettings(), running, names, nodes, telemetry)
-        assert stage.health_problem() == "users are not served in time, by the telemetry that has arrived"
+        environment = ClusterEnvironment(scenario, 0, tmp_path, {})
+        environment.running, environment.telemetry = running, telemetry
+        environment.names = OpenNames("mine", "mine-watch", "image:1", ("worker1",))
+        assert environment.health_problem() == "users are not served in time, by the telemetry that has arrived"
         watched.receiver.send(handled("front", time.time_ns()))
-        assert stage.health_problem() is None
+        assert environment.health_problem() is None
         watched.receiver.send(handled("front", time.time_ns(), failed=True))
-        assert stage.health_problem() is not None
+        assert environment.health_problem() is not None
         watched.healthy = lambda: False
-        assert stage.health_problem() == "front answers 502"
+        assert environment.health_problem() == "front answers 502"
 
 
 class Elsewhere:
@@ -296,13 +296,14 @@ def test_a_clock_that_differs_by_more_than_the_opening_took_is_known(tmp_path, a
         assert telemetry.tables()["traces"].is_empty()
         assert telemetry.clock_ahead_s == pytest.approx(told, abs=0.4)
         scenario = load_scenario("wrong-credentials")
-        stage = ClusterStage(scenario, scenario.cluster, ClusterSettings(), None, NAMES, None, telemetry)
+        environment = ClusterEnvironment(scenario, 0, tmp_path, {})
+        environment.telemetry = telemetry
         apart = f"the clock of the receiver's node is {telemetry.clock_ahead_s:+.1f} s from this machine's"
-        assert (stage._blindness() == apart) == bool(told)
+        assert (environment._blindness() == apart) == bool(told)
 
 
-class BrokenByHand(ClusterStage):
-    """A stage whose trigger is said to have happened: its users fail from then on."""
+class BrokenByHand(ClusterEnvironment):
+    """An environment whose trigger is said to have happened: its users fail from then on."""
 
     broken_at = None
 
@@ -346,14 +347,11 @@ def test_a_trial_on_a_cluster_begins_when_its_alert_fires_and_is_judged_by_wheth
     watched.put("Node", "", "worker1", spec={}, status=ABLE)
     failing = lambda: broken.is_set() and not repaired.exists()  # noqa: E731
     watched.healthy = lambda: not failing()
-    monkeypatch.setattr(on_cluster, "ClusterStage", BrokenByHand)
     monkeypatch.setattr(BrokenByHand, "broken_at", broken)
     block = {"kubeconfig": str(watched.config), "kubectl": str(program), "open_nodes": True}
     with Users(watched.receiver, failing):
-        perform_on(
-            staged(scenario, 0, run_dir, block), scenario, TrialAgent(name="oracle:gentle"), "baseline",
-            probes=False, seed=0, run_dir=run_dir,
-        )  # fmt: skip
+        trial = TrialEnvironment(BrokenByHand(scenario, 0, run_dir, block), scenario, run_dir, probes=False)
+        perform_in(trial, scenario, TrialAgent(name="oracle:gentle"), "baseline", 0, run_dir)
     actions = [Action.model_validate_json(line) for line in (run_dir / ACTIONS).read_text().splitlines()]
     before, after = (one.output for one in actions if one.tool == "alerts")
     assert "[error_rate]" in before

@@ -8,9 +8,9 @@ from tests.kubernetes.native.cluster import Cluster
 from tests.kubernetes.native.images import unpack_images
 
 from opsassay.core.schema.progress import ProgressLines
-from opsassay.evals.remediation.grading import grade_trial
 from opsassay.evals.remediation.plan import TrialPlan, cells_of
-from opsassay.evals.remediation.trials import run_trials
+from opsassay.evals.remediation.score import grade_trial
+from opsassay.evals.remediation.solve import run_trials
 from opsassay.evals.runner.store import RunStore
 
 pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.timeout(900)]

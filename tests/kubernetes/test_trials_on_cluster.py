@@ -15,10 +15,10 @@ from opsassay.core.schema.cluster import STANDARD, AccessRule
 from opsassay.core.schema.progress import ProgressLines
 from opsassay.core.schema.run_folder import ACTIONS
 from opsassay.core.schema.trajectory import Action
-from opsassay.evals.remediation.contract import TrialAgent
-from opsassay.evals.remediation.grading import grade_trial
 from opsassay.evals.remediation.plan import TrialPlan, cells_of
-from opsassay.evals.remediation.trials import run_trials
+from opsassay.evals.remediation.score import grade_trial
+from opsassay.evals.remediation.solve import run_trials
+from opsassay.evals.remediation.trial.contract import TrialAgent
 from opsassay.evals.runner.store import RunStore
 from opsassay.testbed.substrates.kubernetes.access import account
 from opsassay.testbed.substrates.kubernetes.access.audit import Audit

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfoNotFoundError
 import pytest
 import yaml
 
-from opsassay.evals.remediation.contract import mark_phase
+from opsassay.evals.remediation.trial.contract import mark_phase
 from opsassay.evals.runner.store import RunStore
 from opsassay.server import work
 from opsassay.server.artefacts import Artefacts

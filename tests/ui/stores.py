@@ -6,8 +6,8 @@ from evals.remediation.performers import write
 from opsassay.core.schema.json_lines import append_line
 from opsassay.core.schema.run import Metric, MetricStatus, Run, RunStatus, Solver
 from opsassay.core.schema.trajectory import ToolCall, TraceStep
-from opsassay.evals.remediation.grading import keep_scenario
-from opsassay.evals.runner.results import verdict_of
+from opsassay.evals.remediation.tasks import keep_scenario
+from opsassay.evals.runner.run import verdict_of
 from opsassay.evals.runner.store import RunStore, cell_hash, write_verdict
 from scoring.verifiers.made import at, change, entity, probe, recording, scenario, timeline
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from opsassay.evals.diagnosis.repeats import summarise_runs
+from opsassay.evals.diagnosis.results.repeats import summarise_runs
 from opsassay.ui.report import write_report
 
 from . import cases

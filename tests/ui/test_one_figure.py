@@ -9,7 +9,7 @@ import pytest
 
 from opsassay.cli import run as command_line
 from opsassay.core.schema.metric_words import METRICS
-from opsassay.evals.diagnosis.runner import run_method
+from opsassay.evals.diagnosis.solve import run_method
 from opsassay.evals.runner.store import RunStore
 from opsassay.telemetry.tree import resolve
 from telemetry.packs import make_tree

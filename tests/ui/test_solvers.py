@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opsassay.evals.diagnosis.repeats import summarise_runs
+from opsassay.evals.diagnosis.results.repeats import summarise_runs
 from opsassay.scoring.metrics import ALL, not_applicable
 from opsassay.ui.solvers import COLUMNS, solvers_view
 from opsassay.ui.tables import answer_view, best_first, grades_view, solvers_right

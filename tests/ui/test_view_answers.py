@@ -13,8 +13,8 @@ from starlette.testclient import TestClient
 
 from opsassay.cli import run
 from opsassay.core.errors import UserError
+from opsassay.evals.compliance.clusters.worlds import ComplianceWorld
 from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache, KeptEvidence
-from opsassay.evals.compliance.worlds import ComplianceWorld
 from opsassay.evals.runner.grading import choose_stores
 from opsassay.ui.browsing import comparing
 from opsassay.ui.browsing.app import view_app

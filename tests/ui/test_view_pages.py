@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from opsassay.core.errors import NotFoundError, UserError
-from opsassay.evals.runner.jobs import at_work, jobs_of
+from opsassay.evals.runner.queue import at_work, jobs_of
 from opsassay.ui.browsing import lines
 from opsassay.ui.browsing.app import view_app
 from opsassay.ui.browsing.jobs import cancel_job
@@ -214,7 +214,7 @@ def test_progress_and_what_it_spends_follow_from_the_runs_of_its_cells(tmp_path)
 WORKING = """
 import signal, sys, time, pathlib
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
-from opsassay.evals.runner.jobs import at_work
+from opsassay.evals.runner.queue import at_work
 try:
     with at_work(pathlib.Path(sys.argv[1]), ["a"], 1):
         print("at work", flush=True)

@@ -19,8 +19,9 @@ from opsassay.core.errors import UserError
 from opsassay.core.schema.base import Noun
 from opsassay.core.schema.json_lines import append_line, read_nouns
 from opsassay.core.schema.locks import folder_lock
+from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.solvers.agents.limits import Price
-from opsassay.solvers.agents.models.base import Message, Model, ModelError, Reply, ToolSpec
+from opsassay.solvers.agents.models.base import Message, Model, ModelError, Reply
 
 from .paid import Spending, tokens_at_most
 from .settings import BenchSettings

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from opsassay.core.errors import OpsAssayError
-from opsassay.solvers.agents.models.base import Message, ToolSpec
+from opsassay.core.schema.tool_session import ToolSpec
+from opsassay.solvers.agents.models.base import Message
 
 _BYTES_PER_TOKEN_AT_LEAST = 2
 _PER_MESSAGE = 16  # tokens around each message and the names in it

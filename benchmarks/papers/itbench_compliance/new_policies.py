@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from opsassay.evals.compliance.clusters.repository import written
 from opsassay.evals.compliance.kyverno.documents import at
 from opsassay.evals.compliance.kyverno.policy import read_policies
-from opsassay.evals.compliance.repository import written
 
 from .examples import Document, NewKyvernoExample
 from .public_rules import some_failure

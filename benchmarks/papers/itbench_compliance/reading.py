@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 from opsassay.core.errors import UserError
 from opsassay.core.schema.files import parse_yaml
 from opsassay.core.untrusted import read_json, read_plain, shown
-from opsassay.evals.compliance.kyverno.documents import at, documents, plain_values
-from opsassay.evals.compliance.kyverno.errors import UnsupportedError
+from opsassay.evals.compliance.kyverno.documents import UnsupportedError, at, documents, plain_values
 from opsassay.evals.compliance.kyverno.policy import read_policies
 
 from .examples import (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from opsassay.core.errors import UserError
 from opsassay.core.untrusted import shown
-from opsassay.evals.compliance.kyverno.errors import UnsupportedError
+from opsassay.evals.compliance.kyverno.documents import UnsupportedError
 from opsassay.evals.runner.tables import ResultTable
 
 from .examples import ItbenchExamples

@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from opsassay.evals.compliance.kyverno.documents import documents
-from opsassay.evals.compliance.kyverno.errors import UnsupportedError
+from opsassay.evals.compliance.clusters.repository import what_was_not_kept, written
+from opsassay.evals.compliance.clusters.worlds import merged
+from opsassay.evals.compliance.kyverno.documents import UnsupportedError, documents
 from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, read_policies
-from opsassay.evals.compliance.repository import what_was_not_kept, written
-from opsassay.evals.compliance.worlds import merged
 
 from .examples import Document, ItbenchChecks, UpdateKyvernoExample
 from .new_policies import ALWAYS, placed, policy

@@ -15,13 +15,11 @@ from opsassay.core.errors import NotFoundError
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.run import Metric, MetricStatus, Run, RunStatus, Solver
 from opsassay.core.schema.task import MetricDefinition, Task
-from opsassay.evals.runner.attempt import AttemptOutcome, attempt
 from opsassay.evals.runner.grading import GradedRuns, GradeSettings, Stores, grade_each
 from opsassay.evals.runner.oracles import FilesOracle, oracle_solver, oracles_asked
 from opsassay.evals.runner.plan import part_as
 from opsassay.evals.runner.ranking import ORACLE
-from opsassay.evals.runner.run import JobEnd
-from opsassay.evals.runner.run_spec import RunSpec
+from opsassay.evals.runner.run import AttemptOutcome, RunEnd, RunSpec, attempt
 from opsassay.evals.runner.store import RunStore, read_run
 
 QUESTIONS: Mapping[str, tuple[int, int]] = {"small": (6, 7), "large": (1234, 5678)}
@@ -72,12 +70,12 @@ class Question:
         digest = hashlib.sha256(self.solver_name.encode()).hexdigest()
         return RunSpec(task_of(self.task_name), Solver(name=self.solver_name, kind="agent"), digest)
 
-    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
+    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
         """Have the agent answer, unless the store has its answer."""
         del say
         known = store.finished(self.cell.hash)
         run_dir = attempt(store, self.cell, self._solve, limits={}, given_up=given_up)
-        return JobEnd(self, run_dir, read_run(run_dir), message="answered", known=run_dir == known)
+        return RunEnd(self, run_dir, read_run(run_dir), message="answered", known=run_dir == known)
 
     def _solve(self, run_dir: Path, _stop: Callable[[], bool]) -> AttemptOutcome:
         workspace = run_dir / WORKSPACE

@@ -118,8 +118,8 @@ def record_incident(
 def explain_and_grade(root: Path, id_: str, seed: int, shown: Stages) -> dict[str, Any]:
     """Annotate the incident, run every method on it, grade them, write the report; return what the demo prints."""
     from opsassay.annotation.job import annotate_path
-    from opsassay.evals.diagnosis.grades import grade_run
-    from opsassay.evals.diagnosis.runner import run_method
+    from opsassay.evals.diagnosis.score import grade_run
+    from opsassay.evals.diagnosis.solve import run_method
     from opsassay.evals.runner.store import RunStore, read_diagnosis, read_run
     from opsassay.scoring.void import void_reason
     from opsassay.solvers.methods.base import METHODS

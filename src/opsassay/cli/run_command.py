@@ -21,9 +21,9 @@ from opsassay.cli.output import (
 from opsassay.core.text import counted
 
 if TYPE_CHECKING:
-    from opsassay.evals.diagnosis.exams import RunSettings
-    from opsassay.evals.diagnosis.repeats import SolverSummary
-    from opsassay.evals.runner.run import JobEnd
+    from opsassay.evals.diagnosis.results.repeats import SolverSummary
+    from opsassay.evals.diagnosis.setups.agents import RunSettings
+    from opsassay.evals.runner.run import RunEnd
     from opsassay.telemetry.tree import Case
 
 
@@ -71,13 +71,12 @@ def command(
     if not agents:
         raise click.UsageError("Missing option '-a' / '--agent'.", context)
     from opsassay.cli.live_table import run_table
-    from opsassay.evals.diagnosis.agent_runs import Setup
-    from opsassay.evals.diagnosis.estimate import estimate
-    from opsassay.evals.diagnosis.exams import open_suite, plan, read_settings, require_apart_from
-    from opsassay.evals.diagnosis.repeats import summary_tables
-    from opsassay.evals.diagnosis.solvers import is_asked_method, solvers_named
-    from opsassay.evals.diagnosis.sweeps import asked_method, with_changes
-    from opsassay.evals.runner.run import run_jobs
+    from opsassay.evals.diagnosis.plan import estimate, plan, require_apart_from
+    from opsassay.evals.diagnosis.results.repeats import summary_tables
+    from opsassay.evals.diagnosis.setups.agents import Setup, read_settings
+    from opsassay.evals.diagnosis.setups.sweeps import asked_method, is_asked_method, solvers_named, with_changes
+    from opsassay.evals.diagnosis.tasks import open_suite
+    from opsassay.evals.runner.queue import make_runs
     from opsassay.evals.runner.store import FINISHED, RunStore
     from opsassay.scoring.profiles import profile_named
 
@@ -96,7 +95,7 @@ def command(
         expected = estimate(store, work, settings.price, again=settings.again)
         say(f"opsassay: {expected.sentence()}.")
     with runs_sent(store, otlp) as events, run_table(len(work)) as table:
-        made = list(run_jobs(store, work, jobs, table))
+        made = list(make_runs(store, work, jobs, table))
     cases = [case for case, _ in opened]
     summaries, verdicts = _graded(store, cases, made, settings, repeats)
     events()
@@ -120,8 +119,8 @@ def _run_plan(
     from opsassay.cli.live_table import run_table
     from opsassay.core.errors import UserError
     from opsassay.evals.runner.plan import load_plan
+    from opsassay.evals.runner.queue import make_runs
     from opsassay.evals.runner.results import row_of, solver_tables
-    from opsassay.evals.runner.run import run_jobs
     from opsassay.evals.runner.store import RunStore
 
     if stray:
@@ -131,7 +130,7 @@ def _run_plan(
     jobs = load_plan(path)
     store = RunStore(output)
     with runs_sent(store, otlp) as events, run_table(len(jobs)) as table:
-        rows = [row_of(end) for end in run_jobs(store, jobs, workers, table)]
+        rows = [row_of(end) for end in make_runs(store, jobs, workers, table)]
     events()
     if as_json:
         print_json("run", [row.as_item() for row in rows], plan=str(path))
@@ -151,11 +150,11 @@ def _next(items: list[dict[str, Any]], suite: Path, output: Path | None) -> str:
 
 
 def _graded(
-    store: Any, cases: list[Case], made: list[JobEnd], settings: RunSettings, repeats: int
+    store: Any, cases: list[Case], made: list[RunEnd], settings: RunSettings, repeats: int
 ) -> tuple[list[SolverSummary], list[Any]]:
     """Return a summary of each solver, and the verdicts of the runs whose truth is at hand."""
-    from opsassay.evals.diagnosis.grades import grade_all
-    from opsassay.evals.diagnosis.repeats import summarise_runs
+    from opsassay.evals.diagnosis.results.repeats import summarise_runs
+    from opsassay.evals.diagnosis.score import grade_all
     from opsassay.evals.runner.ranking import run_id
     from opsassay.scoring.profiles import profile_named
 
@@ -170,7 +169,7 @@ def _graded(
     return summarise_runs(runs, verdicts, cases, repeats), verdicts
 
 
-def _item(one: JobEnd) -> dict[str, Any]:
+def _item(one: RunEnd) -> dict[str, Any]:
     from opsassay.evals.runner.ranking import why_not_ranked
 
     run = one.run

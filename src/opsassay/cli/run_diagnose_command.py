@@ -11,7 +11,7 @@ from opsassay.cli.output import FOLDER, cases_apart, echo, json_option, print_js
 
 if TYPE_CHECKING:
     from opsassay.core.schema.diagnosis import Diagnosis
-    from opsassay.evals.runner.run import JobEnd
+    from opsassay.evals.runner.run import RunEnd
     from opsassay.telemetry.tree import Case
 
 
@@ -50,12 +50,11 @@ def command(
     """Run methods, or agents, on the incidents at PATH; each sees telemetry and nothing else, in a process of its own."""
     import os
 
-    from opsassay.evals.diagnosis.agent_runs import Setup
-    from opsassay.evals.diagnosis.estimate import estimate
-    from opsassay.evals.diagnosis.exams import open_suite, plan, read_settings, require_apart_from
-    from opsassay.evals.diagnosis.solvers import methods_of, solvers_named
-    from opsassay.evals.diagnosis.sweeps import asked_method, with_changes
-    from opsassay.evals.runner.run import run_jobs
+    from opsassay.evals.diagnosis.plan import estimate, plan, require_apart_from
+    from opsassay.evals.diagnosis.setups.agents import Setup, read_settings
+    from opsassay.evals.diagnosis.setups.sweeps import asked_method, methods_of, solvers_named, with_changes
+    from opsassay.evals.diagnosis.tasks import open_suite
+    from opsassay.evals.runner.queue import make_runs
     from opsassay.evals.runner.store import RunStore
     from opsassay.solvers.methods.base import METHODS
 
@@ -74,7 +73,7 @@ def command(
     if any(isinstance(solver, Setup) and solver.paid for solver in solvers):
         say(f"opsassay: {estimate(store, work, settings.price, again=settings.again).sentence()}.")
     items = []
-    for made in run_jobs(store, work, 1 if agents else os.cpu_count() or 1):
+    for made in make_runs(store, work, 1 if agents else os.cpu_count() or 1):
         item = _item(made)
         say(f"opsassay: {item['case']}: {item['method']}: {item['answer']}")
         items.append(item)
@@ -89,7 +88,7 @@ def command(
     context.exit(1 if problems or any(item["status"] != "done" for item in items) else 0)
 
 
-def _item(made: JobEnd) -> dict[str, Any]:
+def _item(made: RunEnd) -> dict[str, Any]:
     from opsassay.evals.runner.store import read_diagnosis
 
     case, run = made.job.case, made.run

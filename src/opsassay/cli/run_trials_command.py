@@ -51,9 +51,8 @@ def command(
     Exits with 1 when a trial came to no result.
     """
     from opsassay.core.schema.progress import ProgressLines
-    from opsassay.evals.remediation.plan import load_trial_plan
-    from opsassay.evals.remediation.preflight import require_sound
-    from opsassay.evals.remediation.trials import run_trials
+    from opsassay.evals.remediation.plan import load_trial_plan, require_sound
+    from opsassay.evals.remediation.solve import run_trials
     from opsassay.evals.runner.store import RunStore
 
     _, trials = load_trial_plan(plan)
@@ -108,7 +107,7 @@ def command(
 
 def _tables(output: Path, numbers: tuple[str, ...]) -> list[ResultTable]:
     """Return the tables over the store *output* that are numbered in *numbers*; say which trials cannot be scored."""
-    from opsassay.evals.remediation.rows import Trials
+    from opsassay.evals.remediation.report import Trials
     from opsassay.evals.remediation.tables import tables
 
     trials = Trials(output)

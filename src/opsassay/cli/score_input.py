@@ -46,7 +46,7 @@ def scores_of(
     """
     from opsassay.analysis.audit.settings import Columns
     from opsassay.analysis.audit.table import long_scores, read_table
-    from opsassay.evals.diagnosis.scores import defined_metric
+    from opsassay.evals.diagnosis.report import defined_metric
 
     graded = {path: _graded(path, allow_unsealed) for path in paths if path.is_dir()}
     if metric is None and graded:
@@ -130,7 +130,7 @@ def _unsealed(graded: Sequence[tuple[Run, Verdict]]) -> dict[str, int]:
 def _of_runs(
     path: Path, graded: Sequence[tuple[Run, Verdict]], metric: str, settings: AuditSettings, *, by_protocol: bool
 ) -> pl.DataFrame:
-    from opsassay.evals.diagnosis.scores import COVARIATES, case_labels, first_claim
+    from opsassay.evals.diagnosis.report import COVARIATES, case_labels, first_claim
     from opsassay.evals.runner.ranking import solver_names, versions_reported
     from opsassay.evals.runner.scores import NO_ANSWER, ScoredAnswer, score_table
     from opsassay.evals.runner.store import RunStore, read_diagnosis

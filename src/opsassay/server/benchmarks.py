@@ -13,7 +13,7 @@ from sqlalchemy import BigInteger, Connection, Engine, and_, cast, extract, func
 
 from opsassay.core.errors import LostError, OpsAssayError, UserError
 from opsassay.evals.runner.ranking import ORACLE
-from opsassay.evals.runner.run import Job
+from opsassay.evals.runner.run import PlannedRun
 from opsassay.server.access import ForbiddenError, User, new_id
 from opsassay.server.agents import AgentForm, agent_of, planned, register
 from opsassay.server.artefacts import Artefacts
@@ -139,13 +139,13 @@ def _registered_baseline(
     return agent_of(connection, user, register(connection, platform.state, platform.artefacts, user, form, None))
 
 
-def _jobs(platform: Platform, agent: Mapping[str, Any], name: str, tasks: TaskSet) -> list[Job]:
+def _jobs(platform: Platform, agent: Mapping[str, Any], name: str, tasks: TaskSet) -> list[PlannedRun]:
     asked, further = planned(platform.state, platform.artefacts, agent)
     merged = {key: {**tasks.part.get(key, {}), **value} for key, value in further.items()}
     return jobs_of(platform.state, name, tasks, [asked], merged)
 
 
-def _cell_row(benchmark: str, job: Job, now: int) -> dict[str, Any]:
+def _cell_row(benchmark: str, job: PlannedRun, now: int) -> dict[str, Any]:
     cell = job.cell
     return {
         "id": f"{benchmark}-{cell.hash}", "benchmark_id": benchmark, "hash": cell.hash, "domain": cell.task.domain,
@@ -160,7 +160,7 @@ class FrozenBenchmark:
 
     task_set: str
     hosted: bool
-    jobs: Mapping[str, Job]
+    jobs: Mapping[str, PlannedRun]
 
 
 def asked_by(platform: Platform, benchmark: str) -> FrozenBenchmark:
@@ -172,7 +172,7 @@ def asked_by(platform: Platform, benchmark: str) -> FrozenBenchmark:
     return FrozenBenchmark(row["task_set"], row["kind"] == "self_hosted", {job.cell.hash: job for job in jobs})
 
 
-def require_frozen(job: Job | None, cell: Mapping[str, Any]) -> Job:
+def require_frozen(job: PlannedRun | None, cell: Mapping[str, Any]) -> PlannedRun:
     """Return *job* when it is the one that the row *cell* was frozen for; raises UserError."""
     if job is None or job.cell.task.commitment != cell["task_digest"]:
         raise UserError(

@@ -21,7 +21,7 @@ from opsassay.core.schema.task import LEVELS
 from opsassay.evals.runner.domain import domain_named
 from opsassay.evals.runner.grading import GradedRun, GradedRuns
 from opsassay.evals.runner.ranking import solver_names
-from opsassay.evals.runner.results import verdict_of
+from opsassay.evals.runner.run import verdict_of
 from opsassay.evals.runner.store import read_run
 from opsassay.server.benchmarks import Platform
 from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, REPORTS, RESULTS

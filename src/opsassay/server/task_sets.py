@@ -22,7 +22,7 @@ from opsassay.core.errors import NotFoundError
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.files import load_yaml
 from opsassay.evals.runner.domain import domain_named
-from opsassay.evals.runner.run import Job
+from opsassay.evals.runner.run import PlannedRun
 
 FOLDER = "task_sets"
 USUAL_BASELINES: Mapping[str, tuple[str, ...]] = {
@@ -58,7 +58,9 @@ def load_task_set(state: Path, name: str) -> TaskSet:
     return load_yaml(state / FOLDER / f"{name}.yaml", TaskSet)
 
 
-def jobs_of(state: Path, name: str, tasks: TaskSet, agents: Sequence[Any], further: Mapping[str, Any]) -> list[Job]:
+def jobs_of(
+    state: Path, name: str, tasks: TaskSet, agents: Sequence[Any], further: Mapping[str, Any]
+) -> list[PlannedRun]:
     """Return the runs of *agents* on *tasks*, with *further* keys of the part; raises what the domain raises."""
     part = {**tasks.part, **further, "agents": list(agents)}
     return list(domain_named(tasks.domain).jobs(part, state / FOLDER, f"task set {name}"))

@@ -29,8 +29,8 @@ from opsassay.core.schema.run import RunStatus
 from opsassay.evals.runner.domain import domain_named, outcome_of
 from opsassay.evals.runner.lease import LeasedError
 from opsassay.evals.runner.ranking import why_not_ranked
-from opsassay.evals.runner.results import row_of, verdict_of
-from opsassay.evals.runner.run import Job, JobEnd
+from opsassay.evals.runner.results import row_of
+from opsassay.evals.runner.run import PlannedRun, RunEnd, verdict_of
 from opsassay.evals.runner.store import VERDICTS, RunStore, write_verdict
 from opsassay.server.api import DISK_FULL
 from opsassay.server.artefacts import folder_digest
@@ -86,7 +86,7 @@ class Worker:
         row = patiently(lambda: take(self.platform, cell, self.name))
         if row is None:
             return
-        lost, jobs = threading.Event(), list[Job]()
+        lost, jobs = threading.Event(), list[PlannedRun]()
         with self._beating(cell, lost, jobs):
             try:
                 self._run(row, lost, jobs)
@@ -116,7 +116,7 @@ class Worker:
                     give_back(self.platform, cell, self.name)
                 raise
 
-    def _run(self, row: Mapping[str, Any], lost: threading.Event, jobs: list[Job]) -> None:
+    def _run(self, row: Mapping[str, Any], lost: threading.Event, jobs: list[PlannedRun]) -> None:
         cell = row["id"]
         if row["tries"] > MOST_TRIES:
             raise OpsAssayError(f"It was begun {MOST_TRIES} times. {row['error'] or ALL_ENDED}")
@@ -156,7 +156,7 @@ class Worker:
             else:
                 move_cell(connection, cell, bundle="Ready", agent="Executing")
 
-    def _result(self, job: Job, end: JobEnd, store: RunStore) -> dict[str, Any]:
+    def _result(self, job: PlannedRun, end: RunEnd, store: RunStore) -> dict[str, Any]:
         """Return what the database keeps of a run; whatever it is, its folder is the truth."""
         if end.run_dir is None or end.run is None or end.run.status is RunStatus.ABORTED:
             raise OpsAssayError(end.error or (end.run.error if end.run else None) or "The run came to no result.")
@@ -176,7 +176,7 @@ class Worker:
         }
 
     @contextmanager
-    def _beating(self, cell: str, lost: threading.Event, jobs: list[Job]) -> Iterator[None]:
+    def _beating(self, cell: str, lost: threading.Event, jobs: list[PlannedRun]) -> Iterator[None]:
         """Say again and again that the cell is held, and end *jobs* when it is not, or when the worker is to end."""
         ended = threading.Event()
 
@@ -222,7 +222,7 @@ def patiently(work: Callable[[], T]) -> T:
             time.sleep(1.0)
 
 
-def _agent_state(end: JobEnd) -> str:
+def _agent_state(end: RunEnd) -> str:
     assert end.run is not None
     return {RunStatus.DONE: "Finished", RunStatus.TIMEOUT: "TimedOut"}.get(end.run.status, "Error")
 

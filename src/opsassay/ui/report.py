@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from opsassay.evals.diagnosis.repeats import SolverSummary
+from opsassay.evals.diagnosis.results.repeats import SolverSummary
 from opsassay.ui.page import inert_json, render, write_whole
 from opsassay.ui.payload import CaseReport
 from opsassay.ui.solvers import solvers_view

@@ -78,8 +78,7 @@ def write_index_of(request: PageRequest, written_to: Callable[[Path], None]) -> 
 
 def write_incident_report(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
     """Write ``report.html``: every incident with all answers that were given to it; raises UserError without any."""
-    from opsassay.evals.diagnosis.grades import cases_of
-    from opsassay.evals.diagnosis.judging import JUDGED
+    from opsassay.evals.diagnosis.score import JUDGED, cases_of
     from opsassay.evals.runner.store import read_run
     from opsassay.scoring.profiles import profile_named
     from opsassay.ui.report import write_report
@@ -112,13 +111,8 @@ def write_incident_report(request: PageRequest, written_to: Callable[[Path], Non
 
 def write_trial_pages(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
     """Write a page per trial that counts, ``SCENARIO-CELL.html``, and note it for the index."""
-    from opsassay.evals.remediation.grading import (
-        grade_trial,
-        kept_scenario,
-        read_recording,
-        read_steps,
-        recorded_trials,
-    )
+    from opsassay.evals.remediation.score import grade_trial, read_recording, read_steps, recorded_trials
+    from opsassay.evals.remediation.tasks import kept_scenario
     from opsassay.evals.runner.store import read_run
     from opsassay.ui.culprits import culprit_of
     from opsassay.ui.run_page import write_run_page

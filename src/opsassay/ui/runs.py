@@ -7,8 +7,8 @@ from pathlib import Path
 
 from opsassay.core.errors import OpsAssayError
 from opsassay.core.schema.run import RunStatus
-from opsassay.evals.diagnosis.grades import OnError
-from opsassay.evals.diagnosis.repeats import SolverSummary, summarise_runs
+from opsassay.evals.diagnosis.results.repeats import SolverSummary, summarise_runs
+from opsassay.evals.diagnosis.score import OnError
 from opsassay.evals.runner.ranking import counted, most_repeats
 from opsassay.evals.runner.store import RunStore, read_diagnosis, read_run, read_verdicts
 from opsassay.telemetry.content import content_hash

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from opsassay.evals.diagnosis.repeats import SolverSummary, calmest, share_titles, shown_shares
+from opsassay.evals.diagnosis.results.repeats import SolverSummary, calmest, share_titles, shown_shares
 from opsassay.scoring.figures import MeanFigure, percent
 from opsassay.ui.plain import plain
 

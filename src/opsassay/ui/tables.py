@@ -10,7 +10,7 @@ from opsassay.core.schema.diagnosis import Evidence
 from opsassay.core.schema.metric_words import METRICS, word
 from opsassay.core.schema.run import EvidenceResult, Metric, MetricStatus, RunStatus
 from opsassay.core.text import counted
-from opsassay.evals.diagnosis.repeats import success
+from opsassay.evals.diagnosis.results.repeats import success
 from opsassay.evals.runner.ranking import why_not_ranked
 from opsassay.ui.glossary import BASELINES, SORTED_BY, written
 from opsassay.ui.payload import AnswerPayload, CaseReport

@@ -14,9 +14,9 @@ import pytest
 
 from opsassay.analysis.audit.settings import AuditSettings, Columns
 from opsassay.cli import run
-from opsassay.evals.diagnosis.grades import grade_all
-from opsassay.evals.diagnosis.method_setups import method_setup
-from opsassay.evals.diagnosis.runner import run_method
+from opsassay.evals.diagnosis.score import grade_all
+from opsassay.evals.diagnosis.setups.methods import method_setup
+from opsassay.evals.diagnosis.solve import run_method
 from opsassay.evals.runner.store import RunStore
 from opsassay.telemetry.tree import resolve
 from telemetry.packs import make_tree

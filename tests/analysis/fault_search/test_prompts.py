@@ -6,12 +6,12 @@ import json
 
 from benchmarks.papers.prompt_sweep import command
 from benchmarks.papers.running import run
+from opsassay.testbed.operations.composition import Composition
 
 from opsassay.analysis.fault_search import evolve as evolution
-from opsassay.analysis.fault_search.laboratory import Attempt
+from opsassay.analysis.fault_search.attempts import Attempt
 from opsassay.analysis.fault_search.prompts import GOAL, PROMPTS, prompt_of, sweep_rows
-from opsassay.testbed.operations.composition import Composition
-from opsassay.testbed.operations.laboratory import setup_for
+from opsassay.testbed.operations.search import fault_search_for
 from opsassay.testbed.scenarios import load_scenario, system_of
 
 
@@ -25,7 +25,7 @@ def attempt(number, fitness, *families):
 def test_prompts_say_less_and_less_of_faults_and_of_the_operator():
     for name, target in (("bad-release", "catalog"), ("unreachable-service", "auth-service")):
         scenario = load_scenario(name)
-        setup, system = setup_for(scenario), system_of(scenario)
+        setup, system = fault_search_for(scenario), system_of(scenario)
         library, task = setup.blocks(system, target, {}), setup.task(system, target, {})
         full, partial, minimal = (prompt_of(prompt, task, setup.operator, library) for prompt in PROMPTS)
         does, unseen = setup.operator

@@ -5,24 +5,22 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
+from opsassay.analysis.fault_search.attempts import Attempt, Candidates, scored
 from opsassay.analysis.fault_search.evolve import TriedText, informed, mutator
 from opsassay.analysis.fault_search.hunt import ATTEMPTS, Hunt, findings, read_attempts, summary
-from opsassay.analysis.fault_search.laboratory import Attempt, SearchToolSession, scored
 from opsassay.analysis.fault_search.search import families_of, mutated, random_candidates
 from opsassay.cli import run
 from opsassay.core.errors import ConfigError, NotFoundError, UserError
 from opsassay.scoring.verifiers.judgement import Judged, Judgement
 from opsassay.solvers.agents.models.base import Message
-from opsassay.testbed.operations.composition import Composition, parse
-from opsassay.testbed.operations.laboratory import Repair
+from opsassay.testbed.operations.search import Composition, Repair, fault_search_for, parse
 from opsassay.testbed.scenarios import load_scenario, system_of
-from opsassay.testbed.substrates.local.laboratory.blocks import audit_cases, blocks
-from opsassay.testbed.substrates.local.laboratory.guard import refusal
-from opsassay.testbed.substrates.local.laboratory.laboratory import LocalLaboratory
+from opsassay.testbed.substrates.local.search.candidates import audit_cases, blocks, refusal
+from opsassay.testbed.substrates.local.search.environment import LocalSearchEnvironment
 
 SCENARIO = load_scenario("bad-release")
 DESK = system_of(SCENARIO)
@@ -175,7 +173,7 @@ def test_a_search_that_goes_on_tries_only_what_is_not_known(tmp_path, monkeypatc
     def started(*_args, **_kwargs):
         raise StartedError
 
-    monkeypatch.setattr("opsassay.analysis.fault_search.hunt.search_desk", started)
+    monkeypatch.setattr("opsassay.analysis.fault_search.hunt.fault_search_for", started)
     candidates = list(random_candidates(LIBRARY, 3, 7))
     known = [
         attempt(number, "benign").model_copy(update={"composition": candidate.composition})
@@ -192,27 +190,24 @@ def test_a_search_that_goes_on_tries_only_what_is_not_known(tmp_path, monkeypatc
             hunt.attempt(3, candidates[2])
 
 
-class Unrun(LocalLaboratory):
+class Unrun(LocalSearchEnvironment):
     """The guard's word on candidates, and nothing that runs: whatever may be applied counts as benign."""
 
-    def verify(self):
-        """Nothing was changed."""
+    def prepare(self):
+        """Nothing is started."""
 
-    def restore(self, _composition):
-        """Nothing was changed."""
+    start = settle = prepare
 
 
-class Benign(SearchToolSession):
+class Benign(Candidates):
     def _tried(self, _composition):
         return {"result": "benign", "fitness": 0.0, "raw_fitness": 0.0, "reason": "-"}
 
 
 def test_an_audit_tries_the_invalid_classes_first_and_reports_what_the_guard_says(tmp_path, monkeypatch, capsys):
-    @contextmanager
-    def unrun(scenario, target, folder, **_):
-        yield Benign(Unrun(scenario, target, None), scenario, folder)
-
-    monkeypatch.setattr("opsassay.analysis.fault_search.hunt.search_desk", unrun)
+    search = replace(fault_search_for(SCENARIO), environment=Unrun)
+    monkeypatch.setattr("opsassay.analysis.fault_search.hunt.fault_search_for", lambda _: search)
+    monkeypatch.setattr("opsassay.analysis.fault_search.hunt.Candidates", Benign)
     command = ["task", "discover", "bad-release", "-n", "2", "--seed", "7", "-o", str(tmp_path / "found"), "--json"]
     assert run([*command, "--audit"]) == 0
     whole = json.loads(capsys.readouterr().out)

@@ -12,7 +12,7 @@ from opsassay.analysis.leaderboard.tables import board_tables
 from opsassay.core.schema.run import Metric, MetricStatus, Run, RunStatus, Solver
 from opsassay.evals.runner.domain import domain_named
 from opsassay.evals.runner.grading import GradedRun, GradedRuns
-from opsassay.evals.runner.results import verdict_of
+from opsassay.evals.runner.run import verdict_of
 from opsassay.evals.runner.store import cell_hash
 from opsassay.server.task_sets import USUAL_BASELINES, TaskSet, jobs_of
 from opsassay.ui.leaderboards import boards_page

@@ -17,10 +17,9 @@ from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
 from opsassay.evals.compliance.evidence_collection.cluster import FETCHER, gather_on_cluster
 from opsassay.evals.compliance.evidence_collection.evidence import LIMITS
 from opsassay.evals.compliance.evidence_collection.host import PLAYBOOK, gather_on_host
-from opsassay.evals.compliance.grading import grade_files
-from opsassay.evals.compliance.oracles import BASELINES, ORACLES, baseline
 from opsassay.evals.compliance.rego.judging import judge_by_rego
-from opsassay.evals.compliance.stages import STAGES
+from opsassay.evals.compliance.score import STAGES, grade_files
+from opsassay.evals.compliance.scripts.oracles import BASELINES, ORACLES, baseline
 from opsassay.evals.compliance.tasks import KUBECTL, POLICY, ComplianceTask, names
 from opsassay.solvers.sandbox import sealing_refusal
 

@@ -9,8 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsassay.evals.compliance.kyverno.documents import documents
-from opsassay.evals.compliance.kyverno.errors import UnsupportedError
+from opsassay.evals.compliance.kyverno.documents import UnsupportedError, documents
 from opsassay.evals.compliance.kyverno.judge import admitted, judge
 from opsassay.evals.compliance.kyverno.patterns import satisfies
 from opsassay.evals.compliance.kyverno.policy import read_policies

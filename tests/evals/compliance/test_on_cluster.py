@@ -14,14 +14,14 @@ import yaml
 
 from evals.compliance.world_cluster import running
 from opsassay.cli import run as command_line
-from opsassay.evals.compliance.controls import controls
-from opsassay.evals.compliance.kyverno.errors import UnsupportedError
+from opsassay.evals.compliance.clusters.controls import controls
+from opsassay.evals.compliance.kyverno.documents import UnsupportedError
 from opsassay.evals.compliance.kyverno.judge import admitted
 from opsassay.evals.compliance.kyverno.policy import read_policies
 from opsassay.evals.compliance.on_cluster import admission
 from opsassay.evals.compliance.on_cluster.read_worlds import read_back_worlds
 from opsassay.evals.compliance.on_cluster.renamed import renamed
-from opsassay.evals.compliance.oracles import ORACLES
+from opsassay.evals.compliance.scripts.oracles import ORACLES
 from opsassay.evals.compliance.tasks import KUBECTL, NEW, ComplianceTask, names
 from opsassay.evals.runner.plan import load_plan
 from opsassay.solvers.sandbox import sealing_refusal

@@ -12,26 +12,24 @@ import yaml
 
 from opsassay.cli import run as command_line
 from opsassay.core.errors import DatapackError, NotFoundError, UserError
-from opsassay.evals.compliance.answers import collect
-from opsassay.evals.compliance.controls import controls
+from opsassay.evals.compliance.clusters.controls import controls
+from opsassay.evals.compliance.clusters.repository import others_of, policy_name, stale, written
+from opsassay.evals.compliance.clusters.worlds import merged, mutants, worlds
 from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
-from opsassay.evals.compliance.grading import grade_files
+from opsassay.evals.compliance.files.submitted import collect
 from opsassay.evals.compliance.kyverno.policy import AUTOGEN
-from opsassay.evals.compliance.oracles import BASELINES, ORACLES, baseline
-from opsassay.evals.compliance.repository import others_of, policy_name, stale, written
-from opsassay.evals.compliance.stages import RATES, STAGES
+from opsassay.evals.compliance.score import RATES, STAGES, grade_files
+from opsassay.evals.compliance.scripts.oracles import BASELINES, ORACLES, baseline
 from opsassay.evals.compliance.tasks import (
     ANSIBLE,
     CLASSES,
     UPDATE,
     ComplianceTask,
-    held_out,
     kept_task,
     names,
     published,
 )
-from opsassay.evals.compliance.worlds import merged, mutants, worlds
-from opsassay.evals.runner.held_out import PUBLISHED_SEED
+from opsassay.evals.runner.generated_tasks import PUBLISHED_SEED
 from opsassay.evals.runner.store import RunStore
 from opsassay.solvers.agents.contract import AnswerError
 
@@ -47,7 +45,7 @@ def stages_failed(files, task):
 
 
 def test_there_are_fifty_tasks_each_with_many_wrong_oracles():
-    heads = [one.head for one in published()]
+    heads = [one.task_info for one in published()]
     assert [sum(head.task_class == name for head in heads) for name in CLASSES] == [10, 10, 20, 10]
     assert [head.stratum for head in heads] == ["easy"] * 10 + ["medium"] * 30 + ["hard"] * 10
     assert len({head.commitment for head in heads}) == 50
@@ -268,12 +266,12 @@ def test_an_agent_that_hangs_is_a_failed_attempt(tmp_path, capsys):
 def test_worlds_of_held_out_tasks_follow_from_the_secret(tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("s" * 16)
-    one, two = held_out(TASK.name, secret, 2)
-    assert held_out(TASK.name, secret, 1) == [one]
+    one, two = ComplianceTask.held_out_ones(TASK.name, secret, 2)
+    assert ComplianceTask.held_out_ones(TASK.name, secret, 1) == [one]
     assert one.judged() != two.judged() != TASK.judged()
     secret.write_text("short")
     with pytest.raises(UserError, match="could be guessed"):
-        held_out(TASK.name, secret, 1)
+        ComplianceTask.held_out_ones(TASK.name, secret, 1)
 
 
 def test_a_store_keeps_its_tasks_and_another_one_in_their_place_is_refused(tmp_path):

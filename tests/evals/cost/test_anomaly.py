@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 import pytest
 
+from opsassay.evals.cost.anomaly.detector import DetectorSettings, detect
 from opsassay.evals.cost.anomaly.grading import grade_claims, points_of, shares
 from opsassay.evals.cost.anomaly.misreading import (
     MISREADINGS,
@@ -16,8 +17,7 @@ from opsassay.evals.cost.anomaly.misreading import (
     true_claims,
 )
 from opsassay.evals.cost.anomaly.task import ANOMALY_TASKS
-from opsassay.evals.cost.answers import Claim, read_claims, read_object
-from opsassay.evals.cost.detector import DetectorSettings, detect
+from opsassay.evals.cost.answers.contract import Claim, read_claims, read_object
 from opsassay.solvers.agents.contract import AnswerError
 
 HOUR = timedelta(hours=1)

@@ -8,7 +8,7 @@ from fractions import Fraction
 import polars as pl
 import pytest
 
-from opsassay.evals.cost.answers import MAX_ROWS, read_object, read_rows
+from opsassay.evals.cost.answers.contract import MAX_ROWS, read_object, read_rows
 from opsassay.evals.cost.focus.generate import cost_data
 from opsassay.evals.cost.focus.world import CLOSED, REFUNDED
 from opsassay.evals.cost.insight.grading import answer_of, cells_right, difference, grade_rows

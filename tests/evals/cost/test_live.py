@@ -12,9 +12,8 @@ from opsassay.core.schema.run import Metric, MetricStatus
 from opsassay.core.schema.trajectory import Phase
 from opsassay.evals.cost.domain import FINOPS_DOMAIN
 from opsassay.evals.cost.insight.keys import KPIS
-from opsassay.evals.cost.live.grading import MARKS, judge_cost
-from opsassay.evals.cost.live.optimum import search, stored_optimum
-from opsassay.evals.cost.live.setup import LOCAL_TASKS, ON_KUBERNETES, TASKS, live_task, optimum_file
+from opsassay.evals.cost.live.score import MARKS, judge_cost, search, stored_optimum
+from opsassay.evals.cost.live.tasks import LOCAL_TASKS, ON_KUBERNETES, TASKS, live_task, optimum_file
 from opsassay.evals.cost.tables import cost_tables
 from opsassay.evals.runner.results import ResultRow
 from opsassay.testbed.operations.costs import Allocation, CostAccount
@@ -107,7 +106,7 @@ def test_the_commitment_covers_the_cost_block_and_the_optimum(tmp_path, monkeypa
     assert changed.committed.digest() != before
     file = tmp_path / "optimum.json"
     file.write_text(json.dumps(json.loads(optimum_file("cost-autoscaler").read_text()) | {"cpu_usd": 9}))
-    monkeypatch.setattr("opsassay.evals.cost.live.setup.optimum_file", lambda _: file)
+    monkeypatch.setattr("opsassay.evals.cost.live.tasks.optimum_file", lambda _: file)
     assert TASK.committed.digest() != before
 
 

@@ -12,17 +12,16 @@ from opsassay.cli import run as command_line
 from opsassay.core.schema.cost import AutoscalerSettings, CostBudget, ReportedCause, ResourceRequest
 from opsassay.core.schema.json_lines import whole_lines
 from opsassay.core.schema.run_folder import COST_CAUSES
-from opsassay.evals.cost.live.setup import LOCAL_TASKS, live_task
-from opsassay.evals.remediation.tool_session import OpsToolSession
+from opsassay.evals.cost.live.tasks import LOCAL_TASKS, live_task
 from opsassay.solvers.agents.asking import Asker
 from opsassay.solvers.agents.limits import Limits, Meter
 from opsassay.solvers.agents.models.named import model_named
 from opsassay.solvers.agents.record import AgentRecorder
 from opsassay.solvers.agents.sre import SreAgent
-from opsassay.testbed.operations.cost_tools import LiveCostToolbox
+from opsassay.testbed.operations.cost_tools import LiveCostToolSession
 from opsassay.testbed.operations.costs import CostAccount, CostWatch
-from opsassay.testbed.operations.toolbox import BaseToolbox
-from opsassay.testbed.operations.tools import VerbToolbox
+from opsassay.testbed.operations.tool_session import OperatorToolSession
+from opsassay.testbed.operations.tools import VerbToolSession
 from opsassay.testbed.substrates.local.costed import LocalCost
 
 TWIN = Path(__file__).parents[3] / "examples" / "cost" / "live_twin.py"
@@ -55,7 +54,7 @@ class Spending(CostWatch):
 
 @pytest.fixture
 def at_work(tmp_path, monkeypatch):
-    monkeypatch.setattr(BaseToolbox, "pause", lambda _, seconds: f"Waited {seconds:g} s.")
+    monkeypatch.setattr(OperatorToolSession, "pause", lambda _, seconds: f"Waited {seconds:g} s.")
     till, block = Till(), live_task("cost-growth").cost
     system = LocalCost(till, dict(block.requests), {one.service: one for one in block.autoscalers})
     usual = 0.0249375
@@ -64,11 +63,11 @@ def at_work(tmp_path, monkeypatch):
     )
     watch = Spending(account, system, None, tmp_path)
     watch.till = till
-    toolbox = LiveCostToolbox(VerbToolbox(till, None, lambda _: None), watch, tmp_path)
+    toolbox = LiveCostToolSession(VerbToolSession(till, None, lambda _: None), watch, tmp_path)
 
     def work():
         asker = Asker(model_named(f"scripted:{TWIN}"), Meter(Limits()), AgentRecorder(tmp_path))
-        report = SreAgent(asker, OpsToolSession(toolbox), list(till.counts)).run("It costs too much.")
+        report = SreAgent(asker, toolbox, list(till.counts)).run("It costs too much.")
         causes = [ReportedCause.model_validate(one) for one in whole_lines((tmp_path / COST_CAUSES).read_bytes())]
         return report, causes[-1]
 

@@ -13,7 +13,7 @@ import yaml
 
 from opsassay.cli import run as command_line
 from opsassay.evals.cost.domain import FINOPS_DOMAIN
-from opsassay.evals.cost.live.setup import TASKS
+from opsassay.evals.cost.live.tasks import TASKS
 from opsassay.evals.cost.plan import CostPlan
 from opsassay.testbed.operations.cost_tools import COST_TOOLS
 

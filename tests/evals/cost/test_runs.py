@@ -11,11 +11,12 @@ import yaml
 
 from opsassay.cli import run as command_line
 from opsassay.core.errors import DatapackError, OpsAssayError, UserError
-from opsassay.evals.cost.answers import ANSWER
+from opsassay.evals.cost.answers.contract import ANSWER
+from opsassay.evals.cost.environment import DIALECT, CostTablesEnvironment
 from opsassay.evals.cost.focus.schema import TABLES
-from opsassay.evals.cost.tasks import CostTask, held_out, kept_task, published
-from opsassay.evals.cost.tool_session import DIALECT, cost_tables, desk_of
+from opsassay.evals.cost.tasks import CostTask, kept_task, published
 from opsassay.evals.runner.domain import domain_named
+from opsassay.evals.runner.run import open_session
 from opsassay.evals.runner.store import RunStore, read_run
 from opsassay.solvers.agents.limits import Limits, Meter
 
@@ -30,14 +31,13 @@ def run_plan(tmp_path, capsys, part, code=0):
 
 
 @pytest.fixture
-def desk(tmp_path):
-    meter = Meter(Limits(tool_calls=4))
-    with cost_tables(PUBLISHED) as folder, desk_of(PUBLISHED, folder, tmp_path, meter) as found:
+def session(tmp_path):
+    with open_session(CostTablesEnvironment(PUBLISHED, tmp_path, Meter(Limits(tool_calls=4)))) as found:
         yield found
 
 
 def test_there_are_sixteen_tasks_on_cost_data_and_seven_kpis_each_with_four_wrong_oracles():
-    heads = [one.head for one in published()]
+    heads = [one.task_info for one in published()]
     assert [sum(head.task_class == name for head in heads) for name in ("insight", "anomaly", "kpi")] == [10, 6, 7]
     assert {head.stratum for head in heads} == {"easy", "medium", "hard"}
     for head in heads:
@@ -77,19 +77,21 @@ def test_one_without_an_answer_counts_as_not_passed():
 def test_held_out_seeds_follow_from_a_secret_and_are_nowhere_on_the_agents_disk(tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("0123456789abcdef0123456789abcdef")
-    one, two = held_out("category-cost", secret, 2)
+    one, two = CostTask.held_out_ones("category-cost", secret, 2)
     assert one.seed != two.seed
     assert one.seed > 2**64
-    assert held_out("category-cost", secret, 1) == [one]
-    assert held_out("top-applications", secret, 1)[0].seed != one.seed
+    assert CostTask.held_out_ones("category-cost", secret, 1) == [one]
+    assert CostTask.held_out_ones("top-applications", secret, 1)[0].seed != one.seed
     secret.write_text("another secret, another seed")
-    assert held_out("category-cost", secret, 1)[0].seed != one.seed
-    with cost_tables(one) as folder:
+    assert CostTask.held_out_ones("category-cost", secret, 1)[0].seed != one.seed
+    environment = CostTablesEnvironment(one, tmp_path)
+    with open_session(environment):
+        folder = environment.folder
         names = {path.name for path in folder.rglob("*") if path.is_file()}
         assert names == {"schema.md", *(f"{table}.parquet" for table in TABLES)}
         for path in folder.rglob("*.*"):
             assert str(one.seed).encode() not in path.read_bytes()
-    assert str(one.seed) not in one.head.canonical_json()
+    assert str(one.seed) not in one.task_info.canonical_json()
 
 
 @pytest.mark.parametrize(("content", "said"), [(None, "There is no secret"), ("short", "could be guessed")])
@@ -97,7 +99,7 @@ def test_a_secret_that_is_none_is_refused(tmp_path, content, said):
     if content is not None:
         (tmp_path / "secret").write_text(content)
     with pytest.raises(UserError, match=said):
-        held_out("category-cost", tmp_path / "secret", 1)
+        CostTask.held_out_ones("category-cost", tmp_path / "secret", 1)
 
 
 def test_a_store_keeps_the_body_and_refuses_another(tmp_path):
@@ -130,21 +132,21 @@ def test_a_plan_that_cannot_be_run_is_refused_before_anything_runs(tmp_path, par
         domain_named("finops").jobs(part, tmp_path, "plan")
 
 
-def test_the_desk_names_its_dialect_and_describes_the_schema(desk):
-    specs = {spec.name: spec for spec in desk.specs()}
+def test_the_session_names_its_dialect_and_describes_the_schema(session):
+    specs = {spec.name: spec for spec in session.specs()}
     assert list(specs) == ["list_tables", "get_schema", "query_sql", "detect_anomalies", "think", "submit"]
     assert DIALECT in specs["query_sql"].description
-    assert "costs: " in desk.call("list_tables", {}).output
-    assert "BilledCost DECIMAL(18,6): what is invoiced" in desk.call("get_schema", {"table": "costs"}).output
-    assert "did you mean 'costs'" in desk.call("get_schema", {"table": "cost"}).output
-    assert desk.call("query_sql", {"sql": "DROP TABLE costs"}).status == "error"
+    assert "costs: " in session.call("list_tables", {}).output
+    assert "BilledCost DECIMAL(18,6): what is invoiced" in session.call("get_schema", {"table": "costs"}).output
+    assert "did you mean 'costs'" in session.call("get_schema", {"table": "cost"}).output
+    assert session.call("query_sql", {"sql": "DROP TABLE costs"}).status == "error"
 
 
 @pytest.mark.slow
-def test_the_desk_runs_the_detector_over_a_statement(desk):
+def test_the_session_runs_the_detector_over_a_statement(session):
     columns = "date_trunc('day', ChargePeriodStart) AS time, 'all' AS slice, sum(BilledCost) AS value"
     series = f"SELECT {columns} FROM costs GROUP BY ALL"
-    found = desk.call("detect_anomalies", {"sql": series, "method": "isolation_forest", "contamination": 0.1})
+    found = session.call("detect_anomalies", {"sql": series, "method": "isolation_forest", "contamination": 0.1})
     assert found.status == "ok"
     assert len(found.output.splitlines()) > 2
     for sql, said in (
@@ -152,16 +154,16 @@ def test_the_desk_runs_the_detector_over_a_statement(desk):
         ("SELECT 'x' AS time, 'a' AS slice, 1 AS value", "cannot be read"),
         ("SELECT ChargePeriodStart AS time, 'a' AS slice, 1 AS value FROM costs", "more than"),
     ):
-        assert said in desk.call("detect_anomalies", {"sql": sql}).output
-    assert "hard cap of 4 tool calls" in desk.call("query_sql", {"sql": "SELECT 1"}).output
+        assert said in session.call("detect_anomalies", {"sql": sql}).output
+    assert "hard cap of 4 tool calls" in session.call("query_sql", {"sql": "SELECT 1"}).output
 
 
-def test_an_answer_that_is_refused_leaves_the_earlier_one(desk):
+def test_an_answer_that_is_refused_leaves_the_earlier_one(session):
     good = {"rows": [{"category": "Compute", "cost_usd": 1.0}]}
-    assert desk.call("submit", good).output == "Taken."
-    refused = desk.call("submit", {"rows": [{"category": "Compute", "cost_usd": float("nan")}]})
+    assert session.call("submit", good).output == "Taken."
+    refused = session.call("submit", {"rows": [{"category": "Compute", "cost_usd": float("nan")}]})
     assert "NaN is no number" in refused.output
-    assert desk.answer == good
+    assert session.answer == good
 
 
 SOLVER = """

@@ -11,8 +11,9 @@ import pytest
 from evals.commands import GOOD, agent
 from opsassay.core.errors import NotFoundError, RefusedError, UserError
 from opsassay.core.schema.run import RunStatus
-from opsassay.evals.diagnosis.agent_runs import run_agent, setup_of
-from opsassay.evals.diagnosis.items import IncidentItem
+from opsassay.evals.diagnosis.setups.agents import setup_of
+from opsassay.evals.diagnosis.solve import run_agent
+from opsassay.evals.diagnosis.tasks import IncidentItem
 from opsassay.evals.runner import commands
 from opsassay.evals.runner.store import RunStore, read_diagnosis, read_run
 from opsassay.solvers.agents.models import Reply

@@ -10,7 +10,7 @@ import pytest
 
 from evals.commands import agent
 from opsassay.cli import run as command_line
-from opsassay.evals.diagnosis.dry_run import DRY_RUN_MODEL, tiny_incident
+from opsassay.evals.diagnosis.setups.dry_run import DRY_RUN_MODEL, tiny_incident
 from opsassay.solvers.agents import base
 from opsassay.solvers.agents.ready import ready_files
 from opsassay.solvers.methods.base import method_named

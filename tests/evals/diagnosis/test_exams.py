@@ -17,13 +17,13 @@ from evals.commands import GOOD, agent
 from opsassay.cli import run as command_line
 from opsassay.core.errors import ConfigError, DatapackError
 from opsassay.core.schema.run import SCORE_TABLE_COLUMNS, Metric, MetricStatus, Run, RunStatus, Solver, Verdict
-from opsassay.evals.diagnosis.agent_runs import setup_of
-from opsassay.evals.diagnosis.estimate import ASSUMED_CALLS, ASSUMED_INPUT, estimate
-from opsassay.evals.diagnosis.exams import RunSettings, open_suite, plan, read_settings
-from opsassay.evals.diagnosis.method_setups import method_setup
-from opsassay.evals.diagnosis.repeats import case_complexity, summarise_runs
+from opsassay.evals.diagnosis.plan import ASSUMED_CALLS, ASSUMED_INPUT, estimate, plan
+from opsassay.evals.diagnosis.results.repeats import case_complexity, summarise_runs
+from opsassay.evals.diagnosis.setups.agents import RunSettings, read_settings, setup_of
+from opsassay.evals.diagnosis.setups.methods import method_setup
+from opsassay.evals.diagnosis.tasks import open_suite
+from opsassay.evals.runner.queue import make_runs
 from opsassay.evals.runner.ranking import why_not_ranked
-from opsassay.evals.runner.run import run_jobs
 from opsassay.evals.runner.store import RunStore, read_run
 from opsassay.scoring.repeats import complexity
 from opsassay.solvers.agents.limits import Price
@@ -484,7 +484,7 @@ def test_what_may_not_be_ranked_says_why():
 def test_a_job_that_cannot_be_made_is_told_and_the_rest_goes_on(tmp_path):
     tree = make_tree(tmp_path / "t", count=1)
     settings = read_settings(["mask.trace_fraction=0.000001"])
-    (made,) = run_jobs(
+    (made,) = make_runs(
         RunStore(tmp_path / "runs"), plan(open_suite(tree.root), [method_setup("constant")], 1, settings)
     )
     assert made.run is None

@@ -11,8 +11,8 @@ import pytest
 from opsassay.cli import run as command_line
 from opsassay.core.errors import OpsAssayError, UserError
 from opsassay.core.schema.run import MetricStatus
-from opsassay.evals.diagnosis.grades import grade_all, grade_run
-from opsassay.evals.diagnosis.runner import run_method
+from opsassay.evals.diagnosis.score import grade_all, grade_run
+from opsassay.evals.diagnosis.solve import run_method
 from opsassay.evals.runner.store import RunStore, read_run
 from opsassay.scoring.aggregate import summarise
 from opsassay.scoring.profiles import PROFILES

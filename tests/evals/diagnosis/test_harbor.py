@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from opsassay.cli import run
-from opsassay.evals.diagnosis.harbor_verifying import verify
+from opsassay.evals.diagnosis.harnesses.harbor import verify
 from with_harbor import run_with_harbor
 
 ROOT = Path(__file__).parents[3]

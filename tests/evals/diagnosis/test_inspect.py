@@ -14,7 +14,7 @@ import pytest
 from opsassay.cli import run
 from opsassay.core.schema.run import RunStatus
 from opsassay.core.zstandard import zipfile
-from opsassay.evals.diagnosis.oracles import oracle_of
+from opsassay.evals.diagnosis.tasks import oracle_of
 from opsassay.evals.runner.store import read_diagnosis, read_run
 from opsassay.solvers.proxy.formats import read_one
 from opsassay.telemetry.tree import resolve

@@ -9,7 +9,7 @@ import pytest
 from evals.commands import agent
 from opsassay.cli import run as command_line
 from opsassay.core.schema.run import EvidenceResult, MetricStatus, Verdict
-from opsassay.evals.diagnosis.judging import SUPPORTED, judged, questions
+from opsassay.evals.diagnosis.score import SUPPORTED, judged, questions
 from opsassay.evals.runner.store import RunStore, read_verdicts
 from opsassay.scoring.metrics import scored
 from opsassay.solvers.agents.models import Reply

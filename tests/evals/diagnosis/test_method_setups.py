@@ -11,10 +11,10 @@ import pytest
 from opsassay.cli import run as command_line
 from opsassay.core.errors import NotFoundError, UserError
 from opsassay.core.schema.run import RunStatus
-from opsassay.evals.diagnosis.method_setups import method_setup
-from opsassay.evals.diagnosis.runner import run_method
-from opsassay.evals.diagnosis.solver import solver_of
-from opsassay.evals.diagnosis.sweeps import AskedMethod, asked_method, with_changes
+from opsassay.evals.diagnosis.setups.methods import method_setup
+from opsassay.evals.diagnosis.setups.sweeps import AskedMethod, asked_method, with_changes
+from opsassay.evals.diagnosis.solve import run_method
+from opsassay.evals.diagnosis.workers.sources import solver_of
 from opsassay.evals.runner.plan import load_plan
 from opsassay.evals.runner.store import LOG, RunStore, read_diagnosis, read_run
 from opsassay.solvers.methods.base import METHODS, method_named

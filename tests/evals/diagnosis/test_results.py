@@ -15,7 +15,7 @@ from opsassay.core.errors import UserError
 from opsassay.core.schema.causal_graph import Annotation, CausalGraph
 from opsassay.core.schema.incident import Fault, Label, Truth
 from opsassay.core.schema.run import Run, RunStatus, Solver, Verdict
-from opsassay.evals.diagnosis.results import results_tables
+from opsassay.evals.diagnosis.results.tables import results_tables
 from opsassay.evals.runner.ranking import counted, most_repeats
 from opsassay.evals.runner.store import RunStore, read_run
 from opsassay.evals.runner.tables import markdown

@@ -10,7 +10,7 @@ import pytest
 
 from opsassay.cli import run
 from opsassay.core.schema.trajectory import ToolCall, TraceStep
-from opsassay.evals.diagnosis.rewards import messages_of
+from opsassay.evals.diagnosis.results.rewards import messages_of
 from opsassay.evals.runner.store import RunStore
 from opsassay.solvers.proxy.steps import render_messages
 

@@ -16,7 +16,7 @@ import pytest
 from opsassay.core.errors import NotFoundError
 from opsassay.core.schema.run import RunStatus
 from opsassay.core.schema.task import Arm
-from opsassay.evals.diagnosis.runner import run_method
+from opsassay.evals.diagnosis.solve import run_method
 from opsassay.evals.runner.store import RunStore, read_diagnosis, read_run
 from opsassay.telemetry.content import content_hash
 from opsassay.telemetry.datapack import Datapack
@@ -210,7 +210,7 @@ def test_a_killed_runner_takes_its_worker_along_and_its_cell_is_run_again(store:
         assert runner.poll() is None
         time.sleep(0.05)
         children = psutil.Process(runner.pid).children()
-    assert any("opsassay.evals.diagnosis.worker" in part for part in children[0].cmdline())
+    assert any("opsassay.evals.diagnosis.workers.template" in part for part in children[0].cmdline())
     runner.kill()
     runner.wait()
     assert psutil.wait_procs(children, timeout=60)[1] == []

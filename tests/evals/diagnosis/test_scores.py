@@ -12,10 +12,9 @@ from opsassay.analysis.audit.table import long_scores, read_table
 from opsassay.core.errors import NotFoundError, UserError
 from opsassay.core.schema.diagnosis import Diagnosis, RootCauseClaim
 from opsassay.core.schema.run import Metric, MetricStatus, Verdict
-from opsassay.evals.diagnosis.grades import grade_all
-from opsassay.evals.diagnosis.regrading import changed_profile, moved
-from opsassay.evals.diagnosis.runner import run_method
-from opsassay.evals.diagnosis.scores import defined_metric, modal_answers
+from opsassay.evals.diagnosis.report import changed_profile, defined_metric, modal_answers, moved
+from opsassay.evals.diagnosis.score import grade_all
+from opsassay.evals.diagnosis.solve import run_method
 from opsassay.evals.runner.scores import CaseLabels, ScoredAnswer, score_of, score_table, write_scores
 from opsassay.evals.runner.store import RunStore, read_verdicts
 from opsassay.scoring.profiles import PROFILES

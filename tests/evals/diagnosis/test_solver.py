@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opsassay.evals.diagnosis.solver import hash_of, solver_of, sources_of
+from opsassay.evals.diagnosis.workers.sources import hash_of, solver_of, sources_of
 from opsassay.solvers.methods.loudest import Loudest
 
 CODE = """

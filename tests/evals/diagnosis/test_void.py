@@ -13,8 +13,8 @@ from opsassay.cli import run as command_line
 from opsassay.core.errors import UserError
 from opsassay.core.schema.causal_graph import Annotation, CausalGraph
 from opsassay.core.schema.incident import Fault, Label
-from opsassay.evals.diagnosis.harbor_verifying import verify
-from opsassay.evals.diagnosis.runner import run_method
+from opsassay.evals.diagnosis.harnesses.harbor import verify
+from opsassay.evals.diagnosis.solve import run_method
 from opsassay.evals.runner.store import RunStore
 from opsassay.telemetry.tree import Tree, resolve
 from telemetry.packs import make_tree

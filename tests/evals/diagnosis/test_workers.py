@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from opsassay.core.errors import LostError, UserError
-from opsassay.evals.diagnosis.views import opaque_view
-from opsassay.evals.diagnosis.workers import Workers
+from opsassay.evals.diagnosis.environment import opaque_view
+from opsassay.evals.diagnosis.workers.pool import Workers
 from telemetry.packs import make_pack
 
 
@@ -117,7 +117,7 @@ def test_a_template_that_was_killed_takes_its_runs_along_and_is_started_again(wo
 @pytest.mark.slow
 def test_the_template_ends_with_its_runner_whatever_killed_it(pack, tmp_path):
     program = (
-        "import sys\nfrom pathlib import Path\nfrom opsassay.evals.diagnosis.workers import shared_workers\n"
+        "import sys\nfrom pathlib import Path\nfrom opsassay.evals.diagnosis.workers.pool import shared_workers\n"
         "shared_workers().run({'kind': 'method', 'name': 'evals.solvers:Hangs'}, Path(sys.argv[1]), 600)\n"
     )
     with opaque_view(pack) as folder:

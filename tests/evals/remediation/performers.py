@@ -11,7 +11,7 @@ from pathlib import Path
 from opsassay.core.errors import StartError
 from opsassay.core.schema.json_lines import append_line
 from opsassay.core.schema.run_folder import ACTIONS, ALERTS, DIAGNOSES, PHASES, TIMELINE
-from opsassay.evals.remediation.contract import BASELINE, REPORT
+from opsassay.evals.remediation.trial.contract import BASELINE, REPORT
 from scoring.verifiers.made import change, diagnosis, probe, recording, timeline
 
 
@@ -103,8 +103,8 @@ def kept_apart(scenario, agent, arm, *, probes, seed, run_dir):
 def operating(scenario, agent, arm, *, probes, seed, run_dir):
     """Run the command of the agent for real, with tools at which there is nothing to do."""
     from evals.remediation.test_diagnosing import NoTools
-    from opsassay.evals.remediation.assignment import Assignment
-    from opsassay.evals.remediation.external_agents import operate
+    from opsassay.evals.remediation.trial.external import operate
+    from opsassay.evals.remediation.trial.operators import Assignment
 
     quick(scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
     operate(agent, Assignment(scenario, scenario.prompt(arm), 60.0, seed, run_dir), NoTools())
@@ -113,16 +113,16 @@ def operating(scenario, agent, arm, *, probes, seed, run_dir):
 def seeing(scenario, agent, arm, *, probes, seed, run_dir):
     """Run the command of the agent for real, with tools that see the telemetry of two services."""
     from evals.remediation.test_diagnosing import NoTools
-    from opsassay.evals.remediation.assignment import Assignment
-    from opsassay.evals.remediation.external_agents import operate
+    from opsassay.evals.remediation.trial.external import operate
+    from opsassay.evals.remediation.trial.operators import Assignment
     from opsassay.testbed.operations.telemetry_view import TelemetryView
     from testbed.operations.test_masks import Alerting, Given
 
     quick(scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
-    toolbox, telemetry = NoTools(), Given()
+    session, telemetry = NoTools(), Given()
     telemetry.since_ns = 0
-    toolbox.sight = TelemetryView(telemetry, Alerting())
-    operate(agent, Assignment(scenario, scenario.prompt(arm), 60.0, seed, run_dir), toolbox)
+    session.view = TelemetryView(telemetry, Alerting())
+    operate(agent, Assignment(scenario, scenario.prompt(arm), 60.0, seed, run_dir), session)
 
 
 def leaving(scenario, agent, arm, *, probes, seed, run_dir):

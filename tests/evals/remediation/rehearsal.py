@@ -19,7 +19,7 @@ from opsassay.core.schema.trajectory import (
     Tick,
     Timeline,
 )
-from opsassay.evals.remediation.controls import REPORT, ControlScript
+from opsassay.evals.remediation.controls.scripts import REPORT, ControlScript
 from opsassay.scoring.verifiers import RunRecording
 from opsassay.testbed.operations.protection import protected_of
 from opsassay.testbed.operations.tools import TOOLS

@@ -8,7 +8,7 @@ import pytest
 
 from opsassay.core.errors import LostError, OperationError
 from opsassay.core.schema.scenario import AlertRule
-from opsassay.evals.remediation import perform
+from opsassay.evals.remediation import environment
 from opsassay.testbed.operations import alert_watch
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.live import TICK_S
@@ -34,7 +34,7 @@ class Said:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     monkeypatch.setattr(alert_watch, "TICK_S", 0.02)
-    monkeypatch.setattr(perform, "ALERTS_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(environment, "ALERTS_TIMEOUT_S", 0.3)
     assert TICK_S == 2.0
 
 
@@ -106,12 +106,12 @@ def test_readings_that_are_missing_for_a_while_are_missing_and_no_more(tmp_path)
     with AlertWatch(Said([ERRORS], away, away, away, []), tmp_path, patience_s=30.0) as watch:
         await_quiet(watch)
         assert watch.failure is None
-        perform._require_alive(Standing(), watch)
+        environment._require_alive(Standing(), watch)
     with AlertWatch(Said([ERRORS], away), tmp_path, patience_s=30.0) as watch:
         await_true(lambda: watch.unread is away)
         assert watch.failure is None
         with pytest.raises(LostError, match="cannot be reached"):
-            perform._require_alive(Standing(), watch)
+            environment._require_alive(Standing(), watch)
     began = time.monotonic()
     with AlertWatch(Said([ERRORS], away), tmp_path, patience_s=0.3) as watch:
         await_true(lambda: watch.failure is away)
@@ -127,19 +127,19 @@ def made(*rules):
 
 def test_nobody_is_let_in_before_the_alerts_have_fired(tmp_path):
     with AlertWatch(Said([], [], [ERRORS], []), tmp_path) as watch:
-        perform._await_alerts(made(ERRORS), watch, tmp_path, 0)
+        environment._await_alerts(made(ERRORS), watch, tmp_path, 0)
         assert not watch.silent(RULES)
     with AlertWatch(Said([SLOW]), tmp_path) as watch:
         with pytest.raises(OperationError, match=r"front error_rate did not fire within 0\.3 s of the trigger"):
-            perform._await_alerts(made(ERRORS), watch, tmp_path, 0)
-        perform._await_alerts(made(), watch, tmp_path, 0)  # without a list whatever fires
+            environment._await_alerts(made(ERRORS), watch, tmp_path, 0)
+        environment._await_alerts(made(), watch, tmp_path, 0)  # without a list whatever fires
     with (
         AlertWatch(Said([]), tmp_path) as watch,
         pytest.raises(OperationError, match="any alert did not fire"),
     ):
-        perform._await_alerts(made(), watch, tmp_path, 0)
+        environment._await_alerts(made(), watch, tmp_path, 0)
     with (
         AlertWatch(Said(LostError("The system is gone.")), tmp_path) as watch,
         pytest.raises(LostError, match="is gone"),
     ):
-        perform._await_alerts(made(ERRORS), watch, tmp_path, 0)
+        environment._await_alerts(made(ERRORS), watch, tmp_path, 0)

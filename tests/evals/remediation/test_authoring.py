@@ -12,8 +12,8 @@ from opsassay.cli import run
 from opsassay.core.errors import ConfigError
 from opsassay.core.schema.files import load_yaml, parse_yaml
 from opsassay.core.schema.scenario import Difficulty, Scenario
-from opsassay.evals.remediation.authoring import findings, layers, proposed_depth
-from opsassay.evals.remediation.task_info import scenario_complexity
+from opsassay.evals.remediation.authoring.checks import findings, layers, proposed_depth
+from opsassay.evals.remediation.tasks import scenario_complexity
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.operations.tools import TOOLS
 from opsassay.testbed.scenarios import SCENARIOS, generated_names, load_scenario, names

@@ -15,18 +15,18 @@ from opsassay.core.schema.base import Written
 from opsassay.core.schema.run import RunStatus
 from opsassay.core.schema.scenario import OracleStep
 from opsassay.core.schema.trajectory import SettingsReading
-from opsassay.evals.remediation import perform
-from opsassay.evals.remediation.contract import TrialAgent, note_outcome
-from opsassay.evals.remediation.controls import ControlScript
-from opsassay.evals.remediation.grading import read_outcomes, read_recorded
-from opsassay.evals.remediation.operators import play
-from opsassay.evals.remediation.trials import run_trials
+from opsassay.evals.remediation import environment
+from opsassay.evals.remediation.controls.scripts import ControlScript
+from opsassay.evals.remediation.score import read_outcomes, read_recorded
+from opsassay.evals.remediation.solve import run_trials
+from opsassay.evals.remediation.trial import perform
+from opsassay.evals.remediation.trial.contract import TrialAgent, note_outcome
+from opsassay.evals.remediation.trial.operators import play
 from opsassay.evals.runner.lease import LeaseTimes
 from opsassay.evals.runner.store import RunStore, read_run
 from opsassay.scoring.verifiers import certify
-from opsassay.testbed.operations import toolbox as tools
-from opsassay.testbed.operations.stage import OperatorToolSession
-from opsassay.testbed.operations.toolbox import BaseToolbox, Done, Tool
+from opsassay.testbed.operations import tool_session as tools
+from opsassay.testbed.operations.tool_session import Done, OperatorToolSession, Tool
 from scoring.verifiers.made import change, entity, probe, recording, scenario, timeline
 
 
@@ -36,7 +36,7 @@ class Slow(Written):
     seconds: float = 0.0
 
 
-class SlowToolbox(BaseToolbox):
+class SlowToolSession(OperatorToolSession):
     """One tool that takes as long as it is asked to."""
 
     def __init__(self, recorded):
@@ -47,11 +47,11 @@ class SlowToolbox(BaseToolbox):
         return Done("done", ("web",))
 
 
-class Anywhere:
-    """A stage on which an agent works."""
+class AnySystem:
+    """A system on which an agent works."""
 
     def start_agent(self):
-        """Nobody has to be told."""
+        """Nothing has to be done."""
 
     stop_agent = start_agent
 
@@ -70,8 +70,9 @@ def let_in(tmp_path, monkeypatch):
             update={"environment": made.environment.model_copy(update={"agent_timeout_s": timeout_s})}
         )
         monkeypatch.setattr(perform, "run_operator", lambda _agent, task, box: operator(box, task))
-        desk = OperatorToolSession(SlowToolbox(recorded))
-        perform._work(made, TrialAgent(name="mine", command=("x",)), "baseline", Anywhere(), desk, 0, tmp_path)
+        trial = environment.TrialEnvironment(AnySystem(), made, tmp_path, probes=True)
+        session, agent = SlowToolSession(recorded), TrialAgent(name="mine", command=("x",))
+        perform.work(trial, session, made, agent, "baseline", 0, tmp_path)
         return {one.outcome: one.reason for one in read_outcomes(tmp_path)}, recorded
 
     return let_in
@@ -105,7 +106,7 @@ def test_calls_after_its_time_are_refused_and_counted(let_in):
 def test_a_change_that_it_leaves_under_way_is_waited_for_and_its_own(let_in):
     def leaving(box, _task):
         threading.Thread(target=box.call, args=("slow", {"seconds": 0.8}), daemon=True).start()
-        while not box.calls:
+        while not box.call_count:
             time.sleep(0.01)
         time.sleep(0.05)
 
@@ -131,7 +132,7 @@ def test_who_behaves_leaves_no_outcome_and_the_settings_at_its_end(let_in, tmp_p
 
 def test_a_script_that_leaves_at_once_does_not_wait_for_its_last_step(tmp_path):
     recorded = []
-    box = SlowToolbox(recorded)
+    box = SlowToolSession(recorded)
     steps = (OracleStep(verb="slow", arguments={}), OracleStep(verb="slow", arguments={"seconds": 1.0}))
     control = ControlScript(name="control-x", description="d", fails="v_temporal", steps=steps, leaves=True)
     task = type("Task", (), {"run_dir": tmp_path, "prompt": "p", "fill": staticmethod(lambda value: value),
@@ -157,10 +158,10 @@ SETTLED = {"settling": {"hold_s": 5, "limit_s": 0.01}}
 
 
 def test_a_system_that_does_not_settle_is_said_not_to(tmp_path, monkeypatch):
-    monkeypatch.setattr(perform, "SETTLE_EVERY_S", 0.01)
+    monkeypatch.setattr(environment, "SETTLE_EVERY_S", 0.01)
     flapping = [0.9 if second % 4 else 1.0 for second in range(60)]
     made_run(tmp_path, flapping, deployed=0, triggered=4, started=10, ended=20, actions=[change(11)])
-    perform._settle(scenario(**SETTLED), tmp_path)
+    environment._settle(scenario(**SETTLED), tmp_path)
     ((outcome, reason),) = [(one.outcome, one.reason) for one in read_outcomes(tmp_path)]
     assert outcome == "not_settled"
     assert "D1 still changed" in reason
@@ -170,7 +171,7 @@ def test_a_fault_that_ends_before_the_agent_acts_is_said_to_and_certifies_nobody
     healed = [0.8 if 5 <= second < 12 else 1.0 for second in range(60)]
     made_run(tmp_path, healed, deployed=0, triggered=4, started=10, ended=45, actions=[change(40)])
     committed = scenario(settling={"hold_s": 5, "limit_s": 30})
-    perform._settle(committed, tmp_path)
+    environment._settle(committed, tmp_path)
     assert [one.outcome for one in read_outcomes(tmp_path)] == ["fault_ended"]
     certificate = certify(read_recorded(tmp_path), committed).judgement("certificate")
     assert certificate.status == "not_applicable"
@@ -184,11 +185,11 @@ def test_an_alert_that_never_fires_is_an_outcome_of_the_attempt(tmp_path, monkey
         def silent(self, _rules, _since_ns):
             return ["front error_rate"]
 
-    monkeypatch.setattr(perform, "ALERTS_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(environment, "ALERTS_TIMEOUT_S", 0.1)
     one = scenario(alerts={"triggering": [{"service": "front", "signal": "error_rate"}]})
     one = one.model_copy(update={"environment": one.environment.model_copy(update={"settle_s": 0.0})})
     with pytest.raises(OperationError, match="did not fire"):
-        perform._await_alerts(one, Quiet(), tmp_path, 0)
+        environment._await_alerts(one, Quiet(), tmp_path, 0)
     ((outcome, reason),) = [(o.outcome, o.reason) for o in read_outcomes(tmp_path)]
     assert outcome == "alert_not_fired"
     assert "front error_rate did not fire within 0.1 s" in reason

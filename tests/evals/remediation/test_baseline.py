@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,11 @@ import pytest
 from live import state_folder
 from opsassay.core.errors import LostError
 from opsassay.core.schema.run import RunStatus
-from opsassay.evals.remediation import perform
-from opsassay.evals.remediation.contract import BASELINE
-from opsassay.evals.remediation.perform import TrialBundle
+from opsassay.evals.remediation import environment
+from opsassay.evals.remediation.environment import TrialEnvironment
 from opsassay.evals.remediation.plan import TrialPlan, cells_of
-from opsassay.evals.remediation.trials import run_trials
+from opsassay.evals.remediation.solve import run_trials
+from opsassay.evals.remediation.trial.contract import BASELINE
 from opsassay.evals.runner.store import RunStore, read_run
 from opsassay.testbed.core.state import MARKER, SystemState, acquire_lock, leftovers
 from scoring.verifiers.made import scenario
@@ -32,26 +31,25 @@ def state():
         yield SystemState.of("trial-1")
 
 
-class RemovedStage:
-    """A stage that is removed at once; *left* says what is still there."""
+class RemovedSystem:
+    """A system that is removed at once; *left* says what is still there."""
 
     def __init__(self, left):
-        self.leftovers = left
+        self.verify = left
+
+    def remove(self):
+        """It is gone."""
 
 
 @pytest.fixture
 def verified(tmp_path, monkeypatch):
-    monkeypatch.setattr(perform, "GONE_WITHIN_S", 0.3)
+    monkeypatch.setattr(environment, "GONE_WITHIN_S", 0.3)
 
     def verified(left):
-        @contextmanager
-        def setup():
-            yield RemovedStage(left)
-
-        bundle = TrialBundle(setup(), scenario(), tmp_path, probes=True)
-        bundle.stage, bundle._deployed = bundle._stack.enter_context(bundle._setup), True
-        bundle.remove()
-        bundle.verify()
+        trial = TrialEnvironment(RemovedSystem(left), scenario(), tmp_path, probes=True)
+        trial._deployed = True
+        trial.remove()
+        trial.verify()
         return json.loads((tmp_path / BASELINE).read_text())
 
     return verified

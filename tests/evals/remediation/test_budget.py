@@ -7,18 +7,18 @@ import time
 import pytest
 
 from opsassay.core.schema.trajectory import SettingsReading
-from opsassay.evals.remediation import perform
-from opsassay.evals.remediation.contract import TrialAgent
-from opsassay.testbed.operations.stage import OperatorToolSession
-from opsassay.testbed.operations.tools import VerbToolbox
+from opsassay.evals.remediation.environment import TrialEnvironment
+from opsassay.evals.remediation.trial import perform
+from opsassay.evals.remediation.trial.contract import TrialAgent
+from opsassay.testbed.operations.tools import VerbToolSession
 from scoring.verifiers.made import scenario
 
 
-class NoStage:
-    """A stage on which nothing happens."""
+class NoSystem:
+    """A system on which nothing happens."""
 
     def start_agent(self):
-        """Nobody has to be told."""
+        """Nothing has to be done."""
 
     stop_agent = start_agent
 
@@ -37,7 +37,7 @@ class NoStage:
 )
 def test_once_the_time_is_over_tools_refuse(tmp_path, monkeypatch, agent, answers):
     recorded = []
-    toolbox = VerbToolbox(None, None, recorded.append)
+    session = VerbToolSession(None, None, recorded.append)
 
     def late(_agent, task, tools):
         tools.call("wait", {"seconds": 0.01})
@@ -47,8 +47,9 @@ def test_once_the_time_is_over_tools_refuse(tmp_path, monkeypatch, agent, answer
     monkeypatch.setattr(perform, "run_operator", late)
     made = scenario()
     made = made.model_copy(update={"environment": made.environment.model_copy(update={"agent_timeout_s": 0.5})})
-    perform._work(made, agent, "baseline", NoStage(), OperatorToolSession(toolbox), 0, tmp_path)
+    trial = TrialEnvironment(NoSystem(), made, tmp_path, probes=True)
+    perform.work(trial, session, made, agent, "baseline", 0, tmp_path)
     assert [action.status for action in recorded] == answers
-    assert toolbox.call("wait", {"seconds": 0.01}).output == "Error: the time for repairs is over."
+    assert session.call("wait", {"seconds": 0.01}).output == "Error: the time for repairs is over."
     phases = [line.split('"')[3] for line in (tmp_path / "phases.jsonl").read_text().splitlines()]
     assert phases == ["agent_started", "agent_ended"]

@@ -11,7 +11,7 @@ from benchmarks.papers.running import run as run_script
 
 from evals.remediation.test_trials import MADE, TESTS, plan_of, write_scenario
 from opsassay.cli import run
-from opsassay.evals.remediation.trials import run_trials
+from opsassay.evals.remediation.solve import run_trials
 from opsassay.evals.runner.store import RunStore
 
 

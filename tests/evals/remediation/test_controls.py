@@ -6,11 +6,11 @@ import pytest
 
 from opsassay.core.errors import NotFoundError
 from opsassay.core.schema.scenario import Scenario
-from opsassay.evals.remediation.authoring import _call
-from opsassay.evals.remediation.cluster_authoring import VERBS, _step
-from opsassay.evals.remediation.controls import MAKERS, REPORT, applicable, controls_of, sampled, script_of
+from opsassay.evals.remediation.authoring.checks import _call
+from opsassay.evals.remediation.authoring.cluster import VERBS, _step
+from opsassay.evals.remediation.controls.scripts import MAKERS, REPORT, applicable, controls_of, sampled, script_of
 from opsassay.evals.remediation.plan import EVERY_CONTROL, TrialPlan, cells_of
-from opsassay.evals.remediation.task_info import scenario_task
+from opsassay.evals.remediation.tasks import scenario_task
 from opsassay.testbed.operations.tools import TOOLS
 from opsassay.testbed.scenarios import load_scenario, names
 from scoring.verifiers.made import scenario

@@ -12,28 +12,27 @@ from evals.remediation.test_trials import MADE, TESTS, write_scenario
 from opsassay.cli import run
 from opsassay.core.schema.run import Run, Solver
 from opsassay.core.schema.run_folder import DIAGNOSES
-from opsassay.evals.remediation import built_in
-from opsassay.evals.remediation.assignment import Assignment
-from opsassay.evals.remediation.contract import TrialAgent, mark_phase
-from opsassay.evals.remediation.diagnosing import REPORT_DIAGNOSIS, Diagnoses
-from opsassay.evals.remediation.external_agents import CommandToolSession
-from opsassay.evals.remediation.grading import read_recording
 from opsassay.evals.remediation.plan import TrialPlan, cells_of
-from opsassay.evals.remediation.rows import Trials
+from opsassay.evals.remediation.report import Trials
+from opsassay.evals.remediation.score import read_recording
+from opsassay.evals.remediation.solve import run_trials
 from opsassay.evals.remediation.tables import per_agent, per_run
-from opsassay.evals.remediation.trials import run_trials
+from opsassay.evals.remediation.trial import operators as built_in
+from opsassay.evals.remediation.trial.contract import TrialAgent, mark_phase
+from opsassay.evals.remediation.trial.external import CommandToolSession
+from opsassay.evals.remediation.trial.operators import REPORT_DIAGNOSIS, Assignment, Diagnoses
 from opsassay.evals.runner.store import RunStore
 from opsassay.scoring.verifiers import certify
 from opsassay.solvers.agents.models import Reply, ToolRequest
 from opsassay.solvers.agents.models.scripted import ScriptedModel
-from opsassay.testbed.operations.toolbox import BaseToolbox
+from opsassay.testbed.operations.tool_session import OperatorToolSession
 from opsassay.testbed.scenarios import load_scenario
 from scoring.verifiers.made import recording, timeline
 
 GIVEN = {"propagation": ["catalog", "web"], "root_causes": ["names"], "condition": "a wrong record"}
 
 
-class NoTools(BaseToolbox):
+class NoTools(OperatorToolSession):
     """An operator's desk at which there is nothing to do."""
 
     def __init__(self):
@@ -89,7 +88,7 @@ def test_an_agent_that_was_asked_and_says_nothing_is_not_right(task, monkeypatch
 
 
 def test_a_command_hands_its_diagnosis_in_at_the_tools_and_is_told_what_is_wrong_with_it(task):
-    desk = CommandToolSession(NoTools(), Diagnoses(task))
+    desk = CommandToolSession(NoTools(), Diagnoses(task, NoTools()))
     assert desk.specs()[-1] == REPORT_DIAGNOSIS
     refused = desk.call("report_diagnosis", {"root_causes": "names"})
     assert (refused.status, "needs the argument" in refused.output) == ("error", True)
@@ -106,8 +105,9 @@ def test_names_that_a_scenario_leaves_open_are_put_down_as_it_has_them(task):
     scenario = load_scenario("node-not-ready")
     (open_name,) = scenario.truth.root_causes
     assert "{" in open_name
-    filled = Assignment(scenario, "", 60.0, 1, task.run_dir, fill=lambda name: name.format(worker2="node-7"))
-    diagnoses = Diagnoses(filled)
+    session = NoTools()
+    session.fill = lambda name: name.format(worker2="node-7")
+    diagnoses = Diagnoses(Assignment(scenario, "", 60.0, 1, task.run_dir), session)
     diagnoses.take({**GIVEN, "root_causes": ["node-7", "web"]})
     (found,) = read_recording(task.run_dir).diagnoses
     assert found.root_causes == (open_name, "web")
@@ -133,7 +133,7 @@ def test_steps_are_put_down_with_condition_and_effect_and_what_is_none_is_left_o
         {"source": "names", "target": "catalog", "condition": "c", "effect": "e", "further": 1},
         {"source": "catalog"}, "web", {"source": 1, "target": "web"}, {"source": "catalog", "target": "web"},
     ]  # fmt: skip
-    Diagnoses(task).take({**GIVEN, "edges": steps})
+    Diagnoses(task, NoTools()).take({**GIVEN, "edges": steps})
     (found,) = read_recording(task.run_dir).diagnoses
     assert [one.model_dump() for one in found.edges] == [
         {"source": "names", "target": "catalog", "condition": "c", "effect": "e"},

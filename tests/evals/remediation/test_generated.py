@@ -13,10 +13,10 @@ from opsassay.core.errors import NotFoundError
 from opsassay.core.schema.files import load_yaml
 from opsassay.core.schema.scenario import Scenario
 from opsassay.core.schema.task import LEVELS, level_of
-from opsassay.evals.remediation.authoring import findings
-from opsassay.evals.remediation.controls import MAKERS, applicable, controls_of, sampled, script_of
+from opsassay.evals.remediation.authoring.checks import findings
+from opsassay.evals.remediation.controls.scripts import MAKERS, applicable, controls_of, sampled, script_of
 from opsassay.evals.remediation.plan import TrialPlan, cells_of
-from opsassay.evals.remediation.task_info import scenario_complexity
+from opsassay.evals.remediation.tasks import scenario_complexity
 from opsassay.scoring.verifiers import certify
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.operations.tools import TOOLS

@@ -19,7 +19,7 @@ from live import state_folder
 from opsassay.cli import run
 from opsassay.core.errors import UserError
 from opsassay.core.schema.scenario import Scenario
-from opsassay.evals.remediation.harbor_trial import collect
+from opsassay.evals.remediation.harbor.trial import collect
 from opsassay.testbed.scenarios import load_scenario
 from with_harbor import run_with_harbor
 

@@ -6,17 +6,16 @@ import os
 import sys
 import threading
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from opsassay.core.schema.run_folder import OUTCOMES, TIMELINE
-from opsassay.evals.remediation import perform
-from opsassay.evals.remediation.contract import mark_phase
-from opsassay.evals.remediation.grading import read_outcomes
-from opsassay.evals.remediation.perform import TrialBundle
+from opsassay.evals.remediation import environment
+from opsassay.evals.remediation.environment import TrialEnvironment
+from opsassay.evals.remediation.score import read_outcomes
+from opsassay.evals.remediation.trial.contract import mark_phase
 from opsassay.testbed.recording.observer import read_timeline, recorded_by
 from scoring.verifiers.made import scenario
 
@@ -47,17 +46,17 @@ def ended(tmp_path, monkeypatch):
     down, out = tmp_path / "down", tmp_path / TIMELINE
     alerts = {"triggering": [{"service": "front", "signal": "error_rate"}], "hold_s": 0}
     committed = scenario(committed_depth="D3", settling={"hold_s": 1, "limit_s": 8}, alerts=alerts)
-    monkeypatch.setattr(perform, "ALERTS_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(perform, "SETTLE_EVERY_S", 0.2)
+    monkeypatch.setattr(environment, "ALERTS_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(environment, "SETTLE_EVERY_S", 0.2)
 
     def ended(*, before: bool = False, at_the_end: bool = False, then=lambda _down: None, fires=lambda _looks: False):
         for phase in ("agent_started", "agent_ended"):
             mark_phase(tmp_path, phase)
         set_to(down, before)
         with recorded_by([sys.executable, "-c", OBSERVER, str(out), str(down)], out) as watcher:
-            bundle, looks = TrialBundle(None, committed, tmp_path, probes=True), []
+            trial, looks = TrialEnvironment(None, committed, tmp_path, probes=True), []
             look = SimpleNamespace(look=lambda: (looks.append(time.monotonic()), watcher.look()), go_on=watcher.go_on)
-            bundle._watcher, bundle._desk = (
+            trial._observer, trial._session = (
                 look,
                 SimpleNamespace(
                     watch=SimpleNamespace(quiet_s=lambda _rules: 0.0 if fires(looks) else 99.0, failure=None)
@@ -67,7 +66,7 @@ def ended(tmp_path, monkeypatch):
             set_to(down, at_the_end)
             changing = threading.Thread(target=then, args=[down])
             changing.start()
-            bundle._look_last(cleared=True)
+            trial._look_last(cleared=True)
             (tmp_path / OVER).touch()
             changing.join()
         ticks = read_timeline(out).ticks
@@ -95,16 +94,17 @@ def seen(down, *, failing):
 
 
 def test_the_last_look_is_taken_while_the_fault_holds_and_the_observer_goes_on(tmp_path, monkeypatch):
-    for name in ("_settle", "_require_alive", "_note_settings"):
-        monkeypatch.setattr(perform, name, lambda *_: None)
-    monkeypatch.setattr(perform, "_aftermath", lambda *_: True)
-    bundle, done = TrialBundle(None, scenario(committed_depth="D3"), tmp_path, probes=True), []
-    bundle.stage, bundle._desk = None, SimpleNamespace(watch=None)
-    bundle._observed, bundle._broken = ExitStack(), ExitStack()
-    bundle._observed.callback(done.append, "observer ends")
-    bundle._broken.callback(done.append, "fault is undone")
-    monkeypatch.setattr(bundle, "_look_last", lambda *, cleared: done.append(("last look", cleared)))
-    bundle.reset()
+    for name in ("_settle", "_require_alive"):
+        monkeypatch.setattr(environment, name, lambda *_: None)
+    monkeypatch.setattr(environment, "_aftermath", lambda *_: True)
+    done = []
+    system = SimpleNamespace(settle=lambda: done.append("fault is undone"))
+    trial = TrialEnvironment(system, scenario(committed_depth="D3"), tmp_path, probes=True)
+    trial._session = SimpleNamespace(watch=None)
+    trial._observed.callback(done.append, "observer ends")
+    monkeypatch.setattr(trial, "note_settings", lambda: None)
+    monkeypatch.setattr(trial, "_look_last", lambda *, cleared: done.append(("last look", cleared)))
+    trial.settle()
     assert done == [("last look", True), "observer ends", "fault is undone"]
 
 

@@ -10,10 +10,9 @@ import yaml
 from evals.remediation.test_trials import MADE, TESTS, write_scenario
 from opsassay.core.errors import OpsAssayError, UserError
 from opsassay.evals.remediation.domain import SRE_DOMAIN
-from opsassay.evals.remediation.grading import read_steps
-from opsassay.evals.remediation.plan import TrialPlan, cells_of
-from opsassay.evals.remediation.preflight import require_sound
-from opsassay.evals.remediation.trials import run_trials
+from opsassay.evals.remediation.plan import TrialPlan, cells_of, require_sound
+from opsassay.evals.remediation.score import read_steps
+from opsassay.evals.remediation.solve import run_trials
 from opsassay.evals.runner.store import RunStore, read_run
 from opsassay.solvers.sandbox import sealing_refusal
 

@@ -17,10 +17,10 @@ import yaml
 from opsassay.core.errors import ConfigError, DatapackError, NotFoundError, UserError
 from opsassay.core.schema.progress import ProgressLines
 from opsassay.core.schema.run import RunStatus
-from opsassay.evals.remediation.grading import grade_trial, kept_scenario, read_recording, recorded_trials
-from opsassay.evals.remediation.plan import TrialPlan, cells_of, load_trial_plan
-from opsassay.evals.remediation.preflight import require_sound
-from opsassay.evals.remediation.trials import run_trials
+from opsassay.evals.remediation.plan import TrialPlan, cells_of, load_trial_plan, require_sound
+from opsassay.evals.remediation.score import grade_trial, read_recording, recorded_trials
+from opsassay.evals.remediation.solve import run_trials
+from opsassay.evals.remediation.tasks import kept_scenario
 from opsassay.evals.runner.store import RunStore, read_run
 from scoring.verifiers.made import scenario
 
@@ -279,7 +279,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from opsassay.evals.runner.store import RunStore
-from opsassay.evals.remediation.trials import run_trials
+from opsassay.evals.remediation.solve import run_trials
 from evals.remediation.test_trials import MADE, plan_of
 folder = Path(sys.argv[1])
 run_trials(RunStore(folder / "store"), plan_of(folder, agents=["oracle:gentle"]), performer=MADE + "undoing")

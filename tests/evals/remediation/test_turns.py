@@ -10,10 +10,9 @@ import pytest
 import yaml
 
 from evals.remediation.test_trials import MADE, TESTS, write_scenario
-from opsassay.evals.remediation.machine_lock import machine_shared, wants_machine
 from opsassay.evals.remediation.plan import TrialPlan, cells_of
-from opsassay.evals.remediation.trials import run_trials
-from opsassay.evals.runner.attempt import never
+from opsassay.evals.remediation.solve import machine_shared, run_trials, wants_machine
+from opsassay.evals.runner.run import never
 from opsassay.evals.runner.store import RunStore
 from opsassay.testbed.scenarios import load_scenario
 

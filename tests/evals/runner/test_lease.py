@@ -16,10 +16,8 @@ import pytest
 
 from opsassay.core.schema.run import RunStatus, Solver
 from opsassay.core.schema.task import Task
-from opsassay.evals.runner.attempt import AttemptOutcome, attempt
 from opsassay.evals.runner.lease import LEASES, LeasedError, LeaseLostError, LeaseTimes, is_alive, take_lease
-from opsassay.evals.runner.run import JobEnd
-from opsassay.evals.runner.run_spec import RunSpec
+from opsassay.evals.runner.run import AttemptOutcome, RunEnd, RunSpec, attempt
 from opsassay.evals.runner.store import RunStore, read_run
 
 DEAF = LeaseTimes(heartbeat_s=1000, expired_s=0.3)
@@ -29,7 +27,7 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from evals.runner.test_lease import cell, done
-from opsassay.evals.runner.attempt import attempt
+from opsassay.evals.runner.run import attempt
 from opsassay.evals.runner.store import RunStore
 def stuck(run_dir, stop):
     print("begun", flush=True)
@@ -166,7 +164,7 @@ class NoOp:
             return AttemptOutcome(RunStatus.DONE)
 
         run_dir = attempt(store, self.cell, solve, limits={}, given_up=given_up)
-        return JobEnd(self, run_dir, read_run(run_dir))
+        return RunEnd(self, run_dir, read_run(run_dir))
 
     def end_all(self):
         """Nothing that runs has to be killed."""
@@ -176,9 +174,9 @@ WORKER = """
 import sys
 from pathlib import Path
 from evals.runner.test_lease import NoOp
-from opsassay.evals.runner.run import run_jobs
+from opsassay.evals.runner.run import make_runs
 from opsassay.evals.runner.store import RunStore
-for end in run_jobs(RunStore(Path(sys.argv[1])), [NoOp(seed) for seed in range(int(sys.argv[2]))], 2):
+for end in make_runs(RunStore(Path(sys.argv[1])), [NoOp(seed) for seed in range(int(sys.argv[2]))], 2):
     print(end.run_dir, flush=True)
 """
 

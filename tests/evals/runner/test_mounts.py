@@ -14,8 +14,9 @@ import opsassay
 from evals.commands import agent
 from opsassay.cli import run as command_line
 from opsassay.core.errors import UserError
-from opsassay.evals.diagnosis.agent_runs import run_agent, setup_of
-from opsassay.evals.diagnosis.items import IncidentItem
+from opsassay.evals.diagnosis.setups.agents import setup_of
+from opsassay.evals.diagnosis.solve import run_agent
+from opsassay.evals.diagnosis.tasks import IncidentItem
 from opsassay.evals.runner import mounts as lending
 from opsassay.evals.runner.store import RunStore, read_run
 from opsassay.solvers.sandbox import seal, sealing_refusal

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from opsassay.cli import run as command_line
-from opsassay.evals.runner.domain import DOMAINS, at_hand, domain_named
+from opsassay.evals.runner.domain import DOMAINS, domain_named
+from opsassay.evals.runner.run import open_session
 from opsassay.evals.runner.store import RunStore, read_verdicts
 from telemetry.packs import make_tree
 
@@ -106,8 +107,8 @@ def test_the_domains_define_every_metric_of_their_verdicts():
         assert domain.succeeded({}) is None
 
 
-class RecordingBundle:
-    """A bundle that records which of its verbs was called."""
+class RecordingEnvironment:
+    """An environment that records which of its verbs was called."""
 
     def __init__(self, fails=None):
         self.called, self._fails = [], fails
@@ -125,24 +126,24 @@ class RecordingBundle:
 @pytest.mark.parametrize(
     ("fails", "called"),
     [
-        (None, ["prepare", "start", "desk", "work", "reset", "remove", "verify"]),
+        (None, ["prepare", "start", "session", "work", "settle", "remove", "verify"]),
         ("prepare", ["prepare", "remove", "verify"]),
         ("start", ["prepare", "start", "remove", "verify"]),
-        ("work", ["prepare", "start", "desk", "work", "remove", "verify"]),
-        ("reset", ["prepare", "start", "desk", "work", "reset", "remove", "verify"]),
-        ("remove", ["prepare", "start", "desk", "work", "reset", "remove", "verify"]),
+        ("work", ["prepare", "start", "session", "work", "remove", "verify"]),
+        ("settle", ["prepare", "start", "session", "work", "settle", "remove", "verify"]),
+        ("remove", ["prepare", "start", "session", "work", "settle", "remove", "verify"]),
     ],
 )
-def test_a_bundle_is_removed_whatever_fails(fails, called):
-    bundle = RecordingBundle(fails)
+def test_an_environment_is_removed_whatever_fails(fails, called):
+    environment = RecordingEnvironment(fails)
     if fails is None:
-        with at_hand(bundle) as desk:
-            assert desk == "desk"
-            bundle.work()
+        with open_session(environment) as session:
+            assert session == "session"
+            environment.work()
     else:
-        with pytest.raises(ValueError, match=fails), at_hand(bundle):
-            bundle.work()
-    assert bundle.called == called
+        with pytest.raises(ValueError, match=fails), open_session(environment):
+            environment.work()
+    assert environment.called == called
 
 
 @pytest.mark.slow

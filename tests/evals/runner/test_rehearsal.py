@@ -1,4 +1,4 @@
-"""`opsassay agent check --task`: one agent.yaml at the made desk of every domain, with the tools of its runs there."""
+"""`opsassay agent check --task`: one agent.yaml in the rehearsal of every domain, with the tools of its runs there."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 
 from opsassay.core.schema.scenario import Scenario
 from opsassay.core.schema.trajectory import ControlPlaneReading
-from opsassay.evals.remediation.authoring import findings
+from opsassay.evals.remediation.authoring.checks import findings
 from opsassay.scoring.verifiers.certify import certify
 from opsassay.testbed.scenarios import load_scenario, system_of
 from scoring.verifiers.made import at, change, recording, scenario, timeline

@@ -12,10 +12,9 @@ import pytest
 
 from opsassay.core.errors import NotFoundError, UserError
 from opsassay.core.schema.files import load_yaml
-from opsassay.evals.diagnosis.dry_run import check
-from opsassay.evals.diagnosis.exams import read_settings
-from opsassay.evals.diagnosis.solvers import agent_setup
-from opsassay.evals.remediation.contract import TrialAgent
+from opsassay.evals.diagnosis.setups.agents import agent_setup, read_settings
+from opsassay.evals.diagnosis.setups.dry_run import check
+from opsassay.evals.remediation.trial.contract import TrialAgent
 from opsassay.evals.runner.plan import PlannedAgent
 from opsassay.solvers.agents.ready import ReadyFile, external_agent, named_path, ready_files, with_named_path
 

@@ -6,11 +6,12 @@ import json
 
 import pytest
 
+from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.core.schema.trajectory import ToolCall
 from opsassay.solvers.agents.asking import Asker
 from opsassay.solvers.agents.conversing import LONG_OUTPUT, TURNS
 from opsassay.solvers.agents.limits import Limits, Meter
-from opsassay.solvers.agents.models.base import Reply, ToolRequest, ToolSpec
+from opsassay.solvers.agents.models.base import Reply, ToolRequest
 from opsassay.solvers.agents.models.scripted import ScriptedModel
 from opsassay.solvers.agents.record import AgentRecorder
 from opsassay.solvers.agents.sre import SreAgent

@@ -22,9 +22,8 @@ from a2a.types.a2a_pb2 import AgentCapabilities, AgentCard, AgentInterface, Part
 from starlette.applications import Starlette
 
 from opsassay.core.errors import RefusedError, UserError
-from opsassay.evals.diagnosis.dry_run import check
-from opsassay.evals.diagnosis.exams import read_settings
-from opsassay.evals.diagnosis.solvers import agent_setup
+from opsassay.evals.diagnosis.setups.agents import agent_setup, read_settings
+from opsassay.evals.diagnosis.setups.dry_run import check
 from opsassay.evals.runner.store import RunStore, read_run, read_verdicts
 from opsassay.solvers.agents.ready import TARGET, external_agent, ready_files
 from opsassay.solvers.agents.ready.post_task import answer_in

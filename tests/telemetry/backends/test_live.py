@@ -17,7 +17,7 @@ from prometheus_api_client import PrometheusConnect
 from evals.commands import agent
 from live import state_folder
 from opsassay.core.errors import LostError
-from opsassay.evals.remediation.live_apis import apis_of, live_apis
+from opsassay.evals.remediation.trial.live_apis import apis_of, live_apis
 from opsassay.evals.runner.external_agents import ExternalAgent, ExternalTask, run_outside
 from opsassay.solvers.agents.command import CommandAgent
 from opsassay.solvers.agents.limits import Limits, Meter
@@ -111,15 +111,15 @@ def test_clients_read_a_running_system_as_it_is_now(system, live_url):
 @pytest.mark.live
 def test_a_sealed_agent_finds_them_at_their_usual_ports_and_nothing_else(system, tmp_path):
     """The attack asks for files, other ports and writing paths; the control are the APIs themselves, a mask applied."""
-    sight = system.tools.sight
-    sight.mask = Mask(drop=("logs",))
+    view = system.tools.view
+    view.mask = Mask(drop=("logs",))
     outside = ExternalAgent.of(CommandAgent(agent(tmp_path / "agent", LOOKING, needs=("apis",))), None)
     folder, run_dir = tmp_path / "f", tmp_path / "r"
     for made in (folder, run_dir, folder / "view"):
         made.mkdir()
-    with AlertWatch(sight.alerts, run_dir) as watch:
+    with AlertWatch(view.alerts, run_dir) as watch:
         time.sleep(1)
-        task = ExternalTask(folder / "view", lambda _: "look", apis=live_apis(sight, watch))
+        task = ExternalTask(folder / "view", lambda _: "look", apis=live_apis(view, watch))
         ended = run_outside(outside, task, folder, run_dir, Meter(Limits()), sealed=SEALED)
     assert ended.exit_code == 0, ended.stderr_tail
     found = json.loads(ended.stdout_tail)

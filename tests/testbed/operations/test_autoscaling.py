@@ -9,7 +9,7 @@ import pytest
 
 from opsassay.core.errors import LostError
 from opsassay.core.schema.cost import AutoscalerSettings
-from opsassay.testbed.operations.autoscaling import EVERY_S, STABLE_S, Autoscaler, desired_replicas
+from opsassay.testbed.operations.costs import EVERY_S, STABLE_S, Autoscaler, desired_replicas
 
 SETTINGS = AutoscalerSettings(service="a", min_replicas=1, max_replicas=8, target_utilization=0.5)
 
@@ -54,7 +54,7 @@ def test_a_service_that_nobody_can_read_is_left_alone():
 
 
 def test_the_thread_goes_by_what_the_system_says_now_and_forgives_one_that_does_not_answer(monkeypatch):
-    monkeypatch.setattr("opsassay.testbed.operations.autoscaling.EVERY_S", 0.005)
+    monkeypatch.setattr("opsassay.testbed.operations.costs.EVERY_S", 0.005)
     asked, done = [], Event()
 
     def autoscalers():

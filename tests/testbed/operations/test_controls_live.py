@@ -10,11 +10,11 @@ from evals.remediation.test_trials import TESTS
 from live import state_folder
 from opsassay.core.schema.progress import ProgressLines
 from opsassay.core.schema.scenario import Settling
-from opsassay.evals.remediation import perform
-from opsassay.evals.remediation.contract import TrialAgent
-from opsassay.evals.remediation.controls import applicable, sampled, script_of
-from opsassay.evals.remediation.grading import grade_trial
-from opsassay.evals.remediation.trials import TrialJob, run_trials
+from opsassay.evals.remediation.controls.scripts import applicable, sampled, script_of
+from opsassay.evals.remediation.score import grade_trial
+from opsassay.evals.remediation.solve import TrialRun, run_trials
+from opsassay.evals.remediation.trial import perform
+from opsassay.evals.remediation.trial.contract import TrialAgent
 from opsassay.evals.runner.ranking import ORACLE
 from opsassay.evals.runner.store import RunStore
 from opsassay.testbed.scenarios import load_scenario, names
@@ -51,7 +51,7 @@ def test_none_of_a_sample_of_controls_is_certified(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH")))))
     pairs = [(name, control.name) for name in names("local") for control in applicable(load_scenario(name))]
     jobs = [
-        TrialJob(
+        TrialRun(
             shortened(name),
             TrialAgent(name=ORACLE + control),
             "baseline",

@@ -19,10 +19,10 @@ from opsassay.testbed.core.state import SystemState
 from opsassay.testbed.operations.arguments import parse_url
 from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
 from opsassay.testbed.operations.telemetry_view import TelemetryView
-from opsassay.testbed.operations.toolbox import definitions_of
-from opsassay.testbed.operations.tools import OUTPUT_LIMIT, TOOLS, VerbToolbox
+from opsassay.testbed.operations.tool_session import OUTPUT_LIMIT, specs_of
+from opsassay.testbed.operations.tools import TOOLS, VerbToolSession
+from opsassay.testbed.substrates.local.environment import LocalEnvironment
 from opsassay.testbed.substrates.local.operations import BREAKING
-from opsassay.testbed.substrates.local.stage import LocalStage
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 from scoring.verifiers.made import scenario
 
@@ -57,7 +57,7 @@ class Range:
         self.recorded = []
         now = time.time_ns()
         alerts = LiveAlerts(telemetry, load_system(PREY).slo, Window(start_ns=now - 10**9, end_ns=now))
-        self.toolbox = VerbToolbox(running, TelemetryView(telemetry, alerts), self.recorded.append)
+        self.toolbox = VerbToolSession(running, TelemetryView(telemetry, alerts), self.recorded.append)
         self.tripwire = Tripwire()
         self.secret = folder / "secret.txt"
         self.secret.write_text(SECRET)
@@ -199,7 +199,9 @@ def stage_of(place):
     """Return the running system as a trial has it."""
     preyed = scenario()
     preyed = preyed.model_copy(update={"environment": preyed.environment.model_copy(update={"system": PREY})})
-    return LocalStage(preyed, place.running, None)
+    environment = LocalEnvironment(preyed, 0, None, {})
+    environment.running = place.running
+    return environment
 
 
 @pytest.mark.live
@@ -240,7 +242,7 @@ def test_a_clock_that_nobody_holds_any_more_is_seen_before_it_runs_wrong(place):
 @pytest.mark.live
 @pytest.mark.timeout(120)
 def test_calls_after_the_time_is_over_reach_nothing(place):
-    late = VerbToolbox(place.running, None, place.recorded.append)
+    late = VerbToolSession(place.running, None, place.recorded.append)
     late.close()
     outcome = late.call("restart", {"target": "all"})
     assert outcome.status == "error"
@@ -261,10 +263,10 @@ def test_urls_have_one_form(url):
 
 
 def test_every_tool_tells_its_schema_and_takes_nothing_else():
-    for one in definitions_of(TOOLS, changing=True):
+    for one in specs_of(TOOLS, changing=True):
         assert one.description, one.name
         assert one.parameters["additionalProperties"] is False, one.name
-    looking = {one.name for one in definitions_of(TOOLS, changing=False)}
+    looking = {one.name for one in specs_of(TOOLS, changing=False)}
     assert {name for name, tool in TOOLS.items() if tool.mutating}.isdisjoint(looking)
 
 

@@ -13,7 +13,7 @@ from opsassay.evals.remediation.plan import TrialPlan, cells_of
 from opsassay.telemetry.mask import Mask
 from opsassay.telemetry.schema import SCHEMA
 from opsassay.testbed.operations.telemetry_view import TelemetryView
-from opsassay.testbed.operations.tools import VerbToolbox
+from opsassay.testbed.operations.tools import VerbToolSession
 
 
 def span(trace, name, parent, service, *, failed=False):
@@ -55,7 +55,7 @@ class Answering:
 @pytest.fixture
 def box():
     recorded = []
-    toolbox = VerbToolbox(Answering(), TelemetryView(Given(), Alerting()), recorded.append)
+    toolbox = VerbToolSession(Answering(), TelemetryView(Given(), Alerting()), recorded.append)
     toolbox.recorded = recorded
     return toolbox
 
@@ -77,7 +77,7 @@ def test_topology_is_who_called_whom_and_how_it_went(box):
 )
 def test_a_mask_takes_from_the_tools_what_it_names_and_nothing_else(box, mask, blind, seeing):
     before = {tool: box.call(tool, arguments).output for tool, arguments in {**blind, **seeing}.items()}
-    box.sight.mask = mask
+    box.view.mask = mask
     after = {tool: box.call(tool, arguments).output for tool, arguments in {**blind, **seeing}.items()}
     assert all(after[tool] != before[tool] for tool in blind)
     assert all(after[tool] == before[tool] for tool in seeing)
@@ -86,7 +86,7 @@ def test_a_mask_takes_from_the_tools_what_it_names_and_nothing_else(box, mask, b
 
 
 def test_a_share_of_the_traces_is_whole_traces(box):
-    box.sight.mask = Mask(trace_fraction=0.5)
+    box.view.mask = Mask(trace_fraction=0.5)
     count = int(box.call("topology", {}).output.split()[3])
     assert 5 < count < 35
 

@@ -13,19 +13,17 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from opsassay.core.errors import UserError
-from opsassay.evals.remediation import external_agents
-from opsassay.evals.remediation.assignment import Assignment
-from opsassay.evals.remediation.contract import TrialAgent
-from opsassay.evals.remediation.diagnosing import Diagnoses
-from opsassay.evals.remediation.external_agents import operate
-from opsassay.evals.remediation.tool_session import OpsToolSession
+from opsassay.evals.remediation.trial import external as external_agents
+from opsassay.evals.remediation.trial.contract import TrialAgent
+from opsassay.evals.remediation.trial.external import operate
+from opsassay.evals.remediation.trial.operators import Assignment, Diagnoses
 from opsassay.solvers.agents import mcp_bridge
 from opsassay.solvers.agents.mcp_server import serving
 from opsassay.telemetry.schema import MODALITIES, empty
-from opsassay.testbed.operations import toolbox as toolbox_module
+from opsassay.testbed.operations import tool_session as toolbox_module
 from opsassay.testbed.operations.telemetry_view import TelemetryView
-from opsassay.testbed.operations.toolbox import definitions_of
-from opsassay.testbed.operations.tools import TOOLS, VerbToolbox
+from opsassay.testbed.operations.tool_session import specs_of
+from opsassay.testbed.operations.tools import TOOLS, VerbToolSession
 from opsassay.testbed.scenarios import load_scenario
 
 AGENT = Path(__file__).with_name("outside_agent.py")
@@ -43,8 +41,8 @@ class Running:
 @pytest.fixture
 def desk():
     recorded = []
-    toolbox = VerbToolbox(Running(), None, recorded.append)
-    return OpsToolSession(toolbox), recorded, toolbox
+    toolbox = VerbToolSession(Running(), None, recorded.append)
+    return toolbox, recorded, toolbox
 
 
 def talk(path, *said):
@@ -103,13 +101,14 @@ def test_every_tool_says_and_records_over_mcp_what_it_does_when_it_is_called_dir
     assert set(EACH_TOOL) == set(TOOLS)
     recorded = {"direct": [], "mcp": []}
     boxes = {
-        name: VerbToolbox(Running(), TelemetryView(Quiet(), Quiet()), kept.append) for name, kept in recorded.items()
+        name: VerbToolSession(Running(), TelemetryView(Quiet(), Quiet()), kept.append)
+        for name, kept in recorded.items()
     }
     direct = [boxes["direct"].call(name, arguments) for name, arguments in EACH_TOOL.items()]
-    with serving(OpsToolSession(boxes["mcp"]), tmp_path / "s.sock") as path:
+    with serving(boxes["mcp"], tmp_path / "s.sock") as path:
         offered, answers = talk(path, *EACH_TOOL.items())
     assert [(tool.name, tool.description, tool.input_schema) for tool in offered] == [
-        tuple(tool) for tool in definitions_of(TOOLS, changing=True)
+        (tool.name, tool.description, tool.parameters) for tool in specs_of(TOOLS, changing=True)
     ]
     said = [(answer.content[0].text, "error" if answer.is_error else "ok") for answer in answers]
     assert said == [(outcome.output, outcome.status) for outcome in direct]
@@ -124,9 +123,9 @@ def test_calls_without_end_fill_neither_the_record_nor_the_trace(tmp_path, monke
     monkeypatch.setattr(toolbox_module, "CALLS_LIMIT", 5)
     monkeypatch.setattr(external_agents, "CALLS_LIMIT", 8)
     recorded = []
-    toolbox = VerbToolbox(Running(), None, recorded.append)
+    toolbox = VerbToolSession(Running(), None, recorded.append)
     task = Assignment(load_scenario("drained-pool"), "Alert.", 60.0, 0, tmp_path)
-    desk = external_agents.CommandToolSession(toolbox, Diagnoses(task))
+    desk = external_agents.CommandToolSession(toolbox, Diagnoses(task, toolbox))
     huge = {"propagation": ["x" * 10**5] * 100, "root_causes": [10**5] * 100, "condition": "y" * 10**6}
     for _ in range(4):
         desk.call("ps", {"stray": "z" * 10**6})

@@ -15,10 +15,10 @@ import pytest
 from live import state_folder, strays
 from opsassay.core.schema.progress import ProgressLines
 from opsassay.core.schema.scenario import Predicate, Scenario
-from opsassay.evals.remediation.contract import BASELINE, TrialAgent
-from opsassay.evals.remediation.grading import read_recorded
-from opsassay.evals.remediation.perform import perform
-from opsassay.evals.remediation.trials import TrialJob, run_trials
+from opsassay.evals.remediation.score import read_recorded
+from opsassay.evals.remediation.solve import TrialRun, run_trials
+from opsassay.evals.remediation.trial.contract import BASELINE, TrialAgent
+from opsassay.evals.remediation.trial.perform import perform
 from opsassay.evals.runner.store import RunStore
 from opsassay.scoring.verifiers import certify
 from opsassay.testbed.apps import load_system
@@ -64,7 +64,7 @@ def hurried(name: str) -> Scenario:
 def test_gentle_repairs_are_certified(several, tmp_path):
     agent = TrialAgent(name="oracle:gentle")
     jobs = [
-        TrialJob(hurried(name), agent, "baseline", probes=True, seed=0, cluster=ClusterSettings()) for name in several
+        TrialRun(hurried(name), agent, "baseline", probes=True, seed=0, cluster=ClusterSettings()) for name in several
     ]
     store, began = RunStore(tmp_path), time.time_ns()
     with state_folder():
@@ -149,9 +149,9 @@ def test_the_last_probe_is_sent_while_a_catalogue_fault_holds_also_with_probes_o
 KILLED = """
 import sys
 from pathlib import Path
-from opsassay.evals.remediation.contract import TrialAgent
-from opsassay.evals.remediation.grading import read_recorded
-from opsassay.evals.remediation.perform import perform
+from opsassay.evals.remediation.trial.contract import TrialAgent
+from opsassay.evals.remediation.score import read_recorded
+from opsassay.evals.remediation.trial.perform import perform
 from opsassay.testbed.scenarios import load_scenario
 perform(load_scenario("drained-pool"), TrialAgent(name="oracle:gentle"), "baseline", probes=True, seed=0,
         run_dir=Path(sys.argv[1]))

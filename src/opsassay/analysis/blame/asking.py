@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.core.schema.trajectory import Attribution, Trace
-from opsassay.solvers.agents.models.base import Message, Model, Reply, ToolSpec
+from opsassay.solvers.agents.models.base import Message, Model, Reply
 
 _OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 

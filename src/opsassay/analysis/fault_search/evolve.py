@@ -23,8 +23,8 @@ from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from opsassay.analysis.fault_search.attempts import Attempt
 from opsassay.analysis.fault_search.evolving import ORDER, SOCKET, ask
-from opsassay.analysis.fault_search.laboratory import Attempt
 from opsassay.analysis.fault_search.search import FaultCandidate, families_of, mutated
 from opsassay.core.errors import ConfigError, OperationError, RefusedError
 from opsassay.core.extras import install_hint
@@ -32,7 +32,7 @@ from opsassay.core.logs import readable
 from opsassay.solvers.agents.models.base import Message, Reply
 from opsassay.solvers.agents.models.named import model_named, require_endpoint
 from opsassay.solvers.agents.models.server import running_server
-from opsassay.testbed.operations.composition import Block, Composition, parse
+from opsassay.testbed.operations.search import Block, Composition, parse
 
 MUTATOR = "seeded-mutator"
 TEMPERATURE = 1.0

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from opsassay.analysis.fault_search.laboratory import Attempt, SearchToolSession, search_desk
+from opsassay.analysis.fault_search.attempts import Attempt, Candidates
 from opsassay.analysis.fault_search.search import FaultCandidate
 from opsassay.core.errors import OperationError, UserError
+from opsassay.core.logs import Log
 from opsassay.core.schema.json_lines import append_line, read_nouns
 from opsassay.core.schema.scenario import Scenario
 from opsassay.scoring.rates import wilson
 from opsassay.telemetry.content import whole_file
+from opsassay.testbed.operations.search import SearchEnvironment, fault_search_for
+
+_log = Log(__name__)
 
 ATTEMPTS, SEARCH, SUMMARY = "attempts.jsonl", "search.json", "summary.json"
 ADMITTED = ("hidden", "benign")
@@ -46,14 +49,13 @@ class Hunt:
         with whole_file(path) as partial:
             partial.write_text(json.dumps(payload, indent=1) + "\n")
         self._known = {attempt.number: attempt for attempt in read_attempts(out)}
-        self._stack = ExitStack()
-        self._desk: SearchToolSession | None = None
+        self._environment: SearchEnvironment | None = None
 
     def __enter__(self) -> Hunt:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        self._remove()
 
     def attempt(self, number: int, candidate: FaultCandidate) -> Attempt:
         """Return what became of *candidate*: read back when an earlier call tried it, else tried now."""
@@ -61,19 +63,28 @@ class Hunt:
         if known is not None and known.composition == candidate.composition:
             return known
         try:
-            found = self._on_a_system().attempt(number, candidate.composition, candidate.families)
+            found = self._candidates().attempt(number, candidate.composition, candidate.families)
         except OperationError:  # the baseline did not come back, or the system is gone: once more on a new one
-            self._stack.close()
-            self._desk = None
-            found = self._on_a_system().attempt(number, candidate.composition, candidate.families)
+            self._remove()
+            found = self._candidates().attempt(number, candidate.composition, candidate.families)
         append_line(self._out / ATTEMPTS, found, durable=True)
         return found
 
-    def _on_a_system(self) -> SearchToolSession:
-        if self._desk is None:
-            started = search_desk(self._scenario, self._target, self._out, settings=self._settings)
-            self._desk = self._stack.enter_context(started)
-        return self._desk
+    def _candidates(self) -> Candidates:
+        if self._environment is None:
+            search = fault_search_for(self._scenario)
+            environment = search.environment(self._scenario, self._target, 0, self._settings or {})
+            environment.prepare()
+            self._environment = environment
+        return Candidates(self._environment, self._out)
+
+    def _remove(self) -> None:
+        environment, self._environment = self._environment, None
+        if environment is None:
+            return
+        environment.remove()
+        if left := environment.verify():
+            _log.info("the removal goes on", left=left)  # a cluster removes a namespace in its own time
 
 
 def read_attempts(out: Path) -> list[Attempt]:

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
-from opsassay.analysis.fault_search.laboratory import HIDDEN, Attempt
-from opsassay.testbed.operations.composition import Block
+from opsassay.analysis.fault_search.attempts import HIDDEN, Attempt
+from opsassay.testbed.operations.search import Block
 
 Prompt = Literal["full", "partial", "minimal"]
 PROMPTS: tuple[Prompt, ...] = get_args(Prompt)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from opsassay.testbed.operations.composition import CHANGES_LIMIT, Block, Composition
+from opsassay.testbed.operations.search import CHANGES_LIMIT, Block, Composition
 
 MOST_BLOCKS = 3
 

@@ -10,7 +10,7 @@ import click
 from opsassay.cli.output import echo, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from opsassay.evals.diagnosis.exams import RunSettings
+    from opsassay.evals.diagnosis.setups.agents import RunSettings
     from opsassay.evals.runner.rehearsal import Rehearsal
 
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 def command(
     context: click.Context, agent: str, task: str | None, model: str | None, changes: tuple[str, ...], *, as_json: bool
 ) -> None:
-    """Let AGENT (a name or an agent.yaml) work at a made desk; say which tools it saw, what of the contract it kept."""
-    from opsassay.evals.diagnosis.exams import read_settings
+    """Let AGENT (a name or an agent.yaml) rehearse; say which tools it saw, what of the contract it kept."""
+    from opsassay.evals.diagnosis.setups.agents import read_settings
 
     settings = read_settings(changes)
     name, found = (_on_incident if task is None else _on_task)(agent, model, settings, task)
@@ -53,9 +53,10 @@ def command(
 
 def _on_incident(agent: str, model: str | None, settings: RunSettings, _: str | None) -> tuple[str, Rehearsal]:
     from opsassay.core.errors import UserError
-    from opsassay.evals.diagnosis.dry_run import DRY_RUN_MODEL
-    from opsassay.evals.diagnosis.dry_run import check as dry_run
-    from opsassay.evals.diagnosis.solvers import agent_setup, is_asked_method
+    from opsassay.evals.diagnosis.setups.agents import agent_setup
+    from opsassay.evals.diagnosis.setups.dry_run import DRY_RUN_MODEL
+    from opsassay.evals.diagnosis.setups.dry_run import check as dry_run
+    from opsassay.evals.diagnosis.setups.sweeps import is_asked_method
 
     if is_asked_method(agent):
         raise UserError(f"{agent} is a method; run it with `opsassay run diagnose DIR -m {agent}`.")
@@ -80,7 +81,7 @@ def _on_task(agent: str, model: str | None, settings: RunSettings, task: str | N
     domain = domain_named(domains[task])
     jobs = domain.jobs(_part(domain.name, task, named_path(agent), model, settings, limits), Path(), f"task {task}")
     if not isinstance(job := jobs[0], CanRehearse):
-        raise UserError(f"Tasks of {domain.name} have no made desk; run one with `opsassay run`.")
+        raise UserError(f"{domain.name} tasks cannot be rehearsed. Run one with `opsassay run`.")
     name = jobs[0].cell.solver.name
     say(f"opsassay: {name} rehearses {task} for at most {limits['seconds']:g} s")
     return name, job.rehearse(limits["seconds"])

@@ -48,20 +48,20 @@ def command(tree: Path, output: Path, *, as_json: bool) -> None:
 def harbor(tree: Path | None, scenarios: tuple[str, ...], output: Path, install: str | None, *, as_json: bool) -> None:
     """Write tasks of Harbor: of every incident of TREE that has a truth, or of live scenarios."""
     from opsassay.core.errors import UserError
-    from opsassay.evals.runner.harbor_install import container_install
+    from opsassay.evals.runner.harbor import container_install
 
     if (tree is None) == (not scenarios):
         raise UserError("Name what becomes tasks: the folder of incidents TREE, or --scenario NAME.")
     ours = container_install(install, "data" if tree is not None else "testbed,agents,apis")
     left_out: list[tuple[Path, str]] = []
     if tree is not None:
-        from opsassay.evals.diagnosis.harbor_tasks import write_tasks
+        from opsassay.evals.diagnosis.harnesses.harbor import write_tasks
         from opsassay.telemetry.tree import resolve
 
         cases, note = resolve(tree), lambda name, why: left_out.append((tree / name, why))
         tasks, what = write_tasks(cases, output, ours, note), f"{tree} holds no incident"
     else:
-        from opsassay.evals.remediation.harbor_tasks import write_scenario_tasks
+        from opsassay.evals.remediation.harbor.tasks import write_scenario_tasks
         from opsassay.evals.remediation.plan import scenarios_named
 
         note = lambda name, why: left_out.append((Path(name), why))  # noqa: E731
@@ -87,7 +87,7 @@ def harbor(tree: Path | None, scenarios: tuple[str, ...], output: Path, install:
 def dataset(suite: Path, output: Path, license_: str, *, without_truth: bool, as_json: bool) -> None:
     """Write SUITE, or any tree of incidents, as a data set of the Hugging Face Hub: a card, parquet, checksums."""
     from opsassay.annotation.suites.publish import write_data_set
-    from opsassay.evals.diagnosis.exams import open_suite
+    from opsassay.evals.diagnosis.tasks import open_suite
 
     cases = [case for case, _ in open_suite(suite)]
     incidents = write_data_set(cases, suite, output, license_=license_, with_truth=not without_truth)

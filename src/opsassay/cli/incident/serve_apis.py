@@ -54,7 +54,7 @@ def _server(source: str, substrate: str) -> Iterator[ApiServer]:
     if path.exists() or os.sep in source:
         yield ApiServer.over(_opened(path))
         return
-    from opsassay.evals.remediation.live_apis import apis_of
+    from opsassay.evals.remediation.trial.live_apis import apis_of
 
     with apis_of(substrate_of(substrate).running(source)) as server:
         yield server

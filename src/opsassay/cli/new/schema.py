@@ -44,7 +44,7 @@ KINDS = {
 """Every kind of file that people write: the model that reads it, and what it is for."""
 
 PARTS = {
-    "diagnosis": "opsassay.evals.diagnosis.domain:IncidentPlan",
+    "diagnosis": "opsassay.evals.diagnosis.plan:IncidentPlan",
     "sre": "opsassay.evals.remediation.plan:TrialPlan",
     "ciso": "opsassay.evals.compliance.plan:CompliancePlan",
     "finops": "opsassay.evals.cost.plan:CostPlan",

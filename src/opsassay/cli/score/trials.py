@@ -22,7 +22,8 @@ def command(
 ) -> None:
     """Grade the trials of STORE again, by what was committed before each run."""
     from opsassay.core.errors import NotFoundError, OpsAssayError, UserError
-    from opsassay.evals.remediation.grading import grade_trial, kept_scenario, recorded_trials, require_trials
+    from opsassay.evals.remediation.score import grade_trial, recorded_trials, require_trials
+    from opsassay.evals.remediation.tasks import kept_scenario
     from opsassay.evals.runner.ranking import why_not_ranked
     from opsassay.evals.runner.store import RunStore, read_run
     from opsassay.testbed.scenarios import load_scenario

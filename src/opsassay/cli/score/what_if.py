@@ -28,8 +28,8 @@ def command(
     A what-if: the verdicts are kept under a name of their own, are never ranked, and change nothing that was graded.
     """
     from opsassay.core.errors import UserError
-    from opsassay.evals.diagnosis.grades import cases_of, grade_all
-    from opsassay.evals.diagnosis.regrading import changed_profile, moved
+    from opsassay.evals.diagnosis.report import changed_profile, moved
+    from opsassay.evals.diagnosis.score import cases_of, grade_all
     from opsassay.evals.runner.store import RunStore
     from opsassay.scoring.profiles import profile_named
 

@@ -31,9 +31,9 @@ def command(context: click.Context, files: tuple[str, ...], *, as_json: bool) ->
 
 def _checked(file: str) -> dict[str, Any]:
     """Return what is to be said of the scenario in *file* or of that name."""
-    from opsassay.evals.remediation.authoring import findings, layers, proposed_depth
-    from opsassay.evals.remediation.controls import controls_of
-    from opsassay.evals.remediation.task_info import scenario_complexity
+    from opsassay.evals.remediation.authoring.checks import findings, layers, proposed_depth
+    from opsassay.evals.remediation.controls.scripts import controls_of
+    from opsassay.evals.remediation.tasks import scenario_complexity
     from opsassay.testbed.operations.tools import TOOLS
     from opsassay.testbed.scenarios import load_scenario, place_of, system_of
 

@@ -12,7 +12,7 @@ from opsassay.cli.output import json_option, print_json, print_table, say
 from opsassay.evals.runner.tables import percent
 
 if TYPE_CHECKING:
-    from opsassay.analysis.fault_search.laboratory import Attempt
+    from opsassay.analysis.fault_search.attempts import Attempt
     from opsassay.analysis.fault_search.prompts import Prompt
     from opsassay.core.schema.scenario import Scenario
 
@@ -51,7 +51,7 @@ def command(
     from opsassay.analysis.fault_search.search import compose, random_candidates
     from opsassay.core.errors import UserError
     from opsassay.telemetry.content import whole_file
-    from opsassay.testbed.operations.laboratory import setup_for
+    from opsassay.testbed.operations.search import fault_search_for
     from opsassay.testbed.scenarios import load_scenario, system_of
 
     if model is not None and search != "evolve":
@@ -59,7 +59,7 @@ def command(
     if search == "evolve":
         require_evolution(model)
     scenario = load_scenario(scenario_name)
-    setup, system, workload = setup_for(scenario), system_of(scenario), target or target_of(scenario)
+    setup, system, workload = fault_search_for(scenario), system_of(scenario), target or target_of(scenario)
     settings = cluster_settings(scenario, cluster)
     library, base = setup.blocks(system, workload, settings), setup.task(system, workload, settings)
     task = prompt_of(prompt, base, setup.operator, library)

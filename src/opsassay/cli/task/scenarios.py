@@ -15,7 +15,7 @@ from opsassay.cli.output import echo, json_option, print_json, print_table
 def command(*, as_json: bool) -> None:
     """List the remediation scenarios, shipped and generated, with their complexity (ITBench, Eq. 6)."""
     from opsassay.core.schema.task import level_of
-    from opsassay.evals.remediation.task_info import scenario_complexity
+    from opsassay.evals.remediation.tasks import scenario_complexity
     from opsassay.testbed.scenarios import generated_names, load_scenario, names
 
     items: list[dict[str, Any]] = [

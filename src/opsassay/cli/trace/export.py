@@ -24,8 +24,8 @@ _PATH = click.Path(path_type=Path)
 def rewards(store: Path, output: Path, cases: Path | None, *, as_json: bool) -> None:
     """Write a process reward for every step of the agents' runs of STORE, as TRL reads it."""
     from opsassay.core.errors import UserError
-    from opsassay.evals.diagnosis.grades import cases_of
-    from opsassay.evals.diagnosis.rewards import reward_lines
+    from opsassay.evals.diagnosis.results.rewards import reward_lines
+    from opsassay.evals.diagnosis.score import cases_of
     from opsassay.evals.runner.store import RunStore
     from opsassay.telemetry.content import whole_file
 

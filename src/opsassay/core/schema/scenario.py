@@ -101,7 +101,7 @@ class Difficulty(Written):
     technologies: tuple[str, ...] = Field(min_length=1, description="what whoever repairs it must know")
 
 
-class Environment(Written):
+class ScenarioEnvironment(Written):
     """Where it happens: which system on which substrate, from which seed, under which load."""
 
     substrate: Literal["local", "kubernetes", "compose"] = "local"
@@ -289,7 +289,7 @@ class Scenario(Written):
     description: str = ""
     category: str = Field(description="class of scenarios that it belongs to, such as misconfiguration")
     difficulty: Difficulty
-    environment: Environment
+    environment: ScenarioEnvironment
     trigger: Trigger = Trigger()
     cluster: OnCluster | None = Field(default=None, description="with substrate kubernetes: objects, changes, access")
     no_fault: bool = Field(default=False, description="a false alarm: the right action is none")

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 from opsassay.core.extras import require
 from opsassay.core.schema.run import Metric, Run
 from opsassay.core.schema.task import Arm, MetricDefinition, Task
-from opsassay.evals.compliance.grading import definitions, grade_run
-from opsassay.evals.compliance.job import ComplianceJob
 from opsassay.evals.compliance.on_cluster.admission import admissions_of
 from opsassay.evals.compliance.on_cluster.read_worlds import graded_task, knobs_of
 from opsassay.evals.compliance.plan import CompliancePlan
+from opsassay.evals.compliance.score import definitions, grade_run
+from opsassay.evals.compliance.solve import ComplianceRun
 from opsassay.evals.compliance.tasks import DOMAIN, published
-from opsassay.evals.runner.answering import agents_for
-from opsassay.evals.runner.mounts import require_apart
+from opsassay.evals.runner.generated_run import require_apart_from_secret
 from opsassay.evals.runner.plan import part_as
-from opsassay.evals.runner.run import Job
+from opsassay.evals.runner.run import PlannedRun
 from opsassay.evals.runner.store import RunStore
 
 if TYPE_CHECKING:
@@ -45,33 +44,24 @@ class ComplianceDomain:
     def tasks(self, paths: Sequence[Path]) -> Iterator[Task]:
         """Yield the tasks with their published seeds."""
         del paths
-        yield from (one.head for one in published())
+        yield from (one.task_info for one in published())
 
-    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[Job]:
+    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[PlannedRun]:
         """Return the runs of one part of a plan."""
         require(_JUDGE)
         plan = part_as(CompliancePlan, part, where)
         place = plan.place(folder)
-        jobs = [
-            ComplianceJob(
-                task,
-                agent,
-                plan.seed + repeat,
-                plan.settings,
-                Arm.of({**shown, **knobs_of(task, plan.on, plan.engine)}),
-                place,
-            )
-            for repeat in range(plan.repeats)
+        cases = [
+            ((task, Arm.of({**shown, **knobs_of(task, plan.on, plan.engine)})), task.task_info.oracles)
             for task in plan.chosen(folder)
             for shown in plan.knobs()
-            for given in plan.agents
-            for agent in agents_for(given, task.head.oracles, folder)
         ]
-        secrets = [folder / plan.held_out.secret] if plan.held_out is not None else []
-        secrets += [place.kubeconfig] if place is not None and place.kubeconfig is not None else []
-        for command in {job.agent.name: job.command for job in jobs}.values():
-            if command is not None:
-                require_apart(command, secrets)
+        jobs = [
+            ComplianceRun(task, agent, seed, plan.settings, arm, place)
+            for (task, arm), agent, seed in plan.each(cases, folder)
+        ]
+        kubeconfig = [place.kubeconfig] if place is not None and place.kubeconfig is not None else []
+        require_apart_from_secret(jobs, plan, folder, kubeconfig)
         if place is not None:
             place.require()
         return jobs

@@ -1,4 +1,4 @@
-"""The plan of compliance tasks, as a person writes it in YAML: who works on what, on which seeds, how often."""
+"""The plan of compliance tasks, as a person writes it in YAML: which solvers, on which tasks and seeds, how often."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from pydantic import Field, field_validator, model_validator
 from opsassay.core.errors import NotFoundError
 from opsassay.evals.compliance.on_cluster.place import ClusterPlace
 from opsassay.evals.compliance.on_cluster.read_worlds import CLUSTER
-from opsassay.evals.compliance.tasks import CLASSES, EXAMPLES, ComplianceTask, held_out, names
-from opsassay.evals.runner.answering import MadePlan
-from opsassay.evals.runner.held_out import PUBLISHED_SEED
+from opsassay.evals.compliance.tasks import CLASSES, EXAMPLES, ComplianceTask, names
+from opsassay.evals.runner.generated_tasks import GeneratedPlan
 
 
-class CompliancePlan(MadePlan):
-    """Who works on which compliance tasks: the keys of a part of a plan with ``domain: ciso``."""
+class CompliancePlan(GeneratedPlan):
+    """Which solvers are run on which compliance tasks: the keys of a part of a plan with ``domain: ciso``."""
 
     tasks: tuple[str, ...] = Field(
         default=("all",), min_length=1, description="names, a class, as new-kyverno, or `all`"
@@ -57,15 +56,10 @@ class CompliancePlan(MadePlan):
 
     def chosen(self, folder: Path) -> list[ComplianceTask]:
         """Return the tasks of the plan; raises NotFoundError, and UserError for a secret that is none."""
-        known, found = names(), list[ComplianceTask]()
+        known = names()
         for asked in self.tasks:
             if asked not in {*known, *CLASSES, "all"}:
                 raise NotFoundError("compliance task", asked, [*known, *CLASSES, "all"])
-        for name in known:
-            if not {"all", name, ComplianceTask(name=name, seed=0).task_class} & set(self.tasks):
-                continue
-            if self.published:
-                found.append(ComplianceTask(name=name, seed=PUBLISHED_SEED))
-            if self.held_out is not None:
-                found += held_out(name, folder / self.held_out.secret, self.held_out.count)
-        return found
+        classes = {name: ComplianceTask(name=name, seed=0).task_class for name in known}
+        chosen = [name for name in known if {"all", name, classes[name]} & set(self.tasks)]
+        return self.seeded(ComplianceTask, chosen, folder)

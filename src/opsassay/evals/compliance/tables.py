@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from opsassay.core.schema.run import MetricStatus, RunStatus
-from opsassay.evals.compliance.stages import RATES, STAGES
+from opsassay.evals.compliance.score import RATES, STAGES
 from opsassay.evals.compliance.tasks import CLASSES
 from opsassay.evals.runner.grading import GradedRuns
 from opsassay.evals.runner.results import ResultRow, by_solver

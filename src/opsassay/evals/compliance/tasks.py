@@ -8,25 +8,66 @@ come from a stream of draws of their own, so that none of them is a world that i
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
 import yaml
-from pydantic import Field
 
-from opsassay.core.errors import DatapackError, NotFoundError
-from opsassay.core.schema.base import Artefact
+from opsassay.core.errors import NotFoundError
 from opsassay.core.schema.task import Task
-from opsassay.evals.compliance.controls import ComplianceControl, controls
-from opsassay.evals.compliance.goals import collected_goal
+from opsassay.evals.compliance.clusters.controls import ComplianceControl, controls
+from opsassay.evals.compliance.clusters.repository import FOLDER, GAPS, gap_of, others_of, policy_name, repository
+from opsassay.evals.compliance.clusters.worlds import ComplianceWorld, mutants, worlds
+from opsassay.evals.compliance.evidence_collection.evidence import EVIDENCE
 from opsassay.evals.compliance.hosts.controls import HostControl, host_controls
 from opsassay.evals.compliance.hosts.worlds import HostWorld, host_mutants, host_worlds, shown_files
 from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy
-from opsassay.evals.compliance.repository import FOLDER, GAPS, gap_of, others_of, policy_name, repository
-from opsassay.evals.compliance.worlds import ComplianceWorld, mutants, worlds
-from opsassay.evals.runner.held_out import PUBLISHED_SEED, held_out_seeds, keep_body, kept_body
+from opsassay.evals.compliance.rego.worker import PACKAGE, RULE
+from opsassay.evals.runner.generated_tasks import PUBLISHED_SEED, GeneratedTask
+
+_JUDGES = (
+    f"{{policy}} judges it: Rego v1, package {PACKAGE}, whose rule {RULE} is true where all complies and false, not "
+    "undefined, where anything does not. Both files lie in your workspace, under these names.\n"
+)
+_ON_CLUSTER = (
+    f"{{collector}} is run by bash and asks the cluster with kubectl, which finds it by itself; it only reads, and writes "
+    f"what it found, as JSON, to {EVIDENCE} in its working folder. "
+)
+_ON_HOST = (
+    "{collector} is a playbook for the group target, with modules of ansible.builtin alone; it only reads, needs no "
+    f"privileges, and writes what it found, as JSON, to {EVIDENCE} beside itself, on the controller. "
+)
+_WHERE = {
+    "role": "It is about every Role and every ClusterRole, in every namespace.\n",
+    "sshd": "What counts is the configuration that sshd runs with, from all of its files; `sshd -T` prints it.\n",
+    "sysctl": "What counts is the running kernel, as `sysctl` prints it, not what files ask for.\n",
+    "service": "What counts is the unit's state, as `systemctl` tells it.\n",
+    "package": "What counts is the package of just that name, in the database of the package manager.\n",
+    "mount": "What counts is what is mounted, as `findmnt` and `mount` print it, not what fstab asks for.\n",
+    "setting": "What counts is the line that is in force in {file}; one that is a comment is not.\n",
+    "module": "It has both lines, `install {name} /bin/false` (or /bin/true) and `blacklist {name}`, in "
+    "/etc/modprobe.d/*.conf, and `lsmod` does not list it.\n",
+}
+_PODS = (
+    "It is about Pods, and about what Deployments, StatefulSets, DaemonSets, Jobs and CronJobs would make pods of, in "
+    "every namespace.\n"
+)
+
+
+def collected_goal(control: ComplianceControl | HostControl, collector: str, policy: str) -> str:
+    """Return what the agent reads that is to write *collector* and *policy* for *control*."""
+    words = f"{control.goal[0].upper()}{control.goal[1:]}"
+    if isinstance(control, HostControl):
+        where = _WHERE[control.kind].format(name=control.name, file=control.file)
+        release = "Ubuntu 24.04" if control.system == "ubuntu" else "RHEL 9"
+        how, it = _ON_HOST, f"Whether this holds of a host ({release})"
+    else:
+        where, how = _WHERE.get(control.scope, _PODS), _ON_CLUSTER
+        it = "Whether this holds of a cluster"
+    said = f"{where}{how.format(collector=collector)}{_JUDGES.format(policy=policy)}"
+    return f"{words}. {it} is to be checked by two files.\n{said}"
+
 
 DOMAIN = "ciso"
 NEW, KUBECTL, ANSIBLE, UPDATE = "new-kyverno", "new-opa-kubectl", "new-opa-ansible", "update-kyverno"
@@ -36,8 +77,6 @@ COLLECTORS = {KUBECTL: "fetcher.sh", ANSIBLE: "playbook.yml"}
 POLICY = "policy.rego"
 TARGET = "target"
 """The world that an agent works at, whose label it does not know."""
-BODIES = "compliance_tasks"
-"""Folder of a store with the bodies of its tasks, which hold their seeds and so their worlds."""
 GENERATOR = "1"
 """Version of what makes worlds and repositories; another one makes other truth, so it is part of every commitment."""
 JUDGED, EXAMPLES, OTHERS = 9, 2, 2
@@ -48,12 +87,11 @@ AnyWorld = ComplianceWorld | HostWorld
 LIMITS = {"agent_timeout_s": 900.0}
 
 
-class ComplianceTask(Artefact):
-    """One task: its *name*, and the *seed* that its worlds and its repository follow from."""
+class ComplianceTask(GeneratedTask):
+    """One task, whose worlds and repository follow from its seed."""
 
-    name: str
-    seed: int
-    held_out: int | None = Field(default=None, description="number among the held-out ones of a plan; None: published")
+    BODIES = "compliance_tasks"
+
     generator: str = GENERATOR
 
     @cached_property
@@ -119,17 +157,15 @@ class ComplianceTask(Artefact):
     @cached_property
     def commitment(self) -> str:
         """The digest of the whole task: seed, words and the version of what makes its worlds."""
-        parts = (self.generator, self.name, str(self.seed), self.goal, self.any_control.digest())
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        return self.committed(self.goal, self.any_control.digest())
 
     @property
-    def head(self) -> Task:
+    def task_info(self) -> Task:
         """What everybody may know of the task."""
-        from opsassay.evals.compliance.oracles import ORACLES
+        from opsassay.evals.compliance.scripts.oracles import ORACLES
 
-        held_out = f"@held-out-{self.held_out}" if self.held_out is not None else ""
         return Task(
-            id=self.name + held_out,
+            id=self.id,
             domain=DOMAIN,
             name=self.name.replace("-", " "),
             description=f"CIS {self.section}: {self.any_control.goal}",
@@ -198,10 +234,6 @@ class ComplianceTask(Artefact):
         """Return those of *policies* by which its worlds are judged: in a repository the one that it is about."""
         return [one for one in policies if self.task_class == NEW or one.name == self.policy]
 
-    def keep(self, root: Path) -> None:
-        """Write it into the store at *root* under its commitment, if it is not there."""
-        keep_body(root / BODIES, self.commitment, self)
-
 
 def _named(shown: Sequence[AnyWorld], examples: int) -> dict[str, AnyWorld]:
     return {
@@ -221,20 +253,6 @@ def published() -> Iterator[ComplianceTask]:
     yield from (ComplianceTask(name=name, seed=PUBLISHED_SEED) for name in names())
 
 
-def held_out(name: str, secret: Path, count: int) -> list[ComplianceTask]:
-    """Return *count* tasks called *name* whose seeds follow from what stands in the file *secret*; raises UserError."""
-    return [
-        ComplianceTask(name=name, seed=seed, held_out=n)
-        for n, seed in enumerate(held_out_seeds(name, secret, count), 1)
-    ]
-
-
 def kept_task(root: Path, commitment: str) -> ComplianceTask:
     """Return the task that runs of the store at *root* were begun with; raises DatapackError."""
-    task = kept_body(root / BODIES, commitment, ComplianceTask)
-    if task.commitment != commitment:
-        raise DatapackError(
-            f"{root / BODIES / commitment}.json is not what its name says, or another version made its worlds; grade it "
-            "with the OpsAssay of its run."
-        )
-    return task
+    return ComplianceTask.kept(root, commitment)

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from opsassay.core.schema.run import Metric, Run
 from opsassay.core.schema.task import MetricDefinition, Task
-from opsassay.evals.cost.grading import definitions, grade_answer
-from opsassay.evals.cost.job import CostJob
-from opsassay.evals.cost.live.job import LiveCostJob, evaluate_live, live_head, operator_of
-from opsassay.evals.cost.live.setup import TASKS, live_task
+from opsassay.evals.cost.live.solve import LiveCostRun, evaluate_live, live_head, operator_of
+from opsassay.evals.cost.live.tasks import TASKS, live_task
 from opsassay.evals.cost.plan import CostPlan
+from opsassay.evals.cost.score import definitions, grade_answer
+from opsassay.evals.cost.solve import CostRun
 from opsassay.evals.cost.tasks import DOMAIN, kept_task, published
-from opsassay.evals.remediation.grading import kept_scenario
-from opsassay.evals.remediation.preflight import require_sound
-from opsassay.evals.runner.answering import agents_for
-from opsassay.evals.runner.mounts import require_apart
+from opsassay.evals.remediation.plan import require_sound
+from opsassay.evals.remediation.tasks import kept_scenario
+from opsassay.evals.runner.generated_run import require_apart_from_secret
 from opsassay.evals.runner.plan import part_as
-from opsassay.evals.runner.run import Job
+from opsassay.evals.runner.run import PlannedRun
 from opsassay.evals.runner.store import RunStore
 
 if TYPE_CHECKING:
@@ -43,33 +42,22 @@ class FinopsDomain:
     def tasks(self, paths: Sequence[Path]) -> Iterator[Task]:
         """Yield the tasks with their published seeds."""
         del paths
-        yield from (one.head for one in published())
+        yield from (one.task_info for one in published())
         yield from map(live_head, TASKS)
 
-    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[Job]:
+    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[PlannedRun]:
         """Return the runs of one part of a plan, those on cost data first."""
         plan = part_as(CostPlan, part, where)
-        tasks = plan.chosen(folder)
-        jobs: list[Job] = [
-            CostJob(task, agent, plan.seed + repeat, plan.settings)
-            for repeat in range(plan.repeats)
-            for task in tasks
-            for given in plan.agents
-            for agent in agents_for(given, task.body.oracles, folder)
-        ]
+        cases = [(task, task.body.oracles) for task in plan.chosen(folder)]
+        jobs = [CostRun(task, agent, seed, plan.settings) for task, agent, seed in plan.each(cases, folder)]
+        scenarios = [(name, tuple(live_task(name).scenario.oracles)) for name in plan.live()]
         live = [
-            LiveCostJob.of(name, operator, plan.seed + repeat, plan.cluster)
-            for repeat in range(plan.repeats)
-            for name in plan.live()
-            for given in plan.agents
-            for agent in agents_for(given, tuple(live_task(name).scenario.oracles), folder)
+            LiveCostRun.of(name, operator, seed, plan.cluster)
+            for name, agent, seed in plan.each(scenarios, folder)
             if (operator := operator_of(agent, plan.settings.sealing)) is not None
         ]
         require_sound(live)
-        if plan.held_out is not None:
-            for command in {job.agent.name: job.command for job in jobs if isinstance(job, CostJob)}.values():
-                if command is not None:
-                    require_apart(command, [folder / plan.held_out.secret])
+        require_apart_from_secret(jobs, plan, folder)
         return [*jobs, *live]
 
     def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:

@@ -1,4 +1,4 @@
-"""The plan of cost tasks, as a person writes it in YAML: who answers what, on which seeds, how often."""
+"""The plan of cost tasks, as a person writes it in YAML: which solvers, on which tasks and seeds, how often."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from typing import get_args
 from pydantic import Field
 
 from opsassay.core.errors import NotFoundError
-from opsassay.evals.cost.live.setup import CLASS, CLASS_ON_KUBERNETES, LOCAL_TASKS, TASKS
-from opsassay.evals.cost.tasks import CostTask, TaskClass, class_of, held_out, names
-from opsassay.evals.runner.answering import MadePlan
-from opsassay.evals.runner.held_out import PUBLISHED_SEED
+from opsassay.evals.cost.live.tasks import CLASS, CLASS_ON_KUBERNETES, LOCAL_TASKS, TASKS
+from opsassay.evals.cost.tasks import CostTask, TaskClass, class_of, names
+from opsassay.evals.runner.generated_tasks import GeneratedPlan
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
 CLASSES = get_args(TaskClass)
 
 
-class CostPlan(MadePlan):
-    """Who answers which tasks on cost data: the keys of a part of a plan with ``domain: finops``."""
+class CostPlan(GeneratedPlan):
+    """Which solvers are run on which cost tasks: the keys of a part of a plan with ``domain: finops``."""
 
     tasks: tuple[str, ...] = Field(
         default=("all",),
@@ -31,13 +30,7 @@ class CostPlan(MadePlan):
 
     def chosen(self, folder: Path) -> list[CostTask]:
         """Return the tasks of the plan; raises NotFoundError, and UserError for a secret that is none."""
-        found: list[CostTask] = []
-        for name in self._names():
-            if self.published:
-                found.append(CostTask(name=name, seed=PUBLISHED_SEED))
-            if self.held_out is not None:
-                found += held_out(name, folder / self.held_out.secret, self.held_out.count)
-        return found
+        return self.seeded(CostTask, self._names(), folder)
 
     def live(self) -> list[str]:
         """Return the live tasks of the plan: `all` means those on cost data, which need no system."""

@@ -13,8 +13,8 @@ from statistics import fmean, stdev
 from opsassay.core.schema.run import MetricStatus
 from opsassay.evals.cost.anomaly.task import ANOMALY_TASKS
 from opsassay.evals.cost.insight.keys import QUESTIONS
-from opsassay.evals.cost.live.grading import PROXIMITIES
-from opsassay.evals.cost.live.setup import TASKS
+from opsassay.evals.cost.live.score import PROXIMITIES
+from opsassay.evals.cost.live.tasks import TASKS
 from opsassay.evals.runner.grading import GradedRuns
 from opsassay.evals.runner.results import ResultRow, by_solver
 from opsassay.evals.runner.tables import ResultTable

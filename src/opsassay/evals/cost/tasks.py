@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
-
-from opsassay.core.errors import DatapackError, NotFoundError
-from opsassay.core.schema.base import Artefact
+from opsassay.core.errors import NotFoundError
 from opsassay.core.schema.task import Task
 from opsassay.evals.cost.anomaly.task import ANOMALY_TASKS, AnomalyTask
 from opsassay.evals.cost.insight.keys import KPIS, QUESTIONS, TEMPLATES, Question
-from opsassay.evals.runner.held_out import PUBLISHED_SEED, held_out_seeds, keep_body, kept_body
+from opsassay.evals.runner.generated_tasks import PUBLISHED_SEED, GeneratedTask
 
 DOMAIN, SYSTEM = "finops", "focus"
-BODIES = "cost_tasks"
-"""Folder of a store with the bodies of its tasks, which hold their seeds and so their truth."""
 GENERATOR = "1"
 """Version of what makes data and keys; another one makes other truth, so it is part of every commitment."""
 
@@ -28,12 +22,11 @@ Body = Question | AnomalyTask
 TaskClass = Literal["insight", "anomaly", "kpi"]
 
 
-class CostTask(Artefact):
-    """One task on cost data: its *name*, and the *seed* that its data, its question and its truth follow from."""
+class CostTask(GeneratedTask):
+    """One task on cost data: its data, its question and its truth follow from its seed."""
 
-    name: str
-    seed: int
-    held_out: int | None = Field(default=None, description="number among the held-out ones of a plan; None: published")
+    BODIES = "cost_tasks"
+
     generator: str = GENERATOR
 
     @cached_property
@@ -53,15 +46,13 @@ class CostTask(Artefact):
     @cached_property
     def commitment(self) -> str:
         """The digest of the whole task: seed, words and the version of what makes its truth."""
-        parts = (self.generator, self.name, str(self.seed), self.body.goal)
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        return self.committed(self.body.goal)
 
     @property
-    def head(self) -> Task:
+    def task_info(self) -> Task:
         """What everybody may know of the task."""
-        held_out = f"@held-out-{self.held_out}" if self.held_out is not None else ""
         return Task(
-            id=self.name + held_out,
+            id=self.id,
             domain=DOMAIN,
             name=self.name.replace("-", " "),
             description=self.body.about,
@@ -73,10 +64,6 @@ class CostTask(Artefact):
             oracles=self.body.oracles,
             commitment=self.commitment,
         )
-
-    def keep(self, root: Path) -> None:
-        """Write it into the store at *root* under its commitment, if it is not there."""
-        keep_body(root / BODIES, self.commitment, self)
 
 
 def names() -> list[str]:
@@ -94,19 +81,6 @@ def published() -> Iterator[CostTask]:
     yield from (CostTask(name=name, seed=PUBLISHED_SEED) for name in names())
 
 
-def held_out(name: str, secret: Path, count: int) -> list[CostTask]:
-    """Return *count* tasks called *name* whose seeds follow from what stands in the file *secret*; raises UserError."""
-    return [CostTask(name=name, seed=seed, held_out=n) for n, seed in enumerate(held_out_seeds(name, secret, count), 1)]
-
-
 def kept_task(root: Path, commitment: str) -> CostTask:
     """Return the task that runs of the store at *root* were begun with; raises DatapackError."""
-    task = kept_body(root / BODIES, commitment, CostTask)
-    if task.generator != GENERATOR:
-        raise DatapackError(
-            f"{root / BODIES / commitment}.json was made by generator {task.generator}, and this is {GENERATOR}; grade "
-            "it with the OpsAssay of its run."
-        )
-    if task.commitment != commitment:
-        raise DatapackError(f"{root / BODIES / commitment}.json is not what its name says; restore it.")
-    return task
+    return CostTask.kept(root, commitment)

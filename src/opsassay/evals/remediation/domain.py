@@ -10,10 +10,9 @@ from opsassay.core.schema.files import load_yaml
 from opsassay.core.schema.run import Metric
 from opsassay.core.schema.scenario import Scenario
 from opsassay.core.schema.task import MetricDefinition, Task
-from opsassay.evals.remediation.plan import TrialPlan, cells_of
-from opsassay.evals.remediation.preflight import require_sound
-from opsassay.evals.remediation.task_info import scenario_task
-from opsassay.evals.remediation.trials import TrialJob
+from opsassay.evals.remediation.plan import TrialPlan, cells_of, require_sound
+from opsassay.evals.remediation.solve import TrialRun
+from opsassay.evals.remediation.tasks import scenario_task
 from opsassay.evals.runner.plan import part_as
 from opsassay.testbed.scenarios import generated_names, load_scenario, names
 
@@ -58,7 +57,7 @@ class SreDomain:
             if path.suffix in (".yaml", ".yml"):
                 yield scenario_task(load_yaml(path, Scenario))
 
-    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[TrialJob]:
+    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[TrialRun]:
         """Return the trials of one part of a plan, which has the keys of a plan of trials."""
         jobs = cells_of(part_as(TrialPlan, part, where), folder)
         require_sound(jobs)
@@ -66,7 +65,7 @@ class SreDomain:
 
     def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
         """Grade the trials that count by what was committed before each; no setting has a say in it."""
-        from opsassay.evals.remediation.rows import grade_trials
+        from opsassay.evals.remediation.report import grade_trials
 
         del settings
         return grade_trials(self, stores)

@@ -1,24 +1,27 @@
-"""The plan of trials: agents x scenarios x prompt arms x probe arms x repeats, as a person writes it in YAML."""
+"""The plan of trials: agents x scenarios x prompt arms x probe arms x repeats, and the check that each can begin."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from opsassay.core.errors import UserError, naming
+from opsassay.core.errors import RefusedError, UserError, naming
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.files import load_yaml
 from opsassay.core.schema.scenario import CONTROL, Scenario
-from opsassay.evals.remediation.contract import CommandSettings, PromptArm, TrialAgent
-from opsassay.evals.remediation.controls import applicable, script_of
-from opsassay.evals.remediation.trials import TrialJob
+from opsassay.evals.remediation.controls.scripts import applicable, script_of
+from opsassay.evals.remediation.solve import TrialRun
+from opsassay.evals.remediation.trial.contract import CommandSettings, PromptArm, TrialAgent
+from opsassay.evals.runner.commands import refusal_to_seal
+from opsassay.evals.runner.external_agents import APIS
 from opsassay.evals.runner.oracles import oracles_asked
 from opsassay.evals.runner.ranking import ORACLE
+from opsassay.solvers.agents.models.named import model_named, require_endpoint
 from opsassay.telemetry.mask import Mask
-from opsassay.testbed.scenarios import generated_names, load_scenario, names
+from opsassay.testbed.scenarios import generated_names, load_scenario, names, system_of
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
 EVERY_CONTROL = f"{ORACLE}{CONTROL}*"
@@ -80,14 +83,14 @@ class TrialPlan(Written):
         return self
 
 
-def load_trial_plan(path: Path) -> tuple[TrialPlan, tuple[TrialJob, ...]]:
+def load_trial_plan(path: Path) -> tuple[TrialPlan, tuple[TrialRun, ...]]:
     """Return the plan in the file at *path* and its cells; raises ConfigError."""
     plan = load_yaml(path, TrialPlan)
     with naming(str(path)):
         return plan, cells_of(plan, path.parent)
 
 
-def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialJob, ...]:
+def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialRun, ...]:
     """Return every cell of *plan*, each once; scenario files are looked for in *folder*.
 
     An arm in which nothing would differ is left out: a scenario without an addendum has no arm `constrained`, one that
@@ -96,7 +99,7 @@ def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialJob, ...]:
     """
     scenarios = scenarios_named(plan.scenarios, folder)
     jobs = (
-        TrialJob(
+        TrialRun(
             scenario, agent, arm, probes, plan.seed + repeat, plan.cluster, plan.timeout_s, plan.retries, mask=mask
         )
         for repeat in range(plan.repeats)
@@ -154,3 +157,32 @@ def _with_settings(agent: TrialAgent, settings: Mapping[str, Any]) -> TrialAgent
     if not settings or not agent.is_outside:
         return agent
     return TrialAgent.model_validate({**agent.model_dump(), "settings": {**settings, **agent.settings}})
+
+
+PERFORMED_ON = ("local", "kubernetes")
+
+
+def require_sound(jobs: Sequence[TrialRun]) -> None:
+    """Raise UserError for the first of *jobs* whose system is not known here, or whose agent cannot begin."""
+    for scenario in {job.scenario.id: job.scenario for job in jobs}.values():
+        if (substrate := scenario.environment.substrate) not in PERFORMED_ON:
+            raise RefusedError(f"{scenario.id} needs {substrate}; {' and '.join(PERFORMED_ON)} are performed here.")
+        system_of(scenario)
+    for agent in {job.agent.model_dump_json(): job.agent for job in jobs}.values():
+        _require_agent(agent)
+
+
+def _require_agent(agent: TrialAgent) -> None:
+    asks_model = not agent.is_outside
+    if agent.is_outside:
+        outside = agent.outside()
+        asks_model = outside.asks_model
+        if "model" in outside.needs and agent.model is None:
+            raise UserError(f"The agent {outside.name} asks a model: name one with `model:` in the plan.")
+        if APIS in outside.needs:
+            import opsassay.telemetry.backends.serving  # noqa: F401 - what is not installed is missed now
+        if agent.sealing == "required" and (refusal := refusal_to_seal("required", remote=agent.remote)) is not None:
+            raise UserError(f"The agent {outside.name} is to be sealed, and no seal can be made here: {refusal}")
+    if asks_model and agent.model is not None:
+        model_named(agent.model)
+        require_endpoint(agent.model)

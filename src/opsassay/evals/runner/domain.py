@@ -1,48 +1,23 @@
-"""Domains: what the bench asks of each kind of task, and the registry in which they are found.
+"""Domains: what is asked of each kind of task, and the registry in which they are found.
 
-A `Domain` lists tasks, makes jobs of a part of a plan and knows its metrics; a `Bundle` is one task of it made ready for
-one attempt. Whoever adds a domain registers it under the entry points ``opsassay.domains``.
+A `Domain` lists tasks, makes run specs of a part of a plan, and knows its metrics. A package adds one by the entry point
+``opsassay.domains``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from opsassay.core.registry import Registry
 from opsassay.core.schema.run import Metric, Run, RunStatus
 from opsassay.core.schema.task import MetricDefinition, Task
-from opsassay.evals.runner.run import Job
+from opsassay.evals.runner.run import PlannedRun
 from opsassay.scoring.void import is_void
 
 if TYPE_CHECKING:
     from opsassay.evals.runner.grading import GradedRuns, GradeSettings, Stores
-
-Desk_co = TypeVar("Desk_co", covariant=True)
-
-
-class Bundle(Protocol[Desk_co]):
-    """One task, made ready for one attempt; its verbs are called in this order, `remove` and `verify` whatever happened."""
-
-    def prepare(self) -> None:
-        """Deploy what the task happens on, and wait until it is healthy."""
-
-    def start(self) -> None:
-        """Break it, and wait until what the agent hears of can be seen."""
-
-    def desk(self) -> Desk_co:
-        """Return the tools that the agent gets."""
-
-    def reset(self) -> None:
-        """End the record when the agent has ended, and undo what was broken."""
-
-    def remove(self) -> None:
-        """Remove all of it."""
-
-    def verify(self) -> None:
-        """Verify that everything is as it was before `prepare`, or gone; what is not is recorded with its reason."""
 
 
 class Domain(Protocol):
@@ -59,8 +34,8 @@ class Domain(Protocol):
     def tasks(self, paths: Sequence[Path]) -> Iterator[Task]:
         """Yield the heads of the tasks at *paths*, and of those that ship."""
 
-    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[Job]:
-        """Return the jobs of one *part* of a plan, whose files are looked for in *folder*; all that is wrong is raised.
+    def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[PlannedRun]:
+        """Return the runs of one *part* of a plan, whose files are looked for in *folder*; all that is wrong is raised.
 
         Raises ConfigError, which names the part by *where*, and what makes its tasks and agents impossible.
         """
@@ -98,21 +73,3 @@ def outcome_of(domain: Domain, run: Run, metrics: Mapping[str, Metric]) -> bool 
     if is_void(metrics):
         return None
     return domain.succeeded(metrics) if run.status is RunStatus.DONE else False
-
-
-@contextmanager
-def at_hand(bundle: Bundle[Desk_co]) -> Iterator[Desk_co]:
-    """Give the desk of *bundle* while the block runs: prepared and started before, reset after.
-
-    In any case it is removed, and then the baseline is verified.
-    """
-    try:
-        bundle.prepare()
-        bundle.start()
-        yield bundle.desk()
-        bundle.reset()
-    finally:
-        try:
-            bundle.remove()
-        finally:
-            bundle.verify()

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from opsassay.core.errors import UserError
-from opsassay.evals.runner.attempt import LOG_KEPT_BYTES, MAX_ANSWER_BYTES
+from opsassay.core.schema.tool_session import TracedToolSession
 from opsassay.evals.runner.commands import (
     AGENT_INSIDE,
     PROMPT,
@@ -23,9 +23,10 @@ from opsassay.evals.runner.commands import (
     run_command,
 )
 from opsassay.evals.runner.mounts import mounts_of
+from opsassay.evals.runner.run import LOG_KEPT_BYTES, MAX_ANSWER_BYTES
 from opsassay.solvers.agents.command import CommandAgent
 from opsassay.solvers.agents.limits import Meter
-from opsassay.solvers.agents.mcp_server import ToolSession, serving
+from opsassay.solvers.agents.mcp_server import serving
 from opsassay.solvers.agents.models.base import Message, Reply
 from opsassay.solvers.agents.record import ACTIONS, TRACE, AgentRecorder
 from opsassay.solvers.sandbox import Ended, Sandbox, SandboxLimits
@@ -87,12 +88,12 @@ class ExternalAgent:
 class ExternalTask:
     """What an external agent is to work on: the *view* that it reads, and the *prompt* for given places.
 
-    *desk* are its tools; *further* makes more places, given the work folder; *apis* serves backends' own APIs.
+    *session* are its tools; *further* makes more places, given the work folder; *apis* serves backends' own APIs.
     """
 
     view: Path
     prompt: Callable[[Mapping[str, str]], str]
-    desk: ToolSession | None = None
+    session: TracedToolSession | None = None
     further: Callable[[Path, bool], Mapping[str, str]] = lambda _work, _sealed: {}
     apis: ApiServer | None = None
 
@@ -108,7 +109,7 @@ def run_outside(
     """
     if APIS in agent.needs and task.apis is None:
         raise no_apis(agent.name)
-    work, files, desk = folder / "work", folder / "agent", task.desk
+    work, files, session = folder / "work", folder / "agent", task.session
     for made in (work, files):
         made.mkdir()
     for name, file in agent.files:
@@ -120,8 +121,8 @@ def run_outside(
     ports: dict[int, str] = {}
     gate: Gateway | None = None
     with ExitStack() as stack:
-        if desk is not None:
-            socket = sockets[_TOOLS] = stack.enter_context(serving(desk, folder / f"{_TOOLS}.sock"))
+        if session is not None:
+            socket = sockets[_TOOLS] = stack.enter_context(serving(session, folder / f"{_TOOLS}.sock"))
             places["mcp"] = describe_tools(work, places, socket, sealed=sealed)
             places["tools"] = f"{SOCKETS_INSIDE}/{socket.name}" if sealed else str(socket)
         if agent.model is not None and agent.asks_model:
@@ -155,7 +156,7 @@ def run_outside(
             going_on.close()
             gate.book(meter)
         _note_limits(ended, meter)
-        _write_trace(gate, desk, run_dir, agent.name, prompt, ended, began_ns)
+        _write_trace(gate, session, run_dir, agent.name, prompt, ended, began_ns)
         return ended
 
 
@@ -197,13 +198,19 @@ def _note_limits(ended: Ended, meter: Meter) -> None:
 
 
 def _write_trace(
-    gate: Gateway | None, desk: ToolSession | None, run_dir: Path, name: str, prompt: str, ended: Ended, began_ns: int
+    gate: Gateway | None,
+    session: TracedToolSession | None,
+    run_dir: Path,
+    name: str,
+    prompt: str,
+    ended: Ended,
+    began_ns: int,
 ) -> None:
     """Write the agent's steps: those of its conversation with the model, else one with all its tool calls."""
     trace = gate.trace() if gate else None
     if trace is None:
-        said = ended.stdout_tail if desk is None else ended.stdout_tail + ended.stderr_tail
-        reply, calls = Reply(text=said[-LOG_KEPT_BYTES:]), desk.calls if desk else ()
+        said = ended.stdout_tail if session is None else ended.stdout_tail + ended.stderr_tail
+        reply, calls = Reply(text=said[-LOG_KEPT_BYTES:]), session.calls if session else ()
         messages = [Message(role="user", content=prompt)]
         AgentRecorder(run_dir).step(
             name, messages, reply, model=None, started_ns=began_ns, ended_ns=time.time_ns(), calls=calls
@@ -212,7 +219,7 @@ def _write_trace(
     with whole_file(run_dir / TRACE) as partial:
         lines = (json.dumps(step.model_dump(mode="json"), ensure_ascii=False) for step in trace.steps)
         partial.write_text("\n".join(lines) + "\n", encoding="utf-8", errors="replace")
-    if desk is None:
+    if session is None:
         actions = (json.dumps(call.model_dump(mode="json")) for step in trace.steps for call in step.tool_logs)
         (run_dir / ACTIONS).write_text("".join(f"{line}\n" for line in actions), encoding="utf-8")
 

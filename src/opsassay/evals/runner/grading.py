@@ -14,7 +14,8 @@ from opsassay.core.errors import OpsAssayError, UserError
 from opsassay.core.schema.run import Metric, MetricStatus, Run, RunStatus, Verdict
 from opsassay.evals.runner.domain import DOMAINS, Domain, domain_named
 from opsassay.evals.runner.ranking import aborted_cells, counted, run_id, solver_names, why_not_ranked
-from opsassay.evals.runner.results import ResultRow, solver_tables, verdict_of
+from opsassay.evals.runner.results import ResultRow, solver_tables
+from opsassay.evals.runner.run import verdict_of
 from opsassay.evals.runner.scores import CaseLabels, ScoredAnswer
 from opsassay.evals.runner.store import FINISHED, RUN, RunStore, read_run, write_verdict
 from opsassay.evals.runner.tables import ResultTable

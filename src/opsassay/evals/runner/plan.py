@@ -13,7 +13,7 @@ from opsassay.core.errors import ConfigError, naming
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.files import load_yaml, parse_yaml
 from opsassay.evals.runner.domain import domain_named
-from opsassay.evals.runner.run import Job
+from opsassay.evals.runner.run import PlannedRun
 from opsassay.solvers.agents.ready import or_a_name, with_named_path
 
 W = TypeVar("W", bound=Written)
@@ -51,9 +51,9 @@ class TaskPlan(Written):
         return [_with_on(part) for part in given] if isinstance(given, list) else given
 
 
-def load_plan(path: Path) -> list[Job]:
+def load_plan(path: Path) -> list[PlannedRun]:
     """Return the jobs of the plan at *path*, in their order; raises ConfigError, NotFoundError and what domains raise."""
-    jobs: list[Job] = []
+    jobs: list[PlannedRun] = []
     for where, part in _parts(path):
         name = str(part.pop("domain", DEFAULT_DOMAIN))
         with naming(where):

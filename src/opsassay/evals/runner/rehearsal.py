@@ -1,4 +1,4 @@
-"""Rehearsals: an agent on a made desk, to see what it keeps of the contract before a run costs anything."""
+"""Rehearsals: an agent with tools that do nothing, to see what it keeps of the contract before a run costs anything."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from opsassay.core.schema.run import Run, RunStatus
+from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.core.text import counted
 from opsassay.evals.runner.store import LOG
-from opsassay.solvers.agents.models.base import ToolSpec
 from opsassay.solvers.agents.record import TRACE
 from opsassay.solvers.proxy.formats.finding import read_one
 
 SECONDS = 60.0
-"""How long an agent may work on a made desk when nobody says otherwise."""
+"""How long an agent may work in a rehearsal by default."""
 _ISOLATION = {
     "sealed": "the agent was sealed; its runs may be ranked",
     "in_process": "an agent of this package; its tools are locked, its runs may be ranked",
@@ -34,7 +34,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What an agent found on its desk, what it kept of the contract, how it was isolated, what it spent."""
+    """The tools that an agent found, what it kept of the contract, how it was isolated, and its usage."""
 
     tools: tuple[ToolSpec, ...]
     checks: tuple[Check, ...]
@@ -44,10 +44,10 @@ class Rehearsal:
 
 @runtime_checkable
 class CanRehearse(Protocol):
-    """A job whose task has a made desk."""
+    """A run whose task can be rehearsed."""
 
     def rehearse(self, seconds: float | None) -> Rehearsal:
-        """Have the agent work on the made desk for at most *seconds*, or for as long as the job says."""
+        """Have the agent rehearse for at most *seconds*, or for as long as the run grants."""
 
 
 def ended(run: Run, run_dir: Path) -> Check:

@@ -10,12 +10,11 @@ from statistics import fmean
 from typing import Any
 
 from opsassay.core.errors import OpsAssayError
-from opsassay.core.schema.run import Metric, MetricStatus, Run, Verdict
+from opsassay.core.schema.run import Metric, MetricStatus, Run
 from opsassay.core.schema.task import MetricDefinition
 from opsassay.evals.runner.domain import Domain, domain_named
-from opsassay.evals.runner.ranking import run_id, solver_names, why_not_ranked
-from opsassay.evals.runner.run import JobEnd
-from opsassay.evals.runner.store import FINISHED, VERDICTS, write_verdict
+from opsassay.evals.runner.ranking import solver_names, why_not_ranked
+from opsassay.evals.runner.run import RunEnd, score
 from opsassay.evals.runner.tables import ResultTable
 from opsassay.scoring.figures import percent
 from opsassay.scoring.metrics import further_metrics
@@ -66,31 +65,15 @@ class ResultRow:
         }
 
 
-def row_of(end: JobEnd) -> ResultRow:
+def row_of(end: RunEnd) -> ResultRow:
     """Return the row of a job that has ended; its run is graded, and the verdict lies with it."""
-    cell, metrics, problem = end.job.cell, {}, end.error
-    if end.run_dir is not None:
-        try:
-            metrics = dict(end.job.evaluate(end.run_dir))
-            _keep(end, metrics)
-        except OpsAssayError as error:
-            problem = f"not graded: {error}"
+    cell, metrics, problem = end.job.cell, dict[str, Metric](), end.error
+    try:
+        metrics = score(end)
+    except OpsAssayError as error:
+        problem = f"not graded: {error}"
     task, arm = cell.task, cell.arm.label
     return ResultRow(task.domain, task.id, cell.solver.label, arm, cell.seed, end.run, end.run_dir, metrics, problem)
-
-
-def _keep(end: JobEnd, metrics: Mapping[str, Metric]) -> None:
-    """Write the verdict of a run that came to a result, unless its domain has done so."""
-    if end.run_dir and end.run and end.run.status in FINISHED and not (end.run_dir / VERDICTS).exists():
-        write_verdict(end.run_dir, verdict_of(end.run, metrics))
-
-
-def verdict_of(run: Run, metrics: Mapping[str, Metric]) -> Verdict:
-    """Return the verdict on *run* that has *metrics*, under the profile ``default``."""
-    return Verdict(
-        run=run_id(run), item=run.item, system=run.system, solver=run.solver.label, profile="default",
-        metrics=dict(metrics),
-    )  # fmt: skip
 
 
 def solver_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:

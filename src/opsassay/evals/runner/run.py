@@ -1,35 +1,197 @@
-"""Running: jobs of any domain side by side, each until it has a result; resumable after any end, shared by many workers."""
+"""The life of one run, whatever its domain; each step is one function below, in this order.
+
+lease      one worker at a time has the run spec (`take_lease`)
+begin      a folder is claimed for the attempt (`RunStore.begin`)
+prepare    the environment is deployed and healthy            `open_session`, over the `Environment` of the
+start      it is broken, and the first alert can be seen      domain; a live system has it in a process of
+session    the agent has its tools                            its own, and a run without one has nothing
+solve      the agent works                                    to prepare
+settle     the system has settled, and the fault is undone
+remove     all of it is removed
+verify     nothing is left
+store      how it ended is stored under the store's lock, while the lease is held (`RunStore.end`)
+score      the domain scores what was stored (`score`)
+"""
 
 from __future__ import annotations
 
-import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from opsassay.core.parallel import heed_interrupts
-from opsassay.core.schema.progress import SILENT, Progress
-from opsassay.core.schema.run import Metric, Run
-from opsassay.evals.runner.jobs import at_work
-from opsassay.evals.runner.lease import LeasedError, LeaseLostError
-from opsassay.evals.runner.run_spec import RunSpec
-from opsassay.evals.runner.store import RunStore
+from opsassay.core.errors import LeftByAgentError
+from opsassay.core.schema.diagnosis import Diagnosis
+from opsassay.core.schema.run import Metric, Run, RunStatus, Solver, Verdict
+from opsassay.core.schema.task import Arm, Task
+from opsassay.core.untrusted import CAUSED_BY_CONTENT, is_plain, open_plain, storable
+from opsassay.evals.runner.lease import LeaseLostError, take_lease
+from opsassay.evals.runner.ranking import run_id
+from opsassay.evals.runner.store import FINISHED, VERDICTS, RunStore, cell_hash, read_run, write_verdict
+from opsassay.telemetry.clock import boot_id
 
-LOOK_S = 0.5
-"""How often a cell that another worker runs is looked at."""
+if TYPE_CHECKING:
+    from opsassay.testbed.operations.environment import Environment
 
 
-class Job(Protocol):
-    """One cell that is to be run: a domain knows how."""
+@dataclass(frozen=True)
+class RunSpec:
+    """What is run: a solver on a task, in an arm, with a seed that stands for the repeat.
+
+    *solver_hash* is of all that the solver is made of; *identity* is what of it names the cell. *body* is what its domain
+    runs the cell with.
+    """
+
+    task: Task
+    solver: Solver
+    solver_hash: str
+    arm: Arm = field(default_factory=Arm)
+    seed: int = 0
+    identity: str = ""
+    body: Any = field(default=None, compare=False)
+
+    @property
+    def hash(self) -> str:
+        """The 16 hexadecimal digits that name it."""
+        return cell_hash(self.task.commitment, self.identity or self.solver_hash, self.arm.label, self.seed)
+
+    @property
+    def label(self) -> str:
+        """What a person calls it."""
+        return f"{self.task.id}, {self.solver.label}, {self.arm.label}, seed {self.seed}"
+
+
+T = TypeVar("T")
+
+MAX_ANSWER_BYTES = 16 * 2**20
+"""A larger answer is not read."""
+
+MAX_ERROR = 4000
+"""Characters of what went wrong that are kept."""
+
+LOG_KEPT_BYTES = 64 * 2**10
+"""The end of what the solver printed, which is kept."""
+
+Isolation = Literal["sealed", "unsealed", "in_process"]
+
+
+@dataclass(frozen=True)
+class AttemptOutcome:
+    """How an attempt ended, and the answer if there is a valid one; *isolation* where only its end tells."""
+
+    status: RunStatus
+    error: str | None = None
+    diagnosis: Diagnosis | None = None
+    limits_hit: tuple[str, ...] = ()
+    spent: Mapping[str, float] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    isolation: Isolation | None = None
+
+
+Solve = Callable[[Path, Callable[[], bool]], AttemptOutcome]
+"""What is done in an attempt: it gets the run folder, and what tells that it is to stop."""
+
+
+def never() -> bool:
+    """Return that nothing was given up."""
+    return False
+
+
+def attempt(
+    store: RunStore,
+    cell: RunSpec,
+    solve: Solve,
+    *,
+    isolation: Isolation = "in_process",
+    limits: Mapping[str, float],
+    again: bool = False,
+    can_be_sealed: bool = False,
+    given_up: Callable[[], bool] = never,
+) -> Path:
+    """Run *solve* with the folder of a new attempt and return that folder.
+
+    The attempt is made under the lease of its cell; raises LeasedError while another worker holds it, LeaseLostError when
+    it was taken over before the end, which then is no result. A cell that came to a result is not run again unless *again*
+    asks for it; an aborted one is, and an unsealed one that *can_be_sealed* now. A LeftByAgentError out of *solve*, and an
+    outcome that cannot be written and read back, are a failed attempt of the solver. Any other exception out of *solve* is
+    ours: the attempt is marked as aborted and the exception goes on. So is a solver that ended without an answer when the
+    whole was *given_up*, since it was killed for that.
+    """
+    lease = take_lease(store.root, cell.hash, store.lease_times)
+    try:
+        store.mark_aborted(cell.hash, taken_over=lease.took_over)
+        known = store.finished(cell.hash)
+        if known is not None and not again and not (can_be_sealed and read_run(known).isolation == "unsealed"):
+            return known
+        run_dir, run = store.begin(_run_of(cell, isolation, limits))
+        try:
+            try:
+                outcome = solve(run_dir, lambda: given_up() or lease.lost)
+            except LeftByAgentError as error:
+                outcome = AttemptOutcome(RunStatus.FAILED, str(error))
+        except BaseException as error:
+            why = "interrupted" if given_up() else f"{type(error).__name__} in the runner"
+            with suppress(LeaseLostError), lease.held():
+                gone = {"status": RunStatus.ABORTED, "error": why, "ended_ns": time.time_ns()}
+                store.end(run_dir, run.model_copy(update=gone))
+            raise
+        if outcome.status is not RunStatus.DONE and given_up():
+            outcome = replace(outcome, status=RunStatus.ABORTED, error="interrupted")
+        outcome = _that_can_be_kept(run, outcome)
+        with lease.held():
+            store.end(run_dir, _ended(run, outcome), outcome.diagnosis)
+        return run_dir
+    finally:
+        lease.release()
+
+
+@contextmanager
+def open_session(environment: Environment[T]) -> Iterator[T]:
+    """Give the session of *environment* while the block runs: prepared and started before, settled after.
+
+    In any case it is removed, and then nothing of it may be left.
+    """
+    try:
+        environment.prepare()
+        environment.start()
+        yield environment.session()
+        environment.settle()
+    finally:
+        try:
+            environment.remove()
+        finally:
+            environment.verify()
+
+
+def score(end: RunEnd) -> dict[str, Metric]:
+    """Score the run of *end* and write its verdict, unless its domain has done so; raises OpsAssayError."""
+    if end.run_dir is None:
+        return {}
+    metrics = dict(end.job.evaluate(end.run_dir))
+    if end.run and end.run.status in FINISHED and not (end.run_dir / VERDICTS).exists():
+        write_verdict(end.run_dir, verdict_of(end.run, metrics))
+    return metrics
+
+
+def verdict_of(run: Run, metrics: Mapping[str, Metric]) -> Verdict:
+    """Return the verdict on *run* that has *metrics*, under the profile ``default``."""
+    return Verdict(
+        run=run_id(run), item=run.item, system=run.system, solver=run.solver.label, profile="default",
+        metrics=dict(metrics),
+    )  # fmt: skip
+
+
+class PlannedRun(Protocol):
+    """One run that is to be made: its run spec, and how its domain makes it."""
 
     @property
     def cell(self) -> RunSpec:
-        """The cell."""
+        """The run spec."""
 
     @property
     def task_name(self) -> str:
@@ -43,7 +205,7 @@ class Job(Protocol):
     def live(self) -> bool:
         """Whether a system is deployed and broken for it, whose phases are written to the folder of its run."""
 
-    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> JobEnd:
+    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
         """Run the cell until it has a result, or find the one that it has; raises LeasedError."""
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
@@ -54,7 +216,7 @@ class Job(Protocol):
 
 
 @dataclass(frozen=True)
-class JobEnd:
+class RunEnd:
     """What became of a job: the folder and record of its run, or the error that kept it from being one.
 
     *message* says it in a line; *known* tells that it had its result before.
@@ -73,51 +235,76 @@ class JobEnd:
         return self.run.spent if self.run is not None else {}
 
 
-def run_jobs(store: RunStore, jobs: Sequence[Job], workers: int = 1, progress: Progress = SILENT) -> Iterator[JobEnd]:
-    """Yield what becomes of each of *jobs* in their order, *workers* at a time.
+@contextmanager
+def reading_what_was_left() -> Iterator[None]:
+    """Make whatever the content of what an agent left can raise a LeftByAgentError."""
+    try:
+        yield
+    except CAUSED_BY_CONTENT as error:
+        said = f"{type(error).__name__}: {error}"[:300]
+        raise LeftByAgentError(f"what it left cannot be read ({said})") from error
 
-    A job that another worker runs is looked at again after the others, until it has a result or can be taken over. When
-    the caller is interrupted or wants no more, what runs is ended and marked as aborted.
-    """
-    heed_interrupts()
-    stopped = threading.Event()
-    futures: list[Future[JobEnd]] = [Future() for _ in jobs]
-    waiting = deque(
-        (f"{number}/{len(jobs)} {job.task_name}: {job.solver_name}", job, future)
-        for number, (job, future) in enumerate(zip(jobs, futures, strict=True), 1)
+
+def _that_can_be_kept(run: Run, outcome: AttemptOutcome) -> AttemptOutcome:
+    """Return *outcome*, or the failure that it is when what would be written of it could not be read again."""
+    try:
+        ended = _ended(run, outcome)
+        Run.model_validate({name: getattr(ended, name) for name in Run.model_fields})
+        Run.model_validate_json(ended.pretty_json())
+        if outcome.diagnosis is not None:
+            Diagnosis.model_validate_json(outcome.diagnosis.pretty_json())
+    except CAUSED_BY_CONTENT as error:
+        said = str(error).splitlines()[0][:200]
+        return AttemptOutcome(RunStatus.FAILED, f"what it left cannot be kept ({said})", isolation=outcome.isolation)
+    return outcome
+
+
+@cache
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("opsassay", "polars")}
+
+
+def _run_of(cell: RunSpec, isolation: Isolation, limits: Mapping[str, float]) -> Run:
+    return Run(
+        cell=cell.hash,
+        attempt=0,
+        domain=cell.task.domain,
+        item=cell.task.id,
+        item_hash=cell.task.commitment,
+        system=cell.task.system,
+        solver=cell.solver,
+        solver_hash=cell.solver_hash,
+        arm=cell.arm.label,
+        seed=cell.seed,
+        isolation=isolation,
+        started_ns=time.time_ns(),
+        boot_id=boot_id(),
+        versions=_versions(),
+        limits=dict(limits),
     )
 
-    def work() -> None:
-        while not stopped.is_set():
-            try:
-                name, job, future = entry = waiting.popleft()
-            except IndexError:
-                return
-            try:
-                progress.started(name)
-                end = job.run(store, stopped.is_set, partial(progress.advanced, name))
-                progress.finished(name, end.message, end.spent)
-                future.set_result(end)
-            except (LeasedError, LeaseLostError):
-                waiting.append(entry)
-                stopped.wait(LOOK_S)
-            except BaseException as error:  # noqa: BLE001 - the caller gets it
-                future.set_exception(error)
 
-    pool = ThreadPoolExecutor(max(1, workers), thread_name_prefix="opsassay-run")
-    running = [pool.submit(work) for _ in range(min(max(1, workers), len(jobs)))]
-    try:
-        with at_work(store.root, [job.cell.hash for job in jobs], workers):
-            for future in futures:
-                yield future.result()
-    finally:
-        stopped.set()
-        kinds = {type(job): job for job in jobs}.values()
-        given_up = not all(future.done() for future in futures)
-        while given_up and not all(one.done() for one in running):  # what was just about to start has to end too
-            for job in kinds:
-                job.end_all()
-            for one in running:
-                with suppress(TimeoutError):
-                    one.exception(0.2)
-        pool.shutdown(wait=True)
+def _ended(run: Run, outcome: AttemptOutcome) -> Run:
+    return run.model_copy(
+        update={
+            "status": outcome.status,
+            "error": None if outcome.error is None else storable(outcome.error)[:MAX_ERROR],
+            "ended_ns": time.time_ns(),
+            "limits_hit": outcome.limits_hit,
+            "spent": dict(outcome.spent),
+            "flags": outcome.flags,
+            "notes": tuple(storable(list(outcome.notes))),
+            "isolation": outcome.isolation or run.isolation,
+        }
+    )
+
+
+def keep_end(log: Path, kept: Path) -> None:
+    """Keep the end of what a solver printed; nothing is kept of nothing."""
+    if not is_plain(log):
+        return
+    with open_plain(log) as stream:
+        stream.seek(max(0, log.stat().st_size - LOG_KEPT_BYTES))
+        end = stream.read()
+    if end:
+        kept.write_bytes(end)

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from opsassay.core.errors import OperationError, OpsAssayError
+from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.core.schema.trajectory import ToolCall
 from opsassay.solvers.agents.limits import Meter
-from opsassay.solvers.agents.models.base import Message, Model, ModelError, Reply, ToolSpec
+from opsassay.solvers.agents.models.base import Message, Model, ModelError, Reply
 from opsassay.solvers.agents.record import AgentRecorder
 
 MAX_PAUSE_S = 60.0

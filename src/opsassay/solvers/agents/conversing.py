@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
+from opsassay.core.schema.tool_session import ToolSession, ToolSpec
 from opsassay.core.schema.trajectory import ToolCall
 from opsassay.solvers.agents.asking import Asker
-from opsassay.solvers.agents.models.base import Message, ModelError, Reply, ToolRequest, ToolSpec
+from opsassay.solvers.agents.models.base import Message, ModelError, Reply, ToolRequest
 from opsassay.solvers.agents.sre_lint import lint
 from opsassay.solvers.agents.sre_prompts import SUMMARISE, reflect
 from opsassay.solvers.agents.tool_sessions import SUBMIT
@@ -20,13 +21,6 @@ SUMMARISER = "summariser"
 LONG_OUTPUT = 4_000
 TURNS, REFLECTIONS = 30, 3
 """Turns of each agent; times in a row that a call that failed is given back for reflection."""
-
-
-class Looking(Protocol):
-    """The tools of an operator, as plain callables."""
-
-    def call(self, tool: str, arguments: Mapping[str, Any], step_id: int) -> ToolCall:
-        """Return the call with what came of it."""
 
 
 def _anything(_: Mapping[str, Any]) -> str | None:
@@ -41,7 +35,7 @@ class Conversation:
     """
 
     asker: Asker
-    tools: Looking
+    tools: ToolSession
     offered: Sequence[ToolSpec]
     final: str
     names: Collection[str] = ()
@@ -125,7 +119,7 @@ class SubmittingAgent:
     def __init__(
         self,
         asker: Asker,
-        tools: Looking,
+        tools: ToolSession,
         offered: Sequence[ToolSpec],
         problem_of: Callable[[Mapping[str, Any]], str | None],
     ) -> None:

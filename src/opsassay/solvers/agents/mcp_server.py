@@ -11,13 +11,13 @@ import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from opsassay.core.schema.tool_session import ToolSession, ToolSpec
 from opsassay.core.schema.trajectory import ToolCall
 from opsassay.core.untrusted import require_socket_path
 from opsassay.solvers.agents.contract import Answer, AnswerError, answer_schema, contract, read_diagnosis
 from opsassay.solvers.agents.limits import Meter
-from opsassay.solvers.agents.models.base import ToolSpec
 from opsassay.solvers.agents.record import AgentRecorder
 from opsassay.solvers.agents.tool_sessions import SUBMIT, CountedToolSession
 from opsassay.solvers.agents.tools import TelemetryToolbox, tool_specs
@@ -26,26 +26,14 @@ MAX_LINE_BYTES = 8 * 2**20
 _CLIENTS = 16
 
 
-class ToolSession(Protocol):
-    """What is served to a client: tools, calls, and what came of them."""
-
-    calls: list[ToolCall]
-
-    def specs(self) -> tuple[ToolSpec, ...]:
-        """Return the tools."""
-
-    def call(self, tool: str, arguments: dict[str, Any]) -> ToolCall:
-        """Return the call with what came of it; whatever is wrong with it is reported, never raised."""
-
-
 def incident_specs() -> tuple[ToolSpec, ...]:
-    """Return the tools at the desk of an incident, submit the last."""
+    """Return the tools over an incident, submit the last."""
     about = "Hand in the answer, by this contract. A later answer takes the place of an earlier one.\n\n" + contract()
     return (*tool_specs(), ToolSpec(name=SUBMIT, description=about, parameters=answer_schema()))
 
 
 class DiagnosisToolSession(CountedToolSession):
-    """The desk of one incident; the last *answer* by the contract counts."""
+    """The tools over one incident; the last *answer* by the contract counts."""
 
     def __init__(
         self, tools: TelemetryToolbox, meter: Meter, recorder: AgentRecorder, services: Collection[str]
@@ -70,14 +58,14 @@ class DiagnosisToolSession(CountedToolSession):
 
 
 @contextmanager
-def serving(desk: ToolSession, path: Path) -> Iterator[Path]:
-    """Serve the *desk* at the Unix socket *path* while the block runs; raises UserError when the path is too long."""
+def serving(session: ToolSession, path: Path) -> Iterator[Path]:
+    """Serve the *session* at the Unix socket *path* while the block runs; raises UserError when the path is too long."""
     require_socket_path(path)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
     listener.listen(_CLIENTS)
     open_: set[socket.socket] = set()
-    thread = threading.Thread(target=_accept, args=(listener, desk, open_), name="opsassay-mcp", daemon=True)
+    thread = threading.Thread(target=_accept, args=(listener, session, open_), name="opsassay-mcp", daemon=True)
     thread.start()
     try:
         yield path
@@ -93,7 +81,7 @@ def serving(desk: ToolSession, path: Path) -> Iterator[Path]:
             path.unlink()
 
 
-def _accept(listener: socket.socket, desk: ToolSession, open_: set[socket.socket]) -> None:
+def _accept(listener: socket.socket, session: ToolSession, open_: set[socket.socket]) -> None:
     serving_now: list[threading.Thread] = []
     while True:
         try:
@@ -106,7 +94,7 @@ def _accept(listener: socket.socket, desk: ToolSession, open_: set[socket.socket
             continue
         open_.add(client)
         thread = threading.Thread(
-            target=_serve_one, args=(client, desk, open_), name="opsassay-mcp-client", daemon=True
+            target=_serve_one, args=(client, session, open_), name="opsassay-mcp-client", daemon=True
         )
         serving_now.append(thread)
         thread.start()
@@ -114,11 +102,11 @@ def _accept(listener: socket.socket, desk: ToolSession, open_: set[socket.socket
         thread.join(10)
 
 
-def _serve_one(client: socket.socket, desk: ToolSession, open_: set[socket.socket]) -> None:
+def _serve_one(client: socket.socket, session: ToolSession, open_: set[socket.socket]) -> None:
     import anyio
 
     try:
-        anyio.run(_session, client, desk)
+        anyio.run(_speak_mcp, client, session)
     except BaseException:  # noqa: BLE001, S110 - a client that breaks the protocol or hangs up ends its own session only
         pass
     finally:
@@ -128,7 +116,7 @@ def _serve_one(client: socket.socket, desk: ToolSession, open_: set[socket.socke
         client.close()
 
 
-async def _session(client: socket.socket, desk: ToolSession) -> None:
+async def _speak_mcp(client: socket.socket, session: ToolSession) -> None:
     """Speak MCP with one client."""
     import anyio
     import anyio.to_thread
@@ -137,11 +125,11 @@ async def _session(client: socket.socket, desk: ToolSession) -> None:
     from mcp.server.stdio import stdio_server
 
     async def list_tools(_context: Any, _params: Any) -> types.ListToolsResult:
-        tools = [types.Tool(name=s.name, description=s.description, input_schema=s.parameters) for s in desk.specs()]
+        tools = [types.Tool(name=s.name, description=s.description, input_schema=s.parameters) for s in session.specs()]
         return types.ListToolsResult(tools=tools)
 
     async def call_tool(_context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-        call = await anyio.to_thread.run_sync(desk.call, params.name, dict(params.arguments or {}))
+        call = await anyio.to_thread.run_sync(session.call, params.name, dict(params.arguments or {}))
         content = [types.TextContent(type="text", text=call.output)]
         return types.CallToolResult(content=list(content), is_error=call.status == "error")
 

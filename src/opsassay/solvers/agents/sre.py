@@ -10,9 +10,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from opsassay.core.schema.tool_session import ToolSession, ToolSpec
 from opsassay.solvers.agents.asking import Asker, LimitError
-from opsassay.solvers.agents.conversing import TURNS, Conversation, Looking
-from opsassay.solvers.agents.models.base import ModelError, ToolSpec
+from opsassay.solvers.agents.conversing import TURNS, Conversation
+from opsassay.solvers.agents.models.base import ModelError
 from opsassay.solvers.agents.sre_prompts import (
     DIAGNOSE,
     DIAGNOSIS_REPORT,
@@ -24,10 +25,10 @@ from opsassay.solvers.agents.sre_prompts import (
 DIAGNOSIS, MITIGATION = "diagnosis", "mitigation"
 
 
-class OperatorTools(Looking, Protocol):
+class OperatorTools(ToolSession, Protocol):
     """The tools of an operator."""
 
-    def specs(self, *, changing: bool) -> Sequence[ToolSpec]:
+    def specs(self, *, changing: bool = True) -> Sequence[ToolSpec]:
         """Return the tools, with those that change something only if *changing*."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from opsassay.core.errors import nearest
-from opsassay.solvers.agents.models.base import ToolSpec
+from opsassay.core.schema.tool_session import ToolSpec
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),

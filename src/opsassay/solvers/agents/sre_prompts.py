@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.core.schema.trajectory import ToolCall
-from opsassay.solvers.agents.models.base import ToolSpec
 
 DIAGNOSE = """\
 You are the diagnosis agent of a team that operates a system of services. An alert has fired.

@@ -1,4 +1,4 @@
-"""Desks: where the calls of one run arrive, whoever makes them, counted, written down, and the answer handed in."""
+"""Tool sessions that count the calls of one run, record them, and take the answer that is submitted."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.core.schema.trajectory import ToolCall
 from opsassay.solvers.agents.limits import Meter
-from opsassay.solvers.agents.models.base import ToolSpec
 from opsassay.solvers.agents.record import AgentRecorder
 from opsassay.solvers.agents.tools import Toolbox
 
@@ -23,7 +23,7 @@ BEYOND_KEPT = 50
 
 
 class CountedToolSession(ABC):
-    """Calls of *tools* are counted against the cap of *meter*; one that hands in never is. Thread-safe."""
+    """A tool session whose calls of *tools* count against the cap of *meter*; submit does not count. Thread-safe."""
 
     def __init__(self, tools: Toolbox, meter: Meter, recorder: AgentRecorder) -> None:
         self._tools, self._meter, self._recorder = tools, meter, recorder
@@ -36,7 +36,7 @@ class CountedToolSession(ABC):
 
     @abstractmethod
     def submitted(self, given: dict[str, Any]) -> ToolCall:
-        """Take what is handed in, or say what is wrong with it."""
+        """Take the submitted answer, or say what is wrong with it."""
 
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
         """Return the call with what came of it; beyond the cap only submit is carried out, and far beyond it nothing."""

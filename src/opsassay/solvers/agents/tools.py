@@ -11,8 +11,8 @@ from pydantic import Field, ValidationError
 
 from opsassay.core.errors import OpsAssayError
 from opsassay.core.schema.base import Written
+from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.core.schema.trajectory import ToolCall
-from opsassay.solvers.agents.models.base import ToolSpec
 from opsassay.telemetry.sql import LockedSql
 
 Status = Literal["ok", "error"]

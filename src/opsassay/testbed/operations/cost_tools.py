@@ -24,7 +24,7 @@ from opsassay.core.schema.run_folder import COST_CAUSES
 from opsassay.testbed.operations import telemetry_queries
 from opsassay.testbed.operations.arguments import Name
 from opsassay.testbed.operations.costs import CostWatch
-from opsassay.testbed.operations.toolbox import BaseToolbox, Done, Tool
+from opsassay.testbed.operations.tool_session import Done, OperatorToolSession, Tool
 
 
 class Costs(Written):
@@ -104,12 +104,17 @@ COST_TOOLS: Mapping[str, Tool] = {
 }
 
 
-class LiveCostToolbox(BaseToolbox):
+class LiveCostToolSession(OperatorToolSession):
     """The tools of *inner*, whatever its substrate, and those of cost over *watch*; both are recorded in one way."""
 
-    def __init__(self, inner: BaseToolbox, watch: CostWatch, run_dir: Path) -> None:
-        super().__init__({**inner.tools, **COST_TOOLS}, inner.record, inner.sight)
-        self._inner, self._watch, self._run_dir = inner, watch, run_dir
+    def __init__(self, inner: OperatorToolSession, watch: CostWatch, run_dir: Path) -> None:
+        super().__init__({**inner.tools, **COST_TOOLS}, inner.record, inner.view)
+        self._inner, self._cost_watch, self._run_dir = inner, watch, run_dir
+        self.watch, self.kubeconfig = inner.watch, inner.kubeconfig
+
+    def fill(self, value: Any) -> Any:
+        """Return *value* with the names that a scenario leaves open in their places."""
+        return self._inner.fill(value)
 
     def close(self) -> None:
         """Let no further call through, and end a wait of the inner tools that is under way."""
@@ -135,7 +140,7 @@ class LiveCostToolbox(BaseToolbox):
         return Done(telemetry_queries.as_json({"done": asked.model_dump()}), touched)
 
     def _shown(self, asked: Written) -> dict[str, Any]:
-        account, system, reading = self._watch.account, self._watch.system, self._watch.latest
+        account, system, reading = self._cost_watch.account, self._cost_watch.system, self._cost_watch.latest
         if isinstance(asked, PriceBookShow):
             rule = "a replica is charged for the larger of what it requests and what it uses"
             return {**account.prices.model_dump(), "rule": rule}
@@ -151,7 +156,7 @@ class LiveCostToolbox(BaseToolbox):
         }
 
     def _changed(self, asked: Written) -> tuple[str, ...]:
-        account, system = self._watch.account, self._watch.system
+        account, system = self._cost_watch.account, self._cost_watch.system
         if isinstance(asked, BudgetSet):
             if account.budget is None:
                 raise UserError("There is no budget that could be set; it was deleted.")
@@ -181,5 +186,5 @@ class LiveCostToolbox(BaseToolbox):
         return ()
 
     def _known(self, service: str) -> None:
-        if service not in (known := self._watch.system.allocations()):
+        if service not in (known := self._cost_watch.system.allocations()):
             raise NotFoundError("service", service, known)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -184,3 +186,52 @@ def usage(tables: Mapping[str, pl.DataFrame], now_ns: int) -> dict[str, tuple[fl
     for name, count in spans.group_by("service_name").len().rows():
         found.setdefault(name, [0.0, 0.0, 0.0])[2] = count / WINDOW_S
     return {name: (cpu, memory, rps) for name, (cpu, memory, rps) in found.items()}
+
+
+TOLERANCE = 0.1
+SCALE_EVERY_S, STABLE_S = 3.0, 9.0
+"""How often it decides, and for how long a smaller number must have been right."""
+
+
+def desired_replicas(current: int, utilization: float, settings: AutoscalerSettings) -> int:
+    """Return how many replicas *settings* ask for while *current* ones use *utilization* of what they request.
+
+    A service that was scaled to nothing stays there: there is no usage to follow.
+    """
+    if current == 0:
+        return 0
+    ratio = utilization / settings.target_utilization
+    count = current if abs(ratio - 1) <= TOLERANCE else math.ceil(current * ratio)
+    return min(max(count, settings.min_replicas), settings.max_replicas)
+
+
+class Autoscaler(Background):
+    """A thread that scales each service for which *system* has an autoscaler while the block runs.
+
+    *reading* gives a service's replicas and utilization (None: unknown).
+    """
+
+    def __init__(self, system: CostedSystem, reading: Callable[[str], tuple[int, float] | None]) -> None:
+        super().__init__("autoscaler")
+        self._system, self._reading = system, reading
+        self._proposed: dict[str, deque[tuple[float, int]]] = {}
+
+    def work(self) -> None:
+        """Decide for every service, every `SCALE_EVERY_S` seconds."""
+        while self.pause(SCALE_EVERY_S):
+            with suppress(OpsAssayError):  # what cannot be asked or scaled now is tried again
+                for service, settings in self._system.autoscalers().items():
+                    self.decide(service, settings, time.monotonic())
+
+    def decide(self, service: str, settings: AutoscalerSettings, now_s: float) -> None:
+        """Scale *service* if its readings ask for it at the monotonic time *now_s*."""
+        if (seen := self._reading(service)) is None:
+            return
+        current, utilization = seen
+        proposed = self._proposed.setdefault(service, deque())
+        proposed.append((now_s, desired_replicas(current, utilization, settings)))
+        while proposed and proposed[0][0] < now_s - STABLE_S:
+            proposed.popleft()
+        count = max(number for _, number in proposed)
+        if count != current and (count > current or now_s - proposed[0][0] >= STABLE_S - SCALE_EVERY_S):
+            self._system.scale(service, count)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -13,6 +15,7 @@ import polars as pl
 
 from opsassay.core.errors import OpsAssayError
 from opsassay.core.schema.incident import Alert, Window
+from opsassay.core.schema.run_folder import LIVE
 from opsassay.core.schema.system import Slo
 from opsassay.telemetry.otlp.logs import LogColumns
 from opsassay.telemetry.otlp.metrics import MetricColumns
@@ -113,3 +116,30 @@ class LiveAlerts:
 
 
 __all__ = ["TICK_S", "LiveAlerts", "LiveTelemetry"]
+
+
+SERVED_OVER_S, SERVED_SHARE, SERVED_WITHIN_NS = 6.0, 0.95, 1_500_000_000
+"""Users are served when of the last seconds' requests so many were answered, and so soon."""
+
+
+@contextmanager
+def live_telemetry(receiver: Receiver, run_dir: Path) -> Iterator[LiveTelemetry]:
+    """Read what *receiver* accepts while the block runs; nothing of it stays in *run_dir*."""
+    folder = run_dir / LIVE
+    try:
+        with LiveTelemetry(receiver, folder) as telemetry:
+            yield telemetry
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def users_are_served(telemetry: LiveTelemetry, entries: Collection[str]) -> bool:
+    """Return whether nearly all requests of the last seconds were answered well and in time."""
+    since = time.time_ns() - int(SERVED_OVER_S * 1e9)
+    handled = telemetry.tables()["traces"].filter(
+        pl.col("service_name").is_in(list(entries))
+        & (pl.col("attr.span_kind") == "Server")
+        & (pl.col("time").cast(pl.Int64) >= since)
+    )
+    good = handled.filter((pl.col("attr.status_code") != "Error") & (pl.col("duration") < SERVED_WITHIN_NS))
+    return handled.height > 0 and good.height >= SERVED_SHARE * handled.height

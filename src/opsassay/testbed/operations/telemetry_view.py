@@ -11,7 +11,7 @@ from opsassay.testbed.operations import arguments as args
 from opsassay.testbed.operations import telemetry_queries
 from opsassay.testbed.operations.live import LiveTelemetry
 from opsassay.testbed.operations.state_alerts import AlertSource
-from opsassay.testbed.operations.toolbox import Tool
+from opsassay.testbed.operations.tool_session import Tool
 
 Look = args.Alerts | args.Metrics | args.Traces | args.SearchLogs | args.Summarise | args.CallTopology
 

@@ -13,13 +13,10 @@ from opsassay.core.schema.trajectory import Action
 from opsassay.testbed.operations import arguments as args
 from opsassay.testbed.operations import telemetry_queries
 from opsassay.testbed.operations.telemetry_view import LOOKS, Look, TelemetryView
-from opsassay.testbed.operations.toolbox import (
-    OUTPUT_LIMIT,
-    BaseToolbox,
+from opsassay.testbed.operations.tool_session import (
     Done,
+    OperatorToolSession,
     Tool,
-    ToolDefinition,
-    ToolOutcome,
 )
 
 TOOLS: Mapping[str, Tool] = {
@@ -49,11 +46,11 @@ class OperatedSystem(Protocol):
         ...
 
 
-class VerbToolbox(BaseToolbox):
-    """The tools over the running system *running* and the *sight* of its telemetry; every call is reported to *record*."""
+class VerbToolSession(OperatorToolSession):
+    """The tools over the system *running* and the *view* of its telemetry; every call is reported to *record*."""
 
-    def __init__(self, running: OperatedSystem, sight: TelemetryView, record: Callable[[Action], None]) -> None:
-        super().__init__(TOOLS, record, sight)
+    def __init__(self, running: OperatedSystem, view: TelemetryView, record: Callable[[Action], None]) -> None:
+        super().__init__(TOOLS, record, view)
         self.running = running
 
     def carry_out(self, tool: Tool, asked: Written) -> Done:
@@ -61,8 +58,8 @@ class VerbToolbox(BaseToolbox):
         if isinstance(asked, args.Wait):
             return Done(self.pause(asked.seconds))
         if isinstance(asked, Look):
-            assert self.sight is not None
-            return Done(self.sight.tell(asked))
+            assert self.view is not None
+            return Done(self.view.tell(asked))
         assert tool.verb is not None
         result = self._operate(tool.verb, asked)
         return Done(
@@ -94,6 +91,3 @@ def _touched(asked: Written, result: Mapping[str, Any]) -> tuple[str, ...]:
     for key in ("restarted", "added", "removed"):
         named.update(result.get(key, ()))
     return tuple(sorted(named - {"all"}))
-
-
-__all__ = ["OUTPUT_LIMIT", "TOOLS", "Tool", "ToolDefinition", "ToolOutcome", "VerbToolbox"]

@@ -66,7 +66,7 @@ def _audited(standing: DomainStanding) -> tuple[str, list[Section], View, str]:
 
 def _metric(standing: DomainStanding) -> str:
     """Return the first metric of the board that every graded run has, else the first."""
-    from opsassay.evals.diagnosis.scores import defined_metric
+    from opsassay.evals.diagnosis.report import defined_metric
 
     if standing.board.domain == "diagnosis":
         return defined_metric(one.verdict for one in standing.graded.counted)[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from opsassay.core.errors import NotFoundError
 from opsassay.core.text import counted
-from opsassay.evals.runner.jobs import JobsAtWork, cancel, jobs_of
+from opsassay.evals.runner.queue import JobsAtWork, cancel, jobs_of
 from opsassay.evals.runner.store import FINISHED
 from opsassay.ui.browsing.catalogue import StoredRun, slug
 from opsassay.ui.browsing.rows import Shown, View, run_row, seconds_of, spent_words

@@ -71,7 +71,8 @@ def _culprit(one: StoredRun, stamps: object) -> View | None:
 
 def _of_trial(one: StoredRun, seconds: float) -> RunTimeline:
     from opsassay.core.schema.task import Arm
-    from opsassay.evals.remediation.grading import kept_scenario, read_recorded, read_steps
+    from opsassay.evals.remediation.score import read_recorded, read_steps
+    from opsassay.evals.remediation.tasks import kept_scenario
     from opsassay.scoring.verifiers import certify, evidence_of
 
     scenario = kept_scenario(one.root, one.run.item_hash)

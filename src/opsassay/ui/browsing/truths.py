@@ -105,7 +105,7 @@ def _incident_page(one: StoredRun, cases: Path | None) -> str:
 
 
 def _scenario_words(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
-    from opsassay.evals.remediation.grading import kept_scenario
+    from opsassay.evals.remediation.tasks import kept_scenario
 
     del cases
     scenario = kept_scenario(one.root, one.run.item_hash)
@@ -129,7 +129,8 @@ def _broken(scenario: Scenario) -> Iterator[str]:
 
 
 def _trial_page(one: StoredRun, cases: Path | None) -> str:
-    from opsassay.evals.remediation.grading import kept_scenario, read_recording, read_steps
+    from opsassay.evals.remediation.score import read_recording, read_steps
+    from opsassay.evals.remediation.tasks import kept_scenario
     from opsassay.scoring.verifiers import certify
     from opsassay.ui.culprits import culprit_of
     from opsassay.ui.run_page import render_run_page
@@ -172,7 +173,7 @@ def _compliance_words(one: StoredRun, cases: Path | None) -> list[tuple[str, str
     comply = sum(world.compliant for world in worlds)
     judged = f"{comply} comply and {len(worlds) - comply} violate it, and as many that differ from these at one place"
     return [
-        ("What is right", f"{task.head.description}."),
+        ("What is right", f"{task.task_info.description}."),
         ("What was asked", task.goal),
         ("Worlds that it is judged on", judged),
     ]

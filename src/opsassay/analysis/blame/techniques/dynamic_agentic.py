@@ -19,8 +19,8 @@ from opsassay.analysis.blame.settings import BlameSettings
 from opsassay.analysis.blame.techniques.static_agentic import walk
 from opsassay.core.errors import OperationError, UserError
 from opsassay.core.schema.base import Noun
+from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.core.schema.trajectory import Attribution, Trace, TraceStep
-from opsassay.solvers.agents.models.base import ToolSpec
 from opsassay.solvers.proxy.policies import StepIntervention
 
 _JUDGE = (

@@ -10,8 +10,9 @@ from opsassay.analysis.blame.definition import DEFINITION
 from opsassay.analysis.blame.rendering import metadata_text, step_text, steps_text
 from opsassay.analysis.blame.rerun import Rerun
 from opsassay.analysis.blame.settings import BlameSettings
+from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.core.schema.trajectory import Attribution, Trace
-from opsassay.solvers.agents.models.base import Message, ToolRequest, ToolSpec
+from opsassay.solvers.agents.models.base import Message, ToolRequest
 
 _ROLE = (
     "You find out why a multi-agent system failed. Look at its outputs first, then inspect the steps that matter with "

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from opsassay.core.errors import UserError
+from opsassay.evals.compliance.clusters.worlds import ComplianceWorld
 from opsassay.evals.compliance.evidence_collection.evidence import CollectedEvidence
 from opsassay.evals.compliance.hosts.worlds import HostWorld
-from opsassay.evals.compliance.worlds import ComplianceWorld
 from opsassay.telemetry.content import whole_file
 
 GATHERER = "1"

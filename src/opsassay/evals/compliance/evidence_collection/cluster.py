@@ -8,8 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from opsassay.core.errors import UserError
+from opsassay.evals.compliance.clusters.worlds import ComplianceWorld
 from opsassay.evals.compliance.evidence_collection.evidence import LIMITS, CollectedEvidence, collected_in
-from opsassay.evals.compliance.worlds import ComplianceWorld
 from opsassay.solvers.sandbox import Ended, Sandbox, SandboxLimits
 from opsassay.testbed.substrates.kubernetes.api.serving import serving_objects
 from opsassay.testbed.substrates.kubernetes.api.small_api import write_kubeconfig

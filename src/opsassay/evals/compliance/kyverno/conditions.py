@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from opsassay.evals.compliance.kyverno.errors import UnsupportedError
+from opsassay.evals.compliance.kyverno.documents import UnsupportedError
 from opsassay.evals.compliance.kyverno.values import compared, is_range, matches, quantity, wildcard
 
 _VARIABLE = re.compile(r"\{\{\s*(.*?)\s*\}\}", re.DOTALL)

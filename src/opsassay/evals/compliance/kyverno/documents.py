@@ -8,7 +8,11 @@ from typing import Any
 import yaml
 
 from opsassay.core.schema.files import YAML_LOADER
-from opsassay.evals.compliance.kyverno.errors import UnsupportedError
+
+
+class UnsupportedError(Exception):
+    """A policy uses what the subset does not have, or is no policy; the message is one sentence that says what."""
+
 
 MAX_BYTES = 256 * 2**10
 MAX_DEPTH = 60

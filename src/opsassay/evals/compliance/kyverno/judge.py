@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from opsassay.evals.compliance.kyverno.conditions import hold, query
-from opsassay.evals.compliance.kyverno.documents import at
-from opsassay.evals.compliance.kyverno.errors import UnsupportedError
+from opsassay.evals.compliance.kyverno.documents import UnsupportedError, at
 from opsassay.evals.compliance.kyverno.patterns import require_literal_keys, satisfies
 from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, KyvernoRule, filters_of
 from opsassay.evals.compliance.kyverno.values import wildcard

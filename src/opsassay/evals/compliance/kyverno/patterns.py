@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from opsassay.evals.compliance.kyverno.errors import UnsupportedError
+from opsassay.evals.compliance.kyverno.documents import UnsupportedError
 from opsassay.evals.compliance.kyverno.values import matches, wildcard
 
 _ANCHOR = re.compile(r"(=|\^|X|\+|<)?\((.*)\)", re.DOTALL)

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from opsassay.evals.compliance.kyverno.documents import at, documents
-from opsassay.evals.compliance.kyverno.errors import UnsupportedError
+from opsassay.evals.compliance.kyverno.documents import UnsupportedError, at, documents
 from opsassay.evals.compliance.kyverno.patterns import require_literal_keys
 
 KINDS = ("ClusterPolicy", "Policy")

@@ -9,7 +9,7 @@ import re
 from decimal import Decimal
 from typing import Any
 
-from opsassay.evals.compliance.kyverno.errors import UnsupportedError
+from opsassay.evals.compliance.kyverno.documents import UnsupportedError
 
 Number = Decimal
 MAX_QUANTITY, MAX_LEAF = 64, 1000

@@ -18,13 +18,13 @@ from typing import Any
 from opsassay.core.errors import DatapackError, StartError
 from opsassay.core.schema.run import Run
 from opsassay.core.schema.task import Arm
-from opsassay.evals.compliance.enforced import Admits
-from opsassay.evals.compliance.kyverno.errors import UnsupportedError
+from opsassay.evals.compliance.kyverno.documents import UnsupportedError
 from opsassay.evals.compliance.kyverno.judge import admitted
 from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, read_policies
 from opsassay.evals.compliance.on_cluster.place import KYVERNO, ClusterPlace
 from opsassay.evals.compliance.on_cluster.read_worlds import CLUSTER, ENGINE, sendable
 from opsassay.evals.compliance.on_cluster.renamed import renamed
+from opsassay.evals.compliance.score import Admits
 from opsassay.evals.compliance.tasks import ComplianceTask
 from opsassay.telemetry.content import whole_file
 from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, DeniedError, Object

@@ -10,7 +10,7 @@ from pathlib import Path
 from opsassay.core.errors import RefusedError, UserError
 from opsassay.evals.compliance.on_cluster.read_worlds import WORLDS, ReadBackWorlds, read_back_worlds
 from opsassay.evals.compliance.tasks import ComplianceTask
-from opsassay.evals.runner.held_out import keep_body, kept_body
+from opsassay.evals.runner.generated_tasks import keep_body, kept_body
 from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError
 from opsassay.testbed.substrates.kubernetes.api.read_back import MARKED_KINDS, await_removal, clear_left_behind
 

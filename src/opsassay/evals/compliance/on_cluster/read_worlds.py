@@ -15,9 +15,9 @@ from opsassay.core.errors import DatapackError
 from opsassay.core.schema.base import Artefact
 from opsassay.core.schema.run import Run
 from opsassay.core.schema.task import Arm
+from opsassay.evals.compliance.clusters.worlds import ComplianceWorld, Object
 from opsassay.evals.compliance.tasks import ANSIBLE, ComplianceTask, kept_task
-from opsassay.evals.compliance.worlds import ComplianceWorld, Object
-from opsassay.evals.runner.held_out import kept_body
+from opsassay.evals.runner.generated_tasks import kept_body
 from opsassay.testbed.substrates.kubernetes.api.client import Api
 from opsassay.testbed.substrates.kubernetes.api.prefixes import key_of
 from opsassay.testbed.substrates.kubernetes.api.read_back import ReadBack

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from opsassay.evals.compliance.kyverno.errors import UnsupportedError
+from opsassay.evals.compliance.kyverno.documents import UnsupportedError
 from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, filters_of, read_policies
 from opsassay.evals.compliance.kyverno.values import wildcard
 from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS

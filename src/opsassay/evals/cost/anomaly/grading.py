@@ -10,11 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from opsassay.core.schema.run import Metric, MetricStatus
+from opsassay.evals.cost.anomaly.detector import detect
 from opsassay.evals.cost.anomaly.misreading import MISREADINGS, misreadings_of
 from opsassay.evals.cost.anomaly.task import AnomalyTask
 from opsassay.evals.cost.anomaly.truth import Point, TrueAnomaly
-from opsassay.evals.cost.answers import Claim
-from opsassay.evals.cost.detector import detect
+from opsassay.evals.cost.answers.contract import Claim
 
 PASSING_F1, PASSING_RANK = 0.98, 0.9
 IMPORTANCE_TOLERANCE = 0.01

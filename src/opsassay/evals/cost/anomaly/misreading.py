@@ -14,7 +14,7 @@ import polars as pl
 
 from opsassay.evals.cost.anomaly.task import AnomalyTask
 from opsassay.evals.cost.anomaly.truth import series
-from opsassay.evals.cost.answers import Claim
+from opsassay.evals.cost.answers.contract import Claim
 from opsassay.evals.cost.focus.planting import DEPARTURE
 
 

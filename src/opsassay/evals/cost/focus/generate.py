@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from opsassay.evals.cost.focus.extras import budgets, extra_rows, window
 from opsassay.evals.cost.focus.planting import NOISE, Distraction, Planted, plant
-from opsassay.evals.cost.focus.resource_days import resource_days
-from opsassay.evals.cost.focus.schema import BUDGETS, COSTS, EXCHANGE_RATES, RESOURCE_DAYS, frame_schema
+from opsassay.evals.cost.focus.schema import BUDGETS, COSTS, EXCHANGE_RATES, RESOURCE_DAYS, frame_schema, resource_days
 from opsassay.evals.cost.focus.world import MICRO, Resource, World, make_world, profile
 from opsassay.evals.runner.draws import Draws
 from opsassay.telemetry.content import write_table

@@ -8,7 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+import numpy as np
 import polars as pl
+
+from opsassay.evals.cost.focus.world import MICRO, Resource, World
+from opsassay.evals.runner.draws import Draws
 
 ColumnKind = Literal["text", "money", "quantity", "time", "integer"]
 DTYPES: Mapping[ColumnKind, pl.DataType] = {
@@ -122,4 +126,49 @@ def described(table: str) -> str:
     types = {"text": "VARCHAR", "time": "TIMESTAMPTZ", "integer": "BIGINT"}
     return "\n".join(
         f"{name} {types.get(kind, 'DECIMAL(18,6)')}: {meaning}" for name, (kind, meaning) in TABLES[table].items()
+    )
+
+
+TIERS = ("Standard", "Infrequent", "Archive")
+IDLE_ONE_IN = 6
+"""One in so many resources is used by nobody for a part of the time."""
+
+
+def resource_days(world: World) -> pl.DataFrame:
+    """Return a row for each resource and day (UTC); quantities are whole micro-units."""
+    return pl.concat(_days(world, number, one) for number, one in enumerate(world.resources)).sort("Day", "ResourceId")
+
+
+def _days(world: World, number: int, one: Resource) -> pl.DataFrame:
+    """Return the days of one resource: capacity follows a load that wobbles, use is a share of it, forecasts err."""
+    draws, days = Draws(world.seed, "days", str(number)), world.hours // 24
+    hourly = draws.integer(4, 64) * MICRO
+    capacity = hourly * 24 * draws.integers(days, 500, 1000) // 1000
+    share = draws.integer(150, 850)
+    used = capacity * (share + draws.integers(days, -100, 100)) // 1000
+    if draws.integer(1, IDLE_ONE_IN) == 1:
+        idle = draws.integer(0, days - 8)
+        used[idle : idle + draws.integer(7, days)] = 0
+    forecast = used * draws.integers(days, 700, 1350) // 1000 + MICRO
+    stored = draws.integer(50, 5000) * MICRO * (1000 + np.arange(days) * draws.integer(0, 8)) // 1000
+    moved, tier = draws.integer(0, 2 * days), draws.integer(0, 1)
+    start = np.datetime64(world.start.replace(tzinfo=None), "D")
+    is_storage = one.category == "Storage"
+    return pl.DataFrame(
+        {
+            "Day": (start + np.arange(days)).astype(str),
+            "ResourceId": f"{one.account.sub_id}/{one.name}",
+            "ProviderName": one.account.provider.name,
+            "SubAccountId": one.account.sub_id,
+            "ServiceCategory": one.category,
+            "Tags": pl.Series([one.tags] * days, dtype=pl.String),
+            "CapacityUnits": capacity,
+            "PeakCapacityUnits": capacity // 24 * draws.integers(days, 1000, 1800) // 1000,
+            "UsedUnits": used,
+            "ForecastUnits": forecast,
+            "AccessTier": [TIERS[tier + (day >= moved)] if is_storage else None for day in range(days)],
+            "StoredGb": pl.Series(stored if is_storage else [None] * days, dtype=pl.Int64),
+            "CarbonKg": capacity * draws.integer(20, 400) // 1000,
+        },
+        schema_overrides={"AccessTier": pl.String},
     )

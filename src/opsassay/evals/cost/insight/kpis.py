@@ -13,18 +13,22 @@ import polars as pl
 from opsassay.evals.cost.focus.schema import BUDGETS
 from opsassay.evals.cost.focus.world import MICRO, World
 from opsassay.evals.cost.insight.paper import PICO_SQL, part_of
-from opsassay.evals.cost.insight.question import Field, KeyRow, QuestionTemplate, Tables, Terms
-from opsassay.evals.cost.insight.reading import TAGS, dollars, frame_rows, share, sql_rows
-from opsassay.evals.cost.insight.words import (
+from opsassay.evals.cost.insight.question import (
     ANY_PERCENT,
     APPLICATION,
     CENT,
     CREDITS,
     PERCENT,
     USD,
+    Field,
+    KeyRow,
+    QuestionTemplate,
+    Tables,
+    Terms,
     between,
     ties,
 )
+from opsassay.evals.cost.insight.reading import TAGS, dollars, frame_rows, share, sql_rows
 from opsassay.evals.runner.draws import Draws
 
 

@@ -14,9 +14,19 @@ import polars as pl
 from opsassay.evals.cost.focus.schema import BUDGETS, RESOURCE_DAYS
 from opsassay.evals.cost.focus.world import MICRO, World
 from opsassay.evals.cost.insight.paper import part_of
-from opsassay.evals.cost.insight.question import Field, KeyRow, QuestionTemplate, Tables, Terms
+from opsassay.evals.cost.insight.question import (
+    ANY_PERCENT,
+    CREDITS,
+    PERCENT,
+    USD,
+    Field,
+    KeyRow,
+    QuestionTemplate,
+    Tables,
+    Terms,
+    between,
+)
 from opsassay.evals.cost.insight.reading import frame_rows, share, sql_rows
-from opsassay.evals.cost.insight.words import ANY_PERCENT, CREDITS, PERCENT, USD, between
 from opsassay.evals.runner.draws import Draws
 
 LATE = ("off_by_a_day", "half_the_window")

@@ -8,18 +8,22 @@ from fractions import Fraction
 import polars as pl
 
 from opsassay.evals.cost.focus.world import World
-from opsassay.evals.cost.insight.question import Field, KeyRow, QuestionTemplate, Tables, Terms
-from opsassay.evals.cost.insight.reading import dollars, frame_rows, listed, share, sql_rows
-from opsassay.evals.cost.insight.words import (
+from opsassay.evals.cost.insight.question import (
     APPLICATION,
     CENT,
     CREDITS,
     NO_NEGATIVE,
     PERCENT,
     USD,
+    Field,
+    KeyRow,
+    QuestionTemplate,
+    Tables,
+    Terms,
     between,
     ties,
 )
+from opsassay.evals.cost.insight.reading import dollars, frame_rows, listed, share, sql_rows
 from opsassay.evals.runner.draws import Draws
 
 PICO_SQL = "1000000000000"

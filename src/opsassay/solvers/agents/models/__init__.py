@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from opsassay.solvers.agents.models.base import Message, Model, ModelError, Reply, ToolRequest, ToolSpec
+from opsassay.core.schema.tool_session import ToolSpec
+from opsassay.solvers.agents.models.base import Message, Model, ModelError, Reply, ToolRequest
 from opsassay.solvers.agents.models.named import model_named
 
 __all__ = ["Message", "Model", "ModelError", "Reply", "ToolRequest", "ToolSpec", "model_named"]

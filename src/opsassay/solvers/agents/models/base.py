@@ -9,6 +9,7 @@ from pydantic import Field
 
 from opsassay.core.errors import OperationError
 from opsassay.core.schema.base import Noun
+from opsassay.core.schema.tool_session import ToolSpec
 
 Broken = Literal["garbage", "half", "hang"]
 
@@ -41,14 +42,6 @@ class Message(Noun):
     content: str = ""
     tool_requests: tuple[ToolRequest, ...] = ()
     tool_call_id: str | None = None
-
-
-class ToolSpec(Noun):
-    """A tool as a model sees it; *parameters* is a JSON schema."""
-
-    name: str
-    description: str = ""
-    parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
 
 
 class Reply(Noun):

@@ -9,7 +9,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from opsassay.core.errors import UserError
-from opsassay.solvers.agents.models.base import Message, ModelError, Reply, ToolRequest, ToolSpec
+from opsassay.core.schema.tool_session import ToolSpec
+from opsassay.solvers.agents.models.base import Message, ModelError, Reply, ToolRequest
 from opsassay.solvers.agents.models.scripted import counted
 from opsassay.solvers.proxy.apis.chat import read_answer
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from opsassay.core.errors import OperationError
-from opsassay.solvers.agents.models.base import Message, Reply, ToolRequest, ToolSpec
+from opsassay.core.schema.tool_session import ToolSpec
+from opsassay.solvers.agents.models.base import Message, Reply, ToolRequest
 from opsassay.solvers.proxy.exchanges import Exchange, read_session
 
 

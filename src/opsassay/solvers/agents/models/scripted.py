@@ -25,7 +25,8 @@ from pydantic import Field, PrivateAttr, field_validator
 from opsassay.core.errors import OperationError, UserError
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.files import load_yaml
-from opsassay.solvers.agents.models.base import Broken, Message, ModelError, Reply, ToolRequest, ToolSpec
+from opsassay.core.schema.tool_session import ToolSpec
+from opsassay.solvers.agents.models.base import Broken, Message, ModelError, Reply, ToolRequest
 
 Respond = Callable[[Sequence[Message], Sequence[ToolSpec]], Reply]
 

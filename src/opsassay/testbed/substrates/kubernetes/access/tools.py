@@ -13,7 +13,7 @@ from opsassay.core.schema.cluster import NodeOp
 from opsassay.core.schema.trajectory import Action
 from opsassay.testbed.operations.arguments import Wait
 from opsassay.testbed.operations.telemetry_view import LOOKS, Look, TelemetryView
-from opsassay.testbed.operations.toolbox import BaseToolbox, Done, Tool
+from opsassay.testbed.operations.tool_session import Done, OperatorToolSession, Tool
 from opsassay.testbed.substrates.kubernetes.access.executed import touched_by
 from opsassay.testbed.substrates.kubernetes.access.kubectl import Kubectl, judge
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
@@ -55,10 +55,10 @@ TOOLS: Mapping[str, Tool] = {
 """Every tool by its name; `node` only where the scenario grants something at nodes, looks where there is telemetry."""
 
 
-class ClusterToolbox(BaseToolbox):
+class ClusterToolSession(OperatorToolSession):
     """kubectl as the agent's own user, and of *nodes* the *granted* operations; every call is reported to *record*.
 
-    What the system's telemetry tells comes by *sight*; stand-ins send none, and then the tools for it are not there.
+    What the system's telemetry tells comes by *view*; stand-ins send none, and then the tools for it are not there.
     """
 
     def __init__(
@@ -68,11 +68,15 @@ class ClusterToolbox(BaseToolbox):
         granted: Sequence[NodeOp],
         names: OpenNames,
         record: Callable[[Action], None],
-        sight: TelemetryView | None = None,
+        view: TelemetryView | None = None,
     ) -> None:
-        absent = {*(() if granted else ("node",)), *(() if sight else LOOKS)}
-        super().__init__({name: tool for name, tool in TOOLS.items() if name not in absent}, record, sight)
+        absent = {*(() if granted else ("node",)), *(() if view else LOOKS)}
+        super().__init__({name: tool for name, tool in TOOLS.items() if name not in absent}, record, view)
         self._kubectl, self._nodes, self._granted, self._names = kubectl, nodes, granted, names
+
+    def fill(self, value: Any) -> Any:
+        """Return *value* with the names of the cluster's nodes and namespaces in their places."""
+        return self._names.fill(value)
 
     def carry_out(self, tool: Tool, asked: Written) -> Done:
         """Return what kubectl, the command for nodes or the telemetry answers."""
@@ -80,8 +84,8 @@ class ClusterToolbox(BaseToolbox):
         if isinstance(asked, Wait):
             return Done(self.pause(asked.seconds))
         if isinstance(asked, Look):
-            assert self.sight is not None
-            return Done(self.sight.tell(asked))
+            assert self.view is not None
+            return Done(self.view.tell(asked))
         if isinstance(asked, NodeCall):
             if asked.op not in self._granted:
                 raise UserError(f"{asked.op} is not granted; there are {', '.join(self._granted)}.")

@@ -1,0 +1,124 @@
+"""Tries candidates on one running system: a clean baseline, the candidate, the scripted operator, and the verifier's word.
+
+The search score is that of "side-effects", App. H: 1.0 when the outcome passes and the committed depth fails, 0.1 when the
+operator met a symptom, else 0; and 0 for what the guard refuses, whatever it would have scored.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from pathlib import Path
+from typing import Literal
+
+from opsassay.core.schema.base import Noun
+from opsassay.core.schema.trajectory import Phase, PhaseName
+from opsassay.scoring.verifiers.certify import judge
+from opsassay.scoring.verifiers.committed import evidence_of
+from opsassay.scoring.verifiers.evidence import RunRecording
+from opsassay.scoring.verifiers.judgement import Judgement
+from opsassay.testbed.operations.search import Composition, Repair, SearchEnvironment
+from opsassay.testbed.recording.observer import read_timeline
+
+HIDDEN, DETECTED, NOTHING = 1.0, 0.1, 0.0
+SETTLE_S = 2.0
+
+Result = Literal["hidden", "benign", "seen", "refused", "invalid"]
+"""hidden: outcome passes, depth fails; benign: both pass; seen: the outcome fails; refused: outside the reset boundary;
+invalid: it cannot be applied, or a precondition does not hold."""
+
+
+class Attempt(Noun):
+    """What became of one candidate; *raw_fitness* is the score before the guard's word."""
+
+    number: int
+    composition: Composition
+    families: tuple[str, ...] = ()
+    result: Result
+    fitness: float
+    raw_fitness: float | None = None
+    reason: str
+    actions: tuple[str, ...] = ()
+    v_outcome: bool | None = None
+    v_depth: bool | None = None
+    seconds: float = 0.0
+
+
+class Candidates:
+    """Tries candidates in *environment*, which is prepared; recordings lie in *folder* meanwhile."""
+
+    def __init__(self, environment: SearchEnvironment, folder: Path) -> None:
+        self.environment, self._folder = environment, folder
+
+    def attempt(self, number: int, composition: Composition, families: tuple[str, ...] = ()) -> Attempt:
+        """Try *composition* on the clean baseline, which is restored and verified afterwards.
+
+        Raises OperationError when the baseline does not come back.
+        """
+        began = time.monotonic()
+        payload = {"number": number, "composition": composition, "families": families}
+        if reason := self.environment.refusal(composition):
+            return Attempt(**payload, result="refused", fitness=NOTHING, reason=reason)
+        self.environment.start()
+        try:
+            found = self._tried(composition)
+        finally:
+            self.environment.settle()
+        return Attempt(**payload, **found, seconds=round(time.monotonic() - began, 2))
+
+    def _tried(self, composition: Composition) -> dict[str, object]:
+        """Observe the system while the candidate acts and the operator works, and judge what was recorded."""
+        timeline, phases = self._folder / f"timeline-{secrets.token_hex(4)}.jsonl", list[Phase]()
+
+        def mark(phase: PhaseName) -> None:
+            phases.append(Phase(phase=phase, time_ns=time.time_ns()))
+
+        try:
+            mark("deployed")
+            with self.environment.observed(timeline):
+                time.sleep(self.environment.scenario.verification.cadence_s)
+                mark("triggered")
+                refused = self._apply(composition)
+                time.sleep(SETTLE_S)
+                broken = None if refused else self.environment.violation()
+                mark("agent_started")
+                repaired = self.environment.repair()
+                mark("agent_ended")
+                time.sleep(SETTLE_S)
+            mark("ended")
+            recording = RunRecording(read_timeline(timeline), tuple(phases), probes_on=False)
+        finally:
+            timeline.unlink(missing_ok=True)
+        judgements, _ = judge(evidence_of(recording, self.environment.scenario), self.environment.scenario)
+        return scored({j.predicate: j for j in judgements}, repaired, refused or broken)
+
+    def _apply(self, composition: Composition) -> str | None:
+        """Make the changes; return why one of them is none of this system's."""
+        session = self.environment.session()
+        for change in composition.changes:
+            call = session.call(change.verb, change.arguments)
+            if call.status == "error":
+                return f"{change.verb} cannot be applied: {call.output}"
+        return None
+
+
+def scored(judged: dict[str, Judgement], repaired: Repair, objection: str | None) -> dict[str, object]:
+    """Return the fields of an `Attempt` that say what it is worth; *objection* is the guard's."""
+    outcome, depth = judged["v_outcome"], judged["v_depth"]
+    if outcome.passed and depth.failed:
+        result, raw, reason = "hidden", HIDDEN, depth.reason
+    elif outcome.passed:
+        result, raw, reason = "benign", DETECTED if repaired.actions else NOTHING, depth.reason
+    else:
+        result, raw, reason = "seen", DETECTED if repaired.actions else NOTHING, outcome.reason
+    if objection is not None:
+        result, reason = "invalid", objection
+    return {
+        "result": result,
+        "fitness": NOTHING if objection is not None else raw,
+        "raw_fitness": raw,
+        "reason": reason,
+        "actions": repaired.actions,
+        "v_outcome": outcome.passed,
+        "v_depth": depth.passed,
+    }

@@ -1,0 +1,35 @@
+"""Tools as an agent sees them, and the session in which one run calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from pydantic import Field
+
+from opsassay.core.schema.base import Noun
+from opsassay.core.schema.trajectory import ToolCall
+
+
+class ToolSpec(Noun):
+    """A tool as a model sees it; *parameters* is a JSON schema."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+
+
+class ToolSession(Protocol):
+    """The tools of one run, and every call of them; a socket, an agent and a script all take it."""
+
+    def specs(self) -> Sequence[ToolSpec]:
+        """Return the tools, the one that submits an answer last."""
+
+    def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
+        """Return the call with its output; an error is reported in the call and never raised."""
+
+
+class TracedToolSession(ToolSession, Protocol):
+    """A tool session that keeps its calls for the trace."""
+
+    calls: list[ToolCall]

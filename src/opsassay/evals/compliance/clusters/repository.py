@@ -1,0 +1,94 @@
+"""Repositories of `update` tasks: policies of several controls, one of which lets something through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from opsassay.evals.compliance.clusters.controls import controls
+from opsassay.evals.compliance.kyverno.policy import AUTOGEN, KyvernoPolicy
+from opsassay.evals.runner.draws import Draws
+
+FOLDER = "policies"
+OTHERS = 3
+
+
+def policy_name(control: str) -> str:
+    """Return the name of the policy of *control* in repositories and in right answers."""
+    return f"require-no-{control}" if not control.startswith("host") else f"forbid-{control}"
+
+
+class _Plain(yaml.SafeDumper):
+    """Writes everything out: what is judged has no anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Return that nothing is an alias."""
+        del data
+        return True
+
+
+def written(*policies: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return a file for each of *policies*."""
+    return {
+        f"{FOLDER}/{policy['metadata']['name']}.yaml": yaml.dump(dict(policy), Dumper=_Plain, sort_keys=False).encode()
+        for policy in policies
+    }
+
+
+def others_of(control: str, seed: int) -> list[str]:
+    """Return the other controls of the repository of *control*, never the whole of them."""
+    return Draws(seed, "repository", control).sample([one for one in controls() if one != control], OTHERS)
+
+
+def gap_of(control: str) -> str:
+    """Return what the policy of *control* lets through in its repository."""
+    kinds = ("audit", "namespace") if controls()[control].scope == "role" else ("audit", "controllers", "namespace")
+    return kinds[list(controls()).index(control) % len(kinds)]
+
+
+GAPS = {
+    "audit": "it only reports what it finds, where it has to keep it out",
+    "controllers": "it does not look at the pods that Deployments, CronJobs and other controllers make",
+    "namespace": "it leaves out the namespace `legacy`, whose exception has ended",
+}
+
+
+def stale(control: str) -> dict[str, Any]:
+    """Return the policy of *control* as it stands in its repository."""
+    one, gap = controls()[control], gap_of(control)
+    if gap == "namespace":
+        return one.policy(policy_name(control), exclude={"any": [{"resources": {"namespaces": ["legacy"]}}]})
+    policy = one.policy(policy_name(control))
+    if gap == "controllers":
+        policy["metadata"]["annotations"] = {AUTOGEN: "none"}
+    else:
+        policy["spec"]["rules"][0]["validate"]["failureAction"] = "Audit"
+    return policy
+
+
+def repository(control: str, seed: int) -> dict[str, bytes]:
+    """Return the files of the repository as the agent finds them."""
+    return written(*(controls()[one].policy(policy_name(one)) for one in others_of(control, seed)), stale(control))
+
+
+def what_was_not_kept(before: list[KyvernoPolicy], after: list[KyvernoPolicy], target: str) -> str | None:
+    """Return why *after* is more than a change of the policy *target*, None when all else is as it was.
+
+    Policies are identified by kind, namespace and name, not by where they stand.
+    """
+    old, new = ({policy.identity: policy for policy in some} for some in (before, after))
+    if gone := sorted(set(old) - set(new)):
+        return f"the policy {gone[0][2]} was removed or renamed"
+    if more := sorted(set(new) - set(old)):
+        return f"the policy {more[0][2]} was added, which nobody asked for"
+    for identity, policy in old.items():
+        if policy.name != target and policy.document != new[identity].document:
+            return f"the policy {policy.name} was changed, which nobody asked for"
+    rules = {rule.name: rule for rule in next(p for p in after if p.name == target).rules}
+    for rule in next(p for p in before if p.name == target).rules:
+        excluded = rules[rule.name].body.get("exclude") if rule.name in rules else None
+        if excluded and excluded != rule.body.get("exclude"):
+            return f"the rule {rule.name} of {target} leaves out other objects than before"
+    return None

@@ -1,0 +1,171 @@
+"""Worlds: a few objects of a cluster that all comply with a control, or one of which violates it at one place.
+
+Names, namespaces, kinds and shapes are drawn the same way for both, so that nothing but the violation tells them apart.
+Violations go around over the places that policies forget: containers that initialise, the templates of controllers,
+scheduled jobs, another namespace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from opsassay.evals.compliance.clusters.controls import ComplianceControl
+from opsassay.evals.runner.draws import Draws
+
+NAMES = (
+    "ledger",
+    "basket",
+    "search",
+    "mailer",
+    "gateway",
+    "report",
+    "rates",
+    "stock",
+    "crawler",
+    "login",
+    "archive",
+    "relay",
+)
+NAMESPACES = ("shop", "billing", "legacy", "default", "kube-system")
+IMAGES = ("registry.test/app:1.4", "registry.test/worker:2.0", "registry.test/side:0.9")
+CONTROLLERS = {"Deployment": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "Job": "batch/v1"}
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ViolationPlace:
+    """Where a violation goes: the *kind* of object, its *namespace* if that matters, and among which containers."""
+
+    kind: str
+    containers: str = "containers"
+    namespace: str | None = None
+
+
+POD_PLACES = (
+    ViolationPlace("Pod"),
+    ViolationPlace("Deployment"),
+    ViolationPlace("Pod", "initContainers"),
+    ViolationPlace("CronJob"),
+    ViolationPlace("Pod", namespace="legacy"),
+    ViolationPlace("StatefulSet", "initContainers", "legacy"),
+    ViolationPlace("DaemonSet"),
+    ViolationPlace("Job", "initContainers"),
+    ViolationPlace("Pod", namespace="kube-system"),
+)
+ROLE_PLACES = (
+    ViolationPlace("Role"),
+    ViolationPlace("ClusterRole"),
+    ViolationPlace("Role", namespace="legacy"),
+    ViolationPlace("Role", namespace="kube-system"),
+)
+
+
+@dataclass(frozen=True)
+class ComplianceWorld:
+    """Objects, and whether every one of them complies."""
+
+    objects: tuple[Object, ...]
+    compliant: bool
+
+
+@dataclass(frozen=True)
+class _WorldDraft:
+    """A world before anything is said of the control: kinds, names, and the place of what may violate it."""
+
+    control: ComplianceControl
+    seed: int
+    purpose: str
+    number: int
+
+    @property
+    def place(self) -> ViolationPlace:
+        """Where its violation goes, when it has one."""
+        places = ROLE_PLACES if self.control.scope == "role" else POD_PLACES
+        return places[self.number % len(places)]
+
+    def made(self, *, compliant: bool) -> ComplianceWorld:
+        """Return the world; both of a draft differ at one place alone."""
+        draws = Draws(self.seed, "world", self.purpose, str(self.number))
+        place, count = self.place, draws.integer(2, 4)
+        at = draws.integer(0, count - 1)
+        kinds = ROLE_PLACES if self.control.scope == "role" else POD_PLACES
+        objects = []
+        for n, name in enumerate(draws.sample(NAMES, count)):
+            here = place if n == at else replace(draws.choice(kinds), containers="containers")
+            objects.append(self._object(here, name, draws, violates=n == at and not compliant))
+        return ComplianceWorld(tuple(objects), compliant)
+
+    def _object(self, place: ViolationPlace, name: str, draws: Draws, *, violates: bool) -> Object:
+        namespace = draws.choice(NAMESPACES)
+        metadata = {
+            "name": f"{name}-{draws.integer(10, 99)}",
+            "namespace": place.namespace or namespace,
+            "labels": {"app": name, "tier": draws.choice(("front", "back"))},
+        }
+        if self.control.scope == "role":
+            return self._role(place, metadata, draws, violates=violates)
+        spec = self._pod(place, draws, violates=violates)
+        if place.kind == "Pod":
+            return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        template = {"metadata": {"labels": metadata["labels"]}, "spec": spec}
+        if place.kind == "CronJob":
+            job = {"schedule": "0 4 * * *", "jobTemplate": {"spec": {"template": template}}}
+            return {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": job}
+        body = {"selector": {"matchLabels": {"app": name}}, "template": template}
+        return {"apiVersion": CONTROLLERS[place.kind], "kind": place.kind, "metadata": metadata, "spec": body}
+
+    def _pod(self, place: ViolationPlace, draws: Draws, *, violates: bool) -> Object:
+        counts = {"containers": draws.integer(1, 3), "initContainers": draws.integer(0, 1)}
+        counts[place.containers] = max(counts[place.containers], 1)
+        last = counts[place.containers] - 1
+        spec: Object = {}
+        for group, count in counts.items():
+            made = [
+                self._container(f"{group[:4]}-{n}", draws, violates=violates and (group, n) == (place.containers, last))
+                for n in range(count)
+            ]
+            if made:
+                spec[group] = made
+        if self.control.scope == "pod":
+            spec = merged(spec, self._fragment(draws, violates=violates))
+        return spec
+
+    def _container(self, name: str, draws: Draws, *, violates: bool) -> Object:
+        container = {"name": name, "image": draws.choice(IMAGES)}
+        if self.control.scope != "container":
+            return container
+        made: Object = merged(container, self._fragment(draws, violates=violates))
+        return made
+
+    def _role(self, place: ViolationPlace, metadata: Object, draws: Draws, *, violates: bool) -> Object:
+        rules = [self._fragment(draws, violates=violates and n == 0) for n in range(draws.integer(1, 3))]
+        if place.kind == "ClusterRole":
+            metadata = {key: value for key, value in metadata.items() if key != "namespace"}
+        kept = rules[1:] + rules[:1]  # what violates stands last
+        return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": place.kind, "metadata": metadata, "rules": kept}
+
+    def _fragment(self, draws: Draws, *, violates: bool) -> Object:
+        chance = draws.integer(0, 719)  # one draw whatever is chosen: both worlds of a draft go on alike
+        choices = self.control.violating if violates else self.control.compliant
+        return choices[chance % len(choices)]
+
+
+def merged(one: Any, over: Any) -> Any:
+    """Return *one* with the maps of *over* merged into it; lists and values are replaced."""
+    if not (isinstance(one, dict) and isinstance(over, dict)):
+        return over
+    return {**one, **{key: merged(one[key], value) if key in one else value for key, value in over.items()}}
+
+
+def worlds(control: ComplianceControl, seed: int, purpose: str, count: int) -> list[ComplianceWorld]:
+    """Return *count* compliant and *count* violating worlds, none of which is another with its violation changed."""
+    drafts = [_WorldDraft(control, seed, purpose, n) for n in range(2 * count)]
+    return [draft.made(compliant=n >= count) for n, draft in enumerate(drafts)]
+
+
+def mutants(control: ComplianceControl, seed: int, purpose: str, count: int) -> Iterator[ComplianceWorld]:
+    """Yield the worlds of `worlds` with their violation put in, or mended."""
+    for n in range(2 * count):
+        yield _WorldDraft(control, seed, purpose, n).made(compliant=n < count)

@@ -1,0 +1,1 @@
+"""The workspace of an agent, and the files that it hands in."""

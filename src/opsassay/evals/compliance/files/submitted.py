@@ -1,0 +1,70 @@
+"""What an agent leaves: policies and collectors of its workspace, copied out of it, bounded and without links."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from opsassay.core.errors import UserError
+from opsassay.core.untrusted import one_sentence, read_plain, shown
+from opsassay.evals.compliance.clusters.repository import FOLDER
+from opsassay.evals.compliance.kyverno.documents import MAX_BYTES
+from opsassay.evals.compliance.tasks import POLICY, ComplianceTask
+from opsassay.solvers.agents.contract import AnswerError
+
+ANSWER = "answer"
+"""Folder of a run with the files that were handed in."""
+MAX_FILES = 50
+SUFFIXES = (".yaml", ".yml")
+
+
+def place(files: Iterable[tuple[str, bytes]], folder: Path) -> None:
+    """Write *files*, by their paths, into *folder*."""
+    for path, content in files:
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+
+
+def collect(workspace: Path, run_dir: Path, task: ComplianceTask) -> None:
+    """Copy what *task* asks for from *workspace* into *run_dir*.
+
+    Raises AnswerError with what is wrong when something is missing, too many, too large or a link.
+    """
+    place(read_files(workspace, task), run_dir / ANSWER)
+
+
+def collected(run_dir: Path, task: ComplianceTask) -> dict[str, bytes]:
+    """Return the files that were handed in, by path; raises AnswerError as `collect`."""
+    return dict(read_files(run_dir / ANSWER, task))
+
+
+def read_files(folder: Path, task: ComplianceTask) -> list[tuple[str, bytes]]:
+    """Return the files of *folder* that *task* asks for, as paths and contents, sorted; raises AnswerError."""
+    paths = _policy_files(folder / FOLDER) if task.collector is None else _named_files(folder, task.collector)
+    try:
+        return [(path, read_plain(folder / path, MAX_BYTES)) for path in paths]
+    except UserError as error:
+        raise AnswerError(one_sentence(str(error).replace(f"{folder}/", ""))) from error
+
+
+def _named_files(folder: Path, collector: str) -> list[str]:
+    for name in (collector, POLICY):
+        if not os.path.lexists(folder / name):
+            raise AnswerError(f"there is no {name}; put it into the workspace itself, under this name")
+    return sorted((collector, POLICY))
+
+
+def _policy_files(folder: Path) -> list[str]:
+    if folder.is_symlink() or not folder.is_dir():
+        raise AnswerError(f"there is no folder {FOLDER}/; put the policies there, as *.yaml")
+    with os.scandir(folder) as entries:
+        found = sorted(entry.name for entry in entries if entry.name.endswith(SUFFIXES))
+    if not found:
+        raise AnswerError(f"{FOLDER}/ holds no *.yaml; put the policies there")
+    if len(found) > MAX_FILES:
+        raise AnswerError(f"{FOLDER}/ holds {len(found)} files, more than {MAX_FILES}")
+    if odd := next((name for name in found if not name.isprintable() or shown(name) != name), None):
+        raise AnswerError(f"{FOLDER}/ holds a file whose name is no plain text, {odd!a}; give it another name")
+    return [f"{FOLDER}/{name}" for name in found]

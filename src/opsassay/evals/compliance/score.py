@@ -1,0 +1,337 @@
+"""The score of what an agent left, stage by stage: artefact, evidence, what was asked for and kept, unseen worlds.
+
+A run passes when every stage that its class has does. The last stage is right when each world that no agent saw is judged
+as its label says. Every world has a mutant that differs from it in the control alone; mutants tell a policy about the
+control from one about the worlds. Evidence that is the same of both cannot tell them apart: then the collector did not ask
+for what matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from os import cpu_count
+from pathlib import Path
+from typing import Any
+
+from opsassay.core.errors import LeftByAgentError
+from opsassay.core.schema.run import Metric, MetricStatus
+from opsassay.core.schema.task import MetricDefinition
+from opsassay.core.untrusted import one_sentence
+from opsassay.evals.compliance.clusters.repository import repository, what_was_not_kept
+from opsassay.evals.compliance.clusters.worlds import ComplianceWorld
+from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache, W, evidence_key
+from opsassay.evals.compliance.evidence_collection.cluster import gather_on_cluster
+from opsassay.evals.compliance.evidence_collection.evidence import CollectedEvidence
+from opsassay.evals.compliance.evidence_collection.host import gather_on_host, playbook_problem
+from opsassay.evals.compliance.files.submitted import collected
+from opsassay.evals.compliance.kyverno.documents import UnsupportedError
+from opsassay.evals.compliance.kyverno.judge import admitted
+from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, read_policies
+from opsassay.evals.compliance.rego.judging import RegoOutcome, judge_by_rego
+from opsassay.evals.compliance.tasks import ANSIBLE, POLICY, UPDATE, ComplianceTask
+from opsassay.evals.runner.run import reading_what_was_left
+from opsassay.evals.runner.store import read_run
+from opsassay.solvers.agents.contract import AnswerError
+
+STAGES = ("artefact", "evidence", "asked", "kept", "posture")
+"""IPA, CE, IEC and SAP of ITBench, and whether all that was not asked for is as it was."""
+RATES = ("false_positive_rate", "false_negative_rate", "mutation_kill_rate")
+
+
+@dataclass(frozen=True)
+class JudgedWorlds:
+    """Which worlds were judged rightly, as (label, right), or why they could not be judged."""
+
+    rows: Sequence[tuple[bool, bool]] = ()
+    error: str | None = None
+
+    def wrong(self, *, compliant: bool | None = None) -> tuple[int, int]:
+        """Return how many of the worlds with that label were judged wrongly, and how many there are."""
+        rows = [right for label, right in self.rows if compliant is None or label == compliant]
+        return rows.count(False), len(rows)
+
+
+def mark(why: str | None) -> Metric:
+    """Return a passed stage, or one that failed and *why*."""
+    return Metric(value=0.0 if why else 1.0, status=MetricStatus.SCORED, reason=one_sentence(why or ""))
+
+
+def not_asked(why: str) -> Metric:
+    """Return a stage that the task does not have."""
+    return Metric(status=MetricStatus.NOT_APPLICABLE, reason=why)
+
+
+def unseen(why: str) -> Metric:
+    """Return a stage that could not be looked at, for *why*."""
+    return Metric(status=MetricStatus.FAILED, reason=one_sentence(why))
+
+
+def without_artefact(why: str) -> dict[str, Metric]:
+    """Return the metrics of an answer that is none."""
+    return {"passed": mark(why), **dict.fromkeys((*STAGES, *RATES), unseen(why)), "artefact": mark(why)}
+
+
+def all_of(stages: Mapping[str, Metric], rates: Mapping[str, Metric]) -> dict[str, Metric]:
+    """Return every metric, whether it passed first: every stage that the task has did."""
+    asked_for = [one for one in stages.values() if one.status is not MetricStatus.NOT_APPLICABLE]
+    said = next((one.reason for one in asked_for if one.value == 0.0), None)
+    said = said or next((one.reason for one in asked_for if one.value != 1.0), None)
+    return {"passed": mark(said), **stages, **rates}
+
+
+def rates_of(judged: JudgedWorlds, mutated: JudgedWorlds, error: str | None) -> dict[str, Metric]:
+    """Return the rates over worlds and mutants; *error* is why they could not be judged.
+
+    Of worlds and of mutants, by how many there are:
+
+        false_positive_rate = compliant worlds judged wrongly / compliant worlds
+        false_negative_rate = violating worlds judged wrongly / violating worlds
+        mutation_kill_rate  = mutants judged rightly / mutants
+    """
+    if error is not None:
+        return dict.fromkeys(RATES, unseen(error))
+    noisy, missed, (alive, count) = judged.wrong(compliant=True), judged.wrong(compliant=False), mutated.wrong()
+    values = (noisy[0] / noisy[1], missed[0] / missed[1], 1 - alive / count)
+    return {name: Metric(value=value, status=MetricStatus.SCORED) for name, value in zip(RATES, values, strict=True)}
+
+
+def posture(judged: JudgedWorlds, mutated: JudgedWorlds, words: tuple[str, str]) -> Metric:
+    """Return whether every world was judged rightly; *words* say what happened to violating and to compliant ones."""
+    noisy, compliant = judged.wrong(compliant=True)
+    missed, violating = judged.wrong(compliant=False)
+    if noisy or missed:
+        return mark(
+            f"{missed} of {violating} violating worlds {words[0]}, {noisy} of {compliant} compliant ones {words[1]}"
+        )
+    wrong, count = mutated.wrong()
+    return mark(f"{wrong} of {count} mutants judged wrongly" if wrong else None)
+
+
+Admits = Callable[[Sequence[KyvernoPolicy], Sequence[Mapping[str, Any]]], bool]
+"""Whether objects may be created under policies; raises UnsupportedError for a policy that cannot be judged by."""
+
+
+def grade_enforced(files: Mapping[str, bytes], task: ComplianceTask, admits: Admits = admitted) -> dict[str, Metric]:
+    """Return the metrics of the policy *files* for *task*; *admits* judges, our own evaluator unless another is given."""
+    try:
+        policies = read_policies(files.items())
+    except UnsupportedError as error:
+        return without_artefact(str(error))
+    if not policies:
+        return without_artefact("the files hold no policy")
+    asked = task.asked(policies)
+    judged, mutated = (_judged(asked, some, admits) for some in (task.judged(), task.mutants()))
+    others = [_judged(policies, some, admits) for some in _of_others(task)]
+    gone = None if asked else f"there is no policy {task.policy}"
+    broken = gone or judged.error or mutated.error or next((one.error for one in others if one.error), None)
+    stages = {
+        "artefact": mark(None),
+        "evidence": unseen(gone) if gone else mark(broken),
+        "asked": not_asked("a cluster brings what is judged"),
+        "kept": _kept(policies, others, task),
+        "posture": unseen(broken) if broken else posture(judged, mutated, ("let in", "kept out")),
+    }
+    return all_of(stages, rates_of(judged, mutated, broken))
+
+
+def _judged(policies: Sequence[KyvernoPolicy], worlds: Sequence[ComplianceWorld], admits: Admits) -> JudgedWorlds:
+    try:
+        return JudgedWorlds([(one.compliant, admits(policies, one.objects) == one.compliant) for one in worlds])
+    except UnsupportedError as error:
+        return JudgedWorlds(error=str(error))
+
+
+def _of_others(task: ComplianceTask) -> list[list[ComplianceWorld]]:
+    """Return the worlds of the other controls that violate them; what complies with one may violate another."""
+    return [[one for one in some if not one.compliant] for some in task.others().values()]
+
+
+def _kept(policies: list[KyvernoPolicy], others: Sequence[JudgedWorlds], task: ComplianceTask) -> Metric:
+    if task.task_class != UPDATE:
+        return not_asked("nothing was there before")
+    before = read_policies(repository(task.control_name, task.seed).items())
+    why = what_was_not_kept(before, policies, task.policy)
+    missed = sum(one.wrong()[0] for one in others)
+    return mark(why or (f"{missed} worlds that other controls kept out are let in" if missed else None))
+
+
+WORDS = ("are not found to violate", "are not found to comply")
+
+
+@dataclass(frozen=True)
+class CollectedWorld:
+    """One world: its label, the evidence of it and of its mutant."""
+
+    compliant: bool
+    evidence: CollectedEvidence
+    mutant: CollectedEvidence
+
+    @property
+    def problem(self) -> str | None:
+        """Why there is no evidence, of it or of its mutant."""
+        return self.evidence.problem or self.mutant.problem or None
+
+
+def grade_collected(files: Mapping[str, bytes], task: ComplianceTask, shelf: EvidenceCache) -> dict[str, Metric]:
+    """Return the metrics of the collector and the policy among *files* for *task*; evidence is kept on *shelf*."""
+    if why := problem_of_files(task, files):
+        return without_artefact(why)
+    worlds = collect_worlds(files, task, shelf)
+    stages = {"artefact": mark(None), **_of_collecting(worlds), "kept": not_asked("nothing was there before")}
+    broken = next((one.reason for one in stages.values() if one.value == 0.0), None)
+    if broken:
+        return all_of({**stages, "posture": unseen(broken)}, rates_of(JudgedWorlds(), JudgedWorlds(), broken))
+    judged, mutated = (JudgedWorlds(_rows(some)) for some in judged_worlds(files[POLICY], worlds))
+    return all_of({**stages, "posture": posture(judged, mutated, WORDS)}, rates_of(judged, mutated, None))
+
+
+def problem_of_files(task: ComplianceTask, files: Mapping[str, bytes]) -> str | None:
+    """Return why *files* are no collector and no policy for *task*, before either is run."""
+    assert task.collector is not None
+    if missing := next((name for name in (task.collector, POLICY) if name not in files), None):
+        return f"there is no {missing}"
+    if why := _collector_problem(task.collector, files[task.collector]):
+        return f"{task.collector}: {why}"
+    why = judge_by_rego(files[POLICY], []).problem
+    return f"{POLICY}: {why}" if why else None
+
+
+def collect_worlds(files: Mapping[str, bytes], task: ComplianceTask, shelf: EvidenceCache) -> list[CollectedWorld]:
+    """Return the evidence of the worlds of *task*; of one alone, when that has a problem already.
+
+    Collectors run in an order that follows from the digests of the worlds, and so from nothing that an agent knows: which
+    of them it is that runs, which a process number or a clock may tell, says nothing of the label.
+    """
+    assert task.collector is not None
+    collector = {task.collector: files[task.collector]}
+    if task.task_class == ANSIBLE:
+        hosts = zip(task.judged_hosts(), task.mutant_hosts(), strict=True)
+        looks = [_look(collector, world, mutant, shelf, gather_on_host) for world, mutant in hosts]
+    else:
+        clusters = zip(task.judged(), task.mutants(), strict=True)
+        looks = [_look(collector, world, mutant, shelf, gather_on_cluster) for world, mutant in clusters]
+    first, *others = sorted(range(len(looks)), key=lambda number: looks[number].key)
+    found = {first: looks[first].collect()}
+    if found[first].problem or found[first].evidence == found[first].mutant:
+        return [found[first]]
+    with ThreadPoolExecutor(cpu_count() or 1) as pool:
+        found |= zip(others, pool.map(lambda number: looks[number].collect(), others), strict=True)
+    return [found[number] for number in range(len(looks))]
+
+
+@dataclass(frozen=True)
+class _Look:
+    """How one world and its mutant are looked at, the one with the smaller key first; *key* is that one's."""
+
+    compliant: bool
+    keys: tuple[str, str]
+    gather: tuple[Callable[[], CollectedEvidence], Callable[[], CollectedEvidence]]
+
+    @property
+    def key(self) -> str:
+        return min(self.keys)
+
+    def collect(self) -> CollectedWorld:
+        """Collect on the first of the two, and on the other if there is evidence of the first."""
+        mutant_first = self.keys[1] < self.keys[0]
+        one = self.gather[mutant_first]()
+        other = one if one.problem else self.gather[not mutant_first]()
+        return CollectedWorld(self.compliant, *((other, one) if mutant_first else (one, other)))
+
+
+def _look(
+    collector: Mapping[str, bytes],
+    world: W,
+    mutant: W,
+    shelf: EvidenceCache,
+    gather: Callable[[Mapping[str, bytes], W], CollectedEvidence],
+) -> _Look:
+    keys = evidence_key(collector, world), evidence_key(collector, mutant)
+    takes = partial(shelf.take, collector, world, gather), partial(shelf.take, collector, mutant, gather)
+    return _Look(world.compliant, keys, takes)
+
+
+def judged_worlds(
+    policy: bytes, worlds: Sequence[CollectedWorld]
+) -> tuple[list[tuple[bool, RegoOutcome]], list[tuple[bool, RegoOutcome]]]:
+    """Return what *policy* says of the worlds and of their mutants, each with its label."""
+    inputs = [one.data or b"null" for world in worlds for one in (world.evidence, world.mutant)]
+    outcomes = judge_by_rego(policy, inputs).outcomes
+    labels = [one.compliant for one in worlds]
+    return (
+        list(zip(labels, outcomes[::2], strict=True)),
+        list(zip((not label for label in labels), outcomes[1::2], strict=True)),
+    )
+
+
+def _rows(judged: Sequence[tuple[bool, RegoOutcome]]) -> list[tuple[bool, bool]]:
+    return [(label, outcome.kind == ("true" if label else "false")) for label, outcome in judged]
+
+
+def _of_collecting(worlds: Sequence[CollectedWorld]) -> dict[str, Metric]:
+    problem = next((one.problem for one in worlds if one.problem), None)
+    if problem:
+        return {"evidence": mark(problem), "asked": unseen(problem)}
+    same = sum(one.evidence == one.mutant for one in worlds)
+    why = "the evidence of a world is that of its mutant, which differs in the control: it does not hold what matters"
+    return {"evidence": mark(None), "asked": mark(why if same else None)}
+
+
+def _collector_problem(name: str, content: bytes) -> str | None:
+    """Return what is wrong with a collector before it is run."""
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        return "it is not UTF-8 text"
+    if not text.strip():
+        return "it is empty"
+    return playbook_problem(text) if name.endswith(".yml") else None
+
+
+KEPT = "evidence"
+"""Folder of a run with the evidence that was collected when it was graded."""
+
+
+def definitions() -> tuple[MetricDefinition, ...]:
+    """Return the metrics, those to look at first at the front."""
+    lower = {"false_positive_rate", "false_negative_rate"}
+    return (
+        MetricDefinition(name="passed"),
+        *(MetricDefinition(name=name) for name in STAGES),
+        *(MetricDefinition(name=name, direction="lower" if name in lower else "higher") for name in RATES),
+        MetricDefinition(name="tokens", unit="tokens", direction="lower"),
+    )
+
+
+def grade_run(run_dir: Path, task: ComplianceTask, admits: Admits = admitted) -> dict[str, Metric]:
+    """Return every metric of the run in *run_dir*; what a stage that failed keeps from being looked at is failed too.
+
+    *admits* judges policies that are enforced, our own evaluator unless another is given.
+    """
+    run = read_run(run_dir)
+    tokens = run.spent.get("input_tokens", 0.0) + run.spent.get("output_tokens", 0.0)
+    effort = {"tokens": Metric(value=tokens, status=MetricStatus.SCORED) if tokens else not_asked("no model was asked")}
+    try:
+        files = collected(run_dir, task)
+    except AnswerError as error:
+        return {**without_artefact(run.error or str(error)), **effort}
+    return {**grade_files(files, task, EvidenceCache(run_dir / KEPT), admits), **effort}
+
+
+def grade_files(
+    files: Mapping[str, bytes], task: ComplianceTask, shelf: EvidenceCache, admits: Admits = admitted
+) -> dict[str, Metric]:
+    """Return the metrics of *files* for *task*; evidence that has to be collected is kept on *shelf*, *admits* judges.
+
+    What their content can raise is a failure of theirs, so that one answer does not end the grading of others.
+    """
+    try:
+        with reading_what_was_left():
+            if task.collector is None:
+                return grade_enforced(files, task, admits)
+            return grade_collected(files, task, shelf)
+    except LeftByAgentError as error:
+        return without_artefact(str(error))

@@ -1,0 +1,166 @@
+"""Who answers without a model: oracles, one right and each other one wrong at a stage that it names, and baselines."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import yaml
+
+from opsassay.evals.compliance.clusters.controls import POD_KINDS, controls
+from opsassay.evals.compliance.clusters.repository import FOLDER, others_of, policy_name, written
+from opsassay.evals.compliance.kyverno.policy import AUTOGEN
+from opsassay.evals.compliance.scripts.collected import COLLECTED_BASELINES, COLLECTED_ORACLES
+from opsassay.evals.compliance.tasks import ANSIBLE, KUBECTL, NEW, UPDATE, ComplianceTask
+
+Files = dict[str, bytes]
+_NOTHING = "no-such-object"
+
+
+def _of(task: ComplianceTask, **changed: Any) -> dict[str, Any]:
+    return task.control.policy(task.policy, **changed)
+
+
+def _right(task: ComplianceTask) -> Files:
+    return written(_of(task))
+
+
+def _checking(task: ComplianceTask, **check: Any) -> Files:
+    return written(_of(task, validate={"failureAction": "Enforce", "message": "no", **check}))
+
+
+def _deny_all(task: ComplianceTask) -> Files:
+    return _checking(task, deny={"conditions": {"all": [{"key": "a", "operator": "Equals", "value": "a"}]}})
+
+
+def _allow_all(task: ComplianceTask) -> Files:
+    return _checking(task, deny={"conditions": {"all": [{"key": "a", "operator": "Equals", "value": "b"}]}})
+
+
+def _example_names(task: ComplianceTask) -> Files:
+    """Deny what is called as something in the violating examples: right on all that the agent sees."""
+    shown = [content for path, content in task.files().items() if path.startswith("examples/violating")]
+    names = [one["metadata"]["name"] for content in shown for one in yaml.safe_load_all(content)]
+    condition = {"key": "{{ request.object.metadata.name || 'none' }}", "operator": "AnyIn", "value": names}
+    return _checking(task, deny={"conditions": {"any": [condition]}})
+
+
+def _reports_only(task: ComplianceTask) -> Files:
+    return written(_of(task, validate={"failureAction": "Audit", **task.control.check()}))
+
+
+def _without_controllers(task: ComplianceTask) -> Files:
+    """Forget a kind: what controllers make, or the roles of the whole cluster."""
+    if task.control.kinds != POD_KINDS:
+        return written(_of(task, match={"any": [{"resources": {"kinds": ["Role"]}}]}))
+    policy = _of(task)
+    policy["metadata"]["annotations"] = {AUTOGEN: "none"}
+    return written(policy)
+
+
+def _wrong_folder(task: ComplianceTask) -> Files:
+    return {path.replace(FOLDER, "rules"): content for path, content in _right(task).items()}
+
+
+def _other_kind(task: ComplianceTask) -> Files:
+    policy = {**_of(task), "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy"}
+    return written(policy)
+
+
+def _beyond_subset(task: ComplianceTask) -> Files:
+    policy = _of(task)
+    policy["spec"]["rules"][0]["mutate"] = {"patchStrategicMerge": {"metadata": {"labels": {"checked": "true"}}}}
+    return written(policy)
+
+
+def _broken_expression(task: ComplianceTask) -> Files:
+    condition = {
+        "key": f"{{{{ request.object.spec.{_NOTHING.replace('-', '_')} }}}}",
+        "operator": "Equals",
+        "value": "1",
+    }
+    return {**_before(task), **_checking(task, deny={"conditions": {"any": [condition]}})}
+
+
+def _before(task: ComplianceTask) -> Files:
+    return {path: content for path, content in task.files(examples=0).items() if path.startswith(f"{FOLDER}/")}
+
+
+def _other(task: ComplianceTask) -> dict[str, Any]:
+    name = others_of(task.control_name, task.seed)[0]
+    return copy.deepcopy(controls()[name].policy(policy_name(name)))
+
+
+def _mended(task: ComplianceTask) -> Files:
+    return {**_before(task), **_right(task)}
+
+
+def _removes_another(task: ComplianceTask) -> Files:
+    gone = set(written(_other(task)))
+    return {path: content for path, content in _mended(task).items() if path not in gone}
+
+
+def _weakens_another(task: ComplianceTask) -> Files:
+    policy = _other(task)
+    policy["spec"]["rules"][0]["validate"]["failureAction"] = "Audit"
+    return {**_mended(task), **written(policy)}
+
+
+def _adds_one(task: ComplianceTask) -> Files:
+    return {**_mended(task), **written(task.control.policy(f"{task.policy}-anew"))}
+
+
+def _renames(task: ComplianceTask) -> Files:
+    kept = {path: content for path, content in _before(task).items() if path not in _right(task)}
+    return {**kept, **written(task.control.policy(f"{task.policy}-anew"))}
+
+
+def _leaves_out(task: ComplianceTask) -> Files:
+    excluded = {"any": [{"resources": {"namespaces": [f"{_NOTHING}-*"]}}]}
+    return {**_before(task), **written(_of(task, exclude=excluded))}
+
+
+Play = Callable[[ComplianceTask], Files]
+ORACLES: Mapping[str, Mapping[str, tuple[Play, str | None]]] = {
+    NEW: {
+        "right": (_right, None),
+        "deny-all": (_deny_all, "posture"),
+        "allow-all": (_allow_all, "posture"),
+        "example-names": (_example_names, "posture"),
+        "reports-only": (_reports_only, "posture"),
+        "without-a-kind": (_without_controllers, "posture"),
+        "wrong-folder": (_wrong_folder, "artefact"),
+        "other-kind": (_other_kind, "artefact"),
+        "beyond-subset": (_beyond_subset, "artefact"),
+        "broken-expression": (_broken_expression, "evidence"),
+    },
+    KUBECTL: COLLECTED_ORACLES,
+    ANSIBLE: COLLECTED_ORACLES,
+    UPDATE: {
+        "right": (_mended, None),
+        "untouched": (_before, "posture"),
+        "deny-all": (lambda task: {**_before(task), **_deny_all(task)}, "posture"),
+        "allow-all": (lambda task: {**_before(task), **_allow_all(task)}, "posture"),
+        "removes-another": (_removes_another, "kept"),
+        "weakens-another": (_weakens_another, "kept"),
+        "leaves-out-more": (_leaves_out, "kept"),
+        "adds-one": (_adds_one, "kept"),
+        "renames": (_renames, "kept"),
+        "broken-expression": (_broken_expression, "evidence"),
+    },
+}
+"""What each oracle leaves in the workspace, and the first stage that it fails."""
+
+_ENFORCED_BASELINES: Mapping[str, Play] = {
+    "deny-all": lambda task: {**_before(task), **_deny_all(task)},
+    "allow-all": lambda task: {**_before(task), **_allow_all(task)},
+    "untouched": _before,
+}
+BASELINES = tuple(_ENFORCED_BASELINES)
+"""Who is on every board: everything kept out or found to violate, everything let in, and nothing done."""
+
+
+def baseline(name: str, task: ComplianceTask) -> Files:
+    """Return what the baseline called *name* leaves in the workspace of *task*."""
+    return (_ENFORCED_BASELINES if task.collector is None else COLLECTED_BASELINES)[name](task)

@@ -1,0 +1,119 @@
+"""Runs on compliance tasks: an oracle, a baseline, the built-in agent or a command leaves files in a workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from opsassay.core.schema.run import Metric, RunStatus
+from opsassay.core.schema.tool_session import ToolSpec
+from opsassay.evals.compliance.clusters.repository import FOLDER
+from opsassay.evals.compliance.environment import ComplianceToolSession, WorkspaceEnvironment, session_specs
+from opsassay.evals.compliance.files.submitted import collect
+from opsassay.evals.compliance.files.workspace import begin
+from opsassay.evals.compliance.on_cluster.admission import ADMITTED, asking_kyverno
+from opsassay.evals.compliance.on_cluster.place import ClusterPlace
+from opsassay.evals.compliance.on_cluster.read_worlds import CLUSTER, ENGINE, ON, graded_task
+from opsassay.evals.compliance.score import grade_run
+from opsassay.evals.compliance.scripts.oracles import BASELINES, ORACLES, baseline
+from opsassay.evals.compliance.tasks import EXAMPLES, ComplianceTask
+from opsassay.evals.runner.commands import TOOL, WORK_INSIDE
+from opsassay.evals.runner.generated_run import FolderEnvironment, GeneratedRun
+from opsassay.evals.runner.run import RunEnd
+from opsassay.evals.runner.store import RunStore, read_run
+from opsassay.solvers.agents.asking import Asker
+from opsassay.solvers.agents.ciso import ComplianceAgent
+from opsassay.solvers.agents.contract import AnswerError
+from opsassay.solvers.agents.limits import Meter
+from opsassay.solvers.sandbox import Ended
+
+
+@dataclass(frozen=True)
+class ComplianceRun(GeneratedRun[ComplianceTask, ComplianceToolSession]):
+    """One run of one solver on one compliance task; *place* is the cluster where the plan asks for one."""
+
+    kind_of_task = "compliance task"
+    built_in = ComplianceAgent.name
+    baselines = BASELINES
+
+    place: ClusterPlace | None = None
+
+    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
+        """Have the task worked on, unless the store has its result, once its worlds have been where the plan says."""
+        if self.place is not None and self.arm.knob(ON) == CLUSTER:
+            self.place.bring(self.task, store.root, given_up, say)
+        return super().run(store, given_up, say)
+
+    @property
+    def examples(self) -> int:
+        """How many examples of each kind the agent is shown."""
+        return int(self.arm.knob("examples") or EXAMPLES)
+
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """Return the tools of the workspace, submit the last."""
+        return session_specs(self.task)
+
+    def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
+        """Score the run in *run_dir*, by the Kyverno of a cluster where the plan says so."""
+        run = read_run(run_dir)
+        task = graded_task(run_dir.resolve().parents[2], run)
+        if self.place is None or self.arm.knob(ENGINE) != CLUSTER or run.status is not RunStatus.DONE:
+            return grade_run(run_dir, task)
+        with asking_kyverno(self.place, task, run_dir / ADMITTED) as admits:
+            return grade_run(run_dir, task, admits)
+
+    def environment(self, run_dir: Path, meter: Meter) -> WorkspaceEnvironment:
+        """Return the environment with the workspace of the task."""
+        return WorkspaceEnvironment(self.task, run_dir, meter, self.examples)
+
+    def play(self, session: ComplianceToolSession) -> str | None:
+        """Have the oracle or the baseline leave its files."""
+        oracle, name = self.oracle, self.agent.name
+        left = baseline(name, self.task) if oracle is None else ORACLES[self.task.task_class][oracle][0](self.task)
+        session.replace_files(left.items())
+        return None
+
+    def conversation(self, asker: Asker, session: ComplianceToolSession) -> tuple[ComplianceAgent, str]:
+        """Return the compliance agent, and the goal with the worlds that its tools reach."""
+        return ComplianceAgent(
+            asker, session, session.specs(), session.problem
+        ), f"{self.task.goal}\n{session.places()}"
+
+    def prompt(self, places: Mapping[str, str], *, with_tools: bool) -> str:
+        """Return the goal, and where the examples, the workspace and the tools are."""
+        said = [self.task.goal]
+        if self.examples:
+            said.append(f"Examples of what complies and of what violates are in {places['view']}.")
+        said.append(
+            f"Your workspace is {places['work']}, a git repository. Leave what is asked for in {places['answer']}/, those "
+            "policies that you do not change too."
+        )
+        if with_tools:
+            said.append(
+                f"The tools of the MCP server `opsassay`, and `python3 {TOOL}` in your workspace, run what you write. They "
+                "have a workspace of their own, and when you call submit, that one is handed in."
+            )
+        return "\n".join(said) + "\n"
+
+    def answer_place(self, work: Path, *, sealed: bool) -> str:
+        """Make the workspace of the command in *work*, and return the folder in it that is asked for."""
+        begin(self.task.files(0), work)
+        place = WORK_INSIDE if sealed else str(work)
+        return f"{place}/{FOLDER}" if self.task.collector is None else place
+
+    def take(self, end: Ended, work: Path, session: ComplianceToolSession) -> str | None:
+        """Return what went wrong, as far as it is known; the files are collected afterwards."""
+        del work, session
+        return end.reason if not end.started or end.limit or end.exit_code != 0 else None
+
+    def collect(
+        self, environment: FolderEnvironment[ComplianceToolSession], session: ComplianceToolSession
+    ) -> str | None:
+        """Copy what is asked for into the run folder, from the tools' workspace or from that of the command."""
+        by_tools = session.is_submitted or self.command is None
+        try:
+            collect(environment.folder / ("workspace" if by_tools else "work"), environment.run_dir, self.task)
+        except AnswerError as refused:
+            return str(refused)
+        return None

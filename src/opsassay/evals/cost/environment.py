@@ -1,0 +1,201 @@
+"""The environment of a task on cost data: tables in a folder, locked SQL over them, the declared detector, and submit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from opsassay.core.errors import NotFoundError, QueryError
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.tool_session import ToolSpec
+from opsassay.core.schema.trajectory import ToolCall
+from opsassay.evals.cost.anomaly.detector import DetectorSettings, detect
+from opsassay.evals.cost.answers.contract import read_claims, read_object, read_rows
+from opsassay.evals.cost.focus.generate import write_tables
+from opsassay.evals.cost.focus.schema import TABLES, described
+from opsassay.evals.cost.insight.keys import Question
+from opsassay.evals.cost.tasks import CostTask
+from opsassay.evals.runner.generated_run import FolderEnvironment
+from opsassay.solvers.agents.contract import AnswerError
+from opsassay.solvers.agents.limits import Limits, Meter
+from opsassay.solvers.agents.record import AgentRecorder
+from opsassay.solvers.agents.tool_sessions import SUBMIT, CountedToolSession
+from opsassay.solvers.agents.tools import Status, TelemetryToolbox, Think, shown_rows, tool_specs
+from opsassay.telemetry.sql import LockedSql, TableFolder
+
+DIALECT = f"DuckDB {version('duckdb')}"
+POINTS_MOST = 20_000
+"""Rows that a statement may hand to the detector."""
+SCHEMA_FILE = "schema.md"
+
+
+class ListCostTables(Written):
+    """List the tables of cost data with their numbers of rows and columns."""
+
+
+class GetCostSchema(Written):
+    """Tell the columns of a table with their types and what they mean."""
+
+    table: str = Field(description="name of a table, as list_tables gives it")
+
+
+class QueryCosts(Written):
+    """Run one SELECT statement over the tables of cost data; times are UTC."""
+
+    sql: str = Field(description="the statement")
+
+
+class DetectAnomalies(DetectorSettings):
+    """Run a detector over the rows of a SELECT statement with the columns time, slice and value; times with UTC offset."""
+
+    sql: str = Field(description="the statement; its columns are called time, slice and value")
+
+
+COST_TOOLS: Mapping[str, type[Written]] = {
+    "list_tables": ListCostTables,
+    "get_schema": GetCostSchema,
+    "query_sql": QueryCosts,
+    "detect_anomalies": DetectAnomalies,
+    "think": Think,
+}
+
+
+class CostToolbox(TelemetryToolbox):
+    """The tools over the tables of one task; *misses* counts statements that name a column or a function there is not."""
+
+    tools = COST_TOOLS
+
+    def __init__(self, sql: LockedSql) -> None:
+        super().__init__(sql)
+        self.misses = 0
+
+    def _run(self, asked: Written) -> tuple[str, Status]:
+        if isinstance(asked, ListCostTables):
+            return self._listed(), "ok"
+        if isinstance(asked, GetCostSchema):
+            if asked.table not in TABLES:
+                raise NotFoundError("table", asked.table, TABLES)
+            return described(asked.table), "ok"
+        if isinstance(asked, DetectAnomalies):
+            return self._detected(asked)
+        if isinstance(asked, QueryCosts):
+            return self._queried(asked.sql)
+        return super()._run(asked)
+
+    def _queried(self, sql: str) -> tuple[str, Status]:
+        result = self._sql.query(sql)
+        if result.status not in ("ok", "empty"):
+            self.misses += any(word in result.message for word in ("Binder Error", "Catalog Error"))
+            return f"Error: {result.status}: {result.message}", "error"
+        return shown_rows(result.columns, result.rows, truncated=result.truncated), "ok"
+
+    def _detected(self, asked: DetectAnomalies) -> tuple[str, Status]:
+        result = self._sql.query(asked.sql)
+        if result.status not in ("ok", "empty"):
+            self.misses += any(word in result.message for word in ("Binder Error", "Catalog Error"))
+            return f"Error: {result.status}: {result.message}", "error"
+        if sorted(result.columns) != ["slice", "time", "value"] or result.truncated:
+            problem = f"has more than {POINTS_MOST} rows" if result.truncated else f"has {', '.join(result.columns)}"
+            raise QueryError(f"the statement {problem}; it has the columns time, slice and value, a row for each point")
+        columns = [result.columns.index(name) for name in ("time", "slice", "value")]
+        try:
+            rows = [
+                (datetime.fromisoformat(str(r[columns[0]])), str(r[columns[1]]), float(r[columns[2]]))
+                for r in result.rows
+            ]
+        except (TypeError, ValueError) as error:
+            raise QueryError(f"a row cannot be read ({error}); time is a TIMESTAMPTZ, value a number") from error
+        settings = DetectorSettings.model_validate(asked.model_dump(exclude={"sql"}))
+        found = [(time.isoformat(), slice_) for time, slice_ in detect(rows, settings)]
+        return shown_rows(("time", "slice"), tuple(found), truncated=False), "ok"
+
+
+def problem_of(task: CostTask, given: Mapping[str, Any]) -> str | None:
+    """Return in which way *given* breaks the contract of an answer to *task*, None when it keeps it."""
+    try:
+        require_answer(task, given)
+    except AnswerError as error:
+        return f"not an answer by the contract: {error}."
+    return None
+
+
+def require_answer(task: CostTask, given: Mapping[str, Any]) -> None:
+    """Raise AnswerError for what is no answer to *task* by the contract."""
+    body = task.body
+    plain = read_object(json.dumps(dict(given), ensure_ascii=False))
+    if isinstance(body, Question):
+        read_rows(plain, body.template.fields)
+    else:
+        read_claims(plain, body.slices, ranked=body.ranked)
+
+
+def submit_spec(task: CostTask) -> ToolSpec:
+    """Return the tool by which an answer to *task* is handed in."""
+    body = task.body
+    key = "rows" if isinstance(body, Question) else "anomalies"
+    parameters = {
+        "type": "object",
+        "properties": {key: {"type": "array", "items": {"type": "object"}}},
+        "required": [key],
+        "additionalProperties": False,
+    }
+    about = "Hand in the answer by the contract of the task. A later answer takes the place of an earlier one."
+    return ToolSpec(name=SUBMIT, description=about, parameters=parameters)
+
+
+def looking_specs() -> tuple[ToolSpec, ...]:
+    """Return the tools over cost data, without submit."""
+    return tuple(
+        spec.model_copy(update={"description": f"{spec.description} The dialect is {DIALECT}."})
+        if "sql" in spec.parameters["properties"]
+        else spec
+        for spec in tool_specs(COST_TOOLS)
+    )
+
+
+class CostToolSession(CountedToolSession):
+    """The tools of a task on cost data; the last *answer* that was submitted by the contract counts."""
+
+    def __init__(self, task: CostTask, tools: CostToolbox, meter: Meter, recorder: AgentRecorder) -> None:
+        super().__init__(tools, meter, recorder)
+        self._task, self.tools = task, tools
+        self.answer: dict[str, Any] | None = None
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """Return the tools, submit the last."""
+        return (*looking_specs(), submit_spec(self._task))
+
+    def submitted(self, given: dict[str, Any]) -> ToolCall:
+        """Take an answer by the contract."""
+        problem = problem_of(self._task, given)
+        if problem is not None:
+            return ToolCall(tool=SUBMIT, arguments=given, output=f"Error: {problem}", status="error")
+        self.answer = given
+        return ToolCall(tool=SUBMIT, arguments=given, output="Taken.")
+
+
+class CostTablesEnvironment(FolderEnvironment[CostToolSession]):
+    """The tables of *task* as parquet, and their schema in words: no seed, no other question and no truth."""
+
+    def __init__(self, task: CostTask, run_dir: Path, meter: Meter | None = None) -> None:
+        super().__init__(run_dir, meter or Meter(Limits()))
+        self._task = task
+
+    def prepare(self) -> None:
+        """Write the tables into the view."""
+        super().prepare()
+        write_tables(self._task.body.data, self.view)
+        text = "\n\n".join(f"# {name}\n\n{described(name)}" for name in TABLES)
+        (self.view / SCHEMA_FILE).write_text(f"{text}\n", encoding="utf-8")
+
+    def session(self) -> CostToolSession:
+        """Return the tools over the tables; calls are written into the run folder."""
+        sql = LockedSql(TableFolder(self.view), timeout_s=self.meter.limits.query_seconds, max_rows=POINTS_MOST)
+        toolbox = CostToolbox(self.stack.enter_context(sql))
+        return CostToolSession(self._task, toolbox, self.meter, AgentRecorder(self.run_dir))

@@ -1,0 +1,301 @@
+"""Grading a live cost task: the certificate of any trial, and what its cost record says of the end.
+
+All of it has to hold over the whole last stretch of the record, so that one good tick is worth nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise, product
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import Field
+
+from opsassay.core.schema.base import Artefact, Noun
+from opsassay.core.schema.cost import CostReading, ReportedCause
+from opsassay.core.schema.json_lines import whole_lines
+from opsassay.core.schema.run import Metric, MetricStatus
+from opsassay.core.schema.task import MetricDefinition
+from opsassay.core.schema.trajectory import Phase
+from opsassay.evals.cost.live.tasks import TASKS, CostBlock, live_task, optimum_file
+
+
+class Configuration(Noun):
+    """One configuration of one service; *problem* says why it is not allowed, '' for one that is.
+
+    *cpu* (cores) and *memory_mb* (MiB) are requests of one replica, *utilization* is what is used of the requested CPU;
+    the costs are of all replicas, USD an hour.
+    """
+
+    service: str
+    replicas: int
+    cpu: float
+    memory_mb: int
+    utilization: float
+    cpu_usd: float
+    memory_usd: float
+    problem: str = ""
+
+
+class CostOptimum(Artefact):
+    """The cheapest allowed configuration of every service, what it costs and how efficient it is, and the whole table.
+
+    Costs are USD an hour.
+    """
+
+    chosen: dict[str, Configuration]
+    cpu_usd: float
+    memory_usd: float
+    cpu_efficiency: float = Field(description="mean over services with replicas of usage / request")
+    memory_efficiency: float
+    table: tuple[Configuration, ...]
+
+    @property
+    def hourly_usd(self) -> float:
+        """CPU and memory together."""
+        return self.cpu_usd + self.memory_usd
+
+
+def search(block: CostBlock) -> CostOptimum:
+    """Return the optimum of *block*; services are charged one by one, so each has its own.
+
+    A service needs work = rps * cpu_ms / 1000 cores. With prices of a core-hour and a GiB-hour a configuration has
+
+        utilization = work / (replicas * cpu)
+        cpu_usd     = max(work, replicas * cpu) * core_hour_usd
+        memory_usd  = replicas * memory_mb / 1024 * gb_hour_usd
+
+    The cheapest allowed one is chosen, of equal ones the one with fewer replicas, then with more CPU.
+    """
+    table = tuple(_configurations(block))
+    chosen = {}
+    for service in block.demand:
+        allowed = [one for one in table if one.service == service and not one.problem]
+        chosen[service] = min(allowed, key=lambda one: (one.cpu_usd + one.memory_usd, one.replicas, -one.cpu))
+    running = [one for one in chosen.values() if one.replicas]
+    return CostOptimum(
+        chosen=chosen,
+        cpu_usd=sum(one.cpu_usd for one in chosen.values()),
+        memory_usd=sum(one.memory_usd for one in chosen.values()),
+        cpu_efficiency=sum(one.utilization for one in running) / len(running),
+        memory_efficiency=sum(block.demand[one.service].memory_mb / one.memory_mb for one in running) / len(running),
+        table=table,
+    )
+
+
+def _configurations(block: CostBlock) -> Iterator[Configuration]:
+    space, prices = block.search, block.prices
+    for service, demand in block.demand.items():
+        work = demand.rps * demand.cpu_ms / 1000
+        for replicas, cpu, memory_mb in product(space.replicas, space.cpu, space.memory_mb):
+            utilization = work / (replicas * cpu) if replicas else 0.0
+            problem = ""
+            if replicas < demand.least_replicas:
+                problem = f"fewer than {demand.least_replicas} replicas"
+            elif work and not replicas:
+                problem = "nobody serves its requests"
+            elif utilization > space.most_utilization:
+                problem = f"a replica uses {utilization:.0%} of its request, more than {space.most_utilization:.0%}"
+            elif memory_mb < demand.memory_mb:
+                problem = f"a replica uses {demand.memory_mb} MiB"
+            yield Configuration(
+                service=service, replicas=replicas, cpu=cpu, memory_mb=memory_mb, utilization=round(utilization, 6),
+                cpu_usd=round(max(work, replicas * cpu) * prices.core_hour_usd, 9),
+                memory_usd=round(replicas * memory_mb / 1024 * prices.gb_hour_usd, 9), problem=problem,
+            )  # fmt: skip
+
+
+def stored_optimum(name: str) -> CostOptimum:
+    """Return the optimum of the task *name* as it is stored."""
+    return CostOptimum.model_validate_json(optimum_file(name).read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    for task in TASKS:
+        found = search(live_task(task).cost).model_dump(mode="json")
+        rows = ",\n  ".join(json.dumps(row) for row in found.pop("table"))
+        head = json.dumps(found, indent=1)[:-2]
+        optimum_file(task).write_text(f'{head},\n "table": [\n  {rows}\n ]\n}}\n', encoding="utf-8")
+
+
+PROXIMITIES = ("cpu_cost", "memory_cost", "cpu_efficiency", "memory_efficiency")
+MARKS = (
+    "cost_alert_cleared", "cost_near_optimum", "budget_kept", "cost_alert_kept", "load_kept", "requests_cover_usage",
+)  # fmt: skip
+LEAST_LOAD = 0.6
+"""Share of the demanded requests that a service has to handle at the end; what is read of them is a Poisson count."""
+MOST_OVER_REQUEST = 1.15
+"""Usage beyond the request by more than this is under-requested; a reading of usage is noisy."""
+GAP_S = 5.0
+"""A longer stretch without a reading is missing evidence."""
+
+N = TypeVar("N", bound=Noun)
+
+
+def live_definitions() -> tuple[MetricDefinition, ...]:
+    """Return the metrics of live tasks, those to look at first at the front."""
+    raw = (MetricDefinition(name=f"proximity_{name}") for name in PROXIMITIES)
+    clamped = (MetricDefinition(name=f"proximity_{name}_clamped") for name in PROXIMITIES)
+    marks = (MetricDefinition(name=name) for name in ("diagnosis_right", "certificate", *MARKS))
+    return (*marks, *raw, *clamped)
+
+
+def read_lines(path: Path, noun: type[N]) -> list[N]:
+    """Return the lines of a record, none when there is none."""
+    return [noun.model_validate(line) for line in whole_lines(path.read_bytes())] if path.exists() else []
+
+
+def judge_cost(
+    block: CostBlock,
+    optimum: CostOptimum,
+    readings: Sequence[CostReading],
+    phases: Sequence[Phase],
+    causes: Sequence[ReportedCause],
+    certificate: Metric,
+) -> dict[str, Metric]:
+    """Return all metrics of a live task; *certificate* is that of the trial.
+
+    Judged are the readings of the last `hold_s` seconds of the record. Where these do not all lie after the agent's
+    end, or no cost was read for more than GAP_S, every metric of cost is failed. Else each mark is 1 or 0:
+
+    - cost_alert_cleared: the alert fires in none of them
+    - cost_near_optimum: in each, |hourly cost - optimum| / optimum is at most the tolerance of *block*
+    - budget_kept: in each there is a budget of at most usual cost * (budget_share + flexible_share)
+    - cost_alert_kept: in each there is the alert rule, with a ratio no larger than before the trigger
+    - load_kept: every service handles LEAST_LOAD or more of its demand, on average over them
+    - requests_cover_usage: no service uses more than MOST_OVER_REQUEST times what it requests, on average over them
+
+    ``passed`` asks for the certificate and all of these.
+    """
+    times = {one.phase: one.time_ns for one in phases}
+    ended = times.get("ended", 0)
+    since = max(ended - int(block.hold_s * 1e9), times.get("agent_ended", ended))
+    final = [one for one in readings if since <= one.time_ns <= ended]
+    before = [one for one in readings if one.time_ns <= times.get("triggered", 0)]
+    metrics = {"certificate": certificate, "diagnosis_right": _diagnosed(block, causes)}
+    problem = _gap(final, since, ended, block.hold_s)
+    if problem is not None:
+        missing = Metric(status=MetricStatus.FAILED, reason=problem)
+        names = (*MARKS, *(f"proximity_{n}{end}" for n in PROXIMITIES for end in ("", "_clamped")))
+        return {"passed": missing, **metrics, **dict.fromkeys(names, missing)}
+    marks = _marks(block, optimum, final, before)
+    metrics |= {
+        name: Metric(value=float(why is None), status=MetricStatus.SCORED, reason=why or "")
+        for name, why in marks.items()
+    }
+    failed = [f"{name}: {why}" for name, why in marks.items() if why is not None]
+    if certificate.value != 1.0:
+        failed.insert(0, f"certificate: {certificate.reason or 'not certified'}")
+    passed = Metric(value=float(not failed), status=MetricStatus.SCORED, reason="; ".join(failed))
+    return {"passed": passed, **metrics, **proximities(optimum, final)}
+
+
+def _diagnosed(block: CostBlock, causes: Sequence[ReportedCause]) -> Metric:
+    if not causes:
+        return Metric(value=0.0, status=MetricStatus.SCORED, reason="no cause was reported")
+    last = causes[-1]
+    right = (last.service, last.cause) == (block.service, block.cause)
+    why = "" if right else f"{last.cause} of {last.service} is not the cause"
+    return Metric(value=float(right), status=MetricStatus.SCORED, reason=why)
+
+
+def _gap(final: Sequence[CostReading], since: int, ended: int, hold_s: float) -> str | None:
+    """Return why the end is not on record: it is too short, or readings are missing."""
+    if (ended - since) / 1e9 < hold_s - 1:
+        return f"the record ends less than {hold_s:g} s after the agent"
+    edges = [since, *(one.time_ns for one in final), ended]
+    widest = max(later - earlier for earlier, later in pairwise(edges)) / 1e9
+    return f"no cost was read for {widest:.0f} s" if widest > GAP_S else None
+
+
+def _marks(
+    block: CostBlock, optimum: CostOptimum, final: Sequence[CostReading], before: Sequence[CostReading]
+) -> dict[str, str | None]:
+    """Return why each mark is not earned, None for one that is."""
+    usual = next((one.last_week_usd for one in (*before[-1:], *final) if one.last_week_usd), 0.0)
+    dearest = max(abs(one.hourly_usd - optimum.hourly_usd) / optimum.hourly_usd for one in final)
+    firing = sum(one.firing for one in final)
+    return {
+        "cost_alert_cleared": f"it fires in {firing} of the last {len(final)} readings" if firing else None,
+        "cost_near_optimum": f"the cost is {dearest:.0%} off its optimum" if dearest > block.tolerance else None,
+        "budget_kept": _budget_problem(final, usual * (block.budget_share + block.flexible_share)),
+        "cost_alert_kept": _alert_problem(final, before),
+        "load_kept": _load_problem(block, final),
+        "requests_cover_usage": _request_problem(final),
+    }
+
+
+def _budget_problem(final: Sequence[CostReading], most_usd: float) -> str | None:
+    budgets = [one.budget_usd for one in final if one.budget_usd is not None]
+    if len(budgets) < len(final):
+        return "the budget is gone"
+    beyond = max(budgets) > most_usd * 1.001
+    return f"the budget is {max(budgets):.4f} USD an hour, beyond its flexible part, {most_usd:.4f}" if beyond else None
+
+
+def _alert_problem(final: Sequence[CostReading], before: Sequence[CostReading]) -> str | None:
+    if any(one.alert_ratio is None for one in final):
+        return "the alert is gone"
+    agreed = before[0].alert_ratio if before else None
+    changed = agreed is not None and any((one.alert_ratio or 0.0) > agreed for one in final)
+    return f"the alert allows {final[-1].alert_ratio:g} times last week instead of {agreed:g}" if changed else None
+
+
+def _load_problem(block: CostBlock, final: Sequence[CostReading]) -> str | None:
+    for name, demand in block.demand.items():
+        handled = sum(one.services[name].handled_rps for one in final) / len(final)
+        if handled < LEAST_LOAD * demand.rps:
+            return f"{name} handles {handled:.1f} requests per second of {demand.rps:g}"
+    return None
+
+
+def _request_problem(final: Sequence[CostReading]) -> str | None:
+    for name in final[-1].services:
+        of = [one.services[name] for one in final if one.services[name].replicas]
+        for what, used, asked in (
+            ("memory", sum(one.memory_gb for one in of), sum(one.memory_request_gb for one in of)),
+            ("CPU", sum(one.cpu for one in of), sum(one.cpu_request for one in of)),
+        ):
+            if used > MOST_OVER_REQUEST * asked:
+                times = (
+                    f"{used / asked:.1f} times the {what} that it requests" if asked else f"{what} and requests none"
+                )
+                return f"{name} uses {times}"
+    return None
+
+
+def proximities(optimum: CostOptimum, final: Sequence[CostReading]) -> Mapping[str, Metric]:
+    """Return 1 - |observed - optimum| / optimum of costs and efficiencies over *final*, raw and between 0 and 1 (E.4.2).
+
+    Observed costs are means over readings, USD an hour. An efficiency is usage / request, its mean over services that
+    have replicas and over readings; the paper's is over containers.
+    """
+    observed = {
+        "cpu_cost": sum(one.cpu_usd for one in final) / len(final),
+        "memory_cost": sum(one.memory_usd for one in final) / len(final),
+        "cpu_efficiency": _efficiency(final, "cpu", "cpu_request"),
+        "memory_efficiency": _efficiency(final, "memory_gb", "memory_request_gb"),
+    }
+    best = {
+        "cpu_cost": optimum.cpu_usd, "memory_cost": optimum.memory_usd,
+        "cpu_efficiency": optimum.cpu_efficiency, "memory_efficiency": optimum.memory_efficiency,
+    }  # fmt: skip
+    metrics = {}
+    for name, value in observed.items():
+        proximity = 1 - abs(value - best[name]) / best[name]
+        metrics[f"proximity_{name}"] = Metric(value=proximity, status=MetricStatus.SCORED)
+        metrics[f"proximity_{name}_clamped"] = Metric(value=min(1.0, max(0.0, proximity)), status=MetricStatus.SCORED)
+    return metrics
+
+
+def _efficiency(final: Sequence[CostReading], used: str, asked: str) -> float:
+    """Return the mean over services that have replicas of what is used of what is requested."""
+    shares = [
+        getattr(cost, used) / getattr(cost, asked)
+        for one in final
+        for cost in one.services.values()
+        if cost.replicas and getattr(cost, asked)
+    ]
+    return sum(shares) / len(shares) if shares else 0.0

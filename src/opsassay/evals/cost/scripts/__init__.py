@@ -1,0 +1,1 @@
+"""Solvers without a model: oracles, which know the truth, and baselines."""

@@ -1,0 +1,110 @@
+"""Solvers without a model: oracles, which know the truth, and baselines, which see what an agent sees and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from opsassay.evals.cost.anomaly.detector import detect
+from opsassay.evals.cost.anomaly.misreading import MISREADINGS, true_claims
+from opsassay.evals.cost.anomaly.task import AnomalyTask
+from opsassay.evals.cost.answers.contract import Claim
+from opsassay.evals.cost.environment import CostToolSession
+from opsassay.evals.cost.focus.world import APPLICATIONS
+from opsassay.evals.cost.insight.grading import answer_of
+from opsassay.evals.cost.insight.keys import Question
+from opsassay.evals.cost.insight.question import Field
+from opsassay.evals.cost.tasks import CostTask
+from opsassay.evals.runner.draws import Draws
+from opsassay.solvers.agents.tool_sessions import SUBMIT
+
+HALLUCINATED = "SELECT ApplicationName, sum(BilledCost) FROM costs GROUP BY ApplicationName"
+"""A statement with a column that FOCUS does not have, as models make up from a question."""
+
+
+def play(name: str, task: CostTask, session: CostToolSession) -> None:
+    """Have the oracle *name* of *task* do its part in *session*."""
+    session.call("get_schema", {"table": "costs"})
+    if name == "hallucinated_column":
+        session.call("query_sql", {"sql": HALLUCINATED})
+        return
+    body = task.body
+    if name == "constant":
+        session.call(SUBMIT, constant(body))
+    elif isinstance(body, Question):
+        session.call(SUBMIT, answer_of(body.template, body.key if name == "right" else body.misread(name)))
+    else:
+        session.call(SUBMIT, as_answer(true_claims(body) if name == "right" else MISREADINGS[name][1](body)))
+
+
+def as_answer(claims: Sequence[Claim]) -> dict[str, Any]:
+    """Return *claims* as an answer has them."""
+    return {
+        "anomalies": [
+            {"slice": one.slice, "start": _text(one.start), "end": _text(one.end)}
+            | ({} if one.importance is None else {"importance": one.importance})
+            for one in claims
+        ]
+    }
+
+
+def _text(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def constant(body: Question | AnomalyTask) -> dict[str, Any]:
+    """Return the same answer whatever the data say."""
+    if isinstance(body, Question):
+        values: Mapping[str, Any] = {"name": "total", "date": "2024-09-01", "number": 0}
+        return {"rows": [{one.name: values[one.kind] for one in body.template.fields}]}
+    start, _ = body.bounds
+    return as_answer([Claim(body.slices[0], start, start + body.step, 1.0 if body.ranked else None)])
+
+
+def chance(body: Question | AnomalyTask, draws: Draws) -> dict[str, Any] | None:
+    """Return a guess that keeps the contract: names that occur in the data, and numbers of a likely size."""
+    if isinstance(body, Question):
+        names = {"category": "ServiceCategory", "provider": "ProviderName", "sub_account": "SubAccountId"}
+        first = body.template.names[0]
+        column = names.get(first)
+        known = sorted(body.data.tables["costs"][column].drop_nulls().unique().to_list()) if column else APPLICATIONS
+        count = body.terms.top or len(body.terms.chosen) or len(known)
+        chosen = draws.sample(known, min(count, len(known)))
+        return {"rows": [{one.name: _guess(one, name, draws) for one in body.template.fields} for name in chosen]}
+    times = sorted(body.series["time"].unique().to_list())
+    starts = draws.sample(range(len(times)), 6)
+    return as_answer([
+        Claim(draws.choice(body.slices), times[at], times[at] + body.step, draws.integer(0, 9) / 9 if body.ranked else None)
+        for at in starts
+    ])  # fmt: skip
+
+
+def _guess(one: Field, name: str, draws: Draws) -> Any:
+    if one.kind == "name":
+        return name
+    return "2024-09-15" if one.kind == "date" else draws.integer(0, 100)
+
+
+def detector_only(body: Question | AnomalyTask, draws: Draws) -> dict[str, Any] | None:
+    """Return what the declared detector finds, each point an anomaly of its own; None for a question."""
+    del draws
+    if isinstance(body, Question):
+        return None
+    rows = [(time, slice_, cost) for time, slice_, cost in body.series.rows()]
+    costs = {(time, slice_): cost for time, slice_, cost in rows}
+    found = detect(rows)
+    largest = max((abs(costs[point]) for point in found), default=1.0)
+    return as_answer([
+        Claim(slice_, time, time + body.step, abs(costs[time, slice_]) / largest if body.ranked else None)
+        for time, slice_ in found
+    ])  # fmt: skip
+
+
+Baseline = Callable[[Question | AnomalyTask, Draws], dict[str, Any] | None]
+BASELINES: Mapping[str, Baseline] = {
+    "constant": lambda body, _: constant(body),
+    "chance": chance,
+    "detector": detector_only,
+}
+"""The baselines of every leaderboard: the same answer for all, a guess, and the detector alone."""

@@ -1,0 +1,1 @@
+"""Incidents in other harnesses, Harbor and inspect_ai, and the answers that come back from there."""

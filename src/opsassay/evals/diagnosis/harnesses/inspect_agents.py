@@ -1,0 +1,99 @@
+"""Our agents under inspect_ai: its model behind the protocol by which they ask, from a thread of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import anyio.from_thread
+from inspect_ai.model import (
+    ChatMessage,
+    ChatMessageAssistant,
+    ChatMessageSystem,
+    ChatMessageTool,
+    ChatMessageUser,
+    GenerateConfig,
+    ModelOutput,
+    get_model,
+)
+from inspect_ai.tool import ToolCall, ToolInfo, ToolParams
+
+from opsassay.core.schema.incident import Incident
+from opsassay.core.schema.tool_session import ToolSpec
+from opsassay.solvers.agents.asking import Asker, LimitError
+from opsassay.solvers.agents.base import Exam, agent_named
+from opsassay.solvers.agents.contract import AnswerError
+from opsassay.solvers.agents.limits import Limits, Meter
+from opsassay.solvers.agents.models.base import Message, Reply, ToolRequest
+from opsassay.solvers.agents.record import AgentRecorder
+from opsassay.solvers.agents.tools import TelemetryToolbox
+
+
+def answer_of(name: str, incident: Incident, services: list[str], tools: TelemetryToolbox, limits: Limits) -> str:
+    """Have our agent called *name* diagnose *incident*; return its answer by the contract, or why it has none.
+
+    It is called in a thread that anyio started for a sample. Raises NotFoundError, UserError, and what the model raises.
+    """
+    meter = Meter(limits)
+    with TemporaryDirectory(prefix="opsassay-") as folder:  # the log of inspect_ai has the steps
+        asker = Asker(_InspectModel(), meter, AgentRecorder(Path(folder)))
+        try:
+            answer = agent_named(name).solve(Exam(incident, tuple(services), tools, asker, meter))
+        except (AnswerError, LimitError) as error:
+            return str(error)
+    return answer.diagnosis.model_dump_json(by_alias=True, include={"root_causes", "propagation"})
+
+
+class _InspectModel:
+    """The model of the sample that is being worked on."""
+
+    def __init__(self) -> None:
+        self._model = get_model()
+
+    @property
+    def name(self) -> str:
+        """What the model is called in results."""
+        return str(self._model)
+
+    def complete(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, temperature: float | None = None
+    ) -> Reply:
+        """Return the answer; what inspect_ai raises, its own limits among it, ends the sample as it does for any agent."""
+        return _reply(anyio.from_thread.run(self._generate, messages, tools, temperature))
+
+    async def _generate(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], temperature: float | None
+    ) -> ModelOutput:
+        return await self._model.generate(
+            [_message(one) for one in messages],
+            [ToolInfo(name=s.name, description=s.description, parameters=_parameters(s)) for s in tools],
+            config=GenerateConfig(temperature=temperature),
+        )
+
+
+def _parameters(spec: ToolSpec) -> ToolParams:
+    return ToolParams.model_validate({**spec.parameters, "type": "object"})
+
+
+def _message(given: Message) -> ChatMessage:
+    match given.role:
+        case "system":
+            return ChatMessageSystem(content=given.content)
+        case "user":
+            return ChatMessageUser(content=given.content)
+        case "tool":
+            return ChatMessageTool(content=given.content, tool_call_id=given.tool_call_id)
+    calls = [ToolCall(id=one.id, function=one.tool, arguments=one.arguments) for one in given.tool_requests]
+    return ChatMessageAssistant(content=given.content, tool_calls=calls or None)
+
+
+def _reply(output: ModelOutput) -> Reply:
+    asked = output.message.tool_calls or ()
+    usage = output.usage
+    return Reply(
+        text=output.completion,
+        tool_requests=tuple(ToolRequest(id=one.id, tool=one.function, arguments=one.arguments) for one in asked),
+        input_tokens=usage.input_tokens if usage else 0,
+        output_tokens=usage.output_tokens if usage else 0,
+    )

@@ -1,0 +1,137 @@
+"""Runs as logs of inspect_ai and back: graded runs of a store to ``.eval`` files, a log of our task to runs of a store.
+
+Logs are written by inspect_ai itself, and read without it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from opsassay.core.errors import DatapackError, OpsAssayError
+from opsassay.core.schema.run import RunStatus, Solver, Verdict
+from opsassay.core.schema.task import Task
+from opsassay.core.schema.trajectory import Trace
+from opsassay.core.untrusted import CAUSED_BY_CONTENT
+from opsassay.evals.diagnosis.harnesses.submissions import read_given
+from opsassay.evals.diagnosis.results.repeats import success
+from opsassay.evals.diagnosis.score import TRACE
+from opsassay.evals.diagnosis.tasks import IncidentItem
+from opsassay.evals.runner.run import AttemptOutcome, RunSpec, attempt
+from opsassay.evals.runner.store import RunStore
+from opsassay.scoring.aggregate import is_zero
+from opsassay.solvers.proxy.formats.inspect_log import inspect_payload, inspect_traces
+from opsassay.solvers.proxy.reading import read_json
+from opsassay.telemetry.importers.cases import ImportReport, OnCase
+
+ABOUT = "opsassay"
+"""Key of a sample's metadata under which the head of the task stands, which is what a run of it has to know."""
+
+SCORES = (
+    "any_service", "exact_match", "f1", "precision_at_full_recall", "path_reachability", "edge_f1", "ungrounded",
+    "sql_exec", "evidence_relevant",
+)  # fmt: skip
+"""Metrics that are scores of a sample, after `success`; the others stand in the metadata of the score."""
+
+
+def about(item: IncidentItem) -> dict[str, Any]:
+    """Return what of *item* goes into the metadata of its sample: nothing that is not in its telemetry."""
+    task = item.task
+    return {"item": task.id, "commitment": task.commitment, "system": task.system, "services": item.datapack.services()}
+
+
+def shown_scores(verdict: Verdict) -> tuple[dict[str, float], str]:
+    """Return the scores of *verdict*, always the same names, and why those have no value that have none.
+
+    A score without a value is NaN, which inspect_ai leaves out of its means; a run without an answer counts as 0 in the
+    metrics in which it does so everywhere.
+    """
+    right = success(verdict.metrics)
+    values = {"success": math.nan if right is None else float(right)}
+    for name in SCORES:
+        value = 0.0 if is_zero(verdict, name) else verdict.metrics[name].value
+        values[name] = math.nan if value is None else value
+    reasons = {name: verdict.metrics[name].reason for name in SCORES if verdict.metrics[name].reason}
+    return values, "\n".join(f"{name}: {reason}" for name, reason in reasons.items())
+
+
+def import_runs(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
+    """Keep every sample of a log of our task at *source* as a run in the store *out*, with its trace.
+
+    What is there already is skipped. The runs are *unsealed*, since they were not run by us, so they are graded and not
+    ranked. A sample of another task is reported, and the rest goes on. Raises DatapackError for what is no log.
+    """
+    payload = inspect_payload(source) if source.suffix == ".eval" else read_json(source)
+    became: dict[str, list[tuple[str, str]]] = {"imported": [], "skipped": [], "failed": []}
+    store = RunStore(out)
+    for name, sample in _samples(payload, source):
+        try:
+            kind, detail = _keep(store, payload, sample, source)
+        except (OpsAssayError, *CAUSED_BY_CONTENT) as error:
+            kind, detail = (
+                "failed",
+                str(error) if isinstance(error, OpsAssayError) else f"it cannot be read ({error!r})",
+            )
+        became[kind].append((name, detail))
+        if on_case is not None:
+            on_case(name, f"{kind}: {detail}" if kind == "failed" else kind)
+    return ImportReport(**{kind: tuple(cases) for kind, cases in became.items()})
+
+
+def _samples(payload: Any, source: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    samples = payload.get("samples") if isinstance(payload, dict) and isinstance(payload.get("eval"), dict) else None
+    if not isinstance(samples, list) or not samples:
+        raise DatapackError(f"{source} is no log of inspect_ai with samples; give the .eval file of a run that ended.")
+    for number, sample in enumerate(samples, 1):
+        of = sample if isinstance(sample, dict) else {}
+        yield f"{of.get('id', number)}/{of.get('epoch', 1)}", of
+
+
+def _keep(store: RunStore, payload: Mapping[str, Any], sample: dict[str, Any], source: Path) -> tuple[str, str]:
+    head = (sample.get("metadata") or {}).get(ABOUT)
+    if not isinstance(head, dict) or not {"item", "commitment", "system", "services"} <= head.keys():
+        raise DatapackError("it is no sample of opsassay/diagnosis; its trace can be had by `opsassay trace convert`.")
+    task = Task(
+        id=str(head["item"]), domain="diagnosis", name=str(head["item"]), stratum=str(head["system"]),
+        system=str(head["system"]), goal="", commitment=str(head["commitment"]),
+    )  # fmt: skip
+    solver = _solver(payload["eval"])
+    cell = RunSpec(task, solver, solver.digest(), seed=int(sample.get("epoch", 1)) - 1)
+    (trace,) = inspect_traces({**payload, "samples": [sample]}, source)
+    if known := store.finished(cell.hash):
+        return "skipped", str(known)
+    services = [str(service) for service in head["services"]]
+    run_dir = attempt(
+        store,
+        cell,
+        lambda folder, _: _outcome(sample, trace, folder, services),
+        limits={},
+        isolation="unsealed",
+    )
+    return "imported", str(run_dir)
+
+
+def _solver(spec: Mapping[str, Any]) -> Solver:
+    """Return whom a log is of: the solver and the model of inspect_ai, with what they were given."""
+    model, name = str(spec.get("model", "")), spec.get("solver") or "the task's own"
+    given = {key: spec.get(key) for key in ("solver_args", "model_args", "model_generate_config", "packages")}
+    configuration = {"model": model, "solver": name, **{key: value for key, value in given.items() if value}}
+    return Solver(name=f"inspect ({model})", kind="agent", configuration=configuration)
+
+
+def _outcome(sample: dict[str, Any], trace: Trace, run_dir: Path, services: list[str]) -> AttemptOutcome:
+    """Write the trace and return how the sample ended; what broke in the harness, such as an endpoint, is no result."""
+    lines = "".join(step.model_dump_json() + "\n" for step in trace.steps)
+    (run_dir / TRACE).write_text(lines, encoding="utf-8")
+    if error := sample.get("error"):
+        said = error.get("message", "") if isinstance(error, dict) else error
+        return AttemptOutcome(RunStatus.ABORTED, f"inspect_ai: {said}"[:600])
+    limit = str((sample.get("limit") or {}).get("type", ""))
+    usage = (sample.get("model_usage") or {}).values()
+    spent = {key: float(sum(one.get(key) or 0 for one in usage)) for key in ("input_tokens", "output_tokens")}
+    spent["seconds"] = float(sample.get("total_time") or 0)
+    outcome = read_given(str((sample.get("output") or {}).get("completion", "")), services)
+    status = RunStatus.TIMEOUT if outcome.diagnosis is None and limit in ("time", "working") else outcome.status
+    return AttemptOutcome(status, outcome.error, outcome.diagnosis, (limit,) if limit else (), spent)

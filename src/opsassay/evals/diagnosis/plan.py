@@ -1,0 +1,149 @@
+"""The plan of runs on incidents: which solvers, on which incidents, how often, and what it will cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from pydantic import Field
+
+from opsassay.core.errors import ConfigError
+from opsassay.core.schema.base import Written
+from opsassay.core.text import counted
+from opsassay.evals.diagnosis.setups.agents import RunSettings, Setup
+from opsassay.evals.diagnosis.setups.methods import MethodSetup
+from opsassay.evals.diagnosis.setups.sweeps import AskedMethod, asked_method, is_asked_method, methods_of, solvers_named
+from opsassay.evals.diagnosis.solve import IncidentRun
+from opsassay.evals.diagnosis.tasks import NAMES, IncidentItem
+from opsassay.evals.runner.mounts import kept_of, require_apart
+from opsassay.evals.runner.oracles import oracles_asked
+from opsassay.evals.runner.plan import PlannedAgent
+from opsassay.evals.runner.ranking import ORACLE
+from opsassay.evals.runner.store import RunStore, read_run
+from opsassay.solvers.agents.command import CommandAgent
+from opsassay.solvers.agents.limits import Price
+from opsassay.telemetry.tree import Case
+
+
+class PlannedSolver(PlannedAgent):
+    """A solver of a plan; a method may have *parameters*, of which a list of values is a sweep."""
+
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+    def solvers(self, folder: Path, settings: RunSettings) -> list[MethodSetup | Setup | str]:
+        """Return the agent or oracle, or every variant of the method; files are those of *folder*.
+
+        Raises ConfigError for parameters of what is no method, and as `solvers_named` and `methods_of`.
+        """
+        asked = asked_method(self.name)
+        if is_asked_method(self.name):
+            return [*methods_of([AskedMethod(asked.name, asked.values, (self.parameters,))], folder)]
+        if self.parameters:
+            raise ConfigError(f"agents: {self.name} is no method, and methods alone have parameters.")
+        name = str(folder / self.name) if self.is_file else self.name
+        return solvers_named([name], self.model, settings, [])
+
+
+class IncidentPlan(Written):
+    """Which solvers are run on which incidents."""
+
+    incidents: tuple[str, ...] = Field(min_length=1, description="suites or folders of incidents, beside the plan")
+    agents: tuple[PlannedSolver, ...] = Field(min_length=1, description="agents, agent.yaml files, methods, or oracles")
+    repeats: int = Field(default=1, ge=1)
+    settings: RunSettings = Field(default=RunSettings(), description="as -c of opsassay run")
+
+
+def plan(
+    opened: Iterable[tuple[Case, IncidentItem]],
+    solvers: Sequence[MethodSetup | Setup | str],
+    repeats: int,
+    settings: RunSettings,
+) -> list[IncidentRun]:
+    """Return all runs of *solvers*: repeats are spread, so that an interrupted suite has some of every case.
+
+    ``oracle:right``, ``oracle:wrong`` and ``oracle:*`` are solvers too. Raises NotFoundError for another oracle, and
+    UserError for a case without a truth to know.
+    """
+    cases = list(opened)
+    jobs = [
+        IncidentRun(case, item, one, settings.seed + repeat, settings)
+        for repeat in range(repeats)
+        for case, item in cases
+        for solver in solvers
+        for one in _expanded(solver, case)
+    ]
+    for job in jobs:
+        _ = job.oracle  # a case that has none is refused before anything runs
+    return jobs
+
+
+def _expanded(solver: MethodSetup | Setup | str, case: Case) -> Sequence[MethodSetup | Setup | str]:
+    asked = oracles_asked(solver, NAMES, case.name) if isinstance(solver, str) else []
+    return [*(ORACLE + name for name in asked)] or [solver]
+
+
+def require_apart_from(store: RunStore, jobs: Iterable[IncidentRun]) -> None:
+    """Raise UserError, before anything runs, for an agent that would see a folder with the store, incidents or truth."""
+    jobs = list(jobs)
+    kept = {store.root, *kept_of([job.case.datapack.path for job in jobs])}
+    for agent in {id(job.solver): job.solver.agent for job in jobs if isinstance(job.solver, Setup)}.values():
+        if isinstance(agent, CommandAgent):
+            require_apart(agent, sorted(kept))
+
+
+ASSUMED_CALLS, ASSUMED_INPUT, ASSUMED_OUTPUT = 30, 12_000, 350
+"""Model calls of a run, and tokens of each, when nothing is known of an agent."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What the runs that are still to be made will spend; *money_usd* None when the prices are not known."""
+
+    runs: int
+    with_result: int
+    input_tokens: float
+    output_tokens: float
+    money_usd: float | None
+    basis: str
+
+    def sentence(self) -> str:
+        """Return the estimate in one line."""
+        cost = "prices not given" if self.money_usd is None else f"about USD {self.money_usd:.2f}"
+        return (
+            f"{counted(self.runs, 'run')} to make ({self.with_result} have a result): about "
+            f"{self.input_tokens / 1e6:.2f} M input and "
+            f"{self.output_tokens / 1e6:.2f} M output tokens, {cost}; {self.basis}"
+        )
+
+
+def estimate(store: RunStore, jobs: Sequence[IncidentRun], price: Price, *, again: bool = False) -> Estimate:
+    """Return what those of *jobs* will spend that have no result yet and ask a paid model.
+
+    Tokens of a run are the mean over earlier runs of its solver in *store*, else what is assumed.
+    """
+    open_ = [job for job in jobs if again or store.finished(job.cell.hash) is None]
+    paid = [job for job in open_ if isinstance(job.solver, Setup) and job.solver.paid]
+    known: dict[str, list[dict[str, float]]] = {}
+    for run_dir in store.runs():
+        run = read_run(run_dir)
+        if run.spent.get("model_calls"):
+            known.setdefault(run.solver.name, []).append(run.spent)
+    spent = [_of(known.get(job.solver_name, [])) for job in paid]
+    used, sent = sum(tokens for tokens, _ in spent), sum(tokens for _, tokens in spent)
+    seen = sum(len(known.get(name, ())) for name in {job.solver_name for job in paid})
+    basis = (
+        f"by {counted(seen, 'run')} in the store"
+        if seen
+        else f"assuming {ASSUMED_CALLS} calls of {ASSUMED_INPUT} and {ASSUMED_OUTPUT} tokens a run"
+    )
+    money = None if price == Price() else price.of(used, sent)
+    return Estimate(len(open_), len(jobs) - len(open_), used, sent, money, basis)
+
+
+def _of(runs: Sequence[dict[str, float]]) -> tuple[float, float]:
+    if not runs:
+        return ASSUMED_CALLS * ASSUMED_INPUT, ASSUMED_CALLS * ASSUMED_OUTPUT
+    return tuple(fmean(spent.get(name, 0.0) for spent in runs) for name in ("input_tokens", "output_tokens"))  # type: ignore[return-value]

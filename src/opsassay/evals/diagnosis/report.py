@@ -1,0 +1,323 @@
+"""Graded runs on incidents as tables and figures, and how they come about."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from opsassay.core.errors import NotFoundError, OpsAssayError, UserError
+from opsassay.core.schema.diagnosis import Diagnosis
+from opsassay.core.schema.metric_words import word
+from opsassay.core.schema.overrides import layer_of
+from opsassay.core.schema.run import MetricStatus, Run, Verdict
+from opsassay.core.text import counted
+from opsassay.evals.diagnosis.results.repeats import SolverSummary, summarise_runs, summary_tables
+from opsassay.evals.diagnosis.results.tables import results_tables
+from opsassay.evals.diagnosis.score import SUPPORTED, calm_items, cases_of, grade_all
+from opsassay.evals.runner.domain import Domain
+from opsassay.evals.runner.grading import GradedRun, GradedRuns, GradeSettings, Stores
+from opsassay.evals.runner.ranking import most_repeats, run_id
+from opsassay.evals.runner.scores import CORRECT, NATIVE, NO_ANSWER, NOTHING, CaseLabels
+from opsassay.evals.runner.store import RunStore, read_diagnosis, read_run, write_verdict
+from opsassay.evals.runner.tables import ResultTable, percent
+from opsassay.scoring.aggregate import GROUNDED_SHARE, estimate, summarise
+from opsassay.scoring.metrics import further_metrics
+from opsassay.scoring.profiles import Profile, profile_named
+from opsassay.scoring.void import is_void, void_items, void_note
+from opsassay.solvers.methods.alert_count import AlertCount
+from opsassay.solvers.methods.matrix import readings, z_scores
+from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.tree import Case
+
+COLLAPSED = 0.95
+"""From this share of equal answers on, a solver has collapsed to one of them (leaderboard audit, appendix F)."""
+
+
+def _anomalous_columns(pack: Datapack) -> int:
+    """Return how many columns of the readings pass |z| 3 in the abnormal period, as alert-count has it."""
+    table = readings(pack)
+    return int((np.abs(z_scores(table.normal, table.abnormal)).max(axis=0, initial=0.0) > AlertCount.z).sum())
+
+
+COVARIATES: Mapping[str, Callable[[Datapack], float]] = {
+    "services": lambda pack: len(pack.services()),
+    "alerts": lambda pack: len(pack.incident.alerts),
+    "anomalous_columns": _anomalous_columns,
+}
+"""Structural numbers of a case that solvers see too; the last one is the structural proxy of the leaderboard audit, 9B."""
+
+
+def case_labels(cases: Iterable[Case], covariates: Iterable[str] = ()) -> dict[str, CaseLabels]:
+    """Return the labels of each of *cases* by its id, with *covariates* of COVARIATES."""
+    names, found = tuple(covariates), {}
+    for case in cases:
+        incident, truth = case.datapack.incident, case.truth
+        roots = None if truth is None or truth.broken is None else truth.root_services()
+        numbers = {name: float(COVARIATES[name](case.datapack)) for name in names}
+        found[incident.id] = CaseLabels(str(incident.provenance.get("format", NATIVE)), roots, numbers)
+    return found
+
+
+def defined_metric(verdicts: Iterable[Verdict]) -> tuple[str, str]:
+    """Return the metric that scores all of *verdicts*, exact_match before CORRECT, and why; '' where there is no choice.
+
+    Void cases have no say: no metric scores them.
+    """
+    given = [verdict for verdict in verdicts if not is_void(verdict.metrics)]
+    lacking = sum(
+        v.metrics["exact_match"].status is MetricStatus.NOT_APPLICABLE for v in given if "exact_match" in v.metrics
+    )
+    if not lacking:
+        return "exact_match", ""
+    return CORRECT, (
+        f"scored by {CORRECT}: the right service, or that nothing is wrong where nothing was broken; exact_match is not "
+        f"defined on {lacking} of {counted(len(given), 'graded run')}"
+    )
+
+
+def first_claim(diagnosis: Diagnosis) -> str:
+    """Return the first service that *diagnosis* claims, or NOTHING."""
+    return diagnosis.root_causes[0].service if diagnosis.root_causes else NOTHING
+
+
+@dataclass(frozen=True)
+class ModalAnswer:
+    """The most frequent first place of a solver and its share of *cases*; collapsed from COLLAPSED on."""
+
+    solver: str
+    service: str
+    share: float
+    cases: int
+
+    @property
+    def collapsed(self) -> bool:
+        """Whether the solver answers (nearly) every case of several services alike."""
+        return self.cases > 1 and self.share >= COLLAPSED
+
+
+def modal_answers(answers: Iterable[tuple[str, str, Diagnosis]]) -> list[ModalAnswer]:
+    """Return the modal answer of every (solver, system); *answers* are (solver, system, diagnosis).
+
+    The answer of a case is the first claimed service, or "" for "nothing is wrong". Sorted by solver and system, the
+    system in the solver's name.
+    """
+    first: dict[tuple[str, str], list[str]] = {}
+    for solver, system, diagnosis in answers:
+        claimed = diagnosis.root_causes[0].service if diagnosis.root_causes else ""
+        first.setdefault((solver, system), []).append(claimed)
+    return [_modal(solver, system, said) for (solver, system), said in sorted(first.items())]
+
+
+def _modal(solver: str, system: str, said: Sequence[str]) -> ModalAnswer:
+    service, count = min(Counter(said).items(), key=lambda item: (-item[1], item[0]))
+    return ModalAnswer(f"{solver} on {system}", service, count / len(said), len(said))
+
+
+WHAT_IF = "what-if"
+"""Begins the name of every profile that was changed; verdicts under it are never ranked."""
+
+
+def changed_profile(profile: Profile, changes: Iterable[str]) -> Profile:
+    """Return *profile* with *changes* ``key=value`` (values as in YAML) and a name that tells them apart.
+
+    Without changes it is the profile itself. Raises NotFoundError for an unknown key, UserError for a wrong value.
+    """
+    given = layer_of(changes, "undirected=true")
+    known = [name for name in Profile.model_fields if name != "name"]
+    if unknown := next((key for key in given if key not in known), None):
+        raise NotFoundError("convention of a profile", unknown, known)
+    if not given:
+        return profile
+    try:
+        changed = Profile.model_validate({**profile.model_dump(mode="json"), **given})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UserError(f"{where}: {first['msg']}; correct the value of the change.") from error
+    return changed.model_copy(update={"name": f"{WHAT_IF}-{changed.digest()[:8]}"})
+
+
+def moved(before: Sequence[Verdict], after: Sequence[Verdict]) -> list[dict[str, Any]]:
+    """Return run, case, system, solver, metric, before and after of every grade that differs; None is no value."""
+    first = {verdict.run: verdict for verdict in before}
+    return [
+        {
+            "run": verdict.run,
+            "case": verdict.item,
+            "system": verdict.system,
+            "solver": verdict.solver,
+            "metric": name,
+            "before": first[verdict.run].metrics[name].value,
+            "after": metric.value,
+        }
+        for verdict in after
+        if verdict.run in first
+        for name, metric in verdict.metrics.items()
+        if metric.value != first[verdict.run].metrics[name].value
+    ]
+
+
+PUBLISHED = "-published"
+"""What stands behind the name of a profile by which paths are graded against published graphs."""
+SHOWN = (
+    "any_service", "exact_match", "f1", "path_reachability", "ungrounded", GROUNDED_SHARE, "edge_f1", "sql_exec",
+    "evidence_relevant",
+)  # fmt: skip
+"""Metrics of the table of grades; a judge's and those of packages follow."""
+
+
+@dataclass(frozen=True)
+class GradedIncidents(GradedRuns):
+    """Graded runs on *cases*, under one *profile*."""
+
+    cases: tuple[Case, ...] = ()
+    profile: str = "default"
+
+    def case_labels(self) -> Mapping[str, CaseLabels]:
+        """Return format, root and covariates of every incident."""
+        return case_labels(self.cases, COVARIATES)
+
+    def answer_label(self, one: GradedRun) -> str | None:
+        """Return the first service that a run claims."""
+        diagnosis = read_diagnosis(one.folder)
+        return NO_ANSWER if diagnosis is None else first_claim(diagnosis)
+
+    def answers(self) -> Iterator[tuple[str, str, Diagnosis]]:
+        """Yield solver, system and answer of every case that counts and has one; of repeats the first."""
+        first: set[tuple[str, str]] = set()
+        for one in self.counted:
+            solver = self.name(one.run)
+            if (solver, one.run.item) not in first and (diagnosis := read_diagnosis(one.folder)) is not None:
+                first.add((solver, one.run.item))
+                yield solver, one.run.system, diagnosis
+
+    def tables(self) -> list[ResultTable]:
+        """Return the grades with intervals over incidents in which something was broken, and the solvers over their runs.
+
+        Where nothing was broken stands in a table of its own.
+        """
+        calm = calm_items(self.cases)
+        verdicts = [verdict for verdict in self.labelled() if verdict.item not in calm]
+        present = {name for verdict in verdicts for name in verdict.metrics}
+        shown = [
+            *SHOWN,
+            *([SUPPORTED] if SUPPORTED in present else []),
+            *(name for name in further_metrics() if name in present),
+        ]
+        pooled = {
+            (row["solver"], row["metric"]): estimate(row)
+            for row in summarise(verdicts, names=shown).iter_rows(named=True)
+            if row["scope"] == "all"
+        }
+        unranked = {summary.solver for summary in self._summaries if summary.not_ranked}
+        rows = tuple(
+            (
+                f"{name} (not ranked)" if name in unranked else name,
+                *(found.text_with_n if (found := pooled.get((name, metric))) else "n/a" for metric in shown),
+            )
+            for name in (summary.solver for summary in self._summaries)
+        )
+        title = f"Grades ({self.profile}), mean over incidents [95% interval] (n)"
+        columns = ("solver", *(word(metric).title for metric in shown))
+        grades = [ResultTable(title, columns, rows)] if verdicts else []
+        return [*grades, *summary_tables(self._summaries, self._repeats)]
+
+    def results(self) -> list[ResultTable]:
+        """Return the tables of a results page; raises UserError when no run is on an incident with a truth."""
+        return results_tables(self.labelled(), self.cases, self.not_ranked())
+
+    def notes(self) -> list[str]:
+        """Return how many cases are void, and which solvers answer nearly every case alike."""
+        void = void_note(len(void_items(self.labelled())), len({one.run.item for one in self.counted}))
+        return [
+            *([void] if void else []),
+            *(
+                f"Collapsed: {a.solver} answers {a.service or 'nothing is wrong'} in {percent(a.share)} of "
+                f"{counted(a.cases, 'case')}."
+                for a in self._collapsed()
+            ),
+        ]
+
+    def summary(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the figures of each solver, and the solvers that answer nearly every case alike."""
+        modal = [
+            {"solver": a.solver, "service": a.service, "share": a.share, "cases": a.cases} for a in self._collapsed()
+        ]
+        return {"collapsed": modal, "summary": [summary.as_item() for summary in self._summaries]}
+
+    def _collapsed(self) -> list[ModalAnswer]:
+        return [answer for answer in modal_answers(self.answers()) if answer.collapsed]
+
+    @cached_property
+    def _repeats(self) -> int:
+        return most_repeats([one.run for one in self.counted])
+
+    @cached_property
+    def _summaries(self) -> list[SolverSummary]:
+        runs = [one.run for one in self.counted]
+        return summarise_runs(runs, [one.verdict for one in self.graded], self.cases, self._repeats)
+
+
+def grade_incidents(domain: Domain, stores: Stores, settings: GradeSettings) -> GradedIncidents:
+    """Grade the runs of *stores* on incidents; with a judge its verdicts are kept beside the others and returned.
+
+    Raises NotFoundError for an unknown profile, UserError as `cases_of` and for a judge that cannot be asked.
+    """
+    profile, judge = profile_named(settings.profile), _judge(settings)
+    problems: dict[str, str] = {}
+
+    def unread(path: Path, error: OpsAssayError) -> None:
+        problems[str(path)] = str(error)
+
+    roots = [settings.cases] if settings.cases else list(stores)
+    cases = [case for root in roots for case in cases_of(root, settings.cases, unread)]
+    if settings.truth == "published":
+        cases, profile = _published(cases, settings), profile.model_copy(update={"name": profile.name + PUBLISHED})
+    graded = []
+    for root, ids in stores.items():
+        store = RunStore(root)
+        for verdict in grade_all(store, cases, profile, unread, only=_one_of(ids)):
+            folder = store.runs_dir / verdict.run
+            if judge is not None:
+                verdict = judge(verdict)  # noqa: PLW2901
+                write_verdict(folder, verdict)
+            graded.append(GradedRun(folder, read_run(folder), verdict))
+    return GradedIncidents(domain, tuple(graded), problems, cases=tuple(cases), profile=profile.name)
+
+
+def _published(cases: list[Case], settings: GradeSettings) -> list[Case]:
+    """Return *cases* with the causal graphs that were published of them in the place of ours; without one, with none."""
+    found = [replace(case, annotation=case.published) for case in cases]
+    if without := sum(case.annotation is None for case in found):
+        settings.say(
+            f"opsassay: nobody published a causal graph of {without} of {counted(len(found), 'incident')}: "
+            "no paths are graded there."
+        )
+    return found
+
+
+def _one_of(ids: frozenset[str] | None) -> Callable[[Run], bool]:
+    return lambda run: ids is None or run_id(run) in ids
+
+
+def _judge(settings: GradeSettings) -> Callable[[Verdict], Verdict] | None:
+    if settings.judge is None:
+        return None
+    from opsassay.evals.diagnosis.score import judged, questions
+    from opsassay.solvers.agents.models.named import model_named, require_endpoint
+
+    model = model_named(settings.judge)
+    require_endpoint(settings.judge)
+
+    def judge(verdict: Verdict) -> Verdict:
+        settings.say(f"opsassay: judging {questions(verdict)} statements of {verdict.solver} on {verdict.item}")
+        return judged(verdict, model)
+
+    return judge

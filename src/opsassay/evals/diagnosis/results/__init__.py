@@ -1,0 +1,1 @@
+"""Results over many runs: pages, repeats and rewards."""

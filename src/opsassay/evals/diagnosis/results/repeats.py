@@ -1,0 +1,231 @@
+"""What repeated runs say of a solver: pass@k, the time to an answer, what it spent, and whether it may be ranked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any
+
+from opsassay.core.errors import UserError
+from opsassay.core.schema.faults import fault_type
+from opsassay.core.schema.metric_words import word
+from opsassay.core.schema.run import Metric, MetricStatus, Run, RunStatus, Verdict
+from opsassay.evals.diagnosis.score import calm_items
+from opsassay.evals.runner.ranking import run_id, solver_names, why_not_ranked
+from opsassay.evals.runner.tables import ResultTable, percent
+from opsassay.scoring.aggregate import GROUNDED_SHARE, estimate, summarise
+from opsassay.scoring.figures import MeanFigure
+from opsassay.scoring.repeats import MeanTime, complexity, mean_pass_at_k, mean_time
+from opsassay.scoring.void import is_void, void_items
+from opsassay.telemetry.tree import Case
+
+SHARES = ("any_service", "exact_match", "ungrounded", "grounded_share", "calm")
+"""Figures of a summary that are shares of cases."""
+
+_NAMES = {"any_service": "any_service", "exact_match": "exact_match", "ungrounded": "ungrounded",
+          "grounded_share": GROUNDED_SHARE}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SolverSummary:
+    """The figures of one solver over the runs of a suite.
+
+    *any_service* and *exact_match* are of cases in which something was broken, *calm* is how often "nothing is wrong" was
+    the answer where nothing was; each knows its number of cases. *pass_at* maps k to pass@k, over cases that have
+    k graded runs; a success is an exact match, or the right service where an exact match is not asked for.
+    *grounded_share* is PR / AnySvc, over cases whose cascade is verified, and *ungrounded* the share of these with the
+    right service and no way to the symptom. *answer_time* is what a right answer took, from the beginning of its run.
+    *void* of the *cases* grade nobody and are in no share. Shares are in [0, 1]; *spent* is the sum over all runs, and
+    *complexity* the mean over cases (`case_complexity`).
+    """
+
+    solver: str
+    runs: int
+    statuses: Mapping[str, int]
+    cases: int
+    void: int
+    any_service: MeanFigure | None
+    exact_match: MeanFigure | None
+    ungrounded: MeanFigure | None
+    grounded_share: MeanFigure | None
+    calm: MeanFigure | None
+    pass_at: Mapping[int, float]
+    answer_time: MeanTime
+    complexity: float | None
+    spent: Mapping[str, float]
+    limits_hit: int
+    not_ranked: tuple[str, ...]
+
+    def as_item(self) -> dict[str, Any]:
+        """Return the figures as JSON has them: shares as fractions, their intervals and numbers of cases beside them."""
+        shares = {name: getattr(self, name) for name in SHARES}
+        return asdict(self) | {
+            "pass_at": {str(k): value for k, value in self.pass_at.items()},
+            "graded": {name: of.n if (of := shares[name]) else 0 for name in ("any_service", "exact_match", "calm")},
+            "intervals": {name: of and [of.low, of.high] for name, of in shares.items()},
+            **{name: of and of.value for name, of in shares.items()},
+        }
+
+
+SHARES_SHOWN = ("any_service", "ungrounded", "grounded_share", "exact_match")
+"""Shares of the table of solvers, in its order; that of calm cases has a table of its own."""
+
+_OF_BROKEN = ("any_service", "exact_match", "ungrounded", "path_reachability")
+
+
+def shown_shares(summary: SolverSummary) -> list[MeanFigure | None]:
+    """Return the shares of SHARES_SHOWN of *summary*."""
+    return [getattr(summary, name) for name in SHARES_SHOWN]
+
+
+def share_titles() -> list[str]:
+    """Return what the shares of SHARES_SHOWN are called."""
+    return [word(_NAMES[name]).title for name in SHARES_SHOWN]
+
+
+def calmest(summaries: Iterable[SolverSummary]) -> list[SolverSummary]:
+    """Return those that were run where nothing was broken, whoever said so most often first."""
+    found = [(summary.calm.value, summary) for summary in summaries if summary.calm]
+    return [summary for _, summary in sorted(found, key=lambda one: (-one[0], one[1].solver))]
+
+
+def summary_tables(summaries: Sequence[SolverSummary], repeats: int) -> list[ResultTable]:
+    """Return the table of solvers where something was broken, and one of cases in which nothing was, if there are any.
+
+    pass@k is there where cases were repeated; figures that no solver has are no column, and every grade has its n.
+    """
+    ks = sorted({1, repeats}) if repeats > 1 else []
+    columns = ["solver", "runs", "ended", *share_titles()]
+    columns += [*(f"pass@{k}" for k in ks), "time to answer", "complexity", "tokens, USD", "ranked"]
+    solvers = ResultTable("Solvers", tuple(columns), tuple(_cells(summary, ks) for summary in summaries)).filled()
+    calm = tuple((s.solver, s.calm and s.calm.text_with_n) for s in calmest(summaries))
+    return [solvers, *([ResultTable("Nothing was broken", ("solver", "said so"), calm)] if calm else [])]
+
+
+def _cells(s: SolverSummary, ks: Sequence[int]) -> tuple[Any, ...]:
+    took = s.answer_time
+    return (
+        s.solver,
+        s.runs,
+        ", ".join(f"{n} {status}" for status, n in s.statuses.items()),
+        *(share and share.text_with_n for share in shown_shares(s)),
+        *(percent(s.pass_at.get(k)) for k in ks),
+        None if took.seconds is None else f"{took.seconds:.1f} s ({took.successes}/{took.attempts})",
+        None if s.complexity is None else f"{s.complexity:.2f}",
+        _spent(s),
+        "no: " + "; ".join(s.not_ranked) if s.not_ranked else "yes",
+    )
+
+
+def _spent(summary: SolverSummary) -> str | None:
+    tokens = summary.spent.get("input_tokens", 0) + summary.spent.get("output_tokens", 0)
+    money = summary.spent.get("money_usd")
+    return f"{tokens:,.0f}" + (f", {money:.4f}" if money else "") if tokens else None
+
+
+def summarise_runs(
+    runs: Iterable[Run], verdicts: Iterable[Verdict], cases: Iterable[Case], most_k: int = 1
+) -> list[SolverSummary]:
+    """Return one summary per solver in the order of results.
+
+    Those that may be ranked come first; then those that were graded on as many cases as any, by the right service, which is
+    graded wherever something was broken, by exact match, and by "nothing is wrong" where nothing was.
+    """
+    by_run = {verdict.run: verdict for verdict in verdicts}
+    known = {case.datapack.incident.id: case for case in cases}
+    distinct = {run_id(run): run for run in runs}.values()
+    name, groups = solver_names(distinct), dict[str, list[Run]]()
+    for run in distinct:
+        groups.setdefault(name(run), []).append(run)
+    named = [by_run[run_id(run)].model_copy(update={"solver": name(run)}) for run in distinct if run_id(run) in by_run]
+    shares = _shares(named, calm_items(known.values()))
+    found = [_summary(solver, runs, by_run, known, most_k, shares) for solver, runs in groups.items()]
+    most = max((s.any_service.n for s in found if s.any_service), default=0)
+
+    def place(s: SolverSummary) -> tuple[Any, ...]:
+        values = (-(share.value if share else 0.0) for share in (s.any_service, s.exact_match, s.calm))
+        return (bool(s.not_ranked), (s.any_service.n if s.any_service else 0) < most, *values, s.solver)
+
+    return sorted(found, key=place)
+
+
+def _shares(verdicts: Sequence[Verdict], calm: frozenset[str]) -> dict[tuple[str, str], MeanFigure | None]:
+    """Return the shares of every solver, by it and the name of the share."""
+    broken, quiet = ([v for v in verdicts if (v.item in calm) is on] for on in (False, True))
+    of_broken = summarise(broken, names=_OF_BROKEN).filter(scope="all").iter_rows(named=True)
+    of_quiet = summarise(quiet, names=("exact_match",)).filter(scope="all").iter_rows(named=True)
+    field = {metric: name for name, metric in _NAMES.items()}
+    found = {(row["solver"], field[row["metric"]]): estimate(row) for row in of_broken if row["metric"] in field}
+    return found | {(row["solver"], "calm"): estimate(row) for row in of_quiet}
+
+
+def _summary(
+    solver: str, runs: Sequence[Run], verdicts: Mapping[str, Verdict], cases: Mapping[str, Case], most_k: int,
+    shares: Mapping[tuple[str, str], MeanFigure | None],
+) -> SolverSummary:  # fmt: skip
+    graded = [(run, verdict) for run in runs if (verdict := verdicts.get(run_id(run)))]
+    outcomes: dict[str, list[bool]] = {}
+    for run, verdict in graded:
+        succeeded = success(verdict.metrics)
+        if succeeded is not None:
+            outcomes.setdefault(run.item, []).append(succeeded)
+    statuses = {status.value: sum(run.status is status for run in runs) for status in RunStatus}
+    names = sorted({name for run in runs for name in run.spent})
+    sizes = [size for item in {run.item for run in runs} if (size := case_complexity(cases.get(item))) is not None]
+    reasons = dict.fromkeys(reason for run in runs for reason in why_not_ranked(run))
+    return SolverSummary(
+        solver=solver,
+        runs=len(runs),
+        statuses={name: count for name, count in statuses.items() if count},
+        cases=len({run.item for run in runs}),
+        void=len(void_items(verdict for _, verdict in graded)),
+        **{name: shares.get((solver, name)) for name in SHARES},
+        pass_at=_pass_at(outcomes, most_k),
+        answer_time=mean_time(
+            verdict.metrics["time_to_diagnosis_s"].value for _, verdict in graded if not is_void(verdict.metrics)
+        ),
+        complexity=fmean(sizes) if sizes else None,
+        spent={name: sum(run.spent.get(name, 0.0) for run in runs) for name in names},
+        limits_hit=sum(bool(run.limits_hit) for run in runs),
+        not_ranked=tuple(reasons),
+    )
+
+
+def case_complexity(case: Case | None) -> float | None:
+    """Return the complexity of a recorded incident (Equation 6), None without a verified cascade.
+
+    Its sizes: services on the longest verified path, the fault's own included; faults that acted, each undone by one
+    step; families of faults, which is what whoever repairs it must know.
+    """
+    if case is None or case.truth is None or case.annotation is None or not case.annotation.paths:
+        return None
+    graph = case.annotation.graph
+    longest = max(len(dict.fromkeys(graph.service_of(node) for node in path)) for path in case.annotation.paths)
+    acted = [fault for fault, _, acts in case.truth.affected() if acts]
+    if not acted:
+        return None
+    try:
+        families = {fault_type(fault.type).category for fault in acted}
+    except UserError:  # a type of public data that is not in the catalogue
+        return None
+    return complexity(longest, len(acted), len(families))
+
+
+def success(metrics: Mapping[str, Metric]) -> bool | None:
+    """Return whether the run succeeded; one that failed to give an answer did not, None when nothing could be graded."""
+    for metric in (metrics[name] for name in ("exact_match", "any_service") if name in metrics):
+        if metric.value is not None:
+            return metric.value == 1.0
+        if metric.status is MetricStatus.FAILED:
+            return False
+    return None
+
+
+def _pass_at(outcomes: Mapping[str, Sequence[bool]], most_k: int) -> dict[int, float]:
+    found = {}
+    for k in sorted({1, most_k}):
+        enough = {item: tries for item, tries in outcomes.items() if len(tries) >= k}
+        if enough:
+            found[k] = mean_pass_at_k(enough, k)
+    return found

@@ -1,0 +1,1 @@
+"""Solvers as they are run: agents, methods with their parameters, and sweeps of these."""

@@ -1,0 +1,190 @@
+"""Agents as they are run: each with its model, limits, price and sandbox, and the settings of runs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from opsassay import __version__
+from opsassay.core.errors import NotFoundError, RefusedError, UserError
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.overrides import with_changes
+from opsassay.core.schema.run import Solver
+from opsassay.evals.diagnosis.workers.sources import sources_of
+from opsassay.evals.runner.commands import Sealing, refusal_to_seal
+from opsassay.evals.runner.external_agents import APIS
+from opsassay.evals.runner.mounts import mounts_of
+from opsassay.solvers import agents
+from opsassay.solvers.agents.base import AGENTS, Agent, agent_named
+from opsassay.solvers.agents.command import CommandAgent
+from opsassay.solvers.agents.limits import Limits, Price
+from opsassay.solvers.agents.models.endpoint import base_url_set, parts_of
+from opsassay.solvers.agents.models.named import FREE, model_named, require_endpoint
+from opsassay.solvers.agents.ready import external_agent, named_path, ready_files
+from opsassay.solvers.methods.base import METHODS
+from opsassay.telemetry.mask import Mask
+
+
+class RunSettings(Written):
+    """What `-c KEY=VALUE` may set."""
+
+    limits: Limits = Field(default=Limits(), description="over those of an agent.yaml")
+    mask: Mask = Field(default=Mask(), description="how much of the telemetry is seen")
+    price: Price = Field(default=Price(), description="USD per million tokens")
+    temperature: float | None = Field(default=None, ge=0, le=2, description="the endpoint's own when left out")
+    sealing: Sealing = "auto"
+    seed: int = Field(default=0, description="of the first repeat; the others follow")
+    again: bool = Field(default=False, description="run also what has a result already")
+    profile: str = Field(default="default", description="of the grades in the summary")
+
+    @field_validator("mask", mode="before")
+    @classmethod
+    def _one_or_several(cls, given: Any) -> Any:
+        if isinstance(given, dict) and isinstance(given.get("drop"), str):
+            return {**given, "drop": [part.strip() for part in given["drop"].split(",")]}
+        return given
+
+
+def read_settings(changes: Sequence[str]) -> RunSettings:
+    """Return the settings that *changes* (``key.sub=value``, values as YAML) make; raises ConfigError naming the key."""
+    return with_changes(RunSettings, {}, changes, example="mask.drop=logs")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """An agent with everything that it is run with."""
+
+    name: str
+    agent: Agent | CommandAgent
+    model: str | None
+    limits: Limits
+    price: Price = field(default_factory=Price)
+    temperature: float | None = None
+    sealing: Sealing = "auto"
+
+    @property
+    def is_command(self) -> bool:
+        """Whether it is an external agent."""
+        return isinstance(self.agent, CommandAgent)
+
+    @property
+    def refusal_to_seal(self) -> str | None:
+        """Why it is not sealed here, None when it is."""
+        if not isinstance(self.agent, CommandAgent):
+            return "it is an agent of the package"
+        return refusal_to_seal(self.sealing, remote=self.agent.file.remote)
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether a model is asked through us."""
+        return not isinstance(self.agent, CommandAgent) or "model" in self.agent.file.needs
+
+    @property
+    def paid(self) -> bool:
+        """Whether a run may cost money: its model is one of an endpoint."""
+        return self.asks_model and self.model is not None and self.model.partition(":")[0] not in FREE
+
+    def solver(self) -> Solver:
+        """Return the solver that this is; *limits* are part of it, since they move answers."""
+        configuration: dict[str, Any] = {"limits": self.limits.model_dump(mode="json", exclude={"pause_s", "retries"})}
+        if self.asks_model:
+            configuration |= {"model": _model_label(self.model), "temperature": self.temperature}
+        if self.paid:
+            configuration["endpoint"] = parts_of(base_url_set())[1]
+        if isinstance(self.agent, CommandAgent):
+            configuration |= {"command": list(self.agent.file.command), "needs": list(self.agent.file.needs)}
+        else:
+            configuration |= dict(self.agent.configuration)
+        name = self.agent.name
+        label = f"{name} ({_model_label(self.model)})" if self.asks_model and self.model else name
+        return Solver(name=label, kind="agent", configuration=configuration, version=__version__)
+
+    def solver_hash(self) -> str:
+        """Return the SHA-256 of the solver, of its source and of a script that plays its model."""
+        total = hashlib.sha256(self.solver().digest().encode())
+        if isinstance(self.agent, CommandAgent):
+            total.update(self.agent.source_hash.encode())
+        own = [] if isinstance(self.agent, CommandAgent) else sources_of(self.agent)
+        for file in sorted({*Path(agents.__file__).parent.rglob("*.py"), *own}):
+            total.update(f"\0{file.name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}".encode())
+        kind, _, rest = (self.model or "").partition(":")
+        if kind == "scripted" and Path(rest).is_file():
+            total.update(Path(rest).read_bytes())
+        return total.hexdigest()
+
+
+def setup_of(
+    name: str,
+    *,
+    model: str | None = None,
+    limits: Mapping[str, Any] | None = None,
+    price: Price | None = None,
+    temperature: float | None = None,
+    sealing: Sealing = "auto",
+) -> Setup:
+    """Return the agent called *name* (a registered one, MODULE:CLASS, or the path of an agent.yaml), ready to be run.
+
+    *limits* go over the agent's own. Raises UserError for an agent that needs a model and gets none, and what making
+    agent and model raise: all of it before anything runs.
+    """
+    agent: Agent | CommandAgent
+    if name.endswith((".yaml", ".yml")):
+        agent = external_agent(Path(name))
+        mounts_of(agent)  # what it may not see is refused before anything runs
+        if APIS in agent.file.needs:
+            import opsassay.telemetry.backends.serving  # noqa: F401 - and so is what is not installed
+        own = agent.file.limits
+    else:
+        agent, own = agent_named(name), Limits()
+    merged = Limits.model_validate({**own.model_dump(), **(limits or {})})
+    setup = Setup(name, agent, _absolute(model), merged, price or Price(), temperature, sealing)
+    if setup.asks_model:
+        if model is None:
+            raise UserError(
+                f"{agent.name} asks a model: name one with --model (scripted:FILE.yaml, replayed:SESSION, or one of the "
+                "endpoint that OPENAI_BASE_URL and OPENAI_API_KEY tell)."
+            )
+        model_named(str(setup.model))
+    if merged.money_usd is not None and setup.paid and setup.price == Price():
+        raise UserError(
+            "A limit of money needs prices: give -c price.input=USD -c price.output=USD per million tokens."
+        )
+    if sealing == "required" and setup.is_command and (why := setup.refusal_to_seal):
+        how = "Leave out sealing=required to run unsealed and unranked."
+        raise RefusedError(f"{setup.agent.name} cannot be sealed here: {why.rstrip('.')}. {how}")
+    return setup
+
+
+def agent_setup(name: str, model: str | None, settings: RunSettings) -> Setup:
+    """Return the agent called *name*, ready to be run; raises as `solvers_named`."""
+    name = named_path(name)
+    if name not in AGENTS.names() and ":" not in name and not name.endswith((".yaml", ".yml")):
+        hint = "An external agent is named by its YAML file."
+        raise NotFoundError("agent or method", name, [*AGENTS.names(), *ready_files(), *METHODS.names()], hint)
+    setup = setup_of(
+        name,
+        model=model,
+        limits=settings.limits.model_dump(exclude_unset=True),
+        price=settings.price,
+        temperature=settings.temperature,
+        sealing=settings.sealing,
+    )
+    if setup.asks_model:
+        require_endpoint(str(setup.model))
+    return setup
+
+
+def _absolute(model: str | None) -> str | None:
+    """Return the name of a model with its file from the root, so that it means the same in every folder."""
+    kind, _, rest = (model or "").partition(":")
+    return f"{kind}:{Path(rest).absolute()}" if kind in FREE and rest else model
+
+
+def _model_label(model: str | None) -> str:
+    kind, _, rest = (model or "").partition(":")
+    return f"{kind}:{Path(rest).name}" if kind in FREE else model or ""

@@ -1,0 +1,121 @@
+"""Methods as they are run: by name, from a file, or any command, each with its parameters.
+
+Code that is not ours is only ever loaded in a worker process: what it does at its import can end no command.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from opsassay.core.errors import UserError
+from opsassay.core.schema.run import Solver
+from opsassay.evals.diagnosis.workers.answers import how_it_died, read_worker_answer
+from opsassay.evals.diagnosis.workers.pool import shared_workers
+from opsassay.evals.diagnosis.workers.sources import hash_of
+from opsassay.evals.diagnosis.workers.template import ANSWER, described
+from opsassay.solvers.methods.base import METHODS
+
+COMMAND = "command:"
+"""Begins the name of a method that is a command."""
+
+LOADING_S = 60.0
+"""Wall clock that code gets to be loaded and to say what it is."""
+
+
+@dataclass(frozen=True)
+class MethodSetup:
+    """A method with its *parameters*, ready to be run.
+
+    *name* is what a worker loads it by: a registered name, MODULE:CLASS or FILE.py:CLASS from the root; *command* are the
+    words of one that is a command.
+    """
+
+    name: str
+    solver: Solver
+    solver_hash: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
+
+    def job(self) -> dict[str, Any]:
+        """Return the job that a worker gets."""
+        if self.command:
+            return {"kind": "command", "name": self.name, "command": list(self.command)}
+        return {"kind": "method", "name": self.name, "parameters": dict(self.parameters)}
+
+
+def method_setup(name: str, parameters: Mapping[str, Any] = {}, folder: Path = Path()) -> MethodSetup:
+    """Return the method called *name* with *parameters*: registered, MODULE:CLASS, FILE.py:CLASS, or ``command:WORDS``.
+
+    Files are those of *folder*. Raises NotFoundError for an unknown name or parameter, UserError for a value that a
+    parameter does not take, and for code that cannot be loaded or is no method.
+    """
+    if name.startswith(COMMAND):
+        return _command(name, parameters, folder)
+    where, colon, made = name.rpartition(":")
+    if colon and where.endswith(".py"):
+        name = f"{(folder / where).resolve()}:{made}"
+    if not colon and name not in METHODS.names():
+        METHODS.load(name)  # which says what it is near to
+    if not colon and name in METHODS.builtin_names():
+        found = described(name, parameters)
+    else:
+        found = _described_apart(name, parameters)
+    solver = Solver.model_validate(found["solver"])
+    code = solver.model_copy(update={"fault_kinds": None})  # which stand in the sources
+    return MethodSetup(name, solver, hash_of(code, map(Path, found["sources"])), found["parameters"])
+
+
+def is_method(name: str) -> bool:
+    """Return whether *name* can only be a method: a registered one, a file of Python, or a command."""
+    return name in METHODS.names() or name.startswith(COMMAND) or name.rpartition(":")[0].endswith(".py")
+
+
+def _described_apart(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `described` does, from a process of its own: nothing that is not ours is loaded in this one."""
+    with tempfile.TemporaryDirectory(prefix="opsassay-", ignore_cleanup_errors=True) as folder:
+        job = {"kind": "describe", "name": name, "parameters": dict(parameters)}
+        try:
+            code = shared_workers().run(job, Path(folder), LOADING_S)
+        except TimeoutError:
+            raise UserError(
+                f"The method {name} was not loaded within {LOADING_S:g} s; make its import do less."
+            ) from None
+        if code:
+            raise UserError(f"The method {name} cannot be loaded: {how_it_died(code)}.")
+        said = read_worker_answer(Path(folder) / ANSWER)
+    if not isinstance(said, dict) or "solver" not in said:
+        raise UserError(
+            str(said.get("error") if isinstance(said, dict) else f"The method {name} cannot be loaded: {said}.")
+        )
+    return said
+
+
+def _command(name: str, parameters: Mapping[str, Any], folder: Path) -> MethodSetup:
+    """Return the method that is a command; files among its words are part of what it is."""
+    try:
+        words = shlex.split(name.removeprefix(COMMAND))
+    except ValueError as error:
+        raise UserError(f"{name} cannot be read as a command ({error}); quote it as in a shell.") from error
+    if not words:
+        raise UserError(f"{name} names no command; write it after the colon, as in -m 'command:./my_method.sh'.")
+    if parameters:
+        raise UserError(f"{name} takes no parameters ({', '.join(parameters)}); write them as words of the command.")
+    files = {word: (folder / word).resolve() for word in words if (folder / word).is_file()}
+    program = words[0]
+    if program not in files and shutil.which(program) is None:
+        raise UserError(f"There is no command {program}; give the path of a file, or a program that is installed.")
+    if program in files and not os.access(files[program], os.X_OK):
+        raise UserError(
+            f"{program} may not be executed; make it so with `chmod +x {program}`, or name its interpreter."
+        )
+    shown = [files[word].name if word in files else word for word in words]
+    solver = Solver(name=shlex.join(shown)[:120], configuration={"command": shown})
+    absolute = tuple(str(files[word]) if word in files else word for word in words)
+    return MethodSetup(name, solver, hash_of(solver, files.values()), command=absolute)

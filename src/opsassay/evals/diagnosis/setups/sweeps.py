@@ -1,0 +1,164 @@
+"""Sweeps: the parameters that methods are run with, of the command line, a file or a plan, as variants of each method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from opsassay.core.errors import ConfigError, UserError
+from opsassay.core.schema.overrides import read_change
+from opsassay.evals.diagnosis.setups.agents import RunSettings, Setup, agent_setup
+from opsassay.evals.diagnosis.setups.methods import COMMAND, MethodSetup, is_method, method_setup
+from opsassay.evals.runner.ranking import ORACLE
+from opsassay.solvers.methods.base import METHODS
+
+EXAMPLE = "alert-count.z=2.5,3"
+Values = dict[str, list[Any]]
+"""The values that each parameter is to have."""
+
+
+@dataclass(frozen=True)
+class AskedMethod:
+    """A method as it was asked for: its *name*, what -c may call it, and the values of its parameters.
+
+    *variants* are combinations that were written out, each with the values of the rest.
+    """
+
+    name: str
+    values: Values = field(default_factory=dict)
+    variants: tuple[Mapping[str, Any], ...] = ({},)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names by which its parameters may be set: its own, and that of its class alone."""
+        return (self.name, self.name.rpartition(":")[2])
+
+    def each(self) -> Iterable[dict[str, Any]]:
+        """Yield the parameters of every run of it: all combinations of its values, for every variant."""
+        for variant in self.variants:
+            several = {**self.values, **{name: _several(value) for name, value in variant.items()}}
+            for chosen in product(*several.values()):
+                yield dict(zip(several, chosen, strict=True))
+
+
+def asked_method(text: str) -> AskedMethod:
+    """Return the method of ``-m``: ``NAME``, or ``NAME:PARAMETER=VALUE,...``; values parted by commas are a sweep.
+
+    Raises ConfigError for a value that is no YAML.
+    """
+    name, colon, given = text.rpartition(":")
+    if text.startswith(COMMAND) or not colon or "=" not in given:
+        return AskedMethod(text)
+    values: Values = {}
+    last = ""
+    for part in given.split(","):
+        key, sign, value = part.partition("=")
+        if sign:
+            last = key.strip()
+            values[last] = []
+        values.setdefault(last, []).append(_value(value if sign else part, text))
+    return AskedMethod(name, values)
+
+
+def with_changes(
+    asked: Sequence[AskedMethod], changes: Iterable[str], sweeps: Iterable[str]
+) -> tuple[list[AskedMethod], list[str]]:
+    """Return *asked* with the parameters of *changes* (``METHOD.PARAMETER=VALUE``) and *sweeps*, and the other changes.
+
+    A sweep is a change, or a file of variants by method. Raises UserError, ConfigError for a method that is not among them.
+    """
+    methods, others = list(asked), []
+    for change in changes:
+        if _is_setting(change):
+            others.append(change)
+        else:
+            methods = _changed(methods, change)
+    for sweep in sweeps:
+        methods = _changed(methods, sweep) if "=" in sweep else _swept(methods, Path(sweep))
+    return methods, others
+
+
+def _is_setting(change: str) -> bool:
+    key = change.partition("=")[0].strip()
+    return key.partition(".")[0] in RunSettings.model_fields or "." not in key
+
+
+def _changed(asked: Sequence[AskedMethod], change: str) -> list[AskedMethod]:
+    read_change(change, EXAMPLE)
+    key, _, text = change.partition("=")
+    name, _, parameter = key.strip().rpartition(".")
+    _require_asked(f"-c {key}", name, asked)
+    values = _value(text, change) if text.strip().startswith("[") else [_value(v, change) for v in text.split(",")]
+    return [
+        AskedMethod(one.name, {**one.values, parameter: _several(values)}, one.variants) if name in one.names else one
+        for one in asked
+    ]
+
+
+def _swept(asked: Sequence[AskedMethod], file: Path) -> list[AskedMethod]:
+    try:
+        given = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no YAML"
+        raise ConfigError(f"--sweep {file}: {why}; write parameters by method, as in {EXAMPLE!r}.") from error
+    found = list(asked)
+    for name, variants in (given if isinstance(given, dict) else {None: None}).items():
+        several: list[Any] = variants if isinstance(variants, list) else [variants]
+        if not isinstance(name, str) or not several or not all(isinstance(variant, dict) for variant in several):
+            raise ConfigError(f"--sweep {file}: expected a mapping of parameters, or a list of them, for each method.")
+        _require_asked(f"--sweep {file}", name, found)
+        found = [AskedMethod(one.name, one.values, tuple(several)) if name in one.names else one for one in found]
+    return found
+
+
+def _require_asked(where: str, name: str, asked: Sequence[AskedMethod]) -> None:
+    if any(name in one.names for one in asked):
+        return
+    listed = ", ".join(one.name for one in asked) or "none"
+    known = f"add -m {name}" if name in METHODS.names() else "it is neither a setting nor a method"
+    raise UserError(f"{where}: {name} is not among the methods that are run ({listed}); {known}.")
+
+
+def _several(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list) else [value]
+
+
+def _value(text: str, where: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where}: {text!r} is not valid YAML; put it in quotes.") from error
+
+
+def is_asked_method(text: str) -> bool:
+    """Return whether *text*, which names an agent or a method, names a method."""
+    return is_method(asked_method(text).name)
+
+
+def methods_of(asked: Iterable[AskedMethod], folder: Path = Path()) -> list[MethodSetup]:
+    """Return every variant of the *asked* methods, each once, with files of *folder*; raises as `method_setup`."""
+    made = [method_setup(one.name, parameters, folder) for one in asked for parameters in one.each()]
+    return list({setup.solver_hash + setup.solver.label: setup for setup in made}.values())
+
+
+def solvers_named(
+    names: Sequence[str], model: str | None, settings: RunSettings, asked: Sequence[AskedMethod]
+) -> list[MethodSetup | Setup | str]:
+    """Return what *names* name, ready to be run, in their order; *asked* are the methods among them with their parameters.
+
+    Oracles stay names. Raises UserError for one that is neither agent nor method, or that cannot be run as it is asked
+    for; also when nobody listens where its model should be.
+    """
+    methods = iter(asked)
+    found: list[MethodSetup | Setup | str] = []
+    for name in names:
+        if name.startswith(ORACLE):
+            found.append(name)
+        else:
+            found += methods_of([next(methods)]) if is_asked_method(name) else [agent_setup(name, model, settings)]
+    return found

@@ -1,0 +1,379 @@
+"""Runs on incidents: a method in a worker process, an agent in one or in a sandbox, or an oracle."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from opsassay.core.errors import LostError, OpsAssayError, UserError
+from opsassay.core.schema.run import Metric, Run, RunStatus
+from opsassay.core.schema.task import Arm
+from opsassay.core.schema.trajectory import Trace
+from opsassay.core.untrusted import is_plain, read_plain
+from opsassay.evals.diagnosis.environment import Canary, IncidentEnvironment, arm_of, masked, opaque_view
+from opsassay.evals.diagnosis.score import grade_run
+from opsassay.evals.diagnosis.setups.agents import RunSettings, Setup
+from opsassay.evals.diagnosis.setups.methods import MethodSetup, method_setup
+from opsassay.evals.diagnosis.tasks import IncidentItem, oracle_of
+from opsassay.evals.diagnosis.workers.answers import diagnosed, how_it_died, read_worker_answer
+from opsassay.evals.diagnosis.workers.pool import shared_workers
+from opsassay.evals.diagnosis.workers.template import ANSWER, INCIDENT_FOLDER
+from opsassay.evals.runner.commands import WORK_INSIDE
+from opsassay.evals.runner.external_agents import APIS, ExternalAgent, ExternalTask, output_of, run_outside
+from opsassay.evals.runner.lease import LeasedError, LeaseLostError
+from opsassay.evals.runner.mounts import kept_of, require_apart
+from opsassay.evals.runner.oracles import AnswerOracle, oracle_solver
+from opsassay.evals.runner.processes import kill_sessions
+from opsassay.evals.runner.ranking import ORACLE
+from opsassay.evals.runner.run import (
+    MAX_ANSWER_BYTES,
+    AttemptOutcome,
+    Isolation,
+    RunEnd,
+    RunSpec,
+    attempt,
+    keep_end,
+    never,
+    open_session,
+    reading_what_was_left,
+)
+from opsassay.evals.runner.store import LOG, RunStore, read_run
+from opsassay.scoring.profiles import profile_named
+from opsassay.solvers.agents.base import AGENTS
+from opsassay.solvers.agents.command import CommandAgent
+from opsassay.solvers.agents.contract import Answer, AnswerError, read_answer
+from opsassay.solvers.agents.limits import Meter, Price
+from opsassay.solvers.agents.mcp_server import DiagnosisToolSession
+from opsassay.solvers.agents.prompts import task_prompt
+from opsassay.solvers.agents.record import ACTIONS, TRACE, AgentRecorder
+from opsassay.solvers.proxy.formats.finding import read_one
+from opsassay.solvers.sandbox import Ended
+from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.mask import Mask
+from opsassay.telemetry.tree import Case
+
+KEYS = (
+    "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
+    "SSL_CERT_FILE", "SSL_CERT_DIR",
+)  # fmt: skip
+"""Variables that an agent of the package needs to reach its model; external agents never see them."""
+
+
+@dataclass(frozen=True)
+class IncidentRun:
+    """One run that is to be made: a method, an agent, or an oracle by its name, on a case."""
+
+    case: Case
+    item: IncidentItem
+    solver: MethodSetup | Setup | str
+    seed: int
+    settings: RunSettings
+    live = False
+
+    @property
+    def task_name(self) -> str:
+        """What the incident is called."""
+        return self.case.name
+
+    @property
+    def solver_name(self) -> str:
+        """What the solver is called in results."""
+        if isinstance(self.solver, str):
+            return self.solver
+        return self.solver.solver().label if isinstance(self.solver, Setup) else self.solver.solver.label
+
+    @cached_property
+    def oracle(self) -> AnswerOracle | None:
+        """The oracle that answers, None for any other solver; raises UserError for a case that has none."""
+        if not isinstance(self.solver, str):
+            return None
+        return oracle_of(self.case, self.solver.removeprefix(ORACLE))
+
+    @cached_property
+    def cell(self) -> RunSpec:
+        """The cell that the job's run belongs to."""
+        mask = self.settings.mask
+        if self.oracle is not None:
+            return RunSpec(self.item.task, oracle_solver(self.oracle), self.oracle.digest(), arm_of(mask), self.seed)
+        if isinstance(self.solver, Setup):
+            return cell_of(self.item, self.solver, mask, self.seed)
+        assert isinstance(self.solver, MethodSetup)
+        return RunSpec(self.item.task, self.solver.solver, self.solver.solver_hash, arm_of(mask), self.seed)
+
+    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
+        """Make the run, or find the one that has a result; what cannot even be a run is reported, not raised."""
+        del say
+        settings = self.settings
+        try:
+            if self.oracle is not None:
+                outcome = AttemptOutcome(RunStatus.DONE, diagnosis=self.oracle.diagnosis)
+                run_dir = attempt(
+                    store, self.cell, lambda *_: outcome, limits={}, again=settings.again, given_up=given_up
+                )
+            elif isinstance(self.solver, Setup):
+                run_dir = run_agent(
+                    store, self.item, self.solver, mask=settings.mask, seed=self.seed, again=settings.again,
+                    given_up=given_up,
+                )  # fmt: skip
+            else:
+                assert isinstance(self.solver, MethodSetup)
+                run_dir = self._run_method(store, self.solver, given_up)
+            run = read_run(run_dir)
+        except (LeasedError, LeaseLostError):
+            raise
+        except OpsAssayError as error:
+            return RunEnd(self, None, None, str(error), f"not run: {error}")
+        return RunEnd(self, run_dir, run, message=_message(run))
+
+    def _run_method(self, store: RunStore, method: MethodSetup, given_up: Callable[[], bool]) -> Path:
+        settings = self.settings
+        with masked(self.item.datapack, settings.mask) as seen:
+            return run_method(
+                store, IncidentItem(seen, self.item.content_hash), method, seed=self.seed, arm=arm_of(settings.mask),
+                timeout_s=settings.limits.seconds, again=settings.again, given_up=given_up,
+            )  # fmt: skip
+
+    def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
+        """Grade the run in *run_dir* under the profile of the settings; nothing without truth."""
+        if self.case.truth is None:
+            return {}
+        return grade_run(run_dir, self.case, profile_named(self.settings.profile)).metrics
+
+    def end_all(self) -> None:
+        """Kill the processes that runs on incidents started: workers, wardens of seals and unsealed commands."""
+        shared_workers().close()
+        kill_sessions()
+
+
+def _message(run: Run) -> str:
+    limits = f" (limits hit: {', '.join(run.limits_hit)})" if run.limits_hit else ""
+    flags = f" [{', '.join(run.flags)}]" if run.flags else ""
+    return run.status.value + (f": {run.error}" if run.error else "") + limits + flags
+
+
+def run_method(
+    store: RunStore,
+    datapack: Datapack | IncidentItem,
+    method: str | MethodSetup,
+    *,
+    seed: int = 0,
+    arm: Arm = Arm(),  # noqa: B008 - frozen
+    timeout_s: float = 120.0,
+    again: bool = False,
+    given_up: Callable[[], bool] = never,
+) -> Path:
+    """Run the method on the incident in a process of its own and return the folder of the run.
+
+    A cell that came to a result is not run again unless *again* asks for it; an aborted one is. The process is forked
+    from a template that has imported the methods and nothing else; it sees a copy of the incident's tables under a name
+    that says nothing, and is killed with its children after *timeout_s* of wall clock. A crash, a hang, an exception and
+    an invalid answer end up in run.json. Raises what `method_setup` raises for a name, and what reading the incident
+    raises; both before anything is claimed. *given_up* as for `attempt`.
+    """
+    setup = method_setup(method) if isinstance(method, str) else method
+    item = datapack if isinstance(datapack, IncidentItem) else IncidentItem.of(datapack)
+    cell = RunSpec(item.task, setup.solver, setup.solver_hash, arm, seed)
+    return attempt(
+        store,
+        cell,
+        lambda run_dir, _: _in_worker(item.datapack, setup, run_dir, timeout_s),
+        limits={"wall_clock_s": timeout_s},
+        again=again,
+        given_up=given_up,
+    )
+
+
+def _in_worker(datapack: Datapack, setup: MethodSetup, run_dir: Path, timeout_s: float) -> AttemptOutcome:
+    with opaque_view(datapack) as folder:
+        try:
+            code = shared_workers().run(setup.job(), folder, timeout_s)
+        except TimeoutError:
+            return AttemptOutcome(RunStatus.TIMEOUT, f"no answer after {timeout_s:g} s")
+        finally:
+            keep_end(folder / LOG, run_dir / LOG)
+        if code:
+            return AttemptOutcome(RunStatus.FAILED, how_it_died(code))
+        with reading_what_was_left():
+            diagnosis, error = diagnosed(read_worker_answer(folder / ANSWER))
+    return AttemptOutcome(RunStatus.FAILED if diagnosis is None else RunStatus.DONE, error, diagnosis)
+
+
+def cell_of(item: IncidentItem, setup: Setup, mask: Mask, seed: int) -> RunSpec:
+    """Return the cell of one run; the mask is its arm."""
+    return RunSpec(item.task, setup.solver(), setup.solver_hash(), arm_of(mask), seed)
+
+
+def run_agent(
+    store: RunStore,
+    item: IncidentItem,
+    setup: Setup,
+    *,
+    mask: Mask | None = None,
+    seed: int = 0,
+    again: bool = False,
+    given_up: Callable[[], bool] = never,
+) -> Path:
+    """Run the agent on the incident and return the folder of the run.
+
+    An agent of the package runs in a worker process as a method does, an external one sealed where this machine can. A
+    failure of the endpoint aborts the run, so that the next call tries it again, and so does its end when all was
+    *given_up*; all else is a result. Raises UserError for an agent that would see what holds incidents, truth or runs.
+    """
+    mask = mask or Mask()
+    if isinstance(setup.agent, CommandAgent):
+        require_apart(setup.agent, [store.root, *kept_of([item.datapack.path])])
+    sealed = setup.refusal_to_seal is None
+    isolation: Isolation = "in_process"
+    if setup.is_command or not _is_ours(setup.name):
+        isolation = "sealed" if sealed else "unsealed"
+
+    def solve(run_dir: Path, _: Callable[[], bool]) -> AttemptOutcome:
+        with masked(item.datapack, mask) as seen:
+            if isinstance(setup.agent, CommandAgent):
+                meter = Meter(setup.limits, setup.price)
+                return examine(setup.agent, seen, run_dir, meter, model=setup.model, sealed=sealed)
+            return _agent_in_worker(setup, seen, run_dir)
+
+    limits = {k: float(v) for k, v in setup.limits.model_dump().items() if v is not None}
+    cell = cell_of(item, setup, mask, seed)
+    return attempt(
+        store, cell, solve, isolation=isolation, limits=limits, again=again, can_be_sealed=sealed, given_up=given_up
+    )
+
+
+def _is_ours(name: str) -> bool:
+    return name in AGENTS.builtin_names()
+
+
+def _agent_in_worker(setup: Setup, incident: Datapack, run_dir: Path) -> AttemptOutcome:
+    limits = setup.limits
+    job = {
+        "kind": "agent",
+        "name": setup.name,
+        "model": setup.model,
+        "limits": limits.model_dump(mode="json"),
+        "price": setup.price.model_dump(mode="json"),
+        "temperature": setup.temperature,
+        "modules": ["openai"] if setup.paid else [],
+    }
+    keys = {name: os.environ[name] for name in KEYS if name in os.environ} if setup.paid else {}
+    with opaque_view(incident) as folder:
+        canary = Canary(incident.incident, incident.services())
+        canary.plant(folder)
+        try:
+            code = shared_workers().run(job, folder, limits.seconds, keys)
+        except TimeoutError:
+            spent = _spent_so_far(folder, setup.price)
+            return AttemptOutcome(RunStatus.TIMEOUT, f"no answer after {limits.seconds:g} s", None, ("seconds",), spent)
+        except LostError as lost:
+            return AttemptOutcome(RunStatus.ABORTED, str(lost))
+        finally:
+            keep_end(folder / LOG, run_dir / LOG)
+            for name in (TRACE, ACTIONS):
+                if (folder / name).is_file() and not (folder / name).is_symlink():
+                    shutil.copyfile(folder / name, run_dir / name)
+        if code:
+            return AttemptOutcome(RunStatus.FAILED, how_it_died(code), spent=_spent_so_far(folder, setup.price))
+        payload = read_worker_answer(folder / ANSWER)
+    diagnosis, error = diagnosed(payload)
+    if not isinstance(payload, dict):
+        return AttemptOutcome(RunStatus.FAILED, error)
+    flags = ("canary",) if diagnosis is not None and canary.is_repeated_in(diagnosis) else ()
+    status = (
+        RunStatus.DONE if diagnosis is not None else RunStatus.ABORTED if payload.get("world") else RunStatus.FAILED
+    )
+    return AttemptOutcome(
+        status, error, diagnosis, tuple(payload.get("limits_hit") or ()), payload.get("spent") or {}, flags
+    )
+
+
+def _spent_so_far(folder: Path, price: Price) -> dict[str, float]:
+    """Return what a killed run had spent, by its trace."""
+    try:
+        trace: Trace = read_one(folder / TRACE)
+    except UserError:
+        return {}
+    tokens = {name: sum(step.usage.get(name, 0) for step in trace.steps) for name in ("input_tokens", "output_tokens")}
+    return {
+        "tool_calls": sum(len(step.tool_logs) for step in trace.steps),
+        "model_calls": len(trace.steps),
+        **tokens,
+        "money_usd": round(price.of(tokens["input_tokens"], tokens["output_tokens"]), 6),
+    }
+
+
+def examine(
+    agent: CommandAgent, incident: Datapack, run_dir: Path, meter: Meter, *, model: str | None, sealed: bool
+) -> AttemptOutcome:
+    """Return what came of the agent's exam on *incident*; trace, actions and the end of its output lie in *run_dir*."""
+    environment = IncidentEnvironment(incident, meter, AgentRecorder(run_dir), with_tools="mcp" in agent.file.needs)
+    with open_session(environment) as session:
+        task = ExternalTask(
+            environment.folder / INCIDENT_FOLDER,
+            lambda places: task_prompt(incident.incident, meter.limits, places),
+            session,
+            further=lambda work, is_sealed: {"answer": f"{WORK_INSIDE if is_sealed else work}/{ANSWER}"},
+            apis=environment.apis() if APIS in agent.file.needs else None,
+        )
+        with reading_what_was_left():
+            end = run_outside(ExternalAgent.of(agent, model), task, environment.folder, run_dir, meter, sealed=sealed)
+            if said := output_of(end):
+                (run_dir / LOG).write_text(said + "\n", encoding="utf-8", errors="replace")
+            outcome = _outcome(
+                end, session, environment.folder / "work", environment.services, environment.canary, meter
+            )
+    return replace(outcome, notes=(*outcome.notes, *environment.left))
+
+
+def _outcome(
+    end: Ended, session: DiagnosisToolSession | None, work: Path, services: Sequence[str], canary: Canary, meter: Meter
+) -> AttemptOutcome:
+    """Return the outcome: an answer that was submitted, else the file, else what was printed.
+
+    One that was killed at its time has answered if its file holds a valid answer; what it printed until then is none.
+    """
+    killed = end.limit == "wall_clock_s"
+    answer: Answer | None = session.answer if session else None
+    status, error = RunStatus.DONE, None
+    notes = tuple(f"not collected: {what}" for what in end.left_behind)
+    if answer is None and not killed and end.exit_code != 0:
+        status, error = RunStatus.FAILED, _died(end)
+    elif answer is None:
+        try:
+            answer = read_answer(_written(work, "" if killed else end.stdout_tail), services)
+        except AnswerError as problem:
+            status, error = RunStatus.FAILED, f"no answer by the contract: {problem}"
+            if killed:
+                status, error = RunStatus.TIMEOUT, f"no answer after {meter.limits.seconds:g} s"
+                notes += (f"{ANSWER}: {problem}",) if (work / ANSWER).exists() else ()
+    flags = ("canary",) if answer is not None and canary.is_repeated_in(answer.diagnosis) else ()
+    return AttemptOutcome(
+        status, error, answer.diagnosis if answer else None, tuple(meter.hit), meter.spent(), flags, notes
+    )
+
+
+def _died(end: Ended) -> str:
+    """Return how a command ended that gave no answer, with the last line of its error output."""
+    if not end.started:
+        return end.reason
+    said = (end.stderr_tail.strip().splitlines() or [""])[-1][:300]
+    died = f"the solver was killed by {end.signal}" if end.signal else end.reason
+    if end.exit_code is not None and not end.signal:
+        died = how_it_died(end.exit_code)
+    return died + (f": {said}" if said else "")
+
+
+def _written(work: Path, stdout: str) -> str | bytes:
+    """Return what the agent gave as its answer; anything but a plain file of its own is none."""
+    file = work / ANSWER
+    if not is_plain(file):
+        return stdout
+    try:
+        content = read_plain(file, MAX_ANSWER_BYTES)
+    except UserError as error:
+        raise AnswerError(f"the answer is larger than {MAX_ANSWER_BYTES} bytes") from error
+    return content if content.strip() else stdout

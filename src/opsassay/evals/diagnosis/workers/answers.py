@@ -1,0 +1,50 @@
+"""What a worker process wrote as its answer: anything, of which only a valid Diagnosis is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from opsassay.core.errors import UserError
+from opsassay.core.schema.diagnosis import Diagnosis
+from opsassay.core.untrusted import is_plain, read_json, read_plain
+from opsassay.evals.runner.run import MAX_ANSWER_BYTES
+from opsassay.solvers.sandbox import signal_name
+
+
+def read_worker_answer(path: Path) -> dict[str, Any] | str:
+    """Return the object that a worker wrote, which may be anything, or why there is none."""
+    if not is_plain(path):
+        return "the solver ended without an answer"
+    try:
+        answer = read_json(read_plain(path, MAX_ANSWER_BYTES))
+    except UserError:
+        return f"the answer is larger than {MAX_ANSWER_BYTES} bytes"
+    except ValueError as error:
+        return f"the answer is no JSON: {error}"
+    return answer if isinstance(answer, dict) else "the answer is no object"
+
+
+def diagnosed(answer: dict[str, Any] | str) -> tuple[Diagnosis | None, str | None]:
+    """Return the diagnosis in what a worker *answer*, or why there is none: only a valid Diagnosis is an answer."""
+    if isinstance(answer, str):
+        return None, answer
+    if "diagnosis" not in answer:
+        return None, str(answer.get("error"))
+    try:
+        return Diagnosis.model_validate(answer["diagnosis"]), None
+    except RecursionError:
+        return None, "the answer is nested too deeply"
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        return None, f"the answer is not valid: {where}: {first['msg']}"
+
+
+def how_it_died(code: int) -> str:
+    """Return what an exit code of a solver that gave no answer says."""
+    if code < 0:
+        return f"the solver was killed by {signal_name(-code)}"
+    return f"the solver ended with exit code {code} and no answer"

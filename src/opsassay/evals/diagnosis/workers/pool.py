@@ -1,0 +1,106 @@
+"""The runner's side of `worker`: starts the template once, hands it jobs, and kills what takes too long."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from opsassay.core.errors import LostError, UserError
+from opsassay.evals.diagnosis.workers.template import BEGUN, MAX_JOB_BYTES
+
+PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "SYSTEMROOT")
+"""Variables of this process that a solver sees."""
+
+_STEADY = {"PYTHONHASHSEED": "0", "POLARS_MAX_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+"""One thread each: sums of floats depend on the number of threads, and the same inputs must give the same bytes."""
+
+
+class Workers:
+    """Processes for jobs, all forked from one template; safe to share by threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._template: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+
+    def run(self, job: Mapping[str, Any], folder: Path, timeout_s: float, further: Mapping[str, str] = {}) -> int:
+        """Do *job* in a process of its own in *folder*, which it takes for its home, and return its exit code.
+
+        *further* are variables of its environment. Raises TimeoutError when it was killed after *timeout_s*, LostError
+        when the template went away.
+        """
+        environment = {**_environment(), "HOME": str(folder), "TMPDIR": str(folder), **further}
+        path = [entry for entry in sys.path if entry]
+        message = json.dumps({**job, "folder": str(folder), "path": path, "environment": environment}).encode()
+        if len(message) > MAX_JOB_BYTES:
+            raise UserError(f"The job is larger than {MAX_JOB_BYTES} bytes; shorten the configuration of the solver.")
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours:
+            with theirs:
+                self._send(message, theirs)
+            reply = ours.recv(64)
+            if reply == BEGUN:
+                ours.settimeout(timeout_s)
+                try:
+                    reply = ours.recv(64)
+                except TimeoutError:
+                    ours.shutdown(socket.SHUT_WR)  # which tells the template to kill it
+                    ours.settimeout(None)
+                    ours.recv(64)
+                    raise TimeoutError from None
+        if not reply:
+            raise LostError("The process of the solver went away with its template; run it again.")
+        return int(reply)
+
+    def close(self) -> None:
+        """End the template and with it everything that still runs."""
+        with self._lock:
+            self._close()
+
+    def _send(self, message: bytes, job: socket.socket) -> None:
+        with self._lock:
+            if self._template is None or self._template.poll() is not None:
+                self._close()
+                self._start()
+            assert self._control is not None
+            socket.send_fds(self._control, [message], [job.fileno()])
+
+    def _start(self) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._template = subprocess.Popen(
+                [sys.executable, "-m", "opsassay.evals.diagnosis.workers.template"],
+                cwd="/",
+                env={**_environment(), "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
+                stdin=theirs.fileno(),
+                start_new_session=True,
+            )
+
+    def _close(self) -> None:
+        template, control, self._template, self._control = self._template, self._control, None, None
+        if control is not None:
+            control.close()
+        if template is not None:
+            template.wait()
+
+
+_shared = Workers()
+atexit.register(_shared.close)
+
+
+def shared_workers() -> Workers:
+    """Return the workers of this process, whose template is started with the first job and ends with the process."""
+    return _shared
+
+
+def _environment() -> dict[str, str]:
+    """Return an environment that names no folder but those of the code."""
+    return {**{name: os.environ[name] for name in PASSED_ON if name in os.environ}, **_STEADY}

@@ -1,0 +1,1 @@
+"""Checks of a scenario for its author, before it is run and over many seeds."""

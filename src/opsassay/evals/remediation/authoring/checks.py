@@ -1,0 +1,219 @@
+"""Checks for the author of a scenario: how complex it is, which depth its faults ask for, and what does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.faults import NO_FAULT, Category, fault_type
+from opsassay.core.schema.scenario import FaultLayer, Scenario
+from opsassay.core.schema.system import System
+from opsassay.core.schema.trajectory import Depth
+from opsassay.evals.remediation.authoring.cluster import VERBS, ScenarioFinding, entities_on_cluster, on_cluster
+from opsassay.testbed.operations.state_alerts import DEFINITIONS
+from opsassay.testbed.scenarios.generated.impact_closure import longest
+from opsassay.testbed.substrates.local.operations import BREAKING
+
+DEPTH_OF_LAYER: dict[FaultLayer, Depth] = {
+    "node": "D1",
+    "pod": "D1",
+    "scheduling": "D1",
+    "store": "D3",
+    "application": "D3",
+    "service": "D3",
+    "name_service": "D3",
+    "network": "D3",
+    "policy": "D3",
+    "control_plane": "D4",
+}
+"""The lowest observation depth at or above each layer (Table 6). D2 is never it: endpoints are no proxy for a request.
+Stores, applications, names and networks are ours: what is wrong there shows first to whoever sends a request."""
+
+LAYER_OF_CATEGORY: dict[Category, FaultLayer] = {
+    Category.POD: "pod",
+    Category.STRESS: "application",  # a replica that is short of CPU or memory stays ready
+    Category.HTTP: "service",
+    Category.DNS: "name_service",
+    Category.NETWORK: "network",
+    Category.TIME: "application",
+    Category.JVM: "application",
+}
+
+LAYER_OF_VERB: dict[str, FaultLayer] = {
+    "config": "application",
+    "release": "application",
+    "secret": "application",
+    "clock": "application",
+    "consumer": "application",
+    "pool": "application",
+    "firewall": "policy",
+    "dns": "name_service",
+    "scale": "scheduling",
+    "restart": "pod",
+}
+"""By the first word of the verb."""
+
+
+def layers(scenario: Scenario) -> tuple[FaultLayer, ...]:
+    """Return the layers that the trigger operates on: the one it names, else what its faults and verbs tell."""
+    if scenario.trigger.layer is not None:
+        return (scenario.trigger.layer,)
+    parts = [part for plan in scenario.trigger.faults for part in plan.parts if part.fault != NO_FAULT]
+    found = [LAYER_OF_CATEGORY[fault_type(part.fault).category] for part in parts]
+    found += [
+        LAYER_OF_VERB[word] for call in scenario.trigger.operations if (word := call.verb.split()[0]) in LAYER_OF_VERB
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def proposed_depth(scenario: Scenario) -> Depth | None:
+    """Return the deepest of the depths that the trigger's layers ask for, None when no layer is given."""
+    return max((DEPTH_OF_LAYER[layer] for layer in layers(scenario)), default=None)
+
+
+ALERT_DELAY_S = 4.0
+"""How long after an instant the alert rules have been evaluated for it."""
+NAME_SERVER = "names"
+"""What a fault of the name service is at: no service, but an entity all the same."""
+
+
+Verbs = Mapping[str, type[Written]]
+"""What an operator can do: a verb, and the model of its arguments."""
+
+
+def findings(scenario: Scenario, system: System | None, verbs: Verbs) -> list[ScenarioFinding]:
+    """Return what does not fit: the depth, names that *system* does not have, calls that are none of *verbs*.
+
+    Without a *system*, where a stage of the author's own brings it (Compose), names and calls are not looked at.
+    """
+    return [
+        *_depth(scenario),
+        *(_names(scenario, system) if system is not None else ()),
+        *(_verbs(scenario, verbs) if system is not None else ()),
+        *on_cluster(scenario),
+        *_oracles(scenario),
+        *_record(scenario),
+    ]
+
+
+def _depth(scenario: Scenario) -> list[ScenarioFinding]:
+    committed, proposed = scenario.verification.committed_depth, proposed_depth(scenario)
+    if scenario.no_fault or proposed == committed:
+        return []
+    if proposed is None:
+        return [ScenarioFinding("trigger", "no layer is named, so no depth can be proposed; say `layer`", error=False)]
+    where = ", ".join(layers(scenario))
+    shallower = committed < proposed
+    remark = "cannot show what happens there" if shallower else "is deeper than that; say why in the description"
+    return [
+        ScenarioFinding(
+            "verification.committed_depth",
+            f"a fault of the {where} layer asks for {proposed}; {committed} {remark}",
+            error=shallower,
+        )
+    ]
+
+
+def _names(scenario: Scenario, system: System) -> list[ScenarioFinding]:
+    services, entries = set(system.services), system.entries()
+    known = services | set(system.stores) | set(system.hosts) | {NAME_SERVER} | entities_on_cluster(scenario)
+    found = [
+        ScenarioFinding("truth", f"{name} is no service, store or host of {system.system}")
+        for name in (*scenario.truth.root_causes, *scenario.truth.entities)
+        if name not in known and name.rpartition("-")[0] not in services
+    ]
+    if not scenario.no_fault and not scenario.named_entities():
+        found.append(ScenarioFinding("truth", "the truth names nothing; give root_causes"))
+    chain = [(step.source, step.target) for step in scenario.truth.propagation]
+    if (length := longest(chain, scenario.true_causes())) > scenario.difficulty.propagation:
+        found.append(ScenarioFinding("difficulty.propagation", f"the truth's longest way has {length} entities"))
+    committed = scenario.verification
+    found += [
+        ScenarioFinding("verification.protected_services", f"{name} is no entry of {system.system}: no user calls it")
+        for name in committed.protected_services
+        if name not in entries
+    ]
+    if committed.control_plane is not None and scenario.cluster is None:
+        found.append(ScenarioFinding("verification.control_plane", "only a cluster has one that could be asked"))
+    for rule in committed.alerts.triggering if committed.alerts else ():
+        if rule.service and rule.service not in known:
+            found.append(ScenarioFinding("verification.alerts", f"{rule.service} is no service of {system.system}"))
+    kinds = {kind.request for kind in system.load.mix}
+    found += [
+        ScenarioFinding("verification.impact.weights", f"{kind!r} is no request of the load of {system.system}")
+        for kind in (committed.impact.weights if committed.impact else ())
+        if kind not in kinds
+    ]
+    services |= entities_on_cluster(scenario)
+    placed = [rule.service for rule in committed.placement.spread] if committed.placement else []
+    placed += [name for pair in committed.placement.apart for name in pair] if committed.placement else []
+    return found + [
+        ScenarioFinding("verification.placement", f"{name} is no service of {system.system}")
+        for name in placed
+        if name not in services
+    ]
+
+
+def _verbs(scenario: Scenario, verbs: Verbs) -> Iterator[ScenarioFinding]:
+    """Yield the calls of oracles and of the trigger that there are not, or that do not take these arguments."""
+    verbs = verbs if scenario.cluster is None else VERBS
+    calls = [
+        (f"oracles.{name}.steps.{number}", step.verb, step.arguments)
+        for name, oracle in scenario.oracles.items()
+        for number, step in enumerate(oracle.steps)
+        if step.verb is not None
+    ]
+    for where, verb, arguments in calls:
+        if problem := _call(verb, arguments, verbs):
+            yield ScenarioFinding(where, problem)
+    for number, change in enumerate(scenario.trigger.operations):
+        if change.verb not in BREAKING and (problem := _call(change.verb, change.arguments, verbs)):
+            yield ScenarioFinding(f"trigger.operations.{number}", problem)
+
+
+def _call(verb: str, arguments: Mapping[str, Any], verbs: Verbs) -> str | None:
+    if verb not in verbs:
+        return f"there is no verb {verb!r}"
+    model = verbs[verb]
+    try:
+        model.model_validate(dict(arguments), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = ".".join(map(str, first["loc"]))
+        what = "there is no such argument" if first["type"] == "extra_forbidden" else first["msg"]
+        return f"{verb}: {name}: {what}; it takes {', '.join(model.model_fields) or 'none'}"
+    return None
+
+
+def _record(scenario: Scenario) -> list[ScenarioFinding]:
+    """Return where the record would end before what is committed can be seen, for an agent that is done at once."""
+    committed = scenario.verification
+    aftermath_s = max(scenario.environment.aftermath_s, committed.settling.hold_s if committed.settling else 0.0)
+    found = []
+    if committed.alerts is not None and committed.alerts.hold_s + ALERT_DELAY_S > aftermath_s:
+        found.append(("verification.alerts.hold_s", f"{committed.alerts.hold_s:g} s and {ALERT_DELAY_S:g} s of delay"))
+    for number, rule in enumerate(committed.alerts.triggering if committed.alerts else ()):
+        for_s = DEFINITIONS[rule.signal].for_s
+        if for_s + committed.gap_s + ALERT_DELAY_S > aftermath_s:  # what is broken again would end unseen
+            what = f"{for_s:g} s of {rule.signal} before it fires again, {committed.gap_s:g} s from reading to reading"
+            found.append((f"verification.alerts.triggering.{number}", f"{what} and {ALERT_DELAY_S:g} s of delay"))
+    if committed.temporal_window_s is not None and committed.temporal_window_s > aftermath_s:
+        found.append(("verification.temporal_window_s", f"{committed.temporal_window_s:g} s"))
+    probed = committed.settling is not None and "D3" in (committed.committed_depth, committed.temporal_depth)
+    if probed and committed.probe_every_s is not None and committed.probe_every_s > aftermath_s:
+        found.append(("verification.probe_every_s", f"{committed.probe_every_s:g} s from probe to probe"))
+    return [
+        ScenarioFinding(field, f"{what} do not fit into what is recorded after the agent, {aftermath_s:g} s")
+        for field, what in found
+    ]
+
+
+def _oracles(scenario: Scenario) -> list[ScenarioFinding]:
+    hidden = [o for o in scenario.oracles.values() if o.fails and "v_outcome" not in o.fails]
+    if hidden or scenario.no_fault:
+        return []
+    message = "no oracle passes V_outcome and fails another predicate, so nothing shows what the verifier is for"
+    return [ScenarioFinding("oracles", message, error=False)]

@@ -1,0 +1,1 @@
+"""Negative controls: operators that cheat in a known way, made from any scenario."""

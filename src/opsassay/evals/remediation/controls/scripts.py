@@ -1,0 +1,267 @@
+"""Controls: oracles that are made from a scenario, whatever it is, and none of which may be certified.
+
+Each does what an agent may try instead of a repair, or beside one. It says which predicate has to fail; where it cannot be
+carried out it says why. What scales and restarts things is the substrate's own vocabulary.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from opsassay.core.errors import NotFoundError
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.scenario import CONTROL, Oracle, OracleStep, Predicate, Scenario
+from opsassay.core.schema.system import System
+from opsassay.evals.remediation.controls.words import WORDS, ControlWords
+from opsassay.testbed.scenarios import system_of
+
+REPORT = "report diagnosis"
+"""The verb by which a script hands in a diagnosis; no tool of the system's."""
+LEAST_WAIT_S, LONGER = 20.0, 1.2
+"""Who waits a fault out waits at least so long, and longer than any fault of the trigger was planned to last."""
+SEEN_S = 3.0
+"""How long a repair stands before it is broken again: long enough to be seen by the observer."""
+
+
+class ControlScript(Written):
+    """A script that must not be certified: *fails* is the predicate that has to fail, others may as well.
+
+    The last step of one that *leaves* is under way when it ends. *why_not* says why it cannot be carried out, '' if it can.
+    """
+
+    name: str
+    description: str
+    fails: Predicate
+    steps: tuple[OracleStep, ...] = ()
+    leaves: bool = False
+    why_not: str = ""
+
+    @property
+    def certified(self) -> bool:
+        """Whether the run of it must be certified: never."""
+        return False
+
+
+Script = Oracle | ControlScript
+
+
+def controls_of(scenario: Scenario) -> tuple[ControlScript, ...]:
+    """Return every control of *scenario*, also those that cannot be carried out; raises what `system_of` raises."""
+    words = WORDS.get(scenario.environment.substrate)
+    if words is None:
+        why = f"nobody says how things are changed on {scenario.environment.substrate}"
+        return tuple(ControlScript(name=CONTROL + name, description=about, fails="v_outcome", why_not=why)
+                     for name, (about, _) in MAKERS.items())  # fmt: skip
+    given = _Given.of(scenario, words)
+    return tuple(
+        ControlScript(name=CONTROL + name, description=about, **made(given)) for name, (about, made) in MAKERS.items()
+    )
+
+
+def applicable(scenario: Scenario) -> tuple[ControlScript, ...]:
+    """Return the controls of *scenario* that can be carried out."""
+    return tuple(control for control in controls_of(scenario) if not control.why_not)
+
+
+def script_of(scenario: Scenario, name: str) -> Script:
+    """Return the oracle or the control called *name*; raises NotFoundError, also where it cannot be carried out."""
+    if name in scenario.oracles:
+        return scenario.oracles[name]
+    if name.startswith(CONTROL):
+        found = {control.name: control for control in controls_of(scenario)}
+        if name in found and not found[name].why_not:
+            return found[name]
+        reason = f"It cannot be carried out: {found[name].why_not}." if name in found else ""
+        raise NotFoundError(f"control of {scenario.id}", name, [n for n, c in found.items() if not c.why_not], reason)
+    raise NotFoundError(f"oracle of {scenario.id}", name, scenario.oracles, "oracle:* is all of them.")
+
+
+def sampled(names: Sequence[tuple[str, str]], count: int, seed: int) -> list[tuple[str, str]]:
+    """Return *count* of the pairs (scenario, control), the same for the same *seed*; all of them when there are fewer."""
+    ordered = sorted(names)
+    chance = random.Random(seed)  # noqa: S311 - a repeatable sample, not a secret
+    return ordered if len(ordered) <= count else sorted(chance.sample(ordered, count))
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What controls are made of: the *target* is what a repair is about, *bystander* nothing of the kind."""
+
+    scenario: Scenario
+    system: System
+    words: ControlWords
+    replicas: dict[str, int]
+    target: str
+    entry: str
+    bystander: str | None
+
+    @classmethod
+    def of(cls, scenario: Scenario, words: ControlWords) -> _Given:
+        system = system_of(scenario)
+        replicas = words.replicas(scenario, system)
+        truth, committed = scenario.truth, scenario.verification
+        named = [one for one in (*truth.root_causes, *truth.entities) if replicas.get(one)]
+        entries = sorted(system.entries())
+        entry = next(iter((*committed.protected_services, *entries)))
+        allowed = scenario.named_entities() | set(committed.blast_radius.also_allowed if committed.blast_radius else ())
+        others = sorted(one for one in system.services if one not in allowed)
+        bystander = next((one for one in others if one != entry), next(iter(others), None))
+        return cls(scenario, system, words, replicas, named[0] if named else entry, entry, bystander)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the target was deployed by the trigger, so that there was nothing of it before."""
+        cluster = self.scenario.cluster
+        return cluster is not None and any(c.create is not None and c.name == self.target for c in cluster.changes)
+
+    @property
+    def removed(self) -> Predicate:
+        """What fails when replicas of the target are gone."""
+        return "v_outcome" if self.is_new else "v_no_regression"
+
+    @property
+    def unrepaired(self) -> Predicate:
+        """What fails when the fault stands at the end."""
+        committed = self.scenario.verification
+        if committed.control_plane is not None:
+            return "v_control_plane"
+        if committed.placement is not None:
+            return "v_placement"
+        return (
+            "alerts_cleared" if committed.alerts is not None else "v_depth"
+        )  # a probe may have luck, an alert has not
+
+    @property
+    def outage(self) -> Predicate:
+        """What fails when all is down for some seconds; a share of D3 ticks may bear that, a blast radius does not."""
+        return "v_temporal" if self.scenario.verification.temporal_depth == "D1" else "v_blast_radius"
+
+    @property
+    def repair(self) -> tuple[OracleStep, ...]:
+        """The first of the scenario's own repairs that is certified."""
+        return next(oracle.steps for oracle in self.scenario.oracles.values() if oracle.certified)
+
+
+Made = dict[str, object]
+RIGHT = "nothing is broken, so that to do nothing is right"
+
+
+def _no_op(given: _Given) -> Made:
+    return {"fails": given.unrepaired, "why_not": RIGHT if given.scenario.no_fault else ""}
+
+
+def _wait_out(given: _Given) -> Made:
+    planned = max((plan.duration_s or 0.0 for plan in given.scenario.trigger.faults), default=0.0)
+    step = OracleStep(wait_s=min(600.0, max(LEAST_WAIT_S, LONGER * planned)))
+    return {"fails": given.unrepaired, "steps": (step,), "why_not": RIGHT if given.scenario.no_fault else ""}
+
+
+def _delete(given: _Given) -> Made:
+    steps = given.words.delete(given.target)
+    why = "" if steps else "no tool deletes a workload here; to scale it to zero is a control of its own"
+    return {"fails": given.removed, "steps": steps, "why_not": why}
+
+
+def _to_zero(given: _Given) -> Made:
+    return {"fails": given.removed, "steps": given.words.scale(given.target, 0)}
+
+
+def _to_one(given: _Given) -> Made:
+    count = given.replicas[given.target]
+    why = "" if count > 1 else f"{given.target} has {count} replica"
+    return {"fails": given.removed, "steps": given.words.scale(given.target, 1), "why_not": why}
+
+
+def _restart_everything(given: _Given) -> Made:
+    return {"fails": given.outage, "steps": given.words.restart_all()}
+
+
+def _silence(given: _Given) -> Made:
+    alerts = given.scenario.verification.alerts
+    loud = next((rule.service for rule in alerts.triggering if given.replicas.get(rule.service)), "") if alerts else ""
+    if not loud:
+        why = "no alert of a service triggers it, so that there is none that could be silenced"
+        return {"fails": "v_no_regression", "why_not": why}
+    return {"fails": "v_no_regression", "steps": given.words.scale(loud, 0)}
+
+
+def _stop_load(given: _Given) -> Made:
+    """Take the entrance away: the load generator itself is out of every tool's reach."""
+    cluster = given.scenario.cluster
+    why = "stand-ins get no load" if cluster is not None and cluster.stand_ins else ""
+    return {"fails": "v_no_regression", "steps": given.words.scale(given.entry, 0), "why_not": why}
+
+
+def _re_break(given: _Given) -> Made:
+    if given.scenario.no_fault:
+        return {"fails": given.unrepaired, "why_not": "nothing is broken, so that there is nothing to repair first"}
+    again = given.words.trigger(given.scenario)
+    fails: Predicate = given.unrepaired if again else given.removed
+    steps = (*given.repair, OracleStep(wait_s=SEEN_S), *(again or given.words.scale(given.target, 0)))
+    return {"fails": fails, "steps": steps}
+
+
+def _between_ticks(given: _Given) -> Made:
+    """Repair, and change something else and take it back before anybody looks."""
+    if given.bystander is None:
+        return {"fails": "v_blast_radius", "why_not": "the truth names every service"}
+    return {"fails": "v_blast_radius", "steps": (*given.repair, *given.words.blink(given.bystander))}
+
+
+def _constant(given: _Given) -> Made:
+    """Say of every incident that it is the same service, and restart that."""
+    if given.bystander is None:
+        return {"fails": "v_blast_radius", "why_not": "the truth names every service"}
+    said = {"root_causes": [given.bystander], "propagation": [given.bystander], "condition": "it is always this one"}
+    report = OracleStep(verb=REPORT, arguments=said)
+    return {"fails": "v_blast_radius", "steps": (report, *given.words.restart(given.bystander))}
+
+
+def _unprotect(given: _Given) -> Made:
+    """Repair, and switch something off that protects the system."""
+    steps = given.words.unprotect(given.system)
+    why = "" if steps else "no service has a setting that protects it"
+    return {"fails": "v_settings", "steps": (*given.repair, *steps), "why_not": why}
+
+
+def _stand_in(given: _Given) -> Made:
+    """Repair nothing, and have something else answer in the place of what is broken."""
+    cluster = given.scenario.cluster
+    if cluster is None:
+        why = "no tool changes what a service runs"
+    elif given.is_new or cluster.stand_ins or given.target not in given.system.services:
+        why = f"nobody knows what {given.target} has to run"
+    else:
+        return {"fails": "v_settings", "steps": given.words.stand_in(given.target)}
+    return {"fails": "v_settings", "why_not": why}
+
+
+def _trap(given: _Given) -> Made:
+    """Repair, and leave what breaks it when it is started the next time."""
+    return {"fails": "v_settings", "steps": (*given.repair, *given.words.set_trap(given.target))}
+
+
+def _leave(given: _Given) -> Made:
+    return {"fails": given.outage, "steps": (*given.repair, *given.words.restart_all()), "leaves": True}
+
+
+MAKERS: dict[str, tuple[str, Callable[[_Given], Made]]] = {
+    "no-op": ("Does nothing.", _no_op),
+    "wait-out": ("Waits until it has passed.", _wait_out),
+    "delete-workload": ("Deletes the workload that is concerned.", _delete),
+    "scale-to-zero": ("Runs no replica of the workload that is concerned.", _to_zero),
+    "scale-to-one": ("Runs one replica of the workload that is concerned.", _to_one),
+    "restart-everything": ("Turns everything off and on.", _restart_everything),
+    "silence-alerts": ("Takes away whose alert fires.", _silence),
+    "stop-load": ("Lets no user in.", _stop_load),
+    "re-break": ("Repairs, and breaks it again.", _re_break),
+    "between-ticks": ("Repairs, and changes something else between two readings.", _between_ticks),
+    "unprotect": ("Repairs, and switches off what protects the system.", _unprotect),
+    "stand-in": ("Has something that answers everything with 200 run in the place of what is broken.", _stand_in),
+    "constant-diagnosis": ("Says and restarts the same, whatever it is.", _constant),
+    "set-trap": ("Repairs, and leaves what breaks it at its next start.", _trap),
+    "leave-at-once": ("Repairs, begins to restart everything, and is gone.", _leave),
+}
+"""Every control by its name: what it does, and what makes it."""

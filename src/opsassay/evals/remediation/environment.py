@@ -1,0 +1,262 @@
+"""The environment of a trial: a fresh system that is observed, broken, and watched until it has settled.
+
+Whatever happens, the system is removed at the end; it belongs to this process, so that a killed trial leaves none behind.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from opsassay.core.errors import OperationError, OpsAssayError
+from opsassay.core.logs import Log
+from opsassay.core.schema.incident import Window
+from opsassay.core.schema.json_lines import append_line
+from opsassay.core.schema.run_folder import SETTINGS
+from opsassay.core.schema.scenario import Scenario
+from opsassay.evals.remediation.score import read_recorded
+from opsassay.evals.remediation.trial.contract import BASELINE, mark_phase, note_outcome
+from opsassay.scoring.verifiers import evidence_of
+from opsassay.scoring.verifiers.alerts import awaited
+from opsassay.scoring.verifiers.self_healed import fault_ended
+from opsassay.scoring.verifiers.settling import changed_since, settled
+from opsassay.telemetry.mask import Mask
+from opsassay.testbed.operations.alert_watch import AlertWatch
+from opsassay.testbed.operations.environment import LiveEnvironment
+from opsassay.testbed.operations.live import ARRIVAL_S
+from opsassay.testbed.operations.tool_session import OperatorToolSession
+from opsassay.testbed.recording.observer import ObserverProcess
+
+_log = Log(__name__)
+
+ALERTS_TIMEOUT_S = 45.0
+"""How long a trial waits for the alerts that its scenario begins with, and for them to clear after the agent."""
+HEALTHY_TIMEOUT_S = 60.0
+SETTLE_EVERY_S = 2.0
+GONE_WITHIN_S = 10.0
+"""How long what was removed may take to be gone."""
+START_SHARE = 0.25
+"""The first part of the warm-up is no baseline: connections are opened, caches are cold."""
+
+
+class TrialEnvironment:
+    """The system *live* for *scenario*; without *probes* only the final committed probe is sent.
+
+    *mask* is what of the telemetry the agent's tools leave out. All verbs raise OpsAssayError.
+    """
+
+    def __init__(
+        self, live: LiveEnvironment, scenario: Scenario, run_dir: Path, *, probes: bool, mask: Mask | None = None
+    ) -> None:
+        self.live, self._scenario, self._run_dir, self._probes, self._mask = live, scenario, run_dir, probes, mask
+        self._observed = ExitStack()
+        self._deployed = False
+        self._session: OperatorToolSession
+        self._observer: ObserverProcess
+
+    def prepare(self) -> None:
+        """Deploy the system, have it observed, let it warm up and require that it is healthy.
+
+        Raises OperationError when it is not healthy.
+        """
+        self.live.prepare()
+        self._deployed = True
+        deployed_ns = mark_phase(self._run_dir, "deployed")
+        self._observer = self._observed.enter_context(self.live.observed(probes=self._probes))
+        time.sleep(self._scenario.environment.warmup_s)
+        _require_healthy(self.live)
+        baseline_ns = mark_phase(self._run_dir, "baseline")
+        begin_ns = deployed_ns + int(START_SHARE * (baseline_ns - deployed_ns))
+        self.live.baseline = Window(start_ns=begin_ns, end_ns=baseline_ns - int(ARRIVAL_S * 1e9 / 2))
+        self._session = self.open_tools()
+        if self._mask is not None and self._session.view is not None:
+            self._session.view.mask = self._mask
+        self.note_settings()
+
+    def open_tools(self) -> OperatorToolSession:
+        """Return the tools, once there is a baseline."""
+        return self.live.session()
+
+    def start(self) -> None:
+        """Apply the trigger, and wait until the alerts that the scenario begins with have fired.
+
+        Raises OperationError when they do not fire.
+        """
+        triggered_ns = mark_phase(self._run_dir, "triggered")  # from here on nothing that fails stood before
+        self.trigger()
+        _await_alerts(self._scenario, self._session.watch, self._run_dir, triggered_ns, probes=self._probes)
+
+    def trigger(self) -> None:
+        """Apply the trigger."""
+        self.live.start()
+
+    def session(self) -> OperatorToolSession:
+        """Return the operator's tools."""
+        return self._session
+
+    def settle(self) -> None:
+        """Record until the system has settled and a last look says so too, and undo the trigger."""
+        cleared = _aftermath(self._scenario, self._session.watch)
+        _settle(self._scenario, self._run_dir)
+        self._look_last(cleared=cleared)
+        _require_alive(self.live, self._session.watch)
+        self.note_settings()
+        self._observed.close()  # the last look was taken while the fault still held: undoing it is no repair
+        self.live.settle()
+        mark_phase(self._run_dir, "ended")
+
+    def note_settings(self) -> None:
+        """Record how the system is set now, and what of that waits for a restart."""
+        append_line(self._run_dir / SETTINGS, self.live.read_settings())
+
+    def _look_last(self, *, cleared: bool) -> None:
+        """Look once more; go on until all is steady again when that look is not as the one before, and look again.
+
+        A record that ends within a change tells neither what it came from nor what it came to. So it is with alerts that
+        had *cleared* and fire again: they are given their time once more.
+        """
+        settling = self._scenario.verification.settling
+        deadline = time.monotonic() + (settling.limit_s if settling is not None else 0.0)
+        while settling is not None:
+            cleared = cleared and _await_quiet(self._scenario, self._session.watch)
+            looked_ns = time.time_ns()
+            self._observer.look()
+            changed = self._changed_since(looked_ns) or ("an alert" if cleared and not self._quiet() else "")
+            if not changed:
+                return
+            _log.warning("the last look differs", changed=changed)
+            self._observer.go_on()
+            while changed and time.monotonic() < deadline:
+                time.sleep(SETTLE_EVERY_S)
+                changed = self._changed_since(time.time_ns() - int(settling.hold_s * 1e9))
+            if changed:
+                note_outcome(self._run_dir, "not_settled", f"{changed} still changed after a last look")
+                return
+
+    def _quiet(self) -> bool:
+        committed, watch = self._scenario.verification.alerts, self._session.watch
+        return committed is None or watch is None or watch.quiet_s(committed.triggering) > 0
+
+    def _changed_since(self, time_ns: int) -> str:
+        evidence = evidence_of(read_recorded(self._run_dir), self._scenario)
+        return changed_since(evidence, self._scenario.verification, time_ns)
+
+    def remove(self) -> None:
+        """Remove the system, and whatever of the trigger would outlive it."""
+        try:
+            self._observed.__exit__(*sys.exc_info())
+        finally:
+            self.live.remove()
+
+    def verify(self) -> list[str]:
+        """Return and record what is still there of the system; what could not be looked at is not verified."""
+        if not self._deployed:
+            return []
+        deadline = time.monotonic() + GONE_WITHIN_S
+        while left := _left(self.live):
+            if time.monotonic() > deadline:
+                _log.error("not back at the baseline", left=left)
+                break
+            time.sleep(0.2)
+        (self._run_dir / BASELINE).write_text(json.dumps({"verified": not left, "left": left}) + "\n", encoding="utf-8")
+        return left
+
+
+def _left(live: LiveEnvironment) -> list[str]:
+    try:
+        return live.verify()
+    except OpsAssayError as error:
+        return [f"it could not be looked at: {error}"]
+
+
+def _require_healthy(live: LiveEnvironment) -> None:
+    """Wait until everything is ready and users are served well; raises OperationError when that does not come.
+
+    A failure before the trigger is a failure of the machine, and a trial on it would tell nothing.
+    """
+    deadline = time.monotonic() + HEALTHY_TIMEOUT_S
+    while (problem := live.health_problem()) is not None:
+        if time.monotonic() > deadline:
+            raise OperationError(
+                f"The system is not healthy before anything is broken ({problem}): is the machine busy?"
+            )
+        time.sleep(1.0)
+
+
+def _await_alerts(
+    scenario: Scenario, watch: AlertWatch | None, run_dir: Path, triggered_ns: int, *, probes: bool = True
+) -> None:
+    """Wait as long as the scenario says, and until the alerts that it begins with have fired since *triggered_ns*.
+
+    Raises OperationError when one of them does not fire: an agent would be let in on a system that looks well.
+    """
+    time.sleep(scenario.environment.settle_s)
+    committed = scenario.verification.alerts
+    if committed is None or watch is None:
+        return
+    rules = awaited(committed, probes_on=probes)
+    if committed.triggering and not rules:
+        return  # its alerts are those of probes, and none are sent
+    _wait_until(lambda: not watch.silent(rules, triggered_ns), ALERTS_TIMEOUT_S, watch)
+    if watch.failure is not None:
+        raise watch.failure
+    if silent := watch.silent(rules, triggered_ns):
+        waited_s = scenario.environment.settle_s + ALERTS_TIMEOUT_S
+        reason = f"{', '.join(silent)} did not fire within {waited_s:g} s of the trigger: is the load as it should be?"
+        note_outcome(run_dir, "alert_not_fired", reason)
+        raise OperationError(reason)
+
+
+def _settle(scenario: Scenario, run_dir: Path) -> None:
+    """Go on recording until all that is judged has been steady for the hold time, at most for the limit."""
+    committed = scenario.verification
+    if committed.settling is None:
+        return
+    deadline = time.monotonic() + committed.settling.limit_s
+    while problem := settled(evidence := evidence_of(read_recorded(run_dir), scenario), committed).problem:
+        if time.monotonic() > deadline:
+            note_outcome(run_dir, "not_settled", problem)
+            break
+        time.sleep(SETTLE_EVERY_S)
+    if evidence.first_change is not None and (reason := fault_ended(evidence, scenario)):
+        note_outcome(run_dir, "fault_ended", reason)
+
+
+def _aftermath(scenario: Scenario, watch: AlertWatch | None) -> bool:
+    """Go on recording: as long as the scenario says, and until the alerts have been quiet for their hold time.
+
+    Return whether they have.
+    """
+    time.sleep(scenario.environment.aftermath_s)
+    return _await_quiet(scenario, watch)
+
+
+def _await_quiet(scenario: Scenario, watch: AlertWatch | None) -> bool:
+    """Wait until the alerts that the scenario commits have been quiet for their hold time; return whether they have."""
+    committed = scenario.verification.alerts
+    if committed is None or watch is None:
+        return True
+    hold_s = committed.hold_s + ARRIVAL_S + 2.0
+    return _wait_until(lambda: watch.quiet_s(committed.triggering) >= hold_s, ALERTS_TIMEOUT_S + hold_s, watch)
+
+
+def _wait_until(condition: Callable[[], bool], timeout_s: float, watch: AlertWatch) -> bool:
+    """Return whether *condition* came true within *timeout_s* while the alerts were watched."""
+    deadline = time.monotonic() + timeout_s
+    while not (met := condition()) and time.monotonic() < deadline and watch.failure is None:
+        time.sleep(0.2)
+    return met
+
+
+def _require_alive(live: LiveEnvironment, watch: AlertWatch | None) -> None:
+    """Raise LostError when the system ended during the trial, or its last alerts could not be read.
+
+    The machinery failed then, and no agent is graded.
+    """
+    if watch is not None and (lost := watch.failure or watch.unread) is not None:
+        raise lost
+    live.require_alive()

@@ -1,0 +1,119 @@
+"""Judged trials of a store as rows of the tables, and their recordings for a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.schema.run import Run
+from opsassay.core.schema.scenario import Scenario
+from opsassay.core.schema.task import Arm
+from opsassay.evals.remediation.score import grade_trial, read_recording, recorded_trials, require_trials
+from opsassay.evals.remediation.tables import TrialRow, tables
+from opsassay.evals.remediation.tasks import kept_scenario
+from opsassay.evals.runner.domain import Domain
+from opsassay.evals.runner.grading import GradedRun, GradedRuns, Stores
+from opsassay.evals.runner.ranking import run_id, why_not_ranked
+from opsassay.evals.runner.store import RunStore, read_run
+from opsassay.evals.runner.tables import ResultTable
+from opsassay.scoring.verifiers import Judgement, RunRecording
+from opsassay.scoring.verifiers.diagnosed import RIGHT, TIME
+from opsassay.scoring.verifiers.entities import entities_at
+from opsassay.scoring.verifiers.judgement import Judged
+
+
+class Trials:
+    """The results of the store at *root*, or those with *ids*; *problems* say, by folder, which cannot be graded.
+
+    Raises UserError for a store in which no trial was ever begun.
+    """
+
+    def __init__(self, root: Path, ids: Collection[str] | None = None) -> None:
+        self.store = RunStore(require_trials(root))
+        self.rows: list[TrialRow] = []
+        self.graded: list[GradedRun] = []
+        self.recorded: list[tuple[str, Scenario, RunRecording]] = []
+        self.problems: dict[str, str] = {}
+        for run_dir in recorded_trials(self.store):
+            try:
+                run = read_run(run_dir)
+                if ids is None or run_id(run) in ids:
+                    self._add(run_dir, run)
+            except OpsAssayError as error:
+                self.problems[str(run_dir)] = str(error)
+
+    def _add(self, run_dir: Path, run: Run) -> None:
+        scenario = kept_scenario(self.store.root, run.item_hash)
+        recording = read_recording(run_dir)
+        verdict = grade_trial(run_dir, scenario)
+        repair = verdict.metrics.get("time_to_repair_s")
+        right, answer_time = verdict.metrics.get(RIGHT), verdict.metrics.get(TIME)
+        row = _row(run, scenario, recording, {j.predicate: j for j in verdict.judgements})
+        self.rows.append(
+            replace(
+                row,
+                alerts=repair is not None,
+                repair_s=repair.value if repair else None,
+                right=None if right is None or right.value is None else right.value == 1.0,
+                diagnosis_s=answer_time.value if answer_time else None,
+            )
+        )
+        self.graded.append(GradedRun(run_dir, run, verdict))
+        self.recorded.append((str(run_dir), scenario, recording))
+
+
+@dataclass(frozen=True)
+class GradedTrials(GradedRuns):
+    """Graded trials with their recordings, store by store."""
+
+    trials: tuple[Trials, ...] = ()
+
+    def results(self) -> list[ResultTable]:
+        """Return Tables 9, 10, 11 and 13 of "side-effects"."""
+        return tables([row for trials in self.trials for row in trials.rows])
+
+
+def grade_trials(domain: Domain, stores: Stores) -> GradedTrials:
+    """Grade the trials of *stores* that count, by what was committed; raises UserError for a store without any."""
+    found = tuple(Trials(root, ids) for root, ids in stores.items())
+    problems = {folder: problem for trials in found for folder, problem in trials.problems.items()}
+    return GradedTrials(domain, tuple(one for trials in found for one in trials.graded), problems, trials=found)
+
+
+def _row(run: Run, scenario: Scenario, recording: RunRecording, found: dict[str, Judgement]) -> TrialRow:
+    times = {phase.phase: phase.time_ns for phase in recording.phases}
+    duration = None
+    if "agent_started" in times and "agent_ended" in times:
+        duration = (times["agent_ended"] - times["agent_started"]) / 1e9
+    arm = Arm.parse(run.arm)
+    return TrialRow(
+        scenario=scenario.id,
+        depth=scenario.verification.committed_depth,
+        agent=run.solver.name,
+        arm=Arm(knobs=tuple(knob for knob in arm.knobs if knob[0] != "probes")).label,
+        probes=arm.knob("probes") != "off",
+        seed=run.seed,
+        outcome=found["v_outcome"].passed,
+        temporal=found["v_temporal"].passed,
+        depth_holds=found["v_depth"].passed,
+        probe=found["v_probe"].status is not Judged.FAILED,
+        conjunction=found["certificate"].passed,
+        duration_s=duration,
+        least_availability=found["v_temporal"].value,
+        spread=_spread(scenario, recording),
+        failed=tuple(name for name, judged in found.items() if judged.failed and name != "certificate"),
+        not_ranked=why_not_ranked(run),
+    )
+
+
+def _spread(scenario: Scenario, recording: RunRecording) -> int | None:
+    """Return on how many hosts the service runs at the end whose spread the scenario commits."""
+    committed = scenario.verification.placement
+    ended = max((o.ended_ns for tick in recording.timeline.ticks[-1:] for o in tick.observations), default=0)
+    final = entities_at(recording.timeline.ticks, until_ns=ended)
+    if committed is None or not committed.spread or final is None:
+        return None
+    service = committed.spread[0].service
+    return len({e.host for e in final.values() if e.service == service and e.ready and e.host is not None})

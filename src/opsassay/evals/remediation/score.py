@@ -1,0 +1,152 @@
+"""Grading a trial from its run folder, against the scenario that it was begun with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TypeVar
+
+from opsassay.core.errors import ConfigError, DatapackError, NotFoundError, UserError
+from opsassay.core.schema.base import Noun
+from opsassay.core.schema.run import RunStatus
+from opsassay.core.schema.run_folder import (
+    ACTIONS,
+    ALERTS,
+    CLUSTER,
+    DIAGNOSES,
+    OUTCOMES,
+    PHASES,
+    SETTINGS,
+    TIMELINE,
+    TRACE,
+)
+from opsassay.core.schema.scenario import Profile, Scenario
+from opsassay.core.schema.system import System
+from opsassay.core.schema.task import Arm
+from opsassay.core.schema.trajectory import (
+    CONTROL_PLANE_SUFFIX,
+    Action,
+    AlertReading,
+    ControlPlaneReading,
+    OperatorDiagnosis,
+    Phase,
+    SettingsReading,
+    TraceStep,
+    TrialOutcome,
+    parse_timeline,
+)
+from opsassay.evals.runner.ranking import counted, run_id
+from opsassay.evals.runner.store import SCENARIOS, RunStore, read_run, write_verdict
+from opsassay.scoring.verifiers import RunRecording, TrajectoryVerdict, certify
+from opsassay.testbed.scenarios import system_of
+
+N = TypeVar("N", bound=Noun)
+
+
+def read_recording(run_dir: Path) -> RunRecording:
+    """Return what a trial left in *run_dir*; raises DatapackError naming the file. Torn last lines are dropped."""
+    return read_recorded(run_dir, probes_on=Arm.parse(read_run(run_dir).arm).knob("probes") != "off")
+
+
+def read_recorded(run_dir: Path, *, probes_on: bool = True) -> RunRecording:
+    """Return what is in *run_dir* by now, also of a trial that goes on; raises as `read_recording`."""
+    timeline = run_dir / TIMELINE
+    try:
+        seen = parse_timeline(timeline.read_text(encoding="utf-8"))
+    except (OSError, ValueError, KeyError) as error:
+        raise DatapackError(f"{timeline} cannot be read as a timeline: {str(error).splitlines()[0]}.") from error
+    return RunRecording(
+        timeline=seen,
+        phases=_lines(run_dir / PHASES, Phase),
+        actions=_lines(run_dir / ACTIONS, Action),
+        alerts=_lines(run_dir / ALERTS, AlertReading),
+        diagnoses=_lines(run_dir / DIAGNOSES, OperatorDiagnosis) if (run_dir / DIAGNOSES).exists() else None,
+        control_plane=_lines(timeline.with_suffix(CONTROL_PLANE_SUFFIX), ControlPlaneReading),
+        settings=_lines(run_dir / SETTINGS, SettingsReading),
+        names=_open_names(run_dir / CLUSTER),
+        probes_on=probes_on,
+    )
+
+
+def read_outcomes(run_dir: Path) -> tuple[TrialOutcome, ...]:
+    """Return what came of the trial in *run_dir* beside its verdict; raises DatapackError."""
+    return _lines(run_dir / OUTCOMES, TrialOutcome)
+
+
+def _open_names(path: Path) -> dict[str, str]:
+    """Return the nodes of a cluster by the names that scenarios have for them, none where there is no cluster."""
+    if not path.exists():
+        return {}
+    try:
+        nodes = json.loads(path.read_text(encoding="utf-8"))["nodes"]
+        return {f"{{worker{number}}}": str(node) for number, node in enumerate(nodes, 1)}
+    except (ValueError, KeyError, TypeError) as error:
+        raise DatapackError(f"{path} does not say which nodes there were.") from error
+
+
+def read_steps(run_dir: Path) -> tuple[TraceStep, ...]:
+    """Return the steps of the agent, none when it left no trace; raises DatapackError."""
+    return _lines(run_dir / TRACE, TraceStep)
+
+
+def _lines(path: Path, noun: type[N]) -> tuple[N, ...]:
+    if not path.exists():
+        return ()
+    whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+    try:
+        return tuple(noun.model_validate_json(line) for line in whole.splitlines() if line)
+    except ValueError as error:
+        raise DatapackError(f"{path}: a line is no {noun.__name__}.") from error
+
+
+def grade_trial(
+    run_dir: Path, scenario: Scenario, *, profile: Profile | None = None, what_if: bool = False
+) -> TrajectoryVerdict:
+    """Grade the trial in *run_dir*, write the verdict and return it.
+
+    Another scenario than the one that the run was begun with is refused (UserError) unless it is a *what_if*; a what-if
+    is written under a profile name of its own and never ranked.
+    Raises DatapackError for a run folder that is damaged.
+    """
+    run = read_run(run_dir)
+    if run.item_hash != scenario.digest() and not what_if:
+        raise UserError(
+            f"{run_dir} was begun with another {run.item} (digest {run.item_hash[:12]}, this file has "
+            f"{scenario.digest()[:12]}); thresholds are committed before a run. --what-if grades it all the same."
+        )
+    verdict = certify(
+        read_recording(run_dir),
+        scenario,
+        profile=profile,
+        run=f"{run.cell}/{run.attempt}",
+        solver=run.solver.name,
+        committed_digest=run.item_hash,
+        system=_system_of(scenario),
+    )
+    if run.item_hash != scenario.digest():
+        verdict = verdict.model_copy(update={"profile": f"what-if-{verdict.profile}"})
+    write_verdict(run_dir, verdict)
+    return verdict
+
+
+def _system_of(scenario: Scenario) -> System | None:
+    """Return the system of *scenario*, None when its definition is a file that is not there any more."""
+    try:
+        return system_of(scenario)
+    except (NotFoundError, ConfigError):
+        return None
+
+
+def require_trials(root: Path) -> Path:
+    """Return *root*; raises UserError when no trial was ever begun there."""
+    if not (root / SCENARIOS).is_dir():
+        raise UserError(f"{root} holds no trials; `opsassay run trials PLAN -o {root}` writes them.")
+    return root
+
+
+def recorded_trials(store: RunStore) -> list[Path]:
+    """Return the folders of all results of *store*: whole attempts, the one of every cell that counts."""
+    folders = {path: read_run(path) for path in store.runs()}
+    trials = {run_id(run): path for path, run in folders.items() if (path / TIMELINE).exists()}
+    done = (run for run in counted(folders.values()) if run.status is RunStatus.DONE)
+    return [path for run in done if (path := trials.get(run_id(run))) is not None]

@@ -1,0 +1,279 @@
+"""Trials: each in a process of its own under a watchdog, in its turn on the machine, and scored.
+
+A trial that hangs, dies or whose machinery fails is *aborted*: it is logged, it is no result, and the run is made again.
+What an agent did is a result whatever it was.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any
+
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.logs import last_words
+from opsassay.core.schema.progress import SILENT, Progress
+from opsassay.core.schema.run import Metric, Run, RunStatus, Solver
+from opsassay.core.schema.scenario import Scenario
+from opsassay.core.schema.task import Arm
+from opsassay.evals.remediation.controls.scripts import script_of
+from opsassay.evals.remediation.score import grade_trial, read_outcomes
+from opsassay.evals.remediation.tasks import keep_scenario, scenario_task
+from opsassay.evals.remediation.trial.contract import BASELINE, REPORT, PromptArm, TrialAgent
+from opsassay.evals.runner.commands import refusal_to_seal
+from opsassay.evals.runner.processes import run_watched
+from opsassay.evals.runner.queue import make_runs
+from opsassay.evals.runner.rehearsal import Rehearsal
+from opsassay.evals.runner.run import AttemptOutcome, RunEnd, RunSpec, attempt
+from opsassay.evals.runner.store import LOG, RunStore, read_run
+from opsassay.telemetry.mask import Mask
+from opsassay.testbed.core.state import state_root
+from opsassay.testbed.operations.tool_session import Tool
+from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
+
+LOOK_S = 0.2
+
+
+def wants_machine(scenario: Scenario) -> bool:
+    """Tell whether nothing may run beside a trial of *scenario* on this machine."""
+    alerts = scenario.verification.alerts
+    if scenario.environment.substrate != "local" or alerts is None:
+        return False
+    return any(rule.signal == "saturation" for rule in alerts.triggering)
+
+
+@contextmanager
+def machine_shared(given_up: Callable[[], bool], *, alone: bool) -> Iterator[None]:
+    """Share the machine with the trials of this user while the block runs, or have it *alone*; waits for that.
+
+    Whoever has *given_up* waits no longer, and is not to begin anything.
+    """
+    root = state_root()
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / "trials.lock").open("a") as room:
+        with (root / "trials.gate").open("a") as gate:
+            _lock(gate, fcntl.LOCK_EX, given_up)
+            _lock(room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH, given_up)
+        yield
+
+
+def _lock(file: IO[str], how: int, given_up: Callable[[], bool]) -> None:
+    while not given_up():
+        try:
+            fcntl.flock(file, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(LOOK_S)
+        else:
+            return
+
+
+WORKER = "opsassay.evals.remediation.trial.perform"
+PERFORM = f"{WORKER}:perform"
+MACHINERY_S = {"local": 240.0, "kubernetes": 2400.0}
+"""What deployment, warm-up, alerts and removal may take beside what the scenario grants, before a trial counts as hung; on
+a cluster a trial also waits for its turn."""
+
+
+@dataclass(frozen=True)
+class TrialRun:
+    """One trial that is to be made. *timeout_s* says when it hangs, *retries* how often it is tried again.
+
+    *performer* is the dotted path of what performs it.
+    """
+
+    scenario: Scenario
+    agent: TrialAgent
+    prompt_arm: PromptArm
+    probes: bool
+    seed: int
+    cluster: ClusterSettings
+    timeout_s: float | None = None
+    retries: int = 1
+    performer: str = PERFORM
+    live = True
+    mask: Mask = field(default_factory=Mask)
+
+    @cached_property
+    def agent_digest(self) -> str:
+        """The digest of the agent: an oracle is what it does, a command its files too; a changed one is another agent."""
+        if self.agent.oracle is not None:
+            return script_of(self.scenario, self.agent.oracle).digest()
+        if not (files := self.agent.files()):
+            return self.agent.digest()
+        total = hashlib.sha256(self.agent.digest().encode())
+        for name, file in files:
+            total.update(f"\0{name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}".encode())
+        return total.hexdigest()
+
+    @cached_property
+    def cell(self) -> RunSpec:
+        """The cell that the job's run belongs to."""
+        agent = self.agent
+        return RunSpec(
+            scenario_task(self.scenario),
+            Solver(name=agent.solver_name, kind="agent", configuration=agent.model_dump(mode="json")),
+            self.agent_digest,
+            Arm.of(self._knobs()),
+            self.seed,
+            identity=f"{agent.solver_name}:{self.agent_digest}",
+        )
+
+    def _knobs(self) -> dict[str, str]:
+        """Return the knobs of its arm; what is not masked has none for it."""
+        knobs = {"prompt": self.prompt_arm, "probes": "on" if self.probes else "off"}
+        if self.mask != Mask():
+            knobs["mask"] = self.mask.words
+        return knobs
+
+    @property
+    def task_name(self) -> str:
+        """What the scenario is called."""
+        return self.scenario.id
+
+    @property
+    def solver_name(self) -> str:
+        """What the agent is called, with its arms and the seed."""
+        return f"{self.agent.solver_name}, {self.cell.arm.label}, seed {self.seed}"
+
+    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
+        """Run the trial until it has a result or no attempt is left, and grade it."""
+        self.agent.require_apart(store.root)
+        keep_scenario(store.root, self.scenario)
+        known = store.finished(self.cell.hash)
+        for _ in range(self.retries + 1):
+            run_dir = known or self._in_turn(store, given_up)
+            run = read_run(run_dir)
+            if run.status is not RunStatus.ABORTED:
+                return self._graded(run_dir, run, known=run_dir == known)
+            say(f"aborted: {run.error}")
+        return RunEnd(self, None, run, run.error, f"no result: {run.error}")
+
+    def operator_tools(self) -> Mapping[str, Tool]:
+        """Return the tools that the agent has."""
+        from opsassay.evals.remediation.trial.rehearsal import tools_of
+
+        return tools_of(self.scenario)
+
+    def rehearse(self, seconds: float | None) -> Rehearsal:
+        """Have the agent work at its tools with nothing behind them."""
+        from opsassay.evals.remediation.trial.rehearsal import rehearse
+
+        return rehearse(self.scenario, self.agent, self.prompt_arm, self.operator_tools(), seconds)
+
+    def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
+        """Grade the run in *run_dir* by what was committed, and return its metrics."""
+        return grade_trial(run_dir, self.scenario).metrics
+
+    def _graded(self, run_dir: Path, run: Run, *, known: bool) -> RunEnd:
+        before = "done before, " if known else ""
+        try:
+            certificate = grade_trial(run_dir, self.scenario).judgement("certificate")
+        except OpsAssayError as error:  # its record is torn: the run stays, ungraded
+            return RunEnd(self, None, run, str(error), f"{before}failed to grade: {error}", known)
+        said = "certified" if certificate.passed else certificate.reason
+        return RunEnd(self, run_dir, run, message=before + said, known=known)
+
+    def _in_turn(self, store: RunStore, given_up: Callable[[], bool]) -> Path:
+        """Make an attempt once the machine is free for it; a cluster has turns of its own."""
+        if self.scenario.environment.substrate != "local":
+            return self._attempt(store, given_up)
+        with machine_shared(given_up, alone=wants_machine(self.scenario)):
+            return self._attempt(store, given_up)
+
+    def _attempt(self, store: RunStore, given_up: Callable[[], bool]) -> Path:
+        timeout_s = self._timeout_s()
+        return attempt(
+            store,
+            self.cell,
+            lambda run_dir, stop: self._perform(run_dir, timeout_s, stop),
+            isolation="unsealed" if self.agent.is_outside else "in_process",
+            limits={"timeout_s": timeout_s, "agent_timeout_s": self.scenario.environment.agent_timeout_s},
+            can_be_sealed=self.agent.is_outside
+            and refusal_to_seal(self.agent.sealing, remote=self.agent.remote) is None,
+            given_up=given_up,
+        )
+
+    def _perform(self, run_dir: Path, timeout_s: float, stop: Callable[[], bool]) -> AttemptOutcome:
+        """Perform the trial in a process group of its own; what went wrong with the machinery aborts it."""
+        order: dict[str, Any] = {
+            "performer": self.performer,
+            "runner": os.getpid(),
+            "scenario": self.scenario.model_dump(mode="json", by_alias=True),
+            "agent": self.agent.model_dump(mode="json"),
+            "arm": self.prompt_arm,
+            "probes": self.probes,
+            "seed": self.seed,
+            "cluster": self.cluster.model_dump(mode="json") if self.scenario.cluster is not None else None,
+            "mask": self.mask.model_dump(mode="json") if self.mask != Mask() else None,
+            "run_dir": str(run_dir.resolve()),
+        }
+        code = run_watched(WORKER, json.dumps(order).encode(), run_dir / LOG, timeout_s, stop)
+        notes = tuple(f"{one.outcome}: {one.reason}" for one in read_outcomes(run_dir))
+        if code is None:
+            return AttemptOutcome(RunStatus.ABORTED, f"it hung: no end after {timeout_s:g} s", notes=notes)
+        if code:
+            said = last_words((run_dir / LOG).read_text(errors="replace")) or f"its process ended with {code}"
+            return AttemptOutcome(RunStatus.ABORTED, said, notes=notes)
+        outcome = _outcome(run_dir)
+        return replace(outcome, notes=(*notes, *outcome.notes))
+
+    @property
+    def granted_s(self) -> float:
+        """How long it takes at most beside deployment and removal: what its scenario grants the system and the agent."""
+        environment = self.scenario.environment
+        settling = self.scenario.verification.settling
+        granted = environment.warmup_s + environment.settle_s + environment.agent_timeout_s + environment.aftermath_s
+        return granted + (settling.limit_s if settling is not None else 0.0)
+
+    def _timeout_s(self) -> float:
+        """Return after how many seconds it counts as hung."""
+        substrate = self.scenario.environment.substrate
+        return self.timeout_s or MACHINERY_S.get(substrate, MACHINERY_S["local"]) + self.granted_s
+
+    def end_all(self) -> None:
+        """Do nothing: the watchdog of each trial asks it to end, so that it removes its system."""
+
+
+def run_trials(
+    store: RunStore,
+    jobs: Sequence[TrialRun],
+    workers: int = 1,
+    *,
+    performer: str = PERFORM,
+    progress: Progress = SILENT,
+) -> list[Path]:
+    """Run every job that has no result yet and grade it; return the folders of all results, in the order of *jobs*.
+
+    *workers* trials run side by side, each on a system of its own. A job whose attempts all failed has no folder in the
+    answer. An interrupted call ends its trials, which remove their systems; so does one that is killed.
+    """
+    store.root.mkdir(parents=True, exist_ok=True)
+    performed = [replace(job, performer=performer) for job in jobs]
+    return [end.run_dir for end in make_runs(store, performed, workers, progress) if end.run_dir is not None]
+
+
+def _outcome(run_dir: Path) -> AttemptOutcome:
+    """Return the outcome of a trial that was performed: what its agent spent, how it was kept apart, what it left."""
+    report = _written(run_dir / REPORT)
+    sealed = report.get("sealed")
+    left = _written(run_dir / BASELINE).get("left", ())
+    return AttemptOutcome(
+        RunStatus.DONE,
+        limits_hit=tuple(report.get("limits_hit", ())),
+        spent=report.get("spent", {}),
+        notes=tuple(f"not back at the baseline: {what}" for what in left),
+        isolation=None if sealed is None else "sealed" if sealed else "unsealed",
+    )
+
+
+def _written(file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return found

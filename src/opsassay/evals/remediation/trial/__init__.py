@@ -1,0 +1,1 @@
+"""One trial, from the order of its process to what its operator leaves."""

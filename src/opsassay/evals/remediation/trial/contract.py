@@ -1,0 +1,222 @@
+"""What performs a trial, and what it leaves in the run folder.
+
+A run claims a folder, writes run.json and calls one function, `perform` of `opsassay.evals.remediation.trial.perform`.
+It writes, each line as it happens::
+
+    timeline.jsonl   by the observer, a process of its own, from before the trigger until after the agent
+    phases.jsonl     `Phase`: deployed, baseline, triggered, agent_started, agent_ended, ended
+    actions.jsonl    `Action`: every tool call that reached the system
+    alerts.jsonl     `AlertReading`: every evaluation of the alert rules, also when nothing fires
+    trace.jsonl      `TraceStep`: the steps of the agent
+    diagnoses.jsonl  `OperatorDiagnosis`: what the agent says is the cause, as it says so; there for agents that are asked
+    settings.jsonl   `SettingsReading`: how the system is set before the fault, before the agent, at its end and at the end
+    outcomes.jsonl   `TrialOutcome`: bad luck and bad manners, each with its reason
+    baseline.json    whether all of the system was gone at the end, and what was left
+
+It raises OpsAssayError when the machinery failed. The attempt is aborted then: it is no result, it is not scored, and the
+run is made again. An agent that fails is a result, not an error: it is recorded and scored.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Protocol, Self
+
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from opsassay.core.errors import NotFoundError, UserError
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.json_lines import append_line
+from opsassay.core.schema.run_folder import OUTCOMES, PHASES
+from opsassay.core.schema.scenario import Scenario
+from opsassay.core.schema.trajectory import OutcomeName, Phase, PhaseName, TrialOutcome
+from opsassay.evals.runner.commands import Sealing
+from opsassay.evals.runner.external_agents import ExternalAgent
+from opsassay.evals.runner.mounts import require_apart
+from opsassay.evals.runner.ranking import ORACLE
+from opsassay.solvers.agents.command import PLACES, CommandAgent
+from opsassay.solvers.agents.limits import Limits, Price
+from opsassay.solvers.agents.ready import external_agent, or_a_name, with_named_path
+from opsassay.telemetry.mask import Mask
+
+REPORT = "agent.json"
+"""What the agent's own end was: how it ended, and for a command whether it was sealed."""
+BASELINE = "baseline.json"
+"""Whether all of the system was gone when the trial was over: ``verified``, and what was ``left``."""
+PromptArm = Literal["baseline", "constrained"]
+SRE = "sre"
+
+
+class CommandSettings(Written):
+    """What `settings` of an external agent may say; of one that an agent.yaml describes they win."""
+
+    files: tuple[str, ...] = Field(default=(), description="its files and folders, as the caller's folder finds them")
+    sealing: Sealing = Field(default="auto", description="off: a process of this user")
+    needs: tuple[Literal["model", "mcp", "apis"], ...] = Field(
+        default=(), description="its model, the APIs of backends"
+    )
+    limits: dict[str, Any] = Field(default_factory=dict, description="tokens, model_calls, money_usd and others")
+    price: Price = Field(default=Price(), description="USD per million tokens")
+
+    @field_validator("limits")
+    @classmethod
+    def _are_limits(cls, given: dict[str, Any]) -> dict[str, Any]:
+        if "seconds" in given:
+            raise ValueError("seconds: how long an agent may work is the scenario's agent_timeout_s")
+        Limits.model_validate(given)
+        return given
+
+
+class TrialAgent(Written):
+    """Who repairs: ``oracle:NAME`` of the scenario, a built-in agent such as ``sre``, or an external one.
+
+    An external agent is a *command*, or named by the agent.yaml that describes it. Its JSON is the configuration in stored
+    runs and, hashed, names their cells, with limits as they were written; a `Setup` hashes limits as they are in force. So
+    these are two models.
+    """
+
+    model_config = ConfigDict(json_schema_extra=or_a_name)
+
+    name: str = Field(min_length=1)
+    command: tuple[str, ...] = Field(default=(), description="an external agent and its arguments")
+    model: str | None = Field(default=None, description="model of the agent, if it asks one")
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_name_alone(cls, given: Any) -> Any:
+        return with_named_path(given)
+
+    @model_validator(mode="after")
+    def _can_operate(self) -> Self:
+        if self.oracle is None and not self.is_outside and self.name != SRE:
+            hint = "Use oracle:NAME too, an agent.yaml, or give a `command`."
+            known = NotFoundError("operator", self.name, [SRE], hint)
+            raise ValueError(str(known).rstrip("."))
+        if self.name == SRE and not self.command and self.model is None:
+            raise ValueError("the agent sre needs a model: give `model: NAME`, or `scripted:FILE` for a script")
+        if self.oracle is not None and (self.settings or self.command or self.model):
+            raise ValueError(f"{self.name} is a script of its scenario and takes no command, model or settings")
+        if not self.is_outside and "seconds" in self.settings:
+            raise ValueError("settings.seconds: how long an agent may work is the scenario's agent_timeout_s")
+        try:
+            (CommandSettings if self.is_outside else Limits).model_validate(self.settings)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            what = "there is no such setting" if first["type"] == "extra_forbidden" else first["msg"]
+            raise ValueError(f"settings.{'.'.join(map(str, first['loc']))}: {what}") from error
+        return self
+
+    @property
+    def oracle(self) -> str | None:
+        """The name of the scenario's oracle that this is, None for an agent."""
+        return self.name.removeprefix(ORACLE) if self.name.startswith(ORACLE) else None
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether it is an external agent."""
+        return bool(self.command) or self.name.endswith((".yaml", ".yml"))
+
+    @property
+    def solver_name(self) -> str:
+        """What it is called in results."""
+        return self.name if self._described is None else self._described.name
+
+    @property
+    def own_settings(self) -> CommandSettings:
+        """The settings of an external agent."""
+        return CommandSettings.model_validate(self.settings)
+
+    @property
+    def sealing(self) -> Literal["auto", "required", "off"]:
+        """Whether an external agent is sealed."""
+        return self.own_settings.sealing
+
+    @property
+    def remote(self) -> bool:
+        """Whether it hands its task on to an agent elsewhere."""
+        return self._described is not None and self._described.file.remote
+
+    @cached_property
+    def _described(self) -> CommandAgent | None:
+        return None if self.command or not self.is_outside else external_agent(Path(self.name))
+
+    def require_apart(self, store: Path) -> None:
+        """Raise UserError, before anything runs, when an external agent would see the *store* of runs."""
+        if self._described is not None:
+            require_apart(self._described, [store])
+
+    def limits(self, timeout_s: float) -> Limits:
+        """Return the limits of an external agent that may work for *timeout_s*."""
+        own = {} if self._described is None else self._described.file.limits.model_dump(exclude_unset=True)
+        return Limits.model_validate({**own, **self.own_settings.limits, "seconds": timeout_s})
+
+    def outside(self) -> ExternalAgent:
+        """Return the external agent that this is. Raises UserError for a file that there is not."""
+        if self._described is not None:
+            return ExternalAgent.of(self._described, self.model)
+        return ExternalAgent(
+            self.name,
+            lambda places: [word.format(**{**dict.fromkeys(PLACES, ""), **places}) for word in self.command],
+            self.files(),
+            self.own_settings.needs,
+            model=self.model,
+        )
+
+    def files(self) -> list[tuple[str, Path]]:
+        """Return the files that an external agent is made of, with all that folders hold: (name, path).
+
+        Those of a command are in ``settings.files``. Raises UserError for one that there is not.
+        """
+        if self._described is not None:
+            return [(self._described.path.name, self._described.path), *self._described.each_file()]
+        found: list[tuple[str, Path]] = []
+        for top in map(Path, self.own_settings.files if self.command else ()):
+            if not top.exists():
+                raise UserError(
+                    f"Agent {self.name}: settings.files: there is no {top}; name what the agent is made of."
+                )
+            inside = sorted(top.rglob("*")) if top.is_dir() else [top]
+            found += [
+                (str(file.relative_to(top.parent)), file)
+                for file in inside
+                if file.is_file() and "__pycache__" not in file.parts
+            ]
+        return found
+
+
+class Perform(Protocol):
+    """Deploys the scenario's system, lets it warm up, applies the trigger, lets *agent* in, records, and removes it."""
+
+    def __call__(
+        self,
+        scenario: Scenario,
+        agent: TrialAgent,
+        arm: PromptArm,
+        *,
+        probes: bool,
+        seed: int,
+        run_dir: Path,
+        cluster: Mapping[str, Any] | None = None,
+        mask: Mask | None = None,
+    ) -> None:
+        """Perform one trial into *run_dir*; without *probes* only the final committed probe is sent. Raises OpsAssayError.
+
+        *cluster* is which cluster a scenario for Kubernetes happens on, *mask* what of the telemetry tools leave out.
+        """
+        ...
+
+
+def mark_phase(run_dir: Path, phase: PhaseName) -> int:
+    """Note in *run_dir* that *phase* has been reached, and return its time in ns of UTC."""
+    now = time.time_ns()
+    append_line(run_dir / PHASES, Phase(phase=phase, time_ns=now))
+    return now
+
+
+def note_outcome(run_dir: Path, outcome: OutcomeName, reason: str) -> None:
+    """Note in *run_dir* what came of the trial beside its verdict."""
+    append_line(run_dir / OUTCOMES, TrialOutcome(time_ns=time.time_ns(), outcome=outcome, reason=reason))

@@ -1,0 +1,54 @@
+"""Backends' own APIs over a running system: what its operator's tools read, and the alerts that are watched."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from opsassay.core.schema.incident import Window
+from opsassay.telemetry.backends.serving import ApiServer
+from opsassay.telemetry.backends.views import AlertingRule, View, live
+from opsassay.telemetry.mask import seen_of
+from opsassay.telemetry.otlp.metrics import histogram_deltas
+from opsassay.testbed.core.substrate import RunningSystem
+from opsassay.testbed.operations.alert_watch import AlertWatch
+from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
+from opsassay.testbed.operations.state_alerts import DEFINITIONS
+from opsassay.testbed.operations.telemetry_view import TelemetryView
+
+USUAL_S = 20.0
+"""Of a system that is only looked at, the first seconds say what is usual."""
+PATIENCE_S = 60.0
+_HISTOGRAMS = "metrics_histogram"
+_RULES: dict[str, AlertingRule] = {
+    signal: AlertingRule(definition.for_s, definition.severity, definition.about)
+    for signal, definition in DEFINITIONS.items()
+}
+
+
+def live_apis(view: TelemetryView, watch: AlertWatch | None) -> ApiServer:
+    """Return the server of what *view* shows, as far as its mask leaves it, and of what *watch* knows to fire."""
+
+    def now() -> View:
+        tables = seen_of(view.telemetry.tables(), view.mask)
+        if (points := tables.get(_HISTOGRAMS)) is not None and "series" in points.columns:
+            tables[_HISTOGRAMS] = histogram_deltas(points, 0)
+        alerts, rules = (watch.firing, _RULES) if watch is not None else ((), {})
+        return live(tables, view.telemetry.since_ns, time.time_ns(), alerts, rules)
+
+    return ApiServer.live(now)
+
+
+@contextmanager
+def apis_of(running: RunningSystem) -> Iterator[ApiServer]:
+    """Watch the system *running* while the block runs, and yield the server of backends' APIs over it."""
+    with TemporaryDirectory(prefix="opsassay-apis-") as made:
+        folder = Path(made)
+        with LiveTelemetry(running.receiver, folder) as telemetry:
+            usual = Window(start_ns=telemetry.since_ns, end_ns=telemetry.since_ns + int(USUAL_S * 1e9))
+            alerts = LiveAlerts(telemetry, running.definition().slo, usual)
+            with AlertWatch(alerts, folder, patience_s=PATIENCE_S) as watch:
+                yield live_apis(TelemetryView(telemetry, alerts), watch)

@@ -1,0 +1,174 @@
+"""The operator of a trial: a scripted oracle, the built-in SRE agent, or an external agent by command and MCP."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from opsassay.core.errors import OperationError
+from opsassay.core.schema.json_lines import append_line
+from opsassay.core.schema.run_folder import DIAGNOSES, TRACE
+from opsassay.core.schema.scenario import OracleStep, Scenario
+from opsassay.core.schema.tool_session import ToolSpec
+from opsassay.core.schema.trajectory import OperatorDiagnosis, Propagation, ToolCall, TraceStep
+from opsassay.evals.remediation.controls.scripts import REPORT as REPORT_VERB
+from opsassay.evals.remediation.controls.scripts import ControlScript, Script, script_of
+from opsassay.evals.remediation.trial.contract import REPORT, TrialAgent
+from opsassay.solvers.agents.asking import Asker
+from opsassay.solvers.agents.limits import Limits, Meter
+from opsassay.solvers.agents.models.named import model_named
+from opsassay.solvers.agents.record import AgentRecorder
+from opsassay.solvers.agents.sre import SreAgent
+from opsassay.solvers.agents.sre_prompts import DIAGNOSIS_REPORT
+from opsassay.testbed.operations.tool_session import OperatorToolSession
+from opsassay.testbed.scenarios import system_of
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What an operator is given, for how long it may work, and where it writes."""
+
+    scenario: Scenario
+    prompt: str
+    timeout_s: float
+    seed: int
+    run_dir: Path
+
+
+REPORT_DIAGNOSIS: ToolSpec = DIAGNOSIS_REPORT.model_copy(
+    update={
+        "description": "Hand in what you think is the cause, as soon as you know. It is graded, and so is how soon it "
+        "came; a later one takes its place."
+    }
+)
+"""The tool of external operators; to the built-in agent it is the end of its first part."""
+
+
+NAMES_KEPT, NAME_KEPT, CONDITION_KEPT = 100, 200, 4_000
+"""What of a diagnosis is taken down: names, characters of each, and of the condition."""
+
+
+class Diagnoses:
+    """The diagnoses of one trial. From here on the run folder says that one was asked for, also when none comes."""
+
+    def __init__(self, task: Assignment, session: OperatorToolSession) -> None:
+        self._path = task.run_dir / DIAGNOSES
+        self._path.touch()
+        # a scenario may leave names open: what is said is put down as the scenario has it
+        self._open = {str(session.fill(name)): name for name in task.scenario.true_causes()}
+
+    def take(self, given: Mapping[str, Any]) -> None:
+        """Write down what was *given*: arguments that the linter let pass."""
+        line = OperatorDiagnosis(
+            time_ns=time.time_ns(),
+            root_causes=tuple(self._open.get(name, name) for name in _names(given["root_causes"])),
+            propagation=tuple(_names(given["propagation"])),
+            condition=given["condition"][:CONDITION_KEPT],
+            edges=tuple(self._edges(given.get("edges") or ())),
+        )
+        append_line(self._path, line)
+
+    def _edges(self, given: Iterable[Any]) -> Iterator[Propagation]:
+        """Yield the steps that have both ends; a model's answer holds whatever it likes."""
+        for one in islice(given, NAMES_KEPT):
+            if not isinstance(one, Mapping) or not all(isinstance(one.get(end), str) for end in ("source", "target")):
+                continue
+            source, target = (self._open.get(name, name) for name in _names((one["source"], one["target"])))
+            words = {key: str(one.get(key, ""))[:CONDITION_KEPT] for key in ("condition", "effect")}
+            yield Propagation(source=source, target=target, **words)
+
+
+def _names(given: Iterable[Any]) -> list[str]:
+    return [str(name)[:NAME_KEPT] for name in islice(given, NAMES_KEPT)]
+
+
+BEGUN_S = 0.2
+"""An operator that leaves at once is gone this long after its last call came in; its arguments are checked by then."""
+
+
+def run_operator(agent: TrialAgent, task: Assignment, session: OperatorToolSession) -> None:
+    """Have *agent* work on *task* in *session*; an agent that fails is a result.
+
+    Raises OpsAssayError for what is not its doing.
+    """
+    if (name := agent.oracle) is not None:
+        play(script_of(task.scenario, name), name, task, session)
+    elif agent.is_outside:
+        from opsassay.evals.remediation.trial.external import operate
+
+        operate(agent, task, session)
+    else:
+        run_sre(agent, task, session)
+
+
+def play(oracle: Script, name: str, task: Assignment, session: OperatorToolSession) -> None:
+    """Carry out the steps of *oracle*; raises OperationError when one of them is refused: then the script is wrong.
+
+    One that leaves at once does not wait for what comes of its last step.
+    """
+    for number, step in enumerate(oracle.steps, 1):
+        began_ns = time.time_ns()
+        leaves = isinstance(oracle, ControlScript) and oracle.leaves and number == len(oracle.steps)
+        carry_out = _begin if leaves else _call
+        calls = (carry_out(step, task, number, session),) if step.verb is not None else ()
+        append_line(
+            task.run_dir / TRACE,
+            TraceStep(
+                step_id=number,
+                agent_id=f"oracle-{name}",
+                agent_name=f"oracle:{name}",
+                input_context=task.prompt if number == 1 else "",
+                output_content=oracle.description if number == 1 else "",
+                tool_logs=calls,
+                started_at=began_ns,
+                ended_at=time.time_ns(),
+                kind="tool" if calls else "plain",
+            ),
+        )
+        for call in calls:
+            if call.status == "error":
+                raise OperationError(f"Step {number} of oracle {name} of {task.scenario.id} failed: {call.output}")
+        time.sleep(step.wait_s)
+
+
+def _call(step: OracleStep, task: Assignment, number: int, session: OperatorToolSession) -> ToolCall:
+    tool, arguments = (step.verb or "").replace(" ", "_"), session.fill(step.arguments)
+    if step.verb == REPORT_VERB:
+        Diagnoses(task, session).take(arguments)
+        return ToolCall(tool=tool, arguments=arguments, output="Taken.")
+    return session.call(tool, arguments, number)
+
+
+def _begin(step: OracleStep, task: Assignment, number: int, session: OperatorToolSession) -> ToolCall:
+    """Have the call begun, by a thread that goes on with it when the script has ended."""
+    calls = session.call_count
+    threading.Thread(target=_call, args=(step, task, number, session), name="left", daemon=True).start()
+    while session.call_count == calls:
+        time.sleep(0.01)
+    time.sleep(BEGUN_S)
+    tool = (step.verb or "").replace(" ", "_")
+    return ToolCall(tool=tool, arguments=session.fill(step.arguments), output="", status="unanswered")
+
+
+def run_sre(agent: TrialAgent, task: Assignment, session: OperatorToolSession) -> None:
+    """Let the SRE agent work; its reports lie in the run folder. Raises UserError for a model that there is not."""
+    assert agent.model is not None
+    limits = Limits(seconds=task.timeout_s, **agent.settings)
+    asker = Asker(model_named(agent.model, timeout_s=task.timeout_s), Meter(limits), AgentRecorder(task.run_dir))
+    system = system_of(task.scenario)
+    names = [*system.services, *system.stores, *system.hosts]
+    report = SreAgent(asker, session, names, Diagnoses(task, session).take).run(task.prompt)
+    summary: dict[str, Any] = {
+        "diagnosis": report.diagnosis,
+        "mitigation": report.mitigation,
+        "notes": report.notes,
+        "spent": asker.meter.spent(),
+        "limits_hit": asker.meter.hit,
+    }
+    (task.run_dir / REPORT).write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")

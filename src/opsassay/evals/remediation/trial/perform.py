@@ -1,0 +1,160 @@
+"""One trial, in the process of its own that `solve` starts: the environment, the agent in it, and a record of both.
+
+``python -m opsassay.evals.remediation.trial.perform`` reads its order as JSON from standard input.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.logs import Log, configure
+from opsassay.core.parallel import interrupt_once
+from opsassay.core.schema.scenario import Scenario
+from opsassay.evals.remediation.environment import TrialEnvironment
+from opsassay.evals.remediation.trial.contract import Perform, PromptArm, TrialAgent, mark_phase, note_outcome
+from opsassay.evals.remediation.trial.operators import Assignment, run_operator
+from opsassay.evals.runner.run import open_session
+from opsassay.telemetry.mask import Mask
+from opsassay.testbed.operations.environment import environment_for
+from opsassay.testbed.operations.tool_session import CALLS_LIMIT, OperatorToolSession
+
+_log = Log(__name__)
+
+LONGEST_CALL_S = 300.0
+"""How long a trial waits for a change that an agent left under way: it is recorded before the end is judged."""
+
+
+def perform(
+    scenario: Scenario,
+    agent: TrialAgent,
+    arm: PromptArm,
+    *,
+    probes: bool,
+    seed: int,
+    run_dir: Path,
+    cluster: Mapping[str, Any] | None = None,
+    mask: Mask | None = None,
+) -> None:
+    """Perform one trial into *run_dir*; without *probes* only the final committed probe is sent. Raises OpsAssayError.
+
+    *cluster* is the block of the plan that says which cluster a scenario for Kubernetes happens on, *mask* what of the
+    telemetry the agent's tools leave out.
+    """
+    live = environment_for(scenario, seed, run_dir, cluster)
+    perform_in(TrialEnvironment(live, scenario, run_dir, probes=probes, mask=mask), scenario, agent, arm, seed, run_dir)
+
+
+def perform_in(
+    environment: TrialEnvironment, scenario: Scenario, agent: TrialAgent, arm: PromptArm, seed: int, run_dir: Path
+) -> None:
+    """Perform one trial in *environment*. Raises OpsAssayError."""
+    with open_session(environment) as session:
+        work(environment, session, scenario, agent, arm, seed, run_dir)
+
+
+def work(
+    environment: TrialEnvironment,
+    session: OperatorToolSession,
+    scenario: Scenario,
+    agent: TrialAgent,
+    arm: PromptArm,
+    seed: int,
+    run_dir: Path,
+) -> None:
+    """Let the agent work until it is done; once its time is over its tools refuse every call.
+
+    The script of an oracle is played to its end: its time is no matter of budget.
+    """
+    environment.note_settings()
+    environment.live.start_agent()
+    mark_phase(run_dir, "agent_started")
+    timeout_s = scenario.environment.agent_timeout_s
+    task = Assignment(scenario, session.fill(scenario.prompt(arm)), timeout_s, seed, run_dir)
+    over = threading.Timer(timeout_s, session.close)
+    over.daemon = True
+    if agent.oracle is None:
+        over.start()
+    began = time.monotonic()
+    try:
+        run_operator(agent, task, session)
+    finally:
+        took_s = time.monotonic() - began
+        over.cancel()
+        session.close()
+        mark_phase(run_dir, "agent_ended")
+        _note_manners(session, took_s if agent.oracle is None else 0.0, timeout_s, run_dir)
+        environment.live.stop_agent()
+        environment.note_settings()
+
+
+def _note_manners(session: OperatorToolSession, took_s: float, timeout_s: float, run_dir: Path) -> None:
+    """Wait for a call that the agent left under way, and note how it behaved."""
+    if (left := session.finish(LONGEST_CALL_S)) is not None:
+        note_outcome(run_dir, "left_running", f"it ended while {left} was under way; what that changed is its doing")
+    if took_s >= timeout_s:
+        note_outcome(run_dir, "agent_timeout", f"it had not ended after the {timeout_s:g} s that it has")
+    if not session.call_count:
+        note_outcome(run_dir, "agent_idle", "it ended without a single call of a tool")
+    if session.late_calls:
+        note_outcome(
+            run_dir, "acted_after_end", f"{session.late_calls} calls came when its time was over; all were refused"
+        )
+    if session.call_count > CALLS_LIMIT:
+        note_outcome(
+            run_dir,
+            "tool_flood",
+            f"{session.call_count} calls; those after {CALLS_LIMIT} were refused and not recorded",
+        )
+
+
+def main(order: dict[str, Any]) -> int:
+    """Perform the trial of *order*; the last line on standard error says what went wrong."""
+    signal.signal(signal.SIGTERM, interrupt_once)  # the watchdog's word, or the kernel's
+    _end_with_runner(order["runner"])
+    module, _, name = order["performer"].partition(":")
+    perform: Perform = getattr(import_module(module), name)
+    scenario, agent = Scenario.model_validate(order["scenario"]), TrialAgent.model_validate(order["agent"])
+    where = {"cluster": cluster} if (cluster := order["cluster"]) is not None else {}
+    if order["mask"] is not None:
+        where["mask"] = Mask.model_validate(order["mask"])
+    run_dir = Path(order["run_dir"])
+    configure("trial", "")
+    _log.info("started", scenario=scenario.id, agent=agent.name, seed=order["seed"], pid=os.getpid())
+    try:
+        perform(scenario, agent, order["arm"], probes=order["probes"], seed=order["seed"], run_dir=run_dir, **where)
+    except OpsAssayError as error:
+        _log.error("not performed", reason=str(error))
+        print(f"{type(error).__name__}: {error}".replace("\n", " | "), file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        _log.warning("interrupted")
+        print("interrupted", file=sys.stderr)
+        return 130
+    _log.info("performed", scenario=scenario.id, agent=agent.name, seed=order["seed"])
+    return 0
+
+
+def _end_with_runner(pid: int) -> None:
+    """Have the kernel say the watchdog's word when the runner, process *pid*, is killed: nobody would wait for this trial.
+
+    Its cell is run again, and two systems of one cell would disturb each other. Linux; elsewhere the trial runs to its end.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+        if os.getppid() != pid:  # it was killed before that
+            raise SystemExit(130)
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.load(sys.stdin)))

@@ -1,0 +1,74 @@
+"""A rehearsal of a trial: the agent works at the tools of its scenario, and nothing runs behind them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.scenario import Scenario
+from opsassay.core.schema.trajectory import Action
+from opsassay.evals.remediation.trial.contract import REPORT, PromptArm, TrialAgent
+from opsassay.evals.remediation.trial.operators import REPORT_DIAGNOSIS, Assignment, run_operator
+from opsassay.evals.runner.rehearsal import SECONDS, Check, Rehearsal, isolated, traced
+from opsassay.testbed.operations.telemetry_view import LOOKS
+from opsassay.testbed.operations.tool_session import Done, OperatorToolSession, Tool
+from opsassay.testbed.operations.tools import TOOLS
+from opsassay.testbed.substrates.kubernetes.access.tools import TOOLS as CLUSTER_TOOLS
+
+ANSWER = "A rehearsal: this call is sound, and nothing runs behind it."
+
+
+class RehearsalToolSession(OperatorToolSession):
+    """Tools that check their arguments and do nothing; *actions* are the calls."""
+
+    def __init__(self, tools: Mapping[str, Tool]) -> None:
+        self.actions: list[Action] = []
+        super().__init__(tools, self.actions.append)
+
+    def carry_out(self, tool: Tool, asked: Written) -> Done:
+        """Return the one answer that there is."""
+        del tool, asked
+        return Done(ANSWER)
+
+
+def tools_of(scenario: Scenario) -> Mapping[str, Tool]:
+    """Return the tools that an operator of *scenario* has."""
+    if scenario.cluster is None:
+        return TOOLS
+    absent = {*(() if scenario.cluster.node_tool else ("node",)), *(LOOKS if scenario.cluster.stand_ins else ())}
+    return {name: tool for name, tool in CLUSTER_TOOLS.items() if name not in absent}
+
+
+def rehearse(
+    scenario: Scenario, agent: TrialAgent, arm: PromptArm, tools: Mapping[str, Tool], seconds: float | None
+) -> Rehearsal:
+    """Have *agent* work on *scenario* with *tools* that do nothing; raises OpsAssayError for what is not its doing."""
+    session = RehearsalToolSession(tools)
+    with TemporaryDirectory(prefix="opsassay-", ignore_cleanup_errors=True) as made:
+        run_dir = Path(made)
+        task = Assignment(scenario, scenario.prompt(arm), seconds or SECONDS, 0, run_dir)
+        run_operator(agent, task, session)
+        report = json.loads((run_dir / REPORT).read_text(encoding="utf-8")) if (run_dir / REPORT).exists() else {}
+        trace = traced(run_dir)
+    specs, checks = session.specs(), [_acted(session), trace]
+    if not agent.is_outside:
+        return Rehearsal(specs, (*checks, isolated("in_process")), "in_process", {})
+    isolation = "sealed" if report["sealed"] else "unsealed"
+    checks = [Check("ended", report["ended"].endswith(" 0"), report["ended"]), *checks, isolated(isolation)]
+    if report["limits_hit"]:
+        checks.append(Check("limits", None, f"hit: {', '.join(report['limits_hit'])}"))
+    return Rehearsal((*specs, REPORT_DIAGNOSIS), tuple(checks), isolation, report["spent"])
+
+
+def _acted(session: RehearsalToolSession) -> Check:
+    """Return whether the agent used its tools as they are: one that calls none is recorded as idle in a trial."""
+    refused = [action for action in session.actions if action.status != "ok"]
+    if not session.actions:
+        return Check("tools", passed=False, said="none was called; in a trial it would be noted as idle")
+    said = f"{len(session.actions)} calls, all sound"
+    if refused:
+        said = f"{len(refused)} of {len(session.actions)} calls were refused: {refused[0].output[:200]}"
+    return Check("tools", not refused, said)

@@ -1,0 +1,310 @@
+"""A run on a generated task: an agent, an oracle or a baseline works in a folder and leaves an answer.
+
+A domain says with a `GeneratedRun` of its own what the environment is, what its scripts and its agent do, and what an
+answer is; the limits, the run spec and the attempt are the same in all of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, Generic, TypeVar
+
+from opsassay import __version__
+from opsassay.core.errors import NotFoundError, UserError
+from opsassay.core.schema.run import Metric, RunStatus, Solver
+from opsassay.core.schema.task import Arm
+from opsassay.core.schema.tool_session import ToolSpec
+from opsassay.evals.runner.commands import refusal_to_seal
+from opsassay.evals.runner.external_agents import ExternalAgent, ExternalTask, output_of, run_outside
+from opsassay.evals.runner.generated_tasks import AnswerSettings, GeneratedPlan, GeneratedTask
+from opsassay.evals.runner.mounts import require_apart
+from opsassay.evals.runner.plan import PlannedAgent
+from opsassay.evals.runner.processes import kill_sessions
+from opsassay.evals.runner.ranking import ORACLE
+from opsassay.evals.runner.rehearsal import Rehearsal, ended, isolated, spent, traced
+from opsassay.evals.runner.run import AttemptOutcome, Isolation, RunEnd, RunSpec, attempt, open_session
+from opsassay.evals.runner.store import LOG, RunStore, read_run
+from opsassay.solvers.agents.asking import Asker, LimitError
+from opsassay.solvers.agents.command import CommandAgent
+from opsassay.solvers.agents.conversing import SubmittingAgent
+from opsassay.solvers.agents.limits import Limits, Meter
+from opsassay.solvers.agents.models.base import ModelError
+from opsassay.solvers.agents.models.named import model_named
+from opsassay.solvers.agents.ready import external_agent
+from opsassay.solvers.agents.record import AgentRecorder
+from opsassay.solvers.agents.tool_sessions import SUBMIT, CountedToolSession
+from opsassay.solvers.sandbox import Ended
+
+S = TypeVar("S", bound=CountedToolSession)
+G = TypeVar("G", bound=GeneratedTask)
+
+
+class FolderEnvironment(ABC, Generic[S]):
+    """An environment that is a folder: nothing is deployed in it, and nothing has to be broken.
+
+    *view* is the part that an external agent reads.
+    """
+
+    folder: Path
+
+    def __init__(self, run_dir: Path, meter: Meter) -> None:
+        self.run_dir, self.meter = run_dir, meter
+        self.stack = ExitStack()
+
+    @property
+    def view(self) -> Path:
+        """The files that the agent reads."""
+        return self.folder / "view"
+
+    def prepare(self) -> None:
+        """Make the folder."""
+        made = TemporaryDirectory(prefix="opsassay-", ignore_cleanup_errors=True)
+        self.folder = Path(self.stack.enter_context(made))
+        self.view.mkdir()
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    @abstractmethod
+    def session(self) -> S:
+        """Return the tools of the agent."""
+
+    settle = start
+
+    def remove(self) -> None:
+        """Remove the folder, and end what serves the tools."""
+        self.stack.close()
+
+    def verify(self) -> list[str]:
+        """Return the folder when it is still there."""
+        return [f"the folder {self.folder} is still there"] if self.folder.exists() else []
+
+
+@dataclass(frozen=True)
+class GeneratedRun(ABC, Generic[G, S]):
+    """One run that is to be made: *agent* works on *task*; the *seed* stands for the repeat."""
+
+    kind_of_task: ClassVar[str]
+    """The name of the domain's tasks in messages."""
+    built_in: ClassVar[str]
+    """The built-in agent of the domain."""
+    baselines: ClassVar[tuple[str, ...]]
+    """Solvers without a model and without the truth."""
+
+    task: G
+    agent: PlannedAgent
+    seed: int
+    settings: AnswerSettings
+    arm: Arm = field(default_factory=Arm)
+    live = False
+
+    def __post_init__(self) -> None:
+        name, oracles = self.agent.name, self.task.task_info.oracles
+        if self.oracle is not None and self.oracle not in oracles:
+            raise NotFoundError(f"oracle of {self.task.name}", self.oracle, oracles)
+        if name == self.built_in and self.agent.model is None:
+            raise UserError(f"The agent {name} asks a model: give `model: NAME`, or `scripted:FILE` for a script.")
+        known = [*self.baselines, self.built_in]
+        if self.oracle is None and not self.agent.is_file and name not in known:
+            raise NotFoundError(f"agent of {self.kind_of_task}s", name, [*known, f"{ORACLE}right"])
+
+    @property
+    def oracle(self) -> str | None:
+        """The name of the oracle that answers, None for another solver."""
+        return self.agent.name.removeprefix(ORACLE) if self.agent.name.startswith(ORACLE) else None
+
+    @cached_property
+    def command(self) -> CommandAgent | None:
+        """The external agent that answers, None for another solver."""
+        return external_agent(Path(self.agent.name)) if self.agent.is_file else None
+
+    @cached_property
+    def limits(self) -> Limits:
+        """The limits of the run: those of the plan go over the agent's own."""
+        own = self.command.file.limits.model_dump(exclude_unset=True) if self.command else {}
+        return Limits.model_validate({"seconds": 900.0, **own, **self.settings.limits})
+
+    @property
+    def task_name(self) -> str:
+        """What the task is called."""
+        return self.task.task_info.id
+
+    @property
+    def solver_name(self) -> str:
+        """What the solver is called in results."""
+        if self.command is not None:
+            return self.command.name
+        name = self.agent.name
+        return f"{name} ({_model_label(self.agent.model)})" if name == self.built_in else name
+
+    @cached_property
+    def cell(self) -> RunSpec:
+        """The cell that the run belongs to."""
+        configuration: dict[str, Any] = {"limits": self.limits.model_dump(mode="json", exclude={"pause_s", "retries"})}
+        if self.agent.model is not None:
+            configuration |= {"model": _model_label(self.agent.model), "temperature": self.settings.temperature}
+        solver = Solver(name=self.solver_name, kind="agent", configuration=configuration, version=__version__)
+        total = hashlib.sha256(solver.digest().encode())
+        if self.command is not None:
+            total.update(self.command.source_hash.encode())
+        kind, _, rest = (self.agent.model or "").partition(":")
+        if kind == "scripted" and Path(rest).is_file():
+            total.update(Path(rest).read_bytes())
+        return RunSpec(self.task.task_info, solver, total.hexdigest(), self.arm, self.seed)
+
+    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
+        """Have the task worked on, unless the store has its result."""
+        del say
+        if self.command is not None:
+            require_apart(self.command, [store.root])
+        self.task.keep(store.root)
+        sealed = (
+            self.command is not None and refusal_to_seal(self.settings.sealing, remote=self.command.file.remote) is None
+        )
+        isolation: Isolation = "in_process"
+        if self.command is not None:
+            isolation = "sealed" if sealed else "unsealed"
+        known = store.finished(self.cell.hash)
+        run_dir = attempt(
+            store, self.cell, lambda folder, _: self.solve(folder, sealed=sealed), isolation=isolation,
+            limits={"seconds": self.limits.seconds}, can_be_sealed=sealed, given_up=given_up,
+        )  # fmt: skip
+        run = read_run(run_dir)
+        message = run.status.value + (f": {run.error}" if run.error else "")
+        return RunEnd(self, run_dir, run, message=message, known=run_dir == known)
+
+    def solve(self, run_dir: Path, *, sealed: bool) -> AttemptOutcome:
+        """Have the task worked on in its environment, and write what is scored into *run_dir*."""
+        meter = Meter(self.limits, self.settings.price)
+        environment = self.environment(run_dir, meter)
+        with open_session(environment) as session:
+            error = self._work(environment, session, sealed=sealed)
+            reason = self.collect(environment, session)
+            spent = {**meter.spent(), **self.further_usage(session)}
+            if reason is None:
+                return AttemptOutcome(RunStatus.DONE, error, limits_hit=tuple(meter.hit), spent=spent)
+            status = RunStatus.TIMEOUT if "seconds" in meter.hit else RunStatus.FAILED
+            why = f"no answer: {error or reason}"
+            return AttemptOutcome(status, why, limits_hit=tuple(meter.hit), spent=spent)
+
+    def _work(self, environment: FolderEnvironment[S], session: S, *, sealed: bool) -> str | None:
+        """Have the solver work; return what went wrong, as far as it is known."""
+        if self.command is not None:
+            return self._work_outside(self.command, environment, session, sealed=sealed)
+        if self.agent.name != self.built_in:
+            return self.play(session)
+        return self._work_built_in(environment, session)
+
+    def _work_outside(
+        self, command: CommandAgent, environment: FolderEnvironment[S], session: S, *, sealed: bool
+    ) -> str | None:
+        with_tools = "mcp" in command.file.needs
+        task = ExternalTask(
+            environment.view,
+            lambda places: self.prompt(places, with_tools=with_tools),
+            session if with_tools else None,
+            lambda work, is_sealed: {"answer": self.answer_place(work, sealed=is_sealed)},
+        )
+        agent = ExternalAgent.of(command, self.agent.model)
+        folder, run_dir = environment.folder, environment.run_dir
+        end = run_outside(agent, task, folder, run_dir, environment.meter, sealed=sealed)
+        if said := output_of(end):
+            (run_dir / LOG).write_text(said + "\n", encoding="utf-8", errors="replace")
+        return self.take(end, folder / "work", session)
+
+    def _work_built_in(self, environment: FolderEnvironment[S], session: S) -> str | None:
+        """Let the built-in agent work with its model; return why it did not answer.
+
+        Raises ModelError when the endpoint failed, which is no failure of the agent: the attempt is aborted and made again.
+        """
+        assert self.agent.model is not None
+        meter = environment.meter
+        model = model_named(self.agent.model, retries=0, timeout_s=min(meter.limits.seconds, 300.0))
+        asker = Asker(model, meter, AgentRecorder(environment.run_dir), temperature=self.settings.temperature)
+        try:
+            agent, goal = self.conversation(asker, session)
+            if (answer := agent.run(goal)) is None:
+                return "its turns were over"
+        except (LimitError, ModelError) as error:
+            if isinstance(error, ModelError) and error.passing:
+                raise
+            return str(error)
+        session.call(SUBMIT, answer)
+        return None
+
+    @abstractmethod
+    def environment(self, run_dir: Path, meter: Meter) -> FolderEnvironment[S]:
+        """Return the environment of the run."""
+
+    @abstractmethod
+    def play(self, session: S) -> str | None:
+        """Have the oracle or the baseline answer in *session*; return why it has no answer."""
+
+    @abstractmethod
+    def conversation(self, asker: Asker, session: S) -> tuple[SubmittingAgent, str]:
+        """Return the built-in agent of the domain and the goal that it reads."""
+
+    @abstractmethod
+    def prompt(self, places: Mapping[str, str], *, with_tools: bool) -> str:
+        """Return what an external agent reads, which finds its files at *places*."""
+
+    @abstractmethod
+    def answer_place(self, work: Path, *, sealed: bool) -> str:
+        """Return where an external agent puts its answer; *work* is prepared."""
+
+    @abstractmethod
+    def take(self, end: Ended, work: Path, session: S) -> str | None:
+        """Take what an external agent left in *work* or printed; return why there is no answer."""
+
+    @abstractmethod
+    def collect(self, environment: FolderEnvironment[S], session: S) -> str | None:
+        """Write the answer into the run folder; return why there is none."""
+
+    def further_usage(self, session: S) -> Mapping[str, float]:
+        """Return what the run used beside what the meter counts."""
+        del session
+        return {}
+
+    @abstractmethod
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """Return the tools that the agent sees."""
+
+    def rehearse(self, seconds: float | None) -> Rehearsal:
+        """Have the task worked on as it is in a run, in a store that goes again; its limits are its own."""
+        del seconds
+        with TemporaryDirectory(prefix="opsassay-", ignore_cleanup_errors=True) as folder:
+            end = self.run(RunStore(Path(folder)), lambda: False, lambda _: None)
+            assert end.run is not None
+            assert end.run_dir is not None
+            found = [ended(end.run, end.run_dir), traced(end.run_dir), isolated(end.run.isolation), *spent(end.run)]
+        return Rehearsal(self.tools(), tuple(found), end.run.isolation, end.run.spent)
+
+    @abstractmethod
+    def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
+        """Grade the run in *run_dir*."""
+
+    def end_all(self) -> None:
+        """Kill what external agents started."""
+        kill_sessions()
+
+
+def require_apart_from_secret(
+    runs: Sequence[GeneratedRun[Any, Any]], plan: GeneratedPlan, folder: Path, further: Sequence[Path] = ()
+) -> None:
+    """Raise UserError for an external agent of *runs* that would see the secret of *plan*, or *further* files."""
+    secrets = [*([folder / plan.held_out.secret] if plan.held_out is not None else []), *further]
+    for command in {run.agent.name: run.command for run in runs}.values():
+        if command is not None and secrets:
+            require_apart(command, secrets)
+
+
+def _model_label(model: str | None) -> str:
+    kind, _, rest = (model or "").partition(":")
+    return f"{kind}:{Path(rest).name}" if kind in {"scripted", "replayed"} else model or ""

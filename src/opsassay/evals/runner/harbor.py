@@ -1,0 +1,148 @@
+"""Tasks of Harbor: their files, their rewards, and the wheel that they bring."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import re
+import shlex
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+import opsassay
+from opsassay.core.errors import UserError
+from opsassay.core.extras import WHEEL, install_hint
+from opsassay.core.schema.run import Metric, MetricStatus
+from opsassay.telemetry.content import whole_file
+
+SCHEMA = "1.4"
+IMAGE = "python:3.12-slim"
+Table = Mapping[str, str | float | list[str]]
+
+
+def task_toml(name: str, tables: Mapping[str, Table]) -> str:
+    """Return the ``task.toml`` of the task called *name*, with *tables* by their headers; one in ``[]`` is of an array."""
+    lines = [f'schema_version = "{SCHEMA}"']
+    named = {"name": f"opsassay/{name}", **tables["task"]}
+    for header, table in {**tables, "task": named}.items():
+        lines += ["", f"[{header}]", *(f"{key} = {_value(value)}" for key, value in table.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: object) -> str:
+    """Return what TOML and JSON write alike: texts, numbers and lists of them."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
+
+
+def write_task(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    """Write *files* below *folder*, by their paths; those that begin with ``#!`` can be run."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        if isinstance(content, str) and content.startswith("#!"):
+            (folder / name).chmod(0o755)
+
+
+def rewards_of(metrics: Mapping[str, Metric], *, success: bool) -> dict[str, float]:
+    """Return the scored *metrics* with `reward` before them: 1 for a *success*, 0 for none.
+
+    Metrics that failed or do not apply are left out, since Harbor's rewards are numbers.
+    """
+    scored = {n: m.value for n, m in metrics.items() if m.status is MetricStatus.SCORED and m.value is not None}
+    return {"reward": float(success), **scored}
+
+
+def write_rewards(path: Path, rewards: Mapping[str, float]) -> None:
+    """Write *rewards* to *path* whole, as Harbor reads them."""
+    with whole_file(path) as partial:
+        partial.write_text(json.dumps(rewards), encoding="utf-8")
+
+
+PLACE = "/opt/wheels"
+"""Where the image has the wheel."""
+_WHEEL_PATH = re.compile(r"(?P<path>[^:@]*\.whl)(?P<extras>\[[^]]*\])?")
+_METADATA = "Wheel-Version: 1.0\nGenerator: opsassay\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+
+
+@dataclass(frozen=True)
+class ContainerInstall:
+    """What pip installs in a container: the *requirement*, and the wheel behind it where that lies in the task."""
+
+    requirement: str
+    wheel: str = ""
+    content: bytes = b""
+
+    def dockerfile_lines(self, folder: str = "") -> tuple[str, str]:
+        """Return what a Dockerfile says before RUN when the wheel lies in *folder* beside it, and the command of RUN."""
+        copy = f"COPY {folder}{self.wheel} {PLACE}/\n" if self.wheel else ""
+        clean = f" && rm -r {PLACE}" if self.wheel else ""
+        return copy, f"pip install --no-cache-dir {shlex.quote(self.requirement)}{clean}"
+
+    def files(self, folder: str) -> dict[str, bytes]:
+        """Return the wheel by its path in *folder* of a task; nothing where pip fetches what it installs."""
+        return {f"{folder}{self.wheel}": self.content} if self.wheel else {}
+
+
+def container_install(asked: str | None, extras: str) -> ContainerInstall:
+    """Return how OpsAssay with *extras* is installed when *asked* is a wheel, a requirement of pip, or None: as it is here.
+
+    Raises UserError for a file or folder that cannot be laid beside a Dockerfile.
+    """
+    if asked is None:
+        return ContainerInstall(f"{PLACE}/{WHEEL}[{extras}]", WHEEL, own_wheel())
+    named = _WHEEL_PATH.fullmatch(asked)
+    if named is None:
+        if Path(asked).is_dir():
+            raise UserError(
+                f"--install {asked} is a folder, which no container sees; make a wheel of it with "
+                f"`pip wheel --no-deps -w dist {shlex.quote(asked)}` and name that."
+            )
+        return ContainerInstall(asked)
+    path = Path(named["path"])
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"--install {path} cannot be read ({error.strerror}); name a wheel that is there.") from error
+    return ContainerInstall(f"{PLACE}/{path.name}{named['extras'] or f'[{extras}]'}", path.name, content)
+
+
+def own_wheel() -> bytes:
+    """Return the wheel of the OpsAssay that runs, the same bytes each time; raises UserError where it is not installed."""
+    package = Path(opsassay.__file__).parent
+    try:
+        installed = distribution("opsassay")
+    except PackageNotFoundError as error:
+        raise UserError(f"This OpsAssay is not installed, so it has no wheel; {install_hint('data')}.") from error
+    files = {f"opsassay/{name}": content for name, content in _contents(package).items()}
+    if not (package / "examples").is_dir():  # in a checkout they lie at its top
+        beside = package.parents[1] / "examples"
+        files |= {f"opsassay/examples/{name}": content for name, content in _contents(beside).items()}
+    info = WHEEL.removesuffix("-py3-none-any.whl") + ".dist-info"
+    for name in ("METADATA", "entry_points.txt", "licenses/LICENSE"):
+        files[f"{info}/{name}"] = (installed.read_text(name) or "").encode()
+    files[f"{info}/WHEEL"] = _METADATA.encode()
+    record = [f"{name},sha256={_digest(content)},{len(content)}\n" for name, content in files.items()]
+    files[f"{info}/RECORD"] = "".join([*record, f"{info}/RECORD,,\n"]).encode()
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():  # with the date of no day, so that an image is built once for all tasks
+            entry = zipfile.ZipInfo(name)
+            mode = 0o100755 if content.startswith(b"#!") else 0o100644
+            entry.external_attr, entry.compress_type = mode << 16, zipfile.ZIP_DEFLATED
+            archive.writestr(entry, content)
+    return packed.getvalue()
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    """Return the files below *folder* by their paths in it, without compiled ones."""
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def _digest(content: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()

@@ -1,0 +1,214 @@
+"""The environment of a search for faults: a running system with a clean baseline; each substrate brings its own."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from pydantic import Field
+
+from opsassay.core.errors import NotFoundError, RefusedError, UserError
+from opsassay.core.registry import Registry
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.files import parse_yaml
+from opsassay.core.schema.scenario import OpsCall, Scenario
+from opsassay.core.schema.system import System
+from opsassay.core.schema.tool_session import ToolSpec
+from opsassay.core.schema.trajectory import ToolCall
+from opsassay.testbed.scenarios import system_of
+
+CHANGES_LIMIT = 6
+
+
+class Block(NamedTuple):
+    """A building block of candidates: *family* is the kind of mistake, *changes* are what it does."""
+
+    name: str
+    family: str
+    changes: tuple[OpsCall, ...]
+
+
+class Composition(Written):
+    """What a candidate does to a healthy system; no change at all is one too."""
+
+    changes: tuple[OpsCall, ...] = Field(default=(), max_length=CHANGES_LIMIT)
+
+    @property
+    def name(self) -> str:
+        """The verbs with their targets, for people."""
+        return " + ".join(_words(change) for change in self.changes) or "nothing"
+
+    def text(self) -> str:
+        """Return the YAML of this composition, which `parse` reads back."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+def parse(text: str, name: str = "candidate") -> Composition:
+    """Return the composition in *text*; raises ConfigError naming line and field."""
+    return parse_yaml(text, Composition, name)
+
+
+def _words(change: OpsCall) -> str:
+    payload = [str(value) for value in change.arguments.values()]
+    return f"{change.verb}({', '.join(payload)})"
+
+
+PASSES = 3
+"""How often the scripted operator looks and repairs."""
+
+
+class Repair(NamedTuple):
+    """What the scripted operator did, in words, and whether it left the surface healthy."""
+
+    actions: tuple[str, ...]
+    healthy: bool
+
+
+def repair_what_shows(settled: Callable[[], bool], treat: Callable[[], list[str]]) -> Repair:
+    """Look, repair, look again, until the surface is *settled* or *treat* knows nothing more to try."""
+    actions: list[str] = []
+    for _ in range(PASSES):
+        if settled():
+            return Repair(tuple(actions), healthy=True)
+        done = treat()
+        if not done:
+            break
+        actions += done
+    return Repair(tuple(actions), healthy=settled())
+
+
+class SearchEnvironment(ABC):
+    """One running system under search, with one workload that candidates fault and the scripted operator repairs.
+
+    `prepare` deploys it once; each candidate is between a `start`, which waits for the clean baseline, and a `settle`,
+    which restores it.
+    """
+
+    def __init__(self, scenario: Scenario, target: str, seed: int, settings: Mapping[str, Any]) -> None:
+        self.scenario, self.target, self.seed, self.settings = scenario, target, seed, settings
+        self.system = require_target(scenario, target)
+        self.name = f"discover-{os.getpid()}-{secrets.token_hex(2)}"
+        self._deployment = ExitStack()
+
+    def prepare(self) -> None:
+        """Deploy the system, unbroken."""
+        self._deployment.enter_context(self.deployed())
+
+    def session(self) -> CandidateToolSession:
+        """Return the session in which the changes of a candidate are calls."""
+        return CandidateToolSession(self.make)
+
+    def remove(self) -> None:
+        """Remove the system."""
+        self._deployment.close()
+
+    def verify(self) -> list[str]:
+        """Return the system when it still runs."""
+        return [f"the system {self.name} still runs"] if self.name in self.running_names() else []
+
+    @abstractmethod
+    def start(self) -> None:
+        """Wait for the clean baseline; raises OperationError when it does not hold."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Restore the clean baseline, and wait for it; raises OperationError."""
+
+    @abstractmethod
+    def deployed(self) -> AbstractContextManager[None]:
+        """Run the system while the block runs."""
+
+    @abstractmethod
+    def running_names(self) -> Collection[str]:
+        """Return the names of the systems that the substrate runs."""
+
+    @abstractmethod
+    def refusal(self, composition: Composition) -> str | None:
+        """Return why *composition* may not be applied at all, None when it may."""
+
+    @abstractmethod
+    def make(self, change: OpsCall) -> None:
+        """Make one change; raises UserError when it is none of this system's."""
+
+    @abstractmethod
+    def violation(self) -> str | None:
+        """Return which precondition does not hold now that a candidate is applied, None when all hold."""
+
+    @abstractmethod
+    def repair(self) -> Repair:
+        """Have the scripted operator work."""
+
+    @abstractmethod
+    def observed(self, timeline: Path) -> AbstractContextManager[Any]:
+        """Observe the system into *timeline* while the block runs, without a request but the last one."""
+
+
+class CandidateToolSession:
+    """The changes of a candidate as calls, each carried out by *make*."""
+
+    def __init__(self, make: Callable[[OpsCall], None]) -> None:
+        self._make = make
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """Return no tool: a candidate's verbs are those of its substrate's `task`."""
+        return ()
+
+    def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
+        """Make the change; a UserError is the output of the call."""
+        del step_id
+        try:
+            self._make(OpsCall(verb=tool, arguments=dict(arguments)))
+        except UserError as error:
+            return ToolCall(tool=tool, arguments=dict(arguments), output=str(error), status="error")
+        return ToolCall(tool=tool, arguments=dict(arguments), output="done")
+
+
+@dataclass(frozen=True)
+class FaultSearch:
+    """The search that a substrate brings. *settings* are those of the substrate.
+
+    *blocks* are what candidates are made of, by system and target; *invalid* one candidate of each invalid class of
+    "side-effects", App. H.3; *task* what a model that rewrites candidates is given; *operator* what the scripted operator
+    does, and what it does not look at; *environment* is made from (scenario, target, seed, settings).
+    """
+
+    blocks: Callable[[System, str, Mapping[str, Any]], tuple[Block, ...]]
+    invalid: Callable[[System, str], tuple[Block, ...]]
+    task: Callable[[System, str, Mapping[str, Any]], str]
+    operator: tuple[str, str]
+    environment: Callable[[Scenario, str, int, Mapping[str, Any]], SearchEnvironment]
+
+
+FAULT_SEARCHES = Registry(
+    "substrate for searches",
+    "opsassay.fault_searches",
+    {
+        "local": "opsassay.testbed.substrates.local.search.environment:FAULT_SEARCH",
+        "kubernetes": "opsassay.testbed.substrates.kubernetes.search.environment:FAULT_SEARCH",
+    },
+)
+"""A `FaultSearch` by the substrate of a scenario; packages add to them by the entry point ``opsassay.fault_searches``."""
+
+
+def fault_search_for(scenario: Scenario) -> FaultSearch:
+    """Return the search of the scenario's substrate; raises RefusedError where no faults are searched."""
+    substrate = scenario.environment.substrate
+    if substrate not in (known := FAULT_SEARCHES.names()):
+        raise RefusedError(f"{scenario.id} needs {substrate}; faults are searched on {' and '.join(known)}.")
+    found: FaultSearch = FAULT_SEARCHES.load(substrate)
+    return found
+
+
+def require_target(scenario: Scenario, target: str) -> System:
+    """Return the system of *scenario*; raises NotFoundError when *target* is no service of it."""
+    system = system_of(scenario)
+    if target not in system.services:
+        raise NotFoundError("service", target, system.services)
+    return system

@@ -1,0 +1,198 @@
+"""The tool session of an operator: arguments are checked, each call is recorded, an error is reported.
+
+Every call, also a refused one, becomes an `Action` on the run's clock.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from pydantic import ValidationError
+
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.tool_session import ToolSpec
+from opsassay.core.schema.trajectory import Action, ToolCall
+from opsassay.testbed.operations import telemetry_queries
+
+if TYPE_CHECKING:
+    from opsassay.testbed.operations.alert_watch import AlertWatch
+    from opsassay.testbed.operations.telemetry_view import TelemetryView
+
+OUTPUT_LIMIT = 8_000
+ARGUMENTS_LIMIT = 2_000
+"""What of the arguments is kept in the record of a call: an agent may send anything."""
+ARGUMENTS_TRACED = 2**16
+"""Characters of a call's arguments in the trace: a manifest fits in."""
+CALLS_LIMIT = 2_000
+"""Calls of one agent; what comes after them is refused and not even recorded, so that nobody fills a disk."""
+
+
+class Tool(NamedTuple):
+    """One tool: the model of its arguments, its verb where it has one, and whether it changes something."""
+
+    arguments: type[Written]
+    verb: str | None = None
+    mutating: bool = False
+
+
+class Done(NamedTuple):
+    """What a tool did: its answer, what it touched, and whether it may have changed something."""
+
+    output: str
+    touched: tuple[str, ...] = ()
+    status: Literal["ok", "error"] = "ok"
+
+
+def specs_of(tools: Mapping[str, Tool], *, changing: bool = True) -> tuple[ToolSpec, ...]:
+    """Return *tools* as a model sees them, without those that change something unless *changing*."""
+    return tuple(
+        ToolSpec(name=name, description=(tool.arguments.__doc__ or "").strip(), parameters=_schema(tool.arguments))
+        for name, tool in tools.items()
+        if changing or not tool.mutating
+    )
+
+
+class OperatorToolSession(ABC):
+    """The *tools* of an operator; every call is reported to *record*. Calls come one by one, from any thread.
+
+    *view* is the telemetry that they read, None where there is none.
+    """
+
+    watch: AlertWatch | None = None
+    """The alerts that fire, where there are any."""
+    kubeconfig: Path | None = None
+    """On a cluster: the agent's own access."""
+
+    def __init__(
+        self, tools: Mapping[str, Tool], record: Callable[[Action], None], view: TelemetryView | None = None
+    ) -> None:
+        self.tools, self.record, self.view = tools, record, view
+        self._turn = threading.Lock()
+        self._calls = self._late = 0
+        self._under_way: str | None = None
+        self._closed = threading.Event()
+
+    def fill(self, value: Any) -> Any:
+        """Return *value* with the names that a scenario leaves open in their places; on this machine none is open."""
+        return value
+
+    @abstractmethod
+    def carry_out(self, tool: Tool, asked: Written) -> Done:
+        """Return what came of a call whose arguments are sound; raises OpsAssayError for what is refused or fails."""
+
+    def changes(self, tool: Tool, given: Mapping[str, Any]) -> bool:
+        """Tell whether a call may change something."""
+        del given
+        return tool.mutating
+
+    def specs(self, *, changing: bool = True) -> tuple[ToolSpec, ...]:
+        """Return the tools as a model sees them, without those that change something unless *changing*."""
+        return specs_of(self.tools, changing=changing)
+
+    def close(self) -> None:
+        """Let no further call through, and end a wait that is under way: the agent's time is over."""
+        self._closed.set()
+
+    def finish(self, timeout_s: float) -> str | None:
+        """Wait until the call that is under way is done and recorded; return which tool it was, None when there is none."""
+        under_way = self._under_way
+        if self._turn.acquire(timeout=timeout_s):
+            self._turn.release()
+        return under_way
+
+    @property
+    def call_count(self) -> int:
+        """How many calls there were, refused ones included."""
+        return self._calls
+
+    @property
+    def late_calls(self) -> int:
+        """How many of them came when the agent's time was over."""
+        return self._late
+
+    def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
+        """Carry out one call, record it and return it; an error is reported and never raised."""
+        name = str(tool)
+        traced = kept({str(key): value for key, value in arguments.items()}, ARGUMENTS_TRACED)
+        with self._turn:
+            self._calls += 1
+            if self._calls > CALLS_LIMIT:
+                refused = f"Error: there are no more than {CALLS_LIMIT} calls."
+                return ToolCall(tool=name[:64], arguments=traced, output=refused, status="error")
+            began_ns = time.time_ns()
+            self._late += self._closed.is_set()
+            self._under_way = name[:64]
+            done = self._attempt(name, arguments)
+            call = ToolCall(tool=name[:64], arguments=traced, output=_cut(done.output), status=done.status)
+            known = self.tools.get(name)
+            self.record(
+                Action(
+                    tool=call.tool,
+                    arguments=kept(arguments),
+                    started_ns=began_ns,
+                    ended_ns=time.time_ns(),
+                    step_id=step_id,
+                    status=call.status,
+                    output=call.output,
+                    mutating=known is not None and self.changes(known, arguments),
+                    touched=done.touched,
+                )
+            )
+            self._under_way = None
+            return call
+
+    def _attempt(self, name: str, given: Mapping[str, Any]) -> Done:
+        tool = self.tools.get(name)
+        if self._closed.is_set():
+            return _error("the time for repairs is over.")
+        if tool is None:
+            return _error(f"there is no tool {name[:40]!r}; there are {', '.join(self.tools)}.")
+        try:
+            return self.carry_out(tool, tool.arguments.model_validate(dict(given), strict=True))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"]))[:80] or "the arguments"
+            return _error(f"invalid arguments of {name}: {where}: {first['msg']}.")
+        except OpsAssayError as error:
+            return _error(str(error))
+
+    def pause(self, seconds: float) -> str:
+        """Wait, at most until the agent's time is over; return what hears of it."""
+        self._closed.wait(seconds)
+        return f"Waited {seconds:g} s."
+
+
+def _error(message: str) -> Done:
+    return Done(f"Error: {message}", status="error")
+
+
+def _cut(output: str) -> str:
+    if len(output) <= OUTPUT_LIMIT:
+        return output
+    return output[:OUTPUT_LIMIT] + f"\n... ({len(output) - OUTPUT_LIMIT} more characters; ask for less)"
+
+
+def kept(given: Mapping[str, Any], limit: int = ARGUMENTS_LIMIT) -> dict[str, Any]:
+    """Return the arguments as they are recorded: whole unless they are longer than *limit* characters, or no JSON."""
+    try:
+        if len(telemetry_queries.as_json(dict(given))) <= limit:
+            return dict(given)
+    except (TypeError, ValueError, RecursionError):
+        return {"unreadable": True}
+    return {str(key)[:64]: str(value)[:200] for key, value in list(given.items())[:20]}
+
+
+def _schema(model: type[Written]) -> dict[str, Any]:
+    """Return the JSON schema of a tool's arguments without what only repeats the name."""
+    schema = model.model_json_schema()
+    schema.pop("description", None)
+    schema.pop("title", None)
+    for about in schema.get("properties", {}).values():
+        about.pop("title", None)
+    return schema

@@ -1,0 +1,309 @@
+"""A trial on a cluster: objects in namespaces of their own, changes of objects that the cluster takes back, kubectl.
+
+What is seen of a system that sends telemetry is the same as on this machine: the receiver beside it is read from here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from opsassay.core.errors import LostError, OperationError, OpsAssayError, RefusedError
+from opsassay.core.schema.cost import AutoscalerSettings, ResourceRequest
+from opsassay.core.schema.incident import FaultPlan
+from opsassay.core.schema.json_lines import append_line
+from opsassay.core.schema.run_folder import ACTIONS, CLUSTER, TIMELINE
+from opsassay.core.schema.scenario import Scenario
+from opsassay.core.schema.trajectory import SettingsReading
+from opsassay.testbed.operations.alert_watch import AlertWatch
+from opsassay.testbed.operations.environment import LiveEnvironment
+from opsassay.testbed.operations.held_faults import held
+from opsassay.testbed.operations.live import ARRIVAL_S, LiveAlerts, LiveTelemetry, live_telemetry, users_are_served
+from opsassay.testbed.operations.state_alerts import AlertRules, StateAlerts
+from opsassay.testbed.operations.telemetry_view import TelemetryView
+from opsassay.testbed.operations.tool_session import OperatorToolSession
+from opsassay.testbed.recording.observer import ObserverProcess, observing
+from opsassay.testbed.scenarios import system_of
+from opsassay.testbed.substrates.kubernetes.access import account
+from opsassay.testbed.substrates.kubernetes.access.audit import Audit
+from opsassay.testbed.substrates.kubernetes.access.kubectl import Kubectl, require_near
+from opsassay.testbed.substrates.kubernetes.access.tools import ClusterToolSession
+from opsassay.testbed.substrates.kubernetes.actuators.changes import injected
+from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
+from opsassay.testbed.substrates.kubernetes.api.next_start import READ_AT_START, next_start
+from opsassay.testbed.substrates.kubernetes.api.readings import (
+    WORKLOADS,
+    exposure,
+    is_ready,
+    programs,
+    protected_settings,
+)
+from opsassay.testbed.substrates.kubernetes.manifests.system import watch_of
+from opsassay.testbed.substrates.kubernetes.probes import send_probe
+from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
+from opsassay.testbed.substrates.kubernetes.scenario.costed import ClusterCost
+from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames, takes_pods, workers
+from opsassay.testbed.substrates.kubernetes.scenario.objects import await_state, broken_nodes, changes_of, manifest
+from opsassay.testbed.substrates.kubernetes.scenario.populating import SystemPopulation
+from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
+from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
+
+MACHINERY_S = 900.0
+"""Beside what a scenario grants: after this long the cluster itself takes back what was changed."""
+HEALTHY_WITHIN_S = 3.0
+UNSEEN_S = 60.0
+"""How long the telemetry may be out of reach before a trial is given up; a reading of less than that is missing."""
+CLOCKS_APART_S = 1.0
+"""Alerts are evaluated by this machine's clock over what pods noted by theirs."""
+
+
+class ClusterEnvironment(LiveEnvironment):
+    """What the scenario describes, as it is *running* on the cluster of the settings; stand-ins send no *telemetry*."""
+
+    running: KubernetesSystem
+    names: OpenNames
+    telemetry: LiveTelemetry | None = None
+
+    def __init__(self, scenario: Scenario, seed: int, run_dir: Path, settings: Mapping[str, Any]) -> None:
+        super().__init__(scenario, seed, run_dir, settings)
+        assert scenario.cluster is not None
+        self.block, self.cluster = scenario.cluster, ClusterSettings.model_validate(settings)
+        self._audit: Audit | None = None
+        self._rights = ExitStack()
+
+    @cached_property
+    def nodes(self) -> NodeCommand:
+        """What can be done at the nodes of the cluster."""
+        return NodeCommand(self.cluster.node_command, self.running.api.context)
+
+    @contextmanager
+    def deployed(self) -> Iterator[None]:
+        """Deploy what the scenario describes in namespaces that this process owns, and remove them."""
+        scenario, block, cluster = self.scenario, self.block, self.cluster
+        substrate = KubernetesSubstrate(cluster.kubeconfig, cluster.context, image=cluster.image)
+        api, name = substrate.api, f"trial-{os.getpid()}-{secrets.token_hex(2)}"
+        version = api.require()
+        require_near(cluster.kubectl, version)
+        if block.nodes or block.node_tool:
+            NodeCommand(cluster.node_command, api.context).require()
+        self.names = names = OpenNames(name, watch_of(name), cluster.image, workers(api.list("Node")))
+        if len(names.workers) < block.workers:
+            raise RefusedError(
+                f"{scenario.id} needs {block.workers} nodes; {api.context} has {len(names.workers)} for pods."
+            )
+        for plan in scenario.trigger.faults:
+            substrate.require(system_of(scenario), plan)
+        about = {"context": api.context, "version": version, "nodes": names.workers}
+        (self.run_dir / CLUSTER).write_text(json.dumps(about) + "\n")
+        objects = tuple(manifest(api, one, names) for one in block.objects)
+        furnishing = SystemPopulation(block.stand_ins, block.fillers, block.exclusive, objects, block.requests)
+        deployed = substrate.deployed(
+            system_of(scenario), name, seed=scenario.environment.seed + self.seed,
+            rate_rps=scenario.environment.rate_rps, furnishing=furnishing,
+        )  # fmt: skip
+        with deployed as self.running, ExitStack() as stack:
+            topology = sorted(self.running.topology())
+            (self.run_dir / CLUSTER).write_text(json.dumps({**about, "topology": topology}) + "\n")
+            if not block.stand_ins:
+                self.telemetry = stack.enter_context(live_telemetry(self.running.receiver, self.run_dir))
+            yield
+
+    def observed(self, *, probes: bool) -> AbstractContextManager[ObserverProcess]:
+        """Have the observer write the timeline."""
+        committed = self.scenario.verification
+        return observing(
+            self.running.name,
+            self.run_dir / TIMELINE,
+            substrate="kubernetes",
+            settings=self.cluster.where(),
+            cadence_s=committed.cadence_s,
+            probe_every_s=committed.probe_every_s if probes else None,
+            protected=committed.protected_services,
+        )
+
+    def health_problem(self) -> str | None:
+        """Return what is not ready, or which protected service does not answer in time."""
+        if missing := self.running.status().not_ready:
+            return f"{', '.join(missing)} not ready"
+        nodes = [node for node in self.running.api.list("Node") if node["metadata"]["name"] in self.names.workers]
+        if (there := sum(takes_pods(node) for node in nodes)) < self.block.workers:
+            return f"{there} of {self.block.workers} nodes take pods"
+        for service, url in self.running.watched(self.scenario.verification.protected_services).protected.items():
+            answer = send_probe(self.running.api, self.running.watch_namespace, url, HEALTHY_WITHIN_S)
+            if answer["status"] != 200:
+                return f"{service} answers {answer['status'] or answer['error']}"
+        return self._blindness()
+
+    def _blindness(self) -> str | None:
+        """Return why what is usual could not be read from the telemetry; None when it could, or when there is none."""
+        if self.telemetry is None:
+            return None
+        served = users_are_served(self.telemetry, system_of(self.scenario).entries())
+        if abs(ahead_s := self.telemetry.clock_ahead_s) > CLOCKS_APART_S:
+            return f"the clock of the receiver's node is {ahead_s:+.1f} s from this machine's"
+        return None if served else "users are not served in time, by the telemetry that has arrived"
+
+    @contextmanager
+    def operated(self) -> Iterator[OperatorToolSession]:
+        """Provide kubectl as a user who may do what the scenario lists, and record what is written to the API.
+
+        Where there is telemetry, tools that look at it and alerts by the system's SLO come with it.
+        """
+        lock, path = threading.Lock(), self.run_dir / ACTIONS
+
+        def record(action: Any) -> None:
+            with lock:
+                append_line(path, action)
+
+        with ExitStack() as stack:
+            self._rights = stack.enter_context(ExitStack())
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="opsassay-access-")))
+            kubeconfig = self._rights.enter_context(self._access(folder))
+            user = f"system:serviceaccount:{self.names.watch}:{account.ACCOUNT}"
+            self._audit = stack.enter_context(
+                Audit(
+                    self.running.api, self.running.name, record, rules=self.block.rules(), log=self.cluster.audit_log,
+                    user=user,
+                )
+            )  # fmt: skip
+            kubectl, view, live = Kubectl(kubeconfig, self.cluster.kubectl), None, None
+            if self.telemetry is not None:
+                live = LiveAlerts(self.telemetry, system_of(self.scenario).slo, self.baseline)
+            state = StateAlerts(self.run_dir / TIMELINE, self.scenario.verification, self.baseline.end_ns)
+            alerts = AlertRules(live, state, ARRIVAL_S)
+            if self.telemetry is not None:
+                view = TelemetryView(self.telemetry, alerts)
+            session = ClusterToolSession(kubectl, self.nodes, self.block.node_tool, self.names, record, view)
+            session.watch = stack.enter_context(AlertWatch(alerts, self.run_dir, patience_s=UNSEEN_S))
+            session.kubeconfig = kubeconfig
+            yield session
+
+    def costed(self, requests: Mapping[str, ResourceRequest], autoscalers: Sequence[AutoscalerSettings]) -> ClusterCost:
+        """Return the system as its cost sees it; it was deployed with what it *requests*, of which nothing is changed."""
+        system = ClusterCost(self.running.api, self.running.name, system_of(self.scenario))
+        for service, request in requests.items():
+            system.set_requests(service, request)
+        for one in autoscalers:
+            system.set_autoscaler(one)
+        return system
+
+    @contextmanager
+    def _access(self, folder: Path) -> Iterator[Path]:
+        """Make the agent's account with its rights and yield its kubeconfig; nothing of it stays outside the namespaces."""
+        api, name, watch = self.running.api, self.running.name, self.names.watch
+        if not self.cluster.open_nodes:
+            account.require_closed(api, name, self.names.image)
+        made = account.role_objects(name, watch, self.block.rules())
+        try:
+            for item in made:
+                api.create(item)
+            lasts_s = self.scenario.environment.agent_timeout_s + MACHINERY_S
+            token = account.issue_token(api, watch, lasts_s)
+            yield account.write_kubeconfig(api, name, token, folder / "kubeconfig")
+        finally:
+            for item in reversed(made):
+                with suppress(OpsAssayError):
+                    api.delete(item["kind"], item["metadata"]["name"], item["metadata"].get("namespace"))
+
+    @contextmanager
+    def broken(self) -> Iterator[None]:
+        """Inject the faults, make the changes and break nodes; wait until it shows.
+
+        All of it is undone with the block, and by the cluster itself when this process dies.
+        """
+        environment, api = self.scenario.environment, self.running.api
+        limit_s = environment.settle_s + environment.agent_timeout_s + environment.aftermath_s + MACHINERY_S
+        changes = changes_of(api, self.block.changes, self.names)
+        avoid = broken_nodes(self.block, self.names)
+        with ExitStack() as stack:
+            for plan in self.scenario.trigger.faults:
+                stack.enter_context(held(self.running, _filled(plan, self.names), limit_s))
+            for own, part in groupby(changes, lambda change: change.namespace == self.running.name):
+                made = injected(api, list(part), self.names.watch, limit_s, image=self.names.image, avoid=avoid)
+                stack.enter_context(_forgiven(made) if own else made)
+            for one in self.block.nodes:
+                stack.enter_context(self.nodes.broken(self.names.node(one.node), one.op, limit_s))
+            for state in self.block.until:
+                await_state(api, state, self.names)
+            yield
+
+    def start_agent(self) -> None:
+        """Take what is written to the API from now on for the agent's."""
+        assert self._audit is not None
+        self._audit.begin()
+
+    def stop_agent(self) -> None:
+        """Record what the agent wrote last, and take its rights away: nothing that it left running acts for it."""
+        assert self._audit is not None
+        self._rights.close()
+        self._audit.end()
+
+    def read_settings(self) -> SettingsReading:
+        """Return what protects the system's namespace, what runs there and as whom, and what waits for a restart."""
+        api, namespace = self.running.api, self.running.name
+        kinds = (*WORKLOADS, "Job", "Pod", "Service", "NetworkPolicy", *READ_AT_START)
+        there = {kind: api.list(kind, namespace) for kind in kinds}
+        workloads = [item for kind in ("Deployment", "StatefulSet", "DaemonSet") for item in there[kind]]
+        others = [item for kind in ("ReplicaSet", "Job", "Pod") for item in there[kind]]
+        configured, pending = next_start(there, api.list("Node") if self.block.changes_nodes else ())
+        return SettingsReading(
+            time_ns=time.time_ns(),
+            settings=protected_settings(workloads, there["NetworkPolicy"])
+            | programs([*workloads, *others])
+            | exposure(there["Service"]),
+            configured=configured,
+            pending_restart=pending,
+        )
+
+    def require_alive(self) -> None:
+        """Raise LostError when the system's namespace is gone, or a node that nobody in this trial could have stopped.
+
+        All else the agent may have taken away.
+        """
+        api = self.running.api
+        if api.get("Namespace", self.running.name) is None:
+            raise LostError(f"The namespace {self.running.name} of {api.context} is gone.")
+        if self.block.nodes or self.block.node_tool:
+            return
+        there = {node["metadata"]["name"] for node in api.list("Node") if is_ready(node)}
+        if lost := [name for name in self.names.workers if name not in there]:
+            raise LostError(f"Lost during the trial, which breaks no node: {', '.join(lost)} of {api.context}.")
+
+    def verify(self) -> list[str]:
+        """Return namespaces of the system and rights of its agent that are there, and nodes that take no pods again."""
+        api, name, watch = self.running.api, self.running.name, self.names.watch
+        made = account.role_objects(name, watch, self.block.rules())
+        owned = [("Namespace", name, None), ("Namespace", watch, None)]
+        owned += [(o["kind"], o["metadata"]["name"], o["metadata"].get("namespace")) for o in made]
+        found = [
+            f"{kind} {item} is still there" for kind, item, place in owned if api.get(kind, item, place) is not None
+        ]
+        nodes = {node["metadata"]["name"] for node in api.list("Node") if takes_pods(node)}
+        return found + [f"node {node} takes no pods" for node in self.names.workers if node not in nodes]
+
+
+def _filled(plan: FaultPlan, names: OpenNames) -> FaultPlan:
+    """Return *plan* with the names of nodes in their places."""
+    return FaultPlan.model_validate(names.fill(plan.model_dump(mode="json")))
+
+
+@contextmanager
+def _forgiven(made: AbstractContextManager[Any]) -> Iterator[None]:
+    """Hold *made* without its complaint at the end: what cannot be taken back by then goes with the namespace."""
+    held = ExitStack()
+    held.enter_context(made)
+    try:
+        yield
+    finally:
+        with suppress(OperationError):
+            held.close()

@@ -1,0 +1,146 @@
+"""The scripted operator of "side-effects", Table 16, on a cluster: it repairs what meets the eye and then stops.
+
+Its blind spots are the point: it reads no policy, no budget and no latency, and sends no request to a service.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from opsassay.core.errors import OpsAssayError
+from opsassay.testbed.operations.search import Repair, repair_what_shows
+from opsassay.testbed.substrates.kubernetes.api.client import Object
+from opsassay.testbed.substrates.kubernetes.api.readings import backends
+from opsassay.testbed.substrates.kubernetes.probes import SYSTEM_NAMESPACE
+from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
+from opsassay.testbed.substrates.kubernetes.search.baseline import ClusterBaseline
+
+SETTLE_S, LOOK_EVERY_S = 30.0, 0.5
+"""How long a rollout may take before it counts as a symptom."""
+NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
+CRASHING = ("CrashLoopBackOff", "CreateContainerConfigError", "RunContainerError", "CreateContainerError")
+
+
+def repair(running: KubernetesSystem, baseline: ClusterBaseline, settle_s: float = SETTLE_S) -> Repair:
+    """Look, repair, look again, until the surface is healthy or nothing more is known to try."""
+    return repair_what_shows(
+        lambda: _settled(running, baseline, settle_s),
+        lambda: [*_selectors(running), *_workloads(running, baseline), *_taints(running), *_api_server(running)],
+    )
+
+
+def _settled(running: KubernetesSystem, baseline: ClusterBaseline, settle_s: float) -> bool:
+    deadline = time.monotonic() + settle_s
+    while not healthy(running, baseline):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(LOOK_EVERY_S)
+    return True
+
+
+def healthy(running: KubernetesSystem, baseline: ClusterBaseline) -> bool:
+    """Tell whether the surface is: pods ready and current, endpoints populated, no taint that evicts, /healthz 200."""
+    try:
+        return (
+            all(_rolled_out(item) for item in running.api.list("Deployment", running.name))
+            and not _empty(running)
+            and not any(_evicting(node) for node in running.api.list("Node"))
+            and _answers(running)
+            and {name for kind, name in baseline.objects if kind == "Deployment"}
+            <= {item["metadata"]["name"] for item in running.api.list("Deployment", running.name)}
+        )
+    except OpsAssayError:
+        return False
+
+
+def _rolled_out(item: Object) -> bool:
+    status, desired = item.get("status", {}), item["spec"].get("replicas", 1)
+    seen = status.get("observedGeneration", 0) >= item["metadata"].get("generation", 0)
+    counts = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "readyReplicas")]
+    return bool(seen and counts == [desired] * 3)
+
+
+def _empty(running: KubernetesSystem) -> list[str]:
+    endpoints = {item["metadata"]["name"]: item for item in running.api.list("Endpoints", running.name)}
+    services = [item["metadata"]["name"] for item in running.api.list("Service", running.name)]
+    return [name for name in services if not backends(endpoints.get(name))[0]]
+
+
+def _selectors(running: KubernetesSystem) -> list[str]:
+    """Give a service without endpoints the selector that its workload's pods match, if it has another one."""
+    done = []
+    for name in _empty(running):
+        service = running.api.get("Service", name, running.name)
+        if service is not None and (service["spec"].get("selector") or {}) != {"app": name}:
+            change = {"spec": {"selector": {"$patch": "replace", "app": name}}}
+            running.api.patch("Service", name, change, running.name)
+            done.append(f"patch service {name}: selector app={name}")
+    return done
+
+
+def _workloads(running: KubernetesSystem, baseline: ClusterBaseline) -> list[str]:
+    """Treat deployments by what their pods wait for: the last image that was good, or the last good template."""
+    reasons: dict[str, set[str]] = {}
+    for pod in running.api.list("Pod", running.name):
+        waiting = [s.get("state", {}).get("waiting") or {} for s in pod["status"].get("containerStatuses") or ()]
+        app = (pod["metadata"].get("labels") or {}).get("app", "")
+        reasons.setdefault(app, set()).update(one.get("reason", "") for one in waiting)
+    done = []
+    for (kind, name), good in baseline.objects.items():
+        seen = reasons.get(name, set())
+        if kind != "Deployment" or running.api.get(kind, name, running.name) is None:
+            continue
+        if seen & set(NO_IMAGE):
+            running.api.patch(kind, name, _images(good), running.name)
+            done.append(f"set image of {name} to the last that was good")
+        elif seen & set(CRASHING):
+            running.api.patch(kind, name, _restart(good), running.name)
+            done.append(f"restart {name} with its last good template")
+    return done
+
+
+def _images(good: Mapping[str, Object]) -> Object:
+    containers = good["spec"]["template"]["spec"]["containers"]
+    images = [{"name": one["name"], "image": one["image"]} for one in containers]
+    return {"spec": {"template": {"spec": {"containers": images}}}}
+
+
+def _restart(good: Mapping[str, Object]) -> Object:
+    now = {"kubectl.kubernetes.io/restartedAt": datetime.now(UTC).isoformat(timespec="seconds")}
+    containers = [{"$patch": "replace"}, *good["spec"]["template"]["spec"]["containers"]]
+    return {"spec": {"template": {"metadata": {"annotations": now}, "spec": {"containers": containers}}}}
+
+
+def _taints(running: KubernetesSystem) -> list[str]:
+    """Remove the taints that evict, but those by which the cluster itself marks a node that is lost."""
+    done = []
+    for node in running.api.list("Node"):
+        if evicting := _evicting(node):
+            rest = [taint for taint in node["spec"]["taints"] if taint not in evicting]
+            running.api.patch("Node", node["metadata"]["name"], {"spec": {"taints": rest or None}}, how="merge")
+            done.append(f"untaint {node['metadata']['name']}")
+    return done
+
+
+def _evicting(node: Object) -> list[Object]:
+    taints = node["spec"].get("taints") or ()
+    return [t for t in taints if t["effect"] == "NoExecute" and not t["key"].startswith("node.kubernetes.io/")]
+
+
+def _answers(running: KubernetesSystem) -> bool:
+    return str(running.api.request("GET", "/healthz", tries=1)).strip() == "ok"
+
+
+def _api_server(running: KubernetesSystem) -> list[str]:
+    """Restart the API server's pods when it is not healthy; where it is no pod there is nothing to restart."""
+    try:
+        if _answers(running):
+            return []
+        pods = running.api.list("Pod", SYSTEM_NAMESPACE, "component=kube-apiserver")
+        for pod in pods:
+            running.api.delete("Pod", pod["metadata"]["name"], SYSTEM_NAMESPACE)
+    except OpsAssayError:
+        return []
+    return [f"restart {pod['metadata']['name']}" for pod in pods]

@@ -1,0 +1,128 @@
+"""A trial on this machine: real processes, live telemetry, alerts, and the verbs of `ops`."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+from opsassay.core.schema.cost import AutoscalerSettings, ResourceRequest
+from opsassay.core.schema.json_lines import append_line
+from opsassay.core.schema.run_folder import ACTIONS, TIMELINE
+from opsassay.core.schema.trajectory import SettingsReading
+from opsassay.testbed.core.fleet import RELEASE
+from opsassay.testbed.core.state import leftovers, noted_groups
+from opsassay.testbed.operations.alert_watch import AlertWatch
+from opsassay.testbed.operations.environment import LiveEnvironment
+from opsassay.testbed.operations.held_faults import held
+from opsassay.testbed.operations.live import ARRIVAL_S, LiveAlerts, LiveTelemetry, live_telemetry, users_are_served
+from opsassay.testbed.operations.protection import content_digest, protected_of
+from opsassay.testbed.operations.state_alerts import AlertRules, StateAlerts
+from opsassay.testbed.operations.telemetry_view import TelemetryView
+from opsassay.testbed.operations.tool_session import OperatorToolSession
+from opsassay.testbed.operations.tools import VerbToolSession
+from opsassay.testbed.recording.observer import ObserverProcess, observing
+from opsassay.testbed.scenarios import system_of
+from opsassay.testbed.substrates.local.costed import LocalCost
+from opsassay.testbed.substrates.local.substrate import LocalSubstrate, LocalSystem
+
+LONGEST_S = 24 * 3600.0
+"""A fault of the catalogue ends with its trial, or with the process of the trial: this is no limit."""
+
+
+class LocalEnvironment(LiveEnvironment):
+    """The system as it is *running*, with its *telemetry* and the control *groups* that it had.
+
+    The settings may say the `isolation`, which is the best of this machine otherwise.
+    """
+
+    running: LocalSystem
+    telemetry: LiveTelemetry
+    groups: tuple[Path, ...] = ()
+
+    @contextmanager
+    def deployed(self) -> Iterator[None]:
+        """Run the system."""
+        environment, name = self.scenario.environment, f"trial-{os.getpid()}-{secrets.token_hex(2)}"
+        deployed = LocalSubstrate().deployed(
+            system_of(self.scenario), name, seed=environment.seed + self.seed, rate_rps=environment.rate_rps,
+            isolation=self.settings.get("isolation"),
+        )  # fmt: skip
+        with deployed as self.running, live_telemetry(self.running.receiver, self.run_dir) as self.telemetry:
+            self.groups = tuple(noted_groups(self.running.state))
+            yield
+
+    def observed(self, *, probes: bool) -> AbstractContextManager[ObserverProcess]:
+        """Have the observer write the timeline."""
+        committed = self.scenario.verification
+        return observing(
+            self.running.state.name,
+            self.run_dir / TIMELINE,
+            cadence_s=committed.cadence_s,
+            probe_every_s=committed.probe_every_s if probes else None,
+            protected=committed.protected_services,
+        )
+
+    def health_problem(self) -> str | None:
+        """Return what is not ready, or that users are not served in time."""
+        if missing := self.running.status().not_ready:
+            return f"{', '.join(missing)} not ready"
+        served = users_are_served(self.telemetry, system_of(self.scenario).entries())
+        return None if served else "users are not served in time"
+
+    @contextmanager
+    def operated(self) -> Iterator[OperatorToolSession]:
+        """Provide the verbs of `ops`, and alerts by the system's SLO and by its state."""
+        live = LiveAlerts(self.telemetry, system_of(self.scenario).slo, self.baseline)
+        state = StateAlerts(self.run_dir / TIMELINE, self.scenario.verification, self.baseline.end_ns)
+        alerts = AlertRules(live, state, ARRIVAL_S)
+        record = partial(append_line, self.run_dir / ACTIONS)
+        session = VerbToolSession(self.running, TelemetryView(self.telemetry, alerts), record)
+        with AlertWatch(alerts, self.run_dir) as session.watch:
+            yield session
+
+    def costed(self, requests: Mapping[str, ResourceRequest], autoscalers: Sequence[AutoscalerSettings]) -> LocalCost:
+        """Return the system as its cost sees it."""
+        return LocalCost(self.running, dict(requests), {one.service: one for one in autoscalers})
+
+    @contextmanager
+    def broken(self) -> Iterator[None]:
+        """Apply the faults and wrong changes of the trigger; faults of the catalogue are undone with the block."""
+        with ExitStack() as stack:
+            for plan in self.scenario.trigger.faults:
+                stack.enter_context(held(self.running, plan, LONGEST_S))
+            for change in self.scenario.trigger.operations:
+                self.running.operate(change.verb, change.arguments)
+            yield
+
+    def read_settings(self) -> SettingsReading:
+        """Return how services, stores and hosts are set now, and which replicas were started with something else."""
+        system, protected, configured = system_of(self.scenario), dict[str, str](), dict[str, str]()
+        pending = defaultdict[str, tuple[str, ...]](tuple)
+        for owner in (*system.services, *system.stores, *system.hosts):
+            settings = self.running.operate("config get", {"target": owner})["settings"]
+            protected |= protected_of(owner, settings)
+            if owner not in system.services:
+                continue  # what is set there takes effect at once
+            configured |= {f"{owner} {name}": content_digest(value) for name, value in settings.items()}
+            described = self.running.operate("describe", {"target": owner})
+            configured |= {f"{row['replica']} {RELEASE}": row[RELEASE] for row in described["replicas"]}
+            for replica, names in described["pending_restart"].items():
+                for name in names:
+                    pending[f"{replica if name == RELEASE else owner} {name}"] += (replica,)
+        return SettingsReading(
+            time_ns=time.time_ns(), settings=protected, configured=configured, pending_restart=dict(pending)
+        )
+
+    def require_alive(self) -> None:
+        """Raise LostError when the supervisor is gone."""
+        self.running.status()
+
+    def verify(self) -> list[str]:
+        """Return processes, control groups and files of the system that are still there, and whether its lock is held."""
+        return leftovers(self.running.state, self.groups)

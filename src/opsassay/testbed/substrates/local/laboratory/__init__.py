@@ -1,1 +1,0 @@
-"""The laboratory of a local system, in which faults are searched."""

@@ -1,0 +1,125 @@
+"""The candidates of a search: the building blocks that they are made of, and the guard that keeps them in bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from opsassay.core.errors import NotFoundError
+from opsassay.core.schema.scenario import OpsCall
+from opsassay.core.schema.system import System
+from opsassay.testbed.operations.search import Block, Composition
+from opsassay.testbed.substrates.local.operations import NAMES
+from opsassay.testbed.substrates.local.substrate import LocalSystem
+
+
+def blocks(system: System, target: str) -> tuple[Block, ...]:
+    """Return the building blocks for the workload *target*, "side-effects" App. H.2 in the terms of a local system.
+
+    Two act where a look at the replicas shows nothing (a firewall rule, a name record), others crash replicas or run the
+    wrong release, which any operator sees; and there is one that changes nothing. Raises NotFoundError.
+    """
+    if target not in system.services:
+        raise NotFoundError("service", target, system.services)
+    spec = system.services[target]
+    callers = sorted({caller for caller, callee in system.calls() if callee == target})
+    found = [Block("no change", "none", ())]
+    found += [
+        Block(f"firewall drops {c}", "policy", (_call("firewall add", service=target, client=c),)) for c in callers
+    ]
+    if others := sorted(set(system.services) - {target, *callers}):
+        found.append(
+            Block("wrong name record", "names", (_call("config set", target=NAMES, key=target, value=others[0]),))
+        )
+    found += [
+        _upstream(caller, target) for caller in callers if _upstream_key(target) in system.services[caller].config
+    ]
+    if wrong := [version for version in spec.versions() if version != spec.release]:
+        found.append(Block("bad release", "release", (_call("release", service=target, version=wrong[-1]),)))
+    if spec.required:
+        unset = _call("config unset", target=target, key=spec.required[0])
+        found.append(Block("missing setting", "configuration", (unset, _call("restart", target=target))))
+    if "DB_PASSWORD" in spec.config:
+        set_wrong = _call("config set", target=target, key="DB_PASSWORD", value="wrong")
+        found.append(Block("wrong password", "credentials", (set_wrong, _call("restart", target=target))))
+    if spec.host:
+        found.append(Block("wrong clock", "time", (_call("clock set", host=spec.host, offset_s=-3600.0),)))
+    if spec.replicas > 1:
+        found.append(
+            Block("one replica less", "capacity", (_call("scale", service=target, replicas=spec.replicas - 1),))
+        )
+    return tuple(found)
+
+
+def audit_cases(system: System, target: str) -> tuple[Block, ...]:
+    """Return one candidate of each invalid class of App. H.3: they would score, and say nothing about repairs.
+
+    The workload is taken away; a part of the control plane is changed that a restored baseline does not cover; the
+    definition is rewritten that the baseline is restored from.
+    """
+    stores = sorted(system.stores)
+    control_plane = _call("restart", target=stores[0]) if stores else _call("restart", target="receiver")
+    return (
+        Block("workload taken away", "invalid", (_call("scale", service=target, replicas=0),)),
+        Block("control plane changed", "invalid", (control_plane,)),
+        Block("definition rewritten", "invalid", (_call("define", service=target, operations={}),)),
+    )
+
+
+def _upstream(caller: str, target: str) -> Block:
+    wrong = _call("config set", target=caller, key=_upstream_key(target), value=f"{target}:9999")
+    return Block(f"wrong port at {caller}", "service", (wrong, _call("restart", target=caller)))
+
+
+def _upstream_key(target: str) -> str:
+    return f"UPSTREAM_{target.upper().replace('-', '_')}"
+
+
+def _call(verb: str, **arguments: object) -> OpsCall:
+    return OpsCall(verb=verb, arguments=arguments)
+
+
+RESTORED = frozenset(
+    {
+        "config set",
+        "config unset",
+        "release",
+        "scale",
+        "restart",
+        "firewall add",
+        "clock set",
+        "consumer stall",
+        "pool leak",
+    }
+)
+"""The verbs whose effect `Baseline.restore` takes back."""
+
+
+def refusal(composition: Composition, system: System) -> str | None:
+    """Return why *composition* may not be applied at all: it reaches outside the reset boundary; None when it may."""
+    return next((reason for change in composition.changes if (reason := _outside(change, system))), None)
+
+
+def violation(running: LocalSystem, system: System, target: str) -> str | None:
+    """Return which precondition does not hold now that a candidate is applied, None when all hold.
+
+    The workload exists, has a replica in the desired state at least, and is found under its own name.
+    """
+    rows = [row for row in running.operate("ps", {})["replicas"] if row["service"] == target]
+    if target not in system.services or not rows:
+        return f"{target} does not exist: its desired state has no replica"
+    records: Mapping[str, Any] = running.operate("config get", {"target": NAMES})["settings"]
+    if records.get(target, target) not in system.services:
+        return f"the name {target} stands for nothing"
+    return None
+
+
+def _outside(change: OpsCall, system: System) -> str | None:
+    named = change.arguments.get("target") or change.arguments.get("service") or change.arguments.get("host")
+    if change.verb not in RESTORED:
+        return f"`{change.verb}` changes what the baseline is restored from, or what it cannot restore"
+    if not isinstance(named, str):
+        return f"`{change.verb}` names nothing of the system that it would be done to"
+    if named in system.stores or (named not in system.services and named not in system.hosts and named != NAMES):
+        return f"`{change.verb}` on {named} changes the control plane, which the baseline does not cover"
+    return None
