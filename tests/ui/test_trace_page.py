@@ -140,7 +140,7 @@ def test_the_clock_and_the_patterns_lead_to_their_steps(opened):
     page = opened([suggested(lanes=lanes, findings=(PatternFinding("loudest signal", 8, "cart complains most"),))])
     page.tab.click("#section-findings a")
     page.wait_for_step(8)
-    page.tab.locator(".clock .mark.plain").click()
+    page.tab.locator(".trace-clock .mark.plain").click()
     page.wait_for_step(3)
     page.tab.click("#section-clock summary")
     assert "PodKill" in page.tab.inner_text("#section-clock table")

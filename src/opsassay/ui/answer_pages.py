@@ -14,7 +14,7 @@ from opsassay.evals.runner.tables import ResultTable
 from opsassay.ui.audit_svg import Figure
 from opsassay.ui.page import render, write_whole
 from opsassay.ui.plain import plain
-from opsassay.ui.reports import PageRequest, shown_table
+from opsassay.ui.reports import PageRequest
 
 FILE_SHOWN = 20_000
 """Characters of a file that a page shows."""
@@ -63,9 +63,8 @@ def answer_page(one: GradedRun, task: ShownTask) -> str:
     )
     return render(
         "answer.html", f"{one.run.item}, {one.run.solver.name}",
-        styles=("static/report.css", "static/audit.css", "static/cost.css"),
         headline=plain("passed" if passed is not None and passed.value == 1.0 else why, 600),
         goal=plain(task.goal, 4000), figures=task.figures,
-        tables=[shown_table(table) for table in (*task.tables, grades)],
+        tables=(*task.tables, grades),
         files=[(plain(name, 200), plain(text, FILE_SHOWN)) for name, text in task.files],
     )  # fmt: skip

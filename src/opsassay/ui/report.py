@@ -11,19 +11,6 @@ from opsassay.ui.payload import CaseReport
 from opsassay.ui.solvers import solvers_view
 from opsassay.ui.view import page_view
 
-SCRIPTS = (
-    "vendor/cytoscape.min.js",
-    "vendor/cytoscape-dagre.min.js",
-    "vendor/uPlot.iife.min.js",
-    "static/dom.js",
-    "static/graph.js",
-    "static/charts.js",
-    "static/sections.js",
-    "static/explain.js",
-    "static/report.js",
-)
-STYLES = ("vendor/uPlot.min.css", "static/report.css")
-
 
 def write_report(cases: Sequence[CaseReport], out: Path, *, title: str, solvers: Sequence[SolverSummary] = ()) -> Path:
     """Write the report of *cases* to the file *out* and return its path; the same cases give the same bytes.
@@ -37,4 +24,4 @@ def write_report(cases: Sequence[CaseReport], out: Path, *, title: str, solvers:
 def render_report(cases: Sequence[CaseReport], *, title: str, solvers: Sequence[SolverSummary] = ()) -> str:
     """Return the HTML text of the report of *cases*; data stands in an inert JSON block."""
     payload = {"cases": page_view(cases), "solvers": solvers_view(solvers) if solvers else None}
-    return render("report.html", title, styles=STYLES, scripts=SCRIPTS, payload=inert_json(payload))
+    return render("report.html", title, ("report",), payload=inert_json(payload))

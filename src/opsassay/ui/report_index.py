@@ -12,15 +12,13 @@ from opsassay.ui.browsing.verdicts import StoredVerdicts
 from opsassay.ui.browsing.watching import Watcher
 from opsassay.ui.page import render, write_whole
 
-STYLES = ("static/report.css", "static/board.css", "static/browse.css")
-
 
 def write_index(
     root: Path, output: Path, pages: Mapping[Path, str], title: str, written_to: Callable[[Path], None]
 ) -> None:
     """Write ``index.html`` into *output* over the store at *root*; *pages* are addresses there by the folders of runs."""
     view = index_view(root, pages)
-    written_to(write_whole(output / "index.html", render("report_index.html", title, styles=STYLES, view=view)))
+    written_to(write_whole(output / "index.html", render("report_index.html", title, view=view)))
 
 
 def index_view(root: Path, pages: Mapping[Path, str]) -> View:

@@ -21,7 +21,6 @@ from opsassay.evals.runner.store import RunStore
 from opsassay.evals.runner.tables import ResultTable
 from opsassay.ui.glossary import written
 from opsassay.ui.page import render, write_whole
-from opsassay.ui.plain import plain
 
 
 @dataclass(frozen=True)
@@ -154,10 +153,8 @@ def _writer_of_tables(name: str) -> PageWriter:
                 for row in graded.rows()
             ),
         )  # fmt: skip
-        page = render(
-            "tables.html", request.title, styles=("static/report.css",),
-            tables=[shown_table(table) for table in [*graded.results(), runs]], reproduce=request.reproduce,
-        )  # fmt: skip
+        tables = [*graded.results(), runs]
+        page = render("answer.html", request.title, tables=tables, reproduce=request.reproduce)
         written_to(write_whole(request.output / f"{name}.html", page))
         request.pages.update({one.folder: f"{name}.html" for one in graded.graded})
         return problem_lines([graded])
@@ -172,9 +169,3 @@ def _metric(row: ResultRow, name: str) -> str:
     return (
         metric.status.value + f": {metric.reason}" if metric.value is None else written(metric.value, word(name).unit)
     )
-
-
-def shown_table(table: ResultTable) -> ResultTable:
-    """Return *table* with texts that are safe to show: names and reasons are of whoever was run."""
-    rows = tuple(tuple("–" if cell is None else plain(cell, 600) for cell in row) for row in table.rows)
-    return ResultTable(plain(table.title, 200), tuple(plain(c, 80) for c in table.columns), rows, plain(table.note))

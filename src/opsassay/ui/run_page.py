@@ -11,13 +11,10 @@ from pathlib import Path
 from opsassay.ui.page import render, write_whole
 from opsassay.ui.run_view import TrialView
 
-STYLES = ("static/report.css", "static/clock.css", "static/run.css")
-SCRIPTS = ("static/clock.js",)
-
 
 def render_run_page(view: TrialView) -> str:
     """Return the HTML text; the same view gives the same bytes."""
-    return render("run.html", view.title, styles=STYLES, later=SCRIPTS, view=view)
+    return render("run.html", view.title, ("clock",), view=view)
 
 
 def write_run_page(view: TrialView, out: Path) -> Path:

@@ -15,11 +15,6 @@ from opsassay.ui.page import inert_json, render
 from opsassay.ui.plain import plain
 from opsassay.ui.trace_view import STEPS_A_CHUNK, TracePage, chunks_of, index_of
 
-_STYLES = ("static/report.css", "static/trace.css")
-_SCRIPTS = ("static/dom.js", "static/trace_store.js", "static/trace_list.js", "static/trace_form.js", "static/trace.js")
-_LATER = ("vendor/cytoscape.min.js", "vendor/cytoscape-dagre.min.js", "static/trace_flow.js")
-"""Read after the steps: the drawing of the flow is 480 kB of script and nothing else waits for it."""
-
 
 def write_trace_page(pages: Sequence[TracePage], out: Path, *, title: str, annotator: str | None = None) -> Path:
     """Write the page of *pages* whole to *out* and return its path; the same traces give the same bytes."""
@@ -38,12 +33,5 @@ def render_trace_page(pages: Sequence[TracePage], *, title: str, annotator: str 
         for i, page in enumerate(pages)
         for k, chunk in enumerate(chunks_of(page))
     ]
-    return render(
-        "trace.html",
-        title,
-        styles=_STYLES,
-        scripts=_SCRIPTS,
-        later=_LATER,
-        index=inert_json(index),
-        chunks=chunks,
-    )
+    scripts, later = ("trace",), ("flow",)  # the drawing of the flow is 480 kB of script, and nothing else waits for it
+    return render("trace.html", title, scripts, later=later, index=inert_json(index), chunks=chunks)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from opsassay.ui import report
 from opsassay.ui.browsing import audits, incidents, jobs, systems
 from opsassay.ui.browsing.beside import beside_view
 from opsassay.ui.browsing.catalogue import StoredRun
@@ -36,7 +35,7 @@ class PageQuery:
 
 @dataclass(frozen=True)
 class Made:
-    """A page: what fills *template*, and its *title*; *scripts* and *styles* are those of its own.
+    """A page: what fills *template*, and its *title*; *scripts* are those of its own.
 
     *drawn* names what of the view only the template needs and JSON has not.
     """
@@ -45,7 +44,6 @@ class Made:
     title: str
     view: View
     scripts: Sequence[str] = ()
-    styles: Sequence[str] = ()
     drawn: Sequence[str] = ()
 
 
@@ -68,9 +66,6 @@ class PageKind:
     paged: bool = True
 
 
-CLOCK = (("static/clock.js",), ("static/clock.css",))
-
-
 def run_named(shown: Shown, key: str) -> StoredRun | None:
     """Return the run that *key* names in addresses."""
     return shown.catalogue.by_key.get(key)
@@ -88,7 +83,7 @@ def _run(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
         return None
     title = f"{task_name(shown, one.domain, one.run.item)}, {shown.catalogue.solver_of(one)}"
     view = run_page_view(shown, one, page)
-    return Made("browse_run.html", title, view, CLOCK[0] if view["clock"] else (), CLOCK[1])
+    return Made("browse_run.html", title, view, ("clock",) if view["clock"] else ())
 
 
 def _truth(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
@@ -115,7 +110,7 @@ def _solver(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
 def _board(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
     del page, asked
     domain = shown.catalogue.domain_keys.get(key)
-    return None if domain is None else Made("browse_board.html", f"Board, {domain}", board_page_view(shown, domain))
+    return None if domain is None else Made("boards.html", f"Board, {domain}", board_page_view(shown, domain))
 
 
 def _compared(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
@@ -125,7 +120,7 @@ def _compared(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | Non
     if len(places) != 2 or places[0] is None or places[1] is None:
         return None
     (name, one), (_, two) = places[0], places[1]
-    return Made("browse_compare.html", f"{one} and {two}", compare_view(shown, name, one, two))
+    return Made("compare.html", f"{one} and {two}", compare_view(shown, name, one, two))
 
 
 def _trials(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
@@ -140,10 +135,9 @@ def _beside(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
     if len(names) != 3 or (place := shown.catalogue.task_places.get(f"{domain}.{names[0]}")) is None:
         return None
     one, two = (shown.catalogue.solver_places.get(f"{domain}.{name}") for name in names[1:])
-    view = beside_view(shown, *place, (one[1], two[1])) if one and two else None
-    return (
-        None if view is None else Made("browse_beside.html", f"Two solvers on {task_name(shown, *place)}", view, *CLOCK)
-    )
+    if one is None or two is None or (view := beside_view(shown, *place, (one[1], two[1]))) is None:
+        return None
+    return Made("browse_beside.html", f"Two solvers on {task_name(shown, *place)}", view, ("clock",))
 
 
 def _incidents(shown: Shown, key: str, page: int, asked: PageQuery) -> Made:
@@ -157,9 +151,7 @@ def _incident(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | Non
     if one is None:
         return None
     view = incidents.incident_view(shown, one, reveal=reveal)
-    return Made(
-        "browse_incident.html", f"Incident {view['name']}", view, report.SCRIPTS, ("vendor/uPlot.min.css",), ("inert",)
-    )
+    return Made("report.html", f"Incident {view['name']}", view, ("report",), ("inert",))
 
 
 def _sql(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
@@ -191,8 +183,8 @@ def _audit(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
     domain = shown.catalogue.domain_keys.get(key)
     if domain is None:
         return None
-    view, styles = audits.audit_view(shown, domain), ("static/audit.css",)
-    return Made("browse_audit.html", f"Which solver may be chosen, {domain}", view, styles=styles, drawn=("parts",))
+    view = audits.audit_view(shown, domain)
+    return Made("audit.html", f"Which solver may be chosen, {domain}", view, drawn=("parts",))
 
 
 TOP: Mapping[str, PageKind] = {
