@@ -21,8 +21,7 @@ from opsassay.core.schema.trajectory import Attribution, Trace, TraceStep
 from opsassay.solvers.agents.models.scripted import ScriptedModel
 from opsassay.solvers.agents.models.server import running_server
 from opsassay.solvers.proxy.formats import read_labelled
-from opsassay.ui.trace_page import write_trace_page
-from opsassay.ui.trace_view import TracePage
+from opsassay.ui.trace_view import TracePage, write_trace_page
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "multi_agent"))
 TECHNIQUES = ("all-at-once", "binary-search", "step-by-step", "static", "dynamic")

@@ -10,8 +10,7 @@ from opsassay.analysis.blame.annotations import read_annotations
 from opsassay.analysis.blame.joined import ClockLane, ClockMark
 from opsassay.analysis.blame.patterns import PatternFinding
 from opsassay.core.schema.trajectory import Attribution, ToolCall, Trace, TraceStep
-from opsassay.ui.trace_page import render_trace_page, write_trace_page
-from opsassay.ui.trace_view import TracePage
+from opsassay.ui.trace_view import TracePage, render_trace_page, write_trace_page
 
 pytestmark = pytest.mark.browser
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\u202e\x1b[31m"

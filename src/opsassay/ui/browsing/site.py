@@ -22,9 +22,9 @@ from opsassay.ui.browsing.rows import Shown
 from opsassay.ui.browsing.systems import SystemWatches
 from opsassay.ui.browsing.truths import whole_page
 from opsassay.ui.browsing.verdicts import StoredVerdicts
-from opsassay.ui.culprits import LARGEST_TRACE
 from opsassay.ui.page import content_security_policy, render
 from opsassay.ui.plain import plain
+from opsassay.ui.step_rows import LARGEST_TRACE
 
 HOME = "index.html"
 _ADDRESS = re.compile(
@@ -142,8 +142,7 @@ def _as_json(made: Made) -> Answered:
 
 def _trace_page(one: StoredRun) -> str:
     from opsassay.solvers.proxy.formats import read_one
-    from opsassay.ui.trace_page import render_trace_page
-    from opsassay.ui.trace_view import TracePage
+    from opsassay.ui.trace_view import TracePage, render_trace_page
 
     if size_of(one.folder / TRACE) > LARGEST_TRACE:
         raise UserError(f"{one.folder / TRACE} is too large for one page; the page of the run shows its steps.")
