@@ -19,8 +19,7 @@ from opsassay.analysis.blame.rerun import ProxyRerun
 from opsassay.core.schema.trajectory import Attribution, Trace, TraceStep
 from opsassay.solvers.agents.models.scripted import ScriptedModel
 from opsassay.solvers.agents.models.server import running_server
-from opsassay.ui.trace_page import write_trace_page
-from opsassay.ui.trace_view import TracePage
+from opsassay.ui.trace_view import TracePage, write_trace_page
 from papers.blame.bench import bench
 from papers.blame.labelled import read_labelled
 

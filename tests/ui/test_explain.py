@@ -8,7 +8,7 @@ from annotation import systems
 from annotation.cascade import Effect, fault, make_pack
 from opsassay.annotation.verdict.annotate import annotate
 from opsassay.annotation.verdict.explain import GATES, explain
-from opsassay.ui.explain import explain_view
+from opsassay.ui.view import explain_view
 
 EFFECT = Effect(own_ms={"payment": 300})
 

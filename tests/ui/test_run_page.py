@@ -7,8 +7,8 @@ import pytest
 from opsassay.core.schema.run import Run, Solver
 from opsassay.core.schema.trajectory import ToolCall, TraceStep
 from opsassay.scoring.verifiers import certify
-from opsassay.ui.run_page import render_run_page, write_run_page
-from opsassay.ui.run_view import trial_view
+from opsassay.ui.page import write_whole
+from opsassay.ui.run_view import render_run_page, trial_view
 from scoring.verifiers.made import at, change, diagnosis, entity, firing, probe, recording, scenario, timeline
 
 HOSTILE = "</style><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\u202e"
@@ -100,13 +100,13 @@ def test_a_timeline_of_an_hour_is_drawn_by_its_changes():
     run = Run(cell="c", attempt=1, item="made", item_hash="h", system="s", solver=Solver(name="a"), solver_hash="h")
     view = trial_view(run, committed, recorded, certify(recorded, committed))
     assert len(view.clock["lanes"][-1]["boxes"]) == 3
-    assert len(render_run_page(view)) < 40_000
+    assert len(render_run_page(view).partition("<main")[2]) < 25_000
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_page_stands_in_a_browser_and_lets_nothing_out_or_in(browser, tmp_path, width):
-    out = write_run_page(made_view(HOSTILE), tmp_path / "run.html")
+    out = write_whole(tmp_path / "run.html", render_run_page(made_view(HOSTILE)))
     page = browser.new_page(viewport={"width": width, "height": 900})
     wrong, asked = [], []
     page.on("pageerror", lambda error: wrong.append(str(error)))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from opsassay.evals.diagnosis.results.repeats import summarise_runs
 from opsassay.scoring.metrics import ALL, not_applicable
-from opsassay.ui.solvers import COLUMNS, solvers_view
-from opsassay.ui.tables import answer_view, best_first, grades_view, solvers_right
+from opsassay.ui.tables import COLUMNS, answer_view, best_first, grades_view, solvers_right, solvers_view
 
 from . import cases
 

@@ -10,8 +10,7 @@ from opsassay.analysis.blame.annotations import read_annotations
 from opsassay.analysis.blame.joined import ClockLane, ClockMark
 from opsassay.analysis.blame.patterns import PatternFinding
 from opsassay.core.schema.trajectory import Attribution, ToolCall, Trace, TraceStep
-from opsassay.ui.trace_page import render_trace_page, write_trace_page
-from opsassay.ui.trace_view import TracePage
+from opsassay.ui.trace_view import TracePage, render_trace_page, write_trace_page
 
 pytestmark = pytest.mark.browser
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\u202e\x1b[31m"
@@ -140,7 +139,7 @@ def test_the_clock_and_the_patterns_lead_to_their_steps(opened):
     page = opened([suggested(lanes=lanes, findings=(PatternFinding("loudest signal", 8, "cart complains most"),))])
     page.tab.click("#section-findings a")
     page.wait_for_step(8)
-    page.tab.locator(".clock .mark.plain").click()
+    page.tab.locator(".trace-clock .mark.plain").click()
     page.wait_for_step(3)
     page.tab.click("#section-clock summary")
     assert "PodKill" in page.tab.inner_text("#section-clock table")

@@ -25,7 +25,7 @@ from opsassay.ui.browsing.kinds import KINDS, TOP, PageQuery
 from opsassay.ui.browsing.lines import page_of_lines
 from opsassay.ui.browsing.site import StorePages
 from opsassay.ui.browsing.verdicts import StoredVerdicts
-from opsassay.ui.report_index import index_view
+from opsassay.ui.reports import index_view
 
 from .stores import a_trial, begun, ended, two_solvers
 from .test_browsing import data, golden, pages_over

@@ -16,7 +16,7 @@ from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 from opsassay.ui.browsing import systems
 from opsassay.ui.browsing.kinds import PageQuery
 from opsassay.ui.browsing.site import StorePages
-from opsassay.ui.browsing.system_graph import graph_of
+from opsassay.ui.browsing.systems import graph_of
 from opsassay.ui.browsing.verdicts import StoredVerdicts
 from opsassay.ui.browsing.watching import Watcher
 

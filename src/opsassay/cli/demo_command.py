@@ -124,8 +124,7 @@ def explain_and_grade(root: Path, id_: str, seed: int, shown: Stages) -> dict[st
     from opsassay.scoring.void import void_reason
     from opsassay.solvers.methods.base import METHODS
     from opsassay.telemetry.tree import Tree, resolve
-    from opsassay.ui.report import write_report
-    from opsassay.ui.runs import case_reports
+    from opsassay.ui.report import case_reports, write_report
 
     tree, store = Tree(root), RunStore(root)
     shown.started("explaining the cascade")

@@ -122,7 +122,7 @@ def _endpoint(of: Mapping[str, ApiOperation], platform: Platform) -> Callable[[R
         except BodyError as error:
             return refusal(error.status, str(error))
         except OpsAssayError as error:
-            return refusal(_status_of(error), str(error))
+            return refusal(status_of(error), str(error))
         except DataError:
             return refusal(400, "A text holds a character that cannot be kept, such as NUL; leave it out.")
         except OSError as error:
@@ -212,7 +212,8 @@ def _who(operation: ApiOperation, connection: Connection, token: str) -> User:
     return user or User("", "", "")
 
 
-def _status_of(error: OpsAssayError) -> int:
+def status_of(error: Exception) -> int:
+    """Return the status of an answer to a request that *error* ended."""
     kinds = ((ForbiddenError, 403), (NotFoundError, 404), (TransitionError, 409), (UserError, 400))
     return next((status for kind, status in kinds if isinstance(error, kind)), 500)
 

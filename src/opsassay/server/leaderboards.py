@@ -6,14 +6,13 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import ARRAY, Connection, Row, Text, and_, any_, cast, func, literal, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from opsassay.analysis.leaderboard.board import Leaderboard, make_board
+from opsassay.analysis.leaderboard.board import make_board
 from opsassay.analysis.leaderboard.entries import TaskKey
 from opsassay.core.errors import OpsAssayError, UserError
 from opsassay.core.schema.run import Metric, Run
@@ -27,20 +26,7 @@ from opsassay.server.benchmarks import Platform
 from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, REPORTS, RESULTS
 from opsassay.server.task_info import read_head
 from opsassay.server.task_sets import load_task_set
-
-
-@dataclass(frozen=True)
-class TaskSetLeaderboard:
-    """The *board* of a task set, or of its tasks of one level.
-
-    *agents* are the registered ones behind each solver, *levels* those that its tasks have, and *level_of* of each task.
-    """
-
-    board: Leaderboard
-    agents: Mapping[str, tuple[str, ...]]
-    levels: tuple[str, ...]
-    level_of: Mapping[TaskKey, str | None]
-
+from opsassay.ui.platform.data import TaskSetLeaderboard
 
 _CONTENT = func.hashtextextended(RESULTS.c.cell_id + RESULTS.c.evidence + cast(RESULTS.c.metrics, Text), 0)
 """What a result says, as one number: another run or another grade in its place has another."""

@@ -25,13 +25,14 @@ from opsassay.server.events import last_event, read_events
 from opsassay.server.index import last_noted, note_events
 from opsassay.server.leaderboards import LeaderboardCache
 from opsassay.server.operations import OPERATIONS
-from opsassay.server.pages import Pages
+from opsassay.server.page_data import page_access
 from opsassay.server.queue import defer_lost
 from opsassay.server.relaying import Switchboard
 from opsassay.server.schema import CELLS
 from opsassay.server.task_sets import task_set_names
 from opsassay.server.timeouts import expire
 from opsassay.ui.loopback import SafeHeaders
+from opsassay.ui.platform.routes import platform_routes
 
 LOOK_S, TEND_S, KEEP_ALIVE_S = 0.5, 15.0, 15.0
 MESSAGE_BYTES = 4 * 2**20
@@ -68,7 +69,7 @@ class News:
 
 def platform_app(platform: Platform, url: str) -> Starlette:
     """Return the application of *platform*, whose database is at *url*."""
-    lines, news, shelf = Switchboard(), News(platform), LeaderboardCache(platform)
+    lines, news, boards = Switchboard(), News(platform), LeaderboardCache(platform)
     described = openapi(OPERATIONS)
 
     async def description(request: Request) -> Response:  # noqa: ARG001 - starlette's signature
@@ -79,12 +80,12 @@ def platform_app(platform: Platform, url: str) -> Starlette:
         *_Relaying(platform, lines).routes(),
         Route("/api/live", _live(platform, news)),
         *_with_effects(platform, url, lines),
-        *Pages(platform, shelf).routes(),
+        *platform_routes(page_access(platform, boards)),
     ]
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:  # noqa: ARG001 - starlette's signature
-        background = news.follow(), _tend(platform, url), _prepare(platform, shelf)
+        background = news.follow(), _tend(platform, url), _prepare(platform, boards)
         tending = [asyncio.create_task(work) for work in background]
         yield
         for task in tending:
@@ -241,10 +242,10 @@ def _events_after(platform: Platform, seq: int) -> list[dict[str, Any]]:
         return [{k: event[k] for k in ("seq", "time_ns", "kind")} for event in read_events(connection, seq)]
 
 
-async def _prepare(platform: Platform, shelf: LeaderboardCache) -> None:
+async def _prepare(platform: Platform, boards: LeaderboardCache) -> None:
     """Make the boards of all task sets, one after the other; a page that is asked for meanwhile waits for one at most."""
     for name in task_set_names(platform.state):
-        await run_in_threadpool(shelf.prepare, name)
+        await run_in_threadpool(boards.prepare, name)
 
 
 async def _tend(platform: Platform, url: str) -> None:

@@ -13,8 +13,6 @@ from opsassay.ui.audit_view import sections
 from opsassay.ui.page import asset, render, write_whole
 from opsassay.ui.plain import plain
 
-STYLES = ("static/report.css", "static/audit.css")
-
 
 def write_audit(
     audit: AuditReport, folder: Path, *, title: str = "Which scores may be trusted for which system"
@@ -47,7 +45,7 @@ def _remove_leftovers(folder: Path, written: list[Path]) -> None:
 
 def render_html(audit: AuditReport, parts: list[Section], title: str) -> str:
     """Return a page without scripts that asks the network for nothing; its styles are allowed by their hashes."""
-    return render("audit.html", title, styles=STYLES, claim=audit.claim, sections=parts)
+    return render("audit.html", title, view={"claim": audit.claim, "parts": parts})
 
 
 def render_markdown(audit: AuditReport, parts: list[Section], title: str) -> str:
@@ -87,7 +85,7 @@ def _escaped(words: str) -> str:
 
 
 def _figure_style() -> str:
-    """Return the colours of the page's style sheet and the rules of figures, for files that stand alone."""
-    page = asset("static/report.css")
-    colours = page[: page.index("* { box-sizing")]
-    return f"{colours}{asset('static/audit.css')}"
+    """Return the colours of the style sheet and its rules for drawings, for files that stand alone."""
+    style = asset("static/style.css")
+    drawings = style[style.index("/* Drawings") : style.index("/* Traces")]
+    return style[: style.index("* { box-sizing")] + drawings

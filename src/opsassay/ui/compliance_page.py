@@ -19,8 +19,7 @@ from opsassay.evals.runner.grading import GradedRun
 from opsassay.evals.runner.store import RunStore
 from opsassay.evals.runner.tables import ResultTable
 from opsassay.solvers.agents.contract import AnswerError
-from opsassay.ui.answer_pages import ShownTask, write_run_pages
-from opsassay.ui.reports import PageRequest
+from opsassay.ui.reports import PageRequest, ShownTask, write_run_pages
 
 
 def write_compliance_pages(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:

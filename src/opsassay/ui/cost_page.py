@@ -22,10 +22,9 @@ from opsassay.evals.runner.grading import GradedRun
 from opsassay.evals.runner.store import RunStore
 from opsassay.evals.runner.tables import ResultTable
 from opsassay.solvers.agents.contract import AnswerError
-from opsassay.ui.answer_pages import ShownTask, write_run_pages
 from opsassay.ui.audit_svg import Axis, Figure, join, line, path, rect, text
 from opsassay.ui.plain import plain
-from opsassay.ui.reports import PageRequest
+from opsassay.ui.reports import PageRequest, ShownTask, write_run_pages
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 1130.0, 150.0, 70.0, 10.0, 24.0
 LABEL = 80.0

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from opsassay.annotation.suites.agreement import CRITERIA, CaseVerdict, edge_name, read_verdicts, save_verdict
 from opsassay.telemetry.tree import Case, Tree
 from opsassay.ui.labels_evidence import MOST_ROWS, LabelEvidence, service_evidence, span_evidence
-from opsassay.ui.page import content_security_policy, render
+from opsassay.ui.page import respond
 from opsassay.ui.plain import plain, utc
 
 MOST_FIELDS = 20_000
@@ -44,7 +44,7 @@ def labels_app(audit: LabelAudit) -> Starlette:
     async def overview(request: Request) -> Response:  # noqa: ARG001 - starlette's signature
         done = read_verdicts(audit.suite, audit.annotator)
         cases = [{"id": c, "said": _said(done.get(c))} for c in audit.cases]
-        return _page("labels_overview.html", title="Audit of labels", cases=cases, annotator=audit.annotator)
+        return respond("labels.html", f"Audit of labels: {audit.annotator}", cases=cases)
 
     async def case(request: Request) -> Response:
         id_ = request.path_params["case"]
@@ -52,7 +52,7 @@ def labels_app(audit: LabelAudit) -> Starlette:
             return HTMLResponse("There is no such case in this audit.", status_code=404)
         if request.method == "POST":
             return await _save(audit, id_, request, token)
-        return _page("labels_case.html", **_case_view(audit, id_), token=token)
+        return respond("labels_case.html", token=token, **_case_view(audit, id_))
 
     routes = [Route("/", overview), Route("/case/{case}", case, methods=["GET", "POST"])]
     app = Starlette(routes=routes)
@@ -158,10 +158,3 @@ def _polyline(series: Sequence[float | None], width: int = 160, height: int = 28
 
 def _said(verdict: CaseVerdict | None) -> str:
     return "not judged yet" if verdict is None else "agree" if verdict.agree else "disagree"
-
-
-def _page(template: str, **values: Any) -> HTMLResponse:
-    styles = ("static/labels.css",)
-    policy = content_security_policy([], styles, forms="'self'")
-    text = render(template, styles=styles, policy=policy, **values)
-    return HTMLResponse(text, headers={"Content-Security-Policy": policy})

@@ -15,8 +15,6 @@ from opsassay.scoring.figures import MeanFigure, percent
 from opsassay.ui.page import render, write_whole
 from opsassay.ui.plain import plain, utc
 
-STYLES = ("static/report.css", "static/board.css")
-
 
 def write_boards(boards: Sequence[Leaderboard], out: Path) -> Path:
     """Write the page of *boards* to *out*; raises OperationError."""
@@ -25,9 +23,9 @@ def write_boards(boards: Sequence[Leaderboard], out: Path) -> Path:
 
 def boards_page(boards: Sequence[Leaderboard]) -> str:
     """Return the page of *boards* as HTML."""
-    views = [board_view(board) for board in boards]
-    overall = [table for table in board_tables(boards) if table.title == "Board, overall"]
-    return render("boards.html", "Boards", styles=STYLES, boards=views, overall=overall)
+    tables = [table for table in board_tables(boards) if table.title == "Board, overall"]
+    view = {"boards": [board_view(board) for board in boards], "overall": tables}
+    return render("boards.html", "Boards", view=view)
 
 
 def board_view(board: Leaderboard) -> dict[str, Any]:

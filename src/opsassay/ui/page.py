@@ -7,11 +7,11 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -21,47 +21,73 @@ from opsassay.core.errors import OperationError, OpsAssayError
 from opsassay.core.text import counted
 from opsassay.ui.plain import plain
 
+if TYPE_CHECKING:
+    from starlette.responses import HTMLResponse
+
+_NONE = "'none'"
+
+STYLES = ("vendor/uPlot.min.css", "static/style.css")
+"""The one style sheet of all pages, and that of the library that draws charts."""
+
+_GRAPHS = ("vendor/cytoscape.min.js", "vendor/cytoscape-dagre.min.js")
+SCRIPTS: Mapping[str, Sequence[str]] = {
+    "clock": ("static/clock.js",),
+    "live": ("static/live.js",),
+    "report": (
+        *_GRAPHS, "vendor/uPlot.iife.min.js", "static/dom.js", "static/graph.js", "static/charts.js", "static/sections.js",
+        "static/report.js",
+    ),
+    "trace": ("static/dom.js", "static/trace_store.js", "static/trace_list.js", "static/trace_form.js", "static/trace.js"),
+    "flow": (*_GRAPHS, "static/trace_flow.js"),
+}  # fmt: skip
+"""The files of each script that a page may ask for by name."""
+
 
 def render(
-    template: str,
-    title: str,
-    *,
-    styles: Sequence[str],
-    scripts: Sequence[str] = (),
-    later: Sequence[str] = (),
-    policy: str | None = None,
-    **values: Any,
-) -> str:
+    template: str, title: str, scripts: Sequence[str] = (), *, later: Sequence[str] = (), policy: str = "", **values: Any
+) -> str:  # fmt: skip
     """Return the HTML text of *template*, which extends page.html.
 
-    *styles*, *scripts* and *later* name files of the package, which are inlined: scripts after the main part, *later* at
-    the very end. The page allows exactly these and no request at all, unless there is another *policy*; *values* are the
-    template's own, a `Markup` among them has been made safe.
+    *scripts* and *later* are names in SCRIPTS, whose files are inlined: after the main part, and at the very end. The
+    page allows exactly these and no request at all, unless there is another *policy*; *values* are the template's own, a
+    `Markup` among them has been made safe.
     """
     return (
         _environment()
         .get_template(template)
         .render(
             title=plain(title, 200),
-            version=__version__,
-            mark=_mark(),
-            policy=policy or content_security_policy([*scripts, *later], styles),
-            styles=_inlined(styles),
-            scripts=_inlined(scripts),
-            later=_inlined(later),
+            policy=policy or content_security_policy([*scripts, *later]),
+            styles=_inlined(STYLES),
+            scripts=_inlined(_files(scripts)),
+            later=_inlined(_files(later)),
             **values,
         )
     )
 
 
-def content_security_policy(scripts: Sequence[str], styles: Sequence[str], *, forms: str = "'none'") -> str:
-    """Return a policy that allows exactly the inlined files *scripts* and *styles* and no request at all.
+def respond(
+    template: str, title: str, scripts: Sequence[str] = (), *, status: int = 200, connects: bool = False, **values: Any
+) -> HTMLResponse:  # fmt: skip
+    """Return the page as a server answers it: its forms go to that server, and its scripts too if it *connects*."""
+    from starlette.responses import HTMLResponse
 
-    Images stand in the page itself; *forms* says where forms may be sent to.
+    policy = content_security_policy(scripts, served=True, connects=connects)
+    text = render(template, title, scripts, policy=policy, **values)
+    return HTMLResponse(text, status, {"Content-Security-Policy": policy})
+
+
+def content_security_policy(scripts: Sequence[str], *, served: bool = False, connects: bool = False) -> str:
+    """Return a policy that allows exactly the inlined files of *scripts*, the styles and no request at all.
+
+    Images stand in the page itself. The forms of a page that is *served* may be sent to its server, and its scripts may
+    ask that server if it *connects*.
     """
-    allowed_scripts, allowed_styles = (" ".join(map(_source_hash, names)) or "'none'" for names in (scripts, styles))
-    allowed = f"script-src {allowed_scripts}; style-src {allowed_styles}"
-    return f"default-src 'none'; {allowed}; img-src data:; base-uri 'none'; form-action {forms}"
+    allowed_scripts, allowed_styles = (" ".join(map(_source_hash, names)) for names in (_files(scripts), STYLES))
+    allowed = f"script-src {allowed_scripts or _NONE}; style-src {allowed_styles}"
+    forms = "'self'" if served else _NONE
+    asked = "; connect-src 'self'" if connects else ""
+    return f"default-src 'none'; {allowed}; img-src data:; base-uri 'none'; form-action {forms}{asked}"
 
 
 def inert_json(value: Any) -> Markup:
@@ -100,6 +126,15 @@ def write_whole(out: Path, text: str) -> Path:
     return out
 
 
+def _cell(value: Any) -> str:
+    """Return a cell of a table as text that is safe to show: names and reasons are those of the agent that was run."""
+    return "–" if value is None else plain(value, 600)
+
+
+def _files(names: Sequence[str]) -> list[str]:
+    return [file for name in names for file in SCRIPTS[name]]
+
+
 @cache
 def _mark() -> str:
     """Return OpsAssay's mark as an address that asks nobody: a scale's beam over a line that dips and comes back."""
@@ -115,8 +150,11 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
         auto_reload=False,
     )
-    environment.filters["plain"] = plain
-    environment.filters["counted"] = counted
+    environment.filters.update(plain=plain, counted=counted, cell=_cell)
+    environment.globals.update(
+        version=__version__, mark=_mark(), layout="page.html", live=False, follow="", to=str, page="", of_level="",
+        user=None, sorry=False,
+    )  # fmt: skip
     return environment
 
 

@@ -1,28 +1,22 @@
-"""The self-contained HTML report: one file that opens from disk and asks the network for nothing."""
+"""The report of incidents: one file that opens from disk and asks the network for nothing, and what it is made of."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from opsassay.evals.diagnosis.results.repeats import SolverSummary
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.schema.run import RunStatus
+from opsassay.evals.diagnosis.results.repeats import SolverSummary, summarise_runs
+from opsassay.evals.diagnosis.score import OnError
+from opsassay.evals.runner.ranking import counted, most_repeats
+from opsassay.evals.runner.store import RunStore, read_diagnosis, read_run, read_verdicts
+from opsassay.telemetry.content import content_hash
+from opsassay.telemetry.tree import Case
 from opsassay.ui.page import inert_json, render, write_whole
-from opsassay.ui.payload import CaseReport
-from opsassay.ui.solvers import solvers_view
+from opsassay.ui.payload import AnswerPayload, CaseReport, build_case
+from opsassay.ui.tables import solvers_view
 from opsassay.ui.view import page_view
-
-SCRIPTS = (
-    "vendor/cytoscape.min.js",
-    "vendor/cytoscape-dagre.min.js",
-    "vendor/uPlot.iife.min.js",
-    "static/dom.js",
-    "static/graph.js",
-    "static/charts.js",
-    "static/sections.js",
-    "static/explain.js",
-    "static/report.js",
-)
-STYLES = ("vendor/uPlot.min.css", "static/report.css")
 
 
 def write_report(cases: Sequence[CaseReport], out: Path, *, title: str, solvers: Sequence[SolverSummary] = ()) -> Path:
@@ -37,4 +31,44 @@ def write_report(cases: Sequence[CaseReport], out: Path, *, title: str, solvers:
 def render_report(cases: Sequence[CaseReport], *, title: str, solvers: Sequence[SolverSummary] = ()) -> str:
     """Return the HTML text of the report of *cases*; data stands in an inert JSON block."""
     payload = {"cases": page_view(cases), "solvers": solvers_view(solvers) if solvers else None}
-    return render("report.html", title, styles=STYLES, scripts=SCRIPTS, payload=inert_json(payload))
+    return render("report.html", title, ("report",), payload=inert_json(payload))
+
+
+def case_reports(
+    store: RunStore, cases: Sequence[Case], profile: str = "default", reproduce: Sequence[str] = (),
+    on_error: OnError | None = None,
+) -> list[CaseReport]:  # fmt: skip
+    """Return one report per case that has runs in *store*, in the order of *cases*; verdicts are those of *profile*.
+
+    *on_error* is called with runs that cannot be read, and the rest goes on; without it the first one is raised.
+    """
+    answers: dict[str, list[AnswerPayload]] = {}
+    for run_dir in store.runs():
+        try:
+            if (answer := _answer(run_dir, profile)) is not None:
+                answers.setdefault(answer.run.item_hash, []).append(answer)
+        except OpsAssayError as error:
+            if on_error is None:
+                raise
+            on_error(run_dir, error)
+    return [
+        build_case(case.datapack, case.truth, case.annotation, answers[digest], reproduce=reproduce)
+        for case in cases
+        if (digest := content_hash(case.datapack.path)) in answers
+    ]
+
+
+def _answer(run_dir: Path, profile: str) -> AnswerPayload | None:
+    """Return what the attempt in *run_dir* came to, None when it came to nothing."""
+    run = read_run(run_dir)
+    if run.status in (RunStatus.RUNNING, RunStatus.ABORTED):
+        return None
+    verdict = next((v for v in read_verdicts(run_dir) if v.profile == profile), None)
+    return AnswerPayload(run=run, diagnosis=read_diagnosis(run_dir), verdict=verdict)
+
+
+def solver_summaries(reports: Sequence[CaseReport], cases: Sequence[Case]) -> list[SolverSummary]:
+    """Return the figures of every solver over all *reports*, with pass@k where cases were repeated k times."""
+    answers = [answer for report in reports for answer in report.answers]
+    runs = counted(answer.run for answer in answers)
+    return summarise_runs(runs, (a.verdict for a in answers if a.verdict), cases, most_repeats(runs))

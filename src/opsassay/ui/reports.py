@@ -5,23 +5,34 @@ A package adds a writer under the entry points ``opsassay.reports``, by the name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from opsassay.core.errors import OpsAssayError, UserError
 from opsassay.core.registry import Registry
 from opsassay.core.schema.metric_words import word
+from opsassay.core.text import counted
 from opsassay.evals.runner.domain import domain_named
-from opsassay.evals.runner.grading import GradeSettings, problem_lines
+from opsassay.evals.runner.grading import GradedRun, GradeSettings, problem_lines
 from opsassay.evals.runner.results import ResultRow
 from opsassay.evals.runner.store import RunStore
 from opsassay.evals.runner.tables import ResultTable
+from opsassay.ui.audit_svg import Figure
+from opsassay.ui.browsing.rows import Shown, View, run_row
+from opsassay.ui.browsing.verdicts import StoredVerdicts
+from opsassay.ui.browsing.watching import Watcher
 from opsassay.ui.glossary import written
 from opsassay.ui.page import render, write_whole
 from opsassay.ui.plain import plain
+
+if TYPE_CHECKING:
+    from opsassay.core.schema.run import Run
+    from opsassay.scoring.verifiers import TrajectoryVerdict
 
 
 @dataclass(frozen=True)
@@ -65,15 +76,9 @@ def write_pages(request: PageRequest, written_to: Callable[[Path], None]) -> lis
     for name in sorted(names, key=lambda name: (name == "diagnosis", name)):
         writer: PageWriter = REPORTS.load(name) if name in REPORTS.names() else _writer_of_tables(name)
         problems += writer(request, written_to)
-    write_index_of(request, written_to)
+    page = render("report_index.html", request.title, view=index_view(request.store.root, request.pages))
+    written_to(write_whole(request.output / "index.html", page))
     return problems
-
-
-def write_index_of(request: PageRequest, written_to: Callable[[Path], None]) -> None:
-    """Write the index of the pages that were written for *request*."""
-    from opsassay.ui.report_index import write_index
-
-    write_index(request.store.root, request.output, request.pages, request.title, written_to)
 
 
 def write_incident_report(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
@@ -81,8 +86,7 @@ def write_incident_report(request: PageRequest, written_to: Callable[[Path], Non
     from opsassay.evals.diagnosis.score import JUDGED, cases_of
     from opsassay.evals.runner.store import read_run
     from opsassay.scoring.profiles import profile_named
-    from opsassay.ui.report import write_report
-    from opsassay.ui.runs import case_reports, solver_summaries
+    from opsassay.ui.report import case_reports, solver_summaries, write_report
 
     store, settings = request.store, request.settings
     profile_named(settings.profile.removesuffix(JUDGED))
@@ -111,26 +115,30 @@ def write_incident_report(request: PageRequest, written_to: Callable[[Path], Non
 
 def write_trial_pages(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
     """Write a page per trial that counts, ``SCENARIO-CELL.html``, and note it for the index."""
-    from opsassay.evals.remediation.score import grade_trial, read_recording, read_steps, recorded_trials
+    from opsassay.evals.remediation.score import grade_trial, recorded_trials
     from opsassay.evals.remediation.tasks import kept_scenario
     from opsassay.evals.runner.store import read_run
-    from opsassay.ui.culprits import culprit_of
-    from opsassay.ui.run_page import write_run_page
-    from opsassay.ui.run_view import passed, trial_view
 
-    problems = []
+    problems, root = [], request.store.root
     for run_dir in recorded_trials(request.store):
         run = read_run(run_dir)
         try:
-            scenario = kept_scenario(request.store.root, run.item_hash)
-            verdict = grade_trial(run_dir, scenario)
-            culprit = None if passed(verdict) else culprit_of(run_dir)
-            view = trial_view(run, scenario, read_recording(run_dir), verdict, read_steps(run_dir), culprit)
+            page = trial_page(root, run_dir, run, grade_trial(run_dir, kept_scenario(root, run.item_hash)))
             request.pages[run_dir] = f"{run.item}-{run.cell}.html"
-            written_to(write_run_page(view, request.output / request.pages[run_dir]))
+            written_to(write_whole(request.output / request.pages[run_dir], page))
         except OpsAssayError as error:
             problems.append(f"{run_dir}: {error}")
     return problems
+
+
+def trial_page(root: Path, run_dir: Path, run: Run, verdict: TrajectoryVerdict) -> str:
+    """Return the page of the trial in *run_dir* of the store at *root*; raises OpsAssayError."""
+    from opsassay.evals.remediation.grading import kept_scenario, read_recording, read_steps
+    from opsassay.ui.run_view import passed, render_run_page, trial_view
+    from opsassay.ui.step_rows import culprit_of
+
+    scenario, culprit = kept_scenario(root, run.item_hash), None if passed(verdict) else culprit_of(run_dir)
+    return render_run_page(trial_view(run, scenario, read_recording(run_dir), verdict, read_steps(run_dir), culprit))
 
 
 def _writer_of_tables(name: str) -> PageWriter:
@@ -148,10 +156,8 @@ def _writer_of_tables(name: str) -> PageWriter:
                 for row in graded.rows()
             ),
         )  # fmt: skip
-        page = render(
-            "tables.html", request.title, styles=("static/report.css",),
-            tables=[shown_table(table) for table in [*graded.results(), runs]], reproduce=request.reproduce,
-        )  # fmt: skip
+        tables = [*graded.results(), runs]
+        page = render("answer.html", request.title, tables=tables, reproduce=request.reproduce)
         written_to(write_whole(request.output / f"{name}.html", page))
         request.pages.update({one.folder: f"{name}.html" for one in graded.graded})
         return problem_lines([graded])
@@ -168,7 +174,65 @@ def _metric(row: ResultRow, name: str) -> str:
     )
 
 
-def shown_table(table: ResultTable) -> ResultTable:
-    """Return *table* with texts that are safe to show: names and reasons are of whoever was run."""
-    rows = tuple(tuple("–" if cell is None else plain(cell, 600) for cell in row) for row in table.rows)
-    return ResultTable(plain(table.title, 200), tuple(plain(c, 80) for c in table.columns), rows, plain(table.note))
+def index_view(root: Path, pages: Mapping[Path, str]) -> View:
+    """Return what the index shows: the rows of the live view, the latest first."""
+    shown = Shown(Watcher([root]).catalogue, StoredVerdicts(), live=False)
+    to = {folder.resolve(): page for folder, page in pages.items()}
+    rows = [run_row(shown, one) | {"page": to.get(one.folder.resolve())} for one in shown.catalogue.newest]
+    outcomes = Counter(row["outcome"] for row in rows)
+    said = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.most_common())
+    return {"answer": f"{counted(len(rows), 'run')}: {said}." if rows else "There are no runs.", "rows": rows}
+
+
+FILE_SHOWN = 20_000
+"""Characters of a file that a page shows."""
+
+
+@dataclass(frozen=True)
+class ShownTask:
+    """What a domain shows of one run: the *goal* that the agent read, drawings, tables, and files as name and text."""
+
+    goal: str
+    figures: Sequence[Figure] = ()
+    tables: Sequence[ResultTable] = ()
+    files: Sequence[tuple[str, str]] = ()
+
+
+Show = Callable[[RunStore, GradedRun], ShownTask]
+
+
+def write_run_pages(domain: str, show: Show, request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
+    """Write ``TASK-CELL.html`` for every run of *domain* that counts; return what could not be shown."""
+    graded = domain_named(domain).grade({request.store.root: None}, request.settings)
+    problems = problem_lines([graded])
+    for one in graded.counted:
+        try:
+            page = answer_page(one, show(request.store, one))
+        except OpsAssayError as error:
+            problems.append(f"{one.folder}: {error}")
+            continue
+        request.pages[one.folder] = f"{one.run.item.replace('@', '-')}-{one.run.cell}.html"
+        written_to(write_whole(request.output / request.pages[one.folder], page))
+    return problems
+
+
+def answer_page(one: GradedRun, task: ShownTask) -> str:
+    """Return the page of *one* as HTML."""
+    metrics = one.verdict.metrics
+    passed = metrics.get("passed")
+    why = f"not passed: {passed.reason if passed else 'ungraded'}"
+    grades = ResultTable(
+        "Grades",
+        ("metric", "value", "why"),
+        tuple(
+            (name, "–" if m.value is None else f"{m.value:.4g}", m.reason or m.status.value)
+            for name, m in metrics.items()
+        ),
+    )
+    return render(
+        "answer.html", f"{one.run.item}, {one.run.solver.name}",
+        headline=plain("passed" if passed is not None and passed.value == 1.0 else why, 600),
+        goal=plain(task.goal, 4000), figures=task.figures,
+        tables=(*task.tables, grades),
+        files=[(plain(name, 200), plain(text, FILE_SHOWN)) for name, text in task.files],
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the page of a trial shows: its verdict in words, lanes over one time axis, and the agent's steps; pure."""
+"""The page of a trial: its verdict in words, lanes over one time axis (Figure 1 of "side-effects"), the agent's steps."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from opsassay.scoring.verifiers import Judgement, RunRecording, TrajectoryVerdic
 from opsassay.scoring.verifiers.diagnosed import RIGHT, TIME
 from opsassay.scoring.verifiers.evidence import RunEvidence
 from opsassay.ui.clock import Span
+from opsassay.ui.page import render
 from opsassay.ui.plain import plain
 from opsassay.ui.step_rows import View, culprit_view, step_row
 from opsassay.ui.system_lanes import Dip, dips_of, span_of, trial_clock
@@ -125,3 +126,8 @@ def _judgement(judgement: Judgement, span: Span) -> tuple[str, str, str, str, st
         reason += f" (stood before the fault and was subtracted: {plain(', '.join(judgement.subtracted), 200)})"
     where = "–" if judgement.tick is None else f"tick {judgement.tick}, {span.when(judgement.time_ns)}"
     return word(judgement.predicate).title, judgement.predicate, judgement.status.value, reason, where
+
+
+def render_run_page(view: TrialView) -> str:
+    """Return the HTML text; the same view gives the same bytes."""
+    return render("run.html", view.title, ("clock",), view=view)

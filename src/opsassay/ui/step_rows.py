@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+from opsassay.core.errors import OpsAssayError
+from opsassay.core.schema.run_folder import TRACE
 from opsassay.core.schema.trajectory import Attribution
 from opsassay.ui.clock import Span
 from opsassay.ui.glossary import in_words
@@ -47,3 +51,26 @@ def _tool(call: Mapping[str, Any]) -> str:
 
 def _list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else []
+
+
+LARGEST_TRACE = 16 * 2**20
+"""Bytes of a trace that a page reads whole."""
+
+
+def culprit_of(run_dir: Path) -> Attribution | None:
+    """Return who is to blame for the failure of the run in *run_dir*, and since which step, None where nobody can say.
+
+    It is the step whose action broke availability, where a timeline tells, else what the combined rules say.
+    """
+    from opsassay.analysis.blame.attribute import JOINED, attribute
+    from opsassay.analysis.blame.operations import join, read_run
+    from opsassay.solvers.proxy.formats import read_one
+
+    with suppress(OpsAssayError, OSError):
+        if not 0 < (run_dir / TRACE).stat().st_size <= LARGEST_TRACE:
+            return None
+        trace = read_one(run_dir / TRACE)
+        joined = join(trace, read_run(run_dir))
+        found = attribute(trace, JOINED if joined.findings else "combined", joined=joined).attribution
+        return found if found.step_id is not None else None
+    return None

@@ -1,4 +1,8 @@
-"""What the trace page shows, as plain data: an index of all steps, read at once, and contents, read when opened."""
+"""The trace page: one file that opens from disk, asks the network for nothing, and shows ten thousand steps at once.
+
+The index and the script that draws it stand before the contents of the steps, so that the page is painted while the
+rest is still being read. With an *annotator*, a form beside the steps takes an annotation of each trace.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+from opsassay.analysis.blame.definition import DEFINITION
 from opsassay.analysis.blame.joined import ClockLane
 from opsassay.analysis.blame.patterns import PatternFinding
 from opsassay.core.schema.trajectory import Attribution, Trace, TraceStep
+from opsassay.telemetry.content import whole_file
+from opsassay.ui.page import inert_json, render
 from opsassay.ui.plain import plain, utc
 
 STEPS_A_CHUNK = 100
@@ -146,3 +154,24 @@ def _clock(lanes: Sequence[ClockLane]) -> dict[str, Any] | None:
         for lane in lanes
     ]
     return {"begun": utc(first), "seconds": (last - first) / 1e9, "lanes": rows}
+
+
+def write_trace_page(pages: Sequence[TracePage], out: Path, *, title: str, annotator: str | None = None) -> Path:
+    """Write the page of *pages* whole to *out* and return its path; the same traces give the same bytes."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(out) as partial:
+        partial.write_text(render_trace_page(pages, title=title, annotator=annotator), encoding="utf-8", newline="\n")
+    return out
+
+
+def render_trace_page(pages: Sequence[TracePage], *, title: str, annotator: str | None = None) -> str:
+    """Return the HTML text; data stands in inert JSON blocks."""
+    form = {"annotator": plain(annotator, 80), "definition": DEFINITION} if annotator else None
+    index = {"traces": [index_of(page) for page in pages], "size": STEPS_A_CHUNK, "form": form}
+    chunks = [
+        {"id": f"chunk-{i}-{k}", "text": inert_json(chunk)}
+        for i, page in enumerate(pages)
+        for k, chunk in enumerate(chunks_of(page))
+    ]
+    scripts, later = ("trace",), ("flow",)  # the drawing of the flow is 480 kB of script, and nothing else waits for it
+    return render("trace.html", title, scripts, later=later, index=inert_json(index), chunks=chunks)

@@ -9,11 +9,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from opsassay.annotation.verdict.explain import GATES, explain
 from opsassay.core.errors import NotFoundError
+from opsassay.core.schema.causal_graph import Annotation
 from opsassay.core.schema.incident import EffectCheck, Fault, Incident, Label
 from opsassay.core.text import counted
 from opsassay.scoring.void import void_reason
-from opsassay.ui.explain import explain_view
 from opsassay.ui.glossary import LABELS
 from opsassay.ui.overlay import Overlay, OverlayMark, answer_overlay, root_groups, truth_overlay
 from opsassay.ui.payload import CaseReport, Signals
@@ -325,3 +326,23 @@ def _commands(case: CaseReport) -> list[str]:
         *(f"opsassay run diagnose incidents/{datapack} -m {plain(m, 200)}" for m in methods),
         *(["opsassay score run runs/*/*"] if case.answers else []),
     ]
+
+
+MOST_PATHS = 60
+"""Paths of each kind that a page lists; the rest is counted."""
+
+
+def explain_view(annotation: Annotation | None) -> dict[str, Any] | None:
+    """Return the JSON-ready explanation of *annotation*, None when the case was not annotated."""
+    if annotation is None:
+        return None
+    explained = explain(annotation)
+    return {
+        "summary": [plain(line) for line in explained.summary],
+        "accepted": [[plain(p.path), [plain(r) for r in p.reasons]] for p in explained.accepted[:MOST_PATHS]],
+        "rejected": [
+            [plain(p.path), p.gate or "", GATES.get(p.gate or "", ""), plain("; ".join(p.reasons))]
+            for p in explained.rejected[:MOST_PATHS]
+        ],
+        "more": max(len(explained.accepted) - MOST_PATHS, 0) + max(len(explained.rejected) - MOST_PATHS, 0),
+    }

@@ -97,8 +97,7 @@ def view(
     from opsassay.analysis.blame.attribute import JOINED, attribute
     from opsassay.solvers.agents.models import model_named
     from opsassay.solvers.proxy.formats import read_one
-    from opsassay.ui.trace_page import write_trace_page
-    from opsassay.ui.trace_view import TracePage
+    from opsassay.ui.trace_view import TracePage, write_trace_page
 
     found = read_one(path)
     joined = _joined(found, run_dir or path, cases, is_run=run_dir is not None)
@@ -122,8 +121,7 @@ def annotate(traces: tuple[Path, ...], annotator: str, output: Path) -> None:
     """Write a page on which to read TRACES next to a form; it saves one file of annotations."""
     from opsassay.core.errors import UserError
     from opsassay.solvers.proxy.formats import read_traces
-    from opsassay.ui.trace_page import write_trace_page
-    from opsassay.ui.trace_view import TracePage
+    from opsassay.ui.trace_view import TracePage, write_trace_page
 
     if not annotator.strip():
         raise UserError("--annotator is empty; give your name, which names the file of your annotations.")

@@ -18,7 +18,7 @@ from opsassay.ui.browsing.kinds import PageQuery
 from opsassay.ui.browsing.rows import run_page
 from opsassay.ui.browsing.site import HOME, StorePages, home_from
 from opsassay.ui.browsing.watching import RunEvent, Watcher
-from opsassay.ui.page import content_security_policy, render
+from opsassay.ui.page import respond
 from opsassay.ui.plain import plain
 
 MOST_STREAMS = 20
@@ -27,7 +27,6 @@ LONGEST_FILTER = 8_000
 """Characters of a filter, a statement of SQL among them; what is longer is cut."""
 LOOK_S = 0.2
 HEARTBEAT_S = 10.0
-_STYLES = ("static/report.css", "static/browse.css")
 
 
 def view_app(site: StorePages, watcher: Watcher) -> Starlette:
@@ -116,8 +115,4 @@ def _refusal(error: OpsAssayError, address: str, status: int = 409) -> Response:
     text = one_sentence(str(error))
     if address.endswith(".json"):
         return Response(json.dumps({"error": text}), status_code=status, media_type="application/json")
-    policy = content_security_policy([], _STYLES)
-    page = render(
-        "browse_error.html", "Nothing to show", styles=_STYLES, policy=policy, text=text, home=home_from(address)
-    )
-    return HTMLResponse(page, status_code=status, headers={"Content-Security-Policy": policy})
+    return respond("browse_error.html", "Nothing to show", status=status, text=text, home=home_from(address))

@@ -11,8 +11,6 @@ from opsassay.core.errors import OperationError, OpsAssayError, UserError
 from opsassay.ui.browsing.site import HOME, Answered, StorePages, home_from
 from opsassay.ui.page import render
 
-_STYLES = ("static/report.css", "static/browse.css")
-
 
 def require_new_folder(out: Path) -> None:
     """Raise UserError when *out* is there and not an empty folder."""
@@ -63,5 +61,5 @@ def _written(site: StorePages, folder: Path) -> tuple[int, list[str]]:
 
 
 def _in_place_of(address: str, error: OpsAssayError) -> Answered:
-    text = render("browse_error.html", "Nothing to show", styles=_STYLES, text=str(error), home=home_from(address))
+    text = render("browse_error.html", "Nothing to show", text=str(error), home=home_from(address))
     return Answered(text, "html")

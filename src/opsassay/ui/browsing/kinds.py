@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from opsassay.ui import report
 from opsassay.ui.browsing import audits, incidents, jobs, systems
-from opsassay.ui.browsing.beside import beside_view
-from opsassay.ui.browsing.catalogue import StoredRun
-from opsassay.ui.browsing.comparing import compare_view
+from opsassay.ui.browsing.catalogue import StoredRun, TaskPlace
 from opsassay.ui.browsing.groups import board_page_view, solver_view, task_view
 from opsassay.ui.browsing.home import FILTERS, home_view
 from opsassay.ui.browsing.matrix import trials_view
 from opsassay.ui.browsing.one_run import run_page_view
 from opsassay.ui.browsing.rows import Shown, View
-from opsassay.ui.browsing.stored_incidents import incident_named, task_name
+from opsassay.ui.browsing.stored_incidents import incident_named, name_of, task_name
 from opsassay.ui.browsing.truths import truth_view
+from opsassay.ui.browsing.two_solvers import beside_view, compare_view
 
 REVEAL = "reveal"
 """The filter, "1", with which a page shows truth."""
@@ -36,7 +35,7 @@ class PageQuery:
 
 @dataclass(frozen=True)
 class Made:
-    """A page: what fills *template*, and its *title*; *scripts* and *styles* are those of its own.
+    """A page: what fills *template*, its *title*, and the *scripts* of its own.
 
     *drawn* names what of the view only the template needs and JSON has not.
     """
@@ -45,30 +44,57 @@ class Made:
     title: str
     view: View
     scripts: Sequence[str] = ()
-    styles: Sequence[str] = ()
     drawn: Sequence[str] = ()
 
 
-Maker = Callable[[Shown, str, int, PageQuery], Made | None]
-"""Makes a page of a key, a number and a query; None where the key names nothing, OpsAssayError where it cannot be made."""
+@dataclass(frozen=True)
+class PageAsked:
+    """The *number* of a page of what the key of an address names: *of*, in what is *shown*, with a *query*."""
+
+    shown: Shown
+    of: Any
+    number: int
+    query: PageQuery
+
+    @property
+    def task(self) -> str:
+        """The name of the task of a run."""
+        return task_name(self.shown, self.of.domain, self.of.run.item)
+
+
+def _key(shown: Shown, key: str) -> str:
+    del shown
+    return key
 
 
 @dataclass(frozen=True)
 class PageKind:
-    """Pages that are *made* alike; *key* says what names one, *filters* what the address may ask for.
+    """Pages that are alike: *view* fills *template* with what *find* finds by the key, *title* stands above.
 
-    *live*: there is one only where a server can answer, and never among files. *paged*: it has rows, a page at a time.
+    *find* and *view* return None where there is no such page; *view* raises OpsAssayError where it cannot be made. *key*
+    says what names a page, *filters* what the address may ask for. *live*: there is one only where a server can answer,
+    and never among files. *paged*: it has rows, a page at a time.
     """
 
     about: str
-    made: Maker
+    template: str
+    title: Callable[[PageAsked], str]
+    view: Callable[[PageAsked], View | None]
+    find: Callable[[Shown, str], Any | None] = _key
     key: str = ""
     filters: Sequence[str] = ()
+    scripts: Sequence[str] = ()
+    drawn: Sequence[str] = ()
     live: bool = False
     paged: bool = True
 
-
-CLOCK = (("static/clock.js",), ("static/clock.css",))
+    def made(self, shown: Shown, key: str, number: int, query: PageQuery) -> Made | None:
+        """Return the page of *key*, None where there is none; raises OpsAssayError where it cannot be made."""
+        asked = PageAsked(shown, self.find(shown, key), number, query)
+        if asked.of is None or (view := self.view(asked)) is None:
+            return None
+        scripts = () if view.get("clock", self) is None else self.scripts  # there are no lanes to move a moment over
+        return Made(self.template, self.title(asked), view, scripts, self.drawn)
 
 
 def run_named(shown: Shown, key: str) -> StoredRun | None:
@@ -76,147 +102,111 @@ def run_named(shown: Shown, key: str) -> StoredRun | None:
     return shown.catalogue.by_key.get(key)
 
 
-def _home(shown: Shown, key: str, page: int, asked: PageQuery) -> Made:
-    del key
-    return Made("browse_home.html", "Runs", home_view(shown, page, asked.filters))
+def _task_place(shown: Shown, key: str) -> TaskPlace | None:
+    return shown.catalogue.task_places.get(key)
 
 
-def _run(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
-    del asked
-    one = run_named(shown, key)
-    if one is None:
-        return None
-    title = f"{task_name(shown, one.domain, one.run.item)}, {shown.catalogue.solver_of(one)}"
-    view = run_page_view(shown, one, page)
-    return Made("browse_run.html", title, view, CLOCK[0] if view["clock"] else (), CLOCK[1])
+def _solver_place(shown: Shown, key: str) -> TaskPlace | None:
+    return shown.catalogue.solver_places.get(key)
 
 
-def _truth(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
-    del page
-    one = run_named(shown, key)
-    if one is None:
-        return None
-    name = task_name(shown, one.domain, one.run.item)
-    return Made("browse_truth.html", f"Truth of {name}", truth_view(one, name, shown.cases, reveal=asked.reveal))
+def _domain(shown: Shown, key: str) -> str | None:
+    return shown.catalogue.domain_keys.get(key)
 
 
-def _task(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
-    del asked
-    place = shown.catalogue.task_places.get(key)
-    return place and Made("browse_runs.html", f"Task {task_name(shown, *place)}", task_view(shown, place, page))
-
-
-def _solver(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
-    del asked
-    place = shown.catalogue.solver_places.get(key)
-    return place and Made("browse_runs.html", f"Solver {place[1]}", solver_view(shown, place, page))
-
-
-def _board(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
-    del page, asked
-    domain = shown.catalogue.domain_keys.get(key)
-    return None if domain is None else Made("browse_board.html", f"Board, {domain}", board_page_view(shown, domain))
-
-
-def _compared(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
-    del page, asked
+def _two_solvers(shown: Shown, key: str) -> tuple[str, str, str] | None:
+    """Return the domain of two solvers and their names."""
     domain, *solvers = key.split(".")
-    places = [shown.catalogue.solver_places.get(f"{domain}.{solver}") for solver in solvers]
-    if len(places) != 2 or places[0] is None or places[1] is None:
-        return None
-    (name, one), (_, two) = places[0], places[1]
-    return Made("browse_compare.html", f"{one} and {two}", compare_view(shown, name, one, two))
+    places = [place for solver in solvers if (place := _solver_place(shown, f"{domain}.{solver}"))]
+    return (places[0][0], places[0][1], places[1][1]) if len(places) == len(solvers) == 2 else None
 
 
-def _trials(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
-    del asked
-    domain = shown.catalogue.domain_keys.get(key)
-    return None if domain is None else Made("browse_trials.html", f"Trials, {domain}", trials_view(shown, domain, page))
-
-
-def _beside(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
-    del page, asked
-    domain, *names = key.split(".")
-    if len(names) != 3 or (place := shown.catalogue.task_places.get(f"{domain}.{names[0]}")) is None:
-        return None
-    one, two = (shown.catalogue.solver_places.get(f"{domain}.{name}") for name in names[1:])
-    view = beside_view(shown, *place, (one[1], two[1])) if one and two else None
-    return (
-        None if view is None else Made("browse_beside.html", f"Two solvers on {task_name(shown, *place)}", view, *CLOCK)
-    )
-
-
-def _incidents(shown: Shown, key: str, page: int, asked: PageQuery) -> Made:
-    del key
-    return Made("browse_incidents.html", "Incidents", incidents.incidents_view(shown, page, asked.filters))
-
-
-def _incident(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
-    del page
-    one, reveal = incident_named(shown, key), asked.reveal and shown.live
-    if one is None:
-        return None
-    view = incidents.incident_view(shown, one, reveal=reveal)
-    return Made(
-        "browse_incident.html", f"Incident {view['name']}", view, report.SCRIPTS, ("vendor/uPlot.min.css",), ("inert",)
-    )
-
-
-def _sql(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
-    del page
-    one = incident_named(shown, key)
-    if one is None:
-        return None
-    return Made("browse_sql.html", "SQL over an incident", incidents.sql_view(one, asked.filters.get("sql", "")))
-
-
-def _jobs(shown: Shown, key: str, page: int, asked: PageQuery) -> Made:
-    del key, page, asked
-    return Made("browse_jobs.html", "Jobs", jobs.jobs_view(shown))
-
-
-def _systems(shown: Shown, key: str, page: int, asked: PageQuery) -> Made:
-    del key, page, asked
-    return Made("browse_systems.html", "Systems", systems.systems_view(shown.systems))
-
-
-def _system(shown: Shown, key: str, page: int, asked: PageQuery) -> Made:
-    del page
-    view = systems.system_view(shown.systems, key, reveal=asked.reveal)
-    return Made("browse_system.html", f"System {key}", view)
-
-
-def _audit(shown: Shown, key: str, page: int, asked: PageQuery) -> Made | None:
-    del page, asked
-    domain = shown.catalogue.domain_keys.get(key)
-    if domain is None:
-        return None
-    view, styles = audits.audit_view(shown, domain), ("static/audit.css",)
-    return Made("browse_audit.html", f"Which solver may be chosen, {domain}", view, styles=styles, drawn=("parts",))
+def _task_of_two(shown: Shown, key: str) -> tuple[str, str, tuple[str, str]] | None:
+    """Return the domain of a task, its name and those of two solvers."""
+    domain, task, solvers = [*key.split(".", 2), "", ""][:3]
+    place, two = _task_place(shown, f"{domain}.{task}"), _two_solvers(shown, f"{domain}.{solvers}")
+    return (*place, two[1:]) if place and two else None
 
 
 TOP: Mapping[str, PageKind] = {
-    "index": PageKind("What runs now, the last results, solvers, stores", _home, filters=FILTERS),
-    "systems": PageKind("Running systems", _systems, live=True, paged=False),
-    "jobs": PageKind("What is being run: progress, estimate, what it spends", _jobs, live=True, paged=False),
-    "incidents": PageKind("Recorded incidents", _incidents, filters=incidents.FILTERS),
-}
+    "index": PageKind(
+        "What runs now, the last results, solvers, stores", "browse_home.html", lambda _: "Runs",
+        lambda asked: home_view(asked.shown, asked.number, asked.query.filters), filters=FILTERS,
+    ),
+    "systems": PageKind(
+        "Running systems", "browse_systems.html", lambda _: "Systems",
+        lambda asked: systems.systems_view(asked.shown.systems), live=True, paged=False,
+    ),
+    "jobs": PageKind(
+        "What is being run: progress, estimate, what it spends", "browse_jobs.html", lambda _: "Jobs",
+        lambda asked: jobs.jobs_view(asked.shown), live=True, paged=False,
+    ),
+    "incidents": PageKind(
+        "Recorded incidents", "browse_incidents.html", lambda _: "Incidents",
+        lambda asked: incidents.incidents_view(asked.shown, asked.number, asked.query.filters), filters=incidents.FILTERS,
+    ),
+}  # fmt: skip
 """Pages that there is one of."""
 
 KINDS: Mapping[str, PageKind] = {
-    "runs": PageKind("One run: its course on one clock, metrics, steps, actions", _run, "STORE.CELL.ATTEMPT"),
-    "truth": PageKind("What was broken", _truth, "STORE.CELL.ATTEMPT", (REVEAL,), live=True, paged=False),
-    "incidents": PageKind("One incident: alerts, graph, golden signals", _incident, "STORE.ID", (REVEAL,), paged=False),
-    "systems": PageKind(
-        "Graph, golden signals and alerts of a running system", _system, "NAME", (REVEAL,), live=True, paged=False
+    "runs": PageKind(
+        "One run: its course on one clock, metrics, steps, actions", "browse_run.html",
+        lambda asked: f"{asked.task}, {asked.shown.catalogue.solver_of(asked.of)}",
+        lambda asked: run_page_view(asked.shown, asked.of, asked.number), run_named, "STORE.CELL.ATTEMPT",
+        scripts=("clock",),
     ),
-    "sql": PageKind("One SELECT over the telemetry of an incident", _sql, "STORE.ID", ("sql",), live=True, paged=False),
-    "tasks": PageKind("All runs of a task", _task, "DOMAIN.TASK"),
-    "solvers": PageKind("A solver with its figures and runs", _solver, "DOMAIN.SOLVER"),
-    "boards": PageKind("The board of a domain", _board, "DOMAIN", paged=False),
-    "trials": PageKind("Solvers by rank, and the matrix of task by solver by repeat", _trials, "DOMAIN"),
-    "beside": PageKind("Two solvers on one task, on one time axis", _beside, "DOMAIN.TASK.SOLVER.SOLVER", paged=False),
-    "audit": PageKind("Which solver may be chosen for which system", _audit, "DOMAIN", paged=False),
-    "compare": PageKind("Two solvers on their common tasks", _compared, "DOMAIN.SOLVER.SOLVER", paged=False),
-}
+    "truth": PageKind(
+        "What was broken", "browse_truth.html", lambda asked: f"Truth of {asked.task}",
+        lambda asked: truth_view(asked.of, asked.task, asked.shown.cases, reveal=asked.query.reveal), run_named,
+        "STORE.CELL.ATTEMPT", (REVEAL,), live=True, paged=False,
+    ),
+    "incidents": PageKind(
+        "One incident: alerts, graph, golden signals", "report.html",
+        lambda asked: f"Incident {name_of(asked.of.incident())}",
+        lambda asked: incidents.incident_view(asked.shown, asked.of, reveal=asked.query.reveal and asked.shown.live),
+        incident_named, "STORE.ID", (REVEAL,), ("report",), ("inert",), paged=False,
+    ),
+    "systems": PageKind(
+        "Graph, golden signals and alerts of a running system", "browse_system.html", lambda asked: f"System {asked.of}",
+        lambda asked: systems.system_view(asked.shown.systems, asked.of, reveal=asked.query.reveal), key="NAME",
+        filters=(REVEAL,), live=True, paged=False,
+    ),
+    "sql": PageKind(
+        "One SELECT over the telemetry of an incident", "browse_sql.html", lambda _: "SQL over an incident",
+        lambda asked: incidents.sql_view(asked.of, asked.query.filters.get("sql", "")), incident_named, "STORE.ID",
+        ("sql",), live=True, paged=False,
+    ),
+    "tasks": PageKind(
+        "All runs of a task", "browse_runs.html", lambda asked: f"Task {task_name(asked.shown, *asked.of)}",
+        lambda asked: task_view(asked.shown, asked.of, asked.number), _task_place, "DOMAIN.TASK",
+    ),
+    "solvers": PageKind(
+        "A solver with its figures and runs", "browse_runs.html", lambda asked: f"Solver {asked.of[1]}",
+        lambda asked: solver_view(asked.shown, asked.of, asked.number), _solver_place, "DOMAIN.SOLVER",
+    ),
+    "boards": PageKind(
+        "The board of a domain", "boards.html", lambda asked: f"Board, {asked.of}",
+        lambda asked: board_page_view(asked.shown, asked.of), _domain, "DOMAIN", paged=False,
+    ),
+    "trials": PageKind(
+        "Solvers by rank, and the matrix of task by solver by repeat", "browse_trials.html",
+        lambda asked: f"Trials, {asked.of}", lambda asked: trials_view(asked.shown, asked.of, asked.number), _domain,
+        "DOMAIN",
+    ),
+    "beside": PageKind(
+        "Two solvers on one task, on one time axis", "browse_beside.html",
+        lambda asked: f"Two solvers on {task_name(asked.shown, *asked.of[:2])}",
+        lambda asked: beside_view(asked.shown, *asked.of), _task_of_two, "DOMAIN.TASK.SOLVER.SOLVER",
+        scripts=("clock",), paged=False,
+    ),
+    "audit": PageKind(
+        "Which solver may be chosen for which system", "audit.html",
+        lambda asked: f"Which solver may be chosen, {asked.of}", lambda asked: audits.audit_view(asked.shown, asked.of),
+        _domain, "DOMAIN", drawn=("parts",), paged=False,
+    ),
+    "compare": PageKind(
+        "Two solvers on their common tasks", "compare.html", lambda asked: f"{asked.of[1]} and {asked.of[2]}",
+        lambda asked: compare_view(asked.shown, *asked.of), _two_solvers, "DOMAIN.SOLVER.SOLVER", paged=False,
+    ),
+}  # fmt: skip
 """Pages that there is one of for each key."""

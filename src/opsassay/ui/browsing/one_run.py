@@ -35,10 +35,9 @@ from opsassay.ui.browsing.stored_incidents import page_of_task
 from opsassay.ui.browsing.timeline import course_of, culprit_view_of
 from opsassay.ui.browsing.truths import about_truth
 from opsassay.ui.clock import Span
-from opsassay.ui.culprits import LARGEST_TRACE
 from opsassay.ui.glossary import written
 from opsassay.ui.plain import plain
-from opsassay.ui.step_rows import step_row
+from opsassay.ui.step_rows import LARGEST_TRACE, step_row
 
 LOG_BYTES = 8_000
 """Of a log, the end that is shown."""

@@ -22,12 +22,10 @@ from opsassay.ui.browsing.rows import Shown
 from opsassay.ui.browsing.systems import SystemWatches
 from opsassay.ui.browsing.truths import whole_page
 from opsassay.ui.browsing.verdicts import StoredVerdicts
-from opsassay.ui.culprits import LARGEST_TRACE
 from opsassay.ui.page import content_security_policy, render
 from opsassay.ui.plain import plain
+from opsassay.ui.step_rows import LARGEST_TRACE
 
-STYLES = ("static/report.css", "static/board.css", "static/browse.css")
-SCRIPTS = ("static/live.js",)
 HOME = "index.html"
 _ADDRESS = re.compile(
     r"(?:(?P<kind>[a-z]{1,10})/)?(?P<key>[A-Za-z0-9_-]{1,90}(?:\.[A-Za-z0-9_-]{1,90}){0,3})(?:~(?P<page>[0-9]{1,6}))?"
@@ -118,12 +116,12 @@ class StorePages:
             return up + target
 
         follows = self.live and address.startswith(("index", "jobs", "systems"))
-        scripts, styles = [*made.scripts, *(SCRIPTS if follows else ())], [*STYLES, *made.styles]
-        policy = content_security_policy(scripts, styles, forms="'self'" if self.live else "'none'")
-        policy = f"{policy}; connect-src 'self'" if follows else policy
+        scripts = [*made.scripts, *(("live",) if follows else ())]
+        policy = content_security_policy(scripts, served=self.live, connects=follows)
         text = render(
-            made.template, made.title, styles=styles, later=scripts, policy=policy, view=made.view, to=to, live=self.live,
-            up=up, after=after if follows else None, as_json=_json_of(address.rpartition("/")[2]), at=address,
+            made.template, made.title, scripts, policy=policy, layout="store.html", view=made.view, to=to, live=self.live,
+            up=up, follow=f"events?after={after}" if follows else "", as_json=_json_of(address.rpartition("/")[2]),
+            at=address,
         )  # fmt: skip
         links.add(_json_of(address))
         return Answered(text, "html", policy, frozenset(links))
@@ -144,8 +142,7 @@ def _as_json(made: Made) -> Answered:
 
 def _trace_page(one: StoredRun) -> str:
     from opsassay.solvers.proxy.formats import read_one
-    from opsassay.ui.trace_page import render_trace_page
-    from opsassay.ui.trace_view import TracePage
+    from opsassay.ui.trace_view import TracePage, render_trace_page
 
     if size_of(one.folder / TRACE) > LARGEST_TRACE:
         raise UserError(f"{one.folder / TRACE} is too large for one page; the page of the run shows its steps.")

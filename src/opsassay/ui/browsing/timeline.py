@@ -15,8 +15,7 @@ from opsassay.core.untrusted import is_plain, open_plain
 from opsassay.ui.browsing.catalogue import StoredRun
 from opsassay.ui.browsing.lines import size_of, stamps_of
 from opsassay.ui.clock import RunClock, agent_clock
-from opsassay.ui.culprits import culprit_of
-from opsassay.ui.step_rows import View, culprit_view
+from opsassay.ui.step_rows import View, culprit_of, culprit_view
 from opsassay.ui.system_lanes import Dip, dips_of, span_of, trial_clock
 
 RECORDS = (TRACE, ACTIONS, TIMELINE)

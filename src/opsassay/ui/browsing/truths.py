@@ -18,7 +18,7 @@ from opsassay.ui.plain import plain
 if TYPE_CHECKING:
     from opsassay.core.schema.scenario import Scenario
     from opsassay.evals.runner.grading import GradedRun
-    from opsassay.ui.answer_pages import ShownTask
+    from opsassay.ui.reports import ShownTask
 
 
 @dataclass(frozen=True)
@@ -129,19 +129,16 @@ def _broken(scenario: Scenario) -> Iterator[str]:
 
 
 def _trial_page(one: StoredRun, cases: Path | None) -> str:
-    from opsassay.evals.remediation.score import read_recording, read_steps
+    from opsassay.evals.remediation.score import read_recording
     from opsassay.evals.remediation.tasks import kept_scenario
     from opsassay.scoring.verifiers import certify
-    from opsassay.ui.culprits import culprit_of
-    from opsassay.ui.run_page import render_run_page
-    from opsassay.ui.run_view import passed, trial_view
+    from opsassay.ui.reports import trial_page
 
     del cases
-    scenario, recording = kept_scenario(one.root, one.run.item_hash), read_recording(one.folder)
-    name = f"{one.run.cell}/{one.run.attempt}"
-    verdict = certify(recording, scenario, run=name, solver=one.run.solver.name, committed_digest=one.run.item_hash)
-    culprit = None if passed(verdict) else culprit_of(one.folder)
-    return render_run_page(trial_view(one.run, scenario, recording, verdict, read_steps(one.folder), culprit))
+    scenario, name = kept_scenario(one.root, one.run.item_hash), f"{one.run.cell}/{one.run.attempt}"
+    verdict = certify(read_recording(one.folder), scenario, run=name, solver=one.run.solver.name,
+                      committed_digest=one.run.item_hash)  # fmt: skip
+    return trial_page(one.root, one.folder, one.run, verdict)
 
 
 def _cost_words(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
@@ -150,7 +147,7 @@ def _cost_words(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
 
 
 def _cost_page(one: StoredRun, cases: Path | None) -> str:
-    from opsassay.ui.answer_pages import answer_page
+    from opsassay.ui.reports import answer_page
 
     del cases
     return answer_page(_graded(one), _shown_cost(one))
@@ -182,8 +179,8 @@ def _compliance_words(one: StoredRun, cases: Path | None) -> list[tuple[str, str
 def _compliance_page(one: StoredRun, cases: Path | None) -> str:
     from opsassay.evals.compliance.evidence_collection.cache import KeptEvidence
     from opsassay.evals.runner.store import RunStore
-    from opsassay.ui.answer_pages import answer_page
     from opsassay.ui.compliance_page import shown_compliance
+    from opsassay.ui.reports import answer_page
 
     del cases
     graded = _graded(one)

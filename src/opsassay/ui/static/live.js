@@ -30,7 +30,7 @@
       const part = fresh.getElementById(old.id);
       if (part && part.outerHTML !== old.outerHTML) old.replaceWith(document.adoptNode(part));
     }
-    document.body.dataset.after = fresh.body.dataset.after;
+    document.body.dataset.follow = fresh.body.dataset.follow;
     if (focused && document.activeElement === document.body) {
       document.querySelector(`main a[href="${CSS.escape(focused)}"]`)?.focus();
     }
@@ -41,11 +41,11 @@
   }
 
   function follow() {
-    events = new EventSource(`events?after=${document.body.dataset.after}`);  // what this page does not show yet
+    events = new EventSource(document.body.dataset.follow);  // what this page does not show yet
     events.addEventListener("message", (message) => {
       const run = JSON.parse(message.data);
-      say(`${run.solver} ${run.event === "begun" ? "has begun" : `has ended as ${run.status}`}: ${run.task}`);
-      waiting ??= setTimeout(renew, 200);
+      if (run.solver) say(`${run.solver} ${run.event === "begun" ? "has begun" : `has ended as ${run.status}`}: ${run.task}`);
+      waiting ??= setTimeout(renew, run.solver ? 200 : 1000);
     });
     events.addEventListener("error", () => {
       if (events?.readyState === EventSource.CLOSED && timer === null) poll(OFTEN_MS);  // too many follow: looked at by itself

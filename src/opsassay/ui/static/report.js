@@ -57,7 +57,7 @@ function showCase(view) {
   const [graphBlock, startGraph] = graphSection(view);
   const [chartBlock, startCharts] = chartsSection(view);
   const title = payload.cases.length > 1 ? [el("h2", { class: "case-title" }, name(clipped(`Case ${view.id}`, 80)))] : [];
-  document.getElementById("main").replaceChildren(...title, ...[summarySection(view), graphBlock, explainSection(view), chartBlock].filter(Boolean), ...(payload.withheld ? [] : [gradesSection(view), answersSection(view), footerSection(view)]));
+  document.getElementById("case").replaceChildren(...title, ...[summarySection(view), graphBlock, explainSection(view), chartBlock].filter(Boolean), ...(payload.withheld ? [] : [gradesSection(view), answersSection(view), footerSection(view)]));
   startGraph();
   startCharts();
   document.querySelectorAll("#cases tr[data-case]").forEach((row) => row.toggleAttribute("aria-current", row.dataset.case === view.id));
@@ -136,7 +136,7 @@ function followSize() {
 
 caseList();
 if (payload.cases.length) fromAddress();
-else document.getElementById("main").replaceChildren(el("p", { class: "quiet" }, "This report has no cases."));
+else document.getElementById("case").replaceChildren(el("p", { class: "quiet" }, "This report has no cases."));
 addEventListener("hashchange", fromAddress);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 followPrinting();

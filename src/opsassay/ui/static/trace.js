@@ -101,7 +101,7 @@ function clockBox(clock) {
   chart.append(...lanes, ...ticks);
   const listed = el("details", {}, el("summary", {}, "The same as a table"),
     table("Clock", ["Lane", "From, s", "To, s", "What"], clock.lanes.flatMap((lane) => lane.marks.map(([start, end, , text]) => [lane.name, start.toFixed(2), end.toFixed(2), text]))));
-  return section("clock", "On one clock", el("p", { class: "quiet" }, `0 s is ${clock.begun}.`), el("div", { class: "scroll clock", tabindex: "0" }, chart), listed);
+  return section("clock", "On one clock", el("p", { class: "quiet" }, `0 s is ${clock.begun}.`), el("div", { class: "scroll trace-clock", tabindex: "0" }, chart), listed);
 }
 
 function svg(tag, attributes, text) {

@@ -1,12 +1,53 @@
-"""Two solvers on one task beside each other, on one time axis: what each did, and what its system went through."""
+"""Two solvers of a store: on all their common tasks, and on one task on one time axis."""
 
 from __future__ import annotations
 
+from opsassay.core.errors import UserError
 from opsassay.ui.browsing.catalogue import StoredRun, place_key, slug
-from opsassay.ui.browsing.rows import Shown, View, compare_page, outcome_of, run_page, solver_page, task_page
+from opsassay.ui.browsing.rows import (
+    Shown,
+    View,
+    board_page,
+    compare_page,
+    outcome_of,
+    run_page,
+    solver_page,
+    task_page,
+    trials_page,
+)
 from opsassay.ui.browsing.stored_incidents import task_name
 from opsassay.ui.browsing.timeline import RunTimeline, course_of, culprit_view_of
+from opsassay.ui.compared import MOST_FLIPPED, compared
 from opsassay.ui.plain import plain
+
+FLIPPED_IN_FILES = 25
+"""Tasks that flipped of which a file shows both sides: each is a page, for every pair of solvers."""
+
+
+def compare_view(shown: Shown, domain: str, one: str, two: str) -> View:
+    """Return the page that compares the solvers *one* and *two* of *domain*; raises UserError where nothing can be said."""
+    standing = shown.verdicts.standing(shown.catalogue, domain)
+    missing = [plain(name, 120) for name in (one, two) if name not in standing.entries]
+    if missing:
+        raise UserError(
+            f"{' and '.join(missing)} has no graded run; grade the store with `opsassay score run` and reload."
+        )
+    first, second = standing.entries[one], standing.entries[two]
+    return {
+        **compared(
+            first,
+            second,
+            standing.board.metrics,
+            lambda task: beside_page(domain, task, one, two),
+            lambda task: task_name(shown, domain, task),
+            MOST_FLIPPED if shown.live else FLIPPED_IN_FILES,
+        ),
+        "one": {"name": plain(one, 120), "page": solver_page(domain, one)},
+        "two": {"name": plain(two, 120), "page": solver_page(domain, two)},
+        "domain": plain(domain, 60),
+        "board": board_page(domain),
+        "trials": trials_page(domain),
+    }
 
 
 def beside_page(domain: str, task: str, one: str, two: str) -> str:

@@ -1,0 +1,152 @@
+# ruff: noqa: D102 - PlatformData says what each method does
+"""What the pages of the platform are made of, read from its database and its folder; the pages are `ui/platform/`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from sqlalchemy import Connection, Select, and_, func, select
+from sqlalchemy.exc import DataError
+
+from opsassay.analysis.leaderboard.entries import TaskKey
+from opsassay.core.errors import NotFoundError, UserError
+from opsassay.core.schema.run import Run
+from opsassay.core.schema.task import Task
+from opsassay.evals.runner.store import read_run
+from opsassay.server import access
+from opsassay.server.access import User, user_of
+from opsassay.server.agents import LEVELS, AgentForm, agent_of, register
+from opsassay.server.api import status_of
+from opsassay.server.benchmarks import Platform, benchmark_of, cell_counts, request_benchmark
+from opsassay.server.events import append
+from opsassay.server.forms import UserForm
+from opsassay.server.leaderboards import LeaderboardCache, self_reported
+from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, EVENTS, RESULTS, USERS
+from opsassay.server.states import BUNDLE
+from opsassay.server.task_info import read_head
+from opsassay.server.task_sets import TaskSet, load_task_set, task_set_names
+from opsassay.ui.platform.data import PlatformAccess, TaskSetLeaderboard
+
+W = TypeVar("W", bound=BaseModel)
+Row = Mapping[str, Any]
+
+
+def page_access(platform: Platform, boards: LeaderboardCache) -> PlatformAccess:
+    """Return how the pages reach *platform*, with its *boards*."""
+
+    @contextmanager
+    def opened(connecting: AbstractContextManager[Connection]) -> Iterator[PageData]:
+        try:
+            with connecting as connection:
+                yield PageData(platform, boards, connection)
+        except DataError as error:
+            raise UserError("A text holds a character that cannot be kept, such as NUL; leave it out.") from error
+
+    return PlatformAccess(
+        lambda: opened(platform.engine.connect()), lambda: opened(platform.asking()), status_of, access.ROLES, LEVELS
+    )
+
+
+class PageData:
+    """The `PlatformData` of one request, over its *connection*."""
+
+    def __init__(self, platform: Platform, boards: LeaderboardCache, connection: Connection) -> None:
+        self._platform, self._boards, self._connection = platform, boards, connection
+
+    def visitor(self, token: str) -> User | None:
+        return user_of(self._connection, token)
+
+    def task_sets(self) -> Mapping[str, TaskSet]:
+        state = self._platform.state
+        return {name: load_task_set(state, name) for name in task_set_names(state)}
+
+    def counts(self) -> Row:
+        cells = select(func.count()).select_from(CELLS)
+        queries = {
+            "results": select(func.count()).select_from(RESULTS),
+            "running": cells.where(CELLS.c.bundle.not_in((BUNDLE.first, *BUNDLE.ends))),
+            "waiting": cells.where(CELLS.c.bundle == BUNDLE.first),
+        }
+        return {name: self._connection.execute(query).scalar_one() for name, query in queries.items()}
+
+    def board(self, task_set: str, level: str = "") -> TaskSetLeaderboard:
+        return self._boards.board(self._connection, task_set, level)
+
+    def self_reported(self, task_set: str) -> Sequence[Row]:
+        return self_reported(self._connection, task_set)
+
+    def run(self, task_set: str, folder: str) -> tuple[Run, Row]:
+        joined = RESULTS.join(CELLS).join(BENCHMARKS)
+        events = and_(EVENTS.c.kind == "result", EVENTS.c.subject == CELLS.c.id)
+        query = select(RESULTS, EVENTS.c.seq, EVENTS.c.hash.label("event")).select_from(
+            joined.outerjoin(EVENTS, events)
+        )
+        query = query.where(BENCHMARKS.c.task_set == task_set, RESULTS.c.run == folder).order_by(EVENTS.c.seq)
+        row = self._connection.execute(query.limit(1)).mappings().first()
+        if row is None:
+            raise NotFoundError("run", folder.removeprefix("runs/"), [])
+        return read_run(self._platform.store(task_set) / folder), dict(row)
+
+    def task(self, key: TaskKey) -> Task | None:
+        return read_head(self._platform.state, key)
+
+    def agents(self, visitor: User) -> Sequence[Row]:
+        return [row for row in self._rows(select(AGENTS).order_by(AGENTS.c.name)) if visitor.owns(row["owner_id"])]
+
+    def agent(self, visitor: User, agent: str) -> Row:
+        return agent_of(self._connection, visitor, agent)
+
+    def benchmarks(self, agents: Sequence[str]) -> Sequence[Row]:
+        query = select(BENCHMARKS).where(BENCHMARKS.c.agent_id.in_(agents)).order_by(BENCHMARKS.c.created_ns.desc())
+        rows = self._rows(query)
+        counts = cell_counts(self._connection, [row["id"] for row in rows])
+        return [{**row, **counts[row["id"]]} for row in rows]
+
+    def latest_benchmarks(self, count: int) -> Sequence[Row]:
+        query = select(BENCHMARKS, AGENTS.c.name.label("agent_name")).join_from(BENCHMARKS, AGENTS)
+        return self._rows(query.order_by(BENCHMARKS.c.created_ns.desc()).limit(count))
+
+    def benchmark(self, visitor: User, benchmark: str) -> Row:
+        found = benchmark_of(self._connection, visitor, benchmark)
+        return {**found, "ended": sum(cell["bundle"] in BUNDLE.ends for cell in found["cells"])}
+
+    def users(self, visitor: User) -> Sequence[Row]:
+        visitor.require()
+        return self._rows(select(USERS).order_by(USERS.c.name))
+
+    def register(self, visitor: User, form: Row) -> None:
+        visitor.require("owner")
+        agent = _as_form(AgentForm, form)
+        register(self._connection, self._platform.state, self._platform.artefacts, visitor, agent, None)
+
+    def request(self, visitor: User, agent: str, task_set: str) -> str:
+        visitor.require("owner")
+        return request_benchmark(self._platform, self._connection, visitor, agent, task_set)
+
+    def add_user(self, visitor: User, form: Row) -> str:
+        visitor.require()
+        given = _as_form(UserForm, form)
+        token = access.add_user(self._connection, self._platform.state, given.name, given.role, given.days)
+        append(self._connection, "user", given.name, {"role": given.role})
+        return token
+
+    def renew_token(self, visitor: User, name: str) -> str:
+        visitor.require()
+        token = access.renew_token(self._connection, self._platform.state, name)
+        append(self._connection, "token renewed", name, {})
+        return token
+
+    def _rows(self, query: Select[Any]) -> list[Row]:
+        return [dict(row) for row in self._connection.execute(query).mappings()]
+
+
+def _as_form(model: type[W], given: Row) -> W:
+    """Return what was *given* as a form of the API; raises UserError."""
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UserError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}.") from error

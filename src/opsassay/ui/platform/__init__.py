@@ -1,0 +1,1 @@
+"""The pages of the platform, over what its server tells them."""

@@ -1,0 +1,151 @@
+"""Pages for users who are signed in: their agents and benchmarks, and the users of the platform for an admin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from opsassay.analysis.leaderboard.tables import rank_text
+from opsassay.core.text import counted
+from opsassay.evals.runner.domain import DOMAINS
+from opsassay.ui.plain import plain, utc
+from opsassay.ui.platform.data import PlatformRequest, Visitor
+
+View = dict[str, Any]
+SHOWN_CELLS, SHOWN_BENCHMARKS = 500, 100
+ANONYMOUS = "Owners with a token register agents and ask for benchmarks; boards are for everybody."
+
+
+def login_view(asked: PlatformRequest, *, wrong: bool = False) -> View:
+    """Return the page to sign in, after a *wrong* token too."""
+    signed_in = (
+        asked.visitor and f"You are signed in as {plain(asked.visitor.name, 80)}; another token takes its place."
+    )
+    return {"title": "Sign in", "answer": signed_in or ANONYMOUS, "wrong": wrong}
+
+
+def agents_view(asked: PlatformRequest) -> View:
+    """Return the agents of the user, with what the forms offer to register one and to ask for a benchmark."""
+    rows = asked.data.agents(_visitor(asked))
+    agents = _agents(asked, rows)
+    benchmarks = sum(len(one["benchmarks"]) for one in agents)
+    return {
+        "title": "Your agents",
+        "answer": f"{counted(len(agents), 'agent')}, {counted(benchmarks, 'benchmark')}.",
+        "agents": agents,
+        "domains": DOMAINS.names(),
+        "levels": asked.access.levels,
+    }
+
+
+def agent_view(asked: PlatformRequest) -> View:
+    """Return one agent of the user, with its benchmarks and where it stands."""
+    row = asked.data.agent(_visitor(asked), asked.path["agent"])
+    (agent,) = _agents(asked, [row])
+    last = next(iter(agent["benchmarks"]), None)
+    sets = dict.fromkeys(one["task_set"] for one in agent["benchmarks"] if one["task_set"] in agent["task_sets"])
+    built_in, hosted = agent["kind"] == "built in", agent["kind"] == "self hosted"
+    return {
+        "title": agent["name"],
+        "answer": f"{last['task_set']}: {last['state']}, {last['ended']} of {last['cells']} cells have ended."
+        if last
+        else "It was run on nothing yet.",
+        "agent": agent,
+        "standings": [one for name in sets if (one := _standing(asked, name, row["name"]))],
+        "facts": [
+            *((name, agent[name]) for name in ("name", "kind", "level", "domains")),
+            ("name there" if built_in else "digest of the bundle", agent["source"]),
+            ("manifest", f"/api/agents/{agent['id']}/manifest" if hosted else ""),
+            ("registered", agent["since"]),
+        ],
+    }
+
+
+def _visitor(asked: PlatformRequest) -> Visitor:
+    assert asked.visitor is not None  # pages of owners are not made for anybody else
+    return asked.visitor
+
+
+def _agents(asked: PlatformRequest, rows: Any) -> list[View]:
+    """Return the agents in *rows* with their benchmarks and the task sets of their domains."""
+    sets = asked.data.task_sets()
+    found: dict[str, list[View]] = {}
+    for one in asked.data.benchmarks([row["id"] for row in rows]):
+        found.setdefault(one["agent_id"], []).append({**one, "when": utc(one["created_ns"])})
+    return [
+        {
+            "id": row["id"],
+            "name": plain(row["name"], 100),
+            "kind": row["kind"].replace("_", " "),
+            "level": row["level"],
+            "domains": ", ".join(row["domains"]),
+            "since": utc(row["created_ns"]),
+            "source": plain(row["source"], 200),
+            "task_sets": [name for name, of in sets.items() if of.domain in row["domains"]],
+            "benchmarks": found.get(row["id"], []),
+        }
+        for row in rows
+    ]
+
+
+def _standing(asked: PlatformRequest, task_set: str, agent: str) -> View | None:
+    """Return where an agent stands on a board, None where it is not on it."""
+    found = asked.data.board(task_set)
+    solver = next((solver for solver, names in found.agents.items() if agent in names), None)
+    row = next((row for row in found.board.rows if row.entry.name == solver), None)
+    if row is None or row.success is None:
+        return None
+    return {
+        "task_set": task_set,
+        "solver": plain(row.entry.name, 120),
+        "rank": rank_text(row),
+        "success": row.success.text,
+        "tasks": f"{row.success.n} of {found.board.tasks}",
+        "reasons": [plain(why, 300) for why in row.reasons],
+    }
+
+
+def benchmark_view(asked: PlatformRequest) -> View:
+    """Return one benchmark of the user with its cells."""
+    found = asked.data.benchmark(_visitor(asked), asked.path["benchmark"])
+    cells, agent = found["cells"], plain(found["agent_name"], 100)
+    ended, passed = found["ended"], sum(bool(cell["passed"]) for cell in cells)
+    return {
+        "title": f"Benchmark of {agent}",
+        "answer": f"{found['state']}: {ended} of {len(cells)} cells have ended, {passed} passed.",
+        "agent": agent,
+        "task_set": plain(found["task_set"], 100),
+        "error": plain(found["error"] or "", 500),
+        "ended": ended,
+        "all": len(cells),
+        "cells": [_cell_row(cell) for cell in cells[:SHOWN_CELLS]],
+        "left_out": max(0, len(cells) - SHOWN_CELLS),
+    }
+
+
+def _cell_row(cell: Mapping[str, Any]) -> View:
+    passed = {True: "yes", False: "no", None: "–"}[cell["passed"]]
+    task, error = plain(cell["task"], 120), plain(cell["error"] or "", 300)
+    return {**{key: cell[key] for key in ("seed", "bundle", "agent", "run", "tries")}, "task": task, "passed": passed,
+            "error": error}  # fmt: skip
+
+
+def users_view(asked: PlatformRequest, token: Mapping[str, str] | None = None) -> View:
+    """Return all users and the latest benchmarks, for an admin, with a new *token* where one was made."""
+    users = asked.data.users(_visitor(asked))
+    return {
+        "title": "Users",
+        "answer": f"{counted(len(users), 'user')}, and the latest benchmarks of everybody.",
+        "users": [
+            {"name": plain(row["name"], 100), "role": row["role"], "since": utc(row["created_ns"]),
+             "ends": utc(row["expires_ns"]) if row["expires_ns"] else "never"}
+            for row in users
+        ],
+        "roles": asked.access.roles,
+        "token": token,
+        "benchmarks": [
+            {"id": row["id"], "agent": plain(row["agent_name"], 100), "task_set": plain(row["task_set"], 100),
+             "state": row["state"], "when": utc(row["created_ns"])}
+            for row in asked.data.latest_benchmarks(SHOWN_BENCHMARKS)
+        ],
+    }  # fmt: skip

@@ -1,0 +1,123 @@
+"""PlatformData: what the pages of the platform ask its server for, and do through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from opsassay.analysis.leaderboard.board import Leaderboard
+from opsassay.analysis.leaderboard.entries import TaskKey
+from opsassay.core.schema.run import Run
+from opsassay.core.schema.task import Task
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TaskSetLeaderboard:
+    """The *board* of a task set, or of its tasks of one level.
+
+    *agents* are the registered ones behind each solver, *levels* those that its tasks have, and *level_of* of each task.
+    """
+
+    board: Leaderboard
+    agents: Mapping[str, tuple[str, ...]]
+    levels: tuple[str, ...]
+    level_of: Mapping[TaskKey, str | None]
+
+
+class Visitor(Protocol):
+    """The user who asks for a page."""
+
+    @property
+    def name(self) -> str:
+        """What the user is called."""
+
+    @property
+    def role(self) -> str:
+        """admin, owner or runner."""
+
+
+class PlatformData(Protocol):
+    """What one request may read and change; methods raise OpsAssayError, and show a user nothing of another one.
+
+    A *visitor* is one that `visitor` returned.
+    """
+
+    def visitor(self, token: str) -> Visitor | None:
+        """Return whose *token* it is."""
+
+    def task_sets(self) -> Mapping[str, Any]:
+        """Return every task set, with its domain and description, by its name."""
+
+    def counts(self) -> Row:
+        """Return how many *results* there are, and how many cells are *running* and *waiting*."""
+
+    def board(self, task_set: str, level: str = "") -> TaskSetLeaderboard:
+        """Return the board of *task_set*, of its tasks of *level* alone where one is given."""
+
+    def self_reported(self, task_set: str) -> Sequence[Row]:
+        """Return what owners report of their agents on *task_set*, the latest first."""
+
+    def run(self, task_set: str, folder: str) -> tuple[Run, Row]:
+        """Return the run in *folder* of the store of *task_set*, with its result and its event."""
+
+    def task(self, key: TaskKey) -> Task | None:
+        """Return what is known of a task; None where it was not kept."""
+
+    def agents(self, visitor: Any) -> Sequence[Row]:
+        """Return the agents of *visitor*."""
+
+    def agent(self, visitor: Any, agent: str) -> Row:
+        """Return one of them."""
+
+    def benchmarks(self, agents: Sequence[str]) -> Sequence[Row]:
+        """Return the benchmarks of *agents*, the latest first, with how many *cells* they have and have *ended*."""
+
+    def latest_benchmarks(self, count: int) -> Sequence[Row]:
+        """Return the latest benchmarks of all users."""
+
+    def benchmark(self, visitor: Any, benchmark: str) -> Row:
+        """Return a benchmark of *visitor* with its cells."""
+
+    def users(self, visitor: Any) -> Sequence[Row]:
+        """Return all users, for an admin."""
+
+    def register(self, visitor: Any, form: Row) -> None:
+        """Register an agent of *visitor*."""
+
+    def request(self, visitor: Any, agent: str, task_set: str) -> str:
+        """Ask for a benchmark and return its id."""
+
+    def add_user(self, visitor: Any, form: Row) -> str:
+        """Make a user and return the token."""
+
+    def renew_token(self, visitor: Any, name: str) -> str:
+        """Return a new token for the user *name*."""
+
+
+@dataclass(frozen=True)
+class PlatformAccess:
+    """How pages reach the platform: *reading* and *writing* open it for one request, *status_of* is that of an error.
+
+    *roles* and *levels* are what the forms offer; a level has a word for its tasks.
+    """
+
+    reading: Callable[[], AbstractContextManager[PlatformData]]
+    writing: Callable[[], AbstractContextManager[PlatformData]]
+    status_of: Callable[[Exception], int]
+    roles: Sequence[str]
+    levels: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class PlatformRequest:
+    """One request for a page: the platform, the user if one is signed in, parts of the path, and the query."""
+
+    access: PlatformAccess
+    data: PlatformData
+    visitor: Visitor | None
+    path: Mapping[str, Any]
+    query: Mapping[str, str]

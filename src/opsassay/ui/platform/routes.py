@@ -1,0 +1,210 @@
+"""Routes of the platform: a table of its pages, with the JSON of those for everybody, and the forms on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from opsassay.core.errors import OpsAssayError, UserError
+from opsassay.ui.page import respond
+from opsassay.ui.plain import plain
+from opsassay.ui.platform import accounts, task_set_pages
+from opsassay.ui.platform.data import PlatformAccess, PlatformData, PlatformRequest, Visitor
+
+COOKIE = "opsassay"
+COOKIE_S = 7 * 86_400
+FORM_BYTES, FORM_FIELDS = 100_000, 200
+View = dict[str, Any]
+Fields = Mapping[str, list[str]]
+
+
+@dataclass(frozen=True)
+class PlatformPage:
+    """The pages at *path*: *make* returns what *template* shows, and under ``item`` what the page is as JSON.
+
+    Those *for_owners* need a user who is signed in; those that are *live* are renewed when something happens.
+    """
+
+    path: str
+    template: str
+    make: Callable[[PlatformRequest], View]
+    for_owners: bool = False
+    live: bool = False
+
+    @property
+    def board(self) -> str:
+        """The path of the board that it belongs to, '' where it is none's."""
+        return "/boards/{task_set}" if "{task_set}" in self.path else ""
+
+
+PAGES = (
+    PlatformPage("/", "platform_home.html", task_set_pages.home_view, live=True),
+    PlatformPage("/boards", "platform_overall.html", task_set_pages.overall_view),
+    PlatformPage("/boards/{task_set}", "platform_board.html", task_set_pages.task_set_view),
+    PlatformPage("/boards/{task_set}/runs", "platform_runs.html", task_set_pages.runs_view),
+    PlatformPage("/boards/{task_set}/runs/{cell}/{attempt:int}", "platform_run.html", task_set_pages.run_view),
+    PlatformPage("/boards/{task_set}/tasks", "platform_tasks.html", task_set_pages.tasks_view),
+    PlatformPage("/boards/{task_set}/tasks/{task:path}", "platform_task.html", task_set_pages.task_view),
+    PlatformPage("/boards/{task_set}/compare", "compare.html", task_set_pages.compare_view),
+    PlatformPage("/login", "platform_login.html", accounts.login_view),
+    PlatformPage("/agents", "platform_agents.html", accounts.agents_view, for_owners=True),
+    PlatformPage("/agents/{agent}", "platform_agent.html", accounts.agent_view, for_owners=True, live=True),
+    PlatformPage("/users", "platform_users.html", accounts.users_view, for_owners=True),
+    PlatformPage("/benchmarks/{benchmark}", "platform_benchmark.html", accounts.benchmark_view, for_owners=True, live=True),
+)  # fmt: skip
+BY_PATH = {page.path: page for page in PAGES}
+
+
+def platform_routes(access: PlatformAccess) -> list[Route]:
+    """Return the routes of all pages and forms of the platform behind *access*."""
+    forms = {"/agents": _register, "/benchmarks": _request_benchmark, "/users": _change_users}
+    return [
+        *(Route(page.path, _endpoint(access, page, _html)) for page in PAGES),
+        *(Route(f"/api{page.path}", _endpoint(access, page, _json)) for page in PAGES if page.path.startswith("/boards")),
+        Route("/login", _form(access, _sign_in, for_owners=False), methods=["POST"]),
+        Route("/logout", _form(access, _sign_out, for_owners=False), methods=["POST"]),
+        *(Route(path, _form(access, work), methods=["POST"]) for path, work in forms.items()),
+    ]  # fmt: skip
+
+
+Answer = Callable[[PlatformPage, PlatformRequest], Response]
+
+
+def _endpoint(access: PlatformAccess, page: PlatformPage, answer: Answer) -> Callable[[Request], Any]:
+    def work(request: Request) -> Response:
+        with access.reading() as data:
+            asked = _asked(access, data, request)
+            if page.for_owners and asked.visitor is None:
+                return RedirectResponse("/login", status_code=303)
+            return answer(page, asked)
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            return await run_in_threadpool(work, request)
+        except OpsAssayError as error:
+            return _sorry(access, error)
+
+    return endpoint
+
+
+def _asked(access: PlatformAccess, data: PlatformData, request: Request) -> PlatformRequest:
+    token = request.cookies.get(COOKIE)
+    visitor = data.visitor(token) if token else None
+    return PlatformRequest(access, data, visitor, request.path_params, request.query_params)
+
+
+def _html(page: PlatformPage, asked: PlatformRequest, view: View | None = None, status: int = 200) -> HTMLResponse:
+    view = view or page.make(asked)
+    level = asked.query.get("level", "") if page.board else ""
+    return _show(page.template, view, asked.visitor, status=status, live=page.live,
+                 page=page.board.format(**asked.path), of_level=level)  # fmt: skip
+
+
+def _show(template: str, view: View, visitor: Visitor | None, *, live: bool = False, **further: Any) -> HTMLResponse:
+    scripts, follow = (("live",), "/api/live") if live else ((), "")
+    return respond(template, view["title"], scripts, connects=live, follow=follow, layout="platform.html", view=view,
+                   user=visitor, **further)  # fmt: skip
+
+
+def _json(page: PlatformPage, asked: PlatformRequest) -> JSONResponse:
+    item = page.make(asked)["item"]
+    return JSONResponse(item() if callable(item) else item)
+
+
+def _sorry(access: PlatformAccess, error: OpsAssayError) -> HTMLResponse:
+    """Return the page that says why there is none."""
+    view = {"title": "It cannot be done", "answer": plain(str(error), 1000)}
+    return _show("platform.html", view, None, status=access.status_of(error), sorry=True)
+
+
+Work = Callable[[PlatformRequest, Fields], Response]
+
+
+def _form(access: PlatformAccess, work: Work, *, for_owners: bool = True) -> Callable[[Request], Any]:
+    """Return an endpoint that does *work* with a form that a page of this server sent."""
+
+    def answer(request: Request, fields: Fields) -> Response:
+        with (access.writing if for_owners else access.reading)() as data:
+            asked = _asked(access, data, request)
+            if for_owners and asked.visitor is None:
+                return RedirectResponse("/login", status_code=303)
+            return work(asked, fields)
+
+    async def endpoint(request: Request) -> Response:
+        origin, host = request.headers.get("origin"), request.headers.get("host", "")
+        if origin not in (None, f"http://{host}", f"https://{host}"):
+            return HTMLResponse("Only pages of this server may send something to it.", status_code=403)
+        try:
+            found = await run_in_threadpool(answer, request, await _fields(request))
+        except OpsAssayError as error:
+            return _sorry(access, error)
+        if request.url.scheme == "https" and "set-cookie" in found.headers:
+            found.headers["set-cookie"] += "; Secure"
+        return found
+
+    return endpoint
+
+
+async def _fields(request: Request) -> Fields:
+    content = bytearray()
+    async for part in request.stream():
+        content += part
+        if len(content) > FORM_BYTES:
+            raise UserError(f"A form has at most {FORM_BYTES:,} bytes.")
+    try:
+        return parse_qs(content.decode(), max_num_fields=FORM_FIELDS)
+    except ValueError as error:
+        raise UserError("The form cannot be read; send it from the page.") from error
+
+
+def _field(fields: Fields, name: str) -> str:
+    return fields.get(name, [""])[0].strip()
+
+
+def _visitor(asked: PlatformRequest) -> Visitor:
+    assert asked.visitor is not None  # an endpoint for owners has made sure of it
+    return asked.visitor
+
+
+def _sign_in(asked: PlatformRequest, fields: Fields) -> Response:
+    token = _field(fields, "token")
+    if asked.data.visitor(token) is None:
+        view = accounts.login_view(PlatformRequest(asked.access, asked.data, None, {}, {}), wrong=True)
+        return _html(BY_PATH["/login"], asked, view, 403)
+    found = RedirectResponse("/agents", status_code=303)
+    found.set_cookie(COOKIE, token, httponly=True, samesite="strict", max_age=COOKIE_S)
+    return found
+
+
+def _sign_out(_asked: PlatformRequest, _fields: Fields) -> Response:
+    found = RedirectResponse("/", status_code=303)
+    found.delete_cookie(COOKIE)
+    return found
+
+
+def _register(asked: PlatformRequest, fields: Fields) -> Response:
+    form = {name: _field(fields, name) for name in ("name", "kind", "level", "source")}
+    asked.data.register(_visitor(asked), {**form, "domains": fields.get("domains", [])})
+    return RedirectResponse("/agents", status_code=303)
+
+
+def _request_benchmark(asked: PlatformRequest, fields: Fields) -> Response:
+    benchmark = asked.data.request(_visitor(asked), _field(fields, "agent"), _field(fields, "task_set"))
+    return RedirectResponse(f"/benchmarks/{benchmark}", status_code=303)
+
+
+def _change_users(asked: PlatformRequest, fields: Fields) -> Response:
+    if renewed := _field(fields, "renew"):
+        name, token = renewed, asked.data.renew_token(_visitor(asked), renewed)
+    else:
+        form = {name: value for name in ("name", "role", "days") if (value := _field(fields, name))}
+        name, token = form.get("name", ""), asked.data.add_user(_visitor(asked), form)
+    view = accounts.users_view(asked, {"name": plain(name, 100), "text": token})
+    return _html(BY_PATH["/users"], asked, view)

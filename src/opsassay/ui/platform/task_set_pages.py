@@ -1,0 +1,271 @@
+"""Pages of boards: the board, the runs behind its numbers, a run with its evidence, its tasks, and two agents compared.
+
+Everybody who reaches the server may read them. Of a run they show how it ended, its grades and the digest of its folder;
+its answer and its steps lie in the folder, for the operator of the platform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from opsassay.analysis.leaderboard.board import Leaderboard, LeaderboardRow
+from opsassay.analysis.leaderboard.entries import COSTS, Entry, LeaderboardRun, TaskKey
+from opsassay.analysis.leaderboard.tables import overall
+from opsassay.core.errors import NotFoundError, UserError
+from opsassay.core.schema.metric_words import word
+from opsassay.core.text import counted
+from opsassay.ui.compared import compared
+from opsassay.ui.glossary import written
+from opsassay.ui.leaderboards import board_view
+from opsassay.ui.plain import plain, utc
+from opsassay.ui.platform.data import PlatformRequest, TaskSetLeaderboard
+
+View = dict[str, Any]
+ROWS = 100
+"""Runs on a page."""
+OUTCOMES = {"succeeded": "succeeded", "not": "did not succeed", "failed": "failed"}
+FEW = 3
+
+
+def home_view(asked: PlatformRequest) -> View:
+    """Return the first page: every task set, and how much is done."""
+    sets, counts = asked.data.task_sets(), asked.data.counts()
+    return {
+        "title": "OpsAssay boards",
+        "answer": f"{counted(len(sets), 'board')}, {counted(counts['results'], 'result')}; cells that run now: "
+        f"{counts['running']}, that wait: {counts['waiting']}.",
+        "task_sets": [{"name": name, "domain": of.domain, "description": of.description} for name, of in sets.items()],
+    }
+
+
+def overall_view(asked: PlatformRequest) -> View:
+    """Return what each solver was run on, over all boards."""
+    table = overall({name: asked.data.board(name).board for name in asked.data.task_sets()})
+    sets = list(table.columns[2:])
+    return {
+        "title": "All boards",
+        "answer": f"{counted(len(table.rows), 'solver')} on {counted(len(sets), 'task set')}.",
+        "sets": sets,
+        "rows": [["" if cell is None else plain(str(cell), 120) for cell in row] for row in table.rows],
+        "note": table.note,
+        "item": {"items": [dict(zip(table.columns, row, strict=True)) for row in table.rows]},
+    }
+
+
+def task_set_view(asked: PlatformRequest) -> View:
+    """Return the board of a task set."""
+    name, level = asked.path["task_set"], asked.query.get("level", "")
+    found = _board(asked)
+    board, view = found.board, board_view(found.board)
+    for row, made in zip(view["rows"], board.rows, strict=True):
+        row["agents"] = "" if made.entry.baseline else _registered(found.agents.get(made.entry.name, ()))
+    return {
+        "title": f"Board: {name}" + (f", {level} tasks" if level else ""),
+        "answer": view["answer"],
+        "boards": [view],
+        "description": asked.data.task_sets()[name].description,
+        "levels": found.levels,
+        "solvers": [row.entry.name for row in board.rows],
+        "reports": [_report_row(one) for one in asked.data.self_reported(name)],
+        "item": lambda: {"domain": board.domain, "tasks": board.tasks, "warnings": board.warnings,
+                         "items": [_board_item(row, found.agents) for row in board.rows]},
+    }  # fmt: skip
+
+
+def _board(asked: PlatformRequest) -> TaskSetLeaderboard:
+    """Return the board that is asked for, of one level where the address says so."""
+    return asked.data.board(asked.path["task_set"], asked.query.get("level", ""))
+
+
+def _board_item(row: LeaderboardRow, agents: Mapping[str, Sequence[str]]) -> View:
+    item = row.as_item()
+    evidence = [{key: one[key] for key in ("run", "task")} for one in item["evidence"]]
+    return {**item, "agents": list(agents.get(row.entry.name, ())), "evidence": evidence}
+
+
+def _registered(names: Sequence[str]) -> str:
+    """Return the names under which a solver is registered, a few at most."""
+    more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
+    return f"registered as {plain(', '.join(names[:FEW]), 300)}{more}" if names else ""
+
+
+def _report_row(one: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    figures = ", ".join(f"{name} {value:g}" for name, value in one["said"]["figures"].items())
+    return plain(one["agent_name"], 100), plain(figures, 500), plain(one["said"]["source"], 300), utc(one["created_ns"])
+
+
+def runs_view(asked: PlatformRequest) -> View:
+    """Return the runs behind the numbers of a board, by solver, task, system and outcome."""
+    board = _board(asked).board
+    chosen = {key: asked.query.get(key, "") for key in ("solver", "task", "system", "outcome", "level")}
+    if chosen["outcome"] not in ("", *OUTCOMES):
+        raise UserError(f"An outcome is one of {', '.join(OUTCOMES)}.")
+    given = asked.query.get("from", "0")
+    start = int(given[:9]) if given.isascii() and given.isdigit() else 0
+    found = [(name, run) for name, run in _all_runs(board) if _is_chosen(name, run, chosen)]
+    further = {key: value for key, value in chosen.items() if value}
+    rows = [_run_row(name, run) for name, run in found[start : start + ROWS]]
+    of = {
+        key: f" {words} {plain(chosen[key], 120)}" for key, words in (("solver", "of"), ("task", "on")) if chosen[key]
+    }
+    return {
+        "title": f"Runs: {asked.path['task_set']}",
+        "answer": f"{counted(len(found), 'run')}{''.join(of.values())}.",
+        "asked": {key: plain(value, 120) for key, value in chosen.items()},
+        "solvers": [row.entry.name for row in board.rows],
+        "outcomes": OUTCOMES,
+        "runs": rows,
+        "next": urlencode({**further, "from": start + ROWS}) if start + ROWS < len(found) else None,
+        "previous": urlencode({**further, "from": max(0, start - ROWS)}) if start else None,
+        "item": {"all": len(found), "items": rows},
+    }
+
+
+def _all_runs(board: Leaderboard) -> Iterator[tuple[str, LeaderboardRun]]:
+    return ((row.entry.name, run) for row in board.rows for run in row.entry.runs)
+
+
+def _is_chosen(name: str, run: LeaderboardRun, chosen: Mapping[str, str]) -> bool:
+    fits = {"solver": name, "task": run.task[0], "system": run.system, "outcome": _outcome(run)}
+    return all(not chosen[key] or chosen[key] == value for key, value in fits.items())
+
+
+def _outcome(run: LeaderboardRun) -> str:
+    return "failed" if run.failed else "succeeded" if run.succeeded else "not"
+
+
+def _run_row(name: str, run: LeaderboardRun) -> View:
+    return {
+        "run": plain(run.id, 80),
+        "solver": plain(name, 120),
+        "task": plain(run.task[0], 120),
+        "system": plain(run.system, 60),
+        "outcome": OUTCOMES[_outcome(run)],
+        "ended": utc(run.ended_ns),
+        "costs": [f"{cost:,.3g}" if (cost := run.cost(name)) else "–" for name in COSTS],
+    }
+
+
+def run_view(asked: PlatformRequest) -> View:
+    """Return one run with its grades and its evidence."""
+    task_set = asked.path["task_set"]
+    run, row = asked.data.run(task_set, f"runs/{asked.path['cell']}/{asked.path['attempt']}")
+    passed = "" if row["passed"] is None else ", passed" if row["passed"] else ", not passed"
+    item = {
+        "run": f"{run.cell}/{run.attempt}",
+        "task_page": f"/boards/{task_set}/tasks/{quote(run.item, safe='')}",
+        "solver": plain(run.solver.label, 120),
+        "task": plain(run.item, 120),
+        "status": run.status.value,
+        "passed": row["passed"],
+        "error": plain(run.error or "", 1000),
+        "evidence": row["evidence"],
+        "event": row["event"],
+        "event_number": row["seq"],
+        "not_ranked": [plain(why, 300) for why in row["not_ranked"]],
+        "metrics": [_metric(name, metric) for name, metric in row["metrics"].items()],
+        "facts": [
+            ("solver", plain(run.solver.label, 120)), ("task", plain(run.item, 120)),
+            ("system", plain(run.system, 60)), ("seed", str(run.seed)), ("arm", plain(run.arm, 60)),
+            ("isolation", run.isolation.replace("_", " ")), ("began", utc(run.started_ns)),
+            ("ended", utc(run.ended_ns)), ("limits", _figures(run.limits)), ("limits hit", ", ".join(run.limits_hit)),
+            ("spent", _figures(run.spent)), ("versions", ", ".join(f"{k} {v}" for k, v in run.versions.items())),
+        ],
+    }  # fmt: skip
+    title, answer = f"{item['solver']} on {item['task']}", f"{run.status.value.capitalize()}{passed}."
+    return {**item, "title": title, "answer": answer, "item": item}
+
+
+def _metric(name: str, metric: Mapping[str, Any]) -> View:
+    about, value = word(name), metric["value"]
+    return {
+        "name": plain(name.replace("_", " "), 60), "title": plain(about.title, 60), **metric,
+        "words": None if value is None else written(value, about.unit), "reason": plain(metric["reason"], 300),
+    }  # fmt: skip
+
+
+def _figures(figures: Mapping[str, float]) -> str:
+    some = ((name, value) for name, value in figures.items() if value)
+    return ", ".join(f"{plain(name.replace('_', ' '), 40)} {value:.4g}" for name, value in some)
+
+
+def compare_view(asked: PlatformRequest) -> View:
+    """Return two solvers on the tasks that both were run on."""
+    task_set, board = asked.path["task_set"], _board(asked).board
+    first, second = (_entry(board, asked.query.get(key, "")) for key in ("one", "two"))
+    page = f"/boards/{task_set}/tasks/"
+    item = compared(first, second, board.metrics, lambda task: page + quote(task, safe=""))
+    return {**item, "title": f"Two agents: {task_set}", "item": item}
+
+
+def _entry(board: Leaderboard, name: str) -> Entry:
+    found = next((row.entry for row in board.rows if row.entry.name == name), None)
+    if found is None:
+        raise NotFoundError("solver", plain(name, 120), [row.entry.name for row in board.rows])
+    return found
+
+
+def tasks_view(asked: PlatformRequest) -> View:
+    """Return the tasks of a board, and how many solvers each tells apart."""
+    found = asked.data.board(asked.path["task_set"])
+    keys = sorted({task for row in found.board.rows for task in row.entry.scores})
+    tasks = [_task_row(found, key) for key in keys]
+    unsolved = sum(not one["solved"] for one in tasks)
+    answer = f"{counted(len(tasks), 'task')}; no solver always solves {unsolved} of them."
+    return {"title": f"Tasks: {asked.path['task_set']}", "answer": answer, "tasks": tasks, "item": {"items": tasks}}
+
+
+def _task_row(found: TaskSetLeaderboard, key: TaskKey) -> View:
+    of = [(row.entry.baseline, row.entry.scores[key]) for row in found.board.rows if key in row.entry.scores]
+    agents = [score for baseline, score in of if not baseline]
+    return {
+        "task": plain(key[0], 120), "id": key[0], "level": found.level_of[key], "digest": key[1],
+        "solvers": len(agents), "solved": sum(score == 1.0 for score in agents),
+        "baselines": len(of) - len(agents), "by_baselines": sum(score == 1.0 for baseline, score in of if baseline),
+    }  # fmt: skip
+
+
+def task_view(asked: PlatformRequest) -> View:
+    """Return one task, and what every solver made of it; an admin reads what an agent may not hear of it."""
+    found, name = asked.data.board(asked.path["task_set"]), asked.path["task"]
+    keys = sorted(key for key in found.level_of if key[0] == name)
+    rows = found.board.rows
+    scored = {task for row in rows for task in row.entry.scores}
+    key = next((one for one in keys if one in scored), None)
+    if key is None:
+        raise NotFoundError("task", plain(name, 120), sorted({one[0] for one in scored}))
+    of = [row.entry.scores[key] for row in rows if key in row.entry.scores]
+    systems = sorted({run.system for row in rows for run in row.entry.runs if run.task == key})
+    item: View = {
+        "task": plain(name, 120),
+        "answer": f"{sum(value == 1.0 for value in of)} of {len(of)} solvers always succeed on {plain(name, 120)}.",
+        "digest": key[1],
+        "forms": len(keys),
+        "rows": [_solver_row(row, key) for row in rows if key in row.entry.scores],
+        "facts": [("level", found.level_of[key] or "not known"), ("system", plain(", ".join(systems), 120))],
+    }
+    facts = [*item["facts"], *_facts_for_admins(asked, key), ("digest", key[1])]
+    return {**item, "title": f"Task: {item['task']}", "facts": facts, "item": item}
+
+
+def _solver_row(row: LeaderboardRow, key: TaskKey) -> View:
+    runs = [run for run in row.entry.runs if run.task == key]
+    return {
+        "solver": plain(row.entry.name, 120),
+        "kind": "baseline" if row.entry.baseline else "" if row.rank is not None else "not ranked",
+        "succeeded": row.entry.scores[key],
+        "runs": [run.id for run in runs],
+        "failed": sum(run.failed for run in runs),
+    }
+
+
+def _facts_for_admins(asked: PlatformRequest, key: TaskKey) -> list[tuple[str, str]]:
+    if asked.visitor is None or asked.visitor.role != "admin" or (task := asked.data.task(key)) is None:
+        return []
+    complexity = "" if task.complexity is None else f"{task.complexity:.2f}"
+    return [
+        ("class (for admins)", plain(task.task_class or "", 120)), ("complexity (for admins)", complexity),
+        ("description (for admins)", plain(task.description, 1000)),
+    ]  # fmt: skip
