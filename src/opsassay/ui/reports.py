@@ -133,7 +133,8 @@ def write_trial_pages(request: PageRequest, written_to: Callable[[Path], None]) 
 
 def trial_page(root: Path, run_dir: Path, run: Run, verdict: TrajectoryVerdict) -> str:
     """Return the page of the trial in *run_dir* of the store at *root*; raises OpsAssayError."""
-    from opsassay.evals.remediation.grading import kept_scenario, read_recording, read_steps
+    from opsassay.evals.remediation.score import read_recording, read_steps
+    from opsassay.evals.remediation.tasks import kept_scenario
     from opsassay.ui.run_view import passed, render_run_page, trial_view
     from opsassay.ui.step_rows import culprit_of
 

@@ -111,7 +111,7 @@ def the_worlds_made_again_from_the_seed():
 
 @attempt
 def the_oracles_of_the_grader():
-    return "right_policy" in Path(FACTS["package"], "evals/compliance/rego_oracles.py").read_text()
+    return "right_policy" in Path(FACTS["package"], "evals/compliance/scripts/collected.py").read_text()
 
 
 @attempt
