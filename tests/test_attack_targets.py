@@ -6,14 +6,10 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "opsassay"
-ATTACKS = [
-    path
-    for folder in ("tests/hostile", "tests/solvers/sandbox/attempts")
-    for path in sorted((ROOT / folder).rglob("*.py"))
-    if path != Path(__file__)
-]
+FOLDERS = ("tests/hostile", "tests/solvers/sandbox/attempts")
+ATTACKS = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 _FILE = re.compile(r"(?:PACKAGE/|\[\"package\"\], \")((?:\w+/)*\w+\.py)")
 _MODULE = re.compile(r"(?:from|import) (opsassay(?:\.\w+)+)")
 
