@@ -267,7 +267,7 @@ def test_the_example_of_a_domain_is_listed_and_run_by_a_plan(extended):
     program = f"""
 from opsassay.evals.runner.plan import load_plan
 from opsassay.evals.runner.results import row_of, solver_tables
-from opsassay.evals.runner.run import make_runs
+from opsassay.evals.runner.queue import make_runs
 from opsassay.evals.runner.store import RunStore
 jobs = load_plan(Path({str(EXAMPLES / "plan.yaml")!r}))
 (table,) = solver_tables([row_of(end) for end in make_runs(RunStore(Path("store")), jobs)])

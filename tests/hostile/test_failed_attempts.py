@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opsassay.evals.diagnosis.runner import how_it_died
 
 from opsassay.core.errors import LeftByAgentError
 from opsassay.core.schema.diagnosis import Diagnosis, RootCauseClaim
@@ -18,8 +17,7 @@ from opsassay.core.schema.run import RunStatus, Solver
 from opsassay.core.schema.task import Arm
 from opsassay.core.untrusted import MAX_JSON_DEPTH, read_json, shown, storable
 from opsassay.evals.diagnosis.tasks import IncidentItem
-from opsassay.evals.diagnosis.workers.answers import diagnosed
-from opsassay.evals.diagnosis.workers.answers import read_answer as read_written
+from opsassay.evals.diagnosis.workers.answers import diagnosed, how_it_died, read_worker_answer
 from opsassay.evals.runner.ranking import aborted_cells, counted
 from opsassay.evals.runner.run import AttemptOutcome, RunSpec, attempt
 from opsassay.evals.runner.store import RunStore, read_diagnosis, read_run
@@ -153,7 +151,7 @@ def test_an_answer_is_read_or_refused_in_one_sentence(tmp_path: Path, what: str)
     assert "\n" not in said
     content = ANSWERS[what].encode() if isinstance(ANSWERS[what], str) else ANSWERS[what]
     (tmp_path / "answer.json").write_bytes(b'{"diagnosis": ' + content + b"}")
-    diagnosis, error = diagnosed(read_written(tmp_path / "answer.json"))
+    diagnosis, error = diagnosed(read_worker_answer(tmp_path / "answer.json"))
     assert (diagnosis is None) == (error is not None)
     assert read_answer('{"root_causes": [], "propagation": []}', []).diagnosis == Diagnosis()
 

@@ -192,7 +192,7 @@ def test_another_seed_or_recording_is_another_cell(store: RunStore, pack: Datapa
 _RUNNER = """
 import sys
 from pathlib import Path
-from opsassay.evals.diagnosis.runner import run_method
+from opsassay.evals.diagnosis.solve import run_method
 from opsassay.evals.runner.store import RunStore
 from opsassay.telemetry.datapack import Datapack
 run_method(RunStore(Path(sys.argv[1])), Datapack.open(Path(sys.argv[2])), "evals.solvers:Hangs", timeout_s=600)

@@ -174,7 +174,7 @@ WORKER = """
 import sys
 from pathlib import Path
 from evals.runner.test_lease import NoOp
-from opsassay.evals.runner.run import make_runs
+from opsassay.evals.runner.queue import make_runs
 from opsassay.evals.runner.store import RunStore
 for end in make_runs(RunStore(Path(sys.argv[1])), [NoOp(seed) for seed in range(int(sys.argv[2]))], 2):
     print(end.run_dir, flush=True)
