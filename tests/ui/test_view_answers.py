@@ -16,7 +16,6 @@ from opsassay.core.errors import UserError
 from opsassay.evals.compliance.clusters.worlds import ComplianceWorld
 from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache, KeptEvidence
 from opsassay.evals.runner.grading import choose_stores
-from opsassay.ui.browsing import two_solvers
 from opsassay.ui.browsing.app import view_app
 from opsassay.ui.browsing.exporting import export
 from opsassay.ui.browsing.kinds import PageQuery
@@ -194,7 +193,7 @@ def test_an_address_answers_as_soon_as_it_is_announced():
 
 
 def test_files_show_the_first_of_many_tasks_that_flipped(tmp_path, monkeypatch):
-    monkeypatch.setattr(two_solvers, "FLIPPED_IN_FILES", 3)
+    monkeypatch.setattr("opsassay.ui.browsing.two_solvers.FLIPPED_IN_FILES", 3)
     two_solvers(tmp_path, 6)
     for live, shown in ((True, 5), (False, 3)):
         compared = data(pages_over(tmp_path, live=live)[1], "compare/finops.good.poor.json")
