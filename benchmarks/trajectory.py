@@ -18,16 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from opsassay.core.schema.scenario import Scenario
-from opsassay.core.schema.trajectory import (
-    Action,
-    Entity,
-    Observation,
-    Phase,
-    Probe,
-    Tick,
-    Timeline,
-    parse_timeline,
-)
+from opsassay.core.schema.trajectory import Action, Entity, Observation, Phase, Probe, Tick, Timeline, parse_timeline
 from opsassay.scoring.verifiers import RunRecording, certify
 from papers.sweep import SETTINGS, sweep
 

@@ -371,15 +371,7 @@ def test_a_budget_ends_the_command_with_what_is_open(tmp_path, monkeypatch):
     (tmp_path / "settings.yaml").write_text(
         "runs: 1\nanswer_tokens: 16\nprices: {'scripted:rules.yaml': {input: 100, output: 100}}\n"
     )
-    arguments = [
-        "bench",
-        ".",
-        "--technique",
-        "all-at-once",
-        "--model",
-        "scripted:rules.yaml",
-        "--json",
-    ]
+    arguments = ["bench", ".", "--technique", "all-at-once", "--model", "scripted:rules.yaml", "--json"]
     arguments += ["--config", "settings.yaml", "-o", "out"]
     done = CliRunner().invoke(bench_cli, [*arguments, "--budget", "0.2"])
     first = json.loads(done.stdout)

@@ -325,8 +325,7 @@ def test_a_file_that_is_no_such_yaml_is_one_sentence(copied, capsys, name, conte
     "content", ["[" * 200, "{", "NaN", "[1]", '"x"', "3", '[{"kind": "PolicyReport"}]', "", "\ud800"]
 )
 @pytest.mark.parametrize(
-    "name",
-    [f"{NEW}/examples/example_report.json", f"{ANSIBLE}/examples/example_collected_data.json"],
+    "name", [f"{NEW}/examples/example_report.json", f"{ANSIBLE}/examples/example_collected_data.json"]
 )
 def test_a_file_that_is_no_such_json_is_one_sentence(copied, capsys, name, content):
     (copied / name).write_bytes(content.encode("utf-8", "surrogatepass"))

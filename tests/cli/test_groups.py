@@ -159,8 +159,7 @@ def test_help_imports_no_command_that_is_not_asked_and_nothing_heavy(words):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "words",
-    ["task list", "task scenarios", "agent methods", "new schema", "score table store", "leaderboard store"],
+    "words", ["task list", "task scenarios", "agent methods", "new schema", "score table store", "leaderboard store"]
 )
 def test_a_listing_loads_no_sandbox(words, tmp_path):
     shutil.copytree(STORE, tmp_path / "store")  # what scores a store writes its verdicts there

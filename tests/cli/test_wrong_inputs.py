@@ -334,11 +334,7 @@ READ_ONLY = [
     "trace proxy --upstream scripted:script.yaml -o {place}/x -- true",
     "trace redact trace.json -o {place}/x.json",
 ]
-FULL = [
-    "new schema agent -o {full}/x.json",
-    "run graded -a constant -o {full}/x",
-    "incident export tree -o {full}/x",
-]
+FULL = ["new schema agent -o {full}/x.json", "run graded -a constant -o {full}/x", "incident export tree -o {full}/x"]
 
 
 @pytest.mark.slow

@@ -276,10 +276,7 @@ def test_a_line_of_the_audit_log_tells_who_wrote_what_and_when():
     assert action.touched == ("auth",)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"user": {"username": "admin"}}, {"verb": "get"}, {"stage": "RequestReceived"}],
-)
+@pytest.mark.parametrize("change", [{"user": {"username": "admin"}}, {"verb": "get"}, {"stage": "RequestReceived"}])
 def test_reads_and_what_others_do_are_not_the_agents(change):
     assert logged_action({**LINE, **change}, AGENT) is None
 

@@ -106,11 +106,7 @@ def test_what_was_cut_short_before_there_was_a_system_is_shown_and_can_be_remove
     for item in whole.namespaces():
         substrate.api.create(item)
     (row,) = substrate.status()
-    assert (row.phase, row.system, row.reason) == (
-        "starting",
-        None,
-        "its namespaces are there, it is not (yet)",
-    )
+    assert (row.phase, row.system, row.reason) == ("starting", None, "its namespaces are there, it is not (yet)")
     substrate.remove("mine")
     assert cluster.namespaces() == []
 

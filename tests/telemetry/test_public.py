@@ -197,10 +197,7 @@ def test_a_pack_without_injection_or_with_a_broken_table_is_reported(tmp_path):
     assert [
         "no injection.json" in report.failed[0][1],
         "abnormal_logs.parquet cannot be read" in report.failed[1][1],
-    ] == [
-        True,
-        True,
-    ]
+    ] == [True, True]
 
 
 @pytest.mark.slow

@@ -264,11 +264,7 @@ def test_in_a_no_fault_case_a_blamed_service_is_wrong_and_silence_is_an_answer(o
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_several_cases_can_be_filtered_followed_and_linked(open_report, tmp_path, width):
-    made = [
-        cases.full_case(tmp_path / "a"),
-        cases.hostile_case(tmp_path / "b"),
-        cases.no_fault_case(tmp_path / "c"),
-    ]
+    made = [cases.full_case(tmp_path / "a"), cases.hostile_case(tmp_path / "b"), cases.no_fault_case(tmp_path / "c")]
     page = open_report(made, width, anchor="#quiet")
     assert page.run("opsassayReport.shown.view.id") == "quiet"
     page.tab.locator("#cases a").nth(1).click()

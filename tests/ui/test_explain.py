@@ -37,11 +37,7 @@ NO_DIRECTION = "0 of 2 links of bank are slower or break, in no direction"
 def test_a_rejected_path_has_the_first_gate_that_it_failed(pack):
     told = explain(annotate(pack, [fault("HTTPResponseDelay", "bank", EFFECT)]))
     assert [(p.path, p.gate, p.reasons) for p in told.rejected] == [
-        (
-            "service bank",
-            "signature",
-            (f"bank spends no more time of its own than before; {NO_DIRECTION}",),
-        )
+        ("service bank", "signature", (f"bank spends no more time of its own than before; {NO_DIRECTION}",))
     ]
     assert f"Rejected: 1 at signature ({GATES['signature']})." in told.summary
 

@@ -160,10 +160,7 @@ def _bench_item(row: BenchRow) -> dict[str, Any]:
         "step_accuracy": summary.step.value,
         "step_within_accuracy": summary.step_within.value,
         "unanswered": summary.unanswered,
-        "intervals": {
-            "agent": [summary.agent.low, summary.agent.high],
-            "step": [summary.step.low, summary.step.high],
-        },
+        "intervals": {"agent": [summary.agent.low, summary.agent.high], "step": [summary.step.low, summary.step.high]},
         "macro": {"agent": summary.macro_agent, "step": summary.macro_step},
         "by_agent_type": {name: part.as_json() for name, part in row.by_agent_type.items()},
         "by_third": {name: part.as_json() for name, part in row.by_third.items()},

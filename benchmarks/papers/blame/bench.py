@@ -129,11 +129,7 @@ def bench(cases: Sequence[LabelledTrace], techniques: Sequence[str], how: Bench 
 
 
 def _tasks(
-    among: Sequence[LabelledTrace],
-    technique: str,
-    cases: Sequence[LabelledTrace],
-    shown: Mapping[str, str],
-    how: Bench,
+    among: Sequence[LabelledTrace], technique: str, cases: Sequence[LabelledTrace], shown: Mapping[str, str], how: Bench
 ) -> Iterator[_Task]:
     """Yield every question of *technique*; *shown* has the digest of what it may see of each trace."""
     free = technique in RULES or technique == FITTED

@@ -12,14 +12,7 @@ from typing import Any
 
 from opsassay.evals.compliance.kyverno.documents import at
 
-from .examples import (
-    ANSIBLE,
-    KUBECTL,
-    ItbenchChecks,
-    ReportedObject,
-    UnchangedCheck,
-    ViolationCheck,
-)
+from .examples import ANSIBLE, KUBECTL, ItbenchChecks, ReportedObject, UnchangedCheck, ViolationCheck
 
 Documents = Sequence[Mapping[str, Any]]
 

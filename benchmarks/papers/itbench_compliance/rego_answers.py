@@ -15,14 +15,7 @@ from typing import Any, Literal
 
 from opsassay.evals.compliance.rego.judging import RegoQuestion, judge_by_rego
 
-from .examples import (
-    ANSIBLE,
-    KUBECTL,
-    AnsibleOpaExample,
-    ItbenchExample,
-    ItbenchExamples,
-    KubectlOpaExample,
-)
+from .examples import ANSIBLE, KUBECTL, AnsibleOpaExample, ItbenchExample, ItbenchExamples, KubectlOpaExample
 from .new_policies import placed, worlds
 from .public_rules import COLLECTED, POLICY_FILE, RUN_FILES, prints_false
 from .verdicts import JudgedSubmission

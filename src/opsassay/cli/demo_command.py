@@ -83,12 +83,7 @@ def choose_fault(seed: int, name: str | None) -> tuple[str, str, dict[str, Any]]
 
 
 def record_incident(
-    root: Path,
-    plan: Any,
-    schedule: Any,
-    rate_rps: float | None,
-    isolation: IsolationLevel | None,
-    shown: Stages,
+    root: Path, plan: Any, schedule: Any, rate_rps: float | None, isolation: IsolationLevel | None, shown: Stages
 ) -> str:
     """Run the shop, break it, record it into the tree at *root*; return the incident's id.
 

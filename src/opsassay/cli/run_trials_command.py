@@ -26,11 +26,7 @@ NUMBERS = ["9", "10", "11", "13"]
 @click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Trials side by side.")
 @click.option("--dry-run", is_flag=True, help="List the trials and what is done; run nothing.")
 @click.option(
-    "--table",
-    "numbers",
-    multiple=True,
-    type=click.Choice(NUMBERS),
-    help="Then print this table of the store.",
+    "--table", "numbers", multiple=True, type=click.Choice(NUMBERS), help="Then print this table of the store."
 )
 @otlp_option
 @json_option

@@ -32,13 +32,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
 """The packages, by the names under which they are imported, that an extra of `pyproject.toml` adds to the base."""
 
 _LIVE_GROUPS = ("demo", "system", "task")
-_LIVE_COMMANDS = (
-    "incident record",
-    "incident campaign",
-    "run",
-    "run trials",
-    "score trials",
-)
+_LIVE_COMMANDS = ("incident record", "incident campaign", "run", "run trials", "score trials")
 
 
 def extra_for(package: str, command: str) -> str | None:

@@ -82,8 +82,4 @@ def set_scores(prefix: str, claimed: Collection[object], true: Collection[object
         precision = hits / len(claimed) if claimed else 0.0
         recall = hits / len(true) if true else 0.0
         f1 = harmonic_mean(precision, recall)
-    return {
-        f"{prefix}_precision": scored(precision),
-        f"{prefix}_recall": scored(recall),
-        f"{prefix}_f1": scored(f1),
-    }
+    return {f"{prefix}_precision": scored(precision), f"{prefix}_recall": scored(recall), f"{prefix}_f1": scored(f1)}

@@ -116,11 +116,7 @@ def _process_metrics(
 
 
 def _topology_metrics(
-    diagnosis: Diagnosis,
-    truth: Truth,
-    annotation: Annotation | None,
-    profile: Profile,
-    topology: Topology | None,
+    diagnosis: Diagnosis, truth: Truth, annotation: Annotation | None, profile: Profile, topology: Topology | None
 ) -> Metrics:
     """Return ntam_fl and ntam_fpc between services; load generators count on neither side."""
     reason = _no_cascade(truth, annotation) or ("" if topology else "the topology of the system was not at hand")
@@ -136,10 +132,7 @@ def _topology_metrics(
     match = Ntam(topology)
     correct = chains_of(sorted(true.edges), roots, topology)
     said = chains_of(sorted(claimed.edges), named, topology) if claimed.nodes else ()
-    return {
-        "ntam_fl": scored(match.localisation(correct, said)),
-        "ntam_fpc": scored(match.propagation(correct, said)),
-    }
+    return {"ntam_fl": scored(match.localisation(correct, said)), "ntam_fpc": scored(match.propagation(correct, said))}
 
 
 def _time_metrics(run: Run, graded: Metrics) -> Metrics:

@@ -244,10 +244,7 @@ def openapi(operations: Sequence[ApiOperation]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "OpsAssay platform", "version": __version__},
         "paths": paths,
-        "components": {
-            "schemas": schemas,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
+        "components": {"schemas": schemas, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
     }
 
 

@@ -74,9 +74,7 @@ SCHEMA: Mapping[str, Mapping[str, pl.DataType]] = MappingProxyType(
 
 REQUIRED: Mapping[str, frozenset[str]] = MappingProxyType(
     {
-        "traces": frozenset(
-            {"time", "trace_id", "span_id", "parent_span_id", "span_name", "service_name", "duration"},
-        ),
+        "traces": frozenset({"time", "trace_id", "span_id", "parent_span_id", "span_name", "service_name", "duration"}),
         "logs": frozenset({"time", "level", "service_name", "message"}),
         "metrics": frozenset({"time", "metric", "value", "service_name"}),
         "metrics_sum": frozenset({"time", "metric", "value", "service_name"}),

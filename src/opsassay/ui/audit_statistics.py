@@ -197,10 +197,7 @@ def sensitivity_section(audit: AuditReport) -> Section:
         tables.append(table("Other choices", columns, scenarios, 3, "scenarios"))
     nested, absorbed = _covariates(audit)
     return Section(
-        "sensitivity",
-        "Does it hold under other choices",
-        tables=(*tables, *_protocols(audit), *nested),
-        notes=absorbed,
+        "sensitivity", "Does it hold under other choices", tables=(*tables, *_protocols(audit), *nested), notes=absorbed
     )
 
 

@@ -89,10 +89,7 @@ def truth_overlay(truth: Truth | None, annotation: Annotation | None) -> Overlay
 
 
 def answer_overlay(
-    diagnosis: Diagnosis | None,
-    truth: Truth | None,
-    annotation: Annotation | None,
-    services: Sequence[str] = (),
+    diagnosis: Diagnosis | None, truth: Truth | None, annotation: Annotation | None, services: Sequence[str] = ()
 ) -> Overlay:
     """Return an answer held against the truth: agreeing, missing and wrong roots and edges.
 

@@ -18,12 +18,7 @@ from opsassay.scoring.verifiers.evidence import RunEvidence, Series
 from opsassay.ui.clock import TRACK, Box, Cut, Lane, RunClock, Span, agent_lanes, timed
 from opsassay.ui.plain import plain
 
-PHASE_WORDS = {
-    "deployed": "deployed",
-    "triggered": "fault",
-    "agent_started": "agent in",
-    "agent_ended": "agent out",
-}
+PHASE_WORDS = {"deployed": "deployed", "triggered": "fault", "agent_started": "agent in", "agent_ended": "agent out"}
 LANE_WORDS: dict[Depth, str] = {
     "D4": "critical parts that answer",
     "D3": "end-to-end requests that answer",

@@ -100,14 +100,7 @@ def test_a_benchmark_runs_again_what_can_be_and_says_how_many(tmp_path, monkeypa
     ]
     monkeypatch.setattr(failures, "failures", lambda: iter(chosen))
     failures.main(tmp_path)
-    arguments = [
-        "bench",
-        str(tmp_path),
-        "--technique",
-        "dynamic",
-        "--model",
-        f"scripted:{EXAMPLES / 'analyst.py'}",
-    ]
+    arguments = ["bench", str(tmp_path), "--technique", "dynamic", "--model", f"scripted:{EXAMPLES / 'analyst.py'}"]
     arguments += ["-c", "runs=1", "--json"]
     refused = CliRunner().invoke(cli, arguments)
     assert "none of the 3 traces can be: say how with --reruns" in str(refused.exception)

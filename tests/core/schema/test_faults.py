@@ -9,15 +9,7 @@ from collections import Counter
 import pytest
 
 from opsassay.core.errors import NotFoundError, UserError
-from opsassay.core.schema.faults import (
-    CATALOGUE,
-    NETWORK_KINDS,
-    OBSERVATION,
-    Channel,
-    FaultKind,
-    Level,
-    fault_type,
-)
+from opsassay.core.schema.faults import CATALOGUE, NETWORK_KINDS, OBSERVATION, Channel, FaultKind, Level, fault_type
 from opsassay.core.schema.parameters import complete
 
 TABLE_5_COUNTS = {

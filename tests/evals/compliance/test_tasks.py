@@ -20,15 +20,7 @@ from opsassay.evals.compliance.files.submitted import collect
 from opsassay.evals.compliance.kyverno.policy import AUTOGEN
 from opsassay.evals.compliance.score import RATES, STAGES, grade_files
 from opsassay.evals.compliance.scripts.oracles import BASELINES, ORACLES, baseline
-from opsassay.evals.compliance.tasks import (
-    ANSIBLE,
-    CLASSES,
-    UPDATE,
-    ComplianceTask,
-    kept_task,
-    names,
-    published,
-)
+from opsassay.evals.compliance.tasks import ANSIBLE, CLASSES, UPDATE, ComplianceTask, kept_task, names, published
 from opsassay.evals.runner.generated_tasks import PUBLISHED_SEED
 from opsassay.evals.runner.store import RunStore
 from opsassay.solvers.agents.contract import AnswerError

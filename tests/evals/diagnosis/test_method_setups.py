@@ -256,11 +256,7 @@ GOOD = '{"root_causes": [{"service": "store"}], "ranking": [{"service": "store",
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        f"#!/bin/sh\necho '{GOOD}'",
-        f"#!/bin/sh\necho noise\necho '{GOOD}' > diagnosis.json",
-    ],
+    "text", [f"#!/bin/sh\necho '{GOOD}'", f"#!/bin/sh\necho noise\necho '{GOOD}' > diagnosis.json"]
 )
 def test_a_command_gets_the_folder_and_answers_on_standard_output_or_in_a_file(
     tmp_path: Path, pack: Datapack, text: str

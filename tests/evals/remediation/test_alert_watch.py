@@ -133,10 +133,7 @@ def test_nobody_is_let_in_before_the_alerts_have_fired(tmp_path):
         with pytest.raises(OperationError, match=r"front error_rate did not fire within 0\.3 s of the trigger"):
             environment._await_alerts(made(ERRORS), watch, tmp_path, 0)
         environment._await_alerts(made(), watch, tmp_path, 0)  # without a list whatever fires
-    with (
-        AlertWatch(Said([]), tmp_path) as watch,
-        pytest.raises(OperationError, match="any alert did not fire"),
-    ):
+    with AlertWatch(Said([]), tmp_path) as watch, pytest.raises(OperationError, match="any alert did not fire"):
         environment._await_alerts(made(), watch, tmp_path, 0)
     with (
         AlertWatch(Said(LostError("The system is gone.")), tmp_path) as watch,

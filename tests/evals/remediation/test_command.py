@@ -82,10 +82,7 @@ def test_tables_and_the_ones_that_are_asked_for(store, items, capsys):
     found, whole = papers(store)
     assert [item["table"] for item in found] == [8, 9, 10, 11, 12, 13, 14, 15, 4, 17, 18, 19, None, None, None]
     assert whole["problems"] == {}
-    assert [one["title"] for one in papers(store, "figure6", "pass@k")[0]] == [
-        "pass@k",
-        "Figure 6. Where agents look",
-    ]
+    assert [one["title"] for one in papers(store, "figure6", "pass@k")[0]] == ["pass@k", "Figure 6. Where agents look"]
     (eight,) = papers(store, 8)[0]
     assert eight["rows"][1]["hidden / outcome"] == "2/3"
     contrast = next(item for item in found if item["table"] == 12)

@@ -9,14 +9,7 @@ from benchmarks.papers.hidden_failures import per_class, probe_contrast
 from benchmarks.papers.significance import fisher_exact, sign_test
 from scipy import stats
 
-from opsassay.evals.remediation.tables import (
-    TrialRow,
-    per_agent,
-    per_cell,
-    per_run,
-    per_run_summary,
-    tables,
-)
+from opsassay.evals.remediation.tables import TrialRow, per_agent, per_cell, per_run, per_run_summary, tables
 
 TABLE_9 = """
 S-1 sonnet base on D1 0 3 0 3 0

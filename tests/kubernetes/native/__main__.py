@@ -16,11 +16,7 @@ def main() -> None:
     """Run the command that the arguments name."""
     parser = argparse.ArgumentParser(prog="python -m tests.kubernetes.native", description=__doc__)
     parser.add_argument("command", choices=("build", "start", "stop", "status", "node"))
-    parser.add_argument(
-        "arguments",
-        nargs="*",
-        help="node NAME OP [UNIT], see `Cluster.node`",
-    )
+    parser.add_argument("arguments", nargs="*", help="node NAME OP [UNIT], see `Cluster.node`")
     parser.add_argument("--name", default="test", help="name of the cluster")
     parser.add_argument("--workers", type=int, default=4, help="how many nodes")
     given = parser.parse_args()

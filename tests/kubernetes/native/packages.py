@@ -26,10 +26,7 @@ PACKAGES = (
 REFLECT2 = "golang-github-modern-go-reflect2-dev"
 """Takes the place of the tree's own copy, by which a server built with Go 1.19 dies at the first custom resource."""
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-SOURCES = (
-    ("http://deb.debian.org/debian", "bookworm"),
-    ("http://deb.debian.org/debian-security", "bookworm-security"),
-)
+SOURCES = (("http://deb.debian.org/debian", "bookworm"), ("http://deb.debian.org/debian-security", "bookworm-security"))
 
 
 def fetch_packages(cache: Cache) -> None:

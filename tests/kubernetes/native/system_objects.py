@@ -89,11 +89,7 @@ def names(address: str) -> list[dict[str, Any]]:
         },
     }
     deployment = {"replicas": 2, "selector": {"matchLabels": NAMES}, "template": template}
-    service = {
-        "clusterIP": address,
-        "selector": NAMES,
-        "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}],
-    }
+    service = {"clusterIP": address, "selector": NAMES, "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}]}
     role = {"apiGroups": [""], "resources": ["services", "endpoints", "pods", "namespaces"], "verbs": ["list", "watch"]}
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "coredns", "namespace": "kube-system"}},

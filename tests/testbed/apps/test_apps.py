@@ -97,10 +97,7 @@ def test_train_has_44_services_and_calls_over_up_to_six_hops():
 
 def test_train_has_exactly_two_mutual_dependencies_and_no_other_circle():
     train = load_system("train")
-    pairs = {
-        frozenset({"ts-travel-service", "ts-seat-service"}),
-        frozenset({"ts-user-service", "ts-auth-service"}),
-    }
+    pairs = {frozenset({"ts-travel-service", "ts-seat-service"}), frozenset({"ts-user-service", "ts-auth-service"})}
     assert topology.mutual_pairs(train) == pairs
     assert topology.service_cycles(train) == pairs
 

@@ -261,12 +261,7 @@ def who_breaks(scene: EvidenceContext, only: str) -> tuple[bool, str | None]:
 
 
 _OF_A_SHARE = frozenset(
-    {
-        FaultKind.NETWORK_LOSS,
-        FaultKind.NETWORK_CORRUPT,
-        FaultKind.NETWORK_DUPLICATE,
-        FaultKind.NETWORK_BANDWIDTH_LIMIT,
-    }
+    {FaultKind.NETWORK_LOSS, FaultKind.NETWORK_CORRUPT, FaultKind.NETWORK_DUPLICATE, FaultKind.NETWORK_BANDWIDTH_LIMIT}
 )
 """Kinds that hit a share of the packets: any share of the calls."""
 

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from opsassay.annotation.evidence.context import (
-    EvidenceContext,
-    SignatureCheck,
-    Sources,
-    beyond,
-    rose,
-    with_outcome,
-)
+from opsassay.annotation.evidence.context import EvidenceContext, SignatureCheck, Sources, beyond, rose, with_outcome
 from opsassay.annotation.evidence.directions import who_breaks
 from opsassay.annotation.evidence.latency_delta import added_time
 from opsassay.annotation.evidence.links import real_links

@@ -49,11 +49,7 @@ def _growth(scene: EvidenceContext) -> float:
 
 def _resource(scene: EvidenceContext, family: str) -> SignatureCheck:
     found: Raised = raised(
-        scene.metrics,
-        scene.root,
-        family,
-        scene.thresholds.resources,
-        _growth(scene) if family == "cpu" else 1.0,
+        scene.metrics, scene.root, family, scene.thresholds.resources, _growth(scene) if family == "cpu" else 1.0
     )
     return SignatureCheck(passed=found.passed, sentence=found.sentence)
 

@@ -105,12 +105,7 @@ def find_flows(calls: Calls, limits: PropagationLimits) -> Flows:
 
 
 def carry(
-    calls: Calls,
-    slower: pl.DataFrame,
-    flows: Flows,
-    sources: Sources,
-    roots: frozenset[str],
-    limits: PropagationLimits,
+    calls: Calls, slower: pl.DataFrame, flows: Flows, sources: Sources, roots: frozenset[str], limits: PropagationLimits
 ) -> Carriage:
     """Return what the *sources* at the services *roots* explain of everything that happened.
 
@@ -146,10 +141,7 @@ def _starved(calls: Calls, limits: PropagationLimits) -> dict[NodePair, float]:
         calls.exits.lazy()
         .filter(pl.col("caller_entry").is_not_null() & pl.col("callee_node").is_not_null())
         .group_by("caller_node", "callee_node")
-        .agg(
-            expected=(pl.col("period") == "normal").sum() * ratio,
-            made=(pl.col("period") == "abnormal").sum(),
-        )
+        .agg(expected=(pl.col("period") == "normal").sum() * ratio, made=(pl.col("period") == "abnormal").sum())
         .with_columns(missing=(pl.col("expected") - pl.col("made")).clip(lower_bound=0.0))
         .collect()
     )

@@ -137,8 +137,7 @@ class OnCluster(Written):
         default=0, ge=0, le=200, description="idle pods beside the system: sized so that shares mean the same"
     )
     requests: dict[str, ResourceRequest] = Field(
-        default_factory=dict,
-        description="what a replica of a service requests; little when left out",
+        default_factory=dict, description="what a replica of a service requests; little when left out"
     )
     workers: int = Field(default=1, ge=1, le=100, description="nodes that are needed")
     exclusive: bool = Field(default=False, description="what breaks is felt by every system on the cluster")

@@ -153,8 +153,7 @@ class SettingsReading(Noun):
     settings: dict[str, str] = Field(description="the protected ones by name; of a secret that it is ``set``")
     configured: dict[str, str] = Field(default_factory=dict, description="what the next start is given, as digests")
     pending_restart: dict[str, tuple[str, ...]] = Field(
-        default_factory=dict,
-        description="who runs with something else, by the name of what is configured, or no more",
+        default_factory=dict, description="who runs with something else, by the name of what is configured, or no more"
     )
 
 

@@ -29,11 +29,7 @@ class GradedPolicies(GradedRuns):
 def compliance_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
     """Return every table of *rows*."""
     solvers = by_solver(rows)
-    return [
-        _by_class(solvers),
-        _completion(solvers),
-        _stages(solvers),
-    ]
+    return [_by_class(solvers), _completion(solvers), _stages(solvers)]
 
 
 def _share(rows: Sequence[ResultRow], metric: str) -> float | None:

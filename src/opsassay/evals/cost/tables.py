@@ -33,12 +33,7 @@ class GradedCosts(GradedRuns):
 def cost_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
     """Return every table of *rows*."""
     solvers = by_solver(rows)
-    return [
-        _overview(solvers),
-        _per_question(solvers),
-        _per_anomaly(solvers),
-        _live(solvers),
-    ]
+    return [_overview(solvers), _per_question(solvers), _per_anomaly(solvers), _live(solvers)]
 
 
 def _of(rows: Iterable[ResultRow], known: Iterable[str]) -> list[ResultRow]:

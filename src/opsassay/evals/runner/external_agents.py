@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING
 
 from opsassay.core.errors import UserError
 from opsassay.core.schema.tool_session import TracedToolSession
-from opsassay.evals.runner.commands import (
-    AGENT_INSIDE,
-    PROMPT,
-    SOCKETS_INSIDE,
-    describe_tools,
-    places_of,
-    run_command,
-)
+from opsassay.evals.runner.commands import AGENT_INSIDE, PROMPT, SOCKETS_INSIDE, describe_tools, places_of, run_command
 from opsassay.evals.runner.mounts import mounts_of
 from opsassay.evals.runner.run import LOG_KEPT_BYTES, MAX_ANSWER_BYTES
 from opsassay.solvers.agents.command import CommandAgent

@@ -40,10 +40,7 @@ def chain_metrics(recording: RunRecording, scenario: Scenario, system: System | 
     steps = [(one.source, one.target) for one in scenario.truth.propagation]
     truth, answer = chains_of(steps, true, topology), chains_of(edges, roots, topology)
     ntam = Ntam(topology)
-    return {
-        "ntam_fl": scored(ntam.localisation(truth, answer)),
-        "ntam_fpc": scored(ntam.propagation(truth, answer)),
-    }
+    return {"ntam_fl": scored(ntam.localisation(truth, answer)), "ntam_fpc": scored(ntam.propagation(truth, answer))}
 
 
 @dataclass(frozen=True)

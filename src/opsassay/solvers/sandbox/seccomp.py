@@ -123,12 +123,7 @@ def machine_refusal() -> str | None:
 def program(machine: str) -> list[tuple[int, int, int, int]]:
     """Return the filter for *machine* as BPF instructions: code, jump if true, jump if false, operand."""
     column = list(_AUDIT_ARCH).index(machine)
-    lines = [
-        (_LOAD, 0, 0, _ARCH),
-        (_EQUAL, 1, 0, _AUDIT_ARCH[machine]),
-        (_RETURN, 0, 0, _KILL),
-        (_LOAD, 0, 0, _NUMBER),
-    ]
+    lines = [(_LOAD, 0, 0, _ARCH), (_EQUAL, 1, 0, _AUDIT_ARCH[machine]), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, _NUMBER)]
     if machine == "x86_64":
         lines += [(_AT_LEAST, 0, 1, _X32_BIT), (_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
     lines += [(_EQUAL, 0, 1, _CLONE3), (_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]

@@ -129,55 +129,20 @@ def _label(component: str) -> RootLabel:
 
 COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
     "trace": {
-        "time": (
-            "timestamp",
-            "startTime",
-        ),
-        "trace_id": (
-            "trace_id",
-            "traceId",
-        ),
-        "span_id": (
-            "span_id",
-            "id",
-        ),
-        "parent_span_id": (
-            "parent_span",
-            "parent_id",
-            "pid",
-        ),
+        "time": ("timestamp", "startTime"),
+        "trace_id": ("trace_id", "traceId"),
+        "span_id": ("span_id", "id"),
+        "parent_span_id": ("parent_span", "parent_id", "pid"),
         "service_name": ("cmdb_id",),
-        "span_name": (
-            "operation_name",
-            "serviceName",
-            "dsName",
-            "callType",
-        ),
-        "duration": (
-            "duration",
-            "elapsedTime",
-        ),
-        "status": (
-            "status_code",
-            "success",
-        ),
+        "span_name": ("operation_name", "serviceName", "dsName", "callType"),
+        "duration": ("duration", "elapsedTime"),
+        "status": ("status_code", "success"),
     },
     "log": {"time": ("timestamp",), "service_name": ("cmdb_id",), "message": ("value",)},
     "metric": {
-        "time": (
-            "timestamp",
-            "startTime",
-        ),
-        "service_name": (
-            "cmdb_id",
-            "service",
-            "serviceName",
-            "tc",
-        ),
-        "metric": (
-            "kpi_name",
-            "name",
-        ),
+        "time": ("timestamp", "startTime"),
+        "service_name": ("cmdb_id", "service", "serviceName", "tc"),
+        "metric": ("kpi_name", "name"),
         "value": ("value",),
     },
 }

@@ -111,11 +111,7 @@ def _metrics(path: Path) -> tuple[pl.DataFrame, list[str]]:
     nameless = [c for c, (service, _, _) in split.items() if not service]
     named = [c for c in columns if c not in nameless]
     names = pl.DataFrame(
-        {
-            "column": named,
-            "service_name": [split[c][0] for c in named],
-            "metric": [split[c][2] for c in named],
-        },
+        {"column": named, "service_name": [split[c][0] for c in named], "metric": [split[c][2] for c in named]},
         schema=dict.fromkeys(("column", "service_name", "metric"), pl.String),
     )
     long = (

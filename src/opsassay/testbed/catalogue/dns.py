@@ -7,18 +7,8 @@ from collections.abc import Iterator
 from opsassay.core.errors import RefusedError
 from opsassay.core.schema.faults import Actuator, Category, Channel, FaultKind, Layer
 from opsassay.core.schema.incident import PlannedFault
-from opsassay.testbed.catalogue.fault import (
-    SERVICE_POD,
-    FamilyTraits,
-    Objection,
-    text,
-)
-from opsassay.testbed.catalogue.measures import (
-    Reading,
-    Times,
-    activities,
-    failure_share,
-)
+from opsassay.testbed.catalogue.fault import SERVICE_POD, FamilyTraits, Objection, text
+from opsassay.testbed.catalogue.measures import Reading, Times, activities, failure_share
 from opsassay.testbed.core.fleet import Fleet
 from opsassay.testbed.core.injection import Injection, Measured
 

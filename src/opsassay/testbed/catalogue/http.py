@@ -3,19 +3,8 @@
 from __future__ import annotations
 
 from opsassay.core.schema.faults import Actuator, Category, Channel, FaultKind, Layer, Level
-from opsassay.testbed.catalogue.fault import (
-    DELAY,
-    INSIDE_A_PROCESS,
-    FamilyTraits,
-    serves_http,
-    text,
-    whole,
-)
-from opsassay.testbed.catalogue.measures import (
-    calls_fail,
-    handling_fails,
-    handling_slow,
-)
+from opsassay.testbed.catalogue.fault import DELAY, INSIDE_A_PROCESS, FamilyTraits, serves_http, text, whole
+from opsassay.testbed.catalogue.measures import calls_fail, handling_fails, handling_slow
 
 _CODE = whole("code", 500, "HTTP status that the caller sees", 400, 599)
 

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 from opsassay.core.schema.faults import Actuator, Category, Channel, FaultKind, Layer, Level
-from opsassay.testbed.catalogue.fault import (
-    SERVICE_POD,
-    FamilyTraits,
-)
-from opsassay.testbed.catalogue.measures import (
-    Reading,
-    Times,
-)
+from opsassay.testbed.catalogue.fault import SERVICE_POD, FamilyTraits
+from opsassay.testbed.catalogue.measures import Reading, Times
 from opsassay.testbed.core.injection import Injection, Measured
 
 _FAMILY = FamilyTraits(

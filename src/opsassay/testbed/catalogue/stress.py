@@ -5,22 +5,8 @@ from __future__ import annotations
 import math
 
 from opsassay.core.schema.faults import Actuator, Category, Channel, FaultKind, Layer
-from opsassay.testbed.catalogue.fault import (
-    INSIDE_A_PROCESS,
-    SERVICE_POD,
-    FamilyTraits,
-    number,
-    whole,
-)
-from opsassay.testbed.catalogue.measures import (
-    FULL_SHARE,
-    Reading,
-    Times,
-    chance_ms,
-    mean_ms,
-    memory_mb,
-    windows,
-)
+from opsassay.testbed.catalogue.fault import INSIDE_A_PROCESS, SERVICE_POD, FamilyTraits, number, whole
+from opsassay.testbed.catalogue.measures import FULL_SHARE, Reading, Times, chance_ms, mean_ms, memory_mb, windows
 from opsassay.testbed.core.injection import Injection, Measured
 
 MIN_SLOWDOWN = 2.0

@@ -5,17 +5,8 @@ from __future__ import annotations
 import math
 
 from opsassay.core.schema.faults import Actuator, Category, Channel, FaultKind, Layer
-from opsassay.testbed.catalogue.fault import (
-    INSIDE_A_PROCESS,
-    SERVICE_POD,
-    FamilyTraits,
-    number,
-)
-from opsassay.testbed.catalogue.measures import (
-    MIN_GROWTH_SHARE,
-    Reading,
-    Times,
-)
+from opsassay.testbed.catalogue.fault import INSIDE_A_PROCESS, SERVICE_POD, FamilyTraits, number
+from opsassay.testbed.catalogue.measures import MIN_GROWTH_SHARE, Reading, Times
 from opsassay.testbed.core.injection import Injection, Measured
 
 _FAMILY = FamilyTraits(

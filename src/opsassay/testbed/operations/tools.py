@@ -13,11 +13,7 @@ from opsassay.core.schema.trajectory import Action
 from opsassay.testbed.operations import arguments as args
 from opsassay.testbed.operations import telemetry_queries
 from opsassay.testbed.operations.telemetry_view import LOOKS, Look, TelemetryView
-from opsassay.testbed.operations.tool_session import (
-    Done,
-    OperatorToolSession,
-    Tool,
-)
+from opsassay.testbed.operations.tool_session import Done, OperatorToolSession, Tool
 
 TOOLS: Mapping[str, Tool] = {
     **LOOKS,

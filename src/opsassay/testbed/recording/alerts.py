@@ -114,11 +114,7 @@ def _windows(handled: pl.DataFrame, ticks: pl.DataFrame, baseline: pl.DataFrame)
         handled.with_columns(tick=pl.concat_list([first_tick + i * _TICK_NS for i in range(each)]))
         .explode("tick")
         .group_by("tick", "service_name")
-        .agg(
-            count=pl.len(),
-            errors=pl.col("failed").sum(),
-            p99=pl.col("ms").quantile(0.99, "linear"),
-        )
+        .agg(count=pl.len(), errors=pl.col("failed").sum(), p99=pl.col("ms").quantile(0.99, "linear"))
     )
     return (
         ticks.join(baseline, how="cross")

@@ -95,8 +95,7 @@ def imports(log):
 
 
 @pytest.mark.parametrize(
-    "victim",
-    ["supervisor", "template", *(pytest.param(name, marks=pytest.mark.long) for name in ("otlp", "valkey"))],
+    "victim", ["supervisor", "template", *(pytest.param(name, marks=pytest.mark.long) for name in ("otlp", "valkey"))]
 )
 def test_kill_9_of_any_process_in_mid_fault_leaves_nothing_and_loses_nothing(state, tmp_path, victim):
     running = LocalSubstrate().deploy(load_system(TINY), "kill", seed=1)

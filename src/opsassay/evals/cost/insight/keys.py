@@ -28,15 +28,7 @@ from opsassay.evals.cost.insight.paper import (
     PEAK_RATIO,
     TOP_APPLICATIONS,
 )
-from opsassay.evals.cost.insight.question import (
-    Key,
-    KeyRow,
-    QuestionTemplate,
-    Terms,
-    cut,
-    rows_of,
-    sorted_rows,
-)
+from opsassay.evals.cost.insight.question import Key, KeyRow, QuestionTemplate, Terms, cut, rows_of, sorted_rows
 from opsassay.evals.runner.draws import Draws
 
 QUESTIONS: Mapping[str, QuestionTemplate] = {

@@ -104,11 +104,7 @@ def _keep(store: RunStore, payload: Mapping[str, Any], sample: dict[str, Any], s
         return "skipped", str(known)
     services = [str(service) for service in head["services"]]
     run_dir = attempt(
-        store,
-        cell,
-        lambda folder, _: _outcome(sample, trace, folder, services),
-        limits={},
-        isolation="unsealed",
+        store, cell, lambda folder, _: _outcome(sample, trace, folder, services), limits={}, isolation="unsealed"
     )
     return "imported", str(run_dir)
 

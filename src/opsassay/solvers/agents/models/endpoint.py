@@ -60,11 +60,7 @@ class EndpointModel:
         self._name, self._host, self._answer_tokens = name, parts_of(url)[1], answer_tokens
         # No connection waits between two questions: minutes may lie between them, and a stale one reads as a failed model.
         self._client = openai.OpenAI(
-            api_key=key,
-            base_url=url,
-            timeout=timeout_s,
-            max_retries=retries,
-            default_headers={"Connection": "close"},
+            api_key=key, base_url=url, timeout=timeout_s, max_retries=retries, default_headers={"Connection": "close"}
         )
 
     @property

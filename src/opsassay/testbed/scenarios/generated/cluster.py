@@ -66,10 +66,7 @@ def broken_pods(
             alert=alert_of(place, pods=True),
             technologies=("Kubernetes", technology),
             changes=(patched(name, spec),),
-            until=(
-                state(name, "status.readyReplicas", None),
-                state(name, "status.updatedReplicas", place.replicas),
-            ),
+            until=(state(name, "status.readyReplicas", None), state(name, "status.updatedReplicas", place.replicas)),
             looks=(kubectl("describe", "pods", "-l", f"app={name}"),),
             repair=(kubectl("rollout", "undo", f"deployment/{name}"), ready(name)),
             wrong=replace(wrong, fails=(*wrong.fails, "v_settings")) if program else wrong,
@@ -275,10 +272,7 @@ RECIPES = (
     Recipe(
         "CorruptImage",
         broken_pods(
-            "its image cannot be pulled",
-            "images",
-            lambda n: template(n, image=GONE_IMAGE.format(name=n)),
-            program=True,
+            "its image cannot be pulled", "images", lambda n: template(n, image=GONE_IMAGE.format(name=n)), program=True
         ),
         BOTH,
     ),
@@ -290,10 +284,7 @@ RECIPES = (
     Recipe(
         "BinaryIncorrect",
         broken_pods(
-            "its command ends at once",
-            "processes",
-            lambda n: template(n, command=["sh", "-c", "exit 3"]),
-            program=True,
+            "its command ends at once", "processes", lambda n: template(n, command=["sh", "-c", "exit 3"]), program=True
         ),
         BOTH,
     ),
@@ -317,20 +308,14 @@ RECIPES = (
     ),
     Recipe("PodUnavailable", _pod_unavailable, REAL),
     Recipe(
-        "JVMCodeReturnFault",
-        _of_every_pod("JVMReturn", "a method of its pods returns a wrong value", "methods"),
-        REAL,
+        "JVMCodeReturnFault", _of_every_pod("JVMReturn", "a method of its pods returns a wrong value", "methods"), REAL
     ),
     Recipe(
         "NetworkDelay",
         _of_every_pod("NetworkDelay", "packets of its pods take seconds", "networks", delay_ms=3000),
         REAL,
     ),
-    Recipe(
-        "NetworkPartition",
-        _of_every_pod("NetworkPartition", "packets of its pods are dropped", "networks"),
-        REAL,
-    ),
+    Recipe("NetworkPartition", _of_every_pod("NetworkPartition", "packets of its pods are dropped", "networks"), REAL),
     Recipe(
         "ServiceFailure",
         feature("FEATURE_STRICT_INPUT", "1", "its code raises an exception for every request", "Python"),

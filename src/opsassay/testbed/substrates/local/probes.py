@@ -15,13 +15,7 @@ from pydantic import BaseModel
 
 from opsassay.core.errors import OpsAssayError
 from opsassay.core.schema.trajectory import Entity
-from opsassay.testbed.core.probes import (
-    PROBE_TIMEOUT_S,
-    REACHABLE_WITHIN_S,
-    DepthReading,
-    ProbeAnswer,
-    SystemReading,
-)
+from opsassay.testbed.core.probes import PROBE_TIMEOUT_S, REACHABLE_WITHIN_S, DepthReading, ProbeAnswer, SystemReading
 from opsassay.testbed.kernel.namespaces import join
 
 if TYPE_CHECKING:

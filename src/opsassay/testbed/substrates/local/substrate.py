@@ -221,13 +221,7 @@ class LocalSubstrate:
 
     @contextmanager
     def deployed(
-        self,
-        system: System,
-        name: str,
-        *,
-        seed: int = 0,
-        rate_rps: float | None = None,
-        isolation: str | None = None,
+        self, system: System, name: str, *, seed: int = 0, rate_rps: float | None = None, isolation: str | None = None
     ) -> Iterator[LocalSystem]:
         """Run *system* while the block runs; it ends with the block, or with this process, or was lost before."""
         running = self.deploy(system, name, seed=seed, rate_rps=rate_rps, isolation=isolation, owned=True)

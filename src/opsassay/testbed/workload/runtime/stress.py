@@ -75,11 +75,7 @@ def grow_heap(ended: threading.Event, parameters: dict[str, Any]) -> None:
     ended.wait()
 
 
-STRAINS: Mapping[str, Work] = {
-    "collect_garbage": collect_garbage,
-    "keep_busy": keep_busy,
-    "grow_heap": grow_heap,
-}
+STRAINS: Mapping[str, Work] = {"collect_garbage": collect_garbage, "keep_busy": keep_busy, "grow_heap": grow_heap}
 """Hooks to the work of one thread."""
 
 

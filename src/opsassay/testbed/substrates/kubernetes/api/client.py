@@ -209,11 +209,7 @@ class Api:
         self.request("DELETE", self.path_of("Pod", namespace), query={"gracePeriodSeconds": str(grace_s)})
 
     def watch(
-        self,
-        kind: str,
-        version: str,
-        namespace: str | None = None,
-        begun: Callable[[], None] = lambda: None,
+        self, kind: str, version: str, namespace: str | None = None, begun: Callable[[], None] = lambda: None
     ) -> Iterator[Object]:
         """Yield the events after resource *version* until the server ends the watch; raises what `request` raises.
 
