@@ -100,12 +100,12 @@ def _item(one: Comparison) -> dict[str, Any]:
         "only_b": one.only_after,
         "unsealed_a": one.unsealed_before,
         "unsealed_b": one.unsealed_after,
-        **_named(finite(one.overall)),
-        "systems": [_named(finite(system)) for system in one.systems],
+        **_difference_fields(finite(one.overall)),
+        "systems": [_difference_fields(finite(system)) for system in one.systems],
     }
 
 
-def _named(difference: dict[str, Any]) -> dict[str, Any]:
+def _difference_fields(difference: dict[str, Any]) -> dict[str, Any]:
     fields = {key: value for key, value in difference.items() if key not in {"before", "after", "low", "high"}}
     return fields | {
         "a": difference["before"],

@@ -97,7 +97,7 @@ def command(
     with runs_sent(store, otlp) as events, run_table(len(work)) as table:
         made = list(make_runs(store, work, jobs, table))
     cases = [case for case, _ in opened]
-    summaries, verdicts = _graded(store, cases, made, settings, repeats)
+    summaries, verdicts = _grade_runs(store, cases, made, settings, repeats)
     events()
     items = [_item(one) for one in made]
     if as_json:
@@ -149,7 +149,7 @@ def _next(items: list[dict[str, Any]], suite: Path, output: Path | None) -> str:
     return f"Next: `opsassay view {store}`; for every metric `opsassay score run {store}`."
 
 
-def _graded(
+def _grade_runs(
     store: Any, cases: list[Case], made: list[RunEnd], settings: RunSettings, repeats: int
 ) -> tuple[list[SolverSummary], list[Any]]:
     """Return a summary of each solver, and the verdicts of the runs whose truth is at hand."""

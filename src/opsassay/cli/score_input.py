@@ -48,7 +48,7 @@ def scores_of(
     from opsassay.analysis.audit.table import long_scores, read_table
     from opsassay.evals.diagnosis.report import defined_metric
 
-    graded = {path: _graded(path, allow_unsealed) for path in paths if path.is_dir()}
+    graded = {path: _read_store_verdicts(path, allow_unsealed) for path in paths if path.is_dir()}
     if metric is None and graded:
         metric, why = defined_metric(verdict for of in graded.values() for _, verdict in of)
         if why:
@@ -83,7 +83,7 @@ def _require_scores(table: pl.DataFrame, settings: AuditSettings, path: Path) ->
         )
 
 
-def _graded(path: Path, allow_unsealed: bool | None) -> list[tuple[Run, Verdict]]:
+def _read_store_verdicts(path: Path, allow_unsealed: bool | None) -> list[tuple[Run, Verdict]]:
     """Return the runs of the store at *path* that count and are ranked, or are *allow_unsealed*, with their verdicts."""
     from opsassay.evals.runner import ranking
     from opsassay.evals.runner.store import RunStore, read_run, read_verdicts

@@ -17,11 +17,11 @@ def junit(comparisons: Sequence[Comparison]) -> str:
     """Return the comparisons as JUnit XML: one test case per method, one per system; only the overall one can fail."""
     tests = sum(1 + len(comparison.systems) for comparison in comparisons)
     failures = sum(not comparison.passed for comparison in comparisons)
-    suites = ET.Element("testsuites", _counts("opsassay compare", tests, failures))
+    suites = ET.Element("testsuites", _suite_attributes("opsassay compare", tests, failures))
     for comparison in comparisons:
         name = f"opsassay compare: {comparison.method}"
         suite = ET.SubElement(
-            suites, "testsuite", _counts(name, 1 + len(comparison.systems), 0 if comparison.passed else 1)
+            suites, "testsuite", _suite_attributes(name, 1 + len(comparison.systems), 0 if comparison.passed else 1)
         )
         if comparison.unsealed:  # properties stand before cases
             properties = ET.SubElement(suite, "properties")
@@ -63,7 +63,7 @@ def markdown(comparisons: Sequence[Comparison], before: str, after: str) -> str:
     return "\n".join([*lines, "", *said, *left_out, *unsealed, ""])
 
 
-def _counts(name: str, tests: int, failures: int) -> dict[str, str]:
+def _suite_attributes(name: str, tests: int, failures: int) -> dict[str, str]:
     return {
         "name": _xml(name), "tests": str(tests), "failures": str(failures), "errors": "0", "skipped": "0", "time": "0"
     }  # fmt: skip

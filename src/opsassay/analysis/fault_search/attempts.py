@@ -70,22 +70,22 @@ class Candidates:
         """Observe the system while the candidate acts and the operator works, and judge what was recorded."""
         timeline, phases = self._folder / f"timeline-{secrets.token_hex(4)}.jsonl", list[Phase]()
 
-        def mark(phase: PhaseName) -> None:
+        def mark_phase(phase: PhaseName) -> None:
             phases.append(Phase(phase=phase, time_ns=time.time_ns()))
 
         try:
-            mark("deployed")
+            mark_phase("deployed")
             with self.environment.observed(timeline):
                 time.sleep(self.environment.scenario.verification.cadence_s)
-                mark("triggered")
+                mark_phase("triggered")
                 refused = self._apply(composition)
                 time.sleep(SETTLE_S)
                 broken = None if refused else self.environment.violation()
-                mark("agent_started")
+                mark_phase("agent_started")
                 repaired = self.environment.repair()
-                mark("agent_ended")
+                mark_phase("agent_ended")
                 time.sleep(SETTLE_S)
-            mark("ended")
+            mark_phase("ended")
             recording = RunRecording(read_timeline(timeline), tuple(phases), probes_on=False)
         finally:
             timeline.unlink(missing_ok=True)

@@ -218,7 +218,7 @@ def direction_of(scene: EvidenceContext, only: str | None = None) -> tuple[Hypot
     if better is not None:
         words = f"the links of {root} that show it are links of {better.place}, which explains {len(better.slow)}"
         return None, calls, words
-    if equal is not None and not _named(scene, found, calls):
+    if equal is not None and not _names_direction(scene, found, calls):
         return None, calls, f"what shows is between {root} and {equal.place}, and either could be the cause"
     if found.stores and not scene.fault.parameters.get("direction") and peer is None:
         return None, calls, f"only stores of {root} are slower, which may be slow themselves"
@@ -275,7 +275,7 @@ _UNLIKE = frozenset({FaultKind.NETWORK_DUPLICATE, FaultKind.NETWORK_BANDWIDTH_LI
 """Kinds by which one call waits for long and another hardly: what is large."""
 
 
-def _named(scene: EvidenceContext, found: Hypothesis, calls: LinkCalls) -> bool:
+def _names_direction(scene: EvidenceContext, found: Hypothesis, calls: LinkCalls) -> bool:
     """Tell whether the record of the fault names the direction of its packets, and they are late in that one.
 
     Packets from callee to caller are late after the callee has ended; those to it before it begins (and when a

@@ -78,7 +78,7 @@ def read_calls(pack: Datapack) -> Calls:
     windows = {"normal": pack.incident.normal, "abnormal": pack.incident.abnormal}
     services = known(entries.get_column("service"))
     return Calls(
-        entries=_felt(entries, exits, status_known=status_known),
+        entries=_with_outer_spans(entries, exits, status_known=status_known),
         exits=exits,
         services=tuple(s for s in services if s and s not in generators),
         status_known=status_known,
@@ -188,7 +188,7 @@ def _split_wildcards(entries: pl.DataFrame, exits: pl.DataFrame) -> tuple[pl.Dat
     )
 
 
-def _felt(entries: pl.DataFrame, exits: pl.DataFrame, *, status_known: bool) -> pl.DataFrame:
+def _with_outer_spans(entries: pl.DataFrame, exits: pl.DataFrame, *, status_known: bool) -> pl.DataFrame:
     """Add what the caller outside the system felt: its client span where there is one, else the entry itself.
 
     A message has been waited for since it was sent.

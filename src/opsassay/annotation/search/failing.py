@@ -194,10 +194,10 @@ def _bypasses(traffic: _Traffic, carried: Flags, bad: Flags, touched: Flags, mos
     made = suspect & alone & traffic.node.is_in(nodes.implode()).fill_null(value=False).to_numpy()
     carried[made] = True
     upper = traffic.exits.with_columns(hit=pl.Series(above & at(made, traffic.caller, 0))).filter("hit")
-    return _named(traffic, upper, lower, touched)
+    return _bypasses_by_names(traffic, upper, lower, touched)
 
 
-def _named(traffic: _Traffic, upper: pl.DataFrame, lower: Flags, touched: Flags) -> tuple[Bypass, ...]:
+def _bypasses_by_names(traffic: _Traffic, upper: pl.DataFrame, lower: Flags, touched: Flags) -> tuple[Bypass, ...]:
     """Return the bypasses by names: *upper* are calls of failed requests to healthy ones, *lower* what these called."""
     direct = upper.filter(pl.Series(at(touched, upper.get_column("callee_entry").fill_null(-1).to_numpy(), 0)))
     below = traffic.exits.filter(pl.Series(lower)).select(

@@ -102,13 +102,13 @@ def _opened(source: str, allowance: Allowance) -> Iterator[Open]:
     elif source.endswith(_TARS) and "://" in source:
         with tempfile.TemporaryDirectory(prefix="opsassay-") as folder:
             packed = Path(folder) / "packed.tar"
-            with _asked(source) as stream, packed.open("wb") as file:
+            with _open_url(source) as stream, packed.open("wb") as file:
                 _copy(stream, file, Allowance(allowance.most))
             with _in_tar(packed, allowance.most) as open_:
                 yield open_
     else:
         base = _base(source)
-        yield lambda name: _asked(f"{base}/{quote(name)}")
+        yield lambda name: _open_url(f"{base}/{quote(name)}")
 
 
 def _inside(folder: Path, name: str) -> Path:
@@ -135,7 +135,7 @@ def _base(source: str) -> str:
     return source.rstrip("/")
 
 
-def _asked(url: str) -> BinaryIO:
+def _open_url(url: str) -> BinaryIO:
     """Open *url*; the token of the Hub goes to the Hub alone. Raises OperationError."""
     request = urllib.request.Request(url, headers={"User-Agent": "opsassay"})  # noqa: S310 - http or https, as checked
     token = os.environ.get("HF_TOKEN")

@@ -62,7 +62,7 @@ def command(
     for path in traces:
         try:
             for found in read_traces(path):
-                again, joined = _rerun_of(path, rerun, upstream, settings), _joined(found, path, cases)
+                again, joined = _rerun_of(path, rerun, upstream, settings), _join_to_truth(found, path, cases)
                 blamed = attribute(found, technique, model=asked, settings=settings, rerun=again, joined=joined)
                 items.append(_item(path, found, blamed))
         except OpsAssayError as error:
@@ -100,7 +100,7 @@ def view(
     from opsassay.ui.trace_view import TracePage, write_trace_page
 
     found = read_one(path)
-    joined = _joined(found, run_dir or path, cases, is_run=run_dir is not None)
+    joined = _join_to_truth(found, run_dir or path, cases, is_run=run_dir is not None)
     asked = model_named(model) if model else None
     blamed = attribute(
         found, technique or (JOINED if joined and joined.findings else "combined"), model=asked, joined=joined
@@ -189,7 +189,7 @@ def agree(
     context.exit(1 if still_open else 0)
 
 
-def _joined(found: Trace, folder: Path, cases: Path | None, *, is_run: bool = False) -> Joined | None:
+def _join_to_truth(found: Trace, folder: Path, cases: Path | None, *, is_run: bool = False) -> Joined | None:
     """Return the run on one clock when *folder* is that of a run or *cases* names its truth, None otherwise."""
     from opsassay.analysis.blame.operations import RunRecord, join, read_run
     from opsassay.core.errors import UserError
