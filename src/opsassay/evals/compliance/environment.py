@@ -195,7 +195,7 @@ class ComplianceToolbox(Toolbox):
         assert isinstance(world, ComplianceWorld)
         with TemporaryDirectory(prefix="opsassay-cluster-") as made:
             end, _ = fetch_on_cluster(f"exec kubectl {shlex.join(asked.words)}".encode(), world, Path(made), LIMITS)
-        return _said(end), "ok" if end.exit_code == 0 else "error"
+        return _output_text(end), "ok" if end.exit_code == 0 else "error"
 
     def _collected(self, name: str) -> tuple[str, Status]:
         world = self._world(name)
@@ -206,7 +206,7 @@ class ComplianceToolbox(Toolbox):
                 end, work = fetch_on_cluster(self.workspace.read(FETCHER), world, Path(made))
             found = collected_in(work, end)
         if found.data is None:
-            return f"Error: {found.problem}\n{_said(end)}", "error"
+            return f"Error: {found.problem}\n{_output_text(end)}", "error"
         self.workspace.write(EVIDENCE, found.data)
         return (
             f"Collected {len(found.data)} bytes into {EVIDENCE}:\n{found.data[:4000].decode('utf-8', 'replace')}",
@@ -214,7 +214,7 @@ class ComplianceToolbox(Toolbox):
         )
 
 
-def _said(end: Ended) -> str:
+def _output_text(end: Ended) -> str:
     return f"{end.stdout_tail}\n{end.stderr_tail}".strip()[-MAX_CHARACTERS:] or end.reason
 
 

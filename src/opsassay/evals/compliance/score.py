@@ -123,21 +123,21 @@ def grade_enforced(files: Mapping[str, bytes], task: ComplianceTask, admits: Adm
     if not policies:
         return without_artefact("the files hold no policy")
     asked = task.asked(policies)
-    judged, mutated = (_judged(asked, some, admits) for some in (task.judged(), task.mutants()))
-    others = [_judged(policies, some, admits) for some in _of_others(task)]
+    judged, mutated = (_judge_worlds(asked, some, admits) for some in (task.judged(), task.mutants()))
+    others = [_judge_worlds(policies, some, admits) for some in _of_others(task)]
     gone = None if asked else f"there is no policy {task.policy}"
     broken = gone or judged.error or mutated.error or next((one.error for one in others if one.error), None)
     stages = {
         "artefact": mark(None),
         "evidence": unseen(gone) if gone else mark(broken),
         "asked": not_asked("a cluster brings what is judged"),
-        "kept": _kept(policies, others, task),
+        "kept": _score_kept_controls(policies, others, task),
         "posture": unseen(broken) if broken else posture(judged, mutated, ("let in", "kept out")),
     }
     return all_of(stages, rates_of(judged, mutated, broken))
 
 
-def _judged(policies: Sequence[KyvernoPolicy], worlds: Sequence[ComplianceWorld], admits: Admits) -> JudgedWorlds:
+def _judge_worlds(policies: Sequence[KyvernoPolicy], worlds: Sequence[ComplianceWorld], admits: Admits) -> JudgedWorlds:
     try:
         return JudgedWorlds([(one.compliant, admits(policies, one.objects) == one.compliant) for one in worlds])
     except UnsupportedError as error:
@@ -149,7 +149,7 @@ def _of_others(task: ComplianceTask) -> list[list[ComplianceWorld]]:
     return [[one for one in some if not one.compliant] for some in task.others().values()]
 
 
-def _kept(policies: list[KyvernoPolicy], others: Sequence[JudgedWorlds], task: ComplianceTask) -> Metric:
+def _score_kept_controls(policies: list[KyvernoPolicy], others: Sequence[JudgedWorlds], task: ComplianceTask) -> Metric:
     if task.task_class != UPDATE:
         return not_asked("nothing was there before")
     before = read_policies(repository(task.control_name, task.seed).items())
@@ -209,10 +209,10 @@ def collect_worlds(files: Mapping[str, bytes], task: ComplianceTask, shelf: Evid
     collector = {task.collector: files[task.collector]}
     if task.task_class == ANSIBLE:
         hosts = zip(task.judged_hosts(), task.mutant_hosts(), strict=True)
-        looks = [_look(collector, world, mutant, shelf, gather_on_host) for world, mutant in hosts]
+        looks = [_plan_collection(collector, world, mutant, shelf, gather_on_host) for world, mutant in hosts]
     else:
         clusters = zip(task.judged(), task.mutants(), strict=True)
-        looks = [_look(collector, world, mutant, shelf, gather_on_cluster) for world, mutant in clusters]
+        looks = [_plan_collection(collector, world, mutant, shelf, gather_on_cluster) for world, mutant in clusters]
     first, *others = sorted(range(len(looks)), key=lambda number: looks[number].key)
     found = {first: looks[first].collect()}
     if found[first].problem or found[first].evidence == found[first].mutant:
@@ -242,7 +242,7 @@ class _Look:
         return CollectedWorld(self.compliant, *((other, one) if mutant_first else (one, other)))
 
 
-def _look(
+def _plan_collection(
     collector: Mapping[str, bytes],
     world: W,
     mutant: W,

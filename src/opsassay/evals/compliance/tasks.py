@@ -191,7 +191,7 @@ class ComplianceTask(GeneratedTask):
 
     def shown(self, examples: int = EXAMPLES) -> dict[str, AnyWorld]:
         """Return the worlds of the examples by their names, `compliant-1` and so on, so many of each kind."""
-        return _named(self._drawn("example", EXAMPLES), examples)
+        return _name_examples(self._drawn("example", EXAMPLES), examples)
 
     def open_worlds(self, examples: int) -> dict[str, AnyWorld]:
         """Return the worlds that an agent may ask: those of the examples, and one whose label it does not know."""
@@ -235,7 +235,7 @@ class ComplianceTask(GeneratedTask):
         return [one for one in policies if self.task_class == NEW or one.name == self.policy]
 
 
-def _named(shown: Sequence[AnyWorld], examples: int) -> dict[str, AnyWorld]:
+def _name_examples(shown: Sequence[AnyWorld], examples: int) -> dict[str, AnyWorld]:
     return {
         f"{'compliant' if one.compliant else 'violating'}-{n % EXAMPLES + 1}": one
         for n, one in enumerate(shown)

@@ -131,7 +131,7 @@ def estimate(store: RunStore, jobs: Sequence[IncidentRun], price: Price, *, agai
         run = read_run(run_dir)
         if run.spent.get("model_calls"):
             known.setdefault(run.solver.name, []).append(run.spent)
-    spent = [_of(known.get(job.solver_name, [])) for job in paid]
+    spent = [_mean_tokens(known.get(job.solver_name, [])) for job in paid]
     used, sent = sum(tokens for tokens, _ in spent), sum(tokens for _, tokens in spent)
     seen = sum(len(known.get(name, ())) for name in {job.solver_name for job in paid})
     basis = (
@@ -143,7 +143,7 @@ def estimate(store: RunStore, jobs: Sequence[IncidentRun], price: Price, *, agai
     return Estimate(len(open_), len(jobs) - len(open_), used, sent, money, basis)
 
 
-def _of(runs: Sequence[dict[str, float]]) -> tuple[float, float]:
+def _mean_tokens(runs: Sequence[dict[str, float]]) -> tuple[float, float]:
     if not runs:
         return ASSUMED_CALLS * ASSUMED_INPUT, ASSUMED_CALLS * ASSUMED_OUTPUT
     return tuple(fmean(spent.get(name, 0.0) for spent in runs) for name in ("input_tokens", "output_tokens"))  # type: ignore[return-value]

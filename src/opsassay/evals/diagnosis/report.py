@@ -270,7 +270,7 @@ def grade_incidents(domain: Domain, stores: Stores, settings: GradeSettings) -> 
 
     Raises NotFoundError for an unknown profile, UserError as `cases_of` and for a judge that cannot be asked.
     """
-    profile, judge = profile_named(settings.profile), _judge(settings)
+    profile, judge = profile_named(settings.profile), _make_judge(settings)
     problems: dict[str, str] = {}
 
     def unread(path: Path, error: OpsAssayError) -> None:
@@ -307,7 +307,7 @@ def _one_of(ids: frozenset[str] | None) -> Callable[[Run], bool]:
     return lambda run: ids is None or run_id(run) in ids
 
 
-def _judge(settings: GradeSettings) -> Callable[[Verdict], Verdict] | None:
+def _make_judge(settings: GradeSettings) -> Callable[[Verdict], Verdict] | None:
     if settings.judge is None:
         return None
     from opsassay.evals.diagnosis.score import judged, questions
@@ -316,8 +316,8 @@ def _judge(settings: GradeSettings) -> Callable[[Verdict], Verdict] | None:
     model = model_named(settings.judge)
     require_endpoint(settings.judge)
 
-    def judge(verdict: Verdict) -> Verdict:
+    def judge_statements(verdict: Verdict) -> Verdict:
         settings.say(f"opsassay: judging {questions(verdict)} statements of {verdict.solver} on {verdict.item}")
         return judged(verdict, model)
 
-    return judge
+    return judge_statements

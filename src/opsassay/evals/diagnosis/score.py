@@ -63,7 +63,7 @@ def judged(verdict: Verdict, judge: Model) -> Verdict:
         return verdict.model_copy(update={**named, "metrics": {**verdict.metrics, **grade}})
     distinct = list({_question(result): result for result in verdict.evidence if _is_asked_about(result)})
     with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
-        answers = dict(zip(distinct, pool.map(lambda question: _asked(judge, question), distinct), strict=True))
+        answers = dict(zip(distinct, pool.map(lambda question: _ask_judge(judge, question), distinct), strict=True))
     results = tuple(_with_opinion(result, answers) for result in verdict.evidence)
     failed = [why for supported, why in answers.values() if supported is None]
     grade = (
@@ -94,7 +94,7 @@ def _question(result: EvidenceResult) -> str:
     )  # fmt: skip
 
 
-def _asked(judge: Model, question: str) -> tuple[bool | None, str]:
+def _ask_judge(judge: Model, question: str) -> tuple[bool | None, str]:
     """Return whether the judge finds support, and why; None, with what went wrong, when it did not say."""
     try:
         reply = judge.complete([Message(role="user", content=question)], temperature=0.0)

@@ -344,7 +344,7 @@ def _outcome(
         status, error = RunStatus.FAILED, _died(end)
     elif answer is None:
         try:
-            answer = read_answer(_written(work, "" if killed else end.stdout_tail), services)
+            answer = read_answer(_read_answer(work, "" if killed else end.stdout_tail), services)
         except AnswerError as problem:
             status, error = RunStatus.FAILED, f"no answer by the contract: {problem}"
             if killed:
@@ -367,7 +367,7 @@ def _died(end: Ended) -> str:
     return died + (f": {said}" if said else "")
 
 
-def _written(work: Path, stdout: str) -> str | bytes:
+def _read_answer(work: Path, stdout: str) -> str | bytes:
     """Return what the agent gave as its answer; anything but a plain file of its own is none."""
     file = work / ANSWER
     if not is_plain(file):

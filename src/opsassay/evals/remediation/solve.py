@@ -262,9 +262,9 @@ def run_trials(
 
 def _outcome(run_dir: Path) -> AttemptOutcome:
     """Return the outcome of a trial that was performed: what its agent spent, how it was kept apart, what it left."""
-    report = _written(run_dir / REPORT)
+    report = _read_json(run_dir / REPORT)
     sealed = report.get("sealed")
-    left = _written(run_dir / BASELINE).get("left", ())
+    left = _read_json(run_dir / BASELINE).get("left", ())
     return AttemptOutcome(
         RunStatus.DONE,
         limits_hit=tuple(report.get("limits_hit", ())),
@@ -274,6 +274,6 @@ def _outcome(run_dir: Path) -> AttemptOutcome:
     )
 
 
-def _written(file: Path) -> dict[str, Any]:
+def _read_json(file: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     return found

@@ -83,11 +83,11 @@ def resolved(value: Any, context: Mapping[str, Any], where: str) -> Any:
     if not isinstance(value, str):
         return value
     if whole := _VARIABLE.fullmatch(value):
-        return _found(whole[1], context, where)
-    return _VARIABLE.sub(lambda match: str(_found(match[1], context, where)), value)
+        return _query_value(whole[1], context, where)
+    return _VARIABLE.sub(lambda match: str(_query_value(match[1], context, where)), value)
 
 
-def _found(expression: str, context: Mapping[str, Any], where: str) -> Any:
+def _query_value(expression: str, context: Mapping[str, Any], where: str) -> Any:
     value = query(expression, context, where)
     if value is None:
         raise UnsupportedError(f"{where}: {expression[:80]!r} finds nothing; give a default with ||.")
@@ -117,11 +117,11 @@ def _holds(given: Any, context: Mapping[str, Any], where: str) -> bool:
     keys = key if isinstance(key, list) else [key]
     if isinstance(value, str) and is_range(value):
         return _MEMBERSHIPS[operator]([matches(value, one) for one in keys])
-    values = _listed(value) if isinstance(value, str) else value
+    values = _list_values(value) if isinstance(value, str) else value
     return _MEMBERSHIPS[operator]([any(_alike(one, other) for other in values) for one in keys])
 
 
-def _listed(value: str) -> list[Any]:
+def _list_values(value: str) -> list[Any]:
     """Return the values of a text: those of a list in JSON, else itself alone."""
     if value.startswith("["):
         try:

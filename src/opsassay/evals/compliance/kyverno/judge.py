@@ -59,9 +59,9 @@ def _passes(policy: KyvernoPolicy, rule: KyvernoRule, given: Mapping[str, Any]) 
         judged = {"kind": "Pod", "metadata": template.get("metadata") or {}, "spec": template.get("spec") or {}}
     matched = given if judged is given else {**given, "apiVersion": "v1", "kind": "Pod"}
     where = f"{policy.name}: {rule.name}"
-    if not _meant(rule.body["match"], matched, where):
+    if not _block_matches(rule.body["match"], matched, where):
         return None
-    if rule.body.get("exclude") and _meant(rule.body["exclude"], matched, where):
+    if rule.body.get("exclude") and _block_matches(rule.body["exclude"], matched, where):
         return None
     request = {"object": judged, "operation": CREATE, "namespace": namespace or ""}
     context = {"request": request}
@@ -111,7 +111,7 @@ def _each(given: Any, context: Mapping[str, Any], where: str) -> Iterator[bool]:
             yield _check(loop, element, inner, where)
 
 
-def _meant(block: Any, one: Mapping[str, Any], where: str) -> bool:
+def _block_matches(block: Any, one: Mapping[str, Any], where: str) -> bool:
     how, filters = filters_of(block, where)
     found = [_matches(resources, one, where) for resources in filters]
     return all(found) if how == "all" else any(found)

@@ -87,7 +87,7 @@ def _policy(document: Mapping[str, Any], file: str) -> KyvernoPolicy:
     if not isinstance(name, str) or not name:
         raise UnsupportedError(f"{file}: the policy has no metadata.name.")
     where, spec = f"{file}: {name}", document.get("spec")
-    spec = _known(spec, _SPEC, f"{where}: spec")
+    spec = _require_known_keys(spec, _SPEC, f"{where}: spec")
     rules = spec.get("rules")
     if not isinstance(rules, list) or not rules:
         raise UnsupportedError(f"{where}: spec.rules is no list of rules.")
@@ -101,12 +101,12 @@ def _policy(document: Mapping[str, Any], file: str) -> KyvernoPolicy:
 
 
 def _rule(given: Any, spec: Mapping[str, Any], where: str) -> KyvernoRule:
-    rule = _known(given, _RULE, f"{where}: a rule")
+    rule = _require_known_keys(given, _RULE, f"{where}: a rule")
     name = rule.get("name")
     if not isinstance(name, str) or not name:
         raise UnsupportedError(f"{where}: a rule has no name.")
     where = f"{where}: {name}"
-    validate = _known(rule.get("validate"), _VALIDATE, f"{where}: validate")
+    validate = _require_known_keys(rule.get("validate"), _VALIDATE, f"{where}: validate")
     if sum(check in validate for check in CHECKS) != 1:
         raise UnsupportedError(f"{where}: validate has not exactly one of {', '.join(CHECKS)}.")
     require_literal_keys([validate.get("pattern"), validate.get("anyPattern")])
@@ -123,7 +123,7 @@ def _rule(given: Any, spec: Mapping[str, Any], where: str) -> KyvernoRule:
 
 def filters_of(given: Any, where: str) -> tuple[str, list[Mapping[str, Any]]]:
     """Return ``any`` or ``all``, and the resource filters of a match or exclude block; raises UnsupportedError."""
-    block = _known(given, {"any", "all", "resources"}, where)
+    block = _require_known_keys(given, {"any", "all", "resources"}, where)
     if len(block) != 1:
         raise UnsupportedError(f"{where} has not exactly one of any, all and resources.")
     ((how, content),) = block.items()
@@ -132,7 +132,9 @@ def filters_of(given: Any, where: str) -> tuple[str, list[Mapping[str, Any]]]:
         raise UnsupportedError(f"{where}.{how} is no list.")
     found = []
     for entry in entries:
-        resources = _known(_known(entry, {"resources"}, where).get("resources"), _FILTER, f"{where}: resources")
+        resources = _require_known_keys(
+            _require_known_keys(entry, {"resources"}, where).get("resources"), _FILTER, f"{where}: resources"
+        )
         for key in ("kinds", "names", "namespaces", "operations"):
             values = resources.get(key, [])
             if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
@@ -167,7 +169,7 @@ def _controllers(rules: list[Mapping[str, Any]], document: Mapping[str, Any]) ->
     return named
 
 
-def _known(given: Any, known: set[str], where: str) -> Mapping[str, Any]:
+def _require_known_keys(given: Any, known: set[str], where: str) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
         raise UnsupportedError(f"{where} is no map.")
     if strange := sorted(set(map(str, given)) - known):

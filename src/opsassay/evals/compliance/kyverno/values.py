@@ -92,11 +92,11 @@ def matches(pattern: Any, value: Any) -> bool:
     if "{{" in pattern or "$(" in pattern:
         raise UnsupportedError(f"the pattern {pattern[:60]!r} has a variable; write the value, or use deny conditions.")
     return value == pattern or any(
-        all(_one(part.strip(), value) for part in whole.split("&")) for whole in pattern.split("|")
+        all(_matches_pattern(part.strip(), value) for part in whole.split("&")) for whole in pattern.split("|")
     )
 
 
-def _one(pattern: str, value: Any) -> bool:
+def _matches_pattern(pattern: str, value: Any) -> bool:
     if isinstance(value, dict | list):
         return False
     if bounds := _RANGE.fullmatch(pattern):

@@ -18,16 +18,16 @@ Files = dict[str, bytes]
 _NOTHING = "no-such-object"
 
 
-def _of(task: ComplianceTask, **changed: Any) -> dict[str, Any]:
+def _control_policy(task: ComplianceTask, **changed: Any) -> dict[str, Any]:
     return task.control.policy(task.policy, **changed)
 
 
 def _right(task: ComplianceTask) -> Files:
-    return written(_of(task))
+    return written(_control_policy(task))
 
 
 def _checking(task: ComplianceTask, **check: Any) -> Files:
-    return written(_of(task, validate={"failureAction": "Enforce", "message": "no", **check}))
+    return written(_control_policy(task, validate={"failureAction": "Enforce", "message": "no", **check}))
 
 
 def _deny_all(task: ComplianceTask) -> Files:
@@ -47,14 +47,14 @@ def _example_names(task: ComplianceTask) -> Files:
 
 
 def _reports_only(task: ComplianceTask) -> Files:
-    return written(_of(task, validate={"failureAction": "Audit", **task.control.check()}))
+    return written(_control_policy(task, validate={"failureAction": "Audit", **task.control.check()}))
 
 
 def _without_controllers(task: ComplianceTask) -> Files:
     """Forget a kind: what controllers make, or the roles of the whole cluster."""
     if task.control.kinds != POD_KINDS:
-        return written(_of(task, match={"any": [{"resources": {"kinds": ["Role"]}}]}))
-    policy = _of(task)
+        return written(_control_policy(task, match={"any": [{"resources": {"kinds": ["Role"]}}]}))
+    policy = _control_policy(task)
     policy["metadata"]["annotations"] = {AUTOGEN: "none"}
     return written(policy)
 
@@ -64,12 +64,16 @@ def _wrong_folder(task: ComplianceTask) -> Files:
 
 
 def _other_kind(task: ComplianceTask) -> Files:
-    policy = {**_of(task), "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy"}
+    policy = {
+        **_control_policy(task),
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+    }
     return written(policy)
 
 
 def _beyond_subset(task: ComplianceTask) -> Files:
-    policy = _of(task)
+    policy = _control_policy(task)
     policy["spec"]["rules"][0]["mutate"] = {"patchStrategicMerge": {"metadata": {"labels": {"checked": "true"}}}}
     return written(policy)
 
@@ -118,7 +122,7 @@ def _renames(task: ComplianceTask) -> Files:
 
 def _leaves_out(task: ComplianceTask) -> Files:
     excluded = {"any": [{"resources": {"namespaces": [f"{_NOTHING}-*"]}}]}
-    return {**_before(task), **written(_of(task, exclude=excluded))}
+    return {**_before(task), **written(_control_policy(task, exclude=excluded))}
 
 
 Play = Callable[[ComplianceTask], Files]

@@ -20,7 +20,7 @@ def grade_rows(question: Question, rows: Sequence[Row]) -> dict[str, Metric]:
     """Return ``passed`` and ``cells_right`` of an answer that keeps the contract."""
     problem = difference(question.template, question.key, rows)
     return {
-        "passed": mark(problem is None, "" if problem is None else _named(question, rows) or problem),
+        "passed": mark(problem is None, "" if problem is None else _matched_wrong_reading(question, rows) or problem),
         "cells_right": Metric(value=cells_right(question.template, question.key, rows), status=MetricStatus.SCORED),
     }
 
@@ -30,7 +30,7 @@ def mark(passed: bool, reason: str = "") -> Metric:
     return Metric(value=float(passed), status=MetricStatus.SCORED, reason=reason)
 
 
-def _named(question: Question, rows: Sequence[Row]) -> str | None:
+def _matched_wrong_reading(question: Question, rows: Sequence[Row]) -> str | None:
     """Return which wrong reading the answer fits, None when it fits none."""
     for name in question.template.mistakes:
         if difference(question.template, question.misread(name), rows) is None:

@@ -35,7 +35,12 @@ def check(setup: Setup) -> Rehearsal:
         incident = tiny_incident(Path(folder) / "incident")
         run_dir = run_agent(RunStore(Path(folder) / "store"), IncidentItem.of(incident), setup)
         run, diagnosis = read_run(run_dir), read_diagnosis(run_dir)
-        found = [ended(run, run_dir), *_answered(run, diagnosis, incident), traced(run_dir), isolated(run.isolation)]
+        found = [
+            ended(run, run_dir),
+            *_check_answer(run, diagnosis, incident),
+            traced(run_dir),
+            isolated(run.isolation),
+        ]
         found.append(Check("canary", "canary" not in run.flags, "the false truth beside the view was not repeated"))
         return Rehearsal(incident_specs(), (*found, *spent(run)), run.isolation, run.spent)
 
@@ -79,7 +84,7 @@ def _trace(period: str, time_ns: int) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _answered(run: Run, diagnosis: Diagnosis | None, incident: Datapack) -> list[Check]:
+def _check_answer(run: Run, diagnosis: Diagnosis | None, incident: Datapack) -> list[Check]:
     if diagnosis is None:
         return [Check("answer", passed=False, said=run.error or "there is none")]
     found = [
