@@ -43,7 +43,7 @@ class Column:
 _LITERAL, _UNKNOWN = Column(), Column(is_known=False)
 
 
-def _merged(first: Column, second: Column) -> Column:
+def _merge_columns(first: Column, second: Column) -> Column:
     """Return what a column is that has its values from either, as in a UNION."""
     return Column(
         first.origins | second.origins,
@@ -85,10 +85,10 @@ class _Scope:
             found = [column for relation in chosen for column in relation.find(path[-1])]
             if not found and chosen:
                 return _UNKNOWN
-            return reduce(_merged, found) if found else None
+            return reduce(_merge_columns, found) if found else None
         found = [column for relation in relations for column in relation.find(path[0])]
         if found:
-            return reduce(_merged, found)
+            return reduce(_merge_columns, found)
         whole = [column for relation in relations if relation.alias == path[0] for _, column in relation.columns]
         return _folded(whole) if whole else None
 
@@ -154,11 +154,11 @@ class Lineage:
         if kind == "SET_OPERATION_NODE" and node.get("setop_type") == "UNION_BY_NAME":
             named = [dict(columns) for columns, _ in done]
             names = dict.fromkeys(name for columns in named for name in columns)
-            return [(name, reduce(_merged, (of.get(name, _LITERAL) for of in named))) for name in names], rows
+            return [(name, reduce(_merge_columns, (of.get(name, _LITERAL) for of in named))) for name in names], rows
         if kind != "SET_OPERATION_NODE" or len({len(columns) for columns, _ in done}) > 1:
             return [(name, _vague(column)) for columns, _ in done for name, column in columns], rows
         cells = zip(*(columns for columns, _ in done), strict=True)
-        return [(cell[0][0], reduce(_merged, (column for _, column in cell))) for cell in cells], rows
+        return [(cell[0][0], reduce(_merge_columns, (column for _, column in cell))) for cell in cells], rows
 
     def _with(self, node: Node, ctes: Mapping[str, _Relation], outer: _Scope | None) -> Mapping[str, _Relation]:
         known = dict(ctes)
@@ -175,7 +175,7 @@ class Lineage:
         columns, rows = self._query(query, ctes, outer)
         own = self.queries[before:]
         is_telemetry = bool(own) and all(query.is_over_telemetry for query in own)
-        return _Relation(alias.lower(), _renamed(columns, names), rows, is_telemetry)
+        return _Relation(alias.lower(), _rename_columns(columns, names), rows, is_telemetry)
 
     def _select(
         self, node: Node, ctes: Mapping[str, _Relation], outer: _Scope | None, *, outermost: bool
@@ -222,10 +222,10 @@ class Lineage:
         if id(table) in self._reads:
             read = self._reads[id(table)]
             columns = [(c.lower(), Column(frozenset({(read, c.lower())}), is_plain=True)) for c in self._schema[name]]
-            return _Relation(alias or name, _renamed(columns, names), frozenset({read}))
+            return _Relation(alias or name, _rename_columns(columns, names), frozenset({read}))
         if not table.get("schema_name") and name in ctes:
             made = ctes[name]
-            return _Relation(alias or name, _renamed(made.columns, names), made.rows, made.is_telemetry)
+            return _Relation(alias or name, _rename_columns(made.columns, names), made.rows, made.is_telemetry)
         return _Relation(alias or name, (), is_telemetry=False)
 
     def _look(self, part: Any, scope: _Scope, ctes: Mapping[str, _Relation]) -> None:
@@ -340,6 +340,6 @@ def _vague(column: Column) -> Column:
     return Column(column.origins, is_known=column.is_known)
 
 
-def _renamed(columns: Sequence[tuple[str, Column]], names: Sequence[str]) -> tuple[tuple[str, Column], ...]:
+def _rename_columns(columns: Sequence[tuple[str, Column]], names: Sequence[str]) -> tuple[tuple[str, Column], ...]:
     given = [str(name).lower() for name in names]
     return tuple((given[i] if i < len(given) else name, column) for i, (name, column) in enumerate(columns))

@@ -48,7 +48,7 @@ class CountedToolSession(ABC):
                 output = "Error: this run has no more calls."
                 return ToolCall(tool=tool[:64], arguments={}, output=output, status="error")
             call = self.submitted(given) if tool == SUBMIT else self._looked(tool, given)
-            kept = call.model_copy(update={"tool": tool[:64], "arguments": _kept(given)})
+            kept = call.model_copy(update={"tool": tool[:64], "arguments": _recorded_arguments(given)})
             self.calls.append(kept)
             self._recorder.action(kept, began_ns)
         return kept
@@ -68,7 +68,7 @@ class CountedToolSession(ABC):
         return self._tools.call(tool, given)
 
 
-def _kept(arguments: dict[str, Any]) -> dict[str, Any]:
+def _recorded_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return *arguments* as they are recorded: whole, or the beginning of their text."""
     text = json.dumps(arguments, ensure_ascii=False, default=str)
     return arguments if len(text) <= ARGUMENTS_KEPT else {"cut": text[:ARGUMENTS_KEPT]}

@@ -114,13 +114,15 @@ class ReplayAlike:
         if number is None or match is None or match.similarity < self._similar:
             return Refuse(422, self._reason(method, path, number, match))
         del self._waiting[number]
-        return Serve(self._recorded[number], _named(number, match.differences))
+        return Serve(self._recorded[number], _number_differences(number, match.differences))
 
     def differences(self, position: int, body: bytes) -> tuple[str, ...]:
         """Return how *body* differs from the request recorded at *position*, counted from 0."""
         if position >= len(self._recorded):
             return ()
-        return _named(position, compared(self._recorded[position].request_body, body, self._volatile).differences)
+        return _number_differences(
+            position, compared(self._recorded[position].request_body, body, self._volatile).differences
+        )
 
     def _nearest(self, method: str, path: str, body: bytes) -> tuple[int | None, RequestMatch | None]:
         near = [n for n in self._waiting if abs(n - self._position) <= _NEAR and self._same_place(n, method, path)]
@@ -146,7 +148,7 @@ _NEAR = 8
 """Requests before and after its own position at which a recorded one is looked for: agents may speak at the same time."""
 
 
-def _named(number: int, differences: Sequence[str]) -> tuple[str, ...]:
+def _number_differences(number: int, differences: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"request {number + 1}, {difference}" for difference in differences)
 
 

@@ -40,7 +40,7 @@ async def answer(url: str, prompt: str) -> str:
             if reply.HasField("message"):
                 return get_message_text(reply.message)
             if reply.HasField("task"):
-                return _said(await _done(client, reply.task))
+                return _task_text(await _done(client, reply.task))
     raise ValueError("it sent neither a message nor a task")
 
 
@@ -51,7 +51,7 @@ async def _done(client: Client, task: Task) -> Task:
     return task
 
 
-def _said(task: Task) -> str:
+def _task_text(task: Task) -> str:
     """Return the text of the artifacts of *task*, that of its last message without any."""
     said = "\n".join(get_artifact_text(artifact) for artifact in task.artifacts)
     message = get_message_text(task.status.message) if task.status.HasField("message") else ""

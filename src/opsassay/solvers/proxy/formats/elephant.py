@@ -176,14 +176,14 @@ def _record(record: dict[str, Any]) -> _StepRecord:
     merged = {**record, "tool_logs": record.get("tool_logs")}
     asked = read_request(fields(given))
     context = render_messages(asked.messages) if asked.messages else _text(given)
-    answer, odd = _answer(said)
+    answer, odd = _read_output(said)
     if not answer.tool_uses:  # SWE-Agent's calls stand beside the answer instead of in it
         called = [log for log in listed(record.get("tool_logs")) if "function" in log]
         answer = replace(answer, tool_uses=read_answer({"choices": [{"message": {"tool_calls": called}}]}).tool_uses)
     return _StepRecord(name, merged, ModelCall(asked, answer), context, odd)
 
 
-def _answer(value: Any) -> tuple[ModelAnswer, str | None]:
+def _read_output(value: Any) -> tuple[ModelAnswer, str | None]:
     """Return what an output says, and what is odd about it; text that cannot be read as an object stays text."""
     odd, read = None, value
     if isinstance(value, str) and is_object_repr(value):
