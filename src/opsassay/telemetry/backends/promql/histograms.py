@@ -38,7 +38,7 @@ def histogram_quantile(quantile: Values, buckets: Vectors, in_time: Callable[[],
         for kept, columns in _patterns(there.reshape(len(layout), -1)):
             in_time()
             of_columns = counts.reshape(len(layout), -1)[:, columns]
-            found[columns] = _at(asked[columns], layout[kept], of_columns[kept])
+            found[columns] = _interpolate_quantile(asked[columns], layout[kept], of_columns[kept])
         values[numbers], present[numbers] = found.reshape(len(numbers), steps), there.any(axis=0)
     return Vectors(groups, values, present)
 
@@ -84,7 +84,7 @@ def _patterns(there: Present) -> Iterator[tuple[Present, Times]]:
         yield kept, partly[pattern.ravel() == at]
 
 
-def _at(quantile: Values, bounds: Values, counts: Values) -> Values:
+def _interpolate_quantile(quantile: Values, bounds: Values, counts: Values) -> Values:
     """Return the *quantile* of one histogram in each column of *counts* (buckets, columns).
 
     Within a bucket observations are spread evenly. An empty first bucket, or no observation at all, gives NaN.

@@ -227,7 +227,7 @@ class ClusterEnvironment(LiveEnvironment):
         avoid = broken_nodes(self.block, self.names)
         with ExitStack() as stack:
             for plan in self.scenario.trigger.faults:
-                stack.enter_context(held(self.running, _filled(plan, self.names), limit_s))
+                stack.enter_context(held(self.running, _with_node_names(plan, self.names), limit_s))
             for own, part in groupby(changes, lambda change: change.namespace == self.running.name):
                 made = injected(api, list(part), self.names.watch, limit_s, image=self.names.image, avoid=avoid)
                 stack.enter_context(_forgiven(made) if own else made)
@@ -292,7 +292,7 @@ class ClusterEnvironment(LiveEnvironment):
         return found + [f"node {node} takes no pods" for node in self.names.workers if node not in nodes]
 
 
-def _filled(plan: FaultPlan, names: OpenNames) -> FaultPlan:
+def _with_node_names(plan: FaultPlan, names: OpenNames) -> FaultPlan:
     """Return *plan* with the names of nodes in their places."""
     return FaultPlan.model_validate(names.fill(plan.model_dump(mode="json")))
 

@@ -113,7 +113,7 @@ class WatchedWrites:
             return
         if former is None or former["metadata"].get("uid") != metadata.get("uid"):
             self._note(kind, "create", item, now_ns)
-        elif _said(former) != _said(item):
+        elif _written_fields(former) != _written_fields(item):
             self._note(kind, "update", item, now_ns)
 
     def _removed(self, kind: str, item: Object, now_ns: int) -> None:
@@ -165,7 +165,7 @@ def _is_status(entry: Mapping[str, Any]) -> bool:
     return entry.get("subresource") == "status" or set(fields) == {"f:status"}
 
 
-def _said(item: Object) -> Any:
+def _written_fields(item: Object) -> Any:
     """Return what a writer decides of *item*: all but its status and what the server keeps about it."""
     metadata = item["metadata"]
     kept = {"labels": metadata.get("labels"), "annotations": _annotations(metadata)}

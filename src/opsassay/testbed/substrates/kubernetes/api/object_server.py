@@ -126,7 +126,7 @@ class ObjectServer(SmallApi):
             return key
         plural, group = KINDS[at.kind][1], _group(at.kind)
         details = {"name": at.name, "kind": plural} | ({"group": group} if group else {})
-        raise StatusError(failure(404, f'{_shown(at.kind)} "{at.name}" not found', details=details))
+        raise StatusError(failure(404, f'{_group_plural(at.kind)} "{at.name}" not found', details=details))
 
     def _write(self, method: str, at: ApiPlace, body: Any, *, dry: bool) -> Outcome:
         if method not in ("POST", "PUT", "PATCH", "DELETE"):
@@ -143,7 +143,9 @@ class ObjectServer(SmallApi):
             return success({"name": at.name, "kind": KINDS[at.kind][1]})
         named = body.get("metadata", {}).get("resourceVersion")
         if named not in (None, self.objects[key]["metadata"]["resourceVersion"]):
-            message = f'Operation cannot be fulfilled on {_shown(at.kind)} "{at.name}": the object has been modified'
+            message = (
+                f'Operation cannot be fulfilled on {_group_plural(at.kind)} "{at.name}": the object has been modified'
+            )
             raise StatusError(failure(409, message))
         if method == "PATCH":
             merge = merged if header(self.request.headers, "Content-Type") == PATCH_TYPES["merge"] else strategic
@@ -157,7 +159,7 @@ class ObjectServer(SmallApi):
             raise StatusError(failure(400, "metadata.name is missing"))
         key = (at.kind, at.namespace, name)
         if key in self.objects and not dry:
-            raise StatusError(failure(409, f'{_shown(at.kind)} "{name}" already exists', "AlreadyExists"))
+            raise StatusError(failure(409, f'{_group_plural(at.kind)} "{name}" already exists', "AlreadyExists"))
         if dry:
             return 201, body
         self.keep(key, body)
@@ -183,7 +185,7 @@ def _group(kind: str) -> str:
     return version_in(KINDS[kind][0]).rpartition("/")[0]
 
 
-def _shown(kind: str) -> str:
+def _group_plural(kind: str) -> str:
     """Return the plural as messages of a server have it: with its group, which the core has none of."""
     return ".".join(filter(None, (KINDS[kind][1], _group(kind))))
 

@@ -89,17 +89,17 @@ def at(*path: str, absent: Any = None) -> RunSpec:
     return cell
 
 
-def _listed(words: Iterable[Any]) -> str | None:
+def _comma_list(words: Iterable[Any]) -> str | None:
     return ",".join(str(word) for word in words) or None
 
 
 def _pairs(*path: str) -> RunSpec:
-    return lambda item: _listed(f"{key}={value}" for key, value in (at(*path)(item) or {}).items())
+    return lambda item: _comma_list(f"{key}={value}" for key, value in (at(*path)(item) or {}).items())
 
 
 def _each(field: str, *path: str) -> RunSpec:
     """Return the cell that lists *field* of the containers at *path*."""
-    return lambda item: _listed(one[field] for one in at(*path, "containers")(item) or ())
+    return lambda item: _comma_list(one[field] for one in at(*path, "containers")(item) or ())
 
 
 def _containers(item: Object) -> list[Any]:
@@ -128,7 +128,7 @@ def _of_desired(done: str) -> RunSpec:
 
 def _roles(item: Object) -> str | None:
     prefix = "node-role.kubernetes.io/"
-    return _listed(sorted(key.removeprefix(prefix) for key in item["metadata"].get("labels", {}) if prefix in key))
+    return _comma_list(sorted(key.removeprefix(prefix) for key in item["metadata"].get("labels", {}) if prefix in key))
 
 
 def _node_status(item: Object) -> str:
@@ -140,7 +140,7 @@ def _node_status(item: Object) -> str:
 def _ports(item: Object) -> str | None:
     ports = at("spec", "ports")(item) or ()
     node = {id(one): f":{one['nodePort']}" if one.get("nodePort") else "" for one in ports}
-    return _listed(f"{one['port']}{node[id(one)]}/{one.get('protocol', 'TCP')}" for one in ports)
+    return _comma_list(f"{one['port']}{node[id(one)]}/{one.get('protocol', 'TCP')}" for one in ports)
 
 
 def _hosts(item: Object) -> str:
@@ -157,10 +157,10 @@ def _role_of_binding(item: Object) -> str:
 
 
 def _subjects(kind: str) -> RunSpec:
-    def shown(one: Mapping[str, Any]) -> str:
+    def subject_text(one: Mapping[str, Any]) -> str:
         return f"{one['namespace']}/{one['name']}" if kind == "ServiceAccount" else str(one["name"])
 
-    return lambda item: ", ".join(shown(one) for one in item.get("subjects") or () if one["kind"] == kind)
+    return lambda item: ", ".join(subject_text(one) for one in item.get("subjects") or () if one["kind"] == kind)
 
 
 def _completions(item: Object) -> str:
@@ -210,7 +210,7 @@ COLUMNS: dict[str, Columns] = {
     "Service": (
         ("Type", at("spec", "type", absent="ClusterIP"), 0),
         ("Cluster-IP", at("spec", "clusterIP"), 0),
-        ("External-IP", lambda item: _listed(at("spec", "externalIPs")(item) or ()), 0),
+        ("External-IP", lambda item: _comma_list(at("spec", "externalIPs")(item) or ()), 0),
         ("Port(s)", _ports, 0),
         AGE,
         ("Selector", _pairs("spec", "selector"), WIDE),
