@@ -79,7 +79,7 @@ class SystemInTest:
             if time.monotonic() > deadline:
                 break
             time.sleep(_LOOK_EVERY_S)
-        short = [_said(newest[depth]) if depth in newest else f"{depth} was not read" for depth in DEPTHS]
+        short = [_reading_text(newest[depth]) if depth in newest else f"{depth} was not read" for depth in DEPTHS]
         raise AssertionError(f"the system did not recover within {within_s:g} s: {', '.join(short)}")
 
     def assert_kept(self, depth: Depth, at_least: float) -> None:
@@ -90,7 +90,9 @@ class SystemInTest:
         lowest = min(readings, key=_value)
         if _value(lowest) < at_least:
             after_s = (lowest.started_ns - readings[0].started_ns) / 1e9
-            raise AssertionError(f"{_said(lowest)} after {after_s:.1f} s, and was to stay at {at_least:g} or above")
+            raise AssertionError(
+                f"{_reading_text(lowest)} after {after_s:.1f} s, and was to stay at {at_least:g} or above"
+            )
 
     def assert_touched_only(self, *services: str) -> None:
         """Fail when an action changed anything but *services* (services, stores, hosts) and their replicas."""
@@ -153,7 +155,7 @@ def _value(reading: Observation) -> float:
     return 1.0 if reading.value is None else reading.value
 
 
-def _said(reading: Observation) -> str:
+def _reading_text(reading: Observation) -> str:
     failing = f" ({', '.join(reading.failing)})" if reading.failing else ""
     return f"{reading.depth} is {_value(reading):.2f}{failing}"
 

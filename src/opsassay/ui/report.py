@@ -45,7 +45,7 @@ def case_reports(
     answers: dict[str, list[AnswerPayload]] = {}
     for run_dir in store.runs():
         try:
-            if (answer := _answer(run_dir, profile)) is not None:
+            if (answer := _answer_payload(run_dir, profile)) is not None:
                 answers.setdefault(answer.run.item_hash, []).append(answer)
         except OpsAssayError as error:
             if on_error is None:
@@ -58,7 +58,7 @@ def case_reports(
     ]
 
 
-def _answer(run_dir: Path, profile: str) -> AnswerPayload | None:
+def _answer_payload(run_dir: Path, profile: str) -> AnswerPayload | None:
     """Return what the attempt in *run_dir* came to, None when it came to nothing."""
     run = read_run(run_dir)
     if run.status in (RunStatus.RUNNING, RunStatus.ABORTED):

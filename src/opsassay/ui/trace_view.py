@@ -75,12 +75,14 @@ def _facts(trace: Trace) -> list[tuple[str, str]]:
         "Outcome": trace.outcome,
         "Reference answer": trace.reference_answer,
         "Architecture": trace.system_architecture,
-        "Agents": "\n".join(f"{name}: {_described(value)}" for name, value in trace.agent_configuration.items()),
+        "Agents": "\n".join(
+            f"{name}: {_configuration_text(value)}" for name, value in trace.agent_configuration.items()
+        ),
     }
     return [(name, shown(str(value), 4000)) for name, value in fields.items() if value]
 
 
-def _described(configuration: Any) -> str:
+def _configuration_text(configuration: Any) -> str:
     """Return an agent's prompt, or its configuration as it is."""
     prompt = configuration.get("system_prompt") if isinstance(configuration, dict) else None
     return str(prompt or configuration)

@@ -86,7 +86,7 @@ class Catalogue:
     @cached_property
     def domains(self) -> Mapping[str, Sequence[StoredRun]]:
         """The runs of each domain."""
-        return _grouped(self.runs, lambda one: one.domain)
+        return _group_runs(self.runs, lambda one: one.domain)
 
     @cached_property
     def _names(self) -> Mapping[str, Callable[[Run], str]]:
@@ -103,17 +103,17 @@ class Catalogue:
     @cached_property
     def by_solver(self) -> Mapping[TaskPlace, Sequence[StoredRun]]:
         """The runs of each solver of each domain, the latest first."""
-        return _grouped(self.newest, lambda one: (one.domain, self.solver_of(one)))
+        return _group_runs(self.newest, lambda one: (one.domain, self.solver_of(one)))
 
     @cached_property
     def by_task(self) -> Mapping[TaskPlace, Sequence[StoredRun]]:
         """The runs of each task of each domain, the latest first."""
-        return _grouped(self.newest, lambda one: (one.domain, one.run.item))
+        return _group_runs(self.newest, lambda one: (one.domain, one.run.item))
 
     @cached_property
     def by_both(self) -> Mapping[tuple[str, str, str], Sequence[StoredRun]]:
         """The runs of each task by each solver of each domain, the latest first."""
-        return _grouped(self.newest, lambda one: (one.domain, one.run.item, self.solver_of(one)))
+        return _group_runs(self.newest, lambda one: (one.domain, one.run.item, self.solver_of(one)))
 
     @cached_property
     def _positions(self) -> Mapping[str, int]:
@@ -179,7 +179,7 @@ def status_of(one: StoredRun) -> str:
     return "lost" if one.gone else one.run.status.value
 
 
-def _grouped(runs: Sequence[StoredRun], key: Callable[[StoredRun], Key]) -> dict[Key, list[StoredRun]]:
+def _group_runs(runs: Sequence[StoredRun], key: Callable[[StoredRun], Key]) -> dict[Key, list[StoredRun]]:
     found: dict[Key, list[StoredRun]] = {}
     for one in runs:
         found.setdefault(key(one), []).append(one)

@@ -82,7 +82,7 @@ def incident_view(shown: Shown, one: StoredIncident, *, reveal: bool) -> View:
     incident, runs = one.incident(), shown.catalogue.by_task.get(("diagnosis", one.id), ())
     if reveal:
         case = one.case()
-        report = build_case(case.datapack, case.truth, case.annotation, [_answer(shown, run) for run in runs])
+        report = build_case(case.datapack, case.truth, case.annotation, [_answer_payload(shown, run) for run in runs])
     else:
         report = build_case(one.datapack(), None, None, [])
     payload = {"cases": page_view([report]), "solvers": None, "withheld": not reveal}
@@ -108,7 +108,7 @@ def incident_view(shown: Shown, one: StoredIncident, *, reveal: bool) -> View:
     }
 
 
-def _answer(shown: Shown, one: StoredRun) -> AnswerPayload:
+def _answer_payload(shown: Shown, one: StoredRun) -> AnswerPayload:
     from opsassay.evals.runner.store import read_diagnosis
 
     return AnswerPayload(run=one.run, diagnosis=read_diagnosis(one.folder), verdict=shown.verdicts.of(one))
@@ -128,7 +128,7 @@ def sql_view(one: StoredIncident, sql: str) -> View:
     finally:
         _AT_ONCE.release()
     return {
-        "answer": _said(result),
+        "answer": _result_sentence(result),
         "incident": incident_page(one.store, one.id),
         "name": name_of(one.incident()),
         "sql": plain(sql, 8_000),
@@ -139,7 +139,7 @@ def sql_view(one: StoredIncident, sql: str) -> View:
     }
 
 
-def _said(result: QueryResult | None) -> str:
+def _result_sentence(result: QueryResult | None) -> str:
     if result is None:
         return (
             f"One SELECT over this incident, up to {SQL_ROWS} rows and {SQL_TIMEOUT_S:g} s; its address can be sent on."

@@ -51,9 +51,9 @@ def trials_view(shown: Shown, domain: str, number: int) -> View:
         "name": plain(domain, 60),
         "board": board_page(domain),
         "audit": audit_page(domain),
-        "solvers": [_shown(one) for one in columns],
+        "solvers": [_solver_row(one) for one in columns],
         "upright": len(columns) <= UPRIGHT,
-        "solvers_more": [_shown(one) for one in over],
+        "solvers_more": [_solver_row(one) for one in over],
         "problem": problem,
         "rows": [_row(shown, domain, task, columns) for task in chosen],
         "paging": paging,
@@ -83,7 +83,7 @@ def _solvers(shown: Shown, domain: str) -> tuple[list[View], str, str]:
     return sorted(found, key=lambda one: (one["reference"], one["order"], one["behind"], one["name"])), said, problem
 
 
-def _shown(solver: View) -> View:
+def _solver_row(solver: View) -> View:
     """Return *solver* without what it was sorted by, and the name by which its runs are found: an agent's own text."""
     return {name: value for name, value in solver.items() if name not in ("key", "order", "behind")}
 

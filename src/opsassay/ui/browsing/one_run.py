@@ -54,7 +54,7 @@ def run_page_view(shown: Shown, one: StoredRun, number: int) -> View:
     )
     culprit = culprit_view_of(one) if row["outcome"] == "did not succeed" else None
     return {
-        "answer": _answer(row, verdict),
+        "answer": _run_sentence(row, verdict),
         "run": row,
         "facts": _facts(one, row),
         "metrics": [_metric(name, metric) for name, metric in (verdict.metrics if verdict else {}).items()],
@@ -83,7 +83,7 @@ def _page_of_step(one: StoredRun, step: int, number: int) -> str | None:
     return None if page == number else numbered(run_page(one), page)
 
 
-def _answer(row: View, verdict: Verdict | None) -> str:
+def _run_sentence(row: View, verdict: Verdict | None) -> str:
     if row["outcome"] == "runs now":
         return f"{row['solver']} works on {row['task_name']} now."
     ended = {"not graded": "ended, and nobody has graded it yet", "no result": "came to no result"}

@@ -150,7 +150,7 @@ def _cost_page(one: StoredRun, cases: Path | None) -> str:
     from opsassay.ui.reports import answer_page
 
     del cases
-    return answer_page(_graded(one), _shown_cost(one))
+    return answer_page(_with_verdict(one), _shown_cost(one))
 
 
 def _shown_cost(one: StoredRun) -> ShownTask:
@@ -183,11 +183,11 @@ def _compliance_page(one: StoredRun, cases: Path | None) -> str:
     from opsassay.ui.reports import answer_page
 
     del cases
-    graded = _graded(one)
+    graded = _with_verdict(one)
     return answer_page(graded, shown_compliance(RunStore(one.root), graded, KeptEvidence))
 
 
-def _graded(one: StoredRun) -> GradedRun:
+def _with_verdict(one: StoredRun) -> GradedRun:
     """Return *one* with its verdict; raises UserError where there is none."""
     from opsassay.evals.runner.grading import GradedRun
     from opsassay.ui.browsing.verdicts import StoredVerdicts

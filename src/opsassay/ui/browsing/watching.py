@@ -164,7 +164,7 @@ class Watcher:
     """The stores at *roots*, looked at until it is closed; *say* hears how the first look goes."""
 
     def __init__(self, roots: Sequence[Path], say: Callable[[str], None] = lambda _: None) -> None:
-        self._stores = [WatchedStore(name, root) for name, root in _named(roots)]
+        self._stores = [WatchedStore(name, root) for name, root in _name_roots(roots)]
         self._events: deque[RunEvent] = deque(maxlen=EVENTS_KEPT)
         self._count, self._ended = 0, threading.Event()
         began = time.monotonic()
@@ -293,7 +293,7 @@ def _order(at: _Attempt) -> tuple[str, int]:
     return at[0], int(at[1])
 
 
-def _named(roots: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+def _name_roots(roots: Sequence[Path]) -> Iterator[tuple[str, Path]]:
     """Yield each of *roots* once with a name of its own, the folder's where that is possible."""
     taken: set[str] = set()
     for root in dict.fromkeys(root.resolve() for root in roots):
