@@ -18,7 +18,7 @@ from opsassay.core.schema.json_lines import append_line
 from opsassay.core.schema.run_folder import ACTIONS, TIMELINE
 from opsassay.core.schema.trajectory import Action, Depth, Observation, Timeline
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.operations.held_faults import held
+from opsassay.testbed.operations.held_faults import hold_faults
 from opsassay.testbed.operations.live import LiveAlerts, live_telemetry
 from opsassay.testbed.operations.telemetry_view import TelemetryView
 from opsassay.testbed.operations.tools import VerbToolSession
@@ -59,7 +59,7 @@ class SystemInTest:
         except ValueError as error:
             raise UserError(f"the fault {fault}: {_first_line(error)}") from error
         self.running.require(plan)
-        return held(self.running, plan, LONGEST_S)
+        return hold_faults(self.running, plan, LONGEST_S)
 
     def change(self, verb: str, **arguments: Any) -> Mapping[str, Any]:
         """Change the system as somebody else would, with an operator's *verb*; no action of the agent."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opsassay.cli.output import FILE, echo, json_option, print_json, print_table, say
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.evals.runner.tables import percent
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def command(
     for one in found:
         if one.only_before or one.only_after:
             say(
-                f"opsassay: {one.method}: left out {counted(one.only_before, 'case')} that only A has, "
+                f"opsassay: {one.method}: left out {plural(one.only_before, 'case')} that only A has, "
                 f"{one.only_after} only B has"
             )
     if junit:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opsassay.cli.output import say
 from opsassay.core.errors import UserError
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 
 if TYPE_CHECKING:
     import polars as pl
@@ -90,7 +90,7 @@ def _read_store_verdicts(path: Path, allow_unsealed: bool | None) -> list[tuple[
 
     store, found, left_out = RunStore(path), [], Counter[str]()
     allowed = {ranking.NOT_RANKED["unsealed"]} if allow_unsealed else set()
-    for run in ranking.counted(map(read_run, store.runs())):
+    for run in ranking.counted_runs(map(read_run, store.runs())):
         verdicts = read_verdicts(store.runs_dir / run.cell / str(run.attempt))
         verdict = next((v for v in verdicts if v.profile == "default"), None)
         if verdict is None:
@@ -113,7 +113,7 @@ def _say_left_out(path: Path, reasons: Counter[str], *, nothing_left: bool, offe
     """Say which graded runs of *path* were left out, and why; raise UserError with it when *nothing_left* to compare."""
     from opsassay.evals.runner.ranking import NOT_RANKED
 
-    why = ", ".join(f"{reason} ({counted(number, 'run')})" for reason, number in reasons.items())
+    why = ", ".join(f"{reason} ({plural(number, 'run')})" for reason, number in reasons.items())
     way = "; --allow-unsealed compares what ran unsealed" if offered and NOT_RANKED["unsealed"] in reasons else ""
     if nothing_left:
         raise UserError(f"{path} has graded runs, but none that is ranked: {why}{way}.")

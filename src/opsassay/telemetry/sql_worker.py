@@ -91,7 +91,7 @@ def main() -> None:
     _send(replies, {"status": "ready", "schemas": schemas})
     while True:
         request = requests.get()
-        _send(replies, answer(connection, frozenset(schemas), request, setup["max_rows"]))
+        _send(replies, run_query(connection, frozenset(schemas), request, setup["max_rows"]))
 
 
 def _listen(requests: queue.SimpleQueue[dict[str, Any]]) -> None:
@@ -149,7 +149,7 @@ def _schema(connection: Any, table: str) -> list[tuple[str, str]]:
     return [(row[0], row[1]) for row in connection.execute(f'DESCRIBE main."{table}"').fetchall()]
 
 
-def answer(connection: Any, tables: frozenset[str], request: Mapping[str, Any], max_rows: int) -> dict[str, Any]:
+def run_query(connection: Any, tables: frozenset[str], request: Mapping[str, Any], max_rows: int) -> dict[str, Any]:
     """Return what one query gives: status, columns, rows, message, truncated, and spent when this worker is used up.
 
     *executed* is the text that was run, *tree* (if the request asks for it) the tree of that text. *schemas* names the
@@ -161,7 +161,7 @@ def answer(connection: Any, tables: frozenset[str], request: Mapping[str, Any], 
         if "subject" in request:
             _name_subject(connection, tables, request["subject"])
             return {"status": "empty"}
-        statement = checked(connection, request["sql"], tables)
+        statement = check_statement(connection, request["sql"], tables)
         if request.get("schemas"):
             statement = statement.in_schemas(connection, request["schemas"])
         about = {"executed": statement.text} | ({"tree": statement.tree} if request.get("tree") else {})
@@ -202,7 +202,7 @@ class CheckedStatement:
         return CheckedStatement(_statement_text(connection, tree), tree, self.names)
 
 
-def checked(connection: Any, sql: str, tables: frozenset[str]) -> CheckedStatement:
+def check_statement(connection: Any, sql: str, tables: frozenset[str]) -> CheckedStatement:
     """Return *sql* with every read of a table, or of its file 'TABLE.parquet', pointing at the table itself.
 
     It is parsed, the tree rewritten, and text made of the tree: comments and whatever else the parser passes over are

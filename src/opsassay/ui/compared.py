@@ -11,7 +11,7 @@ from opsassay.analysis.leaderboard.entries import Entry
 from opsassay.analysis.leaderboard.separation import LEVEL, better_than, intervals
 from opsassay.core.errors import UserError
 from opsassay.core.schema.task import MetricDefinition
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.scoring.figures import difference_text
 from opsassay.scoring.rates import estimate_of
 from opsassay.ui.plain import plain
@@ -20,7 +20,7 @@ SHOWN_METRICS = 5
 MOST_FLIPPED = 500
 
 
-def compared(
+def compare_solvers(
     first: Entry,
     second: Entry,
     metrics: Sequence[MetricDefinition],
@@ -62,7 +62,7 @@ def compared(
 
 
 def _comparison_sentence(names: tuple[str, str], one: bool, two: bool, tasks: int, flipped: int, both: float) -> str:
-    on = counted(tasks, "task")
+    on = plural(tasks, "task")
     if not flipped:
         return f"{names[0]} and {names[1]} succeeded on exactly the same of {on}: {both:g} of {tasks}."
     if one or two:

@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from opsassay import __version__
 from opsassay.core.errors import OperationError, OpsAssayError
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.ui.plain import plain
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
         auto_reload=False,
     )
-    environment.filters.update(plain=plain, counted=counted, cell=_cell)
+    environment.filters.update(plain=plain, counted=plural, cell=_cell)
     environment.globals.update(
         version=__version__, mark=_mark_address(), layout="page.html", live=False, follow="", to=str, page="", of_level="",
         user=None, sorry=False,

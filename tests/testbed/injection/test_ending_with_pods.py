@@ -12,7 +12,7 @@ from opsassay.core.schema.plan import FaultPlan, Target
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.core.fleet import Fleet
 from opsassay.testbed.injection.under_test import hook
-from opsassay.testbed.operations.held_faults import held
+from opsassay.testbed.operations.held_faults import hold_faults
 from opsassay.testbed.substrates.kubernetes.actuators.pod_faults import PodLookups, PodPressure
 from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
 
@@ -82,7 +82,7 @@ def test_a_scenario_holds_every_fault_so_that_it_ends_with_its_pod():
 
     several = FaultPlan.model_validate({"faults": [part.model_dump() for part in (PLAN.parts[0], PLAN.parts[0])]})
     for plan in (PLAN, several):
-        with held(SimpleNamespace(inject=inject), plan, 5.0):
+        with hold_faults(SimpleNamespace(inject=inject), plan, 5.0):
             pass
     assert [part.ends_with_pod for plan in seen for part in plan.parts] == [True] * 3
     assert not any(part.ends_with_pod for plan in (PLAN, several) for part in plan.parts)

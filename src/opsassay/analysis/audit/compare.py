@@ -16,7 +16,7 @@ from opsassay.analysis.audit.matched import Matched, match
 from opsassay.analysis.audit.resampling import bootstrap_means, effect_intervals, percentile_intervals
 from opsassay.analysis.audit.settings import AuditSettings
 from opsassay.core.errors import UserError
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 
 KEYS = ("family", "system", "case")
 BEFORE, AFTER = "A", "B"
@@ -82,7 +82,7 @@ class Comparison:
         """A sentence on the unsealed runs behind it, "" when there are none."""
         if not self.unsealed_before + self.unsealed_after:
             return ""
-        runs = f"{counted(self.unsealed_before, 'run')} of A and {self.unsealed_after} of B"
+        runs = f"{plural(self.unsealed_before, 'run')} of A and {self.unsealed_after} of B"
         return f"unsealed: {runs}, so that nothing says what they could read; they are ranked nowhere"
 
 
@@ -245,12 +245,12 @@ def sentence(difference: Difference) -> str:
     if difference.detectable is None:
         few = "is" if difference.cases == 1 else "are"
         return (
-            f"B - A{where}: {counted(difference.cases, 'case')} {few} too few to find any difference, at least "
+            f"B - A{where}: {plural(difference.cases, 'case')} {few} too few to find any difference, at least "
             f"{difference.fewest} are needed"
             + (", and more of every system" if difference.cases >= difference.fewest else "")
         )
     return (
         f"B - A{where}: {100 * difference.difference:+.1f} pp "
-        f"[{100 * difference.low:+.1f}, {100 * difference.high:+.1f}] over {counted(difference.cases, 'case')}: "
+        f"[{100 * difference.low:+.1f}, {100 * difference.high:+.1f}] over {plural(difference.cases, 'case')}: "
         f"{difference.outcome.value}; {100 * difference.detectable:.1f} pp would be found with power 0.8"
     )

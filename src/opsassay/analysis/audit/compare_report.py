@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET  # written here, never parsed
 from collections.abc import Sequence
 
 from opsassay.analysis.audit.compare import Comparison, Difference, sentence
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 
 _CONTROL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that no XML document can hold, escaped or not."""
@@ -53,7 +53,7 @@ def markdown(comparisons: Sequence[Comparison], before: str, after: str) -> str:
         lines.append(_row(comparison.method, "all (mean of systems)", comparison.overall, verdict + mark))
         lines += [_row(comparison.method, one.system, one, one.outcome.value + mark) for one in comparison.systems]
     left_out = [
-        f"- {_escaped(one.method)}: left out {counted(one.only_before, 'case')} that only A has, "
+        f"- {_escaped(one.method)}: left out {plural(one.only_before, 'case')} that only A has, "
         f"{one.only_after} that only B has."
         for one in comparisons
         if one.only_before or one.only_after

@@ -13,7 +13,7 @@ from typing import Literal
 
 from opsassay.core.schema.base import Noun
 from opsassay.core.schema.trajectory import Phase, PhaseName
-from opsassay.scoring.verifiers.certify import judge
+from opsassay.scoring.verifiers.certify import judge_run
 from opsassay.scoring.verifiers.committed import evidence_of
 from opsassay.scoring.verifiers.evidence import RunRecording
 from opsassay.scoring.verifiers.judgement import Judgement
@@ -89,7 +89,7 @@ class Candidates:
             recording = RunRecording(read_timeline(timeline), tuple(phases), probes_on=False)
         finally:
             timeline.unlink(missing_ok=True)
-        judgements, _ = judge(evidence_of(recording, self.environment.scenario), self.environment.scenario)
+        judgements, _ = judge_run(evidence_of(recording, self.environment.scenario), self.environment.scenario)
         return scored({j.predicate: j for j in judgements}, repaired, refused or broken)
 
     def _apply(self, composition: Composition) -> str | None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from opsassay.analysis.fault_search.attempts import Attempt
-from opsassay.analysis.fault_search.evolving import ORDER, SOCKET, ask
+from opsassay.analysis.fault_search.evolving import ORDER, SOCKET, ask_process
 from opsassay.analysis.fault_search.search import FaultCandidate, families_of, mutated
 from opsassay.core.errors import ConfigError, OperationError, RefusedError
 from opsassay.core.extras import install_hint
@@ -137,7 +137,7 @@ def _serve(folder: Path, order: dict[str, Any], try_text: Callable[[str], dict[s
 
         def tell_the_end() -> None:
             process.wait()
-            ask(None, str(address))
+            ask_process(None, str(address))
 
         ending = threading.Thread(target=tell_the_end, daemon=True)
         ending.start()

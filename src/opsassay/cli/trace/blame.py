@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opsassay.cli.output import FILE, FOLDER, echo, json_option, print_json, print_table, say
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 
 if TYPE_CHECKING:
     from opsassay.analysis.blame.operations import Joined
@@ -110,7 +110,7 @@ def view(
     write_trace_page([page], output, title=f"Trace of {found.system_name}")
     for finding in findings:
         say(f"opsassay: {finding.name} at step {finding.step}: {finding.evidence}")
-    echo(f"Written: {output}; {counted(len(found.steps), 'step')}, step {blamed.attribution.step_id} suggested.")
+    echo(f"Written: {output}; {plural(len(found.steps), 'step')}, step {blamed.attribution.step_id} suggested.")
 
 
 @click.command("annotate")
@@ -182,7 +182,7 @@ def agree(
         )
         echo(
             f"Krippendorff's alpha of round 1, {len(alpha.annotators)} annotators, "
-            f"{counted(alpha.traces, 'trace')}: {shown}."
+            f"{plural(alpha.traces, 'trace')}: {shown}."
         )
         for name, assigned in reviews.items():
             echo(f"Round 3, {name} reviews: {', '.join(assigned) or 'nothing'}.")

@@ -22,11 +22,11 @@ from opsassay.evals.compliance.clusters.worlds import ComplianceWorld
 from opsassay.evals.compliance.evidence_collection.cluster import FETCHER, fetch_on_cluster
 from opsassay.evals.compliance.evidence_collection.evidence import EVIDENCE, LIMITS, collected_in
 from opsassay.evals.compliance.evidence_collection.host import PLAYBOOK, play_on_host
-from opsassay.evals.compliance.files.submitted import place, read_files
+from opsassay.evals.compliance.files.submitted import read_files, write_files
 from opsassay.evals.compliance.files.workspace import Workspace, begin
 from opsassay.evals.compliance.hosts.worlds import HostWorld
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError
-from opsassay.evals.compliance.kyverno.judge import judge
+from opsassay.evals.compliance.kyverno.judge import judge_objects
 from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, read_policies
 from opsassay.evals.compliance.rego.judging import judge_by_rego
 from opsassay.evals.compliance.tasks import ANSIBLE, KUBECTL, POLICY, TARGET, ComplianceTask
@@ -176,7 +176,7 @@ class ComplianceToolbox(Toolbox):
         world = self._world(name)
         assert isinstance(world, ComplianceWorld)
         try:
-            found = judge(self._task.asked(self._policies()), world.objects)
+            found = judge_objects(self._task.asked(self._policies()), world.objects)
         except UnsupportedError as error:
             return f"Error: {error}", "error"
         lines = [f"{one.object}: {one.result} by {one.policy}/{one.rule}" for one in found]
@@ -246,7 +246,7 @@ class ComplianceToolSession(CountedToolSession):
         """Have the workspace hold *files* alone, by their paths."""
         for path in self._toolbox.workspace.files():
             path.unlink()
-        place(files, self._toolbox.workspace.folder)
+        write_files(files, self._toolbox.workspace.folder)
 
     def problem(self, _given: Mapping[str, Any]) -> str | None:
         """Return what keeps the workspace from being handed in, None when nothing does."""
@@ -279,7 +279,7 @@ class WorkspaceEnvironment(FolderEnvironment[ComplianceToolSession]):
     def prepare(self) -> None:
         """Make the view and the workspace."""
         super().prepare()
-        place(self._task.files(self._examples).items(), self.view)
+        write_files(self._task.files(self._examples).items(), self.view)
         self.workspace.mkdir()
         begin(self._task.files(self._examples), self.workspace)
 

@@ -51,7 +51,7 @@ Answer with one JSON object and nothing else: {{"supported": true or false, "why
 """
 
 
-def judged(verdict: Verdict, judge: Model) -> Verdict:
+def judge_evidence(verdict: Verdict, judge: Model) -> Verdict:
     """Return *verdict* with evidence_supported, the share of its statements that *judge* finds to support their claim.
 
     A statement that did not give rows, or is vacuous, supports nothing and is not asked about. Without evidence the

@@ -78,7 +78,7 @@ def per_cell(rows: Sequence[TrialRow]) -> ResultTable:
     """Return Table 9: pass counts per scenario, agent, prompt arm and probe arm."""
     found = tuple(
         (scenario, agent, arm, "on" if probes else "off", members[0].depth, *_count_cells(members))
-        for (scenario, agent, arm, probes), members in grouped(rows, _cell)
+        for (scenario, agent, arm, probes), members in group_rows(rows, _cell)
     )
     columns = ("scenario", "agent", "prompt", "probes", "depth", "outcome", "V_temporal", "V_depth", "V_probe", "conj.")
     return ResultTable("Pass counts per cell", columns, found, number=9)
@@ -87,7 +87,7 @@ def per_cell(rows: Sequence[TrialRow]) -> ResultTable:
 def per_run_summary(rows: Sequence[TrialRow]) -> ResultTable:
     """Return Table 10: which runs of each cell pass, how long they take, and which predicates fail how often."""
     found = []
-    for (scenario, agent, arm, probes), members in grouped(rows, _cell):
+    for (scenario, agent, arm, probes), members in group_rows(rows, _cell):
         passing = ", ".join(str(row.seed) for row in sorted(members, key=lambda r: r.seed) if row.conjunction) or "–"
         took = [row.duration_s for row in members if row.duration_s is not None]
         mean = f"{sum(took) / len(took):.1f} s" if took else None
@@ -116,13 +116,13 @@ def per_agent(rows: Sequence[TrialRow]) -> ResultTable:
             *_times(members),
             "no: " + "; ".join(why) if (why := dict.fromkeys(w for r in members for w in r.not_ranked)) else "yes",
         )
-        for (agent,), members in grouped(main, lambda r: (r.agent,))
+        for (agent,), members in group_rows(main, lambda r: (r.agent,))
     ]
     held = sum(r.conjunction for r in main)
     found.append(("All", len(main), *_count_cells(main), interval(held, len(main)), *_times(main), None))
     columns = ("agent", "n", "outcome", "V_temporal", "V_depth", "V_probe", "conj.", "95% interval of conj.",
                "MTTD", "MTTR", "ranked")  # fmt: skip
-    hidden = {(agent,): any(r.hidden for r in members) for (agent,), members in grouped(main, lambda r: (r.agent,))}
+    hidden = {(agent,): any(r.hidden for r in members) for (agent,), members in group_rows(main, lambda r: (r.agent,))}
     statistics = {"agents_with_hidden_failures": sum(hidden.values()), "agents": len(hidden)}
     return ResultTable("Headline per agent, main slice", columns, tuple(found), number=11, statistics=statistics)
 
@@ -148,7 +148,7 @@ def _cell(row: TrialRow) -> tuple[Any, ...]:
     return row.scenario, row.agent, row.arm, row.probes
 
 
-def grouped(
+def group_rows(
     rows: Iterable[TrialRow], key: Callable[[TrialRow], tuple[Any, ...]]
 ) -> list[tuple[tuple[Any, ...], list[TrialRow]]]:
     """Return *rows* by *key*, each group by seed."""

@@ -72,7 +72,7 @@ class RequestMatch:
     differences: tuple[str, ...]
 
 
-def compared(recorded: bytes, now: bytes, volatile: Volatile) -> RequestMatch:
+def compare_requests(recorded: bytes, now: bytes, volatile: Volatile) -> RequestMatch:
     """Return how the JSON request *now* compares with a *recorded* one; others are alike when they are equal."""
     try:
         before, after = (dict(_leaves(json.loads(body))) for body in (recorded, now))

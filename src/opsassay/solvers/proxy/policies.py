@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from opsassay.core.schema.base import Written
 from opsassay.solvers.proxy.apis import api_of
 from opsassay.solvers.proxy.exchanges import Exchange, json_object, request_hash
-from opsassay.solvers.proxy.matching import SIMILAR, RequestMatch, Volatile, compared
+from opsassay.solvers.proxy.matching import SIMILAR, RequestMatch, Volatile, compare_requests
 
 
 @dataclass(frozen=True)
@@ -121,12 +121,12 @@ class ReplayAlike:
         if position >= len(self._recorded):
             return ()
         return _number_differences(
-            position, compared(self._recorded[position].request_body, body, self._volatile).differences
+            position, compare_requests(self._recorded[position].request_body, body, self._volatile).differences
         )
 
     def _nearest(self, method: str, path: str, body: bytes) -> tuple[int | None, RequestMatch | None]:
         near = [n for n in self._waiting if abs(n - self._position) <= _NEAR and self._same_place(n, method, path)]
-        matches = {n: compared(self._recorded[n].request_body, body, self._volatile) for n in near}
+        matches = {n: compare_requests(self._recorded[n].request_body, body, self._volatile) for n in near}
         best = max(near, key=lambda n: (matches[n].similarity, -abs(n - self._position)), default=None)
         return best, None if best is None else matches[best]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from opsassay.core.schema.run import Run, RunStatus
-from opsassay.evals.runner.ranking import counted, solver_names
+from opsassay.evals.runner.ranking import counted_runs, solver_names
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _LONGEST_SLUG = 60
@@ -129,7 +129,7 @@ class Catalogue:
     def counting(self) -> frozenset[str]:
         """The keys of the runs that count, one of every cell."""
         of = {id(one.run): one.key for one in self.runs}
-        return frozenset(of[id(run)] for run in counted(one.run for one in self.runs))
+        return frozenset(of[id(run)] for run in counted_runs(one.run for one in self.runs))
 
     @cached_property
     def running(self) -> Sequence[StoredRun]:

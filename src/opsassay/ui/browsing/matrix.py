@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from opsassay.analysis.leaderboard.tables import rank_text
 from opsassay.core.errors import OpsAssayError
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.evals.runner.ranking import ORACLE
 from opsassay.ui.browsing.catalogue import StoredRun
 from opsassay.ui.browsing.rows import (
@@ -47,7 +47,7 @@ def trials_view(shown: Shown, domain: str, number: int) -> View:
     tasks = sorted(task for of, task in shown.catalogue.by_task if of == domain)
     chosen, paging = page_of(tasks, number, trials_page(domain))
     return {
-        "answer": f"{said} In all {counted(len(tasks), 'task')} and {counted(len(solvers), 'solver')}.",
+        "answer": f"{said} In all {plural(len(tasks), 'task')} and {plural(len(solvers), 'solver')}.",
         "name": plain(domain, 60),
         "board": board_page(domain),
         "audit": audit_page(domain),

@@ -24,7 +24,7 @@ from opsassay.ui.browsing.rows import (
     Shown,
     View,
     board_page,
-    numbered,
+    page_address,
     paging_of,
     run_page,
     run_row,
@@ -35,7 +35,7 @@ from opsassay.ui.browsing.stored_incidents import page_of_task
 from opsassay.ui.browsing.timeline import course_of, culprit_view_of
 from opsassay.ui.browsing.truths import about_truth
 from opsassay.ui.clock import Span
-from opsassay.ui.glossary import written
+from opsassay.ui.glossary import format_value
 from opsassay.ui.plain import plain
 from opsassay.ui.step_rows import LARGEST_TRACE, step_row
 
@@ -80,7 +80,7 @@ def run_page_view(shown: Shown, one: StoredRun, number: int) -> View:
 def _page_of_step(one: StoredRun, step: int, number: int) -> str | None:
     """Return the page of the run that shows *step*, None where it is page *number*."""
     page = (step - 1) // ROWS + 1
-    return None if page == number else numbered(run_page(one), page)
+    return None if page == number else page_address(run_page(one), page)
 
 
 def _run_sentence(row: View, verdict: Verdict | None) -> str:
@@ -129,7 +129,7 @@ def _metric(name: str, metric: Metric) -> View:
         "title": plain(about.title.replace("_", " "), 80),
         "about": plain(about.about.replace("_", " "), 300),
         "value": metric.value,
-        "words": value if metric.value is None else written(metric.value, about.unit),
+        "words": value if metric.value is None else format_value(metric.value, about.unit),
         "status": metric.status.value,
         "reason": plain(metric.reason, 600),
     }

@@ -20,7 +20,7 @@ from typing import Any
 from opsassay.core.errors import DatapackError, OpsAssayError
 from opsassay.core.schema.json_lines import whole_lines
 from opsassay.core.schema.run import Run, RunStatus
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.core.untrusted import MAX_FILE_BYTES, open_plain, read_plain
 from opsassay.evals.runner.lease import is_alive, is_held
 from opsassay.evals.runner.store import ATTEMPTS, RUN, RunStore
@@ -173,7 +173,7 @@ class Watcher:
             store.look()
         self._look_took = time.monotonic() - began
         self._catalogue = self._made()
-        say(f"opsassay: {counted(len(self._catalogue.runs), 'run')} read in {self._look_took:.1f} s")
+        say(f"opsassay: {plural(len(self._catalogue.runs), 'run')} read in {self._look_took:.1f} s")
         self._thread = threading.Thread(target=self._watch, name="stores", daemon=True)
 
     @property

@@ -44,12 +44,12 @@ def collected_in(work: Path, end: Ended) -> CollectedEvidence:
         why = f"there is no {EVIDENCE}" if left is None else f"not taken: {left}"
         return CollectedEvidence(None, one_sentence(why))
     try:
-        return checked(read_plain(path, MAX_EVIDENCE))
+        return parse_evidence(read_plain(path, MAX_EVIDENCE))
     except UserError as error:
         return CollectedEvidence(None, one_sentence(str(error).replace(f"{work}/", "")))
 
 
-def checked(text: bytes) -> CollectedEvidence:
+def parse_evidence(text: bytes) -> CollectedEvidence:
     """Return *text* as evidence if it is JSON within bounds; of a key that stands twice policies see the last value."""
     try:
         read = text.decode("utf-8")

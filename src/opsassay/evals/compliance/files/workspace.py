@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from opsassay.core.errors import UserError
 from opsassay.core.untrusted import read_plain
-from opsassay.evals.compliance.files.submitted import place
+from opsassay.evals.compliance.files.submitted import write_files
 
 MAX_FILE, MAX_FILES, MAX_DEPTH, MAX_NAME = 2**20, 300, 12, 255
 VERBS = ("add", "commit", "diff", "log", "restore", "show", "status")
@@ -34,7 +34,7 @@ _PERSON = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for wha
 
 def begin(files: Mapping[str, bytes], folder: Path) -> None:
     """Put *files* into *folder*, and under version control where there is git; raises UserError when git fails."""
-    place(files.items(), folder)
+    write_files(files.items(), folder)
     if shutil.which("git") is not None:
         _git(folder, "init", "--quiet", "--initial-branch=main", "--template=")
         _git(folder, "add", "--all")

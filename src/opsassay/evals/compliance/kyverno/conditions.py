@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError
-from opsassay.evals.compliance.kyverno.values import compared, is_range, matches, quantity, wildcard
+from opsassay.evals.compliance.kyverno.values import compare_amounts, is_range, matches, quantity, wildcard
 
 _VARIABLE = re.compile(r"\{\{\s*(.*?)\s*\}\}", re.DOTALL)
 MAX_EXPRESSION, MAX_MULTI_SELECTS = 2000, 4
@@ -107,7 +107,7 @@ def _holds(given: Any, context: Mapping[str, Any], where: str) -> bool:
     if operator in ("Equals", "Equal", "NotEquals", "NotEqual"):
         return _equals(key, value) != operator.startswith("Not")
     if operator in _ORDERS:
-        return compared(_ORDERS[operator], key, value)
+        return compare_amounts(_ORDERS[operator], key, value)
     if operator not in _MEMBERSHIPS:
         raise UnsupportedError(f"{where}: the operator {operator!r} is not of the subset.")
     if isinstance(key, bool) or not isinstance(value, list | str):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from opsassay.evals.compliance.kyverno.documents import UnsupportedError, at, documents
+from opsassay.evals.compliance.kyverno.documents import UnsupportedError, documents, value_at
 from opsassay.evals.compliance.kyverno.patterns import require_literal_keys
 
 KINDS = ("ClusterPolicy", "Policy")
@@ -81,7 +81,7 @@ def _conditions(value: Any) -> int:
 
 
 def _policy(document: Mapping[str, Any], file: str) -> KyvernoPolicy:
-    kind, version, name = document.get("kind"), document.get("apiVersion"), at(document, "metadata", "name")
+    kind, version, name = document.get("kind"), document.get("apiVersion"), value_at(document, "metadata", "name")
     if kind not in KINDS or not str(version).startswith("kyverno.io/"):
         raise UnsupportedError(f"{file}: {kind or 'a document'} of {version} is no {' or '.join(KINDS)} of kyverno.io.")
     if not isinstance(name, str) or not name:
@@ -96,7 +96,7 @@ def _policy(document: Mapping[str, Any], file: str) -> KyvernoPolicy:
     read = tuple(replace(rule, controllers=generated) if "Pod" in _kinds(rule.body) else rule for rule in read)
     if len({rule.name for rule in read}) < len(read):
         raise UnsupportedError(f"{where}: two rules have one name.")
-    namespace = str(at(document, "metadata", "namespace") or "default") if kind == "Policy" else None
+    namespace = str(value_at(document, "metadata", "namespace") or "default") if kind == "Policy" else None
     return KyvernoPolicy(kind, name, namespace, document, read)
 
 
@@ -152,7 +152,7 @@ def _controllers(rules: list[Mapping[str, Any]], document: Mapping[str, Any]) ->
 
     None are when any rule of it goes by name or selector, or names pods beside other kinds (kyverno/kyverno, pkg/autogen).
     """
-    requested = at(document, "metadata", "annotations", AUTOGEN)
+    requested = value_at(document, "metadata", "annotations", AUTOGEN)
     for rule in rules:
         blocks = [rule["match"], *([rule["exclude"]] if rule.get("exclude") else [])]
         for one in (resources for block in blocks for resources in filters_of(block, "match")[1]):

@@ -25,12 +25,12 @@ def main() -> None:
     """Ask the agent at the URL of the first argument, and print what it answered."""
     url, prompt = sys.argv[1], Path(sys.argv[2]).read_text(encoding="utf-8")
     try:
-        print(asyncio.run(answer(url, prompt)))
+        print(asyncio.run(ask_agent(url, prompt)))
     except (A2AClientError, A2AError, httpx.HTTPError, ValueError) as error:
         sys.exit(f"The agent at {url} did not answer: {error}")
 
 
-async def answer(url: str, prompt: str) -> str:
+async def ask_agent(url: str, prompt: str) -> str:
     """Return what the agent whose card is below *url* makes of *prompt*; raises ValueError for a task that failed."""
     async with httpx.AsyncClient(timeout=None) as http:  # noqa: S113 - the limit is that of the run
         config = ClientConfig(streaming=False, polling=True, httpx_client=http)

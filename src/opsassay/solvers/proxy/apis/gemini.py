@@ -18,7 +18,7 @@ from opsassay.solvers.proxy.apis.base import (
     error_text,
     fields,
     index_of,
-    listed,
+    list_objects,
     text_or_none,
 )
 
@@ -35,9 +35,11 @@ def read_path(path: str) -> dict[str, Any]:
 
 def read_request(body: dict[str, Any]) -> Asked:
     """Return what a request asks: the system instruction first, then its contents."""
-    contents = listed(body.get("contents"))
+    contents = list_objects(body.get("contents"))
     system = _content_text(fields(body.get("systemInstruction")))
-    declared = [one for tool in listed(body.get("tools")) for one in listed(tool.get("functionDeclarations"))]
+    declared = [
+        one for tool in list_objects(body.get("tools")) for one in list_objects(tool.get("functionDeclarations"))
+    ]
     return Asked(
         model=text_or_none(body.get("model")),
         messages=tuple(
@@ -51,7 +53,7 @@ def read_request(body: dict[str, Any]) -> Asked:
 
 def read_answer(body: dict[str, Any]) -> ModelAnswer:
     """Return what an answer says, without its thoughts; of several candidates the first."""
-    content = fields(next(iter(listed(body.get("candidates"))), {}).get("content"))
+    content = fields(next(iter(list_objects(body.get("candidates"))), {}).get("content"))
     return ModelAnswer(
         text="".join(
             str(part["text"]) for part in _content_parts(content) if "text" in part and not part.get("thought")
@@ -73,7 +75,7 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     candidates: dict[int, dict[str, Any]] = {}
     for event in events:
         whole |= {key: value for key, value in event.items() if key != "candidates"}
-        for given in listed(event.get("candidates")):
+        for given in list_objects(event.get("candidates")):
             candidate = candidates.setdefault(index_of(given.get("index")), {"content": {"role": "model", "parts": []}})
             candidate |= {key: value for key, value in given.items() if key != "content"}
             for part in _content_parts(fields(given.get("content"))):
@@ -88,13 +90,13 @@ def edit_text(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any
         return content | {"parts": [_edited(part, edit) for part in _content_parts(content)]}
 
     system = {"systemInstruction": edited(fields(body["systemInstruction"]))} if "systemInstruction" in body else {}
-    return body | system | {"contents": [edited(one) for one in listed(body.get("contents"))]}
+    return body | system | {"contents": [edited(one) for one in list_objects(body.get("contents"))]}
 
 
 def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
     """Return the request with one more message; the API takes instructions from the user only."""
     said = {"role": "model" if role == "assistant" else "user", "parts": [{"text": text}]}
-    return body | {"contents": [*listed(body.get("contents")), said]}
+    return body | {"contents": [*list_objects(body.get("contents")), said]}
 
 
 def _edited(part: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any]:
@@ -150,7 +152,7 @@ def _id(call: dict[str, Any]) -> str:
 
 
 def _content_parts(content: dict[str, Any]) -> list[dict[str, Any]]:
-    return listed(content.get("parts"))
+    return list_objects(content.get("parts"))
 
 
 def _parts_of_kind(content: dict[str, Any], kind: str) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.trajectory import Attribution, LabelledTrace, ToolCall, Trace, TraceStep
 from opsassay.solvers.proxy.apis import Asked, ModelAnswer
-from opsassay.solvers.proxy.apis.base import fields, listed
+from opsassay.solvers.proxy.apis.base import fields, list_objects
 from opsassay.solvers.proxy.apis.chat import read_answer, read_request
 from opsassay.solvers.proxy.calls import LaterRequests, ModelCall
 from opsassay.solvers.proxy.formats.object_repr import is_object_repr, parse_object_repr
@@ -141,7 +141,7 @@ def _steps(records: Sequence[Any]) -> tuple[tuple[TraceStep, ...], tuple[str, ..
     later, ids = LaterRequests([one.call for one in read]), AgentIds()
     steps, notes = [], []
     for number, one in enumerate(read, 1):
-        logs = tuple(_tool_call(log) for log in listed(one.fields.get("tool_logs")) if "function" not in log)
+        logs = tuple(_tool_call(log) for log in list_objects(one.fields.get("tool_logs")) if "function" not in log)
         logs = logs or one.call.tool_logs(later.results(number - 1))
         answer = one.call.answer or ModelAnswer("")
         steps.append(
@@ -178,7 +178,7 @@ def _record(record: dict[str, Any]) -> _StepRecord:
     context = render_messages(asked.messages) if asked.messages else _text(given)
     answer, odd = _read_output(said)
     if not answer.tool_uses:  # SWE-Agent's calls stand beside the answer instead of in it
-        called = [log for log in listed(record.get("tool_logs")) if "function" in log]
+        called = [log for log in list_objects(record.get("tool_logs")) if "function" in log]
         answer = replace(answer, tool_uses=read_answer({"choices": [{"message": {"tool_calls": called}}]}).tool_uses)
     return _StepRecord(name, merged, ModelCall(asked, answer), context, odd)
 

@@ -17,7 +17,7 @@ from opsassay.core.errors import NotFoundError
 from opsassay.core.schema.scenario import OpsCall, OracleStep, Scenario
 from opsassay.testbed.scenarios.generated import cluster, cluster_parts, local
 from opsassay.testbed.scenarios.generated.assembling import ScenarioPhrases, scenario_of
-from opsassay.testbed.scenarios.generated.recipes import Broken, FaultPlace, Recipe, places
+from opsassay.testbed.scenarios.generated.recipes import Broken, FaultPlace, Recipe, noticed_places
 
 EACH = 2
 """Scenarios of a class on one substrate."""
@@ -79,7 +79,7 @@ def _draw_variants(recipes: Iterable[Recipe]) -> Iterator[tuple[str, Drawn]]:
     """Yield everything that *recipes* can break, with its class."""
     for recipe in recipes:
         for app in recipe.apps:
-            for place in places(app):
+            for place in noticed_places(app):
                 if (broken := recipe.make(place)) is not None:
                     yield recipe.name, (place, broken)
 

@@ -55,7 +55,7 @@ def scenario_of(
         },
         "alert": f"Alert: {_and_list(one.symptom for one in parts)}. Investigate and remediate.",
         "constrained": CONSTRAINED,
-        "desired_outcome": f"A request to {_and_list(one.protected for one in parts)} is answered, and the alerts are clear.",
+        "desired_outcome": f"A request to {_and_list(x.protected for x in parts)} is answered, and the alerts are clear.",
         "truth": truth_of(parts, where.owned),
         "verification": {
             "committed_depth": max(one.depth for one in parts),

@@ -76,7 +76,7 @@ class ParsedCall(NamedTuple):
     changes: bool
 
 
-def judge(words: Sequence[str], *, has_input: bool = False) -> ParsedCall:
+def parse_kubectl(words: Sequence[str], *, has_input: bool = False) -> ParsedCall:
     """Return what may be run for the argument list *words*; raises UserError with what is not allowed and what is.
 
     Options are written out as ``--name=value``, so that what was looked at is what kubectl reads.

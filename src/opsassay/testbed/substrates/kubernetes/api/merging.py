@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 
-def merged(target: Any, patch: Any) -> Any:
+def merge_patch(target: Any, patch: Any) -> Any:
     """Return *target* after a merge patch, as RFC 7396 has it, word for word."""
     if not isinstance(patch, dict):
         return patch
@@ -15,7 +15,7 @@ def merged(target: Any, patch: Any) -> Any:
         if value is None:
             target.pop(name, None)
         else:
-            target[name] = merged(target.get(name), value)
+            target[name] = merge_patch(target.get(name), value)
     return target
 
 

@@ -13,7 +13,7 @@ from opsassay.core.http.one_request import header
 from opsassay.testbed.substrates.kubernetes.api.client import PATCH_TYPES, Object
 from opsassay.testbed.substrates.kubernetes.api.discovery import discovery
 from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS, version_in
-from opsassay.testbed.substrates.kubernetes.api.merging import merged, strategic
+from opsassay.testbed.substrates.kubernetes.api.merging import merge_patch, strategic
 from opsassay.testbed.substrates.kubernetes.api.selecting import by_fields, by_labels
 from opsassay.testbed.substrates.kubernetes.api.small_api import SmallApi
 from opsassay.testbed.substrates.kubernetes.api.statuses import NO_RESOURCE, Outcome, StatusError, failure, success
@@ -82,7 +82,7 @@ class ObjectServer(SmallApi):
             if method == "GET" and (said := discovery(path, self._kinds())) is not None:
                 return 200, said
             try:
-                at = place(path)
+                at = parse_path(path)
                 if method == "GET":
                     return self._read(at, query)
                 dry = "dryRun" in query
@@ -148,7 +148,7 @@ class ObjectServer(SmallApi):
             )
             raise StatusError(failure(409, message))
         if method == "PATCH":
-            merge = merged if header(self.request.headers, "Content-Type") == PATCH_TYPES["merge"] else strategic
+            merge = merge_patch if header(self.request.headers, "Content-Type") == PATCH_TYPES["merge"] else strategic
             _require_object(body := merge(self.objects[key], body))
         self.keep(key, body)
         return 200, self._whole(key)
@@ -166,7 +166,7 @@ class ObjectServer(SmallApi):
         return 201, self._whole(key)
 
 
-def place(path: str) -> ApiPlace:
+def parse_path(path: str) -> ApiPlace:
     """Return where a *path* of the API leads; raises StatusError when it leads to nothing that is known here."""
     parts = [unquote(part) for part in path.strip("/").split("/")]
     depth = 2 if parts[0] == "api" else 3
