@@ -33,7 +33,7 @@ CLASS = "3 failures of agents are theirs"
 
 @pytest.fixture(scope="module")
 def cell(tmp_path_factory: pytest.TempPathFactory) -> RunSpec:
-    item = IncidentItem.of(make_pack(tmp_path_factory.mktemp("pack") / "p"))
+    item = IncidentItem.from_datapack(make_pack(tmp_path_factory.mktemp("pack") / "p"))
     return RunSpec(item.task, Solver(name="agent"), "hash", Arm(), 0)
 
 

@@ -39,7 +39,7 @@ def running(tmp_path_factory):
 @pytest.fixture
 def platform(running):
     engine = engine_of(running.database())
-    yield Platform(running.state, engine, Signer.of(running.state), Artefacts(running.state / "artefacts"))
+    yield Platform(running.state, engine, Signer.from_folder(running.state), Artefacts(running.state / "artefacts"))
     engine.dispose()
 
 

@@ -146,7 +146,7 @@ def _of_runs(
     for run, verdict in graded:
         diagnosis = read_diagnosis(store.runs_dir / run.cell / str(run.attempt))
         said = NO_ANSWER if diagnosis is None else first_claim(diagnosis)
-        answers.append(ScoredAnswer.of(name(run), run, verdict, said))
+        answers.append(ScoredAnswer.from_run(name(run), run, verdict, said))
     if not by_protocol:
         answers = [replace(one, method=name(run), protocol="") for one, run in zip(answers, runs, strict=True)]
     return score_table(answers, metric, labels)

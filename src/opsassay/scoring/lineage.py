@@ -122,7 +122,7 @@ class Lineage:
         self.output = _folded(column for _, column in columns)
         """What the result as a whole comes from."""
 
-    def of(self, reference: Node) -> Column:
+    def resolve_column(self, reference: Node) -> Column:
         """Return what the column reference, a node of the tree, means."""
         return self._columns.get(id(reference), _UNKNOWN)
 
@@ -133,7 +133,7 @@ class Lineage:
     def is_correlated(self, subquery: Node) -> bool:
         """Return whether *subquery*, an expression, refers to rows outside of it."""
         inside = {self._reads[id(node)] for node in tree_nodes(subquery) if id(node) in self._reads}
-        origins = (self.of(n).origins for n in tree_nodes(subquery) if n.get("class") == "COLUMN_REF")
+        origins = (self.resolve_column(n).origins for n in tree_nodes(subquery) if n.get("class") == "COLUMN_REF")
         return any(read not in inside | self.rows_of(subquery) for each in origins for read, _ in each)
 
     def _query(
@@ -149,7 +149,7 @@ class Lineage:
             ctes = {**ctes, str(node.get("cte_name", "")).lower(): _NO_TABLE}
         done = [self._query(part, ctes, outer, outermost=outermost) for part in parts]
         scope = _Scope([], outer)
-        self._look(node.get("modifiers"), scope, ctes)
+        self._resolve_references(node.get("modifiers"), scope, ctes)
         rows = frozenset[int]().union(*(rows for _, rows in done))
         if kind == "SET_OPERATION_NODE" and node.get("setop_type") == "UNION_BY_NAME":
             named = [dict(columns) for columns, _ in done]
@@ -185,7 +185,7 @@ class Lineage:
         chosen = node.get("select_list") or ()
         scope.aliases = {str(e["alias"]).lower(): e for e in chosen if e.get("alias")}
         for part in ("select_list", "where_clause", "group_expressions", "having", "qualify", "modifiers"):
-            self._look(node.get(part), scope, ctes)
+            self._resolve_references(node.get(part), scope, ctes)
         rows = frozenset[int]().union(*(relation.rows for relation in relations))
         columns: list[tuple[str, Column]] = []
         for expression in chosen:
@@ -202,7 +202,7 @@ class Lineage:
         if kind == "JOIN":
             first = self._from(table["left"], ctes, outer, left)
             second = self._from(table["right"], ctes, outer, [*left, *first])
-            self._look(table.get("condition"), _Scope([*left, *first, *second], outer), ctes)
+            self._resolve_references(table.get("condition"), _Scope([*left, *first, *second], outer), ctes)
             return [*first, *second]
         if kind == "SUBQUERY":
             around = _Scope(left, outer) if left else outer
@@ -214,7 +214,7 @@ class Lineage:
             return []
         for part in tree_nodes(table):
             if part.get("class"):
-                self._look(part, _Scope(left, outer), ctes)
+                self._resolve_references(part, _Scope(left, outer), ctes)
         return [_Relation(alias, (), is_telemetry=False)]
 
     def _base(self, table: Node, ctes: Mapping[str, _Relation], alias: str, names: Sequence[str]) -> _Relation:
@@ -228,7 +228,7 @@ class Lineage:
             return _Relation(alias or name, _rename_columns(made.columns, names), made.rows, made.is_telemetry)
         return _Relation(alias or name, (), is_telemetry=False)
 
-    def _look(self, part: Any, scope: _Scope, ctes: Mapping[str, _Relation]) -> None:
+    def _resolve_references(self, part: Any, scope: _Scope, ctes: Mapping[str, _Relation]) -> None:
         """Resolve every reference in the expressions of *part*."""
         waiting = [(part, scope)]
         while waiting:
@@ -261,7 +261,7 @@ class Lineage:
                 return found
             if len(path) == 1 and path[0] in at.aliases:
                 meant = at.aliases.pop(path[0])  # so that an alias does not stand for itself
-                self._look(meant, at, ctes)
+                self._resolve_references(meant, at, ctes)
                 rows = frozenset[int]().union(*(relation.rows for relation in at.relations))
                 value = self._value(meant, at.relations, rows)
                 at.aliases[path[0]] = meant
@@ -292,7 +292,7 @@ class Lineage:
     def _value(self, expression: Node, relations: Sequence[_Relation], rows: frozenset[int]) -> Column:
         """Return what the value of an expression comes from."""
         if expression.get("class") == "COLUMN_REF":
-            return self.of(expression)
+            return self.resolve_column(expression)
         text = (expression.get("literal") or {}).get("text")
         if expression.get("class") == "CONSTANT":
             periods = {self.tables[read].split("_")[0] for read in rows}
@@ -301,7 +301,7 @@ class Lineage:
         parts, origins = [], frozenset[Origin]()
         for node in _outside_subqueries(expression):
             if node.get("class") in {"COLUMN_REF", "SUBQUERY"}:
-                parts.append(self.of(node))
+                parts.append(self.resolve_column(node))
             elif node.get("class") == "WINDOW" or counts_rows(node):
                 origins |= {(read, ANY) for read in rows}
             elif node.get("class") == "STAR":

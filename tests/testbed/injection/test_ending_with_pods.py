@@ -21,7 +21,7 @@ PLAN = FaultPlan(fault="JVMReturn", target=Target(service="catalog"))
 
 def hooked(plan):
     """Return a replica whose process was hooked by *plan*, which is not started yet."""
-    (replica, *_) = Fleet(load_system("shop"), 0).of("catalog")
+    (replica, *_) = Fleet(load_system("shop"), 0).replicas_of("catalog")
     injection = SimpleNamespace(id="one", plan=plan.parts[0], replicas=[replica], system=None)
     asyncio.run(hook(injection, on=True))
     return replica
@@ -41,7 +41,7 @@ def test_so_does_what_the_pod_of_a_cluster_is_ordered_and_two_orders_do_not_meet
     system = load_system("shop")
     api = SimpleNamespace(get=lambda *_: {"data": {"key": "a2V5"}})
     under_test = ClusterUnderTest(api, "shop", system, tmp_path, None, None, limit_s=60.0, image="")
-    (replica, *_) = under_test.fleet.of("frontend")
+    (replica, *_) = under_test.fleet.replicas_of("frontend")
     replica.pod, pushed = "first", []
 
     async def push(replica):

@@ -61,12 +61,12 @@ class Candidates:
             return Attempt(**payload, result="refused", fitness=NOTHING, reason=reason)
         self.environment.start()
         try:
-            found = self._tried(composition)
+            found = self._try_composition(composition)
         finally:
             self.environment.settle()
         return Attempt(**payload, **found, seconds=round(time.monotonic() - began, 2))
 
-    def _tried(self, composition: Composition) -> dict[str, object]:
+    def _try_composition(self, composition: Composition) -> dict[str, object]:
         """Observe the system while the candidate acts and the operator works, and judge what was recorded."""
         timeline, phases = self._folder / f"timeline-{secrets.token_hex(4)}.jsonl", list[Phase]()
 

@@ -295,7 +295,7 @@ def _names_direction(scene: EvidenceContext, found: Hypothesis, calls: LinkCalls
 
 def _after_share(calls: LinkCalls, found: Hypothesis) -> float | None:
     """Return which share of the added time lies after the callee ended; None where clocks do not allow to say so."""
-    parts = calls.of(_on(found.slow)).drop_nulls(["lead_ms", "gap_ms"])
+    parts = calls.calls_of(_on(found.slow)).drop_nulls(["lead_ms", "gap_ms"])
     medians = parts.group_by("period").agg(before=pl.col("lead_ms").median(), whole=pl.col("gap_ms").median())
     rows = {row["period"]: row for row in medians.iter_rows(named=True)}
     least = calls.limits.added_ms
@@ -308,7 +308,7 @@ def _after_share(calls: LinkCalls, found: Hypothesis) -> float | None:
 
 def _sources(found: Hypothesis, calls: LinkCalls) -> Sources:
     """Return what enters the traffic: the added time and the broken calls on the links that the fault may hit."""
-    now = calls.of(_on(found.links)).filter(pl.col("period") == "abnormal")
+    now = calls.calls_of(_on(found.links)).filter(pl.col("period") == "abnormal")
     of_kinds = calls.kinds.select("kind", "caller_node", "to", "before_ms")
     ends = now.join(of_kinds, on="kind", maintain_order="left").group_by("caller_node", "to")
     each = ends.agg(ms=(pl.col("waited_ms") - pl.col("before_ms")).mean()).drop_nulls()

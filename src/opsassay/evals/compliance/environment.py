@@ -155,7 +155,7 @@ class ComplianceToolbox(Toolbox):
             case OpaEval():
                 return self._evaluated(asked.input)
             case KubectlWords():
-                return self._asked(asked)
+                return self._run_kubectl(asked)
             case GitWords():
                 return self.workspace.git(asked.words) or "(nothing)", "ok"
         assert isinstance(asked, RunFetcher | RunPlaybook)
@@ -190,7 +190,7 @@ class ComplianceToolbox(Toolbox):
         (outcome,) = found.outcomes
         return (f"Error: {outcome.reason}", "error") if outcome.kind == "error" else (outcome.kind, "ok")
 
-    def _asked(self, asked: KubectlWords) -> tuple[str, Status]:
+    def _run_kubectl(self, asked: KubectlWords) -> tuple[str, Status]:
         world = self._world(asked.world)
         assert isinstance(world, ComplianceWorld)
         with TemporaryDirectory(prefix="opsassay-cluster-") as made:

@@ -77,7 +77,7 @@ class CostToolbox(TelemetryToolbox):
 
     def _run(self, asked: Written) -> tuple[str, Status]:
         if isinstance(asked, ListCostTables):
-            return self._listed(), "ok"
+            return self._list_tables(), "ok"
         if isinstance(asked, GetCostSchema):
             if asked.table not in TABLES:
                 raise NotFoundError("table", asked.table, TABLES)

@@ -181,13 +181,13 @@ class Grader:
                 f"{self._hash[:12]}); grade it against that one, or run it again."
             )
         try:
-            return self._graded(run, diagnosis, trace)
+            return self._grade_run(run, diagnosis, trace)
         except CAUSED_BY_CONTENT as error:  # what an answer can do to its grader is a failure of the answer
             said = f"its answer cannot be graded ({type(error).__name__}: {str(error)[:200]})"
             gone = run.model_copy(update={"status": RunStatus.FAILED, "error": said})
             return grade(gone, None, case.truth, case.annotation, None, self.profile)
 
-    def _graded(self, run: Run, diagnosis: Diagnosis | None, trace: Trace | None) -> Verdict:
+    def _grade_run(self, run: Run, diagnosis: Diagnosis | None, trace: Trace | None) -> Verdict:
         case = self.case
         assert case.truth is not None
         sql = self._worker() if diagnosis is not None and evidence_of(diagnosis) else None

@@ -175,7 +175,7 @@ def run_method(
     raises; both before anything is claimed. *given_up* as for `attempt`.
     """
     setup = method_setup(method) if isinstance(method, str) else method
-    item = datapack if isinstance(datapack, IncidentItem) else IncidentItem.of(datapack)
+    item = datapack if isinstance(datapack, IncidentItem) else IncidentItem.from_datapack(datapack)
     cell = RunSpec(item.task, setup.solver, setup.solver_hash, arm, seed)
     return attempt(
         store,
@@ -302,7 +302,7 @@ def _spent_so_far(folder: Path, price: Price) -> dict[str, float]:
         "tool_calls": sum(len(step.tool_logs) for step in trace.steps),
         "model_calls": len(trace.steps),
         **tokens,
-        "money_usd": round(price.of(tokens["input_tokens"], tokens["output_tokens"]), 6),
+        "money_usd": round(price.cost_of(tokens["input_tokens"], tokens["output_tokens"]), 6),
     }
 
 
@@ -320,7 +320,9 @@ def examine(
             apis=environment.apis() if APIS in agent.file.needs else None,
         )
         with reading_what_was_left():
-            end = run_outside(ExternalAgent.of(agent, model), task, environment.folder, run_dir, meter, sealed=sealed)
+            end = run_outside(
+                ExternalAgent.from_command(agent, model), task, environment.folder, run_dir, meter, sealed=sealed
+            )
             if said := output_of(end):
                 (run_dir / LOG).write_text(said + "\n", encoding="utf-8", errors="replace")
             outcome = _outcome(

@@ -152,7 +152,7 @@ class TrialRun:
             run_dir = known or self._in_turn(store, given_up)
             run = read_run(run_dir)
             if run.status is not RunStatus.ABORTED:
-                return self._graded(run_dir, run, known=run_dir == known)
+                return self._grade_trial(run_dir, run, known=run_dir == known)
             say(f"aborted: {run.error}")
         return RunEnd(self, None, run, run.error, f"no result: {run.error}")
 
@@ -172,7 +172,7 @@ class TrialRun:
         """Grade the run in *run_dir* by what was committed, and return its metrics."""
         return grade_trial(run_dir, self.scenario).metrics
 
-    def _graded(self, run_dir: Path, run: Run, *, known: bool) -> RunEnd:
+    def _grade_trial(self, run_dir: Path, run: Run, *, known: bool) -> RunEnd:
         before = "done before, " if known else ""
         try:
             certificate = grade_trial(run_dir, self.scenario).judgement("certificate")

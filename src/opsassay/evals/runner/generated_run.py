@@ -212,7 +212,7 @@ class GeneratedRun(ABC, Generic[G, S]):
             session if with_tools else None,
             lambda work, is_sealed: {"answer": self.answer_place(work, sealed=is_sealed)},
         )
-        agent = ExternalAgent.of(command, self.agent.model)
+        agent = ExternalAgent.from_command(command, self.agent.model)
         folder, run_dir = environment.folder, environment.run_dir
         end = run_outside(agent, task, folder, run_dir, environment.meter, sealed=sealed)
         if said := output_of(end):

@@ -80,7 +80,9 @@ class GradedRuns:
     def scored(self) -> list[ScoredAnswer]:
         """Return what a score table is made of: the runs that count and may be ranked, with their answers."""
         ranked = [one for one in self.counted if not why_not_ranked(one.run)]
-        return [ScoredAnswer.of(self.name(one.run), one.run, one.verdict, self.answer_label(one)) for one in ranked]
+        return [
+            ScoredAnswer.from_run(self.name(one.run), one.run, one.verdict, self.answer_label(one)) for one in ranked
+        ]
 
     def answer_label(self, one: GradedRun) -> str | None:
         """Return the label of an answer, None in a domain whose answers have none."""

@@ -100,7 +100,7 @@ class TelemetryToolbox(Toolbox):
         if isinstance(asked, Think):
             return NOTED
         if isinstance(asked, ListTables):
-            return self._listed(), "ok"
+            return self._list_tables(), "ok"
         if isinstance(asked, GetSchema):
             columns = self._sql.schema(asked.table.removesuffix(".parquet"))
             return "\n".join(f"{name}: {type_}" for name, type_ in columns.items()), "ok"
@@ -110,7 +110,7 @@ class TelemetryToolbox(Toolbox):
             return f"Error: {result.status}: {result.message}", "error"
         return shown_rows(result.columns, result.rows, truncated=result.truncated), "ok"
 
-    def _listed(self) -> str:
+    def _list_tables(self) -> str:
         if self._tables is None:
             names = self._sql.tables()
             counted = " UNION ALL ".join(f"SELECT '{name}', (SELECT count(*) FROM \"{name}\")" for name in names)  # noqa: S608 - names are ours

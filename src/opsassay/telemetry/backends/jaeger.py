@@ -39,12 +39,12 @@ class JaegerApi:
     def answer(self, call: ApiCall) -> ApiReply | None:
         """Return the reply to *call*, None when it is not of this API."""
         try:
-            return self._found(call)
+            return self._route_call(call)
         except JaegerError as error:
             said = {"code": error.status, "msg": str(error)}
             return _body(error.status, None, 0, [said])
 
-    def _found(self, call: ApiCall) -> ApiReply | None:  # noqa: PLR0911 - one for each endpoint
+    def _route_call(self, call: ApiCall) -> ApiReply | None:  # noqa: PLR0911 - one for each endpoint
         match call.path:
             case ("api", "services"):
                 return _data_reply(self.store.services)
@@ -82,15 +82,15 @@ class JaegerApi:
             raise JaegerError("unable to parse param 'limit': it has to be a positive number")
         if search.min_ns is not None and search.max_ns is not None and search.max_ns < search.min_ns:
             raise JaegerError("'maxDuration' should be greater than 'minDuration'")
-        return self._sent(self.store.search(search))
+        return self._traces_reply(self.store.search(search))
 
     def _by_ids(self, ids: list[str]) -> ApiReply:
-        reply = self._sent(list(dict.fromkeys(ids)))
+        reply = self._traces_reply(list(dict.fromkeys(ids)))
         if reply.content.startswith(b'{"data": []'):
             raise JaegerError("trace not found", 404)
         return reply
 
-    def _sent(self, ids: list[str]) -> ApiReply:
+    def _traces_reply(self, ids: list[str]) -> ApiReply:
         spans = self.store.traces(ids)
         if spans.height > MOST_SPANS:
             raise JaegerError(

@@ -74,9 +74,9 @@ class Intake:
         # A body without a length may grow to the limit, and so may one that is packed.
         holds = length if length is not None and kind == Kind.PROTOBUF else MAX_PAYLOAD_BYTES
         async with self._budget.hold(holds):
-            return await self._take(request, signal, kind)
+            return await self._accept_request(request, signal, kind)
 
-    async def _take(self, request: web.Request, signal: str, kind: Kind) -> web.Response:
+    async def _accept_request(self, request: web.Request, signal: str, kind: Kind) -> web.Response:
         try:
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 payload = await request.read()

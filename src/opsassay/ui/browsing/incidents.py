@@ -111,7 +111,7 @@ def incident_view(shown: Shown, one: StoredIncident, *, reveal: bool) -> View:
 def _answer_payload(shown: Shown, one: StoredRun) -> AnswerPayload:
     from opsassay.evals.runner.store import read_diagnosis
 
-    return AnswerPayload(run=one.run, diagnosis=read_diagnosis(one.folder), verdict=shown.verdicts.of(one))
+    return AnswerPayload(run=one.run, diagnosis=read_diagnosis(one.folder), verdict=shown.verdicts.verdict_of(one))
 
 
 def sql_view(one: StoredIncident, sql: str) -> View:

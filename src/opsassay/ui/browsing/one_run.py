@@ -46,7 +46,7 @@ NEIGHBOURS = 8
 
 def run_page_view(shown: Shown, one: StoredRun, number: int) -> View:
     """Return the page of *one*, with page *number* of its steps and of its actions."""
-    verdict, row = shown.verdicts.of(one), run_row(shown, one)
+    verdict, row = shown.verdicts.verdict_of(one), run_row(shown, one)
     course = course_of(one)
     span = course.clock.span if course.clock else None
     (steps, step_count), (actions, action_count) = (

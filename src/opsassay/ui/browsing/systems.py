@@ -75,7 +75,7 @@ class SystemWatches:
         """Return how the system *name* is now; raises OpsAssayError."""
         return self._substrate.running(name).status()
 
-    def of(self, name: str) -> SystemWatch:
+    def watch_of(self, name: str) -> SystemWatch:
         """Return the watch over *name*, from now on where there is none; raises OpsAssayError."""
         with self._lock:
             watch = self._watches.get(name)
@@ -149,7 +149,7 @@ def system_view(watches: SystemWatches | None, name: str, *, reveal: bool) -> Vi
     """Return the page of the system *name*, with what is injected only to *reveal* it; raises OpsAssayError."""
     if watches is None:
         raise NotFoundError("running system", name, [])
-    watch = watches.of(name)
+    watch = watches.watch_of(name)
     try:
         status, (at_ns, firing) = watch.system.status(), watch.alerts.firing()
         signals = _signals(watch.telemetry.tables()["traces"], at_ns)

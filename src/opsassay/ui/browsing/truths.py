@@ -99,7 +99,7 @@ def _incident_page(one: StoredRun, cases: Path | None) -> str:
     from opsassay.ui.report import render_report
 
     case = _case(one, cases)
-    answer = AnswerPayload(run=one.run, diagnosis=read_diagnosis(one.folder), verdict=StoredVerdicts().of(one))
+    answer = AnswerPayload(run=one.run, diagnosis=read_diagnosis(one.folder), verdict=StoredVerdicts().verdict_of(one))
     report = build_case(case.datapack, case.truth, case.annotation, [answer])
     return render_report([report], title=f"{one.run.item}, {one.run.solver.label}")
 
@@ -192,7 +192,7 @@ def _with_verdict(one: StoredRun) -> GradedRun:
     from opsassay.evals.runner.grading import GradedRun
     from opsassay.ui.browsing.verdicts import StoredVerdicts
 
-    verdict = StoredVerdicts().of(one)
+    verdict = StoredVerdicts().verdict_of(one)
     if verdict is None:
         raise UserError(f"{one.folder} is not graded; `opsassay score run {one.root}` does it.")
     return GradedRun(one.folder, one.run, verdict)

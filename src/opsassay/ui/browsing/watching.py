@@ -172,7 +172,7 @@ class Watcher:
             store.follow()
             store.look()
         self._look_took = time.monotonic() - began
-        self._catalogue = self._made()
+        self._catalogue = self._make_catalogue()
         say(f"opsassay: {plural(len(self._catalogue.runs), 'run')} read in {self._look_took:.1f} s")
         self._thread = threading.Thread(target=self._watch, name="stores", daemon=True)
 
@@ -208,7 +208,7 @@ class Watcher:
         self._follow()
         changed = [store.look() for store in self._stores]  # all of them, also behind one that changed
         if any(changed):
-            self._catalogue = self._made()
+            self._catalogue = self._make_catalogue()
 
     def _watch(self) -> None:
         looked = time.monotonic()
@@ -224,12 +224,12 @@ class Watcher:
         """Read the logs on, and tell what they say."""
         found = [event for store in self._stores for event in store.follow()]
         if found:
-            self._catalogue = self._made(len(found))  # before the events: whoever hears of one finds it there
+            self._catalogue = self._make_catalogue(len(found))  # before the events: whoever hears of one finds it there
             for kind, run in found:
                 self._events.append(RunEvent(self._count + 1, kind, run))
                 self._count += 1
 
-    def _made(self, new_events: int = 0) -> Catalogue:
+    def _make_catalogue(self, new_events: int = 0) -> Catalogue:
         stores = tuple(store.state for store in self._stores)
         runs = tuple(run for store in self._stores for run in store.runs)
         return Catalogue(stores, runs, self._count + new_events)

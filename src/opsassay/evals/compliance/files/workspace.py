@@ -53,7 +53,7 @@ class Workspace:
 
     def read(self, path: str) -> bytes:
         """Return the content of a file; raises UserError when there is none, or it is too large."""
-        at = self._at(path)
+        at = self._resolve_path(path)
         if at.is_symlink() or not at.is_file():
             raise UserError(f"There is no file {path} in the workspace.")
         if at.stat().st_size > MAX_FILE:
@@ -62,7 +62,7 @@ class Workspace:
 
     def write(self, path: str, content: bytes) -> None:
         """Write a file; raises UserError for a path that leads elsewhere, and when it is too large or one too many."""
-        at = self._at(path)
+        at = self._resolve_path(path)
         if len(content) > MAX_FILE:
             raise UserError(f"{path} would have {len(content)} bytes, more than {MAX_FILE}.")
         if not at.exists() and len(self.files()) >= MAX_FILES:
@@ -90,7 +90,7 @@ class Workspace:
         found = (path for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink())
         return sorted(path for path in found if ".git" not in path.relative_to(self.folder).parts)
 
-    def _at(self, path: str) -> Path:
+    def _resolve_path(self, path: str) -> Path:
         parts = PurePosixPath(path).parts
         foreign = path.startswith("/") or any(part in ("..", ".git", ".gitattributes") for part in parts)
         if foreign or not parts or not path.isprintable() or len(parts) > MAX_DEPTH or len(path.encode()) > MAX_NAME:

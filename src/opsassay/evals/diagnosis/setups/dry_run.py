@@ -33,7 +33,7 @@ def check(setup: Setup) -> Rehearsal:
     """Return what became of one exam of the agent on the made-up incident."""
     with tempfile.TemporaryDirectory(prefix="opsassay-", ignore_cleanup_errors=True) as folder:
         incident = tiny_incident(Path(folder) / "incident")
-        run_dir = run_agent(RunStore(Path(folder) / "store"), IncidentItem.of(incident), setup)
+        run_dir = run_agent(RunStore(Path(folder) / "store"), IncidentItem.from_datapack(incident), setup)
         run, diagnosis = read_run(run_dir), read_diagnosis(run_dir)
         found = [
             check_end(run, run_dir),

@@ -147,7 +147,7 @@ def _steps(records: Sequence[Any]) -> tuple[tuple[TraceStep, ...], tuple[str, ..
         steps.append(
             TraceStep(
                 step_id=number,
-                agent_id=str(one.fields.get("agent_id", ids.of(one.name))),
+                agent_id=str(one.fields.get("agent_id", ids.id_of(one.name))),
                 agent_name=one.name,
                 input_context=one.context,
                 output_content=answer.text,

@@ -143,7 +143,7 @@ def _trace(spans: Sequence[_Span]) -> Trace:
     steps = []
     for number, span in enumerate(inferences, 1):
         name = _agent(span, by_id)
-        steps.append(_step(number, span, name, ids.of(name), tools[span.id]))
+        steps.append(_step(number, span, name, ids.id_of(name), tools[span.id]))
     messages = _messages_of(inferences[0])
     return Trace(
         task_id=str(

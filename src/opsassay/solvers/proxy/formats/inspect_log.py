@@ -101,7 +101,7 @@ def _steps(events: Iterable[dict[str, Any]], attachments: dict[str, str]) -> lis
             spans[str(event["id"])] = (event.get("parent_id"), agent)
         elif kind == "model":
             name = _agent(event.get("span_id"), spans)
-            steps.append(_step(len(steps) + 1, event, name, ids.of(name), attachments))
+            steps.append(_step(len(steps) + 1, event, name, ids.id_of(name), attachments))
             logs.append([])
         elif kind == "tool" and logs:
             logs[-1].append(_tool_call(event, attachments))

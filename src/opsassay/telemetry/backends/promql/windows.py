@@ -42,7 +42,7 @@ class Windows:
     range_ms: int
 
     @classmethod
-    def of(cls, store: SeriesStore, numbers: Times, end_ms: Times, range_ms: int) -> Windows:
+    def ending_at(cls, store: SeriesStore, numbers: Times, end_ms: Times, range_ms: int) -> Windows:
         """Return the ranges of *range_ms* that end at *end_ms*."""
         sampled, timeline = np.unique(store.sampled_as[numbers], return_inverse=True)
         begin = store.bounds[sampled, None]

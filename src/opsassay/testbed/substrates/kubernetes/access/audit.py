@@ -284,12 +284,12 @@ class Audit:
             while True:
                 last = self._stopping.is_set()
                 *lines, pending = (pending + stream.read()).split(b"\n")
-                self._take(lines)
+                self._record_lines(lines)
                 if last:
                     return
                 self._stopping.wait(READ_EVERY_S)
 
-    def _take(self, lines: Iterable[bytes]) -> None:
+    def _record_lines(self, lines: Iterable[bytes]) -> None:
         for line in lines:
             if line and (action := logged_action(json.loads(line), self._user)) is not None:
                 self._record(action)

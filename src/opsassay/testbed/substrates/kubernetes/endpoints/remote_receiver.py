@@ -37,7 +37,7 @@ class RemoteReceiver:
 
     def open_session(self, directory: Path, name: str) -> None:
         """Start to record everything that arrives; it will lie in *directory* when the session is refreshed or closed."""
-        session = Session(directory, self._pod(), PodEndpoints.of(self._api, self._namespace), {})
+        session = Session(directory, self._pod(), PodEndpoints.for_namespace(self._api, self._namespace), {})
         session.pod_endpoints.request(session.pod, "PUT", f"sessions/{name}")
         self._sessions[name] = session
 
