@@ -66,7 +66,7 @@ def test_a_bundle_is_where_its_live_run_is_and_an_attempt_begun_anew_is_at_the_b
     seen = []
 
     def states():
-        reader.look()
+        reader.read_phases()
         seen.append((row()["bundle"], row()["agent"]))
         return seen[-1]
 
@@ -101,7 +101,7 @@ def test_a_bundle_is_where_its_live_run_is_and_an_attempt_begun_anew_is_at_the_b
     hosted = PhaseReader(platform, store, other["id"], other["hash"], "one", hosted=True)
     (store.runs_dir / other["hash"] / "1").mkdir(parents=True)
     mark_phase(store.runs_dir / other["hash"] / "1", "agent_started")
-    hosted.look()
+    hosted.read_phases()
     assert (row(1)["bundle"], row(1)["agent"]) == ("FaultInjected", "Initializing")
     put_error(platform, other["id"], "one", "no result")
 

@@ -297,9 +297,9 @@ def test_a_whole_look_tells_what_it_finds(tmp_path):
     watcher, _ = pages_over(tmp_path)
     assert watcher.events_after(0) == []
     folder, run = begun(tmp_path, task="new")
-    watcher.look()
+    watcher.read_changes()
     finish(tmp_path, folder, run)
-    watcher.look()
+    watcher.read_changes()
     found = [(one.number, one.kind, one.run.run.item) for one in watcher.events_after(0)]
     assert found == [(1, "begun", "new"), (2, "ended", "new")]
     assert watcher.last_event == 2
@@ -313,13 +313,13 @@ def test_a_store_that_vanishes_is_said_to_be_gone_and_comes_back(tmp_path):
     run = next(row["page"] for row in data(pages)["results"] if row["solver"] == "good")
     root.rename(tmp_path / "away")
     assert pages.answer(run).text  # also before anybody has noticed
-    watcher.look()
+    watcher.read_changes()
     assert [store["state"] for store in data(pages)["stores"]] == ["the folder is gone", "there"]
     assert {row["solver"] for row in data(pages)["results"]} == {"third"}
     with pytest.raises(NotFoundError, match=r"index\.html"):
         pages.answer(run)
     (tmp_path / "away").rename(root)
-    watcher.look()
+    watcher.read_changes()
     assert pages.answer(run).text
 
 
@@ -329,7 +329,7 @@ def test_another_store_in_the_same_place_is_read_anew(tmp_path):
     watcher, pages = pages_over(root)
     shutil.rmtree(root)
     ended(root, solver="new")
-    watcher.look()
+    watcher.read_changes()
     assert {row["solver"] for row in data(pages)["results"]} == {"new"}
 
 
@@ -351,7 +351,7 @@ def test_a_board_follows_new_runs_and_new_grades(tmp_path):
 
     assert (board()["tasks"], board()["rows"][0]["success"]["text"][:4]) == (3, "100.")
     folder = ended(tmp_path, passed=False, solver="poor", task="t-03")
-    watcher.look()
+    watcher.read_changes()
     assert (board()["tasks"], board()["rows"][0]["success"]["text"][:4]) == (4, "75.0")
     (folder / "verdicts" / "default.json").unlink()
     assert board()["tasks"] == 3
@@ -398,7 +398,7 @@ def test_of_a_run_that_the_log_does_not_name_the_lease_says_whether_it_goes_on(t
     watcher, pages = pages_over(tmp_path)
     assert [row["task"] for row in data(pages)["running"]] == [run.item]
     lease.release()
-    watcher.look()
+    watcher.read_changes()
     assert data(pages)["running"] == []
     assert [row["status"] for row in data(pages)["results"]] == ["lost"]
 

@@ -256,7 +256,7 @@ def test_a_job_is_ended_only_where_it_is_allowed_and_only_ours(tmp_path):
             path.write_text(work.model_copy(update=theirs).pretty_json())
             (job,) = data(allowed, "jobs.json")["jobs"]
             with pytest.raises(UserError, match="none of OpsAssay's"):
-                cancel_job(allowed.shown(), job["key"])
+                cancel_job(allowed.page_state(), job["key"])
         assert other.poll() is None
     finally:
         other.send_signal(signal.SIGKILL)

@@ -62,7 +62,7 @@ def runs_sent(store: RunStore, url: str | None) -> Iterator[Callable[[], None]]:
     from opsassay.evals.runner.run_push import RunPush
 
     with RunPush(store, url, lambda problem: say(f"opsassay: {problem}")) as push:
-        yield push.graded
+        yield push.push_grades
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:

@@ -60,7 +60,7 @@ class Chain:
 
 def chains_of(edges: Sequence[tuple[str, str]], roots: Sequence[str], topology: Topology) -> tuple[Chain, ...]:
     """Return a cascade (cause, effect) with its root causes as chains, names as *topology* has them."""
-    joined = [(topology.one(a), topology.one(b)) for a, b in edges]
+    joined = [(topology.canonical_entity(a), topology.canonical_entity(b)) for a, b in edges]
     causes = topology.all_of(roots)
     level = levels(joined, causes)
     return tuple(

@@ -28,13 +28,13 @@ class Topology:
     aliases: tuple[frozenset[str], ...] = ()
     _distances: dict[tuple[str, float], Mapping[str, float]] = field(default_factory=dict, repr=False)
 
-    def one(self, entity: str) -> str:
+    def canonical_entity(self, entity: str) -> str:
         """Return the entity that stands for *entity* and all its aliases."""
         return self._representative.get(entity, entity)
 
     def all_of(self, entities: Iterable[str]) -> tuple[str, ...]:
         """Return the distinct entities that *entities* stand for, in order."""
-        return tuple(dict.fromkeys(self.one(entity) for entity in entities))
+        return tuple(dict.fromkeys(self.canonical_entity(entity) for entity in entities))
 
     def distance(self, source: str, target: str, calls_cost: float) -> float:
         """Return the cheapest walk from *source* to *target* over edges in both directions, infinite without one.
@@ -42,7 +42,7 @@ class Topology:
         A step costs c * `subtree_size` of the node that is entered, c being 1 along owns and *calls_cost* along calls
         (ITBench, F.1.3).
         """
-        source, target = self.one(source), self.one(target)
+        source, target = self.canonical_entity(source), self.canonical_entity(target)
         if source not in self._index or target not in self._index:
             return math.inf
         key = (source, calls_cost)
@@ -52,7 +52,7 @@ class Topology:
 
     def subtree_size(self, entity: str) -> int:
         """Return the number of descendants of *entity* along the edges, itself included: at least 1."""
-        node = self._index[self.one(entity)]
+        node = self._index[self.canonical_entity(entity)]
         return 1 + len(rustworkx.descendants(self._directed, node) - {node})
 
     @cached_property
@@ -70,13 +70,15 @@ class Topology:
     def _edges(self) -> tuple[tuple[str, str, EdgeType], ...]:
         typed: list[tuple[str, str, EdgeType]] = [(*edge, "owns") for edge in self.owns]
         typed += [(*edge, "calls") for edge in self.calls]
-        joined = {(self.one(a), self.one(b), kind) for a, b, kind in typed}
+        joined = {(self.canonical_entity(a), self.canonical_entity(b), kind) for a, b, kind in typed}
         return tuple(sorted(edge for edge in joined if edge[0] != edge[1]))
 
     @cached_property
     def _index(self) -> dict[str, int]:
         ends = {end for a, b, _ in self._edges for end in (a, b)}
-        return {name: place for place, name in enumerate(sorted(ends | {self.one(e) for e in self.entities}))}
+        return {
+            name: place for place, name in enumerate(sorted(ends | {self.canonical_entity(e) for e in self.entities}))
+        }
 
     @cached_property
     def _directed(self) -> rustworkx.PyDiGraph[str, None]:

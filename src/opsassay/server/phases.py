@@ -51,7 +51,7 @@ class PhaseReader:
     def __post_init__(self) -> None:
         self._before = len(self.store.attempts_of(self.hash_))
 
-    def look(self) -> None:
+    def read_phases(self) -> None:
         """Read what was written down since, and move the bundle; a cell that was taken over or has ended is left alone."""
         attempts = self.store.attempts_of(self.hash_)
         if len(attempts) <= self._before:
@@ -91,4 +91,4 @@ class PhaseFollower(Background):
         """Look, every `LOOK_S` seconds."""
         while self.pause(LOOK_S):
             with suppress(SQLAlchemyError, OSError):  # a database that is being started again, a folder that is going
-                self._reader.look()
+                self._reader.read_phases()

@@ -56,7 +56,7 @@ class Switchboard:
             return {"id": key, "message": message}
         return {"finished": True, "status": line.status} if line.ended.is_set() else {}
 
-    def answer(self, entry: str, key: str, message: Any) -> None:
+    def deliver_answer(self, entry: str, key: str, message: Any) -> None:
         """Hand the answer to whoever waits for it."""
         waiting = self._line(entry).answers.get(key)
         if waiting is not None and not waiting.done():

@@ -198,7 +198,7 @@ class _Relaying:
         given = await _object(request)
         if not isinstance(given.get("id"), str):
             return refusal(400, "Give the id of the call, and the message.")
-        self._lines.answer(entry, given["id"], given.get("message"))
+        self._lines.deliver_answer(entry, given["id"], given.get("message"))
         return JSONResponse({})
 
 

@@ -104,24 +104,28 @@ def forest(audit: AuditReport, pair: PairAudit, index: int) -> Figure:
     axis = _axis([*lows, *highs, *prediction, 0.0], _LABEL + 4, PANEL - 120)
     top = 8.0
     bottom = top + ROW * (len(m.systems[:SYSTEMS_SHOWN]) + 2)
-    parts = [*_grid(axis, top, bottom), line(axis.at(0), top, axis.at(0), bottom, "zero")]
+    parts = [*_grid(axis, top, bottom), line(axis.pixel_at(0), top, axis.pixel_at(0), bottom, "zero")]
     for s in systems:
         y = top + ROW * (s + 0.5)
         effect = float(pair.paired.effect[s])
         parts.append(label(0, y + 4, m.systems[s], _LETTERS))
-        parts.append(line(axis.at(lows[s]), y, axis.at(highs[s]), y, "stroke"))
-        parts.append(rect(axis.at(effect) - 3.5, y - 3.5, 7, 7, "mark"))
+        parts.append(line(axis.pixel_at(lows[s]), y, axis.pixel_at(highs[s]), y, "stroke"))
+        parts.append(rect(axis.pixel_at(effect) - 3.5, y - 3.5, 7, 7, "mark"))
         parts.append(_numbers(y, effect, lows[s], highs[s]))
     y = top + ROW * (len(systems) + 0.5)
     parts += [line(0, y - ROW / 2, PANEL, y - ROW / 2, "rule"), text(0, y + 4, "mean", "head")]
     if np.isfinite(pooled.low):
-        left, right, middle = axis.at(float(pooled.low)), axis.at(float(pooled.high)), axis.at(float(pooled.mean))
+        left, right, middle = (
+            axis.pixel_at(float(pooled.low)),
+            axis.pixel_at(float(pooled.high)),
+            axis.pixel_at(float(pooled.mean)),
+        )
         parts.append(path(f"M{left:.1f} {y} L{middle:.1f} {y - 5} L{right:.1f} {y} L{middle:.1f} {y + 5} Z", "mark"))
         parts.append(_numbers(y, float(pooled.mean), float(pooled.low), float(pooled.high)))
     y += ROW
     parts.append(text(0, y + 4, "another system", "head"))
     if prediction:
-        parts.append(line(axis.at(prediction[0]), y, axis.at(prediction[1]), y, "stroke dashed"))
+        parts.append(line(axis.pixel_at(prediction[0]), y, axis.pixel_at(prediction[1]), y, "stroke dashed"))
         parts.append(text(PANEL, y + 4, f"[{points(prediction[0])}, {points(prediction[1])}]", "ink small", "end"))
     else:
         parts.append(text(PANEL, y + 4, "needs three systems", "muted small", "end"))
@@ -141,7 +145,7 @@ def _axis(values: list[float], left: float, right: float) -> Axis:
 def _grid(axis: Axis, top: float, bottom: float) -> list[Markup]:
     parts = []
     for tick in axis.ticks(4):
-        x = axis.at(tick)
+        x = axis.pixel_at(tick)
         words = _tick(tick) if axis.low < 0 else _tick(tick).removeprefix("+")
         parts += [line(x, top, x, bottom, "grid"), text(x, bottom + 13, words, "muted small", "middle")]
     return parts
@@ -159,16 +163,22 @@ def regret_bars(audit: AuditReport, pair: PairAudit, index: int, pairs: list[Pai
     axis = Axis(0.0, highest * 1.05, _LABEL + 4, PANEL - 104)
     top = 8.0
     bottom = top + ROW * len(systems)
-    parts = [*_grid(axis, top, bottom), line(axis.at(0), top, axis.at(0), bottom, "zero")]
+    parts = [*_grid(axis, top, bottom), line(axis.pixel_at(0), top, axis.pixel_at(0), bottom, "zero")]
     for s in systems:
         y, regret = top + ROW * s, float(held_out.regret[s])
         chosen = m.methods[pair.a if float(held_out.pooled[s]) >= -1e-12 else pair.b]
         parts.append(label(0, y + 13, m.systems[s], _LETTERS))
         if regret > 0:
-            parts.append(rect(axis.at(0), y + 3, axis.at(regret) - axis.at(0), ROW - 6, "bar"))
+            parts.append(rect(axis.pixel_at(0), y + 3, axis.pixel_at(regret) - axis.pixel_at(0), ROW - 6, "bar"))
         words = f"{points(regret, '')} by {chosen}" if regret > 0 else "0"
         parts.append(
-            label(max(axis.at(regret), axis.at(0)) + 5, y + 13, words, 17, "ink small" if regret else "muted small")
+            label(
+                max(axis.pixel_at(regret), axis.pixel_at(0)) + 5,
+                y + 13,
+                words,
+                17,
+                "ink small" if regret else "muted small",
+            )
         )
     return Figure(f"regret-{index + 1}", f"Regret: {pair_name(audit, pair)}", PANEL, bottom + 18, join(parts))
 
@@ -208,15 +218,15 @@ def pooled_against_systems(audit: AuditReport) -> Figure:
         x, y = 8 + (i % 2) * PANEL / 2, 10 + 18.0 * (i // 2)
         parts += [_draw_mark(_SHAPES[i], x, y), label(x + 12, y + 4, m.methods[j], 22)]
     for tick in axis.ticks(4):
-        x = axis.at(tick)
+        x = axis.pixel_at(tick)
         parts += [line(x, top, x, bottom, "grid"), text(x, bottom + 13, f"{100 * tick:.0f}%", "muted small", "middle")]
     rows = [("mean of systems", macro), *((m.systems[s], m.means[s]) for s in systems)]
     for r, (name, means) in enumerate(rows):
         y = top + ROW * (r + 0.5)
         parts.append(label(0, y + 4, name, _LETTERS, "ink" if r else "head"))
         values = [float(means[j]) for j in best]
-        parts.append(line(axis.at(min(values)), y, axis.at(max(values)), y, "span"))
-        parts += [_draw_mark(_SHAPES[i], axis.at(float(means[j])), y) for i, j in reversed(list(enumerate(best)))]
+        parts.append(line(axis.pixel_at(min(values)), y, axis.pixel_at(max(values)), y, "span"))
+        parts += [_draw_mark(_SHAPES[i], axis.pixel_at(float(means[j])), y) for i, j in reversed(list(enumerate(best)))]
         if not r:
             parts.append(line(0, y + ROW / 2, PANEL, y + ROW / 2, "rule"))
     return Figure("pooled", "Mean score of each method, pooled and by system", PANEL, bottom + 18, join(parts))

@@ -90,7 +90,7 @@ class Axis:
     left: float
     right: float
 
-    def at(self, value: float) -> float:
+    def pixel_at(self, value: float) -> float:
         """Return the pixel of *value*, held within the axis."""
         share = (value - self.low) / (self.high - self.low)
         return self.left + min(max(share, 0.0), 1.0) * (self.right - self.left)

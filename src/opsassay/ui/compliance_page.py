@@ -39,7 +39,9 @@ def shown_compliance(store: RunStore, one: GradedRun, shelf: type[EvidenceCache]
         return _shown_collected(task, files, left, shelf(one.folder / KEPT))
     tables: list[ResultTable] = []
     with suppress(UnsupportedError):  # its reason is among the grades
-        tables.append(_worlds(task, task.asked(read_policies(files.items())), admissions_of(one.run, one.folder)))
+        tables.append(
+            _worlds(task, task.applicable_policies(read_policies(files.items())), admissions_of(one.run, one.folder))
+        )
     return ShownTask(task.goal, tables=tables, files=left)
 
 

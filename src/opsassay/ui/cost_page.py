@@ -114,19 +114,22 @@ def _live_figure(folder: Path, run: Run) -> Figure:
     best = stored_optimum(run.item).hourly_usd
     up = Axis(0.0, max([best, *(reading.hourly_usd for reading in readings)]) * 1.1, HEIGHT - BOTTOM, TOP)
     curve = _curve([(reading.time_ns / 1e9, reading.hourly_usd) for reading in readings], across, up)
-    marks = [line(across.at(p.time_ns / 1e9), TOP, across.at(p.time_ns / 1e9), HEIGHT - BOTTOM, "rule") for p in phases]
+    marks = [
+        line(across.pixel_at(p.time_ns / 1e9), TOP, across.pixel_at(p.time_ns / 1e9), HEIGHT - BOTTOM, "rule")
+        for p in phases
+    ]
     names = [
         text(x + 2, TOP + 10 + 11 * row, p.phase.replace("_", " "), "small muted")
-        for p, (x, row) in zip(phases, _rows_of([across.at(p.time_ns / 1e9) for p in phases]), strict=True)
+        for p, (x, row) in zip(phases, _rows_of([across.pixel_at(p.time_ns / 1e9) for p in phases]), strict=True)
     ]
     fired = [
-        rect(across.at(reading.time_ns / 1e9), HEIGHT - BOTTOM + 1, 3, 5, "firing")
+        rect(across.pixel_at(reading.time_ns / 1e9), HEIGHT - BOTTOM + 1, 3, 5, "firing")
         for reading in readings
         if reading.firing
     ]
     budget = [reading.budget_usd for reading in readings if reading.budget_usd is not None]
-    lines = [line(LEFT, up.at(best), WIDTH - 10, up.at(best), "optimum")]
-    lines += [line(LEFT, up.at(budget[-1]), WIDTH - 10, up.at(budget[-1]), "budget")] if budget else []
+    lines = [line(LEFT, up.pixel_at(best), WIDTH - 10, up.pixel_at(best), "optimum")]
+    lines += [line(LEFT, up.pixel_at(budget[-1]), WIDTH - 10, up.pixel_at(budget[-1]), "budget")] if budget else []
     title = "Cost in USD per hour; dashed the last budget, dotted the optimum, below it when the alert fired"
     return Figure("live", title, WIDTH, HEIGHT, join([*_frame(up), *marks, *names, *lines, curve, *fired]))
 
@@ -141,19 +144,21 @@ def _rows_of(places: Sequence[float]) -> list[tuple[float, int]]:
 
 
 def _span(across: Axis, start: datetime, end: datetime, top: float, height: float, class_: str) -> Any:
-    left = across.at(start.timestamp())
-    return rect(left, top, max(across.at(end.timestamp()) - left, 1.5), height, class_)
+    left = across.pixel_at(start.timestamp())
+    return rect(left, top, max(across.pixel_at(end.timestamp()) - left, 1.5), height, class_)
 
 
 def _frame(up: Axis) -> list[Any]:
     ticks = up.ticks(3)
-    lines = [line(LEFT, up.at(value), WIDTH - 10, up.at(value), "grid") for value in ticks]
-    return [*lines, *(text(LEFT - 6, up.at(value) + 4, f"{value:.3g}", "small muted", "end") for value in ticks)]
+    lines = [line(LEFT, up.pixel_at(value), WIDTH - 10, up.pixel_at(value), "grid") for value in ticks]
+    return [*lines, *(text(LEFT - 6, up.pixel_at(value) + 4, f"{value:.3g}", "small muted", "end") for value in ticks)]
 
 
 def _curve(points: Sequence[tuple[float, float]], across: Axis, up: Axis) -> Any:
     """Return the line through *points*; of more than can be drawn, the highest of each group."""
     each = max(1, len(points) // POINTS_DRAWN)
     chosen = [max(points[n : n + each], key=lambda point: point[1]) for n in range(0, len(points), each)]
-    steps = " ".join(f"{'L' if n else 'M'}{across.at(x):.1f},{up.at(y):.1f}" for n, (x, y) in enumerate(chosen))
+    steps = " ".join(
+        f"{'L' if n else 'M'}{across.pixel_at(x):.1f},{up.pixel_at(y):.1f}" for n, (x, y) in enumerate(chosen)
+    )
     return path(steps or "M0,0", "cost")

@@ -82,7 +82,7 @@ def _hidden_words(evidence: RunEvidence, verdict: TrajectoryVerdict) -> str:
         amiss.append(plain(depth.reason, 200))
     for name in ("D2", "D3"):
         series = evidence.series[name].read
-        if len(series) and not depth.failed and (not series.values[-1] >= 1 or series.named(len(series) - 1)):
+        if len(series) and not depth.failed and (not series.values[-1] >= 1 or series.failing_names(len(series) - 1)):
             amiss.append(f"{name} is at {series.values[-1]:.1%}")
     readings = sorted(evidence.recording.alerts, key=lambda reading: reading.time_ns)
     if readings and (firing := len(readings[-1].firing)):

@@ -124,7 +124,7 @@ def _course(series: Series, span: Span, depth: Depth) -> tuple[Box, ...]:
         start = int(series.started[begun])
         end = int(series.started[row]) if row < len(series) else int(series.ended[row - 1])
         value = float(series.values[begun])
-        failing = series.named(begun)
+        failing = series.failing_names(begun)
         ticks = f"tick {series.ticks[begun]}" + (f" to {series.ticks[row - 1]}" if row - begun > 1 else "")
         if np.isnan(value):
             kind, words, depth_px = ("missed" if series.missed[begun] else "unknown"), "no reading", TRACK

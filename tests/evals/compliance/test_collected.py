@@ -48,7 +48,7 @@ for policy in given["policies"]:
 
 @cache
 def example(task):
-    return next(world for name, world in task.shown().items() if name == "violating-1")
+    return next(world for name, world in task.example_worlds().items() if name == "violating-1")
 
 
 def gathered(script, limits=LIMITS):

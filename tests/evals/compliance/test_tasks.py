@@ -89,7 +89,7 @@ def test_labels_cannot_be_told_by_names_kinds_or_counts(name):
 
 def test_examples_are_no_worlds_that_are_judged():
     for task in published():
-        shown = list(task.shown().values())
+        shown = list(task.example_worlds().values())
         assert len(shown) == 4
         judged = task.judged_hosts() if task.task_class == ANSIBLE else task.judged()
         assert not [one for one in judged if one in shown]

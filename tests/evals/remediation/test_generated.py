@@ -44,12 +44,19 @@ def test_a_corrupt_release_asks_the_database_for_columns_that_the_running_one_do
             arguments = one.trigger.operations[0].arguments
             service = system_of(one).services[arguments["service"]]
             asked, known = (
-                {step.sql for work in service.at(release).operations.values() for step in work.walk() if step.sql}
+                {
+                    step.sql
+                    for work in service.at_version(release).operations.values()
+                    for step in work.walk()
+                    if step.sql
+                }
                 for release in (arguments["version"], service.release)
             )
             assert asked - known, one.id
             assert not any(
-                step.wait_ms for work in service.at(arguments["version"]).operations.values() for step in work.walk()
+                step.wait_ms
+                for work in service.at_version(arguments["version"]).operations.values()
+                for step in work.walk()
             )
 
 

@@ -55,7 +55,9 @@ def ended(tmp_path, monkeypatch):
         set_to(down, before)
         with recorded_by([sys.executable, "-c", OBSERVER, str(out), str(down)], out) as watcher:
             trial, looks = TrialEnvironment(None, committed, tmp_path, probes=True), []
-            look = SimpleNamespace(look=lambda: (looks.append(time.monotonic()), watcher.look()), go_on=watcher.go_on)
+            look = SimpleNamespace(
+                observe_once=lambda: (looks.append(time.monotonic()), watcher.observe_once()), go_on=watcher.go_on
+            )
             trial._observer, trial._session = (
                 look,
                 SimpleNamespace(

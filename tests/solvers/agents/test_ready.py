@@ -116,7 +116,7 @@ def test_names_stand_for_their_files_in_commands_and_plans():
 
 def test_what_is_written_is_in_the_form_of_its_reader(stand_in):
     agent = external_agent(ready_files()["opencode"])
-    config = json.loads(agent.written(PLACES | {"model": "m"})["opencode.json"])
+    config = json.loads(agent.work_files(PLACES | {"model": "m"})["opencode.json"])
     assert config["provider"]["opsassay"]["options"] == {
         "baseURL": PLACES["model_url"],
         "apiKey": "{env:OPENAI_API_KEY}",

@@ -64,7 +64,7 @@ def killed(number):
 def test_a_kill_that_nobody_here_sent_is_told():
     exits = UnexpectedExits()
     pid, status = killed(signal.SIGKILL)
-    exits.ended("stock-0", pid, status)
+    exits.note_exit("stock-0", pid, status)
     (sentence,) = sentences(exits.found, 0)
     assert sentence.startswith(f"stock-0 (pid {pid}) was ended by SIGKILL, which OpsAssay did not send")
     if oom_kills() is not None:
@@ -75,7 +75,7 @@ def test_a_kill_that_nobody_here_sent_is_told():
 def test_the_status_has_what_ended_under_a_plain_key():
     exits = UnexpectedExits()
     pid, status = killed(signal.SIGKILL)
-    exits.ended("stock-0", pid, status)
+    exits.note_exit("stock-0", pid, status)
     payload = SystemStatus(name="shop", phase="ready", unexpected_exits=tuple(exits.found)).payload()
     assert [one["pid"] for one in payload["unexpected_exits"]] == [pid]
 
@@ -84,8 +84,8 @@ def test_our_own_kills_and_plain_exits_are_expected():
     exits = UnexpectedExits()
     pid, status = killed(signal.SIGKILL)
     exits.expect(pid)
-    exits.ended("stock-0", pid, status)
-    exits.ended("stock-0", pid, 1)
+    exits.note_exit("stock-0", pid, status)
+    exits.note_exit("stock-0", pid, 1)
     assert exits.found == []
 
 

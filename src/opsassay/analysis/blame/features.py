@@ -69,7 +69,7 @@ class _Context:
             first.setdefault(step.agent_name, i)
         return first
 
-    def at(self, i: int) -> TraceStep | None:
+    def step_at(self, i: int) -> TraceStep | None:
         return self.trace.steps[i] if i < len(self.trace.steps) else None
 
 
@@ -95,7 +95,7 @@ FEATURES: dict[str, _Feature] = {
     "verifier": lambda _, __, s: agent_type(s.agent_name) == "verifier",
     "planner": lambda _, __, s: agent_type(s.agent_name) == "planner",
     "web": lambda _, __, s: agent_type(s.agent_name) == "web",
-    "a tool acts next": lambda c, i, _: (following := c.at(i + 1)) is not None and following.kind == "tool",
+    "a tool acts next": lambda c, i, _: (following := c.step_at(i + 1)) is not None and following.kind == "tool",
 }
 """The features by name, in the order of the weights."""
 

@@ -56,8 +56,8 @@ class _Question:
     breaks: bool = False
 
     def table(self, added_ms: float) -> Links:
-        """Return the links, `counted` with calls hit that wait *added_ms* more."""
-        return self.calls.counted(self.calls.hit(added_ms))
+        """Return the links, `count_by_link` with calls hit that wait *added_ms* more."""
+        return self.calls.count_by_link(self.calls.hit(added_ms))
 
     def smallest(self, place: str, members: pl.Expr) -> float:
         """Return what a hit call on links of *place* in the class *members* waits at least, ms, by what most there do."""
@@ -65,7 +65,7 @@ class _Question:
             return math.inf if self.breaks else self.least_ms
         calls, limits = self.calls, self.calls.thresholds
         hits = calls.hit(kinds=_touches(place) & members)
-        suspects = calls.counted(hits).filter((pl.col("p") < limits.suspicious) & (pl.col("k") > 0))
+        suspects = calls.count_by_link(hits).filter((pl.col("p") < limits.suspicious) & (pl.col("k") > 0))
         now = hits.filter((pl.col("period") == "abnormal") & pl.col("hit"))
         now = now.join(calls.kinds.select("kind", "link", "usual_ms"), on="kind")
         now = now.join(suspects, on="link", how="semi") if suspects.height else now

@@ -103,7 +103,7 @@ class LinkCalls(Links):
         late = pl.col("waited_ms") > limits
         return calls.select("kind", "period", "waited_ms", hit=pl.col("broken") | late).drop_nulls("hit")
 
-    def counted(self, hits: pl.DataFrame) -> pl.DataFrame:
+    def count_by_link(self, hits: pl.DataFrame) -> pl.DataFrame:
         """Return one row per link: caller_service, peer, link, protocol, n, k (calls and *hits* now), n0, k0 (before), p.
 
         What was before is drawn towards all links of the protocol by a prior worth *prior_calls*, so that a link that
@@ -173,7 +173,7 @@ def _with_usual(kinds: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_support(table: pl.DataFrame, share: float, limits: LinkThresholds) -> pl.DataFrame:
-    """Add *support* to the rows of `counted`, and *slow* and *spared* where that *tells*.
+    """Add *support* to the rows of `count_by_link`, and *slow* and *spared* where that *tells*.
 
     It is the log likelihood of the calls now when the fault hits *share* of them, less that at the baseline's rate,
     natural logarithms: k ln(h / u) + (n - k) ln((1 - h) / (1 - u)) with u = (k0 + 0.5) / (n0 + 1) and h = max(*share*,
@@ -190,7 +190,7 @@ def with_support(table: pl.DataFrame, share: float, limits: LinkThresholds) -> p
 
 
 def share_hit(table: pl.DataFrame, least: float, limits: LinkThresholds) -> float | None:
-    """Return the share of calls that the fault hits, from the links of `counted` that suggest one.
+    """Return the share of calls that the fault hits, from the links of `count_by_link` that suggest one.
 
     It is sum k / sum n, at most most_hit, of the links whose p is below *suspicious*, else of all with a higher rate
     than before when these together are no chance. None when there are none, or when that share is below *least*.
@@ -205,7 +205,7 @@ def share_hit(table: pl.DataFrame, least: float, limits: LinkThresholds) -> floa
 
 
 def chance(table: pl.DataFrame) -> float:
-    """Return Fisher's exact p of as many hits on all links of `counted` together as there are now."""
+    """Return Fisher's exact p of as many hits on all links of `count_by_link` together as there are now."""
     n, k, n0, k0 = (float(table[c].sum()) for c in ("n", "k", "n0", "k0"))
     one = [np.array([value]) for value in (k, n + n0, k + k0, n)]
     return float(hypergeometric_at_least(*one)[0]) if n else 1.0

@@ -113,7 +113,7 @@ class Service(Written):
         """Return the releases that can be deployed, in order."""
         return tuple(sorted({self.release, *self.releases}))
 
-    def at(self, version: str) -> Service:
+    def at_version(self, version: str) -> Service:
         """Return the service as its release *version* is."""
         other = self.releases.get(version, Release())
         operations, consumes = {**self.operations, **other.operations}, {**self.consumes, **other.consumes}

@@ -176,7 +176,7 @@ class ComplianceToolbox(Toolbox):
         world = self._world(name)
         assert isinstance(world, ComplianceWorld)
         try:
-            found = judge_objects(self._task.asked(self._policies()), world.objects)
+            found = judge_objects(self._task.applicable_policies(self._policies()), world.objects)
         except UnsupportedError as error:
             return f"Error: {error}", "error"
         lines = [f"{one.object}: {one.result} by {one.policy}/{one.rule}" for one in found]

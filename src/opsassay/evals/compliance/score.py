@@ -122,7 +122,7 @@ def grade_enforced(files: Mapping[str, bytes], task: ComplianceTask, admits: Adm
         return without_artefact(str(error))
     if not policies:
         return without_artefact("the files hold no policy")
-    asked = task.asked(policies)
+    asked = task.applicable_policies(policies)
     judged, mutated = (_judge_worlds(asked, some, admits) for some in (task.judged(), task.mutants()))
     others = [_judge_worlds(policies, some, admits) for some in _of_others(task)]
     gone = None if asked else f"there is no policy {task.policy}"

@@ -181,7 +181,7 @@ class ComplianceTask(GeneratedTask):
     def files(self, examples: int = EXAMPLES) -> dict[str, bytes]:
         """Return what the agent finds, by path: so many *examples* of each kind, and the repository if there is one."""
         found = dict(repository(self.control_name, self.seed)) if self.task_class == UPDATE else {}
-        for name, world in self.shown(examples).items():
+        for name, world in self.example_worlds(examples).items():
             if isinstance(world, HostWorld):
                 found |= {f"examples/{name}/{path}": text.encode() for path, text in shown_files(world).items()}
             else:
@@ -189,13 +189,13 @@ class ComplianceTask(GeneratedTask):
                 found[f"examples/{name}.yaml"] = text.encode()
         return found
 
-    def shown(self, examples: int = EXAMPLES) -> dict[str, AnyWorld]:
+    def example_worlds(self, examples: int = EXAMPLES) -> dict[str, AnyWorld]:
         """Return the worlds of the examples by their names, `compliant-1` and so on, so many of each kind."""
         return _name_examples(self._draw_worlds("example", EXAMPLES), examples)
 
     def open_worlds(self, examples: int) -> dict[str, AnyWorld]:
         """Return the worlds that an agent may ask: those of the examples, and one whose label it does not know."""
-        return {**self.shown(examples), TARGET: self._draw_worlds(TARGET, 1)[self.seed % 2]}
+        return {**self.example_worlds(examples), TARGET: self._draw_worlds(TARGET, 1)[self.seed % 2]}
 
     def _draw_worlds(self, purpose: str, count: int) -> Sequence[AnyWorld]:
         if self.task_class == ANSIBLE:
@@ -230,7 +230,7 @@ class ComplianceTask(GeneratedTask):
             for name in others_of(self.control_name, self.seed)
         }
 
-    def asked(self, policies: Sequence[KyvernoPolicy]) -> list[KyvernoPolicy]:
+    def applicable_policies(self, policies: Sequence[KyvernoPolicy]) -> list[KyvernoPolicy]:
         """Return those of *policies* by which its worlds are judged: in a repository the one that it is about."""
         return [one for one in policies if self.task_class == NEW or one.name == self.policy]
 

@@ -124,7 +124,7 @@ class TrialEnvironment:
         while settling is not None:
             cleared = cleared and _await_quiet(self._scenario, self._session.watch)
             looked_ns = time.time_ns()
-            self._observer.look()
+            self._observer.observe_once()
             changed = self._changed_since(looked_ns) or ("an alert" if cleared and not self._quiet() else "")
             if not changed:
                 return

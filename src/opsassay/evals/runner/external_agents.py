@@ -43,7 +43,7 @@ _TOOLS, _MODEL = "tools", "model"
 class ExternalAgent:
     """An external agent: the *words* of its command for given places, its *files*, and what it is offered.
 
-    *environment* are further variables, *written* files of its work folder by their names, both for given places.
+    *environment* are further variables, *work_files* files of its work folder by their names, both for given places.
     *mounts* are folders of the machine that it sees in the seal, place inside to folder.
     """
 
@@ -52,7 +52,7 @@ class ExternalAgent:
     files: Sequence[tuple[str, Path]] = ()
     needs: Sequence[str] = ()
     environment: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda _places: {}
-    written: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda _places: {}
+    work_files: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda _places: {}
     mounts: Mapping[str, Path] = field(default_factory=dict)
     model: str | None = None
 
@@ -66,7 +66,7 @@ class ExternalAgent:
             list(command.each_file()),
             file.needs,
             command.variables,
-            command.written,
+            command.work_files,
             mounts_of(command),
             model,
         )
@@ -136,7 +136,7 @@ def run_outside(
         prompt = task.prompt(places)
         (work / PROMPT).write_text(prompt, encoding="utf-8")
         environment = {**agent.environment(places), **environment}
-        for name, content in agent.written(places).items():
+        for name, content in agent.work_files(places).items():
             (work / name).parent.mkdir(parents=True, exist_ok=True)
             (work / name).write_text(content, encoding="utf-8")
         seal = Sandbox(

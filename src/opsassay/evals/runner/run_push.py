@@ -61,7 +61,7 @@ class RunPush(Background):
         self._seen: set[Path] = set()
         self._problems: set[str] = set()
 
-    def graded(self) -> None:
+    def push_grades(self) -> None:
         """Send the evaluation events of every run that was followed and has been graded."""
         for run in exported_runs(self._store, lambda _path, _why: None, only=self._seen):
             self._try_push(partial(push_events, run.events, self._url))

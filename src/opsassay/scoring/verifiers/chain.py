@@ -53,13 +53,13 @@ class _Entities:
 
     def all_of(self, names: Iterable[str]) -> list[str]:
         """Return what *names* mean."""
-        return [self.one(name) for name in names]
+        return [self.resolve_name(name) for name in names]
 
     def edges_of(self, edges: Iterable[Edge]) -> list[Edge]:
         """Return *edges* between what their ends mean."""
-        return [(self.one(a), self.one(b)) for a, b in edges]
+        return [(self.resolve_name(a), self.resolve_name(b)) for a, b in edges]
 
-    def one(self, name: str) -> str:
+    def resolve_name(self, name: str) -> str:
         """Return what *name* means: as it is where it is known, else its last part: NAMESPACE/KIND/NAME."""
         name = name.strip()
         return name if name in self._aliases else name.rpartition("/")[2] or name

@@ -29,14 +29,16 @@ def v_outcome(evidence: RunEvidence, committed: Verification) -> Judgement:
     value = float(series.values[row])
     measured = {"value": value, "limit": limit, "tick": int(series.ticks[row]), "time_ns": int(series.started[row])}
     if value < limit - ROUNDING:
-        reason = f"at the end {value:.1%} of the replicas are ready, not {limit:.0%}" + _name_list(series.named(row))
+        reason = f"at the end {value:.1%} of the replicas are ready, not {limit:.0%}" + _name_list(
+            series.failing_names(row)
+        )
         return Judgement(predicate=name, status=Judged.FAILED, reason=reason, subtracted=subtracted, **measured)
     if evidence.control_plane:
         critical = _final(evidence, "D4", raw=raw)
         if isinstance(critical, str):
             return missing(name, critical, subtracted)
         parts, at = critical
-        if failing := parts.named(at):
+        if failing := parts.failing_names(at):
             measured |= {"tick": int(parts.ticks[at]), "time_ns": int(parts.started[at])}
             reason = f"critical parts fail at the end: {', '.join(failing)}"
             return Judgement(predicate=name, status=Judged.FAILED, reason=reason, subtracted=subtracted, **measured)
@@ -54,7 +56,7 @@ def v_depth(evidence: RunEvidence, committed: Verification) -> Judgement:
     if isinstance(found, str):
         return missing(name, found, subtracted)
     series, row = found
-    value, failing = float(series.values[row]), series.named(row)
+    value, failing = float(series.values[row]), series.failing_names(row)
     passed = value >= committed.final_availability - ROUNDING if depth == "D1" else not failing
     if depth == "D3":  # a reading without a list of failures still says how many answered
         passed = value >= 1 - ROUNDING
@@ -151,7 +153,7 @@ def _final(evidence: RunEvidence, depth: Depth, *, raw: bool) -> tuple[Series, i
     if series.started[row] < evidence.final_from:
         return f"the last {depth} reading is older than the agent's end or its last change"
     if np.isnan(series.values[row]):
-        return f"the last {depth} reading got no answer" + _name_list(series.named(row))
+        return f"the last {depth} reading got no answer" + _name_list(series.failing_names(row))
     return series, row
 
 
@@ -228,7 +230,7 @@ def _lowest_tick(evidence: RunEvidence, committed: Verification, end: int) -> Ju
     found = "got no answer" if np.isnan(value) else f"was {value:.1%}, under {limit:.1%}"
     stood = f" (the fault had left {standing:.1%})" if not paper and standing < floor else ""
     return Judgement(
-        status=Judged.FAILED, reason=f"{depth} {found}{stood}" + _name_list(series.named(row)),
+        status=Judged.FAILED, reason=f"{depth} {found}{stood}" + _name_list(series.failing_names(row)),
         tick=int(series.ticks[row]), time_ns=int(series.started[row]), **measured,
     )  # fmt: skip
 

@@ -92,7 +92,7 @@ class Series:
         """The readings that were taken, whether or not there was an answer."""
         return self.select(~self.missed) if self.missed.any() else self
 
-    def named(self, row: int) -> tuple[str, ...]:
+    def failing_names(self, row: int) -> tuple[str, ...]:
         """Return the names that fail in reading *row*."""
         return tuple(name for name, fails in zip(self.names, self.failing[row], strict=True) if fails)
 

@@ -190,7 +190,7 @@ def _newly_failing_at_the_end(evidence: RunEvidence, depth: str) -> tuple[str, .
             sorted(s for s, row in last.items() if not probes.reachable[row] and s not in evidence.standing["D3"])
         )
     series = evidence.judged[depth]  # type: ignore[index]
-    return series.named(len(series) - 1) if len(series) else ()
+    return series.failing_names(len(series) - 1) if len(series) else ()
 
 
 def _broken_requests(evidence: RunEvidence) -> list[str]:

@@ -107,7 +107,7 @@ class CommandAgent:
         del places
         return self.file.environment
 
-    def written(self, places: Mapping[str, str]) -> dict[str, str]:
+    def work_files(self, places: Mapping[str, str]) -> dict[str, str]:
         """Return the files that are written into its work folder, name to content: none."""
         del places
         return {}

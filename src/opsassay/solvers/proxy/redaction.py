@@ -66,9 +66,9 @@ class Redacted(Noun):
 def redact_trace(trace: Trace, rules: RedactionRules) -> tuple[Trace, list[Redacted]]:
     """Return *trace* without what *rules* take out of it, and the report; the originals are nowhere in either."""
     eraser = _Eraser(rules)
-    steps = tuple(_mapped_step(step, eraser.at(step.step_id)) for step in trace.steps)
-    clean = _mapped_metadata(trace, eraser.at(None)).model_copy(update={"steps": steps})
-    return _mapped_names(clean, eraser.at(None)), eraser.report()
+    steps = tuple(_mapped_step(step, eraser.edit_of_step(step.step_id)) for step in trace.steps)
+    clean = _mapped_metadata(trace, eraser.edit_of_step(None)).model_copy(update={"steps": steps})
+    return _mapped_names(clean, eraser.edit_of_step(None)), eraser.report()
 
 
 def hashed(trace: Trace) -> Trace:
@@ -115,7 +115,7 @@ class _Eraser:
         self._texts: dict[str, dict[str, str]] = defaultdict(dict)
         self._steps: dict[str, set[int]] = defaultdict(set)
 
-    def at(self, step_id: int | None) -> Callable[[str], str]:
+    def edit_of_step(self, step_id: int | None) -> Callable[[str], str]:
         """Return the edit of texts of one step, None for the metadata."""
 
         def edit(text: str) -> str:

@@ -42,7 +42,7 @@ class AlertmanagerApi:
             "receivers": lambda _call: _json([{"name": self._receiver}]), "silences": lambda _call: _json([]),
         }  # fmt: skip
 
-    def answer(self, call: ApiCall) -> ApiReply | None:
+    def reply_to(self, call: ApiCall) -> ApiReply | None:
         """Return the reply to *call*, None when it is not of this API."""
         if call.path[:2] != ("api", "v2"):
             return None

@@ -36,7 +36,7 @@ class JaegerApi:
         first, last = times.min(), times.max()
         self._first_us, self._last_us = (int(first), int(last)) if first is not None else (0, 0)  # type: ignore[arg-type]
 
-    def answer(self, call: ApiCall) -> ApiReply | None:
+    def reply_to(self, call: ApiCall) -> ApiReply | None:
         """Return the reply to *call*, None when it is not of this API."""
         try:
             return self._route_call(call)

@@ -50,7 +50,7 @@ class LokiApi:
             "series": self._series, "status/buildinfo": _buildinfo,
         }  # fmt: skip
 
-    def answer(self, call: ApiCall) -> ApiReply | None:
+    def reply_to(self, call: ApiCall) -> ApiReply | None:
         """Return the reply to *call*, None when it is not of this API."""
         if call.path == ("ready",):
             return ApiReply(200, b"ready\n", TEXT)

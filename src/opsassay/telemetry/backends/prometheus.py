@@ -47,7 +47,7 @@ class PrometheusApi:
             "status/buildinfo": _buildinfo,
         }  # fmt: skip
 
-    def answer(self, call: ApiCall) -> ApiReply | None:
+    def reply_to(self, call: ApiCall) -> ApiReply | None:
         """Return the reply to *call*, None when it is not of this API."""
         if call.path in self._plain:
             return ApiReply(200, self._plain[call.path].encode(), TEXT)

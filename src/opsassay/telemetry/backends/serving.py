@@ -53,7 +53,7 @@ _INDEX = (
 class BackendApi(Protocol):
     """One backend's API; `answer` gives None for a path that it has not."""
 
-    def answer(self, call: ApiCall) -> ApiReply | None:
+    def reply_to(self, call: ApiCall) -> ApiReply | None:
         """Return the reply to *call*."""
 
 
@@ -77,7 +77,7 @@ class Backends:
             TEMPO: lambda: TempoApi(self._spans()),
         }  # fmt: skip
 
-    def named(self, name: str) -> BackendApi:
+    def get_backend(self, name: str) -> BackendApi:
         """Return the API called *name*."""
         with self._lock:
             if name not in self._made:
@@ -87,7 +87,7 @@ class Backends:
     def read(self) -> Backends:
         """Return itself with every API made."""
         for name in self._makers:
-            self.named(name)
+            self.get_backend(name)
         return self
 
 
@@ -134,7 +134,7 @@ class ApiServer:
             return ApiReply(200, _INDEX.encode(), TEXT)
         name, call = (self._alone, call) if self._alone is not None else _backend_of(call)
         try:
-            reply = self._current().named(name).answer(call) if name is not None else None
+            reply = self._current().get_backend(name).reply_to(call) if name is not None else None
         except OperationError:
             _LOG.warning("what is served cannot be asked any more")
             return failed(PromqlError("the telemetry cannot be had now", "unavailable", 503))

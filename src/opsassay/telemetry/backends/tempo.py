@@ -57,7 +57,7 @@ class TempoApi:
             roots, on="trace_id", how="left", maintain_order="left"
         )
 
-    def answer(self, call: ApiCall) -> ApiReply | None:
+    def reply_to(self, call: ApiCall) -> ApiReply | None:
         """Return the reply to *call*, None when it is not of this API."""
         try:
             return self._route_call(call)

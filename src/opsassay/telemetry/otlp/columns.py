@@ -97,7 +97,7 @@ class Resources:
         table = pl.DataFrame(self._rows, schema=dict.fromkeys(self._keys.values(), pl.String()))
         return table[pl.Series(numbers, dtype=pl.UInt32)]
 
-    def places(self, numbers: list[int]) -> dict[str, pl.Series]:
+    def source_columns(self, numbers: list[int]) -> dict[str, pl.Series]:
         """Return the columns that say where items come from; where Kubernetes' service is unset it is the service."""
         found = self.columns(numbers)
         service, in_kubernetes = found["service_name"], found["attr.k8s.service.name"]

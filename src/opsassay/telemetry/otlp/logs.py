@@ -51,7 +51,7 @@ class LogColumns:
             "span_id": hexadecimal(self._span_ids),
             "level": pl.Series(self._levels, dtype=pl.String()).str.to_uppercase(),
             "message": pl.Series(self._messages, dtype=pl.String()),
-            **self._resources.places(self._resource),
+            **self._resources.source_columns(self._resource),
         }
         self._begin()
         return pl.DataFrame({name: own[name] for name in SCHEMA["logs"]})

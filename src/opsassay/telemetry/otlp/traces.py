@@ -89,7 +89,7 @@ class TraceColumns:
             "duration": _durations(self._starts, self._ends),
             "attr.status_code": _words(self._statuses, _STATUSES),
             **{column: self._coalesced(column, keys) for column, keys in _SOURCES.items()},
-            **self._resources.places(self._resource),
+            **self._resources.source_columns(self._resource),
         }
         columns = {name: own[name] for name in SCHEMA["traces"]}
         if any(self._links):

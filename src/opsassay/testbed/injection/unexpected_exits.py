@@ -23,7 +23,7 @@ class UnexpectedExits:
         """Take note that *pid* is about to be killed by us."""
         self._expected.add(pid)
 
-    def ended(self, process: str, pid: int, status: int) -> None:
+    def note_exit(self, process: str, pid: int, status: int) -> None:
         """Take note that the *process* ended with *status*, which is negative for a signal."""
         expected = pid in self._expected
         self._expected.discard(pid)

@@ -34,7 +34,7 @@ class TelemetryView:
     alerts: AlertSource
     mask: Mask = field(default_factory=Mask)
 
-    def tell(self, asked: Look) -> str:
+    def answer_query(self, asked: Look) -> str:
         """Return what *asked* is answered with; raises OpsAssayError when the telemetry cannot be had."""
         if isinstance(asked, args.Alerts):
             return telemetry_queries.tell_alerts(self.alerts.firing()[1])

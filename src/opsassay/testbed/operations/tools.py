@@ -55,7 +55,7 @@ class VerbToolSession(OperatorToolSession):
             return Done(self.pause(asked.seconds))
         if isinstance(asked, Look):
             assert self.view is not None
-            return Done(self.view.tell(asked))
+            return Done(self.view.answer_query(asked))
         assert tool.verb is not None
         result = self._operate(tool.verb, asked)
         return Done(

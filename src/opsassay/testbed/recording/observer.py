@@ -233,7 +233,7 @@ class ObserverProcess:
 
     process: subprocess.Popen[str]
 
-    def look(self) -> None:
+    def observe_once(self) -> None:
         """Have it probe and read once more and wait, so that nothing is written until it goes on. Raises LostError."""
         self._say()
         assert self.process.stdout is not None

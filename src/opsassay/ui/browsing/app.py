@@ -52,7 +52,7 @@ def view_app(site: StorePages, watcher: Watcher) -> Starlette:
         if not site.allow_run:
             return _refusal(UserError("These pages only read; start `opsassay view` with --allow-run."), "jobs", 403)
         try:
-            cancel_job(site.shown(), request.path_params["key"])
+            cancel_job(site.page_state(), request.path_params["key"])
         except OpsAssayError as error:
             return _refusal(error, "jobs")
         return RedirectResponse("/jobs.html", status_code=303)

@@ -88,7 +88,7 @@ class PageKind:
     live: bool = False
     paged: bool = True
 
-    def made(self, shown: Shown, key: str, number: int, query: PageQuery) -> Made | None:
+    def make_page(self, shown: Shown, key: str, number: int, query: PageQuery) -> Made | None:
         """Return the page of *key*, None where there is none; raises OpsAssayError where it cannot be made."""
         asked = PageAsked(shown, self.find(shown, key), number, query)
         if asked.of is None or (view := self.view(asked)) is None:

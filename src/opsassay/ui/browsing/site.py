@@ -64,7 +64,7 @@ class StorePages:
     allow_run: bool = False
     systems: SystemWatches | None = None
 
-    def shown(self) -> Shown:
+    def page_state(self) -> Shown:
         """Return what pages are made of now."""
         return Shown(self.catalogue(), self.verdicts, self.cases, self.live, self.allow_run, self.systems)
 
@@ -90,11 +90,11 @@ class StorePages:
         found = _ADDRESS.fullmatch(address)
         if found is None:
             raise _nothing(address)
-        kind, key, shown = found["kind"] or "", found["key"], self.shown()
+        kind, key, shown = found["kind"] or "", found["key"], self.page_state()
         if kind in ("traces", "whole"):
             return self._apart(shown, kind, key, found["form"], asked)
         of = KINDS.get(kind) if kind else TOP.get(key)
-        made = of.made(shown, key, int(found["page"] or 1), asked) if of and (self.live or not of.live) else None
+        made = of.make_page(shown, key, int(found["page"] or 1), asked) if of and (self.live or not of.live) else None
         if made is None:
             raise _nothing(f"{kind}/{key}" if kind else key)
         return made

@@ -72,7 +72,7 @@ class WatchedStore:
         """Return its runs by cell and attempt."""
         return [self._runs[at][1] for at in sorted(self._runs, key=_order)]
 
-    def look(self) -> bool:
+    def read_changes(self) -> bool:
         """Look at all of it and return whether anything has changed; only runs with another file are read again."""
         before = (self._missing, set(self._runs), dict(self._problems))
         changed = False
@@ -170,7 +170,7 @@ class Watcher:
         began = time.monotonic()
         for store in self._stores:
             store.follow()
-            store.look()
+            store.read_changes()
         self._look_took = time.monotonic() - began
         self._catalogue = self._make_catalogue()
         say(f"opsassay: {plural(len(self._catalogue.runs), 'run')} read in {self._look_took:.1f} s")
@@ -203,10 +203,10 @@ class Watcher:
         """Return the events behind *number*; of what was too long ago only what was kept."""
         return [event for event in list(self._events) if event.number > number]
 
-    def look(self) -> None:
+    def read_changes(self) -> None:
         """Look at everything now."""
         self._follow()
-        changed = [store.look() for store in self._stores]  # all of them, also behind one that changed
+        changed = [store.read_changes() for store in self._stores]  # all of them, also behind one that changed
         if any(changed):
             self._catalogue = self._make_catalogue()
 
@@ -216,7 +216,7 @@ class Watcher:
             self._follow()
             if time.monotonic() - looked > max(WHOLE_LOOK_S, SHARE * self._look_took):
                 start = time.monotonic()
-                self.look()
+                self.read_changes()
                 looked = time.monotonic()
                 self._look_took = looked - start
 

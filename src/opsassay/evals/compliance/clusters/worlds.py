@@ -85,7 +85,7 @@ class _WorldDraft:
         places = ROLE_PLACES if self.control.scope == "role" else POD_PLACES
         return places[self.number % len(places)]
 
-    def made(self, *, compliant: bool) -> ComplianceWorld:
+    def make_world(self, *, compliant: bool) -> ComplianceWorld:
         """Return the world; both of a draft differ at one place alone."""
         draws = Draws(self.seed, "world", self.purpose, str(self.number))
         place, count = self.place, draws.integer(2, 4)
@@ -162,10 +162,10 @@ def merge_maps(one: Any, over: Any) -> Any:
 def worlds(control: ComplianceControl, seed: int, purpose: str, count: int) -> list[ComplianceWorld]:
     """Return *count* compliant and *count* violating worlds, none of which is another with its violation changed."""
     drafts = [_WorldDraft(control, seed, purpose, n) for n in range(2 * count)]
-    return [draft.made(compliant=n >= count) for n, draft in enumerate(drafts)]
+    return [draft.make_world(compliant=n >= count) for n, draft in enumerate(drafts)]
 
 
 def mutants(control: ComplianceControl, seed: int, purpose: str, count: int) -> Iterator[ComplianceWorld]:
     """Yield the worlds of `worlds` with their violation put in, or mended."""
     for n in range(2 * count):
-        yield _WorldDraft(control, seed, purpose, n).made(compliant=n < count)
+        yield _WorldDraft(control, seed, purpose, n).make_world(compliant=n < count)

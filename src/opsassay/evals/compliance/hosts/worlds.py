@@ -86,7 +86,7 @@ class _HostDraft:
     purpose: str
     number: int
 
-    def made(self, *, compliant: bool) -> HostWorld:
+    def make_world(self, *, compliant: bool) -> HostWorld:
         """Return the host; both of a draft differ in the control alone."""
         draws = Draws(self.seed, "host", self.purpose, str(self.number))
         state = _draw_host(draws)
@@ -276,10 +276,10 @@ def shown_files(world: HostWorld) -> dict[str, str]:
 def host_worlds(control: HostControl, seed: int, purpose: str, count: int) -> list[HostWorld]:
     """Return *count* compliant and *count* violating hosts, none of which is another with its violation changed."""
     drafts = [_HostDraft(control, seed, purpose, n) for n in range(2 * count)]
-    return [draft.made(compliant=n >= count) for n, draft in enumerate(drafts)]
+    return [draft.make_world(compliant=n >= count) for n, draft in enumerate(drafts)]
 
 
 def host_mutants(control: HostControl, seed: int, purpose: str, count: int) -> Iterator[HostWorld]:
     """Yield the hosts of `host_worlds`, in their order, with their violation put in, or mended."""
     for n in range(2 * count):
-        yield _HostDraft(control, seed, purpose, n).made(compliant=n < count)
+        yield _HostDraft(control, seed, purpose, n).make_world(compliant=n < count)

@@ -93,10 +93,10 @@ class _Names:
     solvers: set[str]
     not_ranked: Mapping[str, str]
 
-    def ordered(self) -> list[str]:
+    def sorted_solvers(self) -> list[str]:
         return sorted(self.solvers, key=lambda name: (name in self.not_ranked, name in NO_SKILL, name))
 
-    def shown(self, solver: str) -> str:
+    def solver_label(self, solver: str) -> str:
         reason = self.not_ranked.get(solver)
         return f"`{solver}`" + (f" (not ranked: {reason})" if reason else "")
 
@@ -152,7 +152,7 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
     rows = (row for part in parts for row in part.iter_rows(named=True))
     cells = {(r["solver"], r["scope"], r["group"], r["metric"]): r for r in rows}
     failed = Counter(v.solver for v in verdicts if v.metrics["any_service"].status is MetricStatus.FAILED)
-    solvers = names.ordered()
+    solvers = names.sorted_solvers()
     void = void_note(len(void_items(verdicts)), len({verdict.item for verdict in verdicts}))
     yield _table(
         "All injected cases",
@@ -161,7 +161,7 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
         + (f" {void}" if void else ""),
         ("solver", *_titles((*OUTCOME, *added)), UNANSWERED),
         tuple(
-            (names.shown(s), *(_cell(cells.get((s, "all", "", m))) for m in (*OUTCOME, *added)), str(failed[s]))
+            (names.solver_label(s), *(_cell(cells.get((s, "all", "", m))) for m in (*OUTCOME, *added)), str(failed[s]))
             for s in solvers
         ),
         ("solver", *_keys((*OUTCOME, *added)), UNANSWERED),
@@ -174,7 +174,7 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
             ("solver", *systems, "mean of systems"),
             tuple(
                 (
-                    names.shown(s),
+                    names.solver_label(s),
                     *(_cell(cells.get((s, "system", system, metric))) for system in systems),
                     _cell(cells.get((s, "macro", "", metric))),
                 )
@@ -188,7 +188,7 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
             yield _table(
                 f"Per {title}, {word(metric).title}",
                 "Means and 95 % intervals, with n where that is not the number of cases of the row.",
-                (title, "cases", *map(names.shown, solvers)),
+                (title, "cases", *map(names.solver_label, solvers)),
                 tuple(
                     (v, str(size[v]), *(_short(cells.get((s, scope, v, metric)), size[v]) for s in solvers))
                     for v in values
@@ -199,7 +199,10 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
         "Grounding, on attributed cases",
         f"The cascade is verified in these alone. {word('ungrounded').title}: the right name, and no way to the symptom.",
         ("solver", *_titles(GROUNDING)),
-        tuple((names.shown(key[0]), *(_cell(cells.get((*key, metric))) for metric in GROUNDING)) for key in attributed),
+        tuple(
+            (names.solver_label(key[0]), *(_cell(cells.get((*key, metric))) for metric in GROUNDING))
+            for key in attributed
+        ),
         ("solver", *_keys(GROUNDING)),
     )
 
@@ -217,12 +220,12 @@ def _of_calm(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names: _
         ("solver", "all", *(value.replace("_", " ") for value in values), UNANSWERED),
         tuple(
             (
-                names.shown(s),
+                names.solver_label(s),
                 _cell(cells.get((s, "all", ""))),
                 *(_cell(cells.get((s, "disturbance", v))) for v in values),
                 str(failed[s]),
             )
-            for s in names.ordered()
+            for s in names.sorted_solvers()
         ),
     )
 

@@ -77,7 +77,7 @@ class ReadyAgent(CommandAgent):
         """Return its further variables with every place filled in."""
         return {name: self.filled(text, places) for name, text in self._ready.environment.items()}
 
-    def written(self, places: Mapping[str, str]) -> dict[str, str]:
+    def work_files(self, places: Mapping[str, str]) -> dict[str, str]:
         """Return the files that are written into its work folder, name to content."""
         return {name: self.filled(text, places) for name, text in self._ready.writes.items()}
 

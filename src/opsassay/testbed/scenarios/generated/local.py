@@ -247,7 +247,7 @@ def _released(place: FaultPlace) -> Broken | None:
 
 def _statements(service: Service, version: str) -> set[str]:
     """Return what the operations of *service*, at release *version*, ask its database."""
-    operations = service.at(version).operations.values()
+    operations = service.at_version(version).operations.values()
     return {step.sql for operation in operations for step in operation.walk() if step.sql is not None}
 
 

@@ -231,7 +231,7 @@ class Supervisor:
     async def _on_exit(self, name: str, pid: int, status: int) -> None:
         if self.phase == "stopping":
             return
-        self.unexpected_exits.ended(name, pid, status)
+        self.unexpected_exits.note_exit(name, pid, status)
         replica = self.fleet.replicas.get(name)
         if replica is None:
             if name in ("template", "relay", LOAD_GENERATOR):
@@ -266,7 +266,7 @@ class Supervisor:
         began_ns, status = time.time_ns(), await process.wait()
         if process.pid in self.operations.stopped:
             return  # an operator starts it again
-        self.unexpected_exits.ended(log, process.pid, status)
+        self.unexpected_exits.note_exit(log, process.pid, status)
         known = sentences(self.unexpected_exits.found, began_ns)
         words = f"{what} ended with status {status}" + (f": {known[-1]}" if status < 0 and known else "")
         self.give_up(StartError(f"{words}.", log_tail(self.state.log(log))))

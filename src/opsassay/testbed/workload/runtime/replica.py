@@ -55,7 +55,7 @@ class ReplicaProcess:
         self.config = config
         self.system = System.model_validate(config["system"])
         self.service_name: str = config["service"]
-        self.service: Service = self.system.services[self.service_name].at(config["release"])
+        self.service: Service = self.system.services[self.service_name].at_version(config["release"])
         self.settings = Settings(config["settings"], relayed=config["inside"] is None)
         self.clock_offset_ns: int = config["clock_offset_ns"]
         self.stats, self.hooks = Stats(), Hooks()

@@ -85,7 +85,7 @@ class ClusterToolSession(OperatorToolSession):
             return Done(self.pause(asked.seconds))
         if isinstance(asked, Look):
             assert self.view is not None
-            return Done(self.view.tell(asked))
+            return Done(self.view.answer_query(asked))
         if isinstance(asked, NodeCall):
             if asked.op not in self._granted:
                 raise UserError(f"{asked.op} is not granted; there are {', '.join(self._granted)}.")

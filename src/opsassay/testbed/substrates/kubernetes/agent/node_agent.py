@@ -69,11 +69,11 @@ class NodeAgent:
     def application(self) -> web.Application:
         """Return what answers to orders."""
         found = web.Application(middlewares=[requires_key(self._key)])
-        found.add_routes([web.get("/", self.tell), web.post("/begin", self.begin), web.post("/end", self.end)])
+        found.add_routes([web.get("/", self.report_status), web.post("/begin", self.begin), web.post("/end", self.end)])
         found.add_routes([web.get("/ledger", self.ledger)])
         return found
 
-    async def tell(self, _: web.Request) -> web.Response:
+    async def report_status(self, _: web.Request) -> web.Response:
         """Say that this is here."""
         return web.json_response({"deadline": self._order["deadline"]})
 

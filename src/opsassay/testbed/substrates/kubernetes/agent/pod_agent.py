@@ -102,7 +102,7 @@ class PodAgent:
         found = web.Application(middlewares=[requires_key(self._key)], client_max_size=1 << 22)
         found.add_routes(
             [
-                web.get("/", self.tell),
+                web.get("/", self.report_status),
                 web.put("/desired", self.order),
                 web.post("/kill", self.kill),
                 web.get("/ledger", self.ledger),
@@ -110,7 +110,7 @@ class PodAgent:
         )
         return found
 
-    async def tell(self, _: web.Request) -> web.Response:
+    async def report_status(self, _: web.Request) -> web.Response:
         """Answer with what this pod counts, and its desired state."""
         answer = await self.channels.request(self.name, "ping", timeout_s=3.0)
         if "gauges" in answer:
