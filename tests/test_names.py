@@ -30,8 +30,12 @@ PLAIN_TERM = {
 IDENTIFIER_ONLY = {"ways": "mechanisms, paths"}
 
 OF_THE_FIELD = {
+    "acted": "effect confirmed",
     "added": "latency delta",
+    "begun": "started",
+    "bites": "effect confirmed",
     "boards": "leaderboard",
+    "bundle": "environment",
     "carried": "propagation gate",
     "chamber": "sandbox init",
     "counting": "text",
@@ -40,6 +44,7 @@ OF_THE_FIELD = {
     "desk": "tool session",
     "desks": "tool sessions",
     "domains": "evals",
+    "effort": "usage",
     "fate": "packet decision",
     "furnish": "populate",
     "furnished": "populated",
@@ -48,6 +53,11 @@ OF_THE_FIELD = {
     "given": "external submissions",
     "head": "task info",
     "heads": "task info",
+    "laboratory": "environment",
+    "looked": "read",
+    "looks": "samples",
+    "mended": "repaired",
+    "mishap": "runtime fault",
     "mishaps": "runtime faults",
     "outside": "untrusted input, or external agent",
     "pace": "load normalisation",
@@ -56,6 +66,7 @@ OF_THE_FIELD = {
     "pretended": "hypothetical root",
     "reach": "impact closure",
     "room": "preflight",
+    "said": "text, or error sentence",
     "scene": "context",
     "seal": "sandbox",
     "seeing": "telemetry queries",
@@ -64,6 +75,7 @@ OF_THE_FIELD = {
     "sight": "telemetry view",
     "signs": "signature checks",
     "skeleton": "topology generator",
+    "spent": "usage",
     "strain": "stress",
     "turns": "machine lock",
     "usual": "baseline",
@@ -73,6 +85,49 @@ OF_THE_FIELD = {
 """Words that no module and no class has in its name, with the term of the field."""
 ALLOWED = {"RequestHead", "_Given", "solvers/sandbox/seal.py", "telemetry/otlp/seal.py"}
 """The head of an HTTP request is its term; what else stands here waits for its own."""
+
+SAYS_NOTHING_ALONE = {
+    "acted",
+    "at",
+    "began",
+    "begun",
+    "bites",
+    "called",
+    "checked",
+    "compared",
+    "drawn",
+    "felt",
+    "found",
+    "given",
+    "graded",
+    "joined",
+    "judge",
+    "kept",
+    "known",
+    "left",
+    "look",
+    "looked",
+    "looks",
+    "made",
+    "mark",
+    "marked",
+    "meant",
+    "named",
+    "noticed",
+    "numbered",
+    "one",
+    "ordered",
+    "part",
+    "placed",
+    "said",
+    "sent",
+    "shown",
+    "stands",
+    "taken",
+    "told",
+    "written",
+}
+"""Words that are no whole name of a function: a name is a verb and its object, such as `read_status` for `look`."""
 
 _WORD = re.compile(rf"(?<![A-Za-z])({'|'.join(PLAIN_TERM)})(?![A-Za-z])", re.IGNORECASE)
 _IDENTIFIER = re.compile(rf"(?<![a-z])({'|'.join(PLAIN_TERM | IDENTIFIER_ONLY)})(?![a-z])", re.IGNORECASE)
@@ -101,6 +156,16 @@ def test_modules_and_classes_have_the_terms_of_the_field():
     classes = {name: words_of(name) for name in class_names()}
     found = {name: words & set(OF_THE_FIELD) for name, words in (modules | classes).items() if name not in ALLOWED}
     assert {name: [OF_THE_FIELD[word] for word in words] for name, words in found.items() if words} == {}
+
+
+def test_no_function_is_called_by_a_generic_word_alone():
+    found = [
+        f"{path.relative_to(SRC)}:{node.lineno}: {node.name}"
+        for path in sorted(SRC.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.strip("_") in SAYS_NOTHING_ALONE
+    ]
+    assert found == [], "say what of what: a verb and its object"
 
 
 def private_words(path: Path) -> Iterator[str]:
