@@ -110,15 +110,13 @@ def test_the_last_look_is_taken_while_the_fault_holds_and_the_observer_goes_on(t
     trial._session = SimpleNamespace(watch=None)
     trial._observed.callback(done.append, "observer ends")
     monkeypatch.setattr(trial, "note_settings", lambda: None)
-        before=False, at_the_end=True, then=lambda down: down.unlink()
+    monkeypatch.setattr(trial, "_look_last", lambda *, cleared: done.append(("last look", cleared)))
     trial.settle()
     assert done == [("last look", True), "observer ends", "fault is undone"]
 
 
 def test_one_request_that_fails_at_the_end_is_not_how_a_trial_ends(ended):
-    reachable, looks, noted = ended(
-        before=False, at_the_end=True, then=lambda down: down.unlink()
-    )
+    reachable, looks, noted = ended(before=False, at_the_end=True, then=lambda down: down.unlink())
     assert (looks, noted) == (2, [])
     assert False in reachable
     assert reachable[-5:] == [True] * 5
