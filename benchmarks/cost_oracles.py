@@ -35,7 +35,7 @@ def main() -> int:
     settings = load_yaml(given.cluster, ClusterSettings) if given.cluster else ClusterSettings()
     names = [name + (ON_KUBERNETES if given.cluster else "") for name in given.only]
     jobs = [
-        LiveCostRun.of(name, TrialAgent(name=f"oracle:{oracle}"), 0, settings)
+        LiveCostRun.for_task(name, TrialAgent(name=f"oracle:{oracle}"), 0, settings)
         for name in names
         for oracle in live_task(name).scenario.oracles
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from opsassay.evals.remediation.tables import BASELINE, TrialRow, grouped, interval, share
+from opsassay.evals.remediation.tables import BASELINE, TrialRow, group_rows, interval, share
 from opsassay.evals.runner.tables import ResultTable
 
 from .significance import fisher_exact, sign_test
@@ -48,7 +48,7 @@ def probe_contrast(rows: Sequence[TrialRow]) -> ResultTable:
     base = [row for row in rows if row.arm == BASELINE]
     paired = [
         (key, [r for r in members if r.probes], [r for r in members if not r.probes])
-        for key, members in grouped(base, lambda r: (r.scenario, r.agent))
+        for key, members in group_rows(base, lambda r: (r.scenario, r.agent))
         if len({r.probes for r in members}) == 2
     ]
     found: list[tuple[Any, ...]] = [(*key, *_contrast(on, off)) for key, on, off in paired]

@@ -13,7 +13,7 @@ import numpy as np
 from opsassay.core.schema.scenario import Scenario, Verification
 from opsassay.evals.remediation.report import Trials
 from opsassay.evals.runner.tables import ResultTable
-from opsassay.scoring.verifiers import Judgement, RunRecording, evidence_of, judge
+from opsassay.scoring.verifiers import Judgement, RunRecording, evidence_of, judge_run
 from opsassay.scoring.verifiers.certify import hidden_failure
 from opsassay.scoring.verifiers.core import v_depth, v_outcome, v_probe, v_temporal
 from opsassay.scoring.verifiers.evidence import RunEvidence, Series
@@ -97,7 +97,7 @@ def _judged(
 ) -> Iterable[tuple[Setting, tuple[Judgement, ...]]]:
     """Yield what is judged under every setting, each predicate only once for what it depends on."""
     committed = scenario.verification
-    first, _ = judge(evidence, scenario)
+    first, _ = judge_run(evidence, scenario)
     others = tuple(j for j in first if j.predicate not in {"v_outcome", "v_temporal", "v_depth", "v_probe"})
     coarser = {c: _at_cadence(evidence, c * evidence.cadence_s) for c in {s.cadence_factor for s in settings}}
     known: dict[tuple[object, ...], Judgement] = {}

@@ -80,7 +80,7 @@ def diagnosis(incidents: str, profile: str = "default") -> Task:
         setup=telemetry(incidents),
         solver=investigator(),
         scorer=grades(incidents, profile),
-        cleanup=_ended,
+        cleanup=_end_sample,
         time_limit=int(LIMITS.seconds),
     )
 
@@ -167,16 +167,16 @@ def telemetry_tools() -> list[ToolDef]:
     """Return the tools that our own agents get, for any agent of inspect_ai; calls beyond the cap are refused."""
 
     async def list_tables() -> str:
-        return await _called("list_tables")
+        return await _call_tool("list_tables")
 
     async def get_schema(table: str) -> str:
-        return await _called("get_schema", table=table)
+        return await _call_tool("get_schema", table=table)
 
     async def query_sql(sql: str) -> str:
-        return await _called("query_sql", sql=sql)
+        return await _call_tool("query_sql", sql=sql)
 
     async def think(thought: str) -> str:
-        return await _called("think", thought=thought)
+        return await _call_tool("think", thought=thought)
 
     tools: tuple[Callable[..., Awaitable[str]], ...] = (list_tables, get_schema, query_sql, think)
     return [
@@ -191,7 +191,7 @@ def telemetry_tools() -> list[ToolDef]:
     ]
 
 
-async def _called(tool: str, **arguments: Any) -> str:
+async def _call_tool(tool: str, **arguments: Any) -> str:
     session = _session()
     session.calls += 1
     if session.calls > LIMITS.tool_calls:
@@ -212,7 +212,7 @@ def _session() -> _ToolSession:
     return _SESSIONS[store().get(_SAMPLE)]
 
 
-async def _ended(state: TaskState) -> None:
+async def _end_sample(state: TaskState) -> None:
     """End the SQL worker of a sample, however the sample ended."""
     session = _SESSIONS.pop(state.uuid, None)
     if session is not None:

@@ -18,7 +18,7 @@ from opsassay.core.schema.json_lines import append_line
 from opsassay.core.schema.run_folder import ACTIONS, TIMELINE
 from opsassay.core.schema.trajectory import Action, Depth, Observation, Timeline
 from opsassay.testbed.apps import load_system
-from opsassay.testbed.operations.held_faults import held
+from opsassay.testbed.operations.held_faults import hold_faults
 from opsassay.testbed.operations.live import LiveAlerts, live_telemetry
 from opsassay.testbed.operations.telemetry_view import TelemetryView
 from opsassay.testbed.operations.tools import VerbToolSession
@@ -59,7 +59,7 @@ class SystemInTest:
         except ValueError as error:
             raise UserError(f"the fault {fault}: {_first_line(error)}") from error
         self.running.require(plan)
-        return held(self.running, plan, LONGEST_S)
+        return hold_faults(self.running, plan, LONGEST_S)
 
     def change(self, verb: str, **arguments: Any) -> Mapping[str, Any]:
         """Change the system as somebody else would, with an operator's *verb*; no action of the agent."""
@@ -79,7 +79,7 @@ class SystemInTest:
             if time.monotonic() > deadline:
                 break
             time.sleep(_LOOK_EVERY_S)
-        short = [_said(newest[depth]) if depth in newest else f"{depth} was not read" for depth in DEPTHS]
+        short = [_reading_text(newest[depth]) if depth in newest else f"{depth} was not read" for depth in DEPTHS]
         raise AssertionError(f"the system did not recover within {within_s:g} s: {', '.join(short)}")
 
     def assert_kept(self, depth: Depth, at_least: float) -> None:
@@ -90,7 +90,9 @@ class SystemInTest:
         lowest = min(readings, key=_value)
         if _value(lowest) < at_least:
             after_s = (lowest.started_ns - readings[0].started_ns) / 1e9
-            raise AssertionError(f"{_said(lowest)} after {after_s:.1f} s, and was to stay at {at_least:g} or above")
+            raise AssertionError(
+                f"{_reading_text(lowest)} after {after_s:.1f} s, and was to stay at {at_least:g} or above"
+            )
 
     def assert_touched_only(self, *services: str) -> None:
         """Fail when an action changed anything but *services* (services, stores, hosts) and their replicas."""
@@ -153,7 +155,7 @@ def _value(reading: Observation) -> float:
     return 1.0 if reading.value is None else reading.value
 
 
-def _said(reading: Observation) -> str:
+def _reading_text(reading: Observation) -> str:
     failing = f" ({', '.join(reading.failing)})" if reading.failing else ""
     return f"{reading.depth} is {_value(reading):.2f}{failing}"
 

@@ -25,7 +25,7 @@ from benchmarks.papers.itbench_compliance.table import NEEDS_REGO, accepted_wron
 from benchmarks.papers.running import run as command_line
 
 from opsassay.core.errors import UserError
-from opsassay.evals.compliance.clusters.repository import written
+from opsassay.evals.compliance.clusters.repository import policy_files
 from opsassay.evals.compliance.kyverno.documents import documents
 from opsassay.evals.compliance.kyverno.policy import read_policies
 
@@ -152,7 +152,7 @@ def test_the_reports_that_ship_are_those_that_our_evaluator_writes(folder):
         (before, update.reports_before, False),
         ({**before, **updates._by_name(update.fixed)}, update.reports_after, True),
     ):
-        policies = read_policies(written(*after.values()).items())
+        policies = read_policies(policy_files(*after.values()).items())
         assert said(reports_of(policies, [pod]), pod) == said(shipped, pod)
         assert checks_pass(update.checks, list(before.values()), list(after.values()), shipped) is passes
 
@@ -206,7 +206,7 @@ def test_the_update_rule_is_that_of_the_public_script(real_data, public, tmp_pat
     judge = runpy.run_path(str(real_data / "itbench-ciso" / UPDATE / EVALUATORS[UPDATE][0]))["main"]
     objects, found, cases = [placed(one) for one in example.objects], [], []
     for answer in updates._answers(example):
-        reports = answer.reports or reports_of(read_policies(written(*answer.after.values()).items()), objects)
+        reports = answer.reports or reports_of(read_policies(policy_files(*answer.after.values()).items()), objects)
         cases.append((answer.case.before, answer.after, reports))
     (check,) = example.checks.check_violations
     both = [{"policy": check.policy_name, "result": result} for result in ("fail", "pass")]

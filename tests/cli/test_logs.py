@@ -16,7 +16,7 @@ import pytest
 
 from live import state_folder
 from opsassay.cli import run
-from opsassay.cli.system.logs import merged
+from opsassay.cli.system.logs import merge_logs
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
@@ -30,15 +30,17 @@ def line(second, event, **fields):
 def test_logs_are_merged_by_time_and_a_line_of_another_program_stays_with_the_one_before_it():
     shown = {}
     written = {"a": line(1, "one") + line(5, "five"), "b": line(3, "three") + "LOG: ready\n" + '{"time": "2026'}
-    found = merged(written, shown)
+    found = merge_logs(written, shown)
     assert [(one["process"], one["event"]) for one in found] == [
         ("a", "one"), ("b", "three"), ("b", "LOG: ready"), ("a", "five"),
     ]  # fmt: skip
-    assert merged(written, shown) == [], "nothing is shown twice"
+    assert merge_logs(written, shown) == [], "nothing is shown twice"
     written["b"] = written["b"].removesuffix('{"time": "2026') + line(7, "seven")
-    assert [one["event"] for one in merged(written, shown)] == ["seven"], "half a line is shown when it is whole"
+    assert [one["event"] for one in merge_logs(written, shown)] == ["seven"], "half a line is shown when it is whole"
     written["b"] = line(9, "nine")
-    assert [one["event"] for one in merged(written, shown)] == ["nine"], "a log that began anew is shown from its start"
+    assert [one["event"] for one in merge_logs(written, shown)] == ["nine"], (
+        "a log that began anew is shown from its start"
+    )
 
 
 def test_an_unknown_system_is_one_sentence(capsys):

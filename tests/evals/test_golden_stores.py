@@ -71,7 +71,9 @@ def test_an_incident_that_has_a_result_is_not_run_again(store):
     for folder in list(store.runs()):
         run = read_run(folder)
         assert read_diagnosis(folder) is not None
-        cell = RunSpec(IncidentItem.of(case.datapack).task, run.solver, run.solver_hash, Arm.parse(run.arm), run.seed)
+        cell = RunSpec(
+            IncidentItem.from_datapack(case.datapack).task, run.solver, run.solver_hash, Arm.parse(run.arm), run.seed
+        )
         assert cell.hash == run.cell
 
         def never(*_):

@@ -16,7 +16,7 @@ import pytest
 from opsassay.core.errors import OpsAssayError, UserError
 from opsassay.core.schema.files import MAX_DEPTH, parse_yaml
 from opsassay.core.schema.plan import FaultPlan
-from opsassay.core.untrusted import bounded
+from opsassay.core.untrusted import bound_stream
 from opsassay.solvers.proxy.formats.finding import read_traces
 from opsassay.telemetry.datapack import Datapack, require_expandable
 from telemetry.packs import make_pack
@@ -102,6 +102,6 @@ def test_a_log_of_inspect_is_measured_first(tmp_path: Path, method: int, files: 
 def test_a_stream_ends_at_its_bound(size: int) -> None:
     packed = io.BytesIO(gzip.compress(bytes(size)))
     with pytest.raises(UserError, match="expands to more than"):
-        bounded(gzip.GzipFile(fileobj=packed), size - 1, "x.gz").read()
+        bound_stream(gzip.GzipFile(fileobj=packed), size - 1, "x.gz").read()
     packed.seek(0)
-    assert len(bounded(gzip.GzipFile(fileobj=packed), size, "x.gz").read()) == size
+    assert len(bound_stream(gzip.GzipFile(fileobj=packed), size, "x.gz").read()) == size

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import opsassay
-from opsassay.core.untrusted import shown
+from opsassay.core.untrusted import safe_text
 from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
 from opsassay.evals.compliance.evidence_collection.cluster import FETCHER, gather_on_cluster
 from opsassay.evals.compliance.evidence_collection.evidence import LIMITS
@@ -182,7 +182,7 @@ def test_what_is_too_much_is_one_sentence(what: str) -> None:
     found = gather_on_cluster({FETCHER: attack.encode()}, WORLD, SHORT)
     assert found.data is None
     assert found.problem
-    assert found.problem == shown(found.problem)
+    assert found.problem == safe_text(found.problem)
     assert "\n" not in found.problem
     assert len(found.problem) <= 600
     allowed = gather_on_cluster({FETCHER: control.encode()}, WORLD)

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from opsassay.cli import run as command_line
-from opsassay.core.untrusted import shown
+from opsassay.core.untrusted import safe_text
 from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
 from opsassay.evals.compliance.files.submitted import collect, collected
 from opsassay.evals.compliance.score import grade_files
@@ -84,7 +84,7 @@ def test_a_policy_that_is_a_trap_is_one_sentence(what: str) -> None:
     assert time.monotonic() - begun < 60
     assert found["passed"].value == 0.0
     for metric in found.values():
-        assert metric.reason == shown(metric.reason)
+        assert metric.reason == safe_text(metric.reason)
         assert "\n" not in metric.reason
         assert len(metric.reason) <= 600
         metric.model_dump_json()
@@ -192,7 +192,7 @@ def test_a_name_is_text_or_refused(tmp_path: Path, name: bytes) -> None:
     if name in ODD:
         with pytest.raises(AnswerError) as refused:
             collect(work, tmp_path / "run", TASK)
-        assert str(refused.value) == shown(str(refused.value))
+        assert str(refused.value) == safe_text(str(refused.value))
         assert "\n" not in str(refused.value)
         assert not (tmp_path / "run").exists()
     else:  # the control

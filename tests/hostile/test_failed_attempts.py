@@ -15,10 +15,10 @@ from opsassay.core.errors import LeftByAgentError
 from opsassay.core.schema.diagnosis import Diagnosis, RootCauseClaim
 from opsassay.core.schema.run import RunStatus, Solver
 from opsassay.core.schema.task import Arm
-from opsassay.core.untrusted import MAX_JSON_DEPTH, read_json, shown, storable
+from opsassay.core.untrusted import MAX_JSON_DEPTH, read_json, safe_text, storable
 from opsassay.evals.diagnosis.tasks import IncidentItem
 from opsassay.evals.diagnosis.workers.answers import diagnosed, how_it_died, read_worker_answer
-from opsassay.evals.runner.ranking import aborted_cells, counted
+from opsassay.evals.runner.ranking import aborted_cells, counted_runs
 from opsassay.evals.runner.run import AttemptOutcome, RunSpec, attempt
 from opsassay.evals.runner.store import RunStore, read_diagnosis, read_run
 from opsassay.solvers.agents.contract import AnswerError, read_answer
@@ -33,7 +33,7 @@ CLASS = "3 failures of agents are theirs"
 
 @pytest.fixture(scope="module")
 def cell(tmp_path_factory: pytest.TempPathFactory) -> RunSpec:
-    item = IncidentItem.of(make_pack(tmp_path_factory.mktemp("pack") / "p"))
+    item = IncidentItem.from_datapack(make_pack(tmp_path_factory.mktemp("pack") / "p"))
     return RunSpec(item.task, Solver(name="agent"), "hash", Arm(), 0)
 
 
@@ -66,7 +66,7 @@ def test_what_it_leaves_ends_its_attempt_and_not_the_runner(tmp_path: Path, cell
     assert (
         attempt(store, cell, lambda *_: AttemptOutcome(RunStatus.DONE, None, RIGHT), limits={}) == folder
     )  # never again
-    assert [one.status for one in counted([run])] == [run.status]
+    assert [one.status for one in counted_runs([run])] == [run.status]
 
 
 @pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
@@ -187,17 +187,17 @@ def test_any_output_can_be_kept(output: bytes) -> None:
         except AnswerError as error:
             said = str(error)
         str(storable(said)).encode()
-    shown(output.decode("utf-8", "surrogateescape")).encode()
+    safe_text(output.decode("utf-8", "surrogateescape")).encode()
 
 
 @drawn
 @given(text=_texts)
 def test_any_text_is_shown_and_stored(text: str) -> None:
-    assert not any(ord(sign) < 32 and sign not in "\t\n" for sign in shown(text))
-    assert shown(shown(text)) == shown(text)
+    assert not any(ord(sign) < 32 and sign not in "\t\n" for sign in safe_text(text))
+    assert safe_text(safe_text(text)) == safe_text(text)
     assert json.loads(json.dumps(storable(text), ensure_ascii=False).encode()) == storable(text)
     if text.isprintable() and text.isascii():
-        assert shown(text) == storable(text) == text  # the control: what is plain stays as it is
+        assert safe_text(text) == storable(text) == text  # the control: what is plain stays as it is
 
 
 def test_the_depth_that_is_read_is_read() -> None:

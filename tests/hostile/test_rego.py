@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from opsassay.core.untrusted import shown
+from opsassay.core.untrusted import safe_text
 from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
 from opsassay.evals.compliance.evidence_collection.cluster import FETCHER
 from opsassay.evals.compliance.rego.judging import LIMITS, judge_by_rego
@@ -136,7 +136,7 @@ NAMES = {
 def test_a_package_is_the_one_that_is_asked_for(what: str) -> None:
     found = judge_by_rego(f"{NAMES[what]}\ncompliant := true\n".encode(), [GIVEN])
     assert found.problem
-    assert found.problem == shown(found.problem)
+    assert found.problem == safe_text(found.problem)
     assert "\n" not in found.problem
     assert [one.kind for one in judge_by_rego(b"package compliance\ncompliant := true\n", [GIVEN]).outcomes] == ["true"]
 

@@ -62,7 +62,7 @@ def state():
 
 
 def made_state():
-    state = SystemState.of("one")
+    state = SystemState.for_system("one")
     (state.dir / "logs").mkdir(parents=True)
     return state
 
@@ -210,7 +210,7 @@ def test_a_server_ends_with_whoever_started_it(state):
         "from opsassay.testbed.core.state import SystemState\n"
         "from opsassay.testbed.workload.stores import start_store\n"
         "async def main():\n"
-        "    await start_store(SystemState.of('one'), 'db', Store(engine='postgresql'), Site('127.0.0.1', '127.0.0.1'))\n"
+        "    await start_store(SystemState.for_system('one'), 'db', Store(engine='postgresql'), Site('127.0.0.1', '127.0.0.1'))\n"
         "    os.kill(os.getpid(), 9)\n"
         "asyncio.run(main())\n"
     )

@@ -33,7 +33,7 @@ from opsassay.testbed.substrates.kubernetes.access.kubectl import Kubectl
 from opsassay.testbed.substrates.kubernetes.access.tools import ClusterToolSession
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
 from opsassay.testbed.substrates.kubernetes.api.client import Api
-from opsassay.testbed.substrates.kubernetes.api.merging import merged
+from opsassay.testbed.substrates.kubernetes.api.merging import merge_patch
 from opsassay.testbed.substrates.kubernetes.api.small_api import write_kubeconfig
 from opsassay.testbed.substrates.kubernetes.manifests.system import INSTANCE_LABEL, MANAGED
 from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames, takes_pods, workers
@@ -211,7 +211,7 @@ def test_a_state_is_waited_for_and_what_stands_instead_is_told(tmp_path):
 @settings(deadline=None)
 @given(st.dictionaries(st.sampled_from("abc"), values), st.dictionaries(st.sampled_from("abc"), values))
 def test_the_difference_of_two_objects_is_the_patch_between_them(standing, wanted):
-    assert merged(standing, _difference(standing, wanted)) == wanted
+    assert merge_patch(standing, _difference(standing, wanted)) == wanted
 
 
 def test_a_patch_is_tried_on_the_server_and_becomes_one_that_can_be_taken_back(tmp_path):

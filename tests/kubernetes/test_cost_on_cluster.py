@@ -20,7 +20,7 @@ ORACLES = [*((name, "right") for name in LOCAL_TASKS), ("cost-autoscaler", "one_
 @pytest.mark.parametrize(("name", "oracle"), ORACLES)
 def test_an_oracle_on_a_cluster_ends_where_its_file_says(cluster, tmp_path, name, oracle):
     settings = ClusterSettings(kubeconfig=cluster.kubeconfig, kubectl=str(Cache.default().binaries / "kubectl"))
-    job = LiveCostRun.of(name + ON_KUBERNETES, TrialAgent(name=f"oracle:{oracle}"), 0, settings)
+    job = LiveCostRun.for_task(name + ON_KUBERNETES, TrialAgent(name=f"oracle:{oracle}"), 0, settings)
     (end,) = make_runs(RunStore(tmp_path), [job], 1, ProgressLines(print))
     assert end.run_dir is not None, end.message
     metrics = job.evaluate(end.run_dir)

@@ -16,7 +16,7 @@ from opsassay.testbed.substrates.kubernetes.api.small_api import served, write_k
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
 from opsassay.testbed.substrates.kubernetes.search import baseline as module
 from opsassay.testbed.substrates.kubernetes.search import candidates as guard
-from opsassay.testbed.substrates.kubernetes.search.baseline import normal, objects_in, restore, taken
+from opsassay.testbed.substrates.kubernetes.search.baseline import normal, objects_in, restore, take_baseline
 from opsassay.testbed.substrates.kubernetes.search.candidates import audit_cases, primitives
 from opsassay.testbed.substrates.kubernetes.search.environment import ClusterSearchEnvironment
 from opsassay.testbed.substrates.kubernetes.search.operator import healthy, repair
@@ -71,7 +71,7 @@ def running(server, tmp_path):
 def lab(running, tmp_path):
     scenario, settings = load_scenario("unreachable-service"), {"kubeconfig": str(tmp_path / "config")}
     lab = ClusterSearchEnvironment(scenario, TARGET, 0, settings)
-    lab.running, lab._baseline = running, taken(running)
+    lab.running, lab._baseline = running, take_baseline(running)
     lab._url = running.watched([TARGET]).protected[TARGET]
     return lab
 
@@ -140,7 +140,7 @@ def test_the_precondition_wants_the_workload_and_a_selector_that_matches_it(lab,
     ],
 )
 def test_the_operator_repairs_what_meets_the_eye_and_nothing_else(lab, server, running, names, actions):
-    before = taken(running)
+    before = take_baseline(running)
     for name in names:
         applied(lab, name)
     done = repair(running, before, 0.0)
@@ -151,7 +151,7 @@ def test_the_operator_repairs_what_meets_the_eye_and_nothing_else(lab, server, r
 
 
 def test_a_taint_that_evicts_is_removed_and_one_of_the_cluster_itself_stays(running, server):
-    before = taken(running)
+    before = take_baseline(running)
     evicting = {"key": "disk-full", "effect": "NoExecute"}
     lost = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
     server.objects["Node", "", "worker1"]["spec"]["taints"] = [evicting, lost]

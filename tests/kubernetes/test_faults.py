@@ -145,7 +145,7 @@ def test_what_a_killed_injector_ordered_ends_by_itself(cluster, faulty):
     )
     assert done.stdout == "applied\n", done.stderr
     (pod,) = [p["metadata"]["name"] for p in faulty.api.list("Pod", "faults", "app=back")]
-    pod_endpoints = PodEndpoints.of(faulty.api, "faults")
+    pod_endpoints = PodEndpoints.for_namespace(faulty.api, "faults")
     assert pod_endpoints.counters(pod)["desired"]["hooks"]
     with pytest.raises(RefusedError, match="still active"):
         next(iter(faulty.inject(FaultPlan(fault="PodKill", target={"service": "back"}))))

@@ -14,7 +14,7 @@ from opsassay.core.schema.incident import FaultPlan
 from opsassay.testbed.substrates.kubernetes.actuators import inject
 from opsassay.testbed.substrates.kubernetes.actuators.changes import Change, _inverse, injected, undo_of
 from opsassay.testbed.substrates.kubernetes.api.client import Api
-from opsassay.testbed.substrates.kubernetes.api.merging import merged
+from opsassay.testbed.substrates.kubernetes.api.merging import merge_patch
 
 values = st.recursive(
     st.sampled_from([0, 1, "x", "y"]),
@@ -31,7 +31,7 @@ patches = st.recursive(
 @settings(deadline=None)
 @given(st.dictionaries(st.sampled_from("abc"), values), st.dictionaries(st.sampled_from("abcd"), patches))
 def test_the_inverse_of_a_patch_restores_what_stood(standing, patch):
-    assert merged(merged(standing, patch), _inverse(patch, standing)) == standing
+    assert merge_patch(merge_patch(standing, patch), _inverse(patch, standing)) == standing
 
 
 POLICY = {

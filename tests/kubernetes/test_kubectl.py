@@ -11,7 +11,7 @@ import pytest
 
 from opsassay.core.errors import OperationError, UserError
 from opsassay.testbed.substrates.kubernetes.access.executed import touched_by
-from opsassay.testbed.substrates.kubernetes.access.kubectl import OUTPUT_BYTES, Kubectl, judge, require_near
+from opsassay.testbed.substrates.kubernetes.access.kubectl import OUTPUT_BYTES, Kubectl, parse_kubectl, require_near
 
 ALLOWED = [
     ("get pods", "get pods", False),
@@ -35,7 +35,7 @@ ALLOWED = [
 
 @pytest.mark.parametrize(("words", "written", "changes"), ALLOWED)
 def test_what_is_allowed_is_written_out_in_full(words, written, changes):
-    request = judge(words.split(), has_input=True)
+    request = parse_kubectl(words.split(), has_input=True)
     assert " ".join(request.arguments) == written
     assert request.changes is changes
 
@@ -128,12 +128,12 @@ HOSTILE = [
 @pytest.mark.parametrize("words", HOSTILE)
 def test_what_is_hostile_is_refused(words):
     with pytest.raises(UserError):
-        judge(words.split(" ") if words else [], has_input=True)
+        parse_kubectl(words.split(" ") if words else [], has_input=True)
 
 
 def test_a_manifest_comes_with_the_call():
     with pytest.raises(UserError, match="needs the manifest in `input`"):
-        judge(["apply", "-f", "-"])
+        parse_kubectl(["apply", "-f", "-"])
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_it_is_run_with_its_own_credentials_and_nothing_of_this_machine(program,
     monkeypatch.setenv("KUBECONFIG", "/root/admin")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "secret")
     said = program('echo "$@"; /usr/bin/env; /bin/pwd; /bin/cat').run(
-        judge(["apply", "-f", "-"], has_input=True), "a: 1"
+        parse_kubectl(["apply", "-f", "-"], has_input=True), "a: 1"
     )
     lines = said.splitlines()
     assert lines[0] == f"--kubeconfig={tmp_path / 'config'} apply --filename=-"
@@ -166,15 +166,17 @@ def test_it_is_run_with_its_own_credentials_and_nothing_of_this_machine(program,
 
 def test_a_failure_is_told_in_its_own_words_and_time_is_bounded(program):
     with pytest.raises(OperationError, match=r"kubectl get ended with 3:\nno such thing"):
-        program("echo no such thing >&2; exit 3").run(judge(["get", "x"]))
+        program("echo no such thing >&2; exit 3").run(parse_kubectl(["get", "x"]))
     began = time.monotonic()
     with pytest.raises(OperationError, match=r"kubectl get was ended after 0.5 s; it had printed:\nbegun"):
-        program("echo begun; exec /bin/sleep 60").run(judge(["get", "x"]), timeout_s=0.5)
+        program("echo begun; exec /bin/sleep 60").run(parse_kubectl(["get", "x"]), timeout_s=0.5)
     assert time.monotonic() - began < 10
 
 
 def test_an_output_without_end_is_cut(program):
-    said = program("/usr/bin/head -c 3000000 /dev/zero | /usr/bin/tr '\\\\0' x").run(judge(["get", "x"]), timeout_s=20)
+    said = program("/usr/bin/head -c 3000000 /dev/zero | /usr/bin/tr '\\\\0' x").run(
+        parse_kubectl(["get", "x"]), timeout_s=20
+    )
     assert len(said) == OUTPUT_BYTES
 
 
@@ -237,4 +239,4 @@ def test_a_kubectl_that_is_not_there_is_named():
     ],
 )
 def test_what_a_command_in_a_pod_may_change_is_touched(words, touched):
-    assert touched_by(judge(["exec", *words]).arguments) == touched
+    assert touched_by(parse_kubectl(["exec", *words]).arguments) == touched

@@ -18,7 +18,7 @@ from opsassay.testbed.substrates.kubernetes.actuators import changes as changing
 from opsassay.testbed.substrates.kubernetes.actuators.changes import Change, _inverse, injected
 from opsassay.testbed.substrates.kubernetes.agent import undo
 from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError
-from opsassay.testbed.substrates.kubernetes.api.merging import merged
+from opsassay.testbed.substrates.kubernetes.api.merging import merge_patch
 from opsassay.testbed.substrates.kubernetes.api.readings import is_ready
 
 
@@ -26,8 +26,8 @@ from opsassay.testbed.substrates.kubernetes.api.readings import is_ready
 @given(st.dictionaries(st.sampled_from("abc"), values), st.dictionaries(st.sampled_from("abcd"), patches))
 def test_an_undo_that_is_sent_twice_does_what_it_does_once(standing, patch):
     inverse = _inverse(patch, standing)
-    once = merged(merged(standing, patch), inverse)
-    assert merged(once, inverse) == once
+    once = merge_patch(merge_patch(standing, patch), inverse)
+    assert merge_patch(once, inverse) == once
 
 
 WRONG = Change("Service", "auth", "mine", patch={"spec": {"selector": {"app": "wrong", "tier": "x"}}})

@@ -15,7 +15,7 @@ from opsassay.evals.remediation.trial.contract import mark_phase
 from opsassay.evals.runner.store import RunStore
 from opsassay.server import work
 from opsassay.server.artefacts import Artefacts
-from opsassay.server.benchmarks import HeldError, Platform, beat, give_back, put_error, take
+from opsassay.server.benchmarks import HeldError, Platform, beat, claim_cell, give_back, put_error
 from opsassay.server.database import engine_of
 from opsassay.server.events import Signer
 from opsassay.server.phases import PhaseReader
@@ -39,7 +39,7 @@ def running(tmp_path_factory):
 @pytest.fixture
 def platform(running):
     engine = engine_of(running.database())
-    yield Platform(running.state, engine, Signer.of(running.state), Artefacts(running.state / "artefacts"))
+    yield Platform(running.state, engine, Signer.from_folder(running.state), Artefacts(running.state / "artefacts"))
     engine.dispose()
 
 
@@ -61,7 +61,7 @@ def test_a_bundle_is_where_its_live_run_is_and_an_attempt_begun_anew_is_at_the_b
     attempts = store.runs_dir / cell["hash"]
     (attempts / "1").mkdir(parents=True)
     mark_phase(attempts / "1", "ended")  # another worker's attempt, which was aborted
-    take(platform, cell["id"], "one")
+    claim_cell(platform, cell["id"], "one")
     reader = PhaseReader(platform, store, cell["id"], cell["hash"], "one")
     seen = []
 
@@ -89,7 +89,7 @@ def test_a_bundle_is_where_its_live_run_is_and_an_attempt_begun_anew_is_at_the_b
     mark_phase(attempts / "3", "ended")
     assert states()[0] == "Terminating"
     give_back(platform, cell["id"], "one")
-    assert take(platform, cell["id"], "two")["bundle"] == "Terminating"  # and is begun anew
+    assert claim_cell(platform, cell["id"], "two")["bundle"] == "Terminating"  # and is begun anew
     assert (row()["bundle"], row()["agent"]) == ("Provisioning", "Initializing")
     mark_phase(attempts / "3", "ended")
     assert states()[0] == "Provisioning"  # which is none of the former worker's any more
@@ -97,7 +97,7 @@ def test_a_bundle_is_where_its_live_run_is_and_an_attempt_begun_anew_is_at_the_b
     mark_phase(attempts / "3", "ended")
     assert states()[0] == "Error"
     other = row(1)  # of an agent that runs elsewhere its relay says that it is let in
-    take(platform, other["id"], "one")
+    claim_cell(platform, other["id"], "one")
     hosted = PhaseReader(platform, store, other["id"], other["hash"], "one", hosted=True)
     (store.runs_dir / other["hash"] / "1").mkdir(parents=True)
     mark_phase(store.runs_dir / other["hash"] / "1", "agent_started")
@@ -121,12 +121,12 @@ def test_a_worker_whose_clock_is_wrong_neither_loses_nor_takes_a_cell(running, p
     _, benchmark = asked(running, name="late")
     with platform.engine.connect() as connection:
         cell = connection.execute(CELLS.select().where(CELLS.c.benchmark_id == benchmark)).mappings().first()["id"]
-    assert take(platform, cell, "one")["tries"] == 1
+    assert claim_cell(platform, cell, "one")["tries"] == 1
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(time, "time_ns", lambda: 9 * 10**18)
         patched.setattr(time, "time", lambda: 9e9)
         with pytest.raises(HeldError):
-            take(platform, cell, "two")
+            claim_cell(platform, cell, "two")
         assert beat(platform, cell, "one")
         assert not beat(platform, cell, "two")
 

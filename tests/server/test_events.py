@@ -15,7 +15,7 @@ from opsassay.server.verifying import read_chain, verify_file
 
 @pytest.fixture(scope="module")
 def signer(tmp_path_factory):
-    return Signer.of(tmp_path_factory.mktemp("key"))
+    return Signer.from_folder(tmp_path_factory.mktemp("key"))
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ TOUCHES = {
 @pytest.mark.parametrize("name", TOUCHES)
 def test_what_is_touched_is_found(chain, signer, name, tmp_path):
     (tmp_path / "other").mkdir()
-    TOUCHES[name](chain, Signer.of(tmp_path / "other"))
+    TOUCHES[name](chain, Signer.from_folder(tmp_path / "other"))
     assert verify_chain(chain, signer.public_hex).problem is not None
 
 
@@ -106,6 +106,6 @@ def test_a_key_that_is_none_is_one_sentence(chain, key):
 
 
 def test_the_private_key_is_for_its_owner_alone_and_stays_the_same(tmp_path):
-    one = Signer.of(tmp_path)
+    one = Signer.from_folder(tmp_path)
     assert (tmp_path / "events.key").stat().st_mode & 0o077 == 0
-    assert Signer.of(tmp_path).public_hex == one.public_hex
+    assert Signer.from_folder(tmp_path).public_hex == one.public_hex

@@ -103,7 +103,7 @@ def test_a_board_needs_no_run_s_folder_and_reads_it_where_a_row_is_older(platfor
 
     def solvers(connection, state):
         board = (
-            LeaderboardCache(Platform(state, engine, Signer.of(state), Artefacts(tmp_path)))
+            LeaderboardCache(Platform(state, engine, Signer.from_folder(state), Artefacts(tmp_path)))
             .board(connection, "bill")
             .board
         )
@@ -122,7 +122,7 @@ def test_a_board_needs_no_run_s_folder_and_reads_it_where_a_row_is_older(platfor
 def test_a_board_that_is_kept_is_never_older_than_its_results(platform, graded, tmp_path):
     shutil.copytree(platform.state / "task_sets", tmp_path / "task_sets")
     engine = engine_of(platform.database())
-    shelf = LeaderboardCache(Platform(tmp_path, engine, Signer.of(platform.state), Artefacts(tmp_path)))
+    shelf = LeaderboardCache(Platform(tmp_path, engine, Signer.from_folder(platform.state), Artefacts(tmp_path)))
 
     def runs(connection):
         return {run.id: run.values for row in shelf.board(connection, "bill").board.rows for run in row.entry.runs}
@@ -313,7 +313,7 @@ FOR_EVERYBODY = {
 def routes(platform):
     """Every route of the application with its method, as it is made: a new one is among them by itself."""
     engine = engine_of(platform.database())
-    made = Platform(platform.state, engine, Signer.of(platform.state), Artefacts(platform.state / "artefacts"))
+    made = Platform(platform.state, engine, Signer.from_folder(platform.state), Artefacts(platform.state / "artefacts"))
     found = [
         (method, route.path) for route in platform_app(made, platform.database()).routes for method in route.methods
     ]

@@ -10,7 +10,7 @@ from opsassay.core.schema.diagnosis import Diagnosis, Evidence, PropagationClaim
 from opsassay.core.schema.incident import Fault, Label, Window
 from opsassay.core.schema.metric_words import METRICS
 from opsassay.core.schema.run import EvidenceResult
-from opsassay.ui.glossary import LABELS, written
+from opsassay.ui.glossary import LABELS, format_value
 from opsassay.ui.plain import plain
 from opsassay.ui.tables import answer_view
 from opsassay.ui.view import axis_seconds, case_view, headline
@@ -144,7 +144,7 @@ def test_long_text_is_cut_and_the_rest_counted():
     [(0.667, "share", "66.7%"), (12.0, "s", "12 s"), (0.18342, "s", "0.1834 s"), (1234567, "", "1,234,567")],
 )
 def test_values_are_written_with_their_units(value, unit, text):
-    assert written(value, unit) == text
+    assert format_value(value, unit) == text
 
 
 def test_every_label_has_words_and_every_metric_a_title():

@@ -16,7 +16,7 @@ from opsassay.core.schema.files import load_yaml
 from opsassay.core.schema.overrides import with_changes
 from opsassay.core.schema.progress import ProgressLines
 from opsassay.core.schema.trajectory import LabelledTrace
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.evals.runner.tables import percent
 from opsassay.solvers.agents.models import model_named
 from opsassay.solvers.agents.models.base import Model
@@ -103,9 +103,9 @@ def bench(
         if price is not None:
             echo(f"Spent: {result.spent:.4f} USD" + ("" if budget is None else f" of {budget:g}") + ".")
     if result.stopped:
-        say(f"opsassay: open: {counted(result.open, 'question')}: {result.stopped}")
+        say(f"opsassay: open: {plural(result.open, 'question')}: {result.stopped}")
     if failed:
-        say(f"opsassay: failed and in no mean: {counted(failed, 'question')}; the same command asks again.")
+        say(f"opsassay: failed and in no mean: {plural(failed, 'question')}; the same command asks again.")
     context.exit(1 if failed or result.stopped else 0)
 
 

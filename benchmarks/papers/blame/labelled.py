@@ -20,7 +20,7 @@ from opsassay.solvers.proxy.formats.elephant import (
 )
 from opsassay.solvers.proxy.formats.finding import LABELS, TRACES
 from opsassay.solvers.proxy.formats.whoandwhen import is_whoandwhen, labelled
-from opsassay.solvers.proxy.reading import numbered, read_json
+from opsassay.solvers.proxy.reading import number_key, read_json
 from opsassay.telemetry.tree import read_noun
 
 
@@ -61,7 +61,7 @@ def _renamed(case: LabelledTrace, before: Sequence[LabelledTrace]) -> LabelledTr
 
 
 def _ours(folder: Path) -> Iterator[Callable[[], LabelledTrace | None]]:
-    return (partial(_our, path, folder) for path in sorted((folder / TRACES).glob("*.json"), key=numbered))
+    return (partial(_our, path, folder) for path in sorted((folder / TRACES).glob("*.json"), key=number_key))
 
 
 def _our(path: Path, folder: Path) -> LabelledTrace:
@@ -74,11 +74,11 @@ def _our(path: Path, folder: Path) -> LabelledTrace:
 
 def _public(folder: Path) -> Iterator[Callable[[], LabelledTrace | None]]:
     """Yield how each labelled trace is read: every task's folder of TraceElephant, and every other JSON file."""
-    files = sorted(_json_files(folder), key=lambda path: (str(path.parent), numbered(path)))
+    files = sorted(_json_files(folder), key=lambda path: (str(path.parent), number_key(path)))
     tasks = {parent for parent in {path.parent for path in files} if is_task(parent)}
     runs = (path for path in (folder, *folder.rglob("*")) if path.is_dir() and path.name.startswith(tuple(RUNS)))
     tasks |= {task for run in runs for task in run.iterdir() if task.is_dir()}
-    yield from (partial(_task, task) for task in sorted(tasks, key=lambda task: (task.parent, numbered(task))))
+    yield from (partial(_task, task) for task in sorted(tasks, key=lambda task: (task.parent, number_key(task))))
     yield from (partial(_labelled, path) for path in files if not tasks & {path.parent, *path.parents})
 
 

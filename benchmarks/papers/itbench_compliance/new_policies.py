@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from opsassay.evals.compliance.clusters.repository import written
-from opsassay.evals.compliance.kyverno.documents import at
+from opsassay.evals.compliance.clusters.repository import policy_files
+from opsassay.evals.compliance.kyverno.documents import value_at
 from opsassay.evals.compliance.kyverno.policy import read_policies
 
 from .examples import Document, NewKyvernoExample
@@ -67,14 +67,16 @@ def _answers(example: NewKyvernoExample) -> Iterator[_NewAnswer]:
     by_hand = report(workload, [{"policy": "anything", "rule": "anything", "result": "fail"}])
     yield _NewAnswer("the policy that ships", {"policy.yaml": example.policy}, right=True)
     yield _NewAnswer("nothing", {})
-    yield _NewAnswer("allow all", written(policy("allow-all", {"pattern": {"kind": "?*"}})))
-    yield _NewAnswer("deny all", written(policy("deny-all", ALWAYS)))
-    yield _NewAnswer("a policy about something else: an owner", written(policy("require-owner", labelled)))
-    yield _NewAnswer("deny by the name of the example", written(policy("by-name", ALWAYS, kinds=[kind], names=[name])))
+    yield _NewAnswer("allow all", policy_files(policy("allow-all", {"pattern": {"kind": "?*"}})))
+    yield _NewAnswer("deny all", policy_files(policy("deny-all", ALWAYS)))
+    yield _NewAnswer("a policy about something else: an owner", policy_files(policy("require-owner", labelled)))
+    yield _NewAnswer(
+        "deny by the name of the example", policy_files(policy("by-name", ALWAYS, kinds=[kind], names=[name]))
+    )
     one_kind = policy("one-kind", _TEMPLATE_NETWORK, kinds=[kind])
-    yield _NewAnswer(f"the control, for {kind}s alone", written(one_kind))
+    yield _NewAnswer(f"the control, for {kind}s alone", policy_files(one_kind))
     elsewhere = policy("one-namespace", _NETWORK, namespaces=[namespace])
-    yield _NewAnswer("the control, in the example's namespace alone", written(elsewhere))
+    yield _NewAnswer("the control, in the example's namespace alone", policy_files(elsewhere))
     yield _NewAnswer("no policy, and a report written by hand", {}, reports=(by_hand,))
 
 
@@ -88,7 +90,7 @@ def worlds(workload: Mapping[str, Any]) -> Iterator[LabelledObject]:
             spec["hostNetwork"] = network
         body = {**workload["spec"], "template": {**template, "spec": spec}}
         own = placed({**workload, "spec": body})
-        labels = at(template, "metadata", "labels") or {}
+        labels = value_at(template, "metadata", "labels") or {}
         elsewhere = {"name": "other-one", "namespace": "billing", "labels": labels}
         other: Document = {**own, "kind": "StatefulSet", "apiVersion": "apps/v1", "metadata": elsewhere}
         pod: Document = {"apiVersion": "v1", "kind": "Pod", "metadata": elsewhere, "spec": spec}

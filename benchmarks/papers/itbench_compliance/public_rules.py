@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from opsassay.evals.compliance.kyverno.documents import at
+from opsassay.evals.compliance.kyverno.documents import value_at
 
 from .examples import ANSIBLE, KUBECTL, ItbenchChecks, ReportedObject, UnchangedCheck, ViolationCheck
 
@@ -29,7 +29,7 @@ def some_failure(reports: Documents, target: Mapping[str, Any]) -> bool:
     """
     expected, namespace = (
         (target["apiVersion"], target["kind"], target["metadata"]["name"]),
-        at(target, "metadata", "namespace"),
+        value_at(target, "metadata", "namespace"),
     )
     try:
         about = []
@@ -91,10 +91,10 @@ def _unchanged(check: UnchangedCheck, before: Documents, after: Documents) -> bo
     """Return whether the rules of the policy stand among those of *after*; the rest of it is not looked at."""
     rules = []
     for some in (before, after):
-        policy = next((one for one in some if at(one, "metadata", "name") == check.policy_name), None)
+        policy = next((one for one in some if value_at(one, "metadata", "name") == check.policy_name), None)
         if policy is None:
             return False
-        rules.append(at(policy, "spec", "rules") or [])
+        rules.append(value_at(policy, "spec", "rules") or [])
     return stands_in(*rules)
 
 

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from opsassay.core.errors import UserError
 from opsassay.core.schema.files import parse_yaml
-from opsassay.core.untrusted import read_json, read_plain, shown
-from opsassay.evals.compliance.kyverno.documents import UnsupportedError, at, documents, plain_values
+from opsassay.core.untrusted import read_json, read_plain, safe_text
+from opsassay.evals.compliance.kyverno.documents import UnsupportedError, documents, plain_values, value_at
 from opsassay.evals.compliance.kyverno.policy import read_policies
 
 from .examples import (
@@ -45,7 +45,7 @@ T = TypeVar("T")
 def read_examples(folder: Path) -> ItbenchExamples:
     """Return the examples in *folder*; raises UserError naming the first file that is missing or cannot be read."""
     if not folder.is_dir():
-        raise UserError(f"{shown(str(folder))} is no folder; {_NONE_THERE}.")
+        raise UserError(f"{safe_text(str(folder))} is no folder; {_NONE_THERE}.")
     found = _ExampleFolder(folder)
     return ItbenchExamples(
         new_kyverno=_new_kyverno(found),
@@ -68,7 +68,7 @@ class _ExampleFolder:
         except OSError as error:
             missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
             why = f"is not there; {_NONE_THERE}" if missing else f"cannot be read: {error.strerror}"
-            raise UserError(f"{shown(str(self.path / name))} {why}.") from error
+            raise UserError(f"{safe_text(str(self.path / name))} {why}.") from error
 
     def text(self, name: str) -> str:
         """Return the file *name* as text; raises UserError."""
@@ -83,7 +83,7 @@ class _ExampleFolder:
         try:
             return reader(content, str(self.path / name))
         except UnsupportedError as error:
-            raise UserError(shown(str(error))) from error
+            raise UserError(safe_text(str(error))) from error
 
     def json(self, name: str) -> Any:
         """Return the value in the JSON file *name*; raises UserError."""
@@ -94,7 +94,7 @@ class _ExampleFolder:
 
     def wrong(self, name: str, why: str) -> UserError:
         """Return the error that the file *name* is not as it should be."""
-        return UserError(f"{shown(str(self.path / name))} {why}.")
+        return UserError(f"{safe_text(str(self.path / name))} {why}.")
 
     def head(self, example: str) -> dict[str, Any]:
         """Return what every example has."""
@@ -120,7 +120,7 @@ class _ExampleFolder:
         """Return the one object of the manifest of *example*, which makes pods."""
         name = f"{example}/manifests/application.yaml"
         found = self.read(name, documents)
-        if len(found) != 1 or not isinstance(at(found[0], "spec", "template", "spec"), Mapping):
+        if len(found) != 1 or not isinstance(value_at(found[0], "spec", "template", "spec"), Mapping):
             raise self.wrong(name, "is not one object with a template of pods")
         if not _is_object(found[0]):
             raise self.wrong(name, _NO_OBJECT)
@@ -174,10 +174,10 @@ def _update_kyverno(found: _ExampleFolder) -> UpdateKyvernoExample:
         raise found.wrong(manifest, _NO_OBJECT)
     checks = found.read(config, _checks)
     name = checks.check_violations[0].resource.name
-    pods = [one for one in objects if one.get("kind") == "Pod" and at(one, "metadata", "name") == name]
+    pods = [one for one in objects if one.get("kind") == "Pod" and value_at(one, "metadata", "name") == name]
     if len(pods) != 1 or not _has_containers(pods[0]):
         raise found.wrong(
-            manifest, f"does not hold one pod {shown(name)} with containers, which eval_config.yaml names"
+            manifest, f"does not hold one pod {safe_text(name)} with containers, which eval_config.yaml names"
         )
     example = UpdateKyvernoExample(
         **found.head(UPDATE),
@@ -241,11 +241,13 @@ def _is_object(one: Mapping[str, Any]) -> bool:
             return False
     except TypeError:  # dates
         return False
-    return all(isinstance(part, str) for part in (one.get("apiVersion"), one.get("kind"), at(one, "metadata", "name")))
+    return all(
+        isinstance(part, str) for part in (one.get("apiVersion"), one.get("kind"), value_at(one, "metadata", "name"))
+    )
 
 
 def _has_containers(pod: Mapping[str, Any]) -> bool:
-    containers = at(pod, "spec", "containers")
+    containers = value_at(pod, "spec", "containers")
     return isinstance(containers, list) and bool(containers) and all(isinstance(one, Mapping) for one in containers)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from opsassay.evals.compliance.kyverno.judge import judge
+from opsassay.evals.compliance.kyverno.judge import judge_objects
 from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy
 
 _COUNTED = ("error", "fail", "pass", "skip", "warn")
@@ -18,7 +18,7 @@ def reports_of(policies: Sequence[KyvernoPolicy], objects: Sequence[Mapping[str,
         results = [
             {"policy": policy.name, "rule": _rule_name(policy, said.rule, one["kind"]), "result": said.result}
             for policy in policies
-            for said in judge([policy], [one])
+            for said in judge_objects([policy], [one])
         ]
         if results:
             found.append(report(one, results))

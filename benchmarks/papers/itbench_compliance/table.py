@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opsassay.core.errors import UserError
-from opsassay.core.untrusted import shown
+from opsassay.core.untrusted import safe_text
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError
 from opsassay.evals.runner.tables import ResultTable
 
@@ -37,7 +37,7 @@ def accepted_wrongly(examples: ItbenchExamples, rego: Rego | None = None) -> Res
             *update_submissions(examples.update_kyverno),
         ]
     except UnsupportedError as error:
-        raise UserError(f"A policy of the examples cannot be judged: {shown(str(error))}") from error
+        raise UserError(f"A policy of the examples cannot be judged: {safe_text(str(error))}") from error
     title = "Answers to ITBench's public examples, by their evaluators and by ours"
     return ResultTable(title, COLUMNS, tuple(map(_row, rows)), _NOTE, statistics=_counts(rows))
 

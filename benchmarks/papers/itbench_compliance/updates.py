@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from opsassay.evals.compliance.clusters.repository import what_was_not_kept, written
-from opsassay.evals.compliance.clusters.worlds import merged
+from opsassay.evals.compliance.clusters.repository import policy_files, what_was_not_kept
+from opsassay.evals.compliance.clusters.worlds import merge_maps
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError, documents
 from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, read_policies
 
@@ -56,7 +56,7 @@ def update_submissions(example: UpdateKyvernoExample) -> Iterator[JudgedSubmissi
         before, after = (list(some.values()) for some in (answer.case.before, answer.after))
         reports = answer.reports
         if reports is None:
-            reports = reports_of(read_policies(written(*after).items()), objects)
+            reports = reports_of(read_policies(policy_files(*after).items()), objects)
         public = checks_pass(answer.case.checks, before, after, reports)
         why = _refusal(example, answer)
         yield JudgedSubmission(example.task_class, answer.name, answer.right, public, not why, why)
@@ -65,7 +65,9 @@ def update_submissions(example: UpdateKyvernoExample) -> Iterator[JudgedSubmissi
 def _refusal(example: UpdateKyvernoExample, answer: _UpdateAnswer) -> str:
     """Return why ours does not accept *answer*, nothing when it does."""
     try:
-        before, after = (read_policies(written(*some.values()).items()) for some in (answer.case.before, answer.after))
+        before, after = (
+            read_policies(policy_files(*some.values()).items()) for some in (answer.case.before, answer.after)
+        )
         return what_was_not_kept(before, after, example.target) or _wrongly(example, answer.case, after)
     except UnsupportedError as error:
         return str(error)
@@ -98,7 +100,7 @@ def worlds(pod: Document) -> list[LabelledObject]:
 def old_worlds(pod: Document) -> list[LabelledObject]:
     """Return a pod that every policy accepts, and one that another policy of the repository was there for."""
     right = pod_with(pod)
-    default = merged(right, {"spec": {"serviceAccountName": "default"}})
+    default = merge_maps(right, {"spec": {"serviceAccountName": "default"}})
     return _labelled({"a pod that complies with all": right}, {"the default service account": default})
 
 
@@ -114,7 +116,7 @@ def pod_with(pod: Document, **container: Any) -> Document:
     """Return *pod* in its namespace, each container as the goal asks for, but for what *container* replaces."""
     found = placed(copy.deepcopy(pod))
     right = {"image": f"{TRUSTED}/app", "securityContext": {**_SECURITY, "runAsUser": 1000}}
-    found["spec"]["containers"] = [{**merged(one, right), **container} for one in found["spec"]["containers"]]
+    found["spec"]["containers"] = [{**merge_maps(one, right), **container} for one in found["spec"]["containers"]]
     return found
 
 

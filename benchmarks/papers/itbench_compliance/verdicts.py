@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from opsassay.evals.compliance.kyverno.judge import judge
+from opsassay.evals.compliance.kyverno.judge import judge_objects
 from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy
 
 
@@ -42,7 +42,7 @@ def misjudged(policies: Sequence[KyvernoPolicy], worlds: Sequence[LabelledObject
     """
     said: dict[bool, list[str]] = {True: [], False: []}
     for world in worlds:
-        results = judge(policies, [world.object])
+        results = judge_objects(policies, [world.object])
         found = any(one.result == "fail" and (one.enforced or not enforced) for one in results)
         if found == world.compliant:
             said[world.compliant].append(world.about)

@@ -22,7 +22,7 @@ _FAMILY = FamilyTraits(
 def calls_wait(injection: Injection[Measured], times: Times) -> Reading:
     """Mean time that callers wait for the target, milliseconds: it cannot count what it does not even begin."""
     fleet, service = injection.system.fleet, injection.replica.service
-    callers = [replica for name in callers_of(fleet.system, service) for replica in fleet.of(name)]
+    callers = [replica for name in callers_of(fleet.system, service) for replica in fleet.replicas_of(name)]
     halted_ms = PERIOD_S * injection.plan.parameters["halted_percent"] * 10
     return slowdown([*callers, fleet.load], times, [f"call:{service}"], halted_ms / 4)
 

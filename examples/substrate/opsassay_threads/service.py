@@ -105,7 +105,7 @@ class ReplicaServer:
 def url_of(fleet: Fleet, request: str) -> str | None:
     """Return the URL at a ready replica for *request* ('service METHOD /route'), None when there is none."""
     service, _, route = request.split()
-    ports = [replica.port for replica in fleet.of(service) if replica.ready]
+    ports = [replica.port for replica in fleet.replicas_of(service) if replica.ready]
     return f"http://{LOOPBACK}:{random.choice(ports)}{route}" if ports else None
 
 

@@ -121,7 +121,8 @@ class ThreadSystem:
             raise LostError(f"System {self.name} was removed.")
         missing = tuple(self.fleet.not_ready())
         urls = {
-            entry: [f"http://127.0.0.1:{r.port}" for r in self.fleet.of(entry) if r.ready] for entry in self.entries
+            entry: [f"http://127.0.0.1:{r.port}" for r in self.fleet.replicas_of(entry) if r.ready]
+            for entry in self.entries
         }
         return SystemStatus(
             name=self.name,

@@ -70,7 +70,7 @@ def verify(
     from opsassay.analysis.audit.export import finite
     from opsassay.analysis.audit.settings import read_settings
 
-    checked = _checked(printed, source, read_settings(file, overrides), metric)
+    checked = _check_printed(printed, source, read_settings(file, overrides), metric)
     if as_json:
         print_json("audit", [finite(c) for c in checked], verified=str(printed))
     else:
@@ -157,7 +157,7 @@ def _number(value: float | None) -> str | None:
     return None if value is None else f"{value:.6g}"
 
 
-def _checked(printed: Path, source: Path | None, settings: AuditSettings, metric: str | None) -> list[Checked]:
+def _check_printed(printed: Path, source: Path | None, settings: AuditSettings, metric: str | None) -> list[Checked]:
     from opsassay.analysis.audit import verify
     from opsassay.analysis.audit.table import read_table
     from opsassay.core.errors import UserError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opsassay.cli.output import FILE, echo, json_option, print_json, print_table, say
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.evals.runner.tables import percent
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def command(
     for one in found:
         if one.only_before or one.only_after:
             say(
-                f"opsassay: {one.method}: left out {counted(one.only_before, 'case')} that only A has, "
+                f"opsassay: {one.method}: left out {plural(one.only_before, 'case')} that only A has, "
                 f"{one.only_after} only B has"
             )
     if junit:
@@ -100,12 +100,12 @@ def _item(one: Comparison) -> dict[str, Any]:
         "only_b": one.only_after,
         "unsealed_a": one.unsealed_before,
         "unsealed_b": one.unsealed_after,
-        **_named(finite(one.overall)),
-        "systems": [_named(finite(system)) for system in one.systems],
+        **_difference_fields(finite(one.overall)),
+        "systems": [_difference_fields(finite(system)) for system in one.systems],
     }
 
 
-def _named(difference: dict[str, Any]) -> dict[str, Any]:
+def _difference_fields(difference: dict[str, Any]) -> dict[str, Any]:
     fields = {key: value for key, value in difference.items() if key not in {"before", "after", "low", "high"}}
     return fields | {
         "a": difference["before"],

@@ -9,7 +9,7 @@ import click
 
 from opsassay.cli.next_command import next_command
 from opsassay.cli.output import TYPED, say
-from opsassay.cli.tree import COMMANDS, GROUPS, STAGES, about, children, nearest_command, renamed
+from opsassay.cli.tree import COMMANDS, GROUPS, STAGES, about, children, nearest_command, renamed_command
 
 
 class CommandGroup(click.Group):
@@ -34,7 +34,7 @@ class CommandGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that *args* name, by a name of before too, or say which one may have been meant."""
-        if not self.path and (found := renamed(args)):
+        if not self.path and (found := renamed_command(args)):
             old, new = found
             if not ctx.resilient_parsing:
                 say(f"`opsassay {old}` is now `opsassay {new}`.")

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from opsassay.cli.output import say
-from opsassay.core.untrusted import shown
+from opsassay.core.untrusted import safe_text
 
 _SHOWN = 8
 
@@ -66,9 +66,9 @@ class RunTable:
             for column in ("run", "state"):
                 table.add_column(column, overflow="ellipsis", no_wrap=True)
             for name, message in self._ended[-_SHOWN:]:
-                table.add_row(Text(shown(name)), Text(shown(message)))
+                table.add_row(Text(safe_text(name)), Text(safe_text(message)))
             for name, since in list(self._running.items())[:_SHOWN]:
-                table.add_row(Text(shown(name)), f"running, {time.monotonic() - since:.0f} s", style="cyan")
+                table.add_row(Text(safe_text(name)), f"running, {time.monotonic() - since:.0f} s", style="cyan")
         return table
 
     def _refresh(self) -> None:

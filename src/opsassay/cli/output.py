@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opsassay.cli.tree import RENAMED
-from opsassay.core.untrusted import shown
+from opsassay.core.untrusted import safe_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -67,7 +67,7 @@ def runs_sent(store: RunStore, url: str | None) -> Iterator[Callable[[], None]]:
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
     """Print *text*, whatever it is made of: controls in it are shown, not sent."""
-    click.echo(shown(str(text)), err=err, nl=nl)
+    click.echo(safe_text(str(text)), err=err, nl=nl)
 
 
 def print_json(command: str, items: Sequence[dict[str, Any]], **further: Any) -> None:

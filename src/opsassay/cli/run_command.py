@@ -18,7 +18,7 @@ from opsassay.cli.output import (
     runs_sent,
     say,
 )
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 
 if TYPE_CHECKING:
     from opsassay.evals.diagnosis.results.repeats import SolverSummary
@@ -97,7 +97,7 @@ def command(
     with runs_sent(store, otlp) as events, run_table(len(work)) as table:
         made = list(make_runs(store, work, jobs, table))
     cases = [case for case, _ in opened]
-    summaries, verdicts = _graded(store, cases, made, settings, repeats)
+    summaries, verdicts = _grade_runs(store, cases, made, settings, repeats)
     events()
     items = [_item(one) for one in made]
     if as_json:
@@ -108,7 +108,7 @@ def command(
             ended = any(status in FINISHED for s in summaries for status in s.statuses)
             why = "no truth is at hand for these incidents" if ended else "no run came to a result"
             echo(f"Nothing was graded: {why}.")
-        echo(f"{counted(len(made), 'run')} in {store.root / 'runs'}. {_next(items, suite, output)}")
+        echo(f"{plural(len(made), 'run')} in {store.root / 'runs'}. {_next(items, suite, output)}")
     context.exit(1 if problems or any(item["status"] != "done" for item in items) else 0)
 
 
@@ -137,7 +137,7 @@ def _run_plan(
     else:
         print_tables(solver_tables(rows))
         next_ = f"Next: `opsassay view {output}`; as files `opsassay report {output} -o DIR`."
-        echo(f"{counted(sum(row.run is not None for row in rows), 'run')} in {store.runs_dir}. {next_}")
+        echo(f"{plural(sum(row.run is not None for row in rows), 'run')} in {store.runs_dir}. {next_}")
     return 0 if all(row.run and row.run.status.value == "done" and not row.problem for row in rows) else 1
 
 
@@ -149,7 +149,7 @@ def _next(items: list[dict[str, Any]], suite: Path, output: Path | None) -> str:
     return f"Next: `opsassay view {store}`; for every metric `opsassay score run {store}`."
 
 
-def _graded(
+def _grade_runs(
     store: Any, cases: list[Case], made: list[RunEnd], settings: RunSettings, repeats: int
 ) -> tuple[list[SolverSummary], list[Any]]:
     """Return a summary of each solver, and the verdicts of the runs whose truth is at hand."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opsassay.cli.output import json_option, otlp_option, print_json, print_table, print_tables, runs_sent, say
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 
 if TYPE_CHECKING:
     from opsassay.evals.runner.tables import ResultTable
@@ -115,11 +115,11 @@ def _tables(output: Path, numbers: tuple[str, ...]) -> list[ResultTable]:
 def _estimate(left_s: Sequence[float], count: int, jobs: int) -> str:
     """Return how many trials are left and how long they take at most, *jobs* side by side."""
     if not left_s:
-        return f"nothing is left of {counted(count, 'trial')}"
+        return f"nothing is left of {plural(count, 'trial')}"
     longest = timedelta(seconds=round(max(sum(left_s) / jobs, *left_s)))
     parallel = f", {jobs} side by side" if jobs > 1 else ""
     return (
-        f"left: {len(left_s)} of {counted(count, 'trial')}, at most {longest}{parallel}, without deployment and removal"
+        f"left: {len(left_s)} of {plural(count, 'trial')}, at most {longest}{parallel}, without deployment and removal"
     )
 
 

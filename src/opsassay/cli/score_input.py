@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opsassay.cli.output import say
 from opsassay.core.errors import UserError
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 
 if TYPE_CHECKING:
     import polars as pl
@@ -48,7 +48,7 @@ def scores_of(
     from opsassay.analysis.audit.table import long_scores, read_table
     from opsassay.evals.diagnosis.report import defined_metric
 
-    graded = {path: _graded(path, allow_unsealed) for path in paths if path.is_dir()}
+    graded = {path: _read_store_verdicts(path, allow_unsealed) for path in paths if path.is_dir()}
     if metric is None and graded:
         metric, why = defined_metric(verdict for of in graded.values() for _, verdict in of)
         if why:
@@ -83,14 +83,14 @@ def _require_scores(table: pl.DataFrame, settings: AuditSettings, path: Path) ->
         )
 
 
-def _graded(path: Path, allow_unsealed: bool | None) -> list[tuple[Run, Verdict]]:
+def _read_store_verdicts(path: Path, allow_unsealed: bool | None) -> list[tuple[Run, Verdict]]:
     """Return the runs of the store at *path* that count and are ranked, or are *allow_unsealed*, with their verdicts."""
     from opsassay.evals.runner import ranking
     from opsassay.evals.runner.store import RunStore, read_run, read_verdicts
 
     store, found, left_out = RunStore(path), [], Counter[str]()
     allowed = {ranking.NOT_RANKED["unsealed"]} if allow_unsealed else set()
-    for run in ranking.counted(map(read_run, store.runs())):
+    for run in ranking.counted_runs(map(read_run, store.runs())):
         verdicts = read_verdicts(store.runs_dir / run.cell / str(run.attempt))
         verdict = next((v for v in verdicts if v.profile == "default"), None)
         if verdict is None:
@@ -113,7 +113,7 @@ def _say_left_out(path: Path, reasons: Counter[str], *, nothing_left: bool, offe
     """Say which graded runs of *path* were left out, and why; raise UserError with it when *nothing_left* to compare."""
     from opsassay.evals.runner.ranking import NOT_RANKED
 
-    why = ", ".join(f"{reason} ({counted(number, 'run')})" for reason, number in reasons.items())
+    why = ", ".join(f"{reason} ({plural(number, 'run')})" for reason, number in reasons.items())
     way = "; --allow-unsealed compares what ran unsealed" if offered and NOT_RANKED["unsealed"] in reasons else ""
     if nothing_left:
         raise UserError(f"{path} has graded runs, but none that is ranked: {why}{way}.")
@@ -146,7 +146,7 @@ def _of_runs(
     for run, verdict in graded:
         diagnosis = read_diagnosis(store.runs_dir / run.cell / str(run.attempt))
         said = NO_ANSWER if diagnosis is None else first_claim(diagnosis)
-        answers.append(ScoredAnswer.of(name(run), run, verdict, said))
+        answers.append(ScoredAnswer.from_run(name(run), run, verdict, said))
     if not by_protocol:
         answers = [replace(one, method=name(run), protocol="") for one, run in zip(answers, runs, strict=True)]
     return score_table(answers, metric, labels)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from opsassay.core.untrusted import shown
+from opsassay.core.untrusted import safe_text
 
 Rows = Sequence[Sequence[str]]
 _GRID = {"box": box.HEAVY_HEAD}
@@ -21,9 +21,9 @@ _INDENT = "  "
 
 def print_rows(console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print a table on *console* as wide as that is; no word is broken, not even one that is longer than a line."""
-    heads = [shown(column) for column in columns]
-    cells = [["-" if value is None else shown(str(value)) for value in row] for row in rows]
-    console.print(Text(shown(title), style="italic"), soft_wrap=True)
+    heads = [safe_text(column) for column in columns]
+    cells = [["-" if value is None else safe_text(str(value)) for value in row] for row in rows]
+    console.print(Text(safe_text(title), style="italic"), soft_wrap=True)
     for style, borders in ((_GRID, 3 * len(heads) + 1), (_CLOSE, 2 * len(heads) - 2)):
         if (widths := column_widths(heads, cells, console.width - borders)) is not None:
             console.print(_grid(heads, cells, widths, style))

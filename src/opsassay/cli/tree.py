@@ -186,7 +186,7 @@ def about(path: str) -> str:
     return COMMANDS[path].about if path in COMMANDS else GROUPS[path]
 
 
-def renamed(words: Sequence[str]) -> tuple[str, str] | None:
+def renamed_command(words: Sequence[str]) -> tuple[str, str] | None:
     """Return the name of before that *words* begin with, and what it is now; None when they begin with none."""
     return next(
         (
@@ -200,7 +200,7 @@ def renamed(words: Sequence[str]) -> tuple[str, str] | None:
 
 def command_in(words: Sequence[str]) -> str:
     """Return the whole name of the command that *words* call, '' when they call none."""
-    if found := renamed(words):
+    if found := renamed_command(words):
         words = [*found[1].split(), *words[len(found[0].split()) :]]
     return next((name for count in (3, 2, 1) if (name := " ".join(words[:count])) in COMMANDS), "")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from opsassay.cli.output import FOLDER, say
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 
 if TYPE_CHECKING:
     from opsassay.ui.browsing.site import StorePages
@@ -66,7 +66,7 @@ def command(
     count, problems = export(site, out)
     for problem in problems:
         say(f"opsassay: left out: {problem}")
-    say(f"opsassay: {counted(count, 'file')}; open {out / 'index.html'}")
+    say(f"opsassay: {plural(count, 'file')}; open {out / 'index.html'}")
     context.exit(1 if problems else 0)
 
 

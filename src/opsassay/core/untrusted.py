@@ -42,7 +42,7 @@ def require_socket_path(path: Path) -> None:
         raise UserError(f"{path.parent} is too long a path for Unix sockets; set TMPDIR to a shorter folder.")
 
 
-def shown(text: str) -> str:
+def safe_text(text: str) -> str:
     """Return *text* with every control character written out by its number, so that a terminal shows it.
 
     Controls are C0 but tab and line feed, C1, DEL, those of direction, width and joining, tags, and lone surrogates.
@@ -56,7 +56,7 @@ MAX_SENTENCE = 600
 
 def one_sentence(text: str) -> str:
     """Return *text* on one line, with its controls written out and no more than MAX_SENTENCE characters."""
-    line = shown(" ".join(text.split()))
+    line = safe_text(" ".join(text.split()))
     return line if len(line) <= MAX_SENTENCE else f"{line[: MAX_SENTENCE - 1]}…"
 
 
@@ -124,12 +124,12 @@ def open_plain(path: Path) -> BinaryIO:
     except OSError as error:
         if path.is_symlink():
             raise UserError(
-                f"{shown(str(path))} is a link, which is not followed; put the file itself there."
+                f"{safe_text(str(path))} is a link, which is not followed; put the file itself there."
             ) from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise UserError(f"{shown(str(path))} is no plain file; put the file itself there.")
+        raise UserError(f"{safe_text(str(path))} is no plain file; put the file itself there.")
     return os.fdopen(descriptor, "rb")
 
 
@@ -147,7 +147,7 @@ def read_plain(path: Path, most_bytes: int) -> bytes:
         content = stream.read(most_bytes + 1)
     if len(content) > most_bytes:
         raise UserError(
-            f"{shown(str(path))} is larger than {most_bytes >> 20} MiB, which is the most that is read of it."
+            f"{safe_text(str(path))} is larger than {most_bytes >> 20} MiB, which is the most that is read of it."
         )
     return content
 
@@ -184,12 +184,12 @@ class Bounded(io.RawIOBase):
         self._left -= len(data)
         if self._left < 0:
             raise UserError(
-                f"{shown(self._name)} expands to more than {self._most >> 20} MiB, the most for its size; split it."
+                f"{safe_text(self._name)} expands to more than {self._most >> 20} MiB, the most for its size; split it."
             )
         buffer[: len(data)] = data
         return len(data)
 
 
-def bounded(stream: BinaryIO | gzip.GzipFile, most_bytes: int, name: str) -> io.BufferedReader:
+def bound_stream(stream: BinaryIO | gzip.GzipFile, most_bytes: int, name: str) -> io.BufferedReader:
     """Return *stream* bounded, as something that can be read by lines."""
     return io.BufferedReader(Bounded(stream, most_bytes, name))

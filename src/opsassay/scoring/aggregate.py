@@ -112,8 +112,12 @@ def _of_metric(name: str, rows: pl.DataFrame, *, macro: bool) -> dict[str, Any]:
     values = cases.get_column("value").to_numpy()
     if not is_share(name, ""):
         strata = [part.get_column("value").to_numpy() for part in _strata(cases, by_system=macro)]
-        return {**_row(mean_of(strata), "bootstrap"), "cases": len(values), **_counts(rows)}
-    return {**_row(share_of(values, _weights(cases, macro=macro)), "wilson"), "cases": len(values), **_counts(rows)}
+        return {**_row(mean_of(strata), "bootstrap"), "cases": len(values), **_count_statuses(rows)}
+    return {
+        **_row(share_of(values, _weights(cases, macro=macro)), "wilson"),
+        "cases": len(values),
+        **_count_statuses(rows),
+    }
 
 
 def _of_ratio(reached: pl.DataFrame, named: pl.DataFrame, *, macro: bool) -> dict[str, Any]:
@@ -122,7 +126,7 @@ def _of_ratio(reached: pl.DataFrame, named: pl.DataFrame, *, macro: bool) -> dic
     tops, bottoms = (both.get_column(name).to_numpy() for name in ("value", "value_named"))
     shares = np.divide(tops, bottoms, out=np.zeros(len(tops)), where=bottoms > 0)
     found = share_of(shares, bottoms * _weights(both, macro=macro))
-    return {**_row(found, "wilson"), "cases": both.height, **_counts(reached)}
+    return {**_row(found, "wilson"), "cases": both.height, **_count_statuses(reached)}
 
 
 def _weights(cases: pl.DataFrame, *, macro: bool) -> NDArray[np.float64]:
@@ -158,6 +162,6 @@ def _strata(cases: pl.DataFrame, *, by_system: bool) -> list[pl.DataFrame]:
     return [cases] if cases.height else []
 
 
-def _counts(rows: pl.DataFrame) -> dict[str, int]:
+def _count_statuses(rows: pl.DataFrame) -> dict[str, int]:
     found = dict(rows.get_column("status").value_counts().iter_rows())
     return {status.value: int(found.get(status.value, 0)) for status in MetricStatus}

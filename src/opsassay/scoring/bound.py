@@ -48,19 +48,19 @@ class Bound:
         controls = _spread([name for name in services if name != service])
         if not controls:
             return BoundResult(0.0, "there is no other service to try the query on")
-        own = self._moved(service)
+        own = self._period_values(service)
         if isinstance(own, str):
             return BoundResult(0.0, own)
         if not holds(expectation, *own):
             return BoundResult(0.0, f"{_words(own)} for {service}: not {_expected(expectation)}")
-        others = [self._moved(name) for name in controls]
+        others = [self._period_values(name) for name in controls]
         if not self.budget.left_s:
             return BoundResult(0.0, "the time of the answer was used up before the other services had been tried")
         shared = sum(not isinstance(moved, str) and holds(expectation, *moved) for moved in others)
         finding = f"{_words(own)} for {service}; it holds for {shared} of {len(controls)} other services too"
         return BoundResult(1 - shared / len(controls), finding)
 
-    def _moved(self, service: str) -> tuple[float, float] | str:
+    def _period_values(self, service: str) -> tuple[float, float] | str:
         """Return the numbers of the normal and the abnormal period, or why there is none."""
         found = []
         for period in ("normal", "abnormal"):

@@ -120,7 +120,7 @@ class _EvidenceGrader:
         parameters = {"service": claimed, "period": "abnormal"}
         answer = self._budget.query(self._sql, evidence.sql, parameters, with_tree=True)
         statement = None if answer.tree is None else Statement(answer.tree, self._schema)
-        judged = _NOT_RUN if statement is None else self._judged(item, statement, answer, parameters)
+        judged = _NOT_RUN if statement is None else self._judge_statement(item, statement, answer, parameters)
         if evidence.expectation is not None:
             held = BoundResult(0.0, "the statement cannot be run")
             if statement is not None and judged["vacuous"]:
@@ -141,7 +141,7 @@ class _EvidenceGrader:
             **judged,
         )
 
-    def _judged(
+    def _judge_statement(
         self, item: EvidenceItem, statement: Statement, answer: QueryResult, parameters: dict[str, str]
     ) -> dict[str, Any]:
         """Return relevant, vacuous and finding of a statement that ran."""

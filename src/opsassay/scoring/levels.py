@@ -26,14 +26,14 @@ def level_metrics(
         reason = "nothing was broken" if truth.broken is False else "no claim goes below the service"
         return metrics.not_applicable(metrics.LEVEL, reason)
     labels = (*truth.roots, *(annotation.roots if annotation else ()))
-    known = [claim for claim in finer if any(_named(label, claim) for label in labels)]
+    known = [claim for claim in finer if any(_true_components(label, claim) for label in labels)]
     if not known:
         return metrics.not_applicable(metrics.LEVEL, f"the truth names no {finer[0].level}")
     right = [claim for claim in known if any(_is_right(claim, label, profile) for label in labels)]
     return {metrics.LEVEL[0]: scored(len(right) / len(known))}
 
 
-def _named(label: RootLabel, claim: RootCauseClaim) -> tuple[str, ...]:
+def _true_components(label: RootLabel, claim: RootCauseClaim) -> tuple[str, ...]:
     """Return the true components of *label* at the level of *claim*."""
     names: tuple[str, ...] = getattr(label, claim.level)
     return names
@@ -42,4 +42,6 @@ def _named(label: RootLabel, claim: RootCauseClaim) -> tuple[str, ...]:
 def _is_right(claim: RootCauseClaim, label: RootLabel, profile: Profile) -> bool:
     services = {profile.service(name) for name in label.service}
     component = (claim.component or "").strip().casefold()
-    return profile.service(claim.service) in services and component in {n.casefold() for n in _named(label, claim)}
+    return profile.service(claim.service) in services and component in {
+        n.casefold() for n in _true_components(label, claim)
+    }

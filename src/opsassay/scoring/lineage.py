@@ -43,7 +43,7 @@ class Column:
 _LITERAL, _UNKNOWN = Column(), Column(is_known=False)
 
 
-def _merged(first: Column, second: Column) -> Column:
+def _merge_columns(first: Column, second: Column) -> Column:
     """Return what a column is that has its values from either, as in a UNION."""
     return Column(
         first.origins | second.origins,
@@ -85,10 +85,10 @@ class _Scope:
             found = [column for relation in chosen for column in relation.find(path[-1])]
             if not found and chosen:
                 return _UNKNOWN
-            return reduce(_merged, found) if found else None
+            return reduce(_merge_columns, found) if found else None
         found = [column for relation in relations for column in relation.find(path[0])]
         if found:
-            return reduce(_merged, found)
+            return reduce(_merge_columns, found)
         whole = [column for relation in relations if relation.alias == path[0] for _, column in relation.columns]
         return _folded(whole) if whole else None
 
@@ -122,7 +122,7 @@ class Lineage:
         self.output = _folded(column for _, column in columns)
         """What the result as a whole comes from."""
 
-    def of(self, reference: Node) -> Column:
+    def resolve_column(self, reference: Node) -> Column:
         """Return what the column reference, a node of the tree, means."""
         return self._columns.get(id(reference), _UNKNOWN)
 
@@ -133,7 +133,7 @@ class Lineage:
     def is_correlated(self, subquery: Node) -> bool:
         """Return whether *subquery*, an expression, refers to rows outside of it."""
         inside = {self._reads[id(node)] for node in tree_nodes(subquery) if id(node) in self._reads}
-        origins = (self.of(n).origins for n in tree_nodes(subquery) if n.get("class") == "COLUMN_REF")
+        origins = (self.resolve_column(n).origins for n in tree_nodes(subquery) if n.get("class") == "COLUMN_REF")
         return any(read not in inside | self.rows_of(subquery) for each in origins for read, _ in each)
 
     def _query(
@@ -149,16 +149,16 @@ class Lineage:
             ctes = {**ctes, str(node.get("cte_name", "")).lower(): _NO_TABLE}
         done = [self._query(part, ctes, outer, outermost=outermost) for part in parts]
         scope = _Scope([], outer)
-        self._look(node.get("modifiers"), scope, ctes)
+        self._resolve_references(node.get("modifiers"), scope, ctes)
         rows = frozenset[int]().union(*(rows for _, rows in done))
         if kind == "SET_OPERATION_NODE" and node.get("setop_type") == "UNION_BY_NAME":
             named = [dict(columns) for columns, _ in done]
             names = dict.fromkeys(name for columns in named for name in columns)
-            return [(name, reduce(_merged, (of.get(name, _LITERAL) for of in named))) for name in names], rows
+            return [(name, reduce(_merge_columns, (of.get(name, _LITERAL) for of in named))) for name in names], rows
         if kind != "SET_OPERATION_NODE" or len({len(columns) for columns, _ in done}) > 1:
             return [(name, _vague(column)) for columns, _ in done for name, column in columns], rows
         cells = zip(*(columns for columns, _ in done), strict=True)
-        return [(cell[0][0], reduce(_merged, (column for _, column in cell))) for cell in cells], rows
+        return [(cell[0][0], reduce(_merge_columns, (column for _, column in cell))) for cell in cells], rows
 
     def _with(self, node: Node, ctes: Mapping[str, _Relation], outer: _Scope | None) -> Mapping[str, _Relation]:
         known = dict(ctes)
@@ -175,7 +175,7 @@ class Lineage:
         columns, rows = self._query(query, ctes, outer)
         own = self.queries[before:]
         is_telemetry = bool(own) and all(query.is_over_telemetry for query in own)
-        return _Relation(alias.lower(), _renamed(columns, names), rows, is_telemetry)
+        return _Relation(alias.lower(), _rename_columns(columns, names), rows, is_telemetry)
 
     def _select(
         self, node: Node, ctes: Mapping[str, _Relation], outer: _Scope | None, *, outermost: bool
@@ -185,7 +185,7 @@ class Lineage:
         chosen = node.get("select_list") or ()
         scope.aliases = {str(e["alias"]).lower(): e for e in chosen if e.get("alias")}
         for part in ("select_list", "where_clause", "group_expressions", "having", "qualify", "modifiers"):
-            self._look(node.get(part), scope, ctes)
+            self._resolve_references(node.get(part), scope, ctes)
         rows = frozenset[int]().union(*(relation.rows for relation in relations))
         columns: list[tuple[str, Column]] = []
         for expression in chosen:
@@ -202,7 +202,7 @@ class Lineage:
         if kind == "JOIN":
             first = self._from(table["left"], ctes, outer, left)
             second = self._from(table["right"], ctes, outer, [*left, *first])
-            self._look(table.get("condition"), _Scope([*left, *first, *second], outer), ctes)
+            self._resolve_references(table.get("condition"), _Scope([*left, *first, *second], outer), ctes)
             return [*first, *second]
         if kind == "SUBQUERY":
             around = _Scope(left, outer) if left else outer
@@ -214,7 +214,7 @@ class Lineage:
             return []
         for part in tree_nodes(table):
             if part.get("class"):
-                self._look(part, _Scope(left, outer), ctes)
+                self._resolve_references(part, _Scope(left, outer), ctes)
         return [_Relation(alias, (), is_telemetry=False)]
 
     def _base(self, table: Node, ctes: Mapping[str, _Relation], alias: str, names: Sequence[str]) -> _Relation:
@@ -222,13 +222,13 @@ class Lineage:
         if id(table) in self._reads:
             read = self._reads[id(table)]
             columns = [(c.lower(), Column(frozenset({(read, c.lower())}), is_plain=True)) for c in self._schema[name]]
-            return _Relation(alias or name, _renamed(columns, names), frozenset({read}))
+            return _Relation(alias or name, _rename_columns(columns, names), frozenset({read}))
         if not table.get("schema_name") and name in ctes:
             made = ctes[name]
-            return _Relation(alias or name, _renamed(made.columns, names), made.rows, made.is_telemetry)
+            return _Relation(alias or name, _rename_columns(made.columns, names), made.rows, made.is_telemetry)
         return _Relation(alias or name, (), is_telemetry=False)
 
-    def _look(self, part: Any, scope: _Scope, ctes: Mapping[str, _Relation]) -> None:
+    def _resolve_references(self, part: Any, scope: _Scope, ctes: Mapping[str, _Relation]) -> None:
         """Resolve every reference in the expressions of *part*."""
         waiting = [(part, scope)]
         while waiting:
@@ -261,7 +261,7 @@ class Lineage:
                 return found
             if len(path) == 1 and path[0] in at.aliases:
                 meant = at.aliases.pop(path[0])  # so that an alias does not stand for itself
-                self._look(meant, at, ctes)
+                self._resolve_references(meant, at, ctes)
                 rows = frozenset[int]().union(*(relation.rows for relation in at.relations))
                 value = self._value(meant, at.relations, rows)
                 at.aliases[path[0]] = meant
@@ -292,7 +292,7 @@ class Lineage:
     def _value(self, expression: Node, relations: Sequence[_Relation], rows: frozenset[int]) -> Column:
         """Return what the value of an expression comes from."""
         if expression.get("class") == "COLUMN_REF":
-            return self.of(expression)
+            return self.resolve_column(expression)
         text = (expression.get("literal") or {}).get("text")
         if expression.get("class") == "CONSTANT":
             periods = {self.tables[read].split("_")[0] for read in rows}
@@ -301,7 +301,7 @@ class Lineage:
         parts, origins = [], frozenset[Origin]()
         for node in _outside_subqueries(expression):
             if node.get("class") in {"COLUMN_REF", "SUBQUERY"}:
-                parts.append(self.of(node))
+                parts.append(self.resolve_column(node))
             elif node.get("class") == "WINDOW" or counts_rows(node):
                 origins |= {(read, ANY) for read in rows}
             elif node.get("class") == "STAR":
@@ -340,6 +340,6 @@ def _vague(column: Column) -> Column:
     return Column(column.origins, is_known=column.is_known)
 
 
-def _renamed(columns: Sequence[tuple[str, Column]], names: Sequence[str]) -> tuple[tuple[str, Column], ...]:
+def _rename_columns(columns: Sequence[tuple[str, Column]], names: Sequence[str]) -> tuple[tuple[str, Column], ...]:
     given = [str(name).lower() for name in names]
     return tuple((given[i] if i < len(given) else name, column) for i, (name, column) in enumerate(columns))

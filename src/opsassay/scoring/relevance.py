@@ -35,12 +35,12 @@ class Executions:
     @property
     def is_steady(self) -> bool:
         """Whether it gives the same rows when it is run again."""
-        return self._given(self._all(MAIN)) in {None, _comparable(self.first)}
+        return self._returned_rows(self._all(MAIN)) in {None, _comparable(self.first)}
 
     @property
     def says_nothing(self) -> bool:
         """Whether it gives the same without any telemetry."""
-        return self._given(self._all("view_none")) == self._given(self._all(MAIN))
+        return self._returned_rows(self._all("view_none")) == self._returned_rows(self._all(MAIN))
 
     def is_about(self, restricted: Iterable[int], feeding: frozenset[int]) -> bool:
         """Return whether the result follows from the rows of the subject (`LockedSql.about` set it).
@@ -49,22 +49,23 @@ class Executions:
         that are *restricted* and that the result is fed by (*feeding*) gives the same from those rows alone, and another
         result, that is not just none, from half of them or from other numbers in them (a gate that shuts says nothing).
         """
-        whole = self._given(self._all(MAIN))
+        whole = self._returned_rows(self._all(MAIN))
         if whole is None:
             return False
-        if self._given(self._all("view_only")) == whole:
-            return self._given(self._all("view_without")) != whole
+        if self._returned_rows(self._all("view_only")) == whole:
+            return self._returned_rows(self._all("view_without")) != whole
         return any(self._moves(read, whole) for read in sorted(set(restricted) & feeding))
 
     def _moves(self, read: int, whole: Rows) -> bool:
-        if self._given(self._one(read, "view_only")) != whole:
+        if self._returned_rows(self._schema_of_read(read, "view_only")) != whole:
             return False
         others = (
-            self._run(self._one(read, view)) for view in ("view_changed", "view_without_even", "view_without_odd")
+            self._run(self._schema_of_read(read, view))
+            for view in ("view_changed", "view_without_even", "view_without_odd")
         )
         return any(not is_nothing(other.rows) and _comparable(other) not in {None, whole} for other in others)
 
-    def _given(self, schemas: tuple[str, ...]) -> Rows | None:
+    def _returned_rows(self, schemas: tuple[str, ...]) -> Rows | None:
         return _comparable(self._run(schemas))
 
     def _run(self, schemas: tuple[str, ...]) -> QueryResult:
@@ -77,7 +78,7 @@ class Executions:
     def _all(self, schema: str) -> tuple[str, ...]:
         return (schema,) * self.reads
 
-    def _one(self, read: int, schema: str) -> tuple[str, ...]:
+    def _schema_of_read(self, read: int, schema: str) -> tuple[str, ...]:
         return tuple(schema if number == read else MAIN for number in range(self.reads))
 
 

@@ -70,10 +70,10 @@ def step_rewards(
 
 
 def _looked_at(step: TraceStep, services: Iterable[str], profile: Profile) -> frozenset[str]:
-    return visited_services(_answered(step), services, profile)
+    return visited_services(_successful_calls(step), services, profile)
 
 
-def _answered(step: TraceStep) -> Iterable[ToolCall]:
+def _successful_calls(step: TraceStep) -> Iterable[ToolCall]:
     return (call for call in step.tool_logs if call.status == "ok")
 
 
@@ -91,7 +91,7 @@ def _edges_covered(looked: Sequence[frozenset[str]], cascade: ServiceGraph) -> l
 def _credited(steps: Sequence[TraceStep], evidence: Sequence[EvidenceResult]) -> list[float]:
     ran: dict[str, int] = {}
     for number, step in enumerate(steps):
-        for call in _answered(step):
+        for call in _successful_calls(step):
             for value in call.arguments.values():
                 if isinstance(value, str):
                     ran.setdefault(_statement(value), number)

@@ -120,14 +120,14 @@ class Statement:
         given = list(others)
         if not given or not self._is_name(column) or not all(_names_service(other, matches) for other in given):
             return frozenset()
-        return frozenset(read for read, _ in self._lineage.of(column).origins)
+        return frozenset(read for read, _ in self._lineage.resolve_column(column).origins)
 
     def _is_name(self, node: Node) -> bool:
-        column = self._lineage.of(node)
+        column = self._lineage.resolve_column(node)
         return column.is_plain and column.is_known and bool(column.names) and column.names <= NAME_COLUMNS
 
     def _is_identity(self, node: Node) -> bool:
-        column = self._lineage.of(node)
+        column = self._lineage.resolve_column(node)
         return column.is_plain and column.is_known and bool(column.names) and column.names <= _IDENTITIES
 
     def _used_freely(self, outermost: Iterable[Query]) -> set[str]:
@@ -151,7 +151,7 @@ class Statement:
         for node in tree_nodes(self.tree):
             if node.get("class") != "COLUMN_REF" or id(node) in allowed:
                 continue
-            column = self._lineage.of(node)
+            column = self._lineage.resolve_column(node)
             if not column.is_known or column.is_period or column.names & _IDENTITIES:
                 free.add(str(node["column_names"][-1]))
         return free
@@ -164,7 +164,7 @@ class Statement:
                 for side, other in ((node["left"], node["right"]), (node["right"], node["left"])):
                     if side.get("class") != "PARAMETER" or other.get("class") != "COLUMN_REF":
                         continue
-                    is_period = self._lineage.of(other).is_period
+                    is_period = self._lineage.resolve_column(other).is_period
                     if self._is_name(other) if side["identifier"] == "service" else is_period:
                         compared.add(id(side))
         return all(id(node) in compared for node in tree_nodes(self.tree) if node.get("class") == "PARAMETER")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from opsassay.core.schema.causal_graph import Annotation
 from opsassay.core.schema.incident import Label, Truth
 from opsassay.core.schema.run import Metric, MetricStatus, Verdict
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 
 VOID: Mapping[Label, str] = {
     Label.NO_EFFECT: "the fault had no measurable effect",
@@ -51,4 +51,4 @@ def void_note(void: int, cases: int, noun: str = "case") -> str:
     """Return in a sentence how many of *cases* are void, '' for none."""
     if not void:
         return ""
-    return f"{void} of {counted(cases, noun)} {'is' if void == 1 else 'are'} void and grade{'s' * (void == 1)} nobody."
+    return f"{void} of {plural(cases, noun)} {'is' if void == 1 else 'are'} void and grade{'s' * (void == 1)} nobody."

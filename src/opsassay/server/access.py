@@ -53,7 +53,7 @@ def add_user(connection: Connection, state: Path, name: str, role: str, days: fl
     if connection.execute(select(USERS.c.id).where(USERS.c.name == name)).first():
         raise UserError(f"There is a user {name!r} already; choose another name, or renew the token.")
     token = PREFIX + secrets.token_urlsafe(24)
-    row = {"id": new_id(), "name": name, "role": role, "created_ns": time.time_ns(), **_kept(token, days)}
+    row = {"id": new_id(), "name": name, "role": role, "created_ns": time.time_ns(), **_token_row(token, days)}
     connection.execute(insert(USERS).values(**row))
     note(state, "users", [row])
     return token
@@ -62,7 +62,7 @@ def add_user(connection: Connection, state: Path, name: str, role: str, days: fl
 def renew_token(connection: Connection, state: Path, name: str) -> str:
     """Give the user *name* a new token, which ends the former one; raises UserError."""
     token = PREFIX + secrets.token_urlsafe(24)
-    changed = update(USERS).where(USERS.c.name == name).values(**_kept(token, None)).returning(USERS)
+    changed = update(USERS).where(USERS.c.name == name).values(**_token_row(token, None)).returning(USERS)
     row = connection.execute(changed).mappings().first()
     if row is None:
         raise UserError(f"There is no user {name!r}.")
@@ -78,7 +78,7 @@ def user_of(connection: Connection, token: str) -> User | None:
     return User(row.id, row.name, row.role)
 
 
-def _kept(token: str, days: float | None) -> dict[str, str | int | None]:
+def _token_row(token: str, days: float | None) -> dict[str, str | int | None]:
     expires_ns = None if days is None else time.time_ns() + int(days * 86_400e9)
     return {"token_hash": _hash(token), "expires_ns": expires_ns}
 

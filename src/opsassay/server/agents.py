@@ -32,13 +32,13 @@ LEVELS: Mapping[str, str] = {"any": "all", **LEVEL_OF}
 """Which tasks an agent of each level is given."""
 
 
-def _known(name: str) -> str:
+def _require_domain(name: str) -> str:
     if name not in DOMAINS.names():
         raise ValueError(f"there is no such domain; choose from {', '.join(DOMAINS.names())}")
     return name
 
 
-DomainName = Annotated[str, Field(max_length=40), AfterValidator(_known)]
+DomainName = Annotated[str, Field(max_length=40), AfterValidator(_require_domain)]
 
 
 class AgentForm(Written):

@@ -118,7 +118,7 @@ def _endpoint(of: Mapping[str, ApiOperation], platform: Platform) -> Callable[[R
             if operation.raw:  # nobody keeps fifty megabytes of somebody unknown
                 await run_in_threadpool(_require_known, operation, platform, bearer(request))
             body = await _body(request, operation)
-            found = await run_in_threadpool(_answer, operation, platform, request, body)
+            found = await run_in_threadpool(_run_operation, operation, platform, request, body)
         except BodyError as error:
             return refusal(error.status, str(error))
         except OpsAssayError as error:
@@ -187,7 +187,7 @@ def _where(error: ValidationError) -> str:
     return f"{place}: {first['msg']}" if place else str(first["msg"])
 
 
-def _answer(operation: ApiOperation, platform: Platform, request: Request, body: Any) -> Any:
+def _run_operation(operation: ApiOperation, platform: Platform, request: Request, body: Any) -> Any:
     reads = operation.method == "GET"
     with platform.engine.connect() if reads else platform.asking() as connection:
         token = bearer(request)

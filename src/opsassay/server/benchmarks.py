@@ -202,7 +202,7 @@ def move_cell(connection: Connection, cell: str, **desired: str) -> None:
         append(connection, "cell", cell, {name: list(path) for name, path in routes.items() if path})
 
 
-def take(platform: Platform, cell: str, worker: str) -> Mapping[str, Any] | None:
+def claim_cell(platform: Platform, cell: str, worker: str) -> Mapping[str, Any] | None:
     """Give the cell to *worker* and return its row; None when it has come to an end, HeldError while another runs it."""
     free = or_(CELLS.c.worker.is_(None), CELLS.c.heartbeat_ns < NOW_NS - int(GONE_S * 1e9))
     with platform.writing() as connection:

@@ -27,7 +27,7 @@ def engine_of(url: str, connections: int = 8) -> Engine:
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in ("postgresql", "postgres"):
         raise UserError(
-            f"{_shown(url)} is no address of a PostgreSQL database; write postgresql://USER:PASSWORD@HOST/NAME."
+            f"{_hide_password(url)} is no address of a PostgreSQL database; write postgresql://USER:PASSWORD@HOST/NAME."
         )
     return create_engine(
         f"postgresql+psycopg://{rest}", pool_pre_ping=True, pool_size=connections, max_overflow=2 * connections
@@ -75,14 +75,14 @@ def sole_server(engine: Engine) -> Iterator[None]:
 
 def unreachable(url: str, error: Exception) -> OperationError:
     """Return the sentence about a database that does not answer."""
-    return OperationError(f"The database {_shown(url)} cannot be reached ({_first(error)}); is it running?")
+    return OperationError(f"The database {_hide_password(url)} cannot be reached ({_first(error)}); is it running?")
 
 
 def _first(error: Exception) -> str:
     return str(error).strip().splitlines()[0][:300].rstrip(".")
 
 
-def _shown(url: str) -> str:
+def _hide_password(url: str) -> str:
     """Return *url* without its password."""
     head, at, tail = url.rpartition("@")
     return f"{head.rpartition(':')[0]}:…{at}{tail}" if at else url

@@ -35,7 +35,7 @@ class Signer:
     key: Ed25519PrivateKey
 
     @classmethod
-    def of(cls, state: Path) -> Signer:
+    def from_folder(cls, state: Path) -> Signer:
         """Return the key in the folder *state*, made on the first call; nobody else may read it."""
         path = state / KEY_FILE
         try:

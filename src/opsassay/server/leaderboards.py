@@ -62,12 +62,14 @@ class LeaderboardCache:
         with self._lock:
             kept = self._kept.get((task_set, level))
             if kept is None or kept[0] != mark:
-                kept = mark, self._made(connection, task_set, tasks.domain, here, level)
+                kept = mark, self._make_leaderboard(connection, task_set, tasks.domain, here, level)
                 self._kept[task_set, level] = kept
             return kept[1]
 
-    def _made(self, connection: Connection, task_set: str, domain: str, here: Any, level: str) -> TaskSetLeaderboard:
-        every = self._graded(connection, task_set, here)
+    def _make_leaderboard(
+        self, connection: Connection, task_set: str, domain: str, here: Any, level: str
+    ) -> TaskSetLeaderboard:
+        every = self._grade_runs(connection, task_set, here)
         level_of = {key: self._level(key) for one in every for key in [(one.run.item, one.run.item_hash)]}
         chosen = [one for one in every if not level or level_of[one.run.item, one.run.item_hash] == level]
         runs = [one.run for one in chosen]
@@ -82,7 +84,7 @@ class LeaderboardCache:
             self._levels[key] = None if head is None else head.level
         return self._levels[key]
 
-    def _graded(self, connection: Connection, task_set: str, here: Any) -> list[GradedRun]:
+    def _grade_runs(self, connection: Connection, task_set: str, here: Any) -> list[GradedRun]:
         """Return the runs with their verdicts; one that was read before is not read again, since it has ended."""
         joined = RESULTS.join(CELLS).join(BENCHMARKS)
         query = select(CELLS.c.hash, RESULTS.c.run, _CONTENT.label("content")).select_from(joined).where(here)

@@ -24,19 +24,19 @@ def main(words: list[str]) -> int:
     """Relay until the agent has ended or is not awaited any longer."""
     prompt, tools = words
     entry = _entry_of(os.getppid())
-    _ask(entry, "POST", "open", {"prompt": Path(prompt).read_text()})
+    _ask_platform(entry, "POST", "open", {"prompt": Path(prompt).read_text()})
     server = socket.socket(socket.AF_UNIX)
     server.connect(tools)
     stream = server.makefile("rw", encoding="utf-8", newline="\n")
     while True:
-        given = _ask(entry, "GET", f"next?wait={WAIT_S}", None)
+        given = _ask_platform(entry, "GET", f"next?wait={WAIT_S}", None)
         if given.get("finished"):
             return 0 if given.get("status") == "Finished" else 1
         if "message" in given:
             stream.write(json.dumps(given["message"]) + "\n")
             stream.flush()
-            answer = _answer(stream, given["message"].get("id"))
-            _ask(entry, "POST", "answer", {"id": given["id"], "message": answer})
+            answer = _read_answer(stream, given["message"].get("id"))
+            _ask_platform(entry, "POST", "answer", {"id": given["id"], "message": answer})
 
 
 def _entry_of(worker: int) -> dict[str, str]:
@@ -49,7 +49,7 @@ def _entry_of(worker: int) -> dict[str, str]:
     raise SystemExit("the worker holds no entry ready")
 
 
-def _answer(stream: Any, number: Any) -> Any:
+def _read_answer(stream: Any, number: Any) -> Any:
     """Return the answer to the request with that *number*; a notification has none."""
     if number is None:
         return None
@@ -60,7 +60,7 @@ def _answer(stream: Any, number: Any) -> Any:
     raise SystemExit("the tools ended")
 
 
-def _ask(entry: dict[str, str], method: str, what: str, body: dict[str, Any] | None) -> Any:
+def _ask_platform(entry: dict[str, str], method: str, what: str, body: dict[str, Any] | None) -> Any:
     """Ask the platform; a server that is being started again is asked again."""
     data = None if body is None else json.dumps(body).encode()
     headers = {"Authorization": f"Bearer {entry['token']}", "Content-Type": "application/json"}

@@ -100,7 +100,7 @@ def serve(settings: ServeSettings) -> int:
         stack.callback(engine.dispose)
         version = migrate(engine, url)
         stack.enter_context(sole_server(engine))
-        platform = Platform(state, engine, Signer.of(state), _artefacts(state, settings.artefacts))
+        platform = Platform(state, engine, Signer.from_folder(state), _artefacts(state, settings.artefacts))
         if settings.reindex:
             counts = _reindexed(platform)
             settings.say(f"opsassay: filled from {state}: {', '.join(f'{n} {name}' for name, n in counts.items())}")
@@ -150,7 +150,7 @@ def work(settings: WorkSettings) -> str:
     try:
         migrate(engine, settings.database)
         worker = Worker(
-            Platform(state, engine, Signer.of(state), _artefacts(state, settings.artefacts)), settings.server
+            Platform(state, engine, Signer.from_folder(state), _artefacts(state, settings.artefacts)), settings.server
         )
         running = run_worker(
             worker, settings.database, domains, concurrency=settings.jobs, until_empty=settings.until_empty

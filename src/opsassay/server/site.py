@@ -48,7 +48,7 @@ class News:
         """Look for new events until cancelled."""
         while True:
             with suppress(SQLAlchemyError):
-                last = await run_in_threadpool(self._look)
+                last = await run_in_threadpool(self._read_last_event)
                 if last != self.last:
                     async with self._changed:
                         self.last = last
@@ -62,7 +62,7 @@ class News:
                 await self._changed.wait_for(lambda: self.last > seq)
         return self.last
 
-    def _look(self) -> int:
+    def _read_last_event(self) -> int:
         with self._platform.engine.connect() as connection:
             return last_event(connection)
 
@@ -161,7 +161,7 @@ class _Relaying:
         return [
             Route("/api/entries/{entry}/mcp", self._guarded("entry", self._call), methods=["POST"]),
             Route("/api/relay/{entry}/next", self._guarded("relay", self._next)),
-            Route("/api/relay/{entry}/answer", self._guarded("relay", self._answered), methods=["POST"]),
+            Route("/api/relay/{entry}/answer", self._guarded("relay", self._accept_answer), methods=["POST"]),
         ]
 
     def _guarded(self, kind: str, work: Callable[[str, Request], Any]) -> Callable[[Request], Any]:
@@ -194,7 +194,7 @@ class _Relaying:
         wait_s = min(float(given), 30.0) if given.isascii() and given.isdigit() else 20.0
         return JSONResponse(await self._lines.next(entry, wait_s))
 
-    async def _answered(self, entry: str, request: Request) -> Response:
+    async def _accept_answer(self, entry: str, request: Request) -> Response:
         given = await _object(request)
         if not isinstance(given.get("id"), str):
             return refusal(400, "Give the id of the call, and the message.")

@@ -41,12 +41,12 @@ from opsassay.server.benchmarks import (
     Platform,
     asked_by,
     beat,
+    claim_cell,
     give_back,
     move_cell,
     put_error,
     put_result,
     require_frozen,
-    take,
 )
 from opsassay.server.entry_tokens import relay_token
 from opsassay.server.phases import PhaseFollower, PhaseReader
@@ -83,7 +83,7 @@ class Worker:
 
     def run(self, cell: str) -> None:
         """Run one cell to its result; nothing where it has one, or another worker runs it."""
-        row = patiently(lambda: take(self.platform, cell, self.name))
+        row = patiently(lambda: claim_cell(self.platform, cell, self.name))
         if row is None:
             return
         lost, jobs = threading.Event(), list[PlannedRun]()

@@ -56,7 +56,7 @@ class Datapack:
         incident = _read_incident(path) if (path / INCIDENT).exists() else None
         with ThreadPoolExecutor(1) as beside:  # hashing needs no look at the tables, nor they at it
             digest = beside.submit(content_hash, path) if incident is None else None
-            ranges = _look(path)
+            ranges = _read_ranges(path)
         if incident is None:
             assert digest is not None
             incident = _synthesised(digest.result(), env, ranges)
@@ -197,7 +197,7 @@ Ranges = dict[str, dict[str, Window]]
 """Windows by period and modality."""
 
 
-def _look(path: Path) -> Ranges:
+def _read_ranges(path: Path) -> Ranges:
     """Return the window of each table that has rows; every table is touched, so that one cut short is found now."""
     names = [(period, modality) for period in PERIODS for modality in MODALITIES]
     time = pl.col("time").dt.epoch("ns")

@@ -46,10 +46,10 @@ def read_public_truth(folder: Path, incident: Incident) -> Truth:
     given = read_object(where)
     try:
         faults = _faults(given)
-        roots = tuple(_root(entry) for entry in _listed(given.get("ground_truth")))
+        roots = tuple(_root(entry) for entry in _as_list(given.get("ground_truth")))
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # a ValidationError is a ValueError
         raise DatapackError(
-            f"{where} cannot be understood: {_said(error)}; correct it or leave the case out."
+            f"{where} cannot be understood: {_error_sentence(error)}; correct it or leave the case out."
         ) from error
     except NotFoundError as error:
         raise DatapackError(f"{where}: {error}") from error
@@ -146,7 +146,7 @@ def _entries(given: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _first_root(given: Mapping[str, Any]) -> str | None:
-    roots = [service for entry in _listed(given.get("ground_truth")) for service in entry.get("service") or ()]
+    roots = [service for entry in _as_list(given.get("ground_truth")) for service in entry.get("service") or ()]
     return roots[0] if roots else None
 
 
@@ -163,7 +163,7 @@ def _root(entry: Mapping[str, Any]) -> RootLabel:
     return RootLabel(**{level: tuple(entry.get(level) or ()) for level in RootLabel.model_fields})
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list) else [value] if value else []
 
 
@@ -192,5 +192,5 @@ def _in_ns(node: CausalNode) -> CausalNode:
     return node.model_copy(update={"timestamp": node.timestamp * scale})
 
 
-def _said(error: Exception) -> str:
+def _error_sentence(error: Exception) -> str:
     return f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0]

@@ -126,7 +126,7 @@ class LockedSql:
         """
         request = {"sql": sql, "parameters": dict(parameters or {}), "schemas": list(schemas), "max_rows": max_rows}
         with self._lock:
-            return self._answer({**request, "tree": with_tree}, min(self.timeout_s, timeout_s or self.timeout_s))
+            return self._run_query({**request, "tree": with_tree}, min(self.timeout_s, timeout_s or self.timeout_s))
 
     def about(self, subject: Subject) -> None:
         """Make the schemas `VIEWS` of *subject*, which `query` can be pointed at; raises QueryError."""
@@ -135,7 +135,7 @@ class LockedSql:
                 return
             self._subject = subject
             self._ensure_worker()
-            answer = self._answer(self._subject_request(), _START_TIMEOUT_S)
+            answer = self._run_query(self._subject_request(), _START_TIMEOUT_S)
         if answer.status != "empty":
             raise QueryError(f"{self.datapack.path}: {answer.message or 'the worker ended'}; allow more memory.")
 
@@ -149,7 +149,7 @@ class LockedSql:
         assert self._subject is not None
         return {"subject": {"names": self._subject.names, "columns": self._subject.columns}}
 
-    def _answer(self, request: Mapping[str, Any], timeout_s: float) -> QueryResult:
+    def _run_query(self, request: Mapping[str, Any], timeout_s: float) -> QueryResult:
         self._ensure_worker()
         try:
             reply = self._exchange(json.dumps(request, default=str), timeout_s)

@@ -91,7 +91,7 @@ def main() -> None:
     _send(replies, {"status": "ready", "schemas": schemas})
     while True:
         request = requests.get()
-        _send(replies, answer(connection, frozenset(schemas), request, setup["max_rows"]))
+        _send(replies, run_query(connection, frozenset(schemas), request, setup["max_rows"]))
 
 
 def _listen(requests: queue.SimpleQueue[dict[str, Any]]) -> None:
@@ -149,7 +149,7 @@ def _schema(connection: Any, table: str) -> list[tuple[str, str]]:
     return [(row[0], row[1]) for row in connection.execute(f'DESCRIBE main."{table}"').fetchall()]
 
 
-def answer(connection: Any, tables: frozenset[str], request: Mapping[str, Any], max_rows: int) -> dict[str, Any]:
+def run_query(connection: Any, tables: frozenset[str], request: Mapping[str, Any], max_rows: int) -> dict[str, Any]:
     """Return what one query gives: status, columns, rows, message, truncated, and spent when this worker is used up.
 
     *executed* is the text that was run, *tree* (if the request asks for it) the tree of that text. *schemas* names the
@@ -161,7 +161,7 @@ def answer(connection: Any, tables: frozenset[str], request: Mapping[str, Any], 
         if "subject" in request:
             _name_subject(connection, tables, request["subject"])
             return {"status": "empty"}
-        statement = checked(connection, request["sql"], tables)
+        statement = check_statement(connection, request["sql"], tables)
         if request.get("schemas"):
             statement = statement.in_schemas(connection, request["schemas"])
         about = {"executed": statement.text} | ({"tree": statement.tree} if request.get("tree") else {})
@@ -199,10 +199,10 @@ class CheckedStatement:
         tree = json.loads(json.dumps(self.tree))
         for node, schema in zip(reads(tree), schemas, strict=True):
             _point(node, schema, node["table_name"])
-        return CheckedStatement(_written(connection, tree), tree, self.names)
+        return CheckedStatement(_statement_text(connection, tree), tree, self.names)
 
 
-def checked(connection: Any, sql: str, tables: frozenset[str]) -> CheckedStatement:
+def check_statement(connection: Any, sql: str, tables: frozenset[str]) -> CheckedStatement:
     """Return *sql* with every read of a table, or of its file 'TABLE.parquet', pointing at the table itself.
 
     It is parsed, the tree rewritten, and text made of the tree: comments and whatever else the parser passes over are
@@ -221,7 +221,7 @@ def checked(connection: Any, sql: str, tables: frozenset[str]) -> CheckedStateme
     tree = _parsed(connection, sql)
     _require_depth(tree)
     _point_reads(tree["statements"][0], tables)
-    text = _written(connection, tree)
+    text = _statement_text(connection, tree)
     tree = _parsed(connection, text)
     _require_known(tree, tables)
     return CheckedStatement(text, tree, frozenset(e["key"] for e in tree["statements"][0].get("named_param_map") or ()))
@@ -236,7 +236,7 @@ def _parsed(connection: Any, sql: str) -> dict[str, Any]:
     return tree
 
 
-def _written(connection: Any, tree: Mapping[str, Any]) -> str:
+def _statement_text(connection: Any, tree: Mapping[str, Any]) -> str:
     import duckdb
 
     try:
@@ -312,9 +312,11 @@ def _require_known(tree: Any, tables: frozenset[str]) -> None:
     for node in tree_nodes(tree):
         name = (node.get("function") or {}).get("function_name", "") if node.get("type") == "TABLE_FUNCTION" else ""
         if name and name.lower() not in TABLE_FUNCTIONS:
-            raise RefusedStatementError(f"the table function {name} is not available; tables: {_listed(tables)}")
+            raise RefusedStatementError(f"the table function {name} is not available; tables: {_name_list(tables)}")
         if node.get("type") == "BASE_TABLE" and str(node.get("schema_name") or "").lower() not in SCHEMAS:
-            raise RefusedStatementError(f"the schema {node['schema_name']} is not available; tables: {_listed(tables)}")
+            raise RefusedStatementError(
+                f"the schema {node['schema_name']} is not available; tables: {_name_list(tables)}"
+            )
 
 
 def _file_read(function: dict[str, Any], tables: frozenset[str]) -> str:
@@ -322,7 +324,7 @@ def _file_read(function: dict[str, Any], tables: frozenset[str]) -> str:
     literal = (arguments[0]["expression"].get("literal") if len(arguments) == 1 else None) or {}
     table = _table_of(literal.get("text"), tables) if literal.get("kind") == "STRING" else None
     if table is None:
-        files = _listed(frozenset(f"'{name}.parquet'" for name in tables))
+        files = _name_list(frozenset(f"'{name}.parquet'" for name in tables))
         raise RefusedStatementError(f"a parquet reader takes exactly one of these names: {files}")
     return table
 
@@ -360,7 +362,7 @@ def _make_views(connection: Any, tables: frozenset[str], columns: Sequence[str])
             connection.execute(f'CREATE OR REPLACE VIEW {view}."{table}" AS {source}')
 
 
-def _listed(names: frozenset[str]) -> str:
+def _name_list(names: frozenset[str]) -> str:
     return ", ".join(sorted(names))
 
 

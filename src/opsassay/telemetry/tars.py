@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from typing import BinaryIO
 
 from opsassay.core.errors import DatapackError
-from opsassay.core.untrusted import shown
+from opsassay.core.untrusted import safe_text
 
 CHUNK = 2**20
 """The most that is read of a tar at once; longer headers are refused."""
@@ -42,7 +42,7 @@ def plain_members(
     for number, member in enumerate(archive):
         name = PurePosixPath(member.name)
         if not (member.isfile() or member.isdir()) or name.is_absolute() or ".." in name.parts or member.issparse():
-            said = shown(member.name[:200])
+            said = safe_text(member.name[:200])
             raise DatapackError(f"The tar holds {said!r}, which is no plain file inside it; leave it out.")
         size += abs(member.size)
         if number >= most_files or (most_bytes is not None and size > most_bytes):

@@ -176,7 +176,7 @@ def regret_bars(audit: AuditReport, pair: PairAudit, index: int, pairs: list[Pai
 _SHAPES = ("square", "circle", "triangle", "diamond", "cross", "bar-mark")
 
 
-def _mark(kind: str, x: float, y: float) -> Markup:
+def _draw_mark(kind: str, x: float, y: float) -> Markup:
     r = 4.5
     if kind == "square":
         return rect(x - 4, y - 4, 8, 8, "mark hue-0")
@@ -206,7 +206,7 @@ def pooled_against_systems(audit: AuditReport) -> Figure:
     parts: list[Markup] = []
     for i, j in enumerate(best):
         x, y = 8 + (i % 2) * PANEL / 2, 10 + 18.0 * (i // 2)
-        parts += [_mark(_SHAPES[i], x, y), label(x + 12, y + 4, m.methods[j], 22)]
+        parts += [_draw_mark(_SHAPES[i], x, y), label(x + 12, y + 4, m.methods[j], 22)]
     for tick in axis.ticks(4):
         x = axis.at(tick)
         parts += [line(x, top, x, bottom, "grid"), text(x, bottom + 13, f"{100 * tick:.0f}%", "muted small", "middle")]
@@ -216,7 +216,7 @@ def pooled_against_systems(audit: AuditReport) -> Figure:
         parts.append(label(0, y + 4, name, _LETTERS, "ink" if r else "head"))
         values = [float(means[j]) for j in best]
         parts.append(line(axis.at(min(values)), y, axis.at(max(values)), y, "span"))
-        parts += [_mark(_SHAPES[i], axis.at(float(means[j])), y) for i, j in reversed(list(enumerate(best)))]
+        parts += [_draw_mark(_SHAPES[i], axis.at(float(means[j])), y) for i, j in reversed(list(enumerate(best)))]
         if not r:
             parts.append(line(0, y + ROW / 2, PANEL, y + ROW / 2, "rule"))
     return Figure("pooled", "Mean score of each method, pooled and by system", PANEL, bottom + 18, join(parts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from opsassay.analysis.audit.audit import AuditReport, LeftOut, PairAudit
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.ui import audit_words as words
 from opsassay.ui.audit_figures import PAIRS_SHOWN, pair_name, points, shown_pairs
 from opsassay.ui.audit_parts import (
@@ -145,7 +145,7 @@ def interaction_section(audit: AuditReport) -> Section:
     return Section(
         "interaction",
         "Does the difference depend on the system",
-        (words.INTERACTION, words.HOLM.format(pairs=counted(len(audit.pairs), "pair"))),
+        (words.INTERACTION, words.HOLM.format(pairs=plural(len(audit.pairs), "pair"))),
         tables=(
             table("All methods", "Model | Statistic | df | p | Remark", omnibus, 1, "interaction"),
             table("Pairs", columns, [_interaction_row(audit, p) for p in audit.pairs], 1, "interaction"),

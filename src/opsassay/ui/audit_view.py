@@ -7,7 +7,7 @@ import numpy as np
 from opsassay.analysis.audit.audit import AuditReport
 from opsassay.analysis.audit.effects import TIE
 from opsassay.analysis.audit.selection import first_best
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.ui import audit_words as words
 from opsassay.ui.audit_figures import COLUMNS_SHOWN, METHODS_SHOWN, figures, points, shown_pairs
 from opsassay.ui.audit_parts import DASH, Section, count_of, decimals, families_of, percent, table
@@ -56,9 +56,9 @@ def _advice(audit: AuditReport) -> Section:
     decided = sum(r.choice is not None for r in audit.recommendations)
     rivals = len(audit.matched.methods) - 1
     said = (
-        f"On {decided} of {counted(len(rows), 'system')} one method is ahead of all others: its paired interval "
-        f"against each lies above zero, at a level adjusted for {counted(rivals, 'comparison')}, on at least "
-        f"{counted(audit.settings.min_cases, 'case')}."
+        f"On {decided} of {plural(len(rows), 'system')} one method is ahead of all others: its paired interval "
+        f"against each lies above zero, at a level adjusted for {plural(rivals, 'comparison')}, on at least "
+        f"{plural(audit.settings.min_cases, 'case')}."
     )
     shown = table("What to choose for a system like this one", columns, rows, 4, "recommendations", words.LEAD)
     return Section("advice", "Which method for which system", (said,), tables=(shown,))

@@ -11,7 +11,7 @@ from opsassay.analysis.leaderboard.entries import Entry
 from opsassay.analysis.leaderboard.separation import LEVEL, better_than, intervals
 from opsassay.core.errors import UserError
 from opsassay.core.schema.task import MetricDefinition
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.scoring.figures import difference_text
 from opsassay.scoring.rates import estimate_of
 from opsassay.ui.plain import plain
@@ -20,7 +20,7 @@ SHOWN_METRICS = 5
 MOST_FLIPPED = 500
 
 
-def compared(
+def compare_solvers(
     first: Entry,
     second: Entry,
     metrics: Sequence[MetricDefinition],
@@ -46,7 +46,7 @@ def compared(
     figures = [_paired(MetricDefinition(name="succeeded"), first, second, None)]
     figures += [_paired(m, first, second, m.name) for m in metrics[:SHOWN_METRICS]]
     return {
-        "answer": _answer(
+        "answer": _comparison_sentence(
             names, bool(better[0, 1]), bool(better[1, 0]), len(tasks), len(flipped), round(float(scores[0].sum()), 2)
         ),
         "names": names,
@@ -61,8 +61,8 @@ def compared(
     }
 
 
-def _answer(names: tuple[str, str], one: bool, two: bool, tasks: int, flipped: int, both: float) -> str:
-    on = counted(tasks, "task")
+def _comparison_sentence(names: tuple[str, str], one: bool, two: bool, tasks: int, flipped: int, both: float) -> str:
+    on = plural(tasks, "task")
     if not flipped:
         return f"{names[0]} and {names[1]} succeeded on exactly the same of {on}: {both:g} of {tasks}."
     if one or two:

@@ -9,7 +9,7 @@ from pathlib import Path
 from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
 from opsassay.evals.compliance.files.submitted import collected
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError
-from opsassay.evals.compliance.kyverno.judge import judge
+from opsassay.evals.compliance.kyverno.judge import judge_objects
 from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, read_policies
 from opsassay.evals.compliance.on_cluster.admission import admissions_of
 from opsassay.evals.compliance.on_cluster.read_worlds import graded_task
@@ -74,7 +74,7 @@ def _rows(task: ComplianceTask, policies: Sequence[KyvernoPolicy], admits: Admit
     """Yield a row for each world; which rule kept it out is what our own evaluator says, whoever judges."""
     for kind, worlds in (("judged", task.judged()), ("mutant", task.mutants())):
         for number, world in enumerate(worlds, 1):
-            failed = [one for one in judge(policies, world.objects) if one.result == "fail"]
+            failed = [one for one in judge_objects(policies, world.objects) if one.result == "fail"]
             kept_out = [f"{one.object} by {one.policy}/{one.rule}" for one in failed if one.enforced]
             label = "compliant" if world.compliant else "violating"
             objects = ", ".join(f"{one['kind']}/{one['metadata']['name']}" for one in world.objects)

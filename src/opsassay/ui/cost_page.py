@@ -35,10 +35,10 @@ POINTS_DRAWN = 800
 
 def write_cost_pages(request: PageRequest, written_to: Callable[[Path], None]) -> list[str]:
     """Write ``TASK-CELL.html`` for every run that counts; return what could not be shown."""
-    return write_run_pages(DOMAIN, _shown, request, written_to)
+    return write_run_pages(DOMAIN, _read_shown_task, request, written_to)
 
 
-def _shown(store: RunStore, one: GradedRun) -> ShownTask:
+def _read_shown_task(store: RunStore, one: GradedRun) -> ShownTask:
     return shown_cost(store, one.folder, one.run)
 
 
@@ -47,10 +47,10 @@ def shown_cost(store: RunStore, folder: Path, run: Run) -> ShownTask:
     if run.item in TASKS:
         return ShownTask(live_task(run.item).scenario.alert, [_live_figure(folder, run)])
     task = kept_task(store.root, run.item_hash)
-    return ShownTask(task.body.goal, *_answered(folder, task))
+    return ShownTask(task.body.goal, *_answer_figures(folder, task))
 
 
-def _answered(folder: Path, task: CostTask) -> tuple[list[Figure], list[ResultTable]]:
+def _answer_figures(folder: Path, task: CostTask) -> tuple[list[Figure], list[ResultTable]]:
     """Return the drawings and tables of a run on cost data; an answer that is none leaves the truth alone."""
     body = task.body
     if isinstance(body, Question):

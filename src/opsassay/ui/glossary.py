@@ -31,7 +31,7 @@ def in_words(text: str) -> str:
     return _PREDICATE.sub(lambda found: f"\u201c{word(found[0].lower()).title.lower()}\u201d", text)
 
 
-def written(value: float, unit: str) -> str:
+def format_value(value: float, unit: str) -> str:
     """Return *value* as the page writes it: a share in percent, anything else with up to four digits and its unit."""
     if unit == "share":
         return str(percent(value))

@@ -43,7 +43,7 @@ def labels_app(audit: LabelAudit) -> Starlette:
 
     async def overview(request: Request) -> Response:  # noqa: ARG001 - starlette's signature
         done = read_verdicts(audit.suite, audit.annotator)
-        cases = [{"id": c, "said": _said(done.get(c))} for c in audit.cases]
+        cases = [{"id": c, "said": _agreement_text(done.get(c))} for c in audit.cases]
         return respond("labels.html", f"Audit of labels: {audit.annotator}", cases=cases)
 
     async def case(request: Request) -> Response:
@@ -120,7 +120,7 @@ def _case_view(audit: LabelAudit, id_: str) -> dict[str, Any]:
         "nodes": nodes,
         "edges": [{"name": plain(edge_name(graph, i)), "rule": edge.rule or ""} for i, edge in enumerate(graph.edges)],
         "alarms": [plain(node.component) for node in graph.alarm_nodes],
-        "others": [_drawn(row) for row in spans if row.component not in inside][:MOST_ROWS],
+        "others": [_evidence_row(row) for row in spans if row.component not in inside][:MOST_ROWS],
         "criteria": CRITERIA,
         "said": said,
         "edge_names": [edge_name(graph, i) for i in range(len(graph.edges))],
@@ -132,11 +132,11 @@ def _rows(case: Case, component: str, service: str, spans: Mapping[str, LabelEvi
     """Return the evidence for *component*: its spans (requests behind one name together), or its service's metrics."""
     if component.startswith("span|"):
         row = spans.get(component)
-        return [_drawn(row)] if row else []
-    return [_drawn(row) for row in service_evidence(case.datapack, service)]
+        return [_evidence_row(row)] if row else []
+    return [_evidence_row(row) for row in service_evidence(case.datapack, service)]
 
 
-def _drawn(row: LabelEvidence) -> dict[str, Any]:
+def _evidence_row(row: LabelEvidence) -> dict[str, Any]:
     return {
         "name": plain(row.component.removeprefix("span|")),
         "what": plain(row.what),
@@ -156,5 +156,5 @@ def _polyline(series: Sequence[float | None], width: int = 160, height: int = 28
     return " ".join(f"{i * step:.1f},{height - v / top * (height - 2):.1f}" for i, v in known)
 
 
-def _said(verdict: CaseVerdict | None) -> str:
+def _agreement_text(verdict: CaseVerdict | None) -> str:
     return "not judged yet" if verdict is None else "agree" if verdict.agree else "disagree"

@@ -9,7 +9,7 @@ from typing import Any
 from opsassay.analysis.leaderboard.board import Leaderboard, LeaderboardRow
 from opsassay.analysis.leaderboard.entries import COSTS
 from opsassay.analysis.leaderboard.tables import board_tables, rank_text
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.evals.runner.ranking import ORACLE
 from opsassay.scoring.figures import MeanFigure, percent
 from opsassay.ui.page import render, write_whole
@@ -50,10 +50,10 @@ def board_answer(board: Leaderboard) -> str:
     """Return the first thing to say: who stands first, or that nobody does."""
     first = [row.entry.name for row in board.rows if row.rank == 1]
     if not first:
-        return f"Nobody is ranked on {counted(board.tasks, 'task')}{_why_nobody(board)}"
+        return f"Nobody is ranked on {plural(board.tasks, 'task')}{_why_nobody(board)}"
     who = plain(" and ".join(first), 300)
     alone = "stands first" if len(first) == 1 else "share the first rank: these tasks do not tell them apart"
-    return f"{who} {alone}, on {counted(board.tasks, 'task')}."
+    return f"{who} {alone}, on {plural(board.tasks, 'task')}."
 
 
 def _why_nobody(board: Leaderboard) -> str:

@@ -57,7 +57,7 @@ class LoopbackOnly:
         if answer is not None:
             await answer(scope, receive, send)
             return
-        await self._app(scope, _bounded(receive, self._largest_body), send)
+        await self._app(scope, _limit_body(receive, self._largest_body), send)
 
     def _refusal(self, request: Request) -> Response | None:
         host = request.headers.get("host", "")
@@ -153,7 +153,7 @@ def _cookie_of(request: Request) -> str:
     return f"opsassay-{server[1]}"
 
 
-def _bounded(receive: Receive, most: int) -> Receive:
+def _limit_body(receive: Receive, most: int) -> Receive:
     seen = 0
 
     async def receiving() -> Message:

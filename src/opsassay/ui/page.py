@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from opsassay import __version__
 from opsassay.core.errors import OperationError, OpsAssayError
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.ui.plain import plain
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _files(names: Sequence[str]) -> list[str]:
 
 
 @cache
-def _mark() -> str:
+def _mark_address() -> str:
     """Return OpsAssay's mark as an address that asks nobody: a scale's beam over a line that dips and comes back."""
     return "data:image/svg+xml;base64," + base64.b64encode(asset("static/mark.svg").encode()).decode()
 
@@ -150,9 +150,9 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
         auto_reload=False,
     )
-    environment.filters.update(plain=plain, counted=counted, cell=_cell)
+    environment.filters.update(plain=plain, counted=plural, cell=_cell)
     environment.globals.update(
-        version=__version__, mark=_mark(), layout="page.html", live=False, follow="", to=str, page="", of_level="",
+        version=__version__, mark=_mark_address(), layout="page.html", live=False, follow="", to=str, page="", of_level="",
         user=None, sorry=False,
     )  # fmt: skip
     return environment

@@ -9,7 +9,7 @@ from opsassay.core.errors import OpsAssayError
 from opsassay.core.schema.run import RunStatus
 from opsassay.evals.diagnosis.results.repeats import SolverSummary, summarise_runs
 from opsassay.evals.diagnosis.score import OnError
-from opsassay.evals.runner.ranking import counted, most_repeats
+from opsassay.evals.runner.ranking import counted_runs, most_repeats
 from opsassay.evals.runner.store import RunStore, read_diagnosis, read_run, read_verdicts
 from opsassay.telemetry.content import content_hash
 from opsassay.telemetry.tree import Case
@@ -45,7 +45,7 @@ def case_reports(
     answers: dict[str, list[AnswerPayload]] = {}
     for run_dir in store.runs():
         try:
-            if (answer := _answer(run_dir, profile)) is not None:
+            if (answer := _answer_payload(run_dir, profile)) is not None:
                 answers.setdefault(answer.run.item_hash, []).append(answer)
         except OpsAssayError as error:
             if on_error is None:
@@ -58,7 +58,7 @@ def case_reports(
     ]
 
 
-def _answer(run_dir: Path, profile: str) -> AnswerPayload | None:
+def _answer_payload(run_dir: Path, profile: str) -> AnswerPayload | None:
     """Return what the attempt in *run_dir* came to, None when it came to nothing."""
     run = read_run(run_dir)
     if run.status in (RunStatus.RUNNING, RunStatus.ABORTED):
@@ -70,5 +70,5 @@ def _answer(run_dir: Path, profile: str) -> AnswerPayload | None:
 def solver_summaries(reports: Sequence[CaseReport], cases: Sequence[Case]) -> list[SolverSummary]:
     """Return the figures of every solver over all *reports*, with pass@k where cases were repeated k times."""
     answers = [answer for report in reports for answer in report.answers]
-    runs = counted(answer.run for answer in answers)
+    runs = counted_runs(answer.run for answer in answers)
     return summarise_runs(runs, (a.verdict for a in answers if a.verdict), cases, most_repeats(runs))

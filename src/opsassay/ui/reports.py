@@ -16,7 +16,7 @@ from urllib.parse import quote
 from opsassay.core.errors import OpsAssayError, UserError
 from opsassay.core.registry import Registry
 from opsassay.core.schema.metric_words import word
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.evals.runner.domain import domain_named
 from opsassay.evals.runner.grading import GradedRun, GradeSettings, problem_lines
 from opsassay.evals.runner.results import ResultRow
@@ -26,7 +26,7 @@ from opsassay.ui.audit_svg import Figure
 from opsassay.ui.browsing.rows import Shown, View, run_row
 from opsassay.ui.browsing.verdicts import StoredVerdicts
 from opsassay.ui.browsing.watching import Watcher
-from opsassay.ui.glossary import written
+from opsassay.ui.glossary import format_value
 from opsassay.ui.page import render, write_whole
 from opsassay.ui.plain import plain
 
@@ -135,10 +135,10 @@ def trial_page(root: Path, run_dir: Path, run: Run, verdict: TrajectoryVerdict) 
     """Return the page of the trial in *run_dir* of the store at *root*; raises OpsAssayError."""
     from opsassay.evals.remediation.score import read_recording, read_steps
     from opsassay.evals.remediation.tasks import kept_scenario
-    from opsassay.ui.run_view import passed, render_run_page, trial_view
+    from opsassay.ui.run_view import has_passed, render_run_page, trial_view
     from opsassay.ui.step_rows import culprit_of
 
-    scenario, culprit = kept_scenario(root, run.item_hash), None if passed(verdict) else culprit_of(run_dir)
+    scenario, culprit = kept_scenario(root, run.item_hash), None if has_passed(verdict) else culprit_of(run_dir)
     return render_run_page(trial_view(run, scenario, read_recording(run_dir), verdict, read_steps(run_dir), culprit))
 
 
@@ -171,7 +171,9 @@ def _metric(row: ResultRow, name: str) -> str:
     if metric is None:
         return ""
     return (
-        metric.status.value + f": {metric.reason}" if metric.value is None else written(metric.value, word(name).unit)
+        metric.status.value + f": {metric.reason}"
+        if metric.value is None
+        else format_value(metric.value, word(name).unit)
     )
 
 
@@ -182,7 +184,7 @@ def index_view(root: Path, pages: Mapping[Path, str]) -> View:
     rows = [run_row(shown, one) | {"page": to.get(one.folder.resolve())} for one in shown.catalogue.newest]
     outcomes = Counter(row["outcome"] for row in rows)
     said = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.most_common())
-    return {"answer": f"{counted(len(rows), 'run')}: {said}." if rows else "There are no runs.", "rows": rows}
+    return {"answer": f"{plural(len(rows), 'run')}: {said}." if rows else "There are no runs.", "rows": rows}
 
 
 FILE_SHOWN = 20_000

@@ -10,7 +10,7 @@ from opsassay.core.schema.run import Run
 from opsassay.core.schema.scenario import Scenario
 from opsassay.core.schema.task import Arm
 from opsassay.core.schema.trajectory import Attribution, TraceStep
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.scoring.verifiers import Judgement, RunRecording, TrajectoryVerdict, evidence_of
 from opsassay.scoring.verifiers.diagnosed import RIGHT, TIME
 from opsassay.scoring.verifiers.evidence import RunEvidence
@@ -69,7 +69,7 @@ def trial_view(
     )  # fmt: skip
 
 
-def passed(verdict: TrajectoryVerdict) -> bool:
+def has_passed(verdict: TrajectoryVerdict) -> bool:
     """Return whether everything that was committed holds."""
     return verdict.judgement("certificate").passed
 
@@ -86,7 +86,7 @@ def _hidden_words(evidence: RunEvidence, verdict: TrajectoryVerdict) -> str:
             amiss.append(f"{name} is at {series.values[-1]:.1%}")
     readings = sorted(evidence.recording.alerts, key=lambda reading: reading.time_ns)
     if readings and (firing := len(readings[-1].firing)):
-        amiss.append(f"{counted(firing, 'alert')} still fire{'' if firing > 1 else 's'}")
+        amiss.append(f"{plural(firing, 'alert')} still fire{'' if firing > 1 else 's'}")
     if amiss:
         return f"Hidden failure: its replicas are ready at the end, but {'; '.join(amiss)}."
     return "Hidden failure: it looks healthy at the end, and the whole run does not hold."

@@ -9,11 +9,11 @@ from typing import Any
 from opsassay.core.schema.diagnosis import Evidence
 from opsassay.core.schema.metric_words import METRICS, word
 from opsassay.core.schema.run import EvidenceResult, Metric, MetricStatus, RunStatus
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.evals.diagnosis.results.repeats import SolverSummary, calmest, share_titles, shown_shares, success
 from opsassay.evals.runner.ranking import why_not_ranked
 from opsassay.scoring.figures import MeanFigure, percent
-from opsassay.ui.glossary import BASELINES, SORTED_BY, written
+from opsassay.ui.glossary import BASELINES, SORTED_BY, format_value
 from opsassay.ui.payload import AnswerPayload, CaseReport
 from opsassay.ui.plain import plain, utc
 
@@ -118,7 +118,7 @@ def _cell(name: str, metric: Metric | None, notes: dict[str, int]) -> View:
     if metric is None:
         return {"text": "–", "status": "absent", "sort": None}
     if (value := _scored(metric)) is not None:
-        return {"text": written(value, word(name).unit), "status": "scored", "sort": value}
+        return {"text": format_value(value, word(name).unit), "status": "scored", "sort": value}
     reason = plain(metric.reason or "no reason was recorded", 600)
     note = notes.setdefault(reason, len(notes) + 1)
     text = "n/a" if metric.status is MetricStatus.NOT_APPLICABLE else "failed"
@@ -193,7 +193,7 @@ def _evidence_view(evidence: Evidence, about: str, results: dict[tuple[str, str,
         "message": plain(result.message, 600),
         "columns": [plain(c, 120) for c in result.columns],
         "rows": [[plain(v, 1000) for v in row] for row in result.rows[:ROWS_SHOWN]],
-        "more": f"{counted(hidden, 'more row')} in the verdict" if hidden > 0 else "",
+        "more": f"{plural(hidden, 'more row')} in the verdict" if hidden > 0 else "",
         "judged": _judged_words(result),
     }
 

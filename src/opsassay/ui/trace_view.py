@@ -42,13 +42,16 @@ def index_of(page: TracePage) -> dict[str, Any]:
     agents = page.trace.agents()
     number = {agent: i for i, agent in enumerate(agents)}
     return {
-        "name": shown(page.name, 200),
+        "name": visible_text(page.name, 200),
         "facts": _facts(page.trace),
-        "agents": [shown(agent, 80) for agent in agents],
+        "agents": [visible_text(agent, 80) for agent in agents],
         "steps": [_row(step, number) for step in page.trace.steps],
         "flow": _flow(page.trace, number),
         "suggestion": _suggestion(page.suggestion),
-        "findings": [{"name": shown(f.name, 80), "step": f.step, "evidence": shown(f.evidence)} for f in page.findings],
+        "findings": [
+            {"name": visible_text(f.name, 80), "step": f.step, "evidence": visible_text(f.evidence)}
+            for f in page.findings
+        ],
         "clock": _clock(page.lanes),
     }
 
@@ -59,7 +62,7 @@ def chunks_of(page: TracePage) -> list[list[dict[str, Any]]]:
     return [[_content(step) for step in steps[at : at + STEPS_A_CHUNK]] for at in range(0, len(steps), STEPS_A_CHUNK)]
 
 
-def shown(text: str, longest: int = LONGEST_INPUT) -> str:
+def visible_text(text: str, longest: int = LONGEST_INPUT) -> str:
     """Return *text* without hidden characters; one that has none is not looked at character by character."""
     if text.replace("\n", "").replace("\t", "").isprintable():
         over = len(text) - longest
@@ -75,12 +78,14 @@ def _facts(trace: Trace) -> list[tuple[str, str]]:
         "Outcome": trace.outcome,
         "Reference answer": trace.reference_answer,
         "Architecture": trace.system_architecture,
-        "Agents": "\n".join(f"{name}: {_described(value)}" for name, value in trace.agent_configuration.items()),
+        "Agents": "\n".join(
+            f"{name}: {_configuration_text(value)}" for name, value in trace.agent_configuration.items()
+        ),
     }
-    return [(name, shown(str(value), 4000)) for name, value in fields.items() if value]
+    return [(name, visible_text(str(value), 4000)) for name, value in fields.items() if value]
 
 
-def _described(configuration: Any) -> str:
+def _configuration_text(configuration: Any) -> str:
     """Return an agent's prompt, or its configuration as it is."""
     prompt = configuration.get("system_prompt") if isinstance(configuration, dict) else None
     return str(prompt or configuration)
@@ -95,16 +100,18 @@ def _row(step: TraceStep, number: dict[str, int]) -> list[Any]:
         step.step_id,
         number[step.agent_name],
         flags,
-        shown(" ".join(head[: 4 * LONGEST_LINE].split())[:LONGEST_LINE]),
+        visible_text(" ".join(head[: 4 * LONGEST_LINE].split())[:LONGEST_LINE]),
     ]
 
 
 def _content(step: TraceStep) -> dict[str, Any]:
     return {
-        "input": shown(step.input_context),
-        "output": shown(step.output_content),
-        "error": shown(step.error or ""),
-        "tools": [[shown(c.tool, 80), plain(c.arguments), shown(c.output), c.status] for c in step.tool_logs],
+        "input": visible_text(step.input_context),
+        "output": visible_text(step.output_content),
+        "error": visible_text(step.error or ""),
+        "tools": [
+            [visible_text(c.tool, 80), plain(c.arguments), visible_text(c.output), c.status] for c in step.tool_logs
+        ],
         "about": _about(step),
     }
 
@@ -114,9 +121,9 @@ def _about(step: TraceStep) -> str:
     parts = [
         utc(step.started_at) if step.started_at else "",
         f"{took:.2f} s" if took is not None else "",
-        shown(step.model or "", 80),
+        visible_text(step.model or "", 80),
         ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in step.usage.items()),
-        shown(step.request_id or "", 80),
+        visible_text(step.request_id or "", 80),
     ]
     return " · ".join(part for part in parts if part)
 
@@ -132,8 +139,8 @@ def _suggestion(suggestion: Attribution | None) -> dict[str, Any] | None:
         return None
     return {
         "step": suggestion.step_id,
-        "agent": shown(suggestion.agent_name or "", 80),
-        "reason": shown(suggestion.reason, 2000),
+        "agent": visible_text(suggestion.agent_name or "", 80),
+        "reason": visible_text(suggestion.reason, 2000),
     }
 
 
@@ -147,7 +154,7 @@ def _clock(lanes: Sequence[ClockLane]) -> dict[str, Any] | None:
         {
             "name": lane.name,
             "marks": [
-                [(m.start_ns - first) / 1e9, (m.end_ns - first) / 1e9, m.kind, shown(m.text, 300), m.step]
+                [(m.start_ns - first) / 1e9, (m.end_ns - first) / 1e9, m.kind, visible_text(m.text, 300), m.step]
                 for m in lane.marks
             ],
         }

@@ -13,7 +13,7 @@ from opsassay.annotation.verdict.explain import GATES, explain
 from opsassay.core.errors import NotFoundError
 from opsassay.core.schema.causal_graph import Annotation
 from opsassay.core.schema.incident import EffectCheck, Fault, Incident, Label
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.scoring.void import void_reason
 from opsassay.ui.glossary import LABELS
 from opsassay.ui.overlay import Overlay, OverlayMark, answer_overlay, root_groups, truth_overlay
@@ -202,7 +202,7 @@ def _layer_words(overlay: Overlay, at: int | None, label: Label | None) -> str:
         others = len(overlay.nodes) - root_count
         counts = ((root_count, "root"), (others, "other affected service"), (len(overlay.edges), "edge"))
         unverified = "" if label in (None, Label.ATTRIBUTED) else f"; labelled {label.value}: no verified cascade"
-        return ", ".join(counted(number, noun) for number, noun in counts) + unverified
+        return ", ".join(plural(number, noun) for number, noun in counts) + unverified
     roots = _tally([n.mark for n in overlay.nodes], judged=overlay.judged_roots)
     edges = _tally([e.mark for e in overlay.edges], judged=overlay.judged_edges)
     return f"Roots: {roots}. Edges: {edges}."

@@ -21,7 +21,7 @@ from opsassay.solvers.agents.models.base import Reply, ToolRequest
 from opsassay.solvers.agents.models.scripted import ScriptedModel
 from opsassay.solvers.agents.models.server import running_server
 from opsassay.solvers.proxy.exchanges import Exchange, read_session
-from opsassay.solvers.proxy.matching import Volatile, compared
+from opsassay.solvers.proxy.matching import Volatile, compare_requests
 from opsassay.solvers.proxy.policies import Intervene, Refuse, ReplayAlike, Serve, StepIntervention
 from opsassay.solvers.proxy.running import running_proxy
 from opsassay.solvers.proxy.server import ProxySettings
@@ -181,7 +181,7 @@ def exchange(number, content):
     return Exchange(str(number), "POST", path, (), content, None, 200, "OK", (), ((0, answer),), 0, 0, "complete", None)
 
 
-alike = partial(compared, volatile=Volatile())
+alike = partial(compare_requests, volatile=Volatile())
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsassay.annotation.reading.names import coded, codes, distinct_pairs, joined, known, stacked
+from opsassay.annotation.reading.names import coded, codes, distinct_pairs, join_names, known_names, stacked
 from opsassay.annotation.reading.parents import Rows
 
 KEYS = st.lists(st.one_of(st.integers(0, 40), st.integers(0, 2**64 - 1)), max_size=200)
@@ -34,10 +34,10 @@ def test_codes_are_places_among_the_sorted_names(names, others):
     one, other = (pl.Series(each, dtype=pl.String) for each in (names, others))
     enum = coded(one, other)
     told = sorted({name for name in (*names, *others) if name is not None})
-    assert known(enum).to_list() == told
+    assert known_names(enum).to_list() == told
     assert codes(enum).tolist() == [-1 if name is None else told.index(name) for name in names]
     both = stacked([coded(one), coded(other)])
-    assert (both.to_list(), known(both).to_list()) == ([*names, *others], told)
+    assert (both.to_list(), known_names(both).to_list()) == ([*names, *others], told)
 
 
 @given(st.lists(st.tuples(st.integers(-1, 9), st.integers(-1, 9)), max_size=60))
@@ -50,6 +50,6 @@ def test_distinct_pairs(pairs):
 @given(st.lists(st.tuples(st.sampled_from(["a", "a::b", "c"]), st.sampled_from(["", "b", "b::c", "z"])), max_size=30))
 def test_joined_names(pairs):
     first, second = (coded(pl.Series([pair[i] for pair in pairs], dtype=pl.String)) for i in (0, 1))
-    both = joined(first, "::", second)
+    both = join_names(first, "::", second)
     assert both.to_list() == [f"{a}::{b}" for a, b in pairs]
-    assert known(both).to_list() == sorted({*both.to_list(), *first.to_list()})
+    assert known_names(both).to_list() == sorted({*both.to_list(), *first.to_list()})

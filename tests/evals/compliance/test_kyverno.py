@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError, documents
-from opsassay.evals.compliance.kyverno.judge import admitted, judge
+from opsassay.evals.compliance.kyverno.judge import admitted, judge_objects
 from opsassay.evals.compliance.kyverno.patterns import satisfies
 from opsassay.evals.compliance.kyverno.policy import read_policies
 from opsassay.evals.compliance.kyverno.values import matches, quantity, wildcard
@@ -236,7 +236,7 @@ def test_rules_about_pods_are_for_what_makes_them(kind):
 
 def test_what_only_reports_keeps_nothing_out():
     found = policies(LATEST, spec={"validationFailureAction": "Audit"})
-    assert [one.result for one in judge(found, [POD])] == ["fail"]
+    assert [one.result for one in judge_objects(found, [POD])] == ["fail"]
     assert admitted(found, [POD])
     assert not admitted(
         policies({**LATEST, "failureAction": "Enforce"}, spec={"validationFailureAction": "Audit"}), [POD]

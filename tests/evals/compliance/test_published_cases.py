@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from opsassay.evals.compliance.kyverno.judge import judge
+from opsassay.evals.compliance.kyverno.judge import judge_objects
 from opsassay.evals.compliance.kyverno.policy import read_policies
 
 ANY = "request.object.spec.[ephemeralContainers, initContainers, containers][]"
@@ -191,5 +191,5 @@ def test_a_published_case_ends_as_its_authors_say(name, result, spec):
     }
     policies = read_policies([("p.yaml", json.dumps(policy).encode())])
     for body in objects(spec):
-        found = {one.result for one in judge(policies, [body])}
+        found = {one.result for one in judge_objects(policies, [body])}
         assert found == {result}, body["kind"]

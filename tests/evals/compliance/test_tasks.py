@@ -13,8 +13,8 @@ import yaml
 from opsassay.cli import run as command_line
 from opsassay.core.errors import DatapackError, NotFoundError, UserError
 from opsassay.evals.compliance.clusters.controls import controls
-from opsassay.evals.compliance.clusters.repository import others_of, policy_name, stale, written
-from opsassay.evals.compliance.clusters.worlds import merged, mutants, worlds
+from opsassay.evals.compliance.clusters.repository import others_of, policy_files, policy_name, stale
+from opsassay.evals.compliance.clusters.worlds import merge_maps, mutants, worlds
 from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
 from opsassay.evals.compliance.files.submitted import collect
 from opsassay.evals.compliance.kyverno.policy import AUTOGEN
@@ -114,7 +114,7 @@ def test_a_policy_for_one_place_of_the_examples_fails_on_the_others():
         "mine", match={"any": [{"resources": {"kinds": ["Pod"], "namespaces": ["shop", "billing"]}}]}
     )
     for policy in (only_containers, only_shop):
-        failed, found = stages_failed(written(policy), TASK)
+        failed, found = stages_failed(policy_files(policy), TASK)
         assert failed == {"posture"}
         assert found["mutation_kill_rate"].value < 1.0
 
@@ -125,12 +125,12 @@ def test_a_policy_for_one_place_of_the_examples_fails_on_the_others():
 def test_a_policy_that_forgets_one_kind_of_controllers_fails(kinds):
     policy = TASK.control.policy("mine")
     policy["metadata"]["annotations"] = {AUTOGEN: kinds}
-    assert stages_failed(written(policy), TASK)[0] == {"posture"}
+    assert stages_failed(policy_files(policy), TASK)[0] == {"posture"}
 
 
 def test_a_policy_that_leaves_out_the_namespaces_of_the_cluster_itself_fails():
     excluded = {"any": [{"resources": {"namespaces": ["kube-*"]}}]}
-    assert stages_failed(written(TASK.control.policy("mine", exclude=excluded)), TASK)[0] == {"posture"}
+    assert stages_failed(policy_files(TASK.control.policy("mine", exclude=excluded)), TASK)[0] == {"posture"}
 
 
 @pytest.mark.parametrize("text", [b"", b"# nothing\n", b"---\n---\n", b"null\n"])
@@ -154,12 +154,12 @@ def test_a_policy_of_the_repository_may_not_be_changed_even_where_no_world_tells
     other = others_of("host-ports", 1)[0]
     policy = copy.deepcopy(controls()[other].policy(policy_name(other)))
     policy["metadata"]["labels"]["section"] = "none"
-    failed, found = stages_failed({**ORACLES[UPDATE]["right"][0](task), **written(policy)}, task)
+    failed, found = stages_failed({**ORACLES[UPDATE]["right"][0](task), **policy_files(policy)}, task)
     assert failed == {"kept"}
     assert policy_name(other) in found["kept"].reason
-    wider = merged(stale("host-ports"), {})
+    wider = merge_maps(stale("host-ports"), {})
     wider["spec"]["rules"][0]["exclude"] = {"any": [{"resources": {"namespaces": ["legacy", "kube-*"]}}]}
-    assert "kept" in stages_failed({**ORACLES[UPDATE]["right"][0](task), **written(wider)}, task)[0]
+    assert "kept" in stages_failed({**ORACLES[UPDATE]["right"][0](task), **policy_files(wider)}, task)[0]
 
 
 def test_only_plain_files_of_the_policies_folder_are_taken(tmp_path):
@@ -234,7 +234,7 @@ work.mkdir()
 @pytest.mark.parametrize("sealing", ["auto", "off"])
 def test_an_external_agent_reads_examples_and_leaves_policies(tmp_path, capsys, sealing):
     (tmp_path / "write.py").write_text(AGENT)
-    (tmp_path / "mine.yaml").write_bytes(next(iter(written(TASK.control.policy("mine")).values())))
+    (tmp_path / "mine.yaml").write_bytes(next(iter(policy_files(TASK.control.policy("mine")).values())))
     agent = {
         "agent": "writer",
         "command": ["{python}", "{agent}/write.py", "{view}", "{answer}"],

@@ -9,7 +9,7 @@ import secrets
 import uuid
 from datetime import UTC, datetime
 
-from opsassay.evals.compliance.kyverno.judge import judge
+from opsassay.evals.compliance.kyverno.judge import judge_objects
 from opsassay.evals.compliance.kyverno.policy import read_policies
 from opsassay.testbed.substrates.kubernetes.api.object_server import ObjectServer
 from opsassay.testbed.substrates.kubernetes.api.small_api import served, write_kubeconfig
@@ -99,7 +99,7 @@ class WorldCluster(ObjectServer):
             if kind == "ClusterPolicy":
                 document = {"apiVersion": "kyverno.io/v1", "kind": kind, "metadata": policy["metadata"]}
                 written = json.dumps({**document, "spec": policy["spec"]}).encode()
-                found = judge(read_policies([(name, written)]), [one])
+                found = judge_objects(read_policies([(name, written)]), [one])
                 blocking |= {f.policy: f.rule for f in found if f.result == "fail" and f.enforced}
         if blocking:
             where = f"{at.kind}/{at.namespace}/{body['metadata']['name']}"

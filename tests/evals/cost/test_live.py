@@ -44,7 +44,7 @@ class Recording:
     def reading(self, at):
         services = {
             name: self.account.of_service(
-                Allocation.of(count, self.requests[name]), self.rps[name] * 0.027 if name == "pricing" else 0.02,
+                Allocation.for_replicas(count, self.requests[name]), self.rps[name] * 0.027 if name == "pricing" else 0.02,
                 count * self.memory_mb * 2**20, self.rps[name],
             )
             for name, count in self.replicas.items()
@@ -210,16 +210,16 @@ def test_a_record_with_a_hole_or_without_an_end_is_not_judged():
 def test_a_replica_is_charged_for_the_larger_of_request_and_usage():
     account = CostAccount(PriceBook(core_hour_usd=1, gb_hour_usd=1))
     request = ResourceRequest(cpu=0.5, memory_mb=512)
-    idle = account.of_service(Allocation.of(2, request), 0.1, 0, 0)
+    idle = account.of_service(Allocation.for_replicas(2, request), 0.1, 0, 0)
     assert (idle.cpu_usd, idle.memory_usd) == (1.0, 1.0)
-    busy = account.of_service(Allocation.of(2, request), 3.0, 4 * 2**30, 0)
+    busy = account.of_service(Allocation.for_replicas(2, request), 3.0, 4 * 2**30, 0)
     assert (busy.cpu_usd, busy.memory_usd) == (3.0, 4.0)
-    assert account.of_service(Allocation.of(0, request), 0.0, 0.0, 0.0).cpu_usd == 0.0
+    assert account.of_service(Allocation.for_replicas(0, request), 0.0, 0.0, 0.0).cpu_usd == 0.0
 
 
 def test_the_alert_needs_a_record_of_last_week_and_heeds_the_budget():
     account = CostAccount(PriceBook(core_hour_usd=1, gb_hour_usd=1))
-    services = {"a": account.of_service(Allocation.of(2, ResourceRequest(cpu=1, memory_mb=1024)), 0, 0, 0)}
+    services = {"a": account.of_service(Allocation.for_replicas(2, ResourceRequest(cpu=1, memory_mb=1024)), 0, 0, 0)}
     assert not account.read(services, 1).firing
     account.last_week_usd = 2.0
     assert account.read(services, 1).firing

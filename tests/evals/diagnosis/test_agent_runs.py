@@ -30,7 +30,7 @@ from telemetry.packs import make_pack
 
 @pytest.fixture(scope="module")
 def item(tmp_path_factory):
-    return IncidentItem.of(make_pack(tmp_path_factory.mktemp("pack") / "p", error_in="cart"))
+    return IncidentItem.from_datapack(make_pack(tmp_path_factory.mktemp("pack") / "p", error_in="cart"))
 
 
 @pytest.fixture

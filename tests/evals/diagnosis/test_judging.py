@@ -9,7 +9,7 @@ import pytest
 from evals.commands import agent
 from opsassay.cli import run as command_line
 from opsassay.core.schema.run import EvidenceResult, MetricStatus, Verdict
-from opsassay.evals.diagnosis.score import SUPPORTED, judged, questions
+from opsassay.evals.diagnosis.score import SUPPORTED, judge_evidence, questions
 from opsassay.evals.runner.store import RunStore, read_verdicts
 from opsassay.scoring.metrics import scored
 from opsassay.solvers.agents.models import Reply
@@ -46,7 +46,7 @@ def says(supported):
 def test_the_share_is_of_all_statements_and_one_without_rows_is_not_asked_about():
     judge, asked = model(lambda question: says("SELECT 1" in question))
     given = verdict(result("SELECT 1"), result("SELECT 1"), result("SELECT 2"), result("SELECT 3", status="error"))
-    found = judged(given, judge)
+    found = judge_evidence(given, judge)
     assert found.metrics[SUPPORTED].value == pytest.approx(2 / 4)
     assert [one.supported for one in found.evidence] == [True, True, False, False]
     assert "not asked" in found.evidence[3].opinion
@@ -56,7 +56,7 @@ def test_the_share_is_of_all_statements_and_one_without_rows_is_not_asked_about(
 
 def test_the_judge_sees_claim_statement_and_rows():
     judge, (asked) = model(lambda _: says(supported=True))
-    judged(verdict(result("SELECT count(*)", claim="carts are lost")), judge)
+    judge_evidence(verdict(result("SELECT count(*)", claim="carts are lost")), judge)
     (question,) = asked
     for part in ("About: cart", "Claim: carts are lost", "SQL: SELECT count(*)", "Rows (at most 1): [[1]]"):
         assert part in question
@@ -77,7 +77,7 @@ def test_the_judge_sees_claim_statement_and_rows():
 )
 def test_a_call_that_fails_is_failed_to_grade(reply, reason):
     judge, _ = model(lambda question: reply if "SELECT 2" in question else says(supported=True))
-    metric = judged(verdict(result("SELECT 1"), result("SELECT 2")), judge).metrics[SUPPORTED]
+    metric = judge_evidence(verdict(result("SELECT 1"), result("SELECT 2")), judge).metrics[SUPPORTED]
     assert (metric.status, metric.value) == (MetricStatus.FAILED, None)
     assert metric.reason.startswith("the judge failed: ")
     assert reason in metric.reason
@@ -85,7 +85,7 @@ def test_a_call_that_fails_is_failed_to_grade(reply, reason):
 
 def test_an_answer_without_evidence_is_not_judged():
     judge, asked = model(lambda _: says(supported=True))
-    assert judged(verdict(), judge).metrics[SUPPORTED].status is MetricStatus.NOT_APPLICABLE
+    assert judge_evidence(verdict(), judge).metrics[SUPPORTED].status is MetricStatus.NOT_APPLICABLE
     assert asked == []
 
 

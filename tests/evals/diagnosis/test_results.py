@@ -16,7 +16,7 @@ from opsassay.core.schema.causal_graph import Annotation, CausalGraph
 from opsassay.core.schema.incident import Fault, Label, Truth
 from opsassay.core.schema.run import Run, RunStatus, Solver, Verdict
 from opsassay.evals.diagnosis.results.tables import results_tables
-from opsassay.evals.runner.ranking import counted, most_repeats
+from opsassay.evals.runner.ranking import counted_runs, most_repeats
 from opsassay.evals.runner.store import RunStore, read_run
 from opsassay.evals.runner.tables import markdown
 from opsassay.scoring import metrics
@@ -171,9 +171,9 @@ def test_one_result_of_every_cell_counts_and_a_sealed_one_before_an_unsealed():
     again, sealed = (run.model_copy(update={"attempt": n, "isolation": i}) for n, i in ((2, "unsealed"), (3, "sealed")))
     loose, other = run.model_copy(update={"isolation": "unsealed"}), run.model_copy(update={"cell": "d", "seed": 1})
     gone = run.model_copy(update={"attempt": 0, "status": RunStatus.ABORTED})
-    assert counted([gone, run, again, sealed]) == [run]
-    assert counted([loose, again, sealed, other]) == [sealed, other]
-    assert most_repeats(counted([run, again, other])) == 2
+    assert counted_runs([gone, run, again, sealed]) == [run]
+    assert counted_runs([loose, again, sealed, other]) == [sealed, other]
+    assert most_repeats(counted_runs([run, again, other])) == 2
     assert most_repeats([]) == 1
 
 

@@ -12,7 +12,7 @@ from opsassay.analysis.audit.table import long_scores, read_table
 from opsassay.core.errors import NotFoundError, UserError
 from opsassay.core.schema.diagnosis import Diagnosis, RootCauseClaim
 from opsassay.core.schema.run import Metric, MetricStatus, Verdict
-from opsassay.evals.diagnosis.report import changed_profile, defined_metric, modal_answers, moved
+from opsassay.evals.diagnosis.report import changed_grades, changed_profile, defined_metric, modal_answers
 from opsassay.evals.diagnosis.score import grade_all
 from opsassay.evals.diagnosis.solve import run_method
 from opsassay.evals.runner.scores import CaseLabels, ScoredAnswer, score_of, score_table, write_scores
@@ -77,10 +77,10 @@ def test_a_what_if_moves_grades_and_keeps_the_old_ones(tmp_path: Path) -> None:
     changed = changed_profile(PROFILES["default"], ["load_generators=[frontend]"])
     assert changed.name.startswith("what-if-")
     assert changed.load_generators == ("frontend",)
-    items = moved(before, grade_all(store, cases, changed))
+    items = changed_grades(before, grade_all(store, cases, changed))
     assert {item["metric"] for item in items} >= {"path_reachability"}
     assert {v.profile for v in read_verdicts(run_dir)} == {"default", changed.name}
-    assert moved(before, before) == []
+    assert changed_grades(before, before) == []
 
 
 def test_a_wrong_change_is_one_sentence() -> None:

@@ -28,7 +28,7 @@ SLEEPER = "import time; print('up', flush=True); time.sleep(60)"
 @pytest.fixture
 def state():
     with state_folder():
-        yield SystemState.of("trial-1")
+        yield SystemState.for_system("trial-1")
 
 
 class RemovedSystem:

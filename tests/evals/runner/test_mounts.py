@@ -129,7 +129,7 @@ def test_the_store_and_the_tree_of_this_very_run_are_refused_however_they_look(m
     store = RunStore(machine / "store")
     (pack,) = (machine / "suite" / "incidents").iterdir()
     with pytest.raises(UserError, match="is not apart from"):
-        run_agent(store, IncidentItem.of(Datapack.open(pack)), setup_of(str(path), sealing="off"))
+        run_agent(store, IncidentItem.from_datapack(Datapack.open(pack)), setup_of(str(path), sealing="off"))
     assert list(store.runs()) == []
 
 
@@ -166,7 +166,9 @@ def told_by(machine, sealing):
     written = json.loads(path.read_text()) | {"environment": {"TOOLS": str(tools)}}
     path.write_text(json.dumps(written))
     (pack,) = (machine / "suite" / "incidents").iterdir()
-    run_dir = run_agent(RunStore(out), IncidentItem.of(Datapack.open(pack)), setup_of(str(path), sealing=sealing))
+    run_dir = run_agent(
+        RunStore(out), IncidentItem.from_datapack(Datapack.open(pack)), setup_of(str(path), sealing=sealing)
+    )
     assert read_run(run_dir).error is None
     return read_run(run_dir), json.loads((run_dir / "solver.log").read_text().splitlines()[-1])
 
@@ -211,5 +213,5 @@ def test_what_is_hidden_is_empty_even_in_a_mount(machine, monkeypatch):
     monkeypatch.setattr(seal, "own_hidden", lambda: [package])
     (pack,) = (machine / "suite" / "incidents").iterdir()
     setup = setup_of(str(path), sealing="required")
-    run_dir = run_agent(RunStore(machine / "store"), IncidentItem.of(Datapack.open(pack)), setup)
+    run_dir = run_agent(RunStore(machine / "store"), IncidentItem.from_datapack(Datapack.open(pack)), setup)
     assert (run_dir / "solver.log").read_text().splitlines()[-1].startswith("[] [")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opsassay.core.schema.scenario import Scenario
-from opsassay.scoring.verifiers import evidence_of, judge
+from opsassay.scoring.verifiers import evidence_of, judge_run
 from scoring.verifiers.made import entity, recording, scenario, timeline
 
 AGENT = {"deployed": 0, "triggered": 4, "started": 10, "ended": 20}
@@ -15,7 +15,9 @@ def judged(entities, *, d1=None, gone=None, committed=None, length=25, **phases)
     ticks = [t.model_copy(update={"gone": tuple((gone or {}).get(t.index, ()))}) for t in made.ticks]
     made = made.model_copy(update={"ticks": tuple(ticks)})
     committed = committed or scenario(denominator="before")
-    return {j.predicate: j for j in judge(evidence_of(recording(made, **{**AGENT, **phases}), committed), committed)[0]}
+    return {
+        j.predicate: j for j in judge_run(evidence_of(recording(made, **{**AGENT, **phases}), committed), committed)[0]
+    }
 
 
 def test_scaling_down_is_no_repair():
@@ -90,6 +92,6 @@ def test_backends_are_a_share_of_those_that_there_were():
     made = timeline([1.0] * 25, d2=[1.0] * 25, entities={0: FLEET})
     ticks = [t.model_copy(update={"gone": ("pay-1",) if t.index == 12 else ()}) for t in made.ticks]
     made = made.model_copy(update={"ticks": tuple(ticks)})
-    found = judge(evidence_of(recording(made, **AGENT), committed), committed)[0][1]
+    found = judge_run(evidence_of(recording(made, **AGENT), committed), committed)[0][1]
     assert found.failed
     assert (found.tick, found.value) == (12, 0.5)

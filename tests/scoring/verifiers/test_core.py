@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from opsassay.scoring.verifiers import certify, gather, judge
+from opsassay.scoring.verifiers import certify, gather, judge_run
 from opsassay.scoring.verifiers.certify import conjunction, hidden_failure
 from opsassay.scoring.verifiers.judgement import Judged
 from scoring.verifiers.made import at, change, observation, probe, recording, scenario, timeline
 
 
 def judged(made, committed, **phases):
-    found = judge(gather(recording(made, **phases)), committed)[0]
+    found = judge_run(gather(recording(made, **phases)), committed)[0]
     return {j.predicate: j for j in found} | {"certificate": conjunction(found)}
 
 
@@ -343,16 +343,16 @@ def test_an_agent_that_waits_does_not_dilute_what_it_broke():
 def test_a_hidden_failure_is_an_outcome_that_passes_and_a_conjunction_that_fails():
     made = timeline([1.0] * 25, probes=[probe("p", 22, reachable=False)])
     committed = scenario(committed_depth="D3")
-    found = judge(gather(recording(made, **AGENT)), committed)[0]
+    found = judge_run(gather(recording(made, **AGENT)), committed)[0]
     assert hidden_failure(found)
     assert conjunction(found).reason.startswith("v_depth: D3 at the end")
     dipped = timeline([1.0] * 14 + [0.5] + [1.0] * 10, probes=[probe("p", 22, reachable=False)])
-    both = conjunction(judge(gather(recording(dipped, **AGENT)), committed)[0])
+    both = conjunction(judge_run(gather(recording(dipped, **AGENT)), committed)[0])
     assert both.tick == 14
     assert both.reason == "v_temporal: D1 was 50.0%, under 85.0%: front-0; v_depth failed too"
-    shallow = judge(gather(recording(made, **AGENT)), scenario(committed_depth="D1"))[0]
+    shallow = judge_run(gather(recording(made, **AGENT)), scenario(committed_depth="D1"))[0]
     assert not hidden_failure(shallow)
-    dead = judge(gather(recording(timeline([1.0] * 4 + [0.5] * 21), **AGENT)), committed)[0]
+    dead = judge_run(gather(recording(timeline([1.0] * 4 + [0.5] * 21), **AGENT)), committed)[0]
     assert not hidden_failure(dead)
 
 

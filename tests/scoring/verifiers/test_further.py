@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opsassay.core.schema.trajectory import ControlPlaneReading
-from opsassay.scoring.verifiers import certify, gather, judge
+from opsassay.scoring.verifiers import certify, gather, judge_run
 from scoring.verifiers.made import at, change, entity, firing, probe, recording, scenario, timeline
 
 AGENT = {"deployed": 0, "triggered": 4, "started": 10, "ended": 20}
@@ -17,7 +17,7 @@ ERRORS, SLOW = ("front", "error_rate"), ("cart", "latency_p99_ms")
 
 
 def judged(made, committed, **phases):
-    return {j.predicate: j for j in judge(gather(recording(made, **{**AGENT, **phases})), committed)[0]}
+    return {j.predicate: j for j in judge_run(gather(recording(made, **{**AGENT, **phases})), committed)[0]}
 
 
 def quiet_from(seconds, *rules, until=40, every=2):
@@ -204,7 +204,7 @@ def nodes(before, after, *, ready=(4, 4)):
 
     run = recording(timeline([1.0] * 25, entities={0: FLEET}), **AGENT)
     run = replace(run, control_plane=(reading(2, before, ready[0]), reading(23, after, ready[1])))
-    return {j.predicate: j for j in judge(gather(run), scenario(no_regression={}))[0]}["v_no_regression"]
+    return {j.predicate: j for j in judge_run(gather(run), scenario(no_regression={}))[0]}["v_no_regression"]
 
 
 def test_a_node_that_is_not_ready_any_more_is_a_regression_however_many_pods_moved():
@@ -219,8 +219,8 @@ def test_a_node_that_is_not_ready_any_more_is_a_regression_however_many_pods_mov
 def test_what_a_scenario_calls_by_an_open_name_is_known_by_the_name_that_stood_in_its_place():
     run = recording(timeline([1.0] * 25, entities={0: FLEET}), **AGENT, actions=[change(12, touched=["node-7"])])
     committed = scenario(truth={"root_causes": ["{worker2}"]}, blast_radius={})
-    strange = {j.predicate: j for j in judge(gather(run), committed)[0]}["v_blast_radius"]
-    known = judge(gather(replace(run, names={"{worker2}": "node-7"})), committed)[0]
+    strange = {j.predicate: j for j in judge_run(gather(run), committed)[0]}["v_blast_radius"]
+    known = judge_run(gather(replace(run, names={"{worker2}": "node-7"})), committed)[0]
     assert strange.failed
     assert {j.predicate: j for j in known}["v_blast_radius"].passed
 
@@ -234,7 +234,7 @@ def lost(counts, **rule):
     """*counts*: {tick: ((done, failed) of GET, (done, failed) of POST)}, cumulative."""
     load = {tick: dict(zip(KINDS, both, strict=True)) for tick, both in counts.items()}
     made = timeline([1.0] * 71, load=load)
-    return judge(gather(recording(made, deployed=0, triggered=4, started=10, ended=70)), scenario(impact=rule))
+    return judge_run(gather(recording(made, deployed=0, triggered=4, started=10, ended=70)), scenario(impact=rule))
 
 
 def test_user_minutes_by_hand():
@@ -365,7 +365,7 @@ def test_judgements_do_not_depend_on_where_the_clock_stands(d1, shift):
         type(made).model_validate(moved(made.model_dump())),
         tuple(type(p).model_validate(moved(p.model_dump())) for p in own.phases),
     )
-    a, b = (judge(gather(one), scenario(committed_depth="D3"))[0] for one in (own, later))
+    a, b = (judge_run(gather(one), scenario(committed_depth="D3"))[0] for one in (own, later))
     assert [(j.predicate, j.status, j.reason, j.tick) for j in a] == [
         (j.predicate, j.status, j.reason, j.tick) for j in b
     ]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opsassay.scoring.verifiers import gather, judge
+from opsassay.scoring.verifiers import gather, judge_run
 from scoring.verifiers import listing
 from scoring.verifiers.made import probe, scenario, timeline
 
@@ -37,7 +37,7 @@ def paper_timelines(draw):
 @given(made=paper_timelines(), depth=st.sampled_from(["D1", "D2", "D3", "D4"]))
 def test_every_predicate_says_what_the_listing_says(made, depth):
     committed = scenario(committed_depth=depth, profile="paper", cadence_s=5)
-    found = {j.predicate: j for j in judge(gather(recording(made)), committed)[0]}
+    found = {j.predicate: j for j in judge_run(gather(recording(made)), committed)[0]}
     told = listing.records(made)
     assert found["v_outcome"].passed == listing.score_v_outcome(told[-1])
     assert found["v_temporal"].passed == listing.score_v_p1(told)
@@ -67,6 +67,6 @@ def recording(made):
 def test_the_attribution_window_is_the_listings(failing, passed):
     made = timeline([1.0] * 6, cadence=5.0, d4=failing, probes=[probe("p", 5.0)])
     committed = scenario(profile="paper", cadence_s=5)
-    judged = judge(gather(recording(made)), committed)[0][3]
+    judged = judge_run(gather(recording(made)), committed)[0][3]
     told = listing.records(made)
     assert judged.passed is passed is listing.score_v_p3(told, told[-1])

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from opsassay.core.schema.trajectory import SettingsReading
-from opsassay.scoring.verifiers import gather, judge
+from opsassay.scoring.verifiers import gather, judge_run
 from scoring.verifiers.made import at, recording, scenario, timeline
 
 AGENT = {"deployed": 0, "triggered": 4, "started": 10, "ended": 20}
@@ -22,7 +22,7 @@ def judged(end, *, middle=None, before=BEFORE, **rule):
     run = recording(timeline([1.0] * 25), **AGENT)
     run = replace(run, settings=tuple(SettingsReading(time_ns=at(s), settings=found) for s, found in readings))
     committed = scenario(settings=rule)
-    return {j.predicate: j for j in judge(gather(run), committed)[0]}["v_settings"]
+    return {j.predicate: j for j in judge_run(gather(run), committed)[0]}["v_settings"]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_what_a_repair_is_meant_to_take_away_may_go():
 
 def test_nothing_recorded_is_missing_evidence_and_nothing_to_protect_does_not_apply():
     run = recording(timeline([1.0] * 25), **AGENT)
-    found = {j.predicate: j for j in judge(gather(run), scenario(settings={}))[0]}["v_settings"]
+    found = {j.predicate: j for j in judge_run(gather(run), scenario(settings={}))[0]}["v_settings"]
     assert found.failed
     assert "missing evidence" in found.reason
     assert judged({}, before={}).status == "not_applicable"
@@ -79,7 +79,7 @@ def waiting(at_start, at_end, *, before=None, **rule):
         SettingsReading(time_ns=at(s), settings={}, configured=configured, pending_restart=pending)
         for s, (configured, pending) in readings
     )
-    found = judge(gather(replace(run, settings=noted)), scenario(settings=rule))[0]
+    found = judge_run(gather(replace(run, settings=noted)), scenario(settings=rule))[0]
     return {j.predicate: j for j in found}["v_settings"]
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opsassay.core.schema.scenario import Settling
-from opsassay.scoring.verifiers import evidence_of, gather, judge
+from opsassay.scoring.verifiers import evidence_of, gather, judge_run
 from opsassay.scoring.verifiers.settling import changed_since, settled
 from scoring.verifiers.made import at, change, probe, recording, scenario, timeline
 
@@ -17,7 +17,7 @@ AGENT = {"deployed": 0, "triggered": 4, "started": 10, "ended": 18}
 
 def judged(made, committed=None, **phases):
     committed = committed or scenario(settling=HOLD)
-    return {j.predicate: j for j in judge(gather(recording(made, **{**AGENT, **phases})), committed)[0]}
+    return {j.predicate: j for j in judge_run(gather(recording(made, **{**AGENT, **phases})), committed)[0]}
 
 
 def dip(value, start, end, length=100):
@@ -97,7 +97,7 @@ def test_waiting_for_the_system_to_settle_dilutes_no_share_of_ticks():
 def test_the_papers_profile_knows_no_settling():
     made = timeline(dip(0.744, 22, 36))
     with_hold, without = (
-        judge(evidence_of(recording(made, **AGENT), one), one)[0]
+        judge_run(evidence_of(recording(made, **AGENT), one), one)[0]
         for one in (scenario(profile="paper", settling=HOLD, denominator="before"), scenario(profile="paper"))
     )
     assert with_hold == without

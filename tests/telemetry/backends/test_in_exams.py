@@ -56,7 +56,7 @@ def examined(tree, tmp_path):
 
     def run(code, *, needs=("apis",), mask=None, sealing=SEALED):
         path = agent(tmp_path / "agent", LOOKING + code + "\nprint(json.dumps(found)); sys.exit(7)", needs=needs)
-        item = IncidentItem.of(tree.datapack(tree.ids()[0]))
+        item = IncidentItem.from_datapack(tree.datapack(tree.ids()[0]))
         run_dir = run_agent(
             RunStore(tmp_path / "runs"), item, setup_of(str(path), sealing=sealing), mask=mask, again=True
         )
@@ -70,7 +70,7 @@ def examined(tree, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("sealing", sorted({SEALED, "off"}))
 def test_the_example_finds_the_service_by_prometheus_and_jaeger_alone(tree, tmp_path, sealing):
-    item = IncidentItem.of(tree.datapack(tree.ids()[0]))
+    item = IncidentItem.from_datapack(tree.datapack(tree.ids()[0]))
     run_dir = run_agent(RunStore(tmp_path / "runs"), item, setup_of(str(EXAMPLE), sealing=sealing))
     run = read_run(run_dir)
     assert (run.status, run.error, run.flags) == (RunStatus.DONE, None, ())
@@ -151,6 +151,6 @@ def test_an_agent_that_does_not_need_them_has_none(examined):
 
 
 def test_where_no_apis_are_served_an_agent_that_needs_them_is_refused(tmp_path):
-    outside = ExternalAgent.of(CommandAgent(EXAMPLE), None)
+    outside = ExternalAgent.from_command(CommandAgent(EXAMPLE), None)
     with pytest.raises(UserError, match="no telemetry here to serve"):
         run_outside(outside, ExternalTask(tmp_path, lambda _: ""), tmp_path, tmp_path, None, sealed=False)

@@ -113,7 +113,7 @@ def test_a_sealed_agent_finds_them_at_their_usual_ports_and_nothing_else(system,
     """The attack asks for files, other ports and writing paths; the control are the APIs themselves, a mask applied."""
     view = system.tools.view
     view.mask = Mask(drop=("logs",))
-    outside = ExternalAgent.of(CommandAgent(agent(tmp_path / "agent", LOOKING, needs=("apis",))), None)
+    outside = ExternalAgent.from_command(CommandAgent(agent(tmp_path / "agent", LOOKING, needs=("apis",))), None)
     folder, run_dir = tmp_path / "f", tmp_path / "r"
     for made in (folder, run_dir, folder / "view"):
         made.mkdir()

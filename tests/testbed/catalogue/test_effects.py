@@ -40,7 +40,7 @@ def reading(signature, fault, parameters, **times):
     """Return (before, after, threshold) of *fault* on stock, whose calls take what *times* draws."""
     fleet = Fleet(CORNER, 0)
     plan = PlannedFault.model_validate({"fault": fault, "target": {"service": "stock"}, "parameters": parameters})
-    stock, front = fleet.of("stock")[0], fleet.of("front")[0]
+    stock, front = fleet.replicas_of("stock")[0], fleet.replicas_of("front")[0]
     for history, activity, name in [
         (front.history, "call:stock", "front"),
         (stock.history, "call:rate", "rate"),

@@ -12,7 +12,7 @@ from opsassay.core.schema.plan import FaultPlan, Target
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.core.fleet import Fleet
 from opsassay.testbed.injection.under_test import hook
-from opsassay.testbed.operations.held_faults import held
+from opsassay.testbed.operations.held_faults import hold_faults
 from opsassay.testbed.substrates.kubernetes.actuators.pod_faults import PodLookups, PodPressure
 from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
 
@@ -21,7 +21,7 @@ PLAN = FaultPlan(fault="JVMReturn", target=Target(service="catalog"))
 
 def hooked(plan):
     """Return a replica whose process was hooked by *plan*, which is not started yet."""
-    (replica, *_) = Fleet(load_system("shop"), 0).of("catalog")
+    (replica, *_) = Fleet(load_system("shop"), 0).replicas_of("catalog")
     injection = SimpleNamespace(id="one", plan=plan.parts[0], replicas=[replica], system=None)
     asyncio.run(hook(injection, on=True))
     return replica
@@ -41,7 +41,7 @@ def test_so_does_what_the_pod_of_a_cluster_is_ordered_and_two_orders_do_not_meet
     system = load_system("shop")
     api = SimpleNamespace(get=lambda *_: {"data": {"key": "a2V5"}})
     under_test = ClusterUnderTest(api, "shop", system, tmp_path, None, None, limit_s=60.0, image="")
-    (replica, *_) = under_test.fleet.of("frontend")
+    (replica, *_) = under_test.fleet.replicas_of("frontend")
     replica.pod, pushed = "first", []
 
     async def push(replica):
@@ -82,7 +82,7 @@ def test_a_scenario_holds_every_fault_so_that_it_ends_with_its_pod():
 
     several = FaultPlan.model_validate({"faults": [part.model_dump() for part in (PLAN.parts[0], PLAN.parts[0])]})
     for plan in (PLAN, several):
-        with held(SimpleNamespace(inject=inject), plan, 5.0):
+        with hold_faults(SimpleNamespace(inject=inject), plan, 5.0):
             pass
     assert [part.ends_with_pod for plan in seen for part in plan.parts] == [True] * 3
     assert not any(part.ends_with_pod for plan in (PLAN, several) for part in plan.parts)

@@ -49,7 +49,7 @@ from opsassay.testbed.kernel.private_root import confinement
 from opsassay.testbed.workload.stores import start_store
 
 async def started():
-    state = SystemState.of("one")
+    state = SystemState.for_system("one")
     (state.dir / "logs").mkdir(parents=True)
     server = await start_store(state, "db", Store(engine=sys.argv[1]), Site("127.0.0.1", "127.0.0.1"))
     program = Path(f"/proc/{server.process.pid}/cmdline").read_bytes().split(b"\\0")[0].decode()

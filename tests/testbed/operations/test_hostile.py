@@ -278,4 +278,4 @@ def test_the_tools_name_no_verb_of_the_harness():
 def test_a_state_folder_is_not_a_name(monkeypatch, tmp_path):
     monkeypatch.setenv("OPSASSAY_STATE", str(tmp_path))
     with pytest.raises(UserError):
-        SystemState.of("../other")
+        SystemState.for_system("../other")

@@ -14,7 +14,7 @@ from opsassay.analysis.audit.effects import TIE, paired_effects
 from opsassay.analysis.audit.matched import Matched
 from opsassay.analysis.audit.resampling import effect_intervals
 from opsassay.analysis.audit.selection import first_best, leave_one_system_out_best
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 
 POWER = 0.8
 
@@ -121,13 +121,13 @@ def _text(
         else (f"{', '.join(candidates[:3])} and {len(candidates) - 3} more")
     )
     if abs(lead) <= TIE:
-        why = f"a tie on {counted(n, 'case')}"
+        why = f"a tie on {plural(n, 'case')}"
     elif n < min_cases:
-        why = f"n too small ({counted(n, 'case')}, at least {min_cases} are needed)"
+        why = f"n too small ({plural(n, 'case')}, at least {min_cases} are needed)"
     elif needed and needed > n:
-        why = f"n too small ({counted(n, 'case')}; about {needed:,} would show the lead seen here)"
+        why = f"n too small ({plural(n, 'case')}; about {needed:,} would show the lead seen here)"
     else:
-        why = f"the lead is within the uncertainty of {counted(n, 'case')}"
+        why = f"the lead is within the uncertainty of {plural(n, 'case')}"
     return f"For a system like {system}, choose between {names}: undecided, {why}."
 
 
@@ -142,12 +142,12 @@ def claim(matched: Matched, prediction_includes_zero: Sequence[bool | None], bas
     winner = int(first_best(macro))
     best = means[:, winner] >= means.max(axis=1) - TIE
     shared = best & ((means >= means.max(axis=1, keepdims=True) - TIE).sum(axis=1) > 1)
-    scope = f"{counted(matched.cases, 'matched case')} of {counted(len(systems), 'system')}"
+    scope = f"{plural(matched.cases, 'matched case')} of {plural(len(systems), 'system')}"
     families = len(set(matched.families))
     scope += f" in {families} families" if families > 1 else ""
     named = matched.methods[winner] + (", a baseline," if matched.methods[winner] in baselines else "")
     text = f"Over {scope}, {named} has the highest mean of system means ({100 * macro[winner]:.1f}%)"
-    text += f" and is best on {int(best.sum())} of {counted(len(systems), 'system')}"
+    text += f" and is best on {int(best.sum())} of {plural(len(systems), 'system')}"
     text += f" ({int(shared.sum())} of them shared)." if shared.any() else "."
     if len(systems) < 2:
         return text + " One system says nothing about any other."
@@ -164,6 +164,6 @@ def claim(matched: Matched, prediction_includes_zero: Sequence[bool | None], bas
         text += " The method that wins on the other systems is best on every held-out one."
     known = [p for p in prediction_includes_zero if p is not None]
     if known:
-        of = counted(len(known), "pair")
+        of = plural(len(known), "pair")
         text += f" For another system, the prediction interval of {sum(known)} of {of} includes zero."
     return text

@@ -34,7 +34,7 @@ from opsassay.analysis.audit.settings import AuditSettings
 from opsassay.analysis.audit.table import long_scores
 from opsassay.analysis.audit.variants import FirthCells, firth, firth_cells, l2, without_separated_cells
 from opsassay.core.errors import NotFoundError
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 
 Floats = NDArray[np.float64]
 
@@ -148,7 +148,7 @@ def audit_matched(
     permuted = permuted_means(matched, settings.permutations, settings.seed)
     others = _other_tables(matched, settings)
     penalised = firth_cells(matched)
-    on_step(f"comparing {counted(len(matched.pairs()), 'pair')}")
+    on_step(f"comparing {plural(len(matched.pairs()), 'pair')}")
     pairs = [_pair(matched, a, b, drawn, permuted, others, penalised, settings) for a, b in matched.pairs()]
     adjusted = holm([p.interaction["fractional_logit"].p for p in pairs])
     pairs = [replace(p, holm_p=value) for p, value in zip(pairs, adjusted, strict=True)]

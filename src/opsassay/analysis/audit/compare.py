@@ -16,7 +16,7 @@ from opsassay.analysis.audit.matched import Matched, match
 from opsassay.analysis.audit.resampling import bootstrap_means, effect_intervals, percentile_intervals
 from opsassay.analysis.audit.settings import AuditSettings
 from opsassay.core.errors import UserError
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 
 KEYS = ("family", "system", "case")
 BEFORE, AFTER = "A", "B"
@@ -82,7 +82,7 @@ class Comparison:
         """A sentence on the unsealed runs behind it, "" when there are none."""
         if not self.unsealed_before + self.unsealed_after:
             return ""
-        runs = f"{counted(self.unsealed_before, 'run')} of A and {self.unsealed_after} of B"
+        runs = f"{plural(self.unsealed_before, 'run')} of A and {self.unsealed_after} of B"
         return f"unsealed: {runs}, so that nothing says what they could read; they are ranked nowhere"
 
 
@@ -122,8 +122,8 @@ def compare(
     has several scores on one.
     """
     settings = settings or AuditSettings()
-    a = _one(before, names[0], BEFORE)
-    b = _one(after, names[1], AFTER)
+    a = _scores_of_method(before, names[0], BEFORE)
+    b = _scores_of_method(after, names[1], AFTER)
     both = a.join(b, on=list(KEYS), how="inner", suffix="_b")
     if both.is_empty():
         raise UserError(
@@ -140,10 +140,10 @@ def compare(
     name = names[0] if names[0] == names[1] else f"{names[0]} -> {names[1]}"
     return Comparison(
         method=name,
-        overall=_said(_overall(matched, drawn, settings, margin), matched.difference(0, 1), margin),
+        overall=_with_identity(_overall(matched, drawn, settings, margin), matched.difference(0, 1), margin),
         weighted=float((matched.values[:, 1] - matched.values[:, 0]).mean()),
         systems=tuple(
-            _said(one, matched.difference(0, 1)[start : start + one.cases], margin)
+            _with_identity(one, matched.difference(0, 1)[start : start + one.cases], margin)
             for one, start in zip(_by_system(matched, drawn, settings, margin), matched.starts, strict=True)
         ),
         only_before=a.height - both.height,
@@ -151,7 +151,7 @@ def compare(
     )
 
 
-def _one(table: pl.DataFrame, method: str, side: str) -> pl.DataFrame:
+def _scores_of_method(table: pl.DataFrame, method: str, side: str) -> pl.DataFrame:
     of_method = table.filter((pl.col("method") == method) & pl.col("score").is_not_null()).select(*KEYS, "score")
     if of_method.select(KEYS).is_duplicated().any():
         raise UserError(f"Table {side} has several scores of {method} on one case; keep one protocol of it.")
@@ -190,7 +190,7 @@ def _by_system(matched: Matched, drawn: np.ndarray, settings: AuditSettings, mar
     ]
 
 
-def _said(difference: Difference, by_case: np.ndarray, margin: float | None) -> Difference:
+def _with_identity(difference: Difference, by_case: np.ndarray, margin: float | None) -> Difference:
     """Return *difference* as identical where no case differs; a margin asks for more than that nothing was seen."""
     if margin is not None or np.any(by_case) or difference.outcome is PairOutcome.TOO_FEW:
         return difference
@@ -245,12 +245,12 @@ def sentence(difference: Difference) -> str:
     if difference.detectable is None:
         few = "is" if difference.cases == 1 else "are"
         return (
-            f"B - A{where}: {counted(difference.cases, 'case')} {few} too few to find any difference, at least "
+            f"B - A{where}: {plural(difference.cases, 'case')} {few} too few to find any difference, at least "
             f"{difference.fewest} are needed"
             + (", and more of every system" if difference.cases >= difference.fewest else "")
         )
     return (
         f"B - A{where}: {100 * difference.difference:+.1f} pp "
-        f"[{100 * difference.low:+.1f}, {100 * difference.high:+.1f}] over {counted(difference.cases, 'case')}: "
+        f"[{100 * difference.low:+.1f}, {100 * difference.high:+.1f}] over {plural(difference.cases, 'case')}: "
         f"{difference.outcome.value}; {100 * difference.detectable:.1f} pp would be found with power 0.8"
     )

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET  # written here, never parsed
 from collections.abc import Sequence
 
 from opsassay.analysis.audit.compare import Comparison, Difference, sentence
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 
 _CONTROL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that no XML document can hold, escaped or not."""
@@ -17,11 +17,11 @@ def junit(comparisons: Sequence[Comparison]) -> str:
     """Return the comparisons as JUnit XML: one test case per method, one per system; only the overall one can fail."""
     tests = sum(1 + len(comparison.systems) for comparison in comparisons)
     failures = sum(not comparison.passed for comparison in comparisons)
-    suites = ET.Element("testsuites", _counts("opsassay compare", tests, failures))
+    suites = ET.Element("testsuites", _suite_attributes("opsassay compare", tests, failures))
     for comparison in comparisons:
         name = f"opsassay compare: {comparison.method}"
         suite = ET.SubElement(
-            suites, "testsuite", _counts(name, 1 + len(comparison.systems), 0 if comparison.passed else 1)
+            suites, "testsuite", _suite_attributes(name, 1 + len(comparison.systems), 0 if comparison.passed else 1)
         )
         if comparison.unsealed:  # properties stand before cases
             properties = ET.SubElement(suite, "properties")
@@ -53,7 +53,7 @@ def markdown(comparisons: Sequence[Comparison], before: str, after: str) -> str:
         lines.append(_row(comparison.method, "all (mean of systems)", comparison.overall, verdict + mark))
         lines += [_row(comparison.method, one.system, one, one.outcome.value + mark) for one in comparison.systems]
     left_out = [
-        f"- {_escaped(one.method)}: left out {counted(one.only_before, 'case')} that only A has, "
+        f"- {_escaped(one.method)}: left out {plural(one.only_before, 'case')} that only A has, "
         f"{one.only_after} that only B has."
         for one in comparisons
         if one.only_before or one.only_after
@@ -63,7 +63,7 @@ def markdown(comparisons: Sequence[Comparison], before: str, after: str) -> str:
     return "\n".join([*lines, "", *said, *left_out, *unsealed, ""])
 
 
-def _counts(name: str, tests: int, failures: int) -> dict[str, str]:
+def _suite_attributes(name: str, tests: int, failures: int) -> dict[str, str]:
     return {
         "name": _xml(name), "tests": str(tests), "failures": str(failures), "errors": "0", "skipped": "0", "time": "0"
     }  # fmt: skip

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from opsassay.analysis.audit.settings import AuditSettings
 from opsassay.core.errors import NotFoundError, UserError
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 
 Floats = NDArray[np.float64]
 
@@ -227,7 +227,7 @@ def _gap(lacking: NDArray[np.int64], cases: pl.DataFrame) -> str:
     labels = _labels(about)
     gaps = [f"{int(n)} of {labels[i]}" for i, n in enumerate(lacking) if n]
     more = f" and of {len(gaps) - 3} further systems" if len(gaps) > 3 else ""
-    return f"lacks a score on {counted(int(lacking.sum()), 'case')}: {', '.join(gaps[:3])}{more}"
+    return f"lacks a score on {plural(int(lacking.sum()), 'case')}: {', '.join(gaps[:3])}{more}"
 
 
 def _set_aside(method: str) -> Admission:

@@ -12,7 +12,7 @@ from opsassay.analysis.audit.effects import TIE
 from opsassay.analysis.audit.interaction import Test, chi_square, fit_logit
 from opsassay.analysis.audit.matched import Matched
 from opsassay.analysis.audit.pooled import cochran_q
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 
 Floats = NDArray[np.float64]
 
@@ -141,12 +141,12 @@ def without_separated_cells(matched: Matched, a: int, b: int) -> Test:
     cells = means[kept]
     df = len(cells) - int(np.linalg.matrix_rank(reduced))
     if df < 1:
-        return Test(None, 0, None, f"nothing is left to test without {counted(gone, 'cell')}")
+        return Test(None, 0, None, f"nothing is left to test without {plural(gone, 'cell')}")
     statistic = 2 * (
         _cell_log_likelihood(cells, cells, weights)
         - _cell_log_likelihood(cells, fit_logit(reduced, cells, weights), weights)
     )
-    return chi_square(statistic, df, note=f"{counted(gone, 'cell')} left out")
+    return chi_square(statistic, df, note=f"{plural(gone, 'cell')} left out")
 
 
 def _cell_log_likelihood(means: Floats, fitted: Floats, weights: Floats) -> float:

@@ -204,7 +204,7 @@ def check_ledger(ledger: PrintedLedger, figures: dict[Key, float], *, same: bool
             if not same:
                 printed.append((("ci_low", pair.a, pair.b, system), pair.low[i]))
                 printed.append((("ci_high", pair.a, pair.b, system), pair.high[i]))
-    checked = [_checked(key, float(value), figures) for key, value in printed]
+    checked = [_check_figure(key, float(value), figures) for key, value in printed]
     rest = [key for key in figures if not key[3]]
     return checked + [Checked(*key, printed=None, recomputed=figures[key], difference=None) for key in rest]
 
@@ -219,16 +219,16 @@ def check_list(table: pl.DataFrame, figures: dict[Key, float], name: str) -> lis
         figure, *names = (str(part).strip() for part in row)
         if figure not in known:
             raise NotFoundError("figure", figure, known)
-        checked.append(_checked((figure, names[0], names[1], names[2]), float(value), figures))
+        checked.append(_check_figure((figure, names[0], names[1], names[2]), float(value), figures))
     return checked
 
 
-def _checked(key: Key, printed: float, figures: dict[Key, float]) -> Checked:
-    value = next(_found(key, figures), None)
+def _check_figure(key: Key, printed: float, figures: dict[Key, float]) -> Checked:
+    value = next(_matching_figures(key, figures), None)
     return Checked(*key, printed=printed, recomputed=value, difference=None if value is None else value - printed)
 
 
-def _found(key: Key, figures: dict[Key, float]) -> Iterator[float]:
+def _matching_figures(key: Key, figures: dict[Key, float]) -> Iterator[float]:
     figure, a, b, system = key
     if key in figures:
         yield figures[key]

@@ -76,12 +76,12 @@ def attribute(
         )
     asker, asked = BlameAsker(model, chosen.temperature), TECHNIQUES.load(technique)
 
-    def ask(part: Trace) -> Attribution:
+    def ask_technique(part: Trace) -> Attribution:
         answer: Attribution = asked(part, asker, chosen, rerun)
         return answer
 
     try:
-        answer = ask_within(ask, shown, asker, chosen, turns=technique not in AT_ONCE)
+        answer = ask_within(ask_technique, shown, asker, chosen, turns=technique not in AT_ONCE)
     except OperationError as error:
         reason = str(error).split("\n", 1)[0][:500]
         failure = Attribution(reason=f"the model gave no answer: {reason}")

@@ -81,11 +81,11 @@ def windows_of(trace: Trace, room: int) -> list[Trace]:
     found: list[Trace] = []
     steps: tuple[TraceStep, ...] = ()
     for step in trace.steps:
-        if steps and _length(_part(trace, (*steps, step))) > room:
-            found.append(_part(trace, steps))
+        if steps and _length(_with_steps(trace, (*steps, step))) > room:
+            found.append(_with_steps(trace, steps))
             steps = ()
         steps = (*steps, step)
-    return [middle_cut(part, room) for part in (*found, _part(trace, steps))]
+    return [middle_cut(part, room) for part in (*found, _with_steps(trace, steps))]
 
 
 def summarised(trace: Trace, asker: BlameAsker, room: int) -> Trace:
@@ -94,7 +94,7 @@ def summarised(trace: Trace, asker: BlameAsker, room: int) -> Trace:
     steps = [
         _with_summary(step, asker, share, room) if len(step.input_context) > share else step for step in trace.steps
     ]
-    return _part(trace, steps)
+    return _with_steps(trace, steps)
 
 
 def _by_windows(ask: Ask, trace: Trace, room: int) -> Attribution:
@@ -103,7 +103,7 @@ def _by_windows(ask: Ask, trace: Trace, room: int) -> Attribution:
     if len(named) < 2:
         return named[0] if named else Attribution(reason=f"no step was named in any of {len(answers)} windows")
     chosen = {answer.step_id for answer in named}
-    last = ask(middle_cut(_part(trace, (step for step in trace.steps if step.step_id in chosen)), room))
+    last = ask(middle_cut(_with_steps(trace, (step for step in trace.steps if step.step_id in chosen)), room))
     if last.step_id is not None:
         return last
     return named[0].model_copy(update={"reason": f"the first that a window named; {named[0].reason}"})
@@ -143,7 +143,7 @@ def _largest(trace: Trace, shortened: Callable[[Trace, int], Trace], room: int) 
 
 
 def _cut_inputs(trace: Trace, limit: int) -> Trace:
-    return _part(trace, (with_inputs_cut(step, limit) for step in trace.steps))
+    return _with_steps(trace, (with_inputs_cut(step, limit) for step in trace.steps))
 
 
 def _cut_all(trace: Trace, limit: int) -> Trace:
@@ -164,7 +164,7 @@ def _cut_all(trace: Trace, limit: int) -> Trace:
         )
         for step in trace.steps
     )
-    return _part(trace.model_copy(update=about), steps)
+    return _with_steps(trace.model_copy(update=about), steps)
 
 
 def _cut_call(call: ToolCall, limit: int) -> ToolCall:
@@ -173,7 +173,7 @@ def _cut_call(call: ToolCall, limit: int) -> ToolCall:
     return call.model_copy(update={"arguments": arguments, "output": cut_middle(call.output, limit)})
 
 
-def _part(trace: Trace, steps: Iterable[TraceStep]) -> Trace:
+def _with_steps(trace: Trace, steps: Iterable[TraceStep]) -> Trace:
     return trace.model_copy(update={"steps": tuple(steps)})
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from opsassay.core.schema.base import Noun
 from opsassay.core.schema.trajectory import Phase, PhaseName
-from opsassay.scoring.verifiers.certify import judge
+from opsassay.scoring.verifiers.certify import judge_run
 from opsassay.scoring.verifiers.committed import evidence_of
 from opsassay.scoring.verifiers.evidence import RunRecording
 from opsassay.scoring.verifiers.judgement import Judgement
@@ -61,35 +61,35 @@ class Candidates:
             return Attempt(**payload, result="refused", fitness=NOTHING, reason=reason)
         self.environment.start()
         try:
-            found = self._tried(composition)
+            found = self._try_composition(composition)
         finally:
             self.environment.settle()
         return Attempt(**payload, **found, seconds=round(time.monotonic() - began, 2))
 
-    def _tried(self, composition: Composition) -> dict[str, object]:
+    def _try_composition(self, composition: Composition) -> dict[str, object]:
         """Observe the system while the candidate acts and the operator works, and judge what was recorded."""
         timeline, phases = self._folder / f"timeline-{secrets.token_hex(4)}.jsonl", list[Phase]()
 
-        def mark(phase: PhaseName) -> None:
+        def mark_phase(phase: PhaseName) -> None:
             phases.append(Phase(phase=phase, time_ns=time.time_ns()))
 
         try:
-            mark("deployed")
+            mark_phase("deployed")
             with self.environment.observed(timeline):
                 time.sleep(self.environment.scenario.verification.cadence_s)
-                mark("triggered")
+                mark_phase("triggered")
                 refused = self._apply(composition)
                 time.sleep(SETTLE_S)
                 broken = None if refused else self.environment.violation()
-                mark("agent_started")
+                mark_phase("agent_started")
                 repaired = self.environment.repair()
-                mark("agent_ended")
+                mark_phase("agent_ended")
                 time.sleep(SETTLE_S)
-            mark("ended")
+            mark_phase("ended")
             recording = RunRecording(read_timeline(timeline), tuple(phases), probes_on=False)
         finally:
             timeline.unlink(missing_ok=True)
-        judgements, _ = judge(evidence_of(recording, self.environment.scenario), self.environment.scenario)
+        judgements, _ = judge_run(evidence_of(recording, self.environment.scenario), self.environment.scenario)
         return scored({j.predicate: j for j in judgements}, repaired, refused or broken)
 
     def _apply(self, composition: Composition) -> str | None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from opsassay.analysis.fault_search.attempts import Attempt
-from opsassay.analysis.fault_search.evolving import ORDER, SOCKET, ask
+from opsassay.analysis.fault_search.evolving import ORDER, SOCKET, ask_process
 from opsassay.analysis.fault_search.search import FaultCandidate, families_of, mutated
 from opsassay.core.errors import ConfigError, OperationError, RefusedError
 from opsassay.core.extras import install_hint
@@ -91,7 +91,7 @@ def evolve(
 def informed(respond: Callable[..., Reply], tried_texts: Sequence[TriedText]) -> Callable[..., Reply]:
     """Return *respond* with what became of the last candidates at the end of what it is asked."""
 
-    def answer(messages: Sequence[Message], _tools: object = ()) -> Reply:
+    def answer_informed(messages: Sequence[Message], _tools: object = ()) -> Reply:
         lines = [f"```yaml\n{one.text}```\nscored {one.fitness:g}: {one.reason}\n" for one in tried_texts[-LAST_TRIED:]]
         if not lines:
             return respond(messages)
@@ -99,7 +99,7 @@ def informed(respond: Callable[..., Reply], tried_texts: Sequence[TriedText]) ->
         about = "\n".join(("# What became of the last candidates, the latest at the end", *lines))
         return respond([*messages[:-1], last.model_copy(update={"content": f"{about}\n{last.content}"})])
 
-    return answer
+    return answer_informed
 
 
 def require_evolution(model: str | None) -> None:
@@ -137,7 +137,7 @@ def _serve(folder: Path, order: dict[str, Any], try_text: Callable[[str], dict[s
 
         def tell_the_end() -> None:
             process.wait()
-            ask(None, str(address))
+            ask_process(None, str(address))
 
         ending = threading.Thread(target=tell_the_end, daemon=True)
         ending.start()

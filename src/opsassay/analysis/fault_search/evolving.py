@@ -24,7 +24,7 @@ START = "changes: []\n"
 
 def evaluate(program_path: str) -> dict[str, Any]:
     """Have the candidate in the file at *program_path* tried by the process that searches; return its score."""
-    answer = ask(Path(program_path).read_text(encoding="utf-8"), os.environ[SOCKET])
+    answer = ask_process(Path(program_path).read_text(encoding="utf-8"), os.environ[SOCKET])
     return {"combined_score": answer["combined_score"]}
 
 
@@ -53,7 +53,7 @@ def main() -> int:
     return 0
 
 
-def ask(text: str | None, address: str) -> dict[str, Any]:
+def ask_process(text: str | None, address: str) -> dict[str, Any]:
     """Send a candidate to the process that listens at *address* and return its answer; None says that this is the end."""
     with Client(address, "AF_UNIX") as connection:
         connection.send(text)

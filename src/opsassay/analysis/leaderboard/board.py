@@ -11,7 +11,7 @@ import numpy as np
 from opsassay.analysis.leaderboard.entries import COSTS, Entry, TaskKey, entries_of
 from opsassay.analysis.leaderboard.separation import LEVEL, better_than, separate
 from opsassay.core.schema.task import MetricDefinition
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.evals.runner.grading import GradedRuns
 from opsassay.scoring.figures import MeanFigure
 from opsassay.scoring.rates import estimate_of
@@ -200,7 +200,7 @@ def _general_warnings(complete: Sequence[Entry], found: Mapping[str, Standing], 
     solvers = [entry for entry in complete if not entry.baseline]
     if solvers and not any(found[entry.name].rank is not None for entry in solvers):
         said.append(
-            f"On {counted(tasks, 'task')} nobody can be separated from a baseline ({100 * LEVEL:.0f}%) and is ranked; "
+            f"On {plural(tasks, 'task')} nobody can be separated from a baseline ({100 * LEVEL:.0f}%) and is ranked; "
             "run more tasks."
         )
     if solvers and not any(entry.baseline for entry in complete):

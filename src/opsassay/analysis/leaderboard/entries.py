@@ -10,7 +10,7 @@ from statistics import fmean
 from opsassay import __version__
 from opsassay.core.schema.run import MetricStatus, RunStatus
 from opsassay.core.schema.scenario import CONTROL
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.evals.runner.domain import outcome_of
 from opsassay.evals.runner.grading import GradedRun, GradedRuns
 from opsassay.evals.runner.ranking import ORACLE, run_id, why_not_ranked
@@ -123,12 +123,12 @@ def _entry(graded: GradedRuns, name: str, of: Sequence[GradedRun], tasks: set[Ta
     if cells := graded.aborted.get(name):
         reasons.append(f"{cells} of its cells were aborted and have no result")
     if missing := len(tasks - scores.keys()):
-        reasons.append(f"it has no graded run of {missing} of {counted(len(tasks), 'task')}")
+        reasons.append(f"it has no graded run of {missing} of {plural(len(tasks), 'task')}")
     if entry.baseline:
         reasons.insert(0, "it is a baseline")
     stale = []
     if old := len(of) - len(present) - void:
-        stale.append(f"not counted: {counted(old, 'run')} of former forms of tasks")
+        stale.append(f"not counted: {plural(old, 'run')} of former forms of tasks")
     if others := sorted({one.run.versions.get("opsassay", "unknown") for one in present} - {__version__}):
         stale.append(f"made with OpsAssay {', '.join(others)}, not {__version__}")
     return Entry(name, tuple(made), entry.baseline, tuple(reasons), tuple(stale), scores)

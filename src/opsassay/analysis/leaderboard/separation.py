@@ -51,7 +51,7 @@ def separate(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed: 
     random = np.random.default_rng(seed)
     better = _better(scores, _signs(tasks, random, draws), 1 - level)
     first, last = 1 + better.sum(axis=0), solvers - better.sum(axis=1)
-    drawn = _counts(tasks, random, draws) @ scores.T / tasks
+    drawn = _bootstrap_counts(tasks, random, draws) @ scores.T / tasks
     tail = 100 * (1 - level) / 2
     low, high = np.percentile(drawn, [tail, 100 - tail], axis=0)
     best, worst = _drawn_ranks(drawn, tail)
@@ -115,7 +115,7 @@ def _kept_signs(tasks: int, draws: int, seed: int) -> NDArray[np.int8]:
     return _signs(tasks, np.random.default_rng(seed), draws).astype(np.int8)
 
 
-def _counts(tasks: int, random: np.random.Generator, draws: int) -> NDArray[np.int64]:
+def _bootstrap_counts(tasks: int, random: np.random.Generator, draws: int) -> NDArray[np.int64]:
     """Return how often a bootstrap draws each task, i64[draws, tasks]."""
     return random.multinomial(tasks, np.full(tasks, 1 / tasks), draws)
 
@@ -123,7 +123,7 @@ def _counts(tasks: int, random: np.random.Generator, draws: int) -> NDArray[np.i
 @lru_cache(_KEPT)
 def _kept_counts(tasks: int, draws: int, seed: int) -> NDArray[np.unsignedinteger]:
     """Return `_counts` in the smallest type that holds them."""
-    return _counts(tasks, np.random.default_rng(seed), draws).astype(np.min_scalar_type(tasks))
+    return _bootstrap_counts(tasks, np.random.default_rng(seed), draws).astype(np.min_scalar_type(tasks))
 
 
 def _drawn_ranks(drawn: Floats, tail: float) -> tuple[Floats, Floats]:

@@ -9,7 +9,7 @@ from typing import Any
 from opsassay.analysis.leaderboard.board import Leaderboard, LeaderboardRow
 from opsassay.analysis.leaderboard.entries import COSTS
 from opsassay.core.schema.metric_words import word
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.evals.runner.tables import ResultTable
 from opsassay.scoring.figures import MeanFigure
 
@@ -48,7 +48,7 @@ def _main(board: Leaderboard) -> ResultTable:
     )
     rows = tuple(_cells(row, names) for row in board.rows)
     note = (
-        f"{counted(board.tasks, 'task')}. Means over tasks with intervals of 95%; a rank is "
+        f"{plural(board.tasks, 'task')}. Means over tasks with intervals of 95%; a rank is "
         "shared by whom nobody can tell apart, and has the interval of the ranks that are possible. Runs that failed count."
     )
     return ResultTable(f"Board, {board.domain}", columns, rows, note)
@@ -97,4 +97,4 @@ def overall(boards: Mapping[str, Leaderboard]) -> ResultTable:
 def _covered(board: Leaderboard, row: LeaderboardRow | None) -> str | None:
     if row is None or row.success is None:
         return None
-    return f"{_cell(row.success)} on {row.success.n} of {counted(board.tasks, 'task')}"
+    return f"{_cell(row.success)} on {row.success.n} of {plural(board.tasks, 'task')}"

@@ -12,7 +12,7 @@ from opsassay.annotation.evidence.states import beyond_chance
 from opsassay.annotation.evidence.thresholds import Thresholds
 from opsassay.annotation.reading.calls import Calls
 from opsassay.annotation.reading.log_templates import Statements
-from opsassay.annotation.reading.spans import at, index_of
+from opsassay.annotation.reading.spans import index_of, take_or_missing
 from opsassay.core.schema.incident import Fault
 
 
@@ -120,7 +120,7 @@ def with_outcome(scene: EvidenceContext, exits: pl.DataFrame) -> pl.DataFrame:
     ids = entries.get_column("entry").to_numpy()
     well = np.zeros(int(max(ids.max(initial=-1), callee.max(initial=-1))) + 1, dtype=bool)
     well[ids] = ~entries.get_column("failed").to_numpy()
-    return exits.with_columns(served_well=pl.Series(at(well, callee, 0)))
+    return exits.with_columns(served_well=pl.Series(take_or_missing(well, callee, 0)))
 
 
 def beyond(scene: EvidenceContext, exits: pl.DataFrame, hit: pl.Expr, by: str, minimum: int = 2) -> frozenset[int]:

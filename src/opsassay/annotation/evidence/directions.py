@@ -218,7 +218,7 @@ def direction_of(scene: EvidenceContext, only: str | None = None) -> tuple[Hypot
     if better is not None:
         words = f"the links of {root} that show it are links of {better.place}, which explains {len(better.slow)}"
         return None, calls, words
-    if equal is not None and not _named(scene, found, calls):
+    if equal is not None and not _names_direction(scene, found, calls):
         return None, calls, f"what shows is between {root} and {equal.place}, and either could be the cause"
     if found.stores and not scene.fault.parameters.get("direction") and peer is None:
         return None, calls, f"only stores of {root} are slower, which may be slow themselves"
@@ -275,7 +275,7 @@ _UNLIKE = frozenset({FaultKind.NETWORK_DUPLICATE, FaultKind.NETWORK_BANDWIDTH_LI
 """Kinds by which one call waits for long and another hardly: what is large."""
 
 
-def _named(scene: EvidenceContext, found: Hypothesis, calls: LinkCalls) -> bool:
+def _names_direction(scene: EvidenceContext, found: Hypothesis, calls: LinkCalls) -> bool:
     """Tell whether the record of the fault names the direction of its packets, and they are late in that one.
 
     Packets from callee to caller are late after the callee has ended; those to it before it begins (and when a
@@ -295,7 +295,7 @@ def _named(scene: EvidenceContext, found: Hypothesis, calls: LinkCalls) -> bool:
 
 def _after_share(calls: LinkCalls, found: Hypothesis) -> float | None:
     """Return which share of the added time lies after the callee ended; None where clocks do not allow to say so."""
-    parts = calls.of(_on(found.slow)).drop_nulls(["lead_ms", "gap_ms"])
+    parts = calls.calls_of(_on(found.slow)).drop_nulls(["lead_ms", "gap_ms"])
     medians = parts.group_by("period").agg(before=pl.col("lead_ms").median(), whole=pl.col("gap_ms").median())
     rows = {row["period"]: row for row in medians.iter_rows(named=True)}
     least = calls.limits.added_ms
@@ -308,7 +308,7 @@ def _after_share(calls: LinkCalls, found: Hypothesis) -> float | None:
 
 def _sources(found: Hypothesis, calls: LinkCalls) -> Sources:
     """Return what enters the traffic: the added time and the broken calls on the links that the fault may hit."""
-    now = calls.of(_on(found.links)).filter(pl.col("period") == "abnormal")
+    now = calls.calls_of(_on(found.links)).filter(pl.col("period") == "abnormal")
     of_kinds = calls.kinds.select("kind", "caller_node", "to", "before_ms")
     ends = now.join(of_kinds, on="kind", maintain_order="left").group_by("caller_node", "to")
     each = ends.agg(ms=(pl.col("waited_ms") - pl.col("before_ms")).mean()).drop_nulls()

@@ -113,7 +113,7 @@ def misdirected(scene: EvidenceContext) -> SignatureCheck:
 def lookup_failures(scene: EvidenceContext) -> SignatureCheck:
     """Look for places that the root calls and does not reach, most of them, while the root itself is reached."""
     links = real_links(scene)
-    real = links.of(pl.col("caller_service") == scene.root).join(links.kinds.select("kind", "peer"), on="kind")
+    real = links.calls_of(pl.col("caller_service") == scene.root).join(links.kinds.select("kind", "peer"), on="kind")
     hostname = scene.fault.parameters.get("hostname")
     out = real.filter(pl.col("peer") == hostname) if hostname and hostname in set(real.get_column("peer")) else real
     broken = beyond(scene, out, pl.col("failed") & (pl.col("absent") | pl.col("store")), "peer")

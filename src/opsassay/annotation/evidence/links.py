@@ -49,7 +49,7 @@ class Links:
     calls: pl.DataFrame
     kinds: pl.DataFrame
 
-    def of(self, kinds: pl.Expr) -> pl.DataFrame:
+    def calls_of(self, kinds: pl.Expr) -> pl.DataFrame:
         """Return the calls of the kinds for which *kinds*, an expression over the columns of `kinds`, is true."""
         flags = self.kinds.select(kinds.fill_null(value=False)).to_series()
         return self.calls.filter(flags.gather(self.calls.get_column("kind")))
@@ -97,7 +97,7 @@ class LinkCalls(Links):
         limits.added_ms)), with the limits of SignatureThresholds. A call that is not broken and whose waiting is not
         known is left out.
         """
-        usual, calls = pl.col("usual_ms"), self.calls if kinds is None else self.of(kinds)
+        usual, calls = pl.col("usual_ms"), self.calls if kinds is None else self.calls_of(kinds)
         limit = pl.max_horizontal(self.limits.ratio * usual, usual + max(added_ms, self.limits.added_ms))
         limits = self.kinds.select(limit).to_series().gather(calls.get_column("kind"))
         late = pl.col("waited_ms") > limits

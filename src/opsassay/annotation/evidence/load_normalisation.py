@@ -23,7 +23,7 @@ def at_usual_pace(check: Callable[[EvidenceContext], SignatureCheck]) -> Callabl
     """
 
     @wraps(check)
-    def checked(scene: EvidenceContext) -> SignatureCheck:
+    def check_normalised(scene: EvidenceContext) -> SignatureCheck:
         busy = _busy(scene)
         if busy is None:
             return check(scene)
@@ -37,7 +37,7 @@ def at_usual_pace(check: Callable[[EvidenceContext], SignatureCheck]) -> Callabl
         )
         return replace(found, sentence=words + found.sentence)
 
-    return checked
+    return check_normalised
 
 
 def _growth(scene: EvidenceContext) -> float:

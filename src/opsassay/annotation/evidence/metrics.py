@@ -86,7 +86,7 @@ def raised(metrics: pl.DataFrame, service: str, family: str, limits: ResourceThr
     readiness fell.
     """
     if family in _COUNTED:
-        return _counted(metrics, service, family)
+        return _detect_counter(metrics, service, family)
     levels = _levels(_of_family(metrics, family), _POD)
     mine = levels.filter(pl.col("service_name") == service).head(1)
     if not mine.height:
@@ -94,7 +94,7 @@ def raised(metrics: pl.DataFrame, service: str, family: str, limits: ResourceThr
     used_up = growth < _least(family, limits)[1] and _saturated(
         metrics, mine.item(0, "owner"), FAMILIES[family].utilisation, limits.utilisation
     )
-    return _judged(mine, levels, family, service, limits, growth=growth, used_up=used_up)
+    return _judge_level(mine, levels, family, service, limits, growth=growth, used_up=used_up)
 
 
 def host_raised(metrics: pl.DataFrame, host: str, limits: ResourceThresholds) -> Raised:
@@ -103,10 +103,10 @@ def host_raised(metrics: pl.DataFrame, host: str, limits: ResourceThresholds) ->
     mine = levels.filter(pl.col("owner") == host).head(1)
     if not mine.height:
         return Raised(passed=False, sentence=f"no processor metric of {host}")
-    return _judged(mine, levels, "cpu", host, limits)
+    return _judge_level(mine, levels, "cpu", host, limits)
 
 
-def _judged(
+def _judge_level(
     mine: pl.DataFrame,
     levels: pl.DataFrame,
     family: str,
@@ -191,7 +191,7 @@ def _saturated(metrics: pl.DataFrame, pod: str, pattern: str, limit: float) -> b
     return len(used) == 2 and bool(used["abnormal"] > limit >= used["normal"])
 
 
-def _counted(metrics: pl.DataFrame, service: str, family: str) -> Raised:
+def _detect_counter(metrics: pl.DataFrame, service: str, family: str) -> Raised:
     rows = metrics.filter(
         pl.col("metric").str.contains(_COUNTED[family])
         & (pl.col("service_name") == service)
@@ -220,4 +220,4 @@ def kept_running(metrics: pl.DataFrame, service: str) -> bool:
         for period in ("normal", "abnormal")
     }
     counted = bool(pods["normal"] and pods["abnormal"])
-    return counted and pods["abnormal"] <= pods["normal"] and not _counted(metrics, service, "restart").passed
+    return counted and pods["abnormal"] <= pods["normal"] and not _detect_counter(metrics, service, "restart").passed

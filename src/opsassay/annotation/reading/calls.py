@@ -13,9 +13,9 @@ import numpy as np
 import polars as pl
 
 from opsassay.annotation.reading.exits import find_exits
-from opsassay.annotation.reading.names import coded, codes, distinct_pairs, joined, known
+from opsassay.annotation.reading.names import coded, codes, distinct_pairs, join_names, known_names
 from opsassay.annotation.reading.parents import Index
-from opsassay.annotation.reading.spans import Spans, at, index_of, nullable, read_spans
+from opsassay.annotation.reading.spans import Spans, index_of, nullable, read_spans, take_or_missing
 from opsassay.annotation.reading.waits import with_waits
 from opsassay.telemetry.datapack import Datapack
 
@@ -76,9 +76,9 @@ def read_calls(pack: Datapack) -> Calls:
         entries = waited.with_columns(cut_short=cut_short.result())
     entries, exits = _split_wildcards(entries, exits)
     windows = {"normal": pack.incident.normal, "abnormal": pack.incident.abnormal}
-    services = known(entries.get_column("service"))
+    services = known_names(entries.get_column("service"))
     return Calls(
-        entries=_felt(entries, exits, status_known=status_known),
+        entries=_with_outer_spans(entries, exits, status_known=status_known),
         exits=exits,
         services=tuple(s for s in services if s and s not in generators),
         status_known=status_known,
@@ -108,13 +108,13 @@ def _entries(spans: Spans) -> tuple[pl.DataFrame, Index]:
     unknown = pl.lit(not spans.status_known)
     entries = begun.with_row_index("entry").with_columns(
         pl.col("entry").cast(pl.Int64),
-        node=joined(begun.get_column("service"), "::", begun.get_column("operation")),
+        node=join_names(begun.get_column("service"), "::", begun.get_column("operation")),
         duration_ms=(pl.col("end_ns") - pl.col("time_ns")) / 1e6,
         logged_error=inside("logged_error", also_exits=True),
         failed=pl.col("error") | (unknown & inside("error")),
         own_error=pl.col("own_error") | (unknown & inside("own_error")),
-        surface=pl.Series((parent < 0) | at(spans.generator, parent, 0)),
-        caller_entry=nullable(at(entry_of, at(spans.entry, parent, -1), -1)),
+        surface=pl.Series((parent < 0) | take_or_missing(spans.generator, parent, 0)),
+        caller_entry=nullable(take_or_missing(entry_of, take_or_missing(spans.entry, parent, -1), -1)),
         row=pl.Series(rows),
     )
     return entries.drop("error", "key", strict=False), entry_of
@@ -130,7 +130,7 @@ def _cut_short(entries: pl.DataFrame, exits: pl.DataFrame) -> pl.Series:
     caller, callee = distinct_pairs(
         index_of(exits.get_column("caller_entry")), np.where(reached, codes(exits.get_column("callee_node")), -1)
     )
-    size = known(entries.get_column("node")).len()
+    size = known_names(entries.get_column("node")).len()
     served = np.bincount(node[normal], minlength=size)
     way = node[caller] * size + callee
     pairs, had = np.unique(way[normal[caller]], return_counts=True)
@@ -166,7 +166,7 @@ def usual_callees(calls: Calls) -> pl.DataFrame:
 def _split_wildcards(entries: pl.DataFrame, exits: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Tell the requests behind one wildcard route apart by what they call first: `/*` is no operation."""
     operations = entries.get_column("operation")
-    routes = [name for name in known(operations) if "*" in name]
+    routes = [name for name in known_names(operations) if "*" in name]
     wild = operations.is_in(routes)
     if not wild.any():
         return entries, exits
@@ -188,7 +188,7 @@ def _split_wildcards(entries: pl.DataFrame, exits: pl.DataFrame) -> tuple[pl.Dat
     )
 
 
-def _felt(entries: pl.DataFrame, exits: pl.DataFrame, *, status_known: bool) -> pl.DataFrame:
+def _with_outer_spans(entries: pl.DataFrame, exits: pl.DataFrame, *, status_known: bool) -> pl.DataFrame:
     """Add what the caller outside the system felt: its client span where there is one, else the entry itself.
 
     A message has been waited for since it was sent.

@@ -12,7 +12,7 @@ import polars as pl
 from opsassay.annotation.reading.calls import Calls, usual_callees
 
 
-def refused(calls: Calls) -> pl.DataFrame:
+def refused_requests(calls: Calls) -> pl.DataFrame:
     """Return per request that gave a callee up: caller_entry, and the exit of the last call made to it, which failed.
 
     Known only where spans carry a status, and in the abnormal window.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from opsassay.annotation.reading.calls import Calls
-from opsassay.annotation.reading.circuit_breaking import refused
-from opsassay.annotation.reading.spans import Flags, at
+from opsassay.annotation.reading.circuit_breaking import refused_requests
+from opsassay.annotation.reading.spans import Flags, take_or_missing
 
 ROUNDS = 12
 """Deeper call chains than this are not followed."""
@@ -21,10 +21,12 @@ def disturbed(calls: Calls) -> Flags:
     caller, callee = (exits.get_column(c).fill_null(-1).to_numpy() for c in ("caller_entry", "callee_entry"))
     size = max(size, int(caller.max(initial=-1)) + 1)
     below = np.zeros(size, dtype=bool)
-    below[refused(calls).get_column("caller_entry").to_numpy()] = True  # the call that failed was an earlier one
-    bad = exits.get_column("failed").to_numpy() | at(failed, callee, 0)
+    below[refused_requests(calls).get_column("caller_entry").to_numpy()] = (
+        True  # the call that failed was an earlier one
+    )
+    bad = exits.get_column("failed").to_numpy() | take_or_missing(failed, callee, 0)
     for _ in range(ROUNDS):
-        hit = (bad | at(below, callee, 0)) & (caller >= 0)
+        hit = (bad | take_or_missing(below, callee, 0)) & (caller >= 0)
         before = int(below.sum())
         below[caller[hit]] = True
         if int(below.sum()) == before:

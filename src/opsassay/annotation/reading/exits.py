@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from opsassay.annotation.reading.parents import Index
-from opsassay.annotation.reading.spans import Flags, Spans, at, nullable, top_exit
+from opsassay.annotation.reading.spans import Flags, Spans, nullable, take_or_missing, top_exit
 from opsassay.annotation.reading.windows import span_key
 
 EXPECTED_SHARE, EXPECTED_PURITY = 0.8, 0.9
@@ -39,8 +39,8 @@ def find_exits(spans: Spans, entries: pl.DataFrame, entry_of: Index) -> pl.DataF
     # Rows of spans are in the order of time, and so are those of each part: a stable sort merges them.
     order = np.argsort(places[0] * (spans.parent.size + 1) + places[2], kind="stable")
     at_ = _Places(*(column[order] for column in places))
-    caller = nullable(at(entry_of, at(spans.entry, at_.caller, -1), -1))
-    return _expected(_frame(spans, at_), entries, caller, nullable(at(entry_of, at_.callee, -1)))
+    caller = nullable(take_or_missing(entry_of, take_or_missing(spans.entry, at_.caller, -1), -1))
+    return _expected(_frame(spans, at_), entries, caller, nullable(take_or_missing(entry_of, at_.callee, -1)))
 
 
 def _pairs(spans: Spans) -> list[_Places]:

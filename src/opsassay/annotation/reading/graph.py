@@ -22,11 +22,11 @@ class SystemGraph:
 
     def callers(self) -> dict[str, tuple[str, ...]]:
         """Return per span those that call it synchronously, sorted."""
-        return self._grouped("calls", reverse=True)
+        return self._group_edges("calls", reverse=True)
 
     def callees(self) -> dict[str, tuple[str, ...]]:
         """Return per span those that it calls, also asynchronously, sorted."""
-        both = [self._grouped(kind, reverse=False) for kind in ("calls", "calls_async")]
+        both = [self._group_edges(kind, reverse=False) for kind in ("calls", "calls_async")]
         return {n: tuple(sorted({*both[0].get(n, ()), *both[1].get(n, ())})) for n in both[0].keys() | both[1].keys()}
 
     def pods_of(self, service: str) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ class SystemGraph:
         nodes = {f"pod|{pod}" for pod in pods}
         return tuple(sorted({t for s, kind, t in self.edges if kind == "runs" and s in nodes}))
 
-    def _grouped(self, kind: str, *, reverse: bool) -> dict[str, tuple[str, ...]]:
+    def _group_edges(self, kind: str, *, reverse: bool) -> dict[str, tuple[str, ...]]:
         found: dict[str, set[str]] = {}
         for source, edge_kind, target in self.edges:
             if edge_kind == kind:

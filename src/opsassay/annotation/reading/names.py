@@ -15,9 +15,9 @@ def coded(names: pl.Series, *further: pl.Series) -> pl.Series:
     return names.cast(pl.Enum(known.drop_nulls().unique().sort()))
 
 
-def joined(first: pl.Series, between: str, second: pl.Series) -> pl.Series:
+def join_names(first: pl.Series, between: str, second: pl.Series) -> pl.Series:
     """Return "*first* *between* *second*" of each row of two Enums without nulls; it knows the names of *first* too."""
-    heads, tails = known(first).to_list(), known(second).to_list()
+    heads, tails = known_names(first).to_list(), known_names(second).to_list()
     pairs = codes(first) * len(tails) + codes(second)
     distinct = pl.Series(pairs).unique().sort().to_numpy()
     names = [f"{heads[way // len(tails)]}{between}{tails[way % len(tails)]}" for way in distinct.tolist()]
@@ -26,11 +26,11 @@ def joined(first: pl.Series, between: str, second: pl.Series) -> pl.Series:
 
 def stacked(parts: Sequence[pl.Series]) -> pl.Series:
     """Return the Enums *parts* below each other, as one that knows the names of all."""
-    names = pl.Enum(sorted({name for part in parts for name in known(part)}))
+    names = pl.Enum(sorted({name for part in parts for name in known_names(part)}))
     return pl.concat([part.cast(names) for part in parts], rechunk=True)
 
 
-def known(names: pl.Series) -> pl.Series:
+def known_names(names: pl.Series) -> pl.Series:
     """Return all names that the Enum *names* knows, sorted: a name's place is its code."""
     assert isinstance(names.dtype, pl.Enum)
     return names.dtype.categories

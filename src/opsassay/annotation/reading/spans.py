@@ -55,7 +55,7 @@ class Spans:
     notes: tuple[str, ...] = ()
 
 
-def at(values: NDArray[T], index: Index, missing: int) -> NDArray[T]:
+def take_or_missing(values: NDArray[T], index: Index, missing: int) -> NDArray[T]:
     """Return ``values[index]``, with *missing* where the index is -1."""
     if not values.size:
         return np.full(index.shape, missing, dtype=values.dtype)
@@ -96,8 +96,8 @@ def _roles(frame: pl.DataFrame, parent: Index) -> tuple[Flags, Flags]:
     """Return which spans are entries and which are exits."""
     service, kind = codes(frame.get_column("service")), frame.get_column("kind").to_physical().to_numpy()
     serving = (kind == _SERVER) | (kind == _CONSUMER)
-    foreign = at(service, parent, -1) != service
-    is_entry = (parent < 0) | foreign | (serving & (at(kind, parent, _UNTOLD) != kind))
+    foreign = take_or_missing(service, parent, -1) != service
+    is_entry = (parent < 0) | foreign | (serving & (take_or_missing(kind, parent, _UNTOLD) != kind))
     is_exit = (kind == _CLIENT) | (kind == _PRODUCER)
     untold = kind == _UNTOLD
     if not untold.any():
@@ -137,5 +137,5 @@ def _climb(parent: Index) -> Index:
 
 def top_exit(spans: Spans) -> Index:
     """Return for each exit the outermost one of those that it lies directly in: clients wrap clients."""
-    inside = spans.is_exit & at(spans.is_exit, spans.parent, 0)
+    inside = spans.is_exit & take_or_missing(spans.is_exit, spans.parent, 0)
     return _climb(np.where(inside, spans.parent, -1))

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opsassay.annotation.reading.names import codes, distinct_pairs, known
+from opsassay.annotation.reading.names import codes, distinct_pairs, known_names
 from opsassay.annotation.reading.parents import Index
 
 Floats = NDArray[np.float64]
@@ -98,6 +98,6 @@ def _shapes(exits: pl.DataFrame, rows: Index, caller: Index, size: int) -> NDArr
     shapes = np.zeros(size, dtype=np.uint64)
     if entry.size:
         first = np.flatnonzero(np.r_[True, entry[1:] != entry[:-1]])
-        hashes = known(names).hash(3).to_numpy()
+        hashes = known_names(names).hash(3).to_numpy()
         shapes[entry[first]] = np.add.reduceat(hashes[callee], first)
     return shapes

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from opsassay.annotation.reading.names import coded, known, stacked
+from opsassay.annotation.reading.names import coded, known_names, stacked
 from opsassay.annotation.reading.parents import Index, Rows
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.schema import PERIODS
@@ -124,7 +124,7 @@ def _read_window(pack: Datapack, period: str) -> _Window:
 def _coded(frame: pl.DataFrame) -> pl.DataFrame:
     """Return *frame* with its names as Enums, and its kinds as KIND."""
     given = coded(frame.get_column("kind"))
-    lowered = [kind.lower() for kind in known(given)]
+    lowered = [kind.lower() for kind in known_names(given)]
     kinds = pl.Series([kind if kind in KIND.categories else "internal" for kind in lowered], dtype=KIND)
     names = [coded(frame.get_column(name)) for name in _NAMES]
     return frame.with_columns(*names, kind=kinds.gather(given.to_physical()))

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from opsassay.annotation.evidence.context import Sources
 from opsassay.annotation.reading.calls import Calls
-from opsassay.annotation.reading.circuit_breaking import refused
+from opsassay.annotation.reading.circuit_breaking import refused_requests
 from opsassay.annotation.reading.parents import Index
-from opsassay.annotation.reading.spans import Flags, at
+from opsassay.annotation.reading.spans import Flags, take_or_missing
 from opsassay.annotation.reading.tails import hypergeometric_at_least
 
 ROUNDS = 12
@@ -108,7 +108,7 @@ def carry_errors(
 def _traffic(calls: Calls) -> _Traffic:
     entries, exits = calls.entries, calls.exits.filter(pl.col("period") == "abnormal")
     # Who gave a callee up failed because of the last call to it, as if it had made that one.
-    given_up = refused(calls).join(exits.drop("caller_entry"), on="exit", how="inner", maintain_order="left")
+    given_up = refused_requests(calls).join(exits.drop("caller_entry"), on="exit", how="inner", maintain_order="left")
     exits = pl.concat([exits, given_up.select(exits.columns).cast(exits.schema)])
     ids = entries.get_column("entry").to_numpy()
     size = int(ids.max(initial=-1)) + 1
@@ -139,14 +139,16 @@ def _traffic(calls: Calls) -> _Traffic:
 
 def _hit(traffic: _Traffic, bad: Flags) -> Flags:
     """Tell which bad exits failed their caller."""
-    return bad & at(traffic.failed & traffic.blameless, traffic.caller, 0)
+    return bad & take_or_missing(traffic.failed & traffic.blameless, traffic.caller, 0)
 
 
 def _spread(traffic: _Traffic, carried: Flags, by_root: Flags) -> Flags:
     """Mark in *carried* every request that a bad exit failed, round by round up the calls; return the bad exits."""
     bad = by_root
     for _ in range(ROUNDS):
-        below = at(carried, traffic.callee, 0) & (traffic.exit_failed | at(traffic.failed, traffic.callee, 0))
+        below = take_or_missing(carried, traffic.callee, 0) & (
+            traffic.exit_failed | take_or_missing(traffic.failed, traffic.callee, 0)
+        )
         bad = by_root | (below & traffic.synchronous)
         before = int(carried.sum())
         carried[traffic.caller[_hit(traffic, bad)]] = True
@@ -162,9 +164,9 @@ def _bypasses(traffic: _Traffic, carried: Flags, bad: Flags, touched: Flags, mos
     Requests that fail by themselves right above are put down to that only when they fail there and hardly elsewhere.
     """
     through = touched.copy()
-    lower = bad | (at(touched, traffic.callee, 0) & traffic.synchronous)
-    through[traffic.caller[lower & ~at(traffic.failed, traffic.caller, 1)]] = True
-    above = traffic.synchronous & at(through, traffic.callee, 0) & (traffic.caller >= 0)
+    lower = bad | (take_or_missing(touched, traffic.callee, 0) & traffic.synchronous)
+    through[traffic.caller[lower & ~take_or_missing(traffic.failed, traffic.caller, 1)]] = True
+    above = traffic.synchronous & take_or_missing(through, traffic.callee, 0) & (traffic.caller >= 0)
     suspect = np.zeros(carried.size, dtype=bool)
     suspect[traffic.caller[above]] = True
     if not suspect.any():
@@ -193,13 +195,15 @@ def _bypasses(traffic: _Traffic, carried: Flags, bad: Flags, touched: Flags, mos
         return ()
     made = suspect & alone & traffic.node.is_in(nodes.implode()).fill_null(value=False).to_numpy()
     carried[made] = True
-    upper = traffic.exits.with_columns(hit=pl.Series(above & at(made, traffic.caller, 0))).filter("hit")
-    return _named(traffic, upper, lower, touched)
+    upper = traffic.exits.with_columns(hit=pl.Series(above & take_or_missing(made, traffic.caller, 0))).filter("hit")
+    return _bypasses_by_names(traffic, upper, lower, touched)
 
 
-def _named(traffic: _Traffic, upper: pl.DataFrame, lower: Flags, touched: Flags) -> tuple[Bypass, ...]:
+def _bypasses_by_names(traffic: _Traffic, upper: pl.DataFrame, lower: Flags, touched: Flags) -> tuple[Bypass, ...]:
     """Return the bypasses by names: *upper* are calls of failed requests to healthy ones, *lower* what these called."""
-    direct = upper.filter(pl.Series(at(touched, upper.get_column("callee_entry").fill_null(-1).to_numpy(), 0)))
+    direct = upper.filter(
+        pl.Series(take_or_missing(touched, upper.get_column("callee_entry").fill_null(-1).to_numpy(), 0))
+    )
     below = traffic.exits.filter(pl.Series(lower)).select(
         callee_entry=pl.col("caller_entry"), source=pl.col("callee_node")
     )

@@ -23,7 +23,7 @@ from urllib.parse import quote, urlsplit
 
 from opsassay.annotation.suites.curate import CHECKSUMS
 from opsassay.core.errors import DatapackError, OperationError, UserError
-from opsassay.core.untrusted import is_plain, open_plain, read_plain, shown
+from opsassay.core.untrusted import is_plain, open_plain, read_plain, safe_text
 from opsassay.telemetry.content import file_digest
 from opsassay.telemetry.tars import expanded, open_tar, plain_members
 
@@ -102,20 +102,22 @@ def _opened(source: str, allowance: Allowance) -> Iterator[Open]:
     elif source.endswith(_TARS) and "://" in source:
         with tempfile.TemporaryDirectory(prefix="opsassay-") as folder:
             packed = Path(folder) / "packed.tar"
-            with _asked(source) as stream, packed.open("wb") as file:
+            with _open_url(source) as stream, packed.open("wb") as file:
                 _copy(stream, file, Allowance(allowance.most))
             with _in_tar(packed, allowance.most) as open_:
                 yield open_
     else:
         base = _base(source)
-        yield lambda name: _asked(f"{base}/{quote(name)}")
+        yield lambda name: _open_url(f"{base}/{quote(name)}")
 
 
 def _inside(folder: Path, name: str) -> Path:
     """Return the file *name* of *folder*; raises DatapackError when a folder on the way to it is a link."""
     for parent in list(PurePosixPath(name).parents)[:-1]:
         if (folder / parent).is_symlink():
-            raise DatapackError(f"{shown(str(folder / parent))} is a link, which is not followed; put the files there.")
+            raise DatapackError(
+                f"{safe_text(str(folder / parent))} is a link, which is not followed; put the files there."
+            )
     return folder / name
 
 
@@ -127,7 +129,8 @@ def _base(source: str) -> str:
     parts = urlsplit(source)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise UserError(
-            f"There is no {shown(source)}; give a folder, a tar, a URL of either, or OWNER/NAME on the Hugging Face Hub."
+            f"There is no {safe_text(source)}; give a folder, a tar, a URL of either, "
+            "or OWNER/NAME on the Hugging Face Hub."
         )
     page = _HUB_PAGE.fullmatch(parts.path)
     if page and source.startswith(hub):
@@ -135,7 +138,7 @@ def _base(source: str) -> str:
     return source.rstrip("/")
 
 
-def _asked(url: str) -> BinaryIO:
+def _open_url(url: str) -> BinaryIO:
     """Open *url*; the token of the Hub goes to the Hub alone. Raises OperationError."""
     request = urllib.request.Request(url, headers={"User-Agent": "opsassay"})  # noqa: S310 - http or https, as checked
     token = os.environ.get("HF_TOKEN")
@@ -145,10 +148,10 @@ def _asked(url: str) -> BinaryIO:
         answer: BinaryIO = urllib.request.urlopen(request, timeout=_TIMEOUT_S)  # noqa: S310
     except urllib.error.HTTPError as error:
         raise OperationError(
-            f"{shown(url)} answered {error.code}; check the name, and HF_TOKEN where it needs one."
+            f"{safe_text(url)} answered {error.code}; check the name, and HF_TOKEN where it needs one."
         ) from error
     except (OSError, ValueError) as error:
-        raise OperationError(f"{shown(url)} cannot be had ({error}); check the address and try again.") from error
+        raise OperationError(f"{safe_text(url)} cannot be had ({error}); check the address and try again.") from error
     return answer
 
 
@@ -158,10 +161,10 @@ def _text(open_: Open, source: str) -> str:
             content = stream.read(_MOST_SUMS_BYTES + 1)
     except FileNotFoundError as error:
         raise UserError(
-            f"{shown(source)} holds no {CHECKSUMS}; give a suite, or what `opsassay incident export dataset` wrote."
+            f"{safe_text(source)} holds no {CHECKSUMS}; give a suite, or what `opsassay incident export dataset` wrote."
         ) from error
     if len(content) > _MOST_SUMS_BYTES:
-        raise DatapackError(f"{CHECKSUMS} of {shown(source)} is larger than {_MOST_SUMS_BYTES >> 20} MiB.")
+        raise DatapackError(f"{CHECKSUMS} of {safe_text(source)} is larger than {_MOST_SUMS_BYTES >> 20} MiB.")
     return content.decode("utf-8", "replace")
 
 
@@ -172,17 +175,19 @@ def _sums(text: str, source: str) -> Mapping[str, str]:
         found = _LINE.fullmatch(line)
         if found is None or not _is_safe(found[2]) or found[2] in sums:
             raise DatapackError(
-                f"{CHECKSUMS} of {shown(source)}, line {number}: {shown(line[:120])!r} names no file of it."
+                f"{CHECKSUMS} of {safe_text(source)}, line {number}: {safe_text(line[:120])!r} names no file of it."
             )
         sums[found[2]] = found[1]
     if not sums or len(sums) > MOST_FILES:
-        raise DatapackError(f"{CHECKSUMS} of {shown(source)} names {len(sums)} files; 1 to {MOST_FILES} are fetched.")
+        raise DatapackError(
+            f"{CHECKSUMS} of {safe_text(source)} names {len(sums)} files; 1 to {MOST_FILES} are fetched."
+        )
     return sums
 
 
 def _is_safe(name: str) -> bool:
     parts = name.split("/")
-    return shown(name) == name and "\\" not in name and name != CHECKSUMS and not {"", ".", ".."} & set(parts)
+    return safe_text(name) == name and "\\" not in name and name != CHECKSUMS and not {"", ".", ".."} & set(parts)
 
 
 def _fetch_all(open_: Open, sums: Mapping[str, str], partial: Path, allowance: Allowance) -> int:

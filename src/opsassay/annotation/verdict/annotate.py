@@ -22,7 +22,7 @@ from opsassay.annotation.reading.split_windows import parted_at_fault
 from opsassay.annotation.search.propagation_gate import find_flows
 from opsassay.annotation.search.rules import RULES_VERSION
 from opsassay.annotation.verdict.cascade import Trial, account, build_graph, rejected_paths, routes
-from opsassay.annotation.verdict.hypothesis_test import ObservedPack, place, try_root
+from opsassay.annotation.verdict.hypothesis_test import ObservedPack, place_faults, try_root
 from opsassay.annotation.verdict.label import decide
 from opsassay.annotation.verdict.levels import root_labels
 from opsassay.annotation.verdict.settings import AnnotateSettings
@@ -116,7 +116,7 @@ def annotate_seen(
     opened: Opened, seen: ObservedPack, faults: Sequence[Fault], *, root: str | None = None, settings: AnnotateSettings
 ) -> Annotation:
     """Return what `annotate` returns, for what was *seen* of *opened* since the faults began: to try many of them."""
-    placed = place(faults, root, opened.graph)
+    placed = place_faults(faults, root, opened.graph)
     trials = [try_root(each, seen, settings) for each in placed]
     label, reason = _label(trials, trials, opened.baseline, seen)
     accepted = [t for t in trials if t.paths] if label == "attributed" else []

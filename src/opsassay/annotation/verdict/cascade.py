@@ -98,7 +98,7 @@ def build_graph(accepted: Sequence[Trial], states: Mapping[str, NodeState], syst
     for trial in accepted:
         _draw(draft, trial, system)
     roots = {root.component for root in draft.roots}
-    made = {n: _made(n, reasons) for n, reasons in sorted(draft.nodes.items()) if n not in roots}
+    made = {n: _causal_node(n, reasons) for n, reasons in sorted(draft.nodes.items()) if n not in roots}
     ends = sorted({public(path[-1][0]) for trial in accepted for path in trial.paths})
     return CausalGraph(
         fault_type=accepted[0].fault.type,
@@ -119,11 +119,11 @@ def _draw(draft: _GraphDraft, trial: Trial, system: SystemGraph) -> None:
         )
     )
     if not is_host(signature.component):
-        draft.services[signature.component] = _of(signature.component)[1]
+        draft.services[signature.component] = _split_component(signature.component)[1]
     for hop in trial.found.hops if trial.found else ():
         inner = list(_inner(hop, fault.pod, system))
         pod = system.service_of(hop.target[0]) if hop.target[0].startswith("pod|") else None
-        draft.node(hop.target[0], pod or _of(hop.target[0])[1], hop.target[1])
+        draft.node(hop.target[0], pod or _split_component(hop.target[0])[1], hop.target[1])
         for component, owner, state in inner:
             draft.node(component, owner, state)
         for source, target in pairwise([hop.source[0], *(component for component, _, _ in inner), hop.target[0]]):
@@ -136,24 +136,24 @@ def _inner(hop: Hop, pod: str | None, system: SystemGraph) -> Iterable[tuple[str
         component = str(hop.evidence["through"])
         yield component, component.removeprefix("span|").partition("::")[0], HEALTHY
     if hop.source[0].startswith("container|"):
-        service = _of(hop.source[0])[1]
+        service = _split_component(hop.source[0])[1]
         for name in [f"pod|{pod}"] if pod else system.pods_of(service)[:1]:
             yield name, service, hop.source[1]
         if host := hop.evidence.get("host"):
             yield f"node|{host}", service, hop.source[1]
-            service = _of(hop.target[0])[1]
+            service = _split_component(hop.target[0])[1]
             yield from ((name, service, "inj_affected") for name in system.pods_of(service)[:1])
         yield f"service|{service}", service, "inj_affected"
     if hop.source[0].startswith("pod|"):
-        owner = system.service_of(hop.source[0]) or _of(hop.source[0])[1]
+        owner = system.service_of(hop.source[0]) or _split_component(hop.source[0])[1]
         yield f"service|{owner}", owner, "inj_affected"
 
 
-def _of(component: str) -> tuple[str, str]:
+def _split_component(component: str) -> tuple[str, str]:
     return component, component.partition("|")[2].partition("::")[0]
 
 
-def _made(name: str, reasons: Mapping[str, int | None]) -> CausalNode:
+def _causal_node(name: str, reasons: Mapping[str, int | None]) -> CausalNode:
     onset = min((t for t in reasons.values() if t), default=None)
     return CausalNode(
         component=name, state=tuple(sorted(reasons)), timestamp=onset, healthy_bypass=set(reasons) == {HEALTHY}

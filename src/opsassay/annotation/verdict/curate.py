@@ -105,9 +105,9 @@ def curate(candidates: Iterable[SuiteCandidate], *, per_stratum: int = 3, size: 
     taken: dict[str, SuiteCandidate] = {}
     counts: Counter[tuple[str, str, str]] = Counter()
     calm = {c.system: c for c in reversed(fit) if c.calm}
-    _take([calm[system] for system in sorted(calm)], taken, counts, 1, most // 2)
+    _take_candidates([calm[system] for system in sorted(calm)], taken, counts, 1, most // 2)
     for cap in (1, per_stratum):
-        _take(fit, taken, counts, cap, most)
+        _take_candidates(fit, taken, counts, cap, most)
     for candidate in fit:
         if candidate.id not in taken:
             full = counts[candidate.stratum] >= per_stratum
@@ -117,7 +117,7 @@ def curate(candidates: Iterable[SuiteCandidate], *, per_stratum: int = 3, size: 
     return Selection(tuple(taken[id_] for id_ in sorted(taken)), dict(sorted(left_out.items())))
 
 
-def _take(
+def _take_candidates(
     fit: Sequence[SuiteCandidate],
     taken: dict[str, SuiteCandidate],
     counts: Counter[tuple[str, str, str]],

@@ -52,7 +52,7 @@ class Placed:
     services: tuple[str, ...]
 
 
-def place(faults: Sequence[Fault], root: str | None, graph: SystemGraph) -> list[Placed]:
+def place_faults(faults: Sequence[Fault], root: str | None, graph: SystemGraph) -> list[Placed]:
     """Return the distinct *faults* that broke something, with where they were, or at *root* where that is pretended.
 
     A fault on a host is one, whether it is reported once or once per service of it; without a service, its services

@@ -55,7 +55,7 @@ class AnnotateSettings(Written):
 
     @field_validator("rules_off", "confidence")
     @classmethod
-    def _known(cls, value: Any) -> Any:
+    def _require_known_rules(cls, value: Any) -> Any:
         for id_ in sorted(set(value) - {rule.id for rule in RULES}):
             raise NotFoundError("rule", id_, [rule.id for rule in RULES])
         return value

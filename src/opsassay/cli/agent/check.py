@@ -79,7 +79,9 @@ def _on_task(agent: str, model: str | None, settings: RunSettings, task: str | N
         raise NotFoundError("task", str(task), domains, "All are listed by `opsassay task list`.")
     limits = {"seconds": SECONDS, **settings.limits.model_dump(exclude_unset=True)}
     domain = domain_named(domains[task])
-    jobs = domain.jobs(_part(domain.name, task, named_path(agent), model, settings, limits), Path(), f"task {task}")
+    jobs = domain.jobs(
+        _plan_part(domain.name, task, named_path(agent), model, settings, limits), Path(), f"task {task}"
+    )
     if not isinstance(job := jobs[0], CanRehearse):
         raise UserError(f"{domain.name} tasks cannot be rehearsed. Run one with `opsassay run`.")
     name = jobs[0].cell.solver.name
@@ -87,7 +89,7 @@ def _on_task(agent: str, model: str | None, settings: RunSettings, task: str | N
     return name, job.rehearse(limits["seconds"])
 
 
-def _part(
+def _plan_part(
     domain: str, task: str, agent: str, model: str | None, settings: RunSettings, limits: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the part of a plan that is *task* alone, worked on by *agent*."""

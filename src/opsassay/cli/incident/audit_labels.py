@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from opsassay.cli.output import echo, json_option, print_json, print_table, say
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.evals.runner.tables import percent
 
 
@@ -41,7 +41,7 @@ def command(suite: Path, annotator: str | None, sample: int | None, seed: int, p
         return
     one, two = found.annotators
     echo(
-        f"{one} and {two} judged {counted(found.cases, 'case')}: raw agreement {percent(found.raw)}, Cohen's kappa {kappa}."
+        f"{one} and {two} judged {plural(found.cases, 'case')}: raw agreement {percent(found.raw)}, Cohen's kappa {kappa}."
     )
     echo(f"Both find the cascade valid in {found.valid} of {found.cases} ({percent(found.valid / found.cases)}).")
     rows = [(d["case"], *(_flags(d[name]) for name in found.annotators)) for d in found.disagreements]
@@ -71,5 +71,5 @@ def _serve(suite: Path, annotator: str, count: int | None, seed: int, port: int)
         raise UserError(f"{suite} holds no annotated case; make a suite with `opsassay incident curate`.")
     app = labels_app(LabelAudit(suite, annotator, tuple(cases)))
     serve_on_loopback(
-        app, port, lambda at: say(f"opsassay: {counted(len(cases), 'case')} for {annotator} at {at} (Ctrl-C ends)")
+        app, port, lambda at: say(f"opsassay: {plural(len(cases), 'case')} for {annotator} at {at} (Ctrl-C ends)")
     )

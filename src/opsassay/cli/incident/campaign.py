@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from opsassay.cli.output import FOLDER, echo, json_option, otlp_option, print_json, print_table, say
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 
 
 @click.command("campaign")
@@ -34,7 +34,7 @@ def command(context: click.Context, plan: Path, output: Path, jobs: int, otlp: s
     injections, tree = load_plan(plan), Tree(output)
     ids, present = incident_ids(injections, tree), set(tree.ids())
     known = sum(id_ in present for id_ in ids.values())
-    say(f"opsassay: {counted(len(injections), 'incident')} planned, {known} recorded already")
+    say(f"opsassay: {plural(len(injections), 'incident')} planned, {known} recorded already")
     ours, others = half_recorded(injections, tree)
     if ours:
         say(f"opsassay: {len(ours)} half recorded by a call that was killed; they are recorded anew")

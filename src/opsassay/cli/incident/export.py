@@ -8,7 +8,7 @@ import click
 
 from opsassay.cli.left_out import first_left_out, say_left_out
 from opsassay.cli.output import FOLDER, echo, json_option, print_json
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 
 _PATH = click.Path(path_type=Path)
 
@@ -73,7 +73,7 @@ def harbor(tree: Path | None, scenarios: tuple[str, ...], output: Path, install:
     if as_json:
         print_json("incident export harbor", [{"task": task.name, "path": str(task)} for task in tasks], output=output)
     else:
-        echo(f"{counted(len(tasks), 'task')} of Harbor: {output}")
+        echo(f"{plural(len(tasks), 'task')} of Harbor: {output}")
 
 
 @click.command("dataset")
@@ -94,4 +94,4 @@ def dataset(suite: Path, output: Path, license_: str, *, without_truth: bool, as
     if as_json:
         print_json("incident export dataset", [{"incidents": incidents, "truth": not without_truth}], output=output)
     else:
-        echo(f"{counted(incidents, 'incident')} {'without' if without_truth else 'with'} their truth: {output}")
+        echo(f"{plural(incidents, 'incident')} {'without' if without_truth else 'with'} their truth: {output}")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from opsassay.cli.output import echo, json_option, print_json
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 
 
 @click.command("fetch")
@@ -29,6 +29,6 @@ def command(source: str, output: Path, most_gib: float, *, as_json: bool) -> Non
         print_json("incident fetch", [{"source": source, "files": files, "fetched": fetched}], output=output)
     else:
         became = (
-            f"{fetched} of {counted(files, 'file')} fetched" if fetched else f"{counted(files, 'file')} there already"
+            f"{fetched} of {plural(files, 'file')} fetched" if fetched else f"{plural(files, 'file')} there already"
         )
         echo(f"{became}: {output}. Next: `opsassay task list {output}`.")

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from opsassay.cli.output import NewFile, cases_apart, echo, json_option, print_json, print_tables, say
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 
 if TYPE_CHECKING:
     from opsassay.evals.runner.grading import GradedRun, GradedRuns
@@ -76,7 +76,7 @@ def command(
         verdicts = sum(len(one.graded) for one in graded)
         apart = cases_apart(cases, store)
         echo(
-            f"{counted(verdicts, 'verdict')}. Next: `opsassay view {store}{apart}`; "
+            f"{plural(verdicts, 'verdict')}. Next: `opsassay view {store}{apart}`; "
             f"as files `opsassay report {store} -o DIR{apart}`."
         )
     context.exit(1 if problems else 0)
@@ -89,7 +89,7 @@ def _write_scores(path: Path, graded: Sequence[GradedRuns], metric: str) -> None
     from opsassay.evals.runner.scores import score_table, write_scores
 
     if left_out := sum(bool(why_not_ranked(run.run)) for one in graded for run in one.counted):
-        say(f"opsassay: left out of the score table: {counted(left_out, 'run')}, unsealed, flagged or of an oracle")
+        say(f"opsassay: left out of the score table: {plural(left_out, 'run')}, unsealed, flagged or of an oracle")
     for one in graded:
         for reported in versions_reported(run.run for run in one.counted if not why_not_ranked(run.run)):
             say(f"opsassay: {reported}; each is a method of its own in the score table")
@@ -105,7 +105,7 @@ def _write_tables(path: Path, graded: Sequence[GradedRuns], profile: str) -> Non
     from opsassay.telemetry.content import whole_file
 
     runs = sum(len(one.counted) for one in graded)
-    made = f"Made by `opsassay score run --tables` under the profile `{profile}`, of {counted(runs, 'run')}."
+    made = f"Made by `opsassay score run --tables` under the profile `{profile}`, of {plural(runs, 'run')}."
     text = markdown("Results", [made], [table for one in graded for table in one.results()])
     with whole_file(path) as partial:
         partial.write_text(text, encoding="utf-8")

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from opsassay.cli.output import echo, json_option, print_json, print_table, say
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 
 
 @click.command("what-if")
@@ -28,7 +28,7 @@ def command(
     A what-if: the verdicts are kept under a name of their own, are never ranked, and change nothing that was graded.
     """
     from opsassay.core.errors import UserError
-    from opsassay.evals.diagnosis.report import changed_profile, moved
+    from opsassay.evals.diagnosis.report import changed_grades, changed_profile
     from opsassay.evals.diagnosis.score import cases_of, grade_all
     from opsassay.evals.runner.store import RunStore
     from opsassay.scoring.profiles import profile_named
@@ -44,7 +44,7 @@ def command(
 
     known = cases_of(store, cases, report)
     first, second = (grade_all(runs, known, chosen, report) for chosen in (before, after))
-    items: list[dict[str, Any]] = moved(first, second)
+    items: list[dict[str, Any]] = changed_grades(first, second)
     for problem in dict.fromkeys(problems):
         say(f"opsassay: not graded: {problem}")
     if as_json:
@@ -56,7 +56,7 @@ def command(
             ("incident", "solver", "metric", "before", "after"),
             rows,
         )
-        echo(f"{len(items)} of the grades of {counted(len(second), 'run')} moved; a what-if is never ranked.")
+        echo(f"{len(items)} of the grades of {plural(len(second), 'run')} moved; a what-if is never ranked.")
     context.exit(1 if problems else 0)
 
 

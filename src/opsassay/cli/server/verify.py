@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from opsassay.cli.output import echo, json_option, print_json
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 
 
 @click.command("verify")
@@ -24,7 +24,7 @@ def command(context: click.Context, events: Path, key: str, end: str | None, *, 
     if as_json:
         print_json("server verify", [], events=report.events, end=report.end, problem=report.problem)
     elif report.problem is None:
-        echo(f"{counted(report.events, 'event')}, none changed; the chain ends with {report.end}.")
+        echo(f"{plural(report.events, 'event')}, none changed; the chain ends with {report.end}.")
     else:
         echo(f"After {report.events} good events: {report.problem}.")
     context.exit(0 if report.problem is None else 1)

@@ -37,7 +37,7 @@ def command(system: str, only: tuple[str, ...], level: str, substrate: str, *, f
     if unknown := [name for name in only if name not in written]:
         raise NotFoundError(f"process of {system} with a log", unknown[0], sorted(written))
     while True:
-        for entry in merged({name: text for name, text in written.items() if not only or name in only}, shown):
+        for entry in merge_logs({name: text for name, text in written.items() if not only or name in only}, shown):
             if LEVELS.index(entry["level"]) >= LEVELS.index(level):
                 echo(json.dumps(entry) if as_json else _line(entry))
         if not follow:
@@ -46,7 +46,7 @@ def command(system: str, only: tuple[str, ...], level: str, substrate: str, *, f
         written = chosen.logs(system)
 
 
-def merged(written: Mapping[str, str], shown: dict[str, int]) -> list[dict[str, Any]]:
+def merge_logs(written: Mapping[str, str], shown: dict[str, int]) -> list[dict[str, Any]]:
     """Return the entries of all logs in *written* in the order of time.
 
     *shown* holds how many characters of each were returned before, and is moved on to the last whole line.

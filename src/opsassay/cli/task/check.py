@@ -20,16 +20,16 @@ def command(context: click.Context, files: tuple[str, ...], *, as_json: bool) ->
     """
     from opsassay.testbed.scenarios import generated_names, names
 
-    items = [_checked(file) for file in files or (*names(), *generated_names())]
+    items = [_check_scenario(file) for file in files or (*names(), *generated_names())]
     if as_json:
         print_json("task check", items)
     else:
         for item in items:
-            _tell(item, controls=bool(files))
+            _print_scenario(item, controls=bool(files))
     context.exit(1 if any(one["error"] for item in items for one in item["findings"]) else 0)
 
 
-def _checked(file: str) -> dict[str, Any]:
+def _check_scenario(file: str) -> dict[str, Any]:
     """Return what is to be said of the scenario in *file* or of that name."""
     from opsassay.evals.remediation.authoring.checks import findings, layers, proposed_depth
     from opsassay.evals.remediation.controls.scripts import controls_of
@@ -61,7 +61,7 @@ def _checked(file: str) -> dict[str, Any]:
     }
 
 
-def _tell(item: dict[str, Any], *, controls: bool) -> None:
+def _print_scenario(item: dict[str, Any], *, controls: bool) -> None:
     """Print what was found of one scenario, with its *controls* where somebody asked for it alone."""
     proposed = item["proposed_depth"] or "none (a false alarm)"
     echo(f"{item['id']}: complexity {item['complexity']:.2f}, digest {item['digest'][:16]}")

@@ -71,19 +71,19 @@ def command(
         say(f"{count} candidates against {workload} of {system.system}; the folder can be continued after a break.")
         whole = count + len(invalid)
 
-        def tried(number: int, candidate: Any) -> Attempt:
+        def try_candidate(number: int, candidate: Any) -> Attempt:
             one = hunt.attempt(number, candidate)
             say(_line(one, whole))
             return one
 
-        attempts = [tried(number, candidate) for number, candidate in enumerate(invalid, 1)]
+        attempts = [try_candidate(number, candidate) for number, candidate in enumerate(invalid, 1)]
         if search == "random":
             drawn = enumerate(random_candidates(library, count, seed), len(invalid) + 1)
-            attempts += [tried(number, candidate) for number, candidate in drawn]
+            attempts += [try_candidate(number, candidate) for number, candidate in drawn]
         else:
 
             def evolved(number: int, candidate: Any) -> Attempt:
-                return tried(len(invalid) + number, candidate)
+                return try_candidate(len(invalid) + number, candidate)
 
             attempts += evolve(evolved, library, task, iterations=count, seed=seed, model=model)
     found = summary(attempts)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opsassay.cli.output import FILE, FOLDER, echo, json_option, print_json, print_table, say
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 
 if TYPE_CHECKING:
     from opsassay.analysis.blame.operations import Joined
@@ -62,7 +62,7 @@ def command(
     for path in traces:
         try:
             for found in read_traces(path):
-                again, joined = _rerun_of(path, rerun, upstream, settings), _joined(found, path, cases)
+                again, joined = _rerun_of(path, rerun, upstream, settings), _join_to_truth(found, path, cases)
                 blamed = attribute(found, technique, model=asked, settings=settings, rerun=again, joined=joined)
                 items.append(_item(path, found, blamed))
         except OpsAssayError as error:
@@ -100,7 +100,7 @@ def view(
     from opsassay.ui.trace_view import TracePage, write_trace_page
 
     found = read_one(path)
-    joined = _joined(found, run_dir or path, cases, is_run=run_dir is not None)
+    joined = _join_to_truth(found, run_dir or path, cases, is_run=run_dir is not None)
     asked = model_named(model) if model else None
     blamed = attribute(
         found, technique or (JOINED if joined and joined.findings else "combined"), model=asked, joined=joined
@@ -110,7 +110,7 @@ def view(
     write_trace_page([page], output, title=f"Trace of {found.system_name}")
     for finding in findings:
         say(f"opsassay: {finding.name} at step {finding.step}: {finding.evidence}")
-    echo(f"Written: {output}; {counted(len(found.steps), 'step')}, step {blamed.attribution.step_id} suggested.")
+    echo(f"Written: {output}; {plural(len(found.steps), 'step')}, step {blamed.attribution.step_id} suggested.")
 
 
 @click.command("annotate")
@@ -182,14 +182,14 @@ def agree(
         )
         echo(
             f"Krippendorff's alpha of round 1, {len(alpha.annotators)} annotators, "
-            f"{counted(alpha.traces, 'trace')}: {shown}."
+            f"{plural(alpha.traces, 'trace')}: {shown}."
         )
         for name, assigned in reviews.items():
             echo(f"Round 3, {name} reviews: {', '.join(assigned) or 'nothing'}.")
     context.exit(1 if still_open else 0)
 
 
-def _joined(found: Trace, folder: Path, cases: Path | None, *, is_run: bool = False) -> Joined | None:
+def _join_to_truth(found: Trace, folder: Path, cases: Path | None, *, is_run: bool = False) -> Joined | None:
     """Return the run on one clock when *folder* is that of a run or *cases* names its truth, None otherwise."""
     from opsassay.analysis.blame.operations import RunRecord, join, read_run
     from opsassay.core.errors import UserError

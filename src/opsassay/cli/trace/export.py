@@ -11,7 +11,7 @@ import click
 
 from opsassay.cli.left_out import first_left_out, say_left_out
 from opsassay.cli.output import FILE, echo, json_option, otlp_option, print_json, say
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 
 _PATH = click.Path(path_type=Path)
 
@@ -46,7 +46,7 @@ def rewards(store: Path, output: Path, cases: Path | None, *, as_json: bool) -> 
     if as_json:
         print_json("trace export rewards", [{"run": run, "steps": steps} for run, steps in runs.items()], output=output)
     else:
-        echo(f"{counted(runs.total(), 'step')} of {counted(len(runs), 'run')}: {output}")
+        echo(f"{plural(runs.total(), 'step')} of {plural(len(runs), 'run')}: {output}")
 
 
 @click.command("atif")
@@ -66,7 +66,7 @@ def atif(path: Path, output: Path, *, as_json: bool) -> None:
             "trace export atif", [{"trace": found.task_id, "steps": len(found.steps)}], output=output, version=VERSION
         )
     else:
-        echo(f"{counted(len(found.steps), 'step')} of {found.system_name} as {VERSION}: {output}")
+        echo(f"{plural(len(found.steps), 'step')} of {found.system_name} as {VERSION}: {output}")
 
 
 @click.command("otel")
@@ -101,7 +101,7 @@ def otel(store: Path, output: Path | None, otlp: str | None, *, as_json: bool) -
     else:
         places = " and ".join(str(place) for place in (output, otlp) if place is not None)
         echo(
-            f"{counted(len(runs), 'run')} with {counted(sum(run.metrics for run in runs), 'evaluation event')}: {places}"
+            f"{plural(len(runs), 'run')} with {plural(sum(run.metrics for run in runs), 'evaluation event')}: {places}"
         )
 
 
@@ -131,4 +131,4 @@ def inspect(store: Path, output: Path, *, as_json: bool) -> None:
     if as_json:
         print_json("trace export inspect", items, output=output)
     else:
-        echo(f"{counted(len(runs), 'run')} in {counted(len(items), 'log')}. Next: `inspect view --log-dir {output}`.")
+        echo(f"{plural(len(runs), 'run')} in {plural(len(items), 'log')}. Next: `inspect view --log-dir {output}`.")

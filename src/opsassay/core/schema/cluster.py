@@ -102,7 +102,7 @@ class ObjectChange(Written):
     patch: dict[str, Any] | None = Field(default=None, description="lists are merged by their keys")
 
     @model_validator(mode="after")
-    def _one(self) -> Self:
+    def _require_one(self) -> Self:
         if (self.create is None) == (self.patch is None):
             raise ValueError("give either `create` or `patch`")
         return self

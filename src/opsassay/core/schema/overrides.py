@@ -14,7 +14,7 @@ from opsassay.core.schema.files import parse_yaml
 W = TypeVar("W", bound=Written)
 
 
-def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
+def merge_layers(*layers: Mapping[str, Any]) -> dict[str, Any]:
     """Return the *layers* as one mapping: later ones win, groups of settings key by key.
 
     Raises ConfigError where one layer has a value and a later one a group of settings.
@@ -25,7 +25,7 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
             if not isinstance(value, Mapping):
                 found[key] = value
             elif isinstance(present := found.get(key, {}), Mapping):
-                found[key] = merged(present, value)
+                found[key] = merge_layers(present, value)
             else:
                 raise ConfigError(f"{key} is a value, not a group of settings.")
     return found
@@ -55,13 +55,13 @@ def with_changes(model: type[W], file: Mapping[str, Any], changes: Sequence[str]
         key, layer = read_change(change, example)
         layers.append(layer)
         try:
-            whole = merged(*layers)
+            whole = merge_layers(*layers)
         except ConfigError as error:
             raise ConfigError(f"-c {key}: {error}") from error
         parse_yaml(yaml.safe_dump(whole), model, f"-c {key}", lines=False)
-    return model.model_validate(merged(*layers))
+    return model.model_validate(merge_layers(*layers))
 
 
 def layer_of(changes: Iterable[str], example: str) -> dict[str, Any]:
     """Return *changes* as one layer; raises as `read_change`."""
-    return merged(*(read_change(change, example)[1] for change in changes))
+    return merge_layers(*(read_change(change, example)[1] for change in changes))

@@ -57,13 +57,13 @@ def complete_parameters(row: FaultType, given: Mapping[str, Any]) -> dict[str, A
             way_out = f"did you mean {near!r}?" if near else f"it takes: {', '.join(known) or 'none'}."
             raise UserError(f"{row.name} has no parameter {name!r}; {way_out}")
     return {
-        p.name: _checked(row, p, given[p.name]) if p.name in given else p.default
+        p.name: _check_parameter(row, p, given[p.name]) if p.name in given else p.default
         for p in row.parameters
         if p.name in given or p.default is not None
     }
 
 
-def _checked(row: FaultType, parameter: Parameter, value: Any) -> float | int | str:
+def _check_parameter(row: FaultType, parameter: Parameter, value: Any) -> float | int | str:
     where = f"{row.name}: parameter {parameter.name!r}"
     if parameter.type == "str":
         if not isinstance(value, str):

@@ -48,7 +48,7 @@ class _Broken(Written):
 
     @field_validator("fault", mode="after")
     @classmethod
-    def _known(cls, value: str | None) -> str | None:
+    def _require_known_fault(cls, value: str | None) -> str | None:
         try:
             return value if value in (None, NO_FAULT) else fault_type(value).name
         except UserError as error:

@@ -22,11 +22,11 @@ from opsassay.evals.compliance.clusters.worlds import ComplianceWorld
 from opsassay.evals.compliance.evidence_collection.cluster import FETCHER, fetch_on_cluster
 from opsassay.evals.compliance.evidence_collection.evidence import EVIDENCE, LIMITS, collected_in
 from opsassay.evals.compliance.evidence_collection.host import PLAYBOOK, play_on_host
-from opsassay.evals.compliance.files.submitted import place, read_files
+from opsassay.evals.compliance.files.submitted import read_files, write_files
 from opsassay.evals.compliance.files.workspace import Workspace, begin
 from opsassay.evals.compliance.hosts.worlds import HostWorld
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError
-from opsassay.evals.compliance.kyverno.judge import judge
+from opsassay.evals.compliance.kyverno.judge import judge_objects
 from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, read_policies
 from opsassay.evals.compliance.rego.judging import judge_by_rego
 from opsassay.evals.compliance.tasks import ANSIBLE, KUBECTL, POLICY, TARGET, ComplianceTask
@@ -155,7 +155,7 @@ class ComplianceToolbox(Toolbox):
             case OpaEval():
                 return self._evaluated(asked.input)
             case KubectlWords():
-                return self._asked(asked)
+                return self._run_kubectl(asked)
             case GitWords():
                 return self.workspace.git(asked.words) or "(nothing)", "ok"
         assert isinstance(asked, RunFetcher | RunPlaybook)
@@ -176,7 +176,7 @@ class ComplianceToolbox(Toolbox):
         world = self._world(name)
         assert isinstance(world, ComplianceWorld)
         try:
-            found = judge(self._task.asked(self._policies()), world.objects)
+            found = judge_objects(self._task.asked(self._policies()), world.objects)
         except UnsupportedError as error:
             return f"Error: {error}", "error"
         lines = [f"{one.object}: {one.result} by {one.policy}/{one.rule}" for one in found]
@@ -190,12 +190,12 @@ class ComplianceToolbox(Toolbox):
         (outcome,) = found.outcomes
         return (f"Error: {outcome.reason}", "error") if outcome.kind == "error" else (outcome.kind, "ok")
 
-    def _asked(self, asked: KubectlWords) -> tuple[str, Status]:
+    def _run_kubectl(self, asked: KubectlWords) -> tuple[str, Status]:
         world = self._world(asked.world)
         assert isinstance(world, ComplianceWorld)
         with TemporaryDirectory(prefix="opsassay-cluster-") as made:
             end, _ = fetch_on_cluster(f"exec kubectl {shlex.join(asked.words)}".encode(), world, Path(made), LIMITS)
-        return _said(end), "ok" if end.exit_code == 0 else "error"
+        return _output_text(end), "ok" if end.exit_code == 0 else "error"
 
     def _collected(self, name: str) -> tuple[str, Status]:
         world = self._world(name)
@@ -206,7 +206,7 @@ class ComplianceToolbox(Toolbox):
                 end, work = fetch_on_cluster(self.workspace.read(FETCHER), world, Path(made))
             found = collected_in(work, end)
         if found.data is None:
-            return f"Error: {found.problem}\n{_said(end)}", "error"
+            return f"Error: {found.problem}\n{_output_text(end)}", "error"
         self.workspace.write(EVIDENCE, found.data)
         return (
             f"Collected {len(found.data)} bytes into {EVIDENCE}:\n{found.data[:4000].decode('utf-8', 'replace')}",
@@ -214,7 +214,7 @@ class ComplianceToolbox(Toolbox):
         )
 
 
-def _said(end: Ended) -> str:
+def _output_text(end: Ended) -> str:
     return f"{end.stdout_tail}\n{end.stderr_tail}".strip()[-MAX_CHARACTERS:] or end.reason
 
 
@@ -246,7 +246,7 @@ class ComplianceToolSession(CountedToolSession):
         """Have the workspace hold *files* alone, by their paths."""
         for path in self._toolbox.workspace.files():
             path.unlink()
-        place(files, self._toolbox.workspace.folder)
+        write_files(files, self._toolbox.workspace.folder)
 
     def problem(self, _given: Mapping[str, Any]) -> str | None:
         """Return what keeps the workspace from being handed in, None when nothing does."""
@@ -279,7 +279,7 @@ class WorkspaceEnvironment(FolderEnvironment[ComplianceToolSession]):
     def prepare(self) -> None:
         """Make the view and the workspace."""
         super().prepare()
-        place(self._task.files(self._examples).items(), self.view)
+        write_files(self._task.files(self._examples).items(), self.view)
         self.workspace.mkdir()
         begin(self._task.files(self._examples), self.workspace)
 

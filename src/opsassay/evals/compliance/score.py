@@ -54,7 +54,7 @@ class JudgedWorlds:
         return rows.count(False), len(rows)
 
 
-def mark(why: str | None) -> Metric:
+def stage_metric(why: str | None) -> Metric:
     """Return a passed stage, or one that failed and *why*."""
     return Metric(value=0.0 if why else 1.0, status=MetricStatus.SCORED, reason=one_sentence(why or ""))
 
@@ -71,7 +71,7 @@ def unseen(why: str) -> Metric:
 
 def without_artefact(why: str) -> dict[str, Metric]:
     """Return the metrics of an answer that is none."""
-    return {"passed": mark(why), **dict.fromkeys((*STAGES, *RATES), unseen(why)), "artefact": mark(why)}
+    return {"passed": stage_metric(why), **dict.fromkeys((*STAGES, *RATES), unseen(why)), "artefact": stage_metric(why)}
 
 
 def all_of(stages: Mapping[str, Metric], rates: Mapping[str, Metric]) -> dict[str, Metric]:
@@ -79,7 +79,7 @@ def all_of(stages: Mapping[str, Metric], rates: Mapping[str, Metric]) -> dict[st
     asked_for = [one for one in stages.values() if one.status is not MetricStatus.NOT_APPLICABLE]
     said = next((one.reason for one in asked_for if one.value == 0.0), None)
     said = said or next((one.reason for one in asked_for if one.value != 1.0), None)
-    return {"passed": mark(said), **stages, **rates}
+    return {"passed": stage_metric(said), **stages, **rates}
 
 
 def rates_of(judged: JudgedWorlds, mutated: JudgedWorlds, error: str | None) -> dict[str, Metric]:
@@ -103,11 +103,11 @@ def posture(judged: JudgedWorlds, mutated: JudgedWorlds, words: tuple[str, str])
     noisy, compliant = judged.wrong(compliant=True)
     missed, violating = judged.wrong(compliant=False)
     if noisy or missed:
-        return mark(
+        return stage_metric(
             f"{missed} of {violating} violating worlds {words[0]}, {noisy} of {compliant} compliant ones {words[1]}"
         )
     wrong, count = mutated.wrong()
-    return mark(f"{wrong} of {count} mutants judged wrongly" if wrong else None)
+    return stage_metric(f"{wrong} of {count} mutants judged wrongly" if wrong else None)
 
 
 Admits = Callable[[Sequence[KyvernoPolicy], Sequence[Mapping[str, Any]]], bool]
@@ -123,21 +123,21 @@ def grade_enforced(files: Mapping[str, bytes], task: ComplianceTask, admits: Adm
     if not policies:
         return without_artefact("the files hold no policy")
     asked = task.asked(policies)
-    judged, mutated = (_judged(asked, some, admits) for some in (task.judged(), task.mutants()))
-    others = [_judged(policies, some, admits) for some in _of_others(task)]
+    judged, mutated = (_judge_worlds(asked, some, admits) for some in (task.judged(), task.mutants()))
+    others = [_judge_worlds(policies, some, admits) for some in _of_others(task)]
     gone = None if asked else f"there is no policy {task.policy}"
     broken = gone or judged.error or mutated.error or next((one.error for one in others if one.error), None)
     stages = {
-        "artefact": mark(None),
-        "evidence": unseen(gone) if gone else mark(broken),
+        "artefact": stage_metric(None),
+        "evidence": unseen(gone) if gone else stage_metric(broken),
         "asked": not_asked("a cluster brings what is judged"),
-        "kept": _kept(policies, others, task),
+        "kept": _score_kept_controls(policies, others, task),
         "posture": unseen(broken) if broken else posture(judged, mutated, ("let in", "kept out")),
     }
     return all_of(stages, rates_of(judged, mutated, broken))
 
 
-def _judged(policies: Sequence[KyvernoPolicy], worlds: Sequence[ComplianceWorld], admits: Admits) -> JudgedWorlds:
+def _judge_worlds(policies: Sequence[KyvernoPolicy], worlds: Sequence[ComplianceWorld], admits: Admits) -> JudgedWorlds:
     try:
         return JudgedWorlds([(one.compliant, admits(policies, one.objects) == one.compliant) for one in worlds])
     except UnsupportedError as error:
@@ -149,13 +149,13 @@ def _of_others(task: ComplianceTask) -> list[list[ComplianceWorld]]:
     return [[one for one in some if not one.compliant] for some in task.others().values()]
 
 
-def _kept(policies: list[KyvernoPolicy], others: Sequence[JudgedWorlds], task: ComplianceTask) -> Metric:
+def _score_kept_controls(policies: list[KyvernoPolicy], others: Sequence[JudgedWorlds], task: ComplianceTask) -> Metric:
     if task.task_class != UPDATE:
         return not_asked("nothing was there before")
     before = read_policies(repository(task.control_name, task.seed).items())
     why = what_was_not_kept(before, policies, task.policy)
     missed = sum(one.wrong()[0] for one in others)
-    return mark(why or (f"{missed} worlds that other controls kept out are let in" if missed else None))
+    return stage_metric(why or (f"{missed} worlds that other controls kept out are let in" if missed else None))
 
 
 WORDS = ("are not found to violate", "are not found to comply")
@@ -180,7 +180,7 @@ def grade_collected(files: Mapping[str, bytes], task: ComplianceTask, shelf: Evi
     if why := problem_of_files(task, files):
         return without_artefact(why)
     worlds = collect_worlds(files, task, shelf)
-    stages = {"artefact": mark(None), **_of_collecting(worlds), "kept": not_asked("nothing was there before")}
+    stages = {"artefact": stage_metric(None), **_of_collecting(worlds), "kept": not_asked("nothing was there before")}
     broken = next((one.reason for one in stages.values() if one.value == 0.0), None)
     if broken:
         return all_of({**stages, "posture": unseen(broken)}, rates_of(JudgedWorlds(), JudgedWorlds(), broken))
@@ -209,10 +209,10 @@ def collect_worlds(files: Mapping[str, bytes], task: ComplianceTask, shelf: Evid
     collector = {task.collector: files[task.collector]}
     if task.task_class == ANSIBLE:
         hosts = zip(task.judged_hosts(), task.mutant_hosts(), strict=True)
-        looks = [_look(collector, world, mutant, shelf, gather_on_host) for world, mutant in hosts]
+        looks = [_plan_collection(collector, world, mutant, shelf, gather_on_host) for world, mutant in hosts]
     else:
         clusters = zip(task.judged(), task.mutants(), strict=True)
-        looks = [_look(collector, world, mutant, shelf, gather_on_cluster) for world, mutant in clusters]
+        looks = [_plan_collection(collector, world, mutant, shelf, gather_on_cluster) for world, mutant in clusters]
     first, *others = sorted(range(len(looks)), key=lambda number: looks[number].key)
     found = {first: looks[first].collect()}
     if found[first].problem or found[first].evidence == found[first].mutant:
@@ -242,7 +242,7 @@ class _Look:
         return CollectedWorld(self.compliant, *((other, one) if mutant_first else (one, other)))
 
 
-def _look(
+def _plan_collection(
     collector: Mapping[str, bytes],
     world: W,
     mutant: W,
@@ -274,10 +274,10 @@ def _rows(judged: Sequence[tuple[bool, RegoOutcome]]) -> list[tuple[bool, bool]]
 def _of_collecting(worlds: Sequence[CollectedWorld]) -> dict[str, Metric]:
     problem = next((one.problem for one in worlds if one.problem), None)
     if problem:
-        return {"evidence": mark(problem), "asked": unseen(problem)}
+        return {"evidence": stage_metric(problem), "asked": unseen(problem)}
     same = sum(one.evidence == one.mutant for one in worlds)
     why = "the evidence of a world is that of its mutant, which differs in the control: it does not hold what matters"
-    return {"evidence": mark(None), "asked": mark(why if same else None)}
+    return {"evidence": stage_metric(None), "asked": stage_metric(why if same else None)}
 
 
 def _collector_problem(name: str, content: bytes) -> str | None:

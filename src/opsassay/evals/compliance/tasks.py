@@ -191,13 +191,13 @@ class ComplianceTask(GeneratedTask):
 
     def shown(self, examples: int = EXAMPLES) -> dict[str, AnyWorld]:
         """Return the worlds of the examples by their names, `compliant-1` and so on, so many of each kind."""
-        return _named(self._drawn("example", EXAMPLES), examples)
+        return _name_examples(self._draw_worlds("example", EXAMPLES), examples)
 
     def open_worlds(self, examples: int) -> dict[str, AnyWorld]:
         """Return the worlds that an agent may ask: those of the examples, and one whose label it does not know."""
-        return {**self.shown(examples), TARGET: self._drawn(TARGET, 1)[self.seed % 2]}
+        return {**self.shown(examples), TARGET: self._draw_worlds(TARGET, 1)[self.seed % 2]}
 
-    def _drawn(self, purpose: str, count: int) -> Sequence[AnyWorld]:
+    def _draw_worlds(self, purpose: str, count: int) -> Sequence[AnyWorld]:
         if self.task_class == ANSIBLE:
             return host_worlds(self.host_control, self.seed, purpose, count)
         return worlds(self.control, self.seed, purpose, count)
@@ -235,7 +235,7 @@ class ComplianceTask(GeneratedTask):
         return [one for one in policies if self.task_class == NEW or one.name == self.policy]
 
 
-def _named(shown: Sequence[AnyWorld], examples: int) -> dict[str, AnyWorld]:
+def _name_examples(shown: Sequence[AnyWorld], examples: int) -> dict[str, AnyWorld]:
     return {
         f"{'compliant' if one.compliant else 'violating'}-{n % EXAMPLES + 1}": one
         for n, one in enumerate(shown)
@@ -255,4 +255,4 @@ def published() -> Iterator[ComplianceTask]:
 
 def kept_task(root: Path, commitment: str) -> ComplianceTask:
     """Return the task that runs of the store at *root* were begun with; raises DatapackError."""
-    return ComplianceTask.kept(root, commitment)
+    return ComplianceTask.read_kept(root, commitment)

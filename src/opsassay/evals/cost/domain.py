@@ -52,7 +52,7 @@ class FinopsDomain:
         jobs = [CostRun(task, agent, seed, plan.settings) for task, agent, seed in plan.each(cases, folder)]
         scenarios = [(name, tuple(live_task(name).scenario.oracles)) for name in plan.live()]
         live = [
-            LiveCostRun.of(name, operator, seed, plan.cluster)
+            LiveCostRun.for_task(name, operator, seed, plan.cluster)
             for name, agent, seed in plan.each(scenarios, folder)
             if (operator := operator_of(agent, plan.settings.sealing)) is not None
         ]

@@ -18,7 +18,7 @@ from opsassay.core.schema.trajectory import ToolCall
 from opsassay.evals.cost.anomaly.detector import DetectorSettings, detect
 from opsassay.evals.cost.answers.contract import read_claims, read_object, read_rows
 from opsassay.evals.cost.focus.generate import write_tables
-from opsassay.evals.cost.focus.schema import TABLES, described
+from opsassay.evals.cost.focus.schema import TABLES, describe_columns
 from opsassay.evals.cost.insight.keys import Question
 from opsassay.evals.cost.tasks import CostTask
 from opsassay.evals.runner.generated_run import FolderEnvironment
@@ -77,11 +77,11 @@ class CostToolbox(TelemetryToolbox):
 
     def _run(self, asked: Written) -> tuple[str, Status]:
         if isinstance(asked, ListCostTables):
-            return self._listed(), "ok"
+            return self._list_tables(), "ok"
         if isinstance(asked, GetCostSchema):
             if asked.table not in TABLES:
                 raise NotFoundError("table", asked.table, TABLES)
-            return described(asked.table), "ok"
+            return describe_columns(asked.table), "ok"
         if isinstance(asked, DetectAnomalies):
             return self._detected(asked)
         if isinstance(asked, QueryCosts):
@@ -191,7 +191,7 @@ class CostTablesEnvironment(FolderEnvironment[CostToolSession]):
         """Write the tables into the view."""
         super().prepare()
         write_tables(self._task.body.data, self.view)
-        text = "\n\n".join(f"# {name}\n\n{described(name)}" for name in TABLES)
+        text = "\n\n".join(f"# {name}\n\n{describe_columns(name)}" for name in TABLES)
         (self.view / SCHEMA_FILE).write_text(f"{text}\n", encoding="utf-8")
 
     def session(self) -> CostToolSession:

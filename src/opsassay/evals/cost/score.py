@@ -38,7 +38,7 @@ def grade_answer(run_dir: Path, task: CostTask) -> dict[str, Metric]:
     """Return the metrics of the run in *run_dir*: every metric of its class, failed for a run without an answer."""
     run = read_run(run_dir)
     try:
-        found = _graded(task, read_object((run_dir / ANSWER).read_bytes()))
+        found = _grade_body(task, read_object((run_dir / ANSWER).read_bytes()))
     except (FileNotFoundError, AnswerError) as error:
         why = run.error or f"no answer by the contract: {error}"
         expected = OF_INSIGHT if isinstance(task.body, Question) else OF_ANOMALY
@@ -47,7 +47,7 @@ def grade_answer(run_dir: Path, task: CostTask) -> dict[str, Metric]:
     return {**found, **_effort(run)}
 
 
-def _graded(task: CostTask, given: Mapping[str, object]) -> dict[str, Metric]:
+def _grade_body(task: CostTask, given: Mapping[str, object]) -> dict[str, Metric]:
     body = task.body
     if isinstance(body, Question):
         return grade_rows(body, read_rows(given, body.template.fields))

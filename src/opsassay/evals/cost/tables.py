@@ -36,7 +36,7 @@ def cost_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
     return [_overview(solvers), _per_question(solvers), _per_anomaly(solvers), _live(solvers)]
 
 
-def _of(rows: Iterable[ResultRow], known: Iterable[str]) -> list[ResultRow]:
+def _rows_of_tasks(rows: Iterable[ResultRow], known: Iterable[str]) -> list[ResultRow]:
     """Return the rows of tasks called as *known*, whatever their seed."""
     names = frozenset(known)
     return [row for row in rows if row.task.partition("@")[0] in names]
@@ -77,11 +77,11 @@ def _overview(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     found = tuple(
         (
             name,
-            _rate(_of(rows, QUESTIONS)),
-            _mean(_of(rows, ANOMALY_TASKS), "anomaly_f1"),
-            _mean(_of(rows, ANOMALY_TASKS), "rank_importance"),
-            _rate(_of(rows, TASKS), "diagnosis_right"),
-            _rate(_of(rows, TASKS)),
+            _rate(_rows_of_tasks(rows, QUESTIONS)),
+            _mean(_rows_of_tasks(rows, ANOMALY_TASKS), "anomaly_f1"),
+            _mean(_rows_of_tasks(rows, ANOMALY_TASKS), "rank_importance"),
+            _rate(_rows_of_tasks(rows, TASKS), "diagnosis_right"),
+            _rate(_rows_of_tasks(rows, TASKS)),
         )
         for name, rows in sorted(solvers.items())
     )
@@ -91,7 +91,14 @@ def _overview(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
 
 def _per_question(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     found = tuple(
-        (name, *(cell for task in QUESTIONS for cell in (_rate(_of(rows, [task])), _tokens(_of(rows, [task])))))
+        (
+            name,
+            *(
+                cell
+                for task in QUESTIONS
+                for cell in (_rate(_rows_of_tasks(rows, [task])), _tokens(_rows_of_tasks(rows, [task])))
+            ),
+        )
         for name, rows in sorted(solvers.items())
     )
     columns = ("solver", *(title for task in QUESTIONS for title in (f"{task} pass@1 %", f"{task} tokens")))
@@ -103,7 +110,7 @@ def _per_anomaly(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     found = tuple(
         (name, _rate(of), *(_mean(of, metric) for metric in names), _tokens(of))
         for name, rows in sorted(solvers.items())
-        if (of := _of(rows, ANOMALY_TASKS))
+        if (of := _rows_of_tasks(rows, ANOMALY_TASKS))
     )
     note = "F1 is against what was planted, detector_f1 the agreement with the declared detector, the paper's truth."
     return ResultTable("Anomaly tasks, by solver", ("solver", "pass@1 %", *names, "tokens"), found, note, number=31)
@@ -114,7 +121,7 @@ def _live(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     found = tuple(
         (name, *_rates(of), *(_mean(of, title) for title in titles))
         for name, rows in sorted(solvers.items())
-        if (of := _of(rows, TASKS))
+        if (of := _rows_of_tasks(rows, TASKS))
     )
     note = (
         "k is the fewest repeats of a task. A proximity is 1 - |observed - optimum| / optimum; raw it may be negative, "

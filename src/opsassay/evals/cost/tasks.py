@@ -83,4 +83,4 @@ def published() -> Iterator[CostTask]:
 
 def kept_task(root: Path, commitment: str) -> CostTask:
     """Return the task that runs of the store at *root* were begun with; raises DatapackError."""
-    return CostTask.kept(root, commitment)
+    return CostTask.read_kept(root, commitment)

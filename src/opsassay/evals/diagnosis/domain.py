@@ -45,7 +45,7 @@ class DiagnosisDomain:
             if path.is_dir():
                 for case in resolve(path):
                     known = NAMES if case.truth is not None else ()
-                    yield IncidentItem.of(case.datapack).task.model_copy(update={"oracles": known})
+                    yield IncidentItem.from_datapack(case.datapack).task.model_copy(update={"oracles": known})
 
     def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[IncidentRun]:
         """Return the runs of one part of a plan."""

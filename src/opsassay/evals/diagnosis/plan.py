@@ -12,7 +12,7 @@ from pydantic import Field
 
 from opsassay.core.errors import ConfigError
 from opsassay.core.schema.base import Written
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.evals.diagnosis.setups.agents import RunSettings, Setup
 from opsassay.evals.diagnosis.setups.methods import MethodSetup
 from opsassay.evals.diagnosis.setups.sweeps import AskedMethod, asked_method, is_asked_method, methods_of, solvers_named
@@ -113,7 +113,7 @@ class Estimate:
         """Return the estimate in one line."""
         cost = "prices not given" if self.money_usd is None else f"about USD {self.money_usd:.2f}"
         return (
-            f"{counted(self.runs, 'run')} to make ({self.with_result} have a result): about "
+            f"{plural(self.runs, 'run')} to make ({self.with_result} have a result): about "
             f"{self.input_tokens / 1e6:.2f} M input and "
             f"{self.output_tokens / 1e6:.2f} M output tokens, {cost}; {self.basis}"
         )
@@ -131,19 +131,19 @@ def estimate(store: RunStore, jobs: Sequence[IncidentRun], price: Price, *, agai
         run = read_run(run_dir)
         if run.spent.get("model_calls"):
             known.setdefault(run.solver.name, []).append(run.spent)
-    spent = [_of(known.get(job.solver_name, [])) for job in paid]
+    spent = [_mean_tokens(known.get(job.solver_name, [])) for job in paid]
     used, sent = sum(tokens for tokens, _ in spent), sum(tokens for _, tokens in spent)
     seen = sum(len(known.get(name, ())) for name in {job.solver_name for job in paid})
     basis = (
-        f"by {counted(seen, 'run')} in the store"
+        f"by {plural(seen, 'run')} in the store"
         if seen
         else f"assuming {ASSUMED_CALLS} calls of {ASSUMED_INPUT} and {ASSUMED_OUTPUT} tokens a run"
     )
-    money = None if price == Price() else price.of(used, sent)
+    money = None if price == Price() else price.cost_of(used, sent)
     return Estimate(len(open_), len(jobs) - len(open_), used, sent, money, basis)
 
 
-def _of(runs: Sequence[dict[str, float]]) -> tuple[float, float]:
+def _mean_tokens(runs: Sequence[dict[str, float]]) -> tuple[float, float]:
     if not runs:
         return ASSUMED_CALLS * ASSUMED_INPUT, ASSUMED_CALLS * ASSUMED_OUTPUT
     return tuple(fmean(spent.get(name, 0.0) for spent in runs) for name in ("input_tokens", "output_tokens"))  # type: ignore[return-value]

@@ -17,7 +17,7 @@ from opsassay.core.schema.diagnosis import Diagnosis
 from opsassay.core.schema.metric_words import word
 from opsassay.core.schema.overrides import layer_of
 from opsassay.core.schema.run import MetricStatus, Run, Verdict
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.evals.diagnosis.results.repeats import SolverSummary, summarise_runs, summary_tables
 from opsassay.evals.diagnosis.results.tables import results_tables
 from opsassay.evals.diagnosis.score import SUPPORTED, calm_items, cases_of, grade_all
@@ -78,7 +78,7 @@ def defined_metric(verdicts: Iterable[Verdict]) -> tuple[str, str]:
         return "exact_match", ""
     return CORRECT, (
         f"scored by {CORRECT}: the right service, or that nothing is wrong where nothing was broken; exact_match is not "
-        f"defined on {lacking} of {counted(len(given), 'graded run')}"
+        f"defined on {lacking} of {plural(len(given), 'graded run')}"
     )
 
 
@@ -144,7 +144,7 @@ def changed_profile(profile: Profile, changes: Iterable[str]) -> Profile:
     return changed.model_copy(update={"name": f"{WHAT_IF}-{changed.digest()[:8]}"})
 
 
-def moved(before: Sequence[Verdict], after: Sequence[Verdict]) -> list[dict[str, Any]]:
+def changed_grades(before: Sequence[Verdict], after: Sequence[Verdict]) -> list[dict[str, Any]]:
     """Return run, case, system, solver, metric, before and after of every grade that differs; None is no value."""
     first = {verdict.run: verdict for verdict in before}
     return [
@@ -240,7 +240,7 @@ class GradedIncidents(GradedRuns):
             *([void] if void else []),
             *(
                 f"Collapsed: {a.solver} answers {a.service or 'nothing is wrong'} in {percent(a.share)} of "
-                f"{counted(a.cases, 'case')}."
+                f"{plural(a.cases, 'case')}."
                 for a in self._collapsed()
             ),
         ]
@@ -270,7 +270,7 @@ def grade_incidents(domain: Domain, stores: Stores, settings: GradeSettings) -> 
 
     Raises NotFoundError for an unknown profile, UserError as `cases_of` and for a judge that cannot be asked.
     """
-    profile, judge = profile_named(settings.profile), _judge(settings)
+    profile, judge = profile_named(settings.profile), _make_judge(settings)
     problems: dict[str, str] = {}
 
     def unread(path: Path, error: OpsAssayError) -> None:
@@ -297,7 +297,7 @@ def _published(cases: list[Case], settings: GradeSettings) -> list[Case]:
     found = [replace(case, annotation=case.published) for case in cases]
     if without := sum(case.annotation is None for case in found):
         settings.say(
-            f"opsassay: nobody published a causal graph of {without} of {counted(len(found), 'incident')}: "
+            f"opsassay: nobody published a causal graph of {without} of {plural(len(found), 'incident')}: "
             "no paths are graded there."
         )
     return found
@@ -307,17 +307,17 @@ def _one_of(ids: frozenset[str] | None) -> Callable[[Run], bool]:
     return lambda run: ids is None or run_id(run) in ids
 
 
-def _judge(settings: GradeSettings) -> Callable[[Verdict], Verdict] | None:
+def _make_judge(settings: GradeSettings) -> Callable[[Verdict], Verdict] | None:
     if settings.judge is None:
         return None
-    from opsassay.evals.diagnosis.score import judged, questions
+    from opsassay.evals.diagnosis.score import judge_evidence, questions
     from opsassay.solvers.agents.models.named import model_named, require_endpoint
 
     model = model_named(settings.judge)
     require_endpoint(settings.judge)
 
-    def judge(verdict: Verdict) -> Verdict:
+    def judge_statements(verdict: Verdict) -> Verdict:
         settings.say(f"opsassay: judging {questions(verdict)} statements of {verdict.solver} on {verdict.item}")
-        return judged(verdict, model)
+        return judge_evidence(verdict, model)
 
-    return judge
+    return judge_statements

@@ -51,7 +51,7 @@ Answer with one JSON object and nothing else: {{"supported": true or false, "why
 """
 
 
-def judged(verdict: Verdict, judge: Model) -> Verdict:
+def judge_evidence(verdict: Verdict, judge: Model) -> Verdict:
     """Return *verdict* with evidence_supported, the share of its statements that *judge* finds to support their claim.
 
     A statement that did not give rows, or is vacuous, supports nothing and is not asked about. Without evidence the
@@ -63,7 +63,7 @@ def judged(verdict: Verdict, judge: Model) -> Verdict:
         return verdict.model_copy(update={**named, "metrics": {**verdict.metrics, **grade}})
     distinct = list({_question(result): result for result in verdict.evidence if _is_asked_about(result)})
     with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
-        answers = dict(zip(distinct, pool.map(lambda question: _asked(judge, question), distinct), strict=True))
+        answers = dict(zip(distinct, pool.map(lambda question: _ask_judge(judge, question), distinct), strict=True))
     results = tuple(_with_opinion(result, answers) for result in verdict.evidence)
     failed = [why for supported, why in answers.values() if supported is None]
     grade = (
@@ -94,7 +94,7 @@ def _question(result: EvidenceResult) -> str:
     )  # fmt: skip
 
 
-def _asked(judge: Model, question: str) -> tuple[bool | None, str]:
+def _ask_judge(judge: Model, question: str) -> tuple[bool | None, str]:
     """Return whether the judge finds support, and why; None, with what went wrong, when it did not say."""
     try:
         reply = judge.complete([Message(role="user", content=question)], temperature=0.0)
@@ -181,13 +181,13 @@ class Grader:
                 f"{self._hash[:12]}); grade it against that one, or run it again."
             )
         try:
-            return self._graded(run, diagnosis, trace)
+            return self._grade_run(run, diagnosis, trace)
         except CAUSED_BY_CONTENT as error:  # what an answer can do to its grader is a failure of the answer
             said = f"its answer cannot be graded ({type(error).__name__}: {str(error)[:200]})"
             gone = run.model_copy(update={"status": RunStatus.FAILED, "error": said})
             return grade(gone, None, case.truth, case.annotation, None, self.profile)
 
-    def _graded(self, run: Run, diagnosis: Diagnosis | None, trace: Trace | None) -> Verdict:
+    def _grade_run(self, run: Run, diagnosis: Diagnosis | None, trace: Trace | None) -> Verdict:
         case = self.case
         assert case.truth is not None
         sql = self._worker() if diagnosis is not None and evidence_of(diagnosis) else None

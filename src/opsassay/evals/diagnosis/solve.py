@@ -175,7 +175,7 @@ def run_method(
     raises; both before anything is claimed. *given_up* as for `attempt`.
     """
     setup = method_setup(method) if isinstance(method, str) else method
-    item = datapack if isinstance(datapack, IncidentItem) else IncidentItem.of(datapack)
+    item = datapack if isinstance(datapack, IncidentItem) else IncidentItem.from_datapack(datapack)
     cell = RunSpec(item.task, setup.solver, setup.solver_hash, arm, seed)
     return attempt(
         store,
@@ -302,7 +302,7 @@ def _spent_so_far(folder: Path, price: Price) -> dict[str, float]:
         "tool_calls": sum(len(step.tool_logs) for step in trace.steps),
         "model_calls": len(trace.steps),
         **tokens,
-        "money_usd": round(price.of(tokens["input_tokens"], tokens["output_tokens"]), 6),
+        "money_usd": round(price.cost_of(tokens["input_tokens"], tokens["output_tokens"]), 6),
     }
 
 
@@ -320,7 +320,9 @@ def examine(
             apis=environment.apis() if APIS in agent.file.needs else None,
         )
         with reading_what_was_left():
-            end = run_outside(ExternalAgent.of(agent, model), task, environment.folder, run_dir, meter, sealed=sealed)
+            end = run_outside(
+                ExternalAgent.from_command(agent, model), task, environment.folder, run_dir, meter, sealed=sealed
+            )
             if said := output_of(end):
                 (run_dir / LOG).write_text(said + "\n", encoding="utf-8", errors="replace")
             outcome = _outcome(
@@ -344,7 +346,7 @@ def _outcome(
         status, error = RunStatus.FAILED, _died(end)
     elif answer is None:
         try:
-            answer = read_answer(_written(work, "" if killed else end.stdout_tail), services)
+            answer = read_answer(_read_answer(work, "" if killed else end.stdout_tail), services)
         except AnswerError as problem:
             status, error = RunStatus.FAILED, f"no answer by the contract: {problem}"
             if killed:
@@ -367,7 +369,7 @@ def _died(end: Ended) -> str:
     return died + (f": {said}" if said else "")
 
 
-def _written(work: Path, stdout: str) -> str | bytes:
+def _read_answer(work: Path, stdout: str) -> str | bytes:
     """Return what the agent gave as its answer; anything but a plain file of its own is none."""
     file = work / ANSWER
     if not is_plain(file):

@@ -29,7 +29,7 @@ class IncidentItem:
     content_hash: str
 
     @classmethod
-    def of(cls, datapack: Datapack) -> IncidentItem:
+    def from_datapack(cls, datapack: Datapack) -> IncidentItem:
         """Return the item that *datapack* is; raises DatapackError."""
         return cls(datapack, content_hash(datapack.path))
 
@@ -64,7 +64,7 @@ def open_suite(
 
     *on_error* hears of cases that cannot be read, and the rest goes on.
     """
-    opened = [(case, IncidentItem.of(case.datapack)) for case in resolve(path, on_error)]
+    opened = [(case, IncidentItem.from_datapack(case.datapack)) for case in resolve(path, on_error)]
     if (path / SUITE).exists():
         recorded = {item.id: item.content_hash for item in read_noun(Suite, path / SUITE).items}
         for case, item in opened:

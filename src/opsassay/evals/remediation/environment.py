@@ -157,7 +157,7 @@ class TrialEnvironment:
         if not self._deployed:
             return []
         deadline = time.monotonic() + GONE_WITHIN_S
-        while left := _left(self.live):
+        while left := _find_leftovers(self.live):
             if time.monotonic() > deadline:
                 _log.error("not back at the baseline", left=left)
                 break
@@ -166,7 +166,7 @@ class TrialEnvironment:
         return left
 
 
-def _left(live: LiveEnvironment) -> list[str]:
+def _find_leftovers(live: LiveEnvironment) -> list[str]:
     try:
         return live.verify()
     except OpsAssayError as error:

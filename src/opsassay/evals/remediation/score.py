@@ -35,7 +35,7 @@ from opsassay.core.schema.trajectory import (
     TrialOutcome,
     parse_timeline,
 )
-from opsassay.evals.runner.ranking import counted, run_id
+from opsassay.evals.runner.ranking import counted_runs, run_id
 from opsassay.evals.runner.store import SCENARIOS, RunStore, read_run, write_verdict
 from opsassay.scoring.verifiers import RunRecording, TrajectoryVerdict, certify
 from opsassay.testbed.scenarios import system_of
@@ -148,5 +148,5 @@ def recorded_trials(store: RunStore) -> list[Path]:
     """Return the folders of all results of *store*: whole attempts, the one of every cell that counts."""
     folders = {path: read_run(path) for path in store.runs()}
     trials = {run_id(run): path for path, run in folders.items() if (path / TIMELINE).exists()}
-    done = (run for run in counted(folders.values()) if run.status is RunStatus.DONE)
+    done = (run for run in counted_runs(folders.values()) if run.status is RunStatus.DONE)
     return [path for run in done if (path := trials.get(run_id(run))) is not None]

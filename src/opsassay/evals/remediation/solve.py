@@ -152,7 +152,7 @@ class TrialRun:
             run_dir = known or self._in_turn(store, given_up)
             run = read_run(run_dir)
             if run.status is not RunStatus.ABORTED:
-                return self._graded(run_dir, run, known=run_dir == known)
+                return self._grade_trial(run_dir, run, known=run_dir == known)
             say(f"aborted: {run.error}")
         return RunEnd(self, None, run, run.error, f"no result: {run.error}")
 
@@ -172,7 +172,7 @@ class TrialRun:
         """Grade the run in *run_dir* by what was committed, and return its metrics."""
         return grade_trial(run_dir, self.scenario).metrics
 
-    def _graded(self, run_dir: Path, run: Run, *, known: bool) -> RunEnd:
+    def _grade_trial(self, run_dir: Path, run: Run, *, known: bool) -> RunEnd:
         before = "done before, " if known else ""
         try:
             certificate = grade_trial(run_dir, self.scenario).judgement("certificate")
@@ -262,9 +262,9 @@ def run_trials(
 
 def _outcome(run_dir: Path) -> AttemptOutcome:
     """Return the outcome of a trial that was performed: what its agent spent, how it was kept apart, what it left."""
-    report = _written(run_dir / REPORT)
+    report = _read_json(run_dir / REPORT)
     sealed = report.get("sealed")
-    left = _written(run_dir / BASELINE).get("left", ())
+    left = _read_json(run_dir / BASELINE).get("left", ())
     return AttemptOutcome(
         RunStatus.DONE,
         limits_hit=tuple(report.get("limits_hit", ())),
@@ -274,6 +274,6 @@ def _outcome(run_dir: Path) -> AttemptOutcome:
     )
 
 
-def _written(file: Path) -> dict[str, Any]:
+def _read_json(file: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     return found

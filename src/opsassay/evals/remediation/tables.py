@@ -77,8 +77,8 @@ def tables(rows: Sequence[TrialRow]) -> list[ResultTable]:
 def per_cell(rows: Sequence[TrialRow]) -> ResultTable:
     """Return Table 9: pass counts per scenario, agent, prompt arm and probe arm."""
     found = tuple(
-        (scenario, agent, arm, "on" if probes else "off", members[0].depth, *_counts(members))
-        for (scenario, agent, arm, probes), members in grouped(rows, _cell)
+        (scenario, agent, arm, "on" if probes else "off", members[0].depth, *_count_cells(members))
+        for (scenario, agent, arm, probes), members in group_rows(rows, _cell)
     )
     columns = ("scenario", "agent", "prompt", "probes", "depth", "outcome", "V_temporal", "V_depth", "V_probe", "conj.")
     return ResultTable("Pass counts per cell", columns, found, number=9)
@@ -87,14 +87,14 @@ def per_cell(rows: Sequence[TrialRow]) -> ResultTable:
 def per_run_summary(rows: Sequence[TrialRow]) -> ResultTable:
     """Return Table 10: which runs of each cell pass, how long they take, and which predicates fail how often."""
     found = []
-    for (scenario, agent, arm, probes), members in grouped(rows, _cell):
+    for (scenario, agent, arm, probes), members in group_rows(rows, _cell):
         passing = ", ".join(str(row.seed) for row in sorted(members, key=lambda r: r.seed) if row.conjunction) or "–"
         took = [row.duration_s for row in members if row.duration_s is not None]
         mean = f"{sum(took) / len(took):.1f} s" if took else None
         counted = Counter(name for row in members for name in row.failed).most_common()
         failed = ", ".join(f"{name} {count}x" for name, count in counted) or None
         on = "on" if probes else "off"
-        found.append((scenario, agent, arm, on, passing, *_counts(members), mean, *_times(members), failed))
+        found.append((scenario, agent, arm, on, passing, *_count_cells(members), mean, *_times(members), failed))
     columns = ("scenario", "agent", "prompt", "probes", "seeds passing", "outcome", "V_temporal", "V_depth", "V_probe",
                "conj.", "mean time", "MTTD", "MTTR", "failed")  # fmt: skip
     return ResultTable("Outcomes per cell and run", columns, tuple(found), number=10)
@@ -111,18 +111,18 @@ def per_agent(rows: Sequence[TrialRow]) -> ResultTable:
         (
             agent,
             len(members),
-            *_counts(members),
+            *_count_cells(members),
             interval(sum(r.conjunction for r in members), len(members)),
             *_times(members),
             "no: " + "; ".join(why) if (why := dict.fromkeys(w for r in members for w in r.not_ranked)) else "yes",
         )
-        for (agent,), members in grouped(main, lambda r: (r.agent,))
+        for (agent,), members in group_rows(main, lambda r: (r.agent,))
     ]
     held = sum(r.conjunction for r in main)
-    found.append(("All", len(main), *_counts(main), interval(held, len(main)), *_times(main), None))
+    found.append(("All", len(main), *_count_cells(main), interval(held, len(main)), *_times(main), None))
     columns = ("agent", "n", "outcome", "V_temporal", "V_depth", "V_probe", "conj.", "95% interval of conj.",
                "MTTD", "MTTR", "ranked")  # fmt: skip
-    hidden = {(agent,): any(r.hidden for r in members) for (agent,), members in grouped(main, lambda r: (r.agent,))}
+    hidden = {(agent,): any(r.hidden for r in members) for (agent,), members in group_rows(main, lambda r: (r.agent,))}
     statistics = {"agents_with_hidden_failures": sum(hidden.values()), "agents": len(hidden)}
     return ResultTable("Headline per agent, main slice", columns, tuple(found), number=11, statistics=statistics)
 
@@ -131,10 +131,10 @@ def per_run(rows: Sequence[TrialRow]) -> ResultTable:
     """Return Table 13: every run with where its replicas run, the least availability, diagnosis and time to repair."""
     found = tuple(
         (
-            row.scenario, row.agent, row.arm, "on" if row.probes else "off", row.seed, *map(_mark, (
+            row.scenario, row.agent, row.arm, "on" if row.probes else "off", row.seed, *map(_tick_or_cross, (
                 row.outcome, row.temporal, row.depth_holds, row.probe, row.conjunction
             )), row.spread, None if row.least_availability is None else f"{row.least_availability:.3f}",
-            None if row.right is None else _mark(row.right), _seconds(row.diagnosis_s), _seconds(row.repair_s),
+            None if row.right is None else _tick_or_cross(row.right), _seconds(row.diagnosis_s), _seconds(row.repair_s),
             ", ".join(row.failed) or None,
         )
         for row in sorted(rows, key=lambda r: (r.scenario, r.agent, r.arm, not r.probes, r.seed))
@@ -148,7 +148,7 @@ def _cell(row: TrialRow) -> tuple[Any, ...]:
     return row.scenario, row.agent, row.arm, row.probes
 
 
-def grouped(
+def group_rows(
     rows: Iterable[TrialRow], key: Callable[[TrialRow], tuple[Any, ...]]
 ) -> list[tuple[tuple[Any, ...], list[TrialRow]]]:
     """Return *rows* by *key*, each group by seed."""
@@ -156,7 +156,7 @@ def grouped(
     return [(name, list(members)) for name, members in groupby(ordered, key)]
 
 
-def _counts(rows: Sequence[TrialRow]) -> tuple[str, ...]:
+def _count_cells(rows: Sequence[TrialRow]) -> tuple[str, ...]:
     found = [(r.outcome, r.temporal, r.depth_holds, r.probe, r.conjunction) for r in rows]
     return tuple(share(sum(column), len(rows)) for column in zip(*found, strict=True)) if found else ("0/0",) * 5
 
@@ -196,5 +196,5 @@ def _seconds(time_s: float | None) -> str | None:
     return None if time_s is None else f"{time_s:.1f} s"
 
 
-def _mark(held: bool) -> str:
+def _tick_or_cross(held: bool) -> str:
     return "✓" if held else "×"

@@ -57,7 +57,7 @@ class ExternalAgent:
     model: str | None = None
 
     @classmethod
-    def of(cls, command: CommandAgent, model: str | None) -> ExternalAgent:
+    def from_command(cls, command: CommandAgent, model: str | None) -> ExternalAgent:
         """Return the agent that an agent.yaml describes, with the *model* that it is offered; raises UserError."""
         file = command.file
         return cls(

@@ -114,9 +114,9 @@ class ConversationTrace(Background):
         """Look every `LOOK_S` seconds; what cannot be read now is read at the end."""
         while self.pause(LOOK_S):
             with suppress(OpsAssayError, OSError):
-                self._look()
+                self._write_new_steps()
 
-    def _look(self) -> None:
+    def _write_new_steps(self) -> None:
         if not (fresh := list(self._tail.ended())):
             return
         self._exchanges += fresh

@@ -28,7 +28,7 @@ from opsassay.evals.runner.mounts import require_apart
 from opsassay.evals.runner.plan import PlannedAgent
 from opsassay.evals.runner.processes import kill_sessions
 from opsassay.evals.runner.ranking import ORACLE
-from opsassay.evals.runner.rehearsal import Rehearsal, ended, isolated, spent, traced
+from opsassay.evals.runner.rehearsal import Rehearsal, check_end, check_usage, isolated, traced
 from opsassay.evals.runner.run import AttemptOutcome, Isolation, RunEnd, RunSpec, attempt, open_session
 from opsassay.evals.runner.store import LOG, RunStore, read_run
 from opsassay.solvers.agents.asking import Asker, LimitError
@@ -212,7 +212,7 @@ class GeneratedRun(ABC, Generic[G, S]):
             session if with_tools else None,
             lambda work, is_sealed: {"answer": self.answer_place(work, sealed=is_sealed)},
         )
-        agent = ExternalAgent.of(command, self.agent.model)
+        agent = ExternalAgent.from_command(command, self.agent.model)
         folder, run_dir = environment.folder, environment.run_dir
         end = run_outside(agent, task, folder, run_dir, environment.meter, sealed=sealed)
         if said := output_of(end):
@@ -283,7 +283,12 @@ class GeneratedRun(ABC, Generic[G, S]):
             end = self.run(RunStore(Path(folder)), lambda: False, lambda _: None)
             assert end.run is not None
             assert end.run_dir is not None
-            found = [ended(end.run, end.run_dir), traced(end.run_dir), isolated(end.run.isolation), *spent(end.run)]
+            found = [
+                check_end(end.run, end.run_dir),
+                traced(end.run_dir),
+                isolated(end.run.isolation),
+                *check_usage(end.run),
+            ]
         return Rehearsal(self.tools(), tuple(found), end.run.isolation, end.run.spent)
 
     @abstractmethod

@@ -67,7 +67,7 @@ class GeneratedTask(Artefact):
         keep_body(root / self.BODIES, self.commitment, self)
 
     @classmethod
-    def kept(cls, root: Path, commitment: str) -> Self:
+    def read_kept(cls, root: Path, commitment: str) -> Self:
         """Return the task that runs of the store at *root* were begun with; raises DatapackError."""
         path, task = root / cls.BODIES / f"{commitment}.json", kept_body(root / cls.BODIES, commitment, cls)
         if task.generator != cls.model_fields["generator"].default:

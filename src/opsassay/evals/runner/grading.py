@@ -13,7 +13,7 @@ from opsassay.core import text as counting
 from opsassay.core.errors import OpsAssayError, UserError
 from opsassay.core.schema.run import Metric, MetricStatus, Run, RunStatus, Verdict
 from opsassay.evals.runner.domain import DOMAINS, Domain, domain_named
-from opsassay.evals.runner.ranking import aborted_cells, counted, run_id, solver_names, why_not_ranked
+from opsassay.evals.runner.ranking import aborted_cells, counted_runs, run_id, solver_names, why_not_ranked
 from opsassay.evals.runner.results import ResultRow, solver_tables
 from opsassay.evals.runner.run import verdict_of
 from opsassay.evals.runner.scores import CaseLabels, ScoredAnswer
@@ -66,7 +66,7 @@ class GradedRuns:
     def counted(self) -> tuple[GradedRun, ...]:
         """The runs that count in tables, one of every cell."""
         of = {run_id(one.run): one for one in self.graded}
-        return tuple(of[run_id(run)] for run in counted(one.run for one in self.graded))
+        return tuple(of[run_id(run)] for run in counted_runs(one.run for one in self.graded))
 
     @cached_property
     def name(self) -> Callable[[Run], str]:
@@ -80,7 +80,9 @@ class GradedRuns:
     def scored(self) -> list[ScoredAnswer]:
         """Return what a score table is made of: the runs that count and may be ranked, with their answers."""
         ranked = [one for one in self.counted if not why_not_ranked(one.run)]
-        return [ScoredAnswer.of(self.name(one.run), one.run, one.verdict, self.answer_label(one)) for one in ranked]
+        return [
+            ScoredAnswer.from_run(self.name(one.run), one.run, one.verdict, self.answer_label(one)) for one in ranked
+        ]
 
     def answer_label(self, one: GradedRun) -> str | None:
         """Return the label of an answer, None in a domain whose answers have none."""
@@ -169,7 +171,7 @@ def _with_aborted(graded: GradedRuns, stores: Stores) -> GradedRuns:
                 begun += [run] if store.domain_of(run) == graded.domain.name else []
     cells = aborted_cells(begun, graded.name)
     said = {
-        s: f"{counting.counted(n, 'cell')} of {s} aborted, without a result; run the same again"
+        s: f"{counting.plural(n, 'cell')} of {s} aborted, without a result; run the same again"
         for s, n in cells.items()
     }
     return replace(graded, aborted=cells, problems={**graded.problems, **said})

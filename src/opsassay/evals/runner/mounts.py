@@ -42,19 +42,21 @@ def mounts_of(agent: CommandAgent) -> dict[str, Path]:
     for name in agent.file.readable:
         place, source = Path(name), Path(name).resolve()
         if not place.is_absolute() or ".." in place.parts:
-            raise _refused(agent, name, "is no absolute path; write it from the root")
+            raise _mount_error(agent, name, "is no absolute path; write it from the root")
         if not source.exists():
-            raise _refused(agent, name, "is not there; name a folder or file of this machine")
+            raise _mount_error(agent, name, "is not there; name a folder or file of this machine")
         if any(source.is_relative_to(living) for living in _LIVING):
-            raise _refused(agent, name, "is a way into the running kernel; name files")
+            raise _mount_error(agent, name, "is a way into the running kernel; name files")
         if Path(tempfile.gettempdir()).resolve().is_relative_to(source):
-            raise _refused(agent, name, "holds the folders of other runs; name one below it")
+            raise _mount_error(agent, name, "holds the folders of other runs; name one below it")
         if any(_overlap(source, hidden.resolve()) for hidden in own_hidden()):
-            raise _refused(agent, name, "is of OpsAssay or its Python, or holds them; name a folder apart from them")
+            raise _mount_error(
+                agent, name, "is of OpsAssay or its Python, or holds them; name a folder apart from them"
+            )
         if len(place.parts) < 2 or len(source.parts) < 2 or any(place.is_relative_to(taken) for taken in _TAKEN):
-            raise _refused(agent, name, "has a place of its own in the seal; name a folder elsewhere, as in /opt")
+            raise _mount_error(agent, name, "has a place of its own in the seal; name a folder elsewhere, as in /opt")
         if why := _why_not(source):
-            raise _refused(agent, name, f"{why}; name a folder without it")
+            raise _mount_error(agent, name, f"{why}; name a folder without it")
         shown[name] = source
     return shown
 
@@ -73,7 +75,7 @@ def require_apart(agent: CommandAgent, folders: Iterable[Path]) -> None:
         source = Path(name).resolve()
         for folder in kept:
             if _overlap(source, folder):
-                raise _refused(agent, name, f"is not apart from {folder}, where incidents, truth or runs are")
+                raise _mount_error(agent, name, f"is not apart from {folder}, where incidents, truth or runs are")
 
 
 def _overlap(one: Path, other: Path) -> bool:
@@ -104,7 +106,7 @@ def _why_not(source: Path) -> str | None:
     return None
 
 
-def _refused(agent: CommandAgent, name: str, why: str) -> UserError:
+def _mount_error(agent: CommandAgent, name: str, why: str) -> UserError:
     return UserError(f"{agent.path}: readable: {name} {why}.")
 
 

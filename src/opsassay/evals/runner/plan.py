@@ -54,14 +54,14 @@ class TaskPlan(Written):
 def load_plan(path: Path) -> list[PlannedRun]:
     """Return the jobs of the plan at *path*, in their order; raises ConfigError, NotFoundError and what domains raise."""
     jobs: list[PlannedRun] = []
-    for where, part in _parts(path):
+    for where, part in _read_parts(path):
         name = str(part.pop("domain", DEFAULT_DOMAIN))
         with naming(where):
             jobs += domain_named(name).jobs(part, path.parent, where)
     return jobs
 
 
-def _parts(path: Path) -> Sequence[tuple[str, dict[str, Any]]]:
+def _read_parts(path: Path) -> Sequence[tuple[str, dict[str, Any]]]:
     try:
         given = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):  # which reading it as a plan says with its line

@@ -60,7 +60,7 @@ def versions_reported(runs: Iterable[Run]) -> list[str]:
             counts[_label(run), name(run)] += 1
     versions: dict[str, list[str]] = {}
     for (label, one), count in sorted(counts.items()):
-        versions.setdefault(label, []).append(f"{one} ({counting.counted(count, 'run')})")
+        versions.setdefault(label, []).append(f"{one} ({counting.plural(count, 'run')})")
     return [f"{label} was run by {len(of)} solvers of that name: {', '.join(of)}" for label, of in versions.items()]
 
 
@@ -68,7 +68,7 @@ def _label(run: Run) -> str:
     return run.solver.label if run.arm == "default" else f"{run.solver.label} ({run.arm})"
 
 
-def counted(runs: Iterable[Run]) -> list[Run]:
+def counted_runs(runs: Iterable[Run]) -> list[Run]:
     """Return the one run of every cell that counts, in their order: the first result that was not unsealed, else the first.
 
     A cell is run again to look again, or to seal what was not; to count every attempt would let anyone try until it fits.

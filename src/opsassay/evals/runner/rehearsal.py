@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 from opsassay.core.schema.run import Run, RunStatus
 from opsassay.core.schema.tool_session import ToolSpec
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.evals.runner.store import LOG
 from opsassay.solvers.agents.record import TRACE
 from opsassay.solvers.proxy.formats.finding import read_one
@@ -50,7 +50,7 @@ class CanRehearse(Protocol):
         """Have the agent rehearse for at most *seconds*, or for as long as the run grants."""
 
 
-def ended(run: Run, run_dir: Path) -> Check:
+def check_end(run: Run, run_dir: Path) -> Check:
     """Return whether the run has a result, with the last words of its log where it has none."""
     if run.status is RunStatus.DONE:
         return Check("ended", passed=True, said="with an answer")
@@ -67,7 +67,7 @@ def traced(run_dir: Path) -> Check:
     steps = read_one(run_dir / TRACE).steps
     used = [call for step in steps for call in step.tool_logs]
     refused = [call for call in used if call.status == "error"]
-    said = f"{counted(len(steps), 'step')}, {counted(len(used), 'tool call')}"
+    said = f"{plural(len(steps), 'step')}, {plural(len(used), 'tool call')}"
     if refused:
         said += f", {len(refused)} of them refused ({refused[0].tool}: {refused[0].output[:200]})"
     return Check("trace", passed=True, said=said)
@@ -78,7 +78,7 @@ def isolated(isolation: str) -> Check:
     return Check("isolation", None, _ISOLATION[isolation])
 
 
-def spent(run: Run) -> list[Check]:
+def check_usage(run: Run) -> list[Check]:
     """Return what the run spent, and which limits it hit."""
     amounts = ", ".join(f"{name} {value:g}" for name, value in run.spent.items() if value)
     hit = [Check("limits", None, f"hit: {', '.join(run.limits_hit)}")] if run.limits_hit else []

@@ -144,7 +144,7 @@ def attempt(
             outcome = replace(outcome, status=RunStatus.ABORTED, error="interrupted")
         outcome = _that_can_be_kept(run, outcome)
         with lease.held():
-            store.end(run_dir, _ended(run, outcome), outcome.diagnosis)
+            store.end(run_dir, _with_outcome(run, outcome), outcome.diagnosis)
         return run_dir
     finally:
         lease.release()
@@ -248,7 +248,7 @@ def reading_what_was_left() -> Iterator[None]:
 def _that_can_be_kept(run: Run, outcome: AttemptOutcome) -> AttemptOutcome:
     """Return *outcome*, or the failure that it is when what would be written of it could not be read again."""
     try:
-        ended = _ended(run, outcome)
+        ended = _with_outcome(run, outcome)
         Run.model_validate({name: getattr(ended, name) for name in Run.model_fields})
         Run.model_validate_json(ended.pretty_json())
         if outcome.diagnosis is not None:
@@ -284,7 +284,7 @@ def _run_of(cell: RunSpec, isolation: Isolation, limits: Mapping[str, float]) ->
     )
 
 
-def _ended(run: Run, outcome: AttemptOutcome) -> Run:
+def _with_outcome(run: Run, outcome: AttemptOutcome) -> Run:
     return run.model_copy(
         update={
             "status": outcome.status,

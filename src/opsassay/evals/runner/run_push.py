@@ -64,21 +64,21 @@ class RunPush(Background):
     def graded(self) -> None:
         """Send the evaluation events of every run that was followed and has been graded."""
         for run in exported_runs(self._store, lambda _path, _why: None, only=self._seen):
-            self._tried(partial(push_events, run.events, self._url))
+            self._try_push(partial(push_events, run.events, self._url))
 
     def work(self) -> None:
         """Look at what is new, and when the block has ended at what is left, as long as `LAST_S` allows."""
         while self.pause(TICK_S):
-            self._look()
+            self._follow_runs()
         deadline = time.monotonic() + LAST_S
-        self._look()
+        self._follow_runs()
         while any(one.since_end is not None for one in self._following.values()) and time.monotonic() < deadline:
             time.sleep(TICK_S)
-            self._look()
+            self._follow_runs()
         for attempt in self._following.values():
             self._let_go(attempt)
 
-    def _tried(self, work: Callable[[], None]) -> None:
+    def _try_push(self, work: Callable[[], None]) -> None:
         try:
             work()
         except (OpsAssayError, OSError) as error:
@@ -89,10 +89,10 @@ class RunPush(Background):
             self._problems.add(problem)
             self._on_problem(problem)
 
-    def _look(self) -> None:
-        self._tried(self._find)
+    def _follow_runs(self) -> None:
+        self._try_push(self._find)
         for folder, attempt in list(self._following.items()):
-            self._tried(partial(self._follow, folder, attempt))
+            self._try_push(partial(self._follow, folder, attempt))
 
     def _find(self) -> None:
         for end, entry in follow_json_lines(self._store.root / ATTEMPTS, self._read_to):

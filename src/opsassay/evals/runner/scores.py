@@ -61,7 +61,7 @@ class ScoredAnswer:
     said: str | None = None
 
     @classmethod
-    def of(cls, method: str, run: Run, verdict: Verdict, said: str | None) -> ScoredAnswer:
+    def from_run(cls, method: str, run: Run, verdict: Verdict, said: str | None) -> ScoredAnswer:
         """Return the answer of *run*; the parameters of a method are its protocol and no part of its name."""
         configuration = json.dumps(run.solver.configuration, sort_keys=True) if run.solver.configuration else ""
         name = method.replace(run.solver.label, run.solver.name, 1)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from opsassay.core.untrusted import shown
+from opsassay.core.untrusted import safe_text
 from opsassay.scoring.figures import percent
 
 __all__ = ["ResultTable", "markdown", "percent"]
@@ -57,4 +57,4 @@ def markdown(title: str, lines: Iterable[str], tables: Iterable[ResultTable]) ->
 
 
 def _line(cells: Iterable[Any]) -> str:
-    return "| " + " | ".join(" ".join(shown(str(cell)).split()).replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(" ".join(safe_text(str(cell)).split()).replace("|", "\\|") for cell in cells) + " |"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opsassay.scoring.verifiers.certify import TrajectoryVerdict, certify, judge
+from opsassay.scoring.verifiers.certify import TrajectoryVerdict, certify, judge_run
 from opsassay.scoring.verifiers.committed import evidence_of
 from opsassay.scoring.verifiers.evidence import RunEvidence, RunRecording, gather
 from opsassay.scoring.verifiers.judgement import Judged, Judgement
@@ -16,5 +16,5 @@ __all__ = [
     "certify",
     "evidence_of",
     "gather",
-    "judge",
+    "judge_run",
 ]

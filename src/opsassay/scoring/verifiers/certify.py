@@ -37,7 +37,7 @@ class TrajectoryVerdict(Verdict):
         return {one.predicate: one for one in self.judgements}[predicate]
 
 
-def judge(
+def judge_run(
     evidence: RunEvidence, scenario: Scenario, *, verification: Verification | None = None
 ) -> tuple[tuple[Judgement, ...], dict[str, float | None]]:
     """Return what every committed predicate says of a run, and the measured numbers by metric name.
@@ -125,7 +125,7 @@ def certify(
     verification = scenario.verification.model_copy(update={"profile": profile or own})
     committed = scenario.model_copy(update={"verification": verification})
     evidence = evidence_of(recording, committed)
-    judgements, numbers = judge(evidence, scenario, verification=verification)
+    judgements, numbers = judge_run(evidence, scenario, verification=verification)
     certificate = conjunction(judgements)
     if certificate.passed and (reason := fault_ended(evidence, committed)):
         certificate = not_applicable("certificate", f"nobody repaired it: {reason}")

@@ -60,7 +60,7 @@ def _committed(evidence: RunEvidence, expected: Mapping[str, int], protected: tu
     ready = np.array([[state.ready.get(s, 0) for s in services] for state in states], dtype=np.float64)
     present = np.minimum(ready.reshape(len(states), len(services)), whole)
     values: Floats = np.where(np.isnan(first.values), np.nan, (present.sum(axis=1) / max(whole.sum(), 1.0))[which])
-    found: dict[Depth, Series] = {"D1": _renamed(replace(first, values=values), states, which)}
+    found: dict[Depth, Series] = {"D1": _name_failures(replace(first, values=values), states, which)}
     chosen = [services.index(service) for service in protected if service in expected]
     second = evidence.judged_present["D2"]
     if chosen and len(second) and len(first):
@@ -100,7 +100,7 @@ def _state(known: Mapping[str, Entity], expected: Mapping[str, int], standing: f
     return _State(ready, tuple(sorted(failing)))
 
 
-def _renamed(series: Series, states: Sequence[_State], which: Ints) -> Series:
+def _name_failures(series: Series, states: Sequence[_State], which: Ints) -> Series:
     """Return *series* with what fails in the state at each reading: as it was read where there was no answer."""
     silent = np.isnan(series.values)
     names = tuple(sorted({*series.names, *(name for state in states for name in state.failing)}))

@@ -29,7 +29,7 @@ def v_outcome(evidence: RunEvidence, committed: Verification) -> Judgement:
     value = float(series.values[row])
     measured = {"value": value, "limit": limit, "tick": int(series.ticks[row]), "time_ns": int(series.started[row])}
     if value < limit - ROUNDING:
-        reason = f"at the end {value:.1%} of the replicas are ready, not {limit:.0%}" + _listed(series.named(row))
+        reason = f"at the end {value:.1%} of the replicas are ready, not {limit:.0%}" + _name_list(series.named(row))
         return Judgement(predicate=name, status=Judged.FAILED, reason=reason, subtracted=subtracted, **measured)
     if evidence.control_plane:
         critical = _final(evidence, "D4", raw=raw)
@@ -67,7 +67,7 @@ def v_depth(evidence: RunEvidence, committed: Verification) -> Judgement:
     return Judgement(
         predicate=name,
         status=Judged.PASSED if passed else Judged.FAILED,
-        reason=f"{depth} at the end: {words[depth]}" + ("" if passed else _listed(failing)),
+        reason=f"{depth} at the end: {words[depth]}" + ("" if passed else _name_list(failing)),
         value=value,
         limit=committed.final_availability if depth == "D1" else None,
         tick=int(series.ticks[row]),
@@ -151,7 +151,7 @@ def _final(evidence: RunEvidence, depth: Depth, *, raw: bool) -> tuple[Series, i
     if series.started[row] < evidence.final_from:
         return f"the last {depth} reading is older than the agent's end or its last change"
     if np.isnan(series.values[row]):
-        return f"the last {depth} reading got no answer" + _listed(series.named(row))
+        return f"the last {depth} reading got no answer" + _name_list(series.named(row))
     return series, row
 
 
@@ -228,7 +228,7 @@ def _lowest_tick(evidence: RunEvidence, committed: Verification, end: int) -> Ju
     found = "got no answer" if np.isnan(value) else f"was {value:.1%}, under {limit:.1%}"
     stood = f" (the fault had left {standing:.1%})" if not paper and standing < floor else ""
     return Judgement(
-        status=Judged.FAILED, reason=f"{depth} {found}{stood}" + _listed(series.named(row)),
+        status=Judged.FAILED, reason=f"{depth} {found}{stood}" + _name_list(series.named(row)),
         tick=int(series.ticks[row]), time_ns=int(series.started[row]), **measured,
     )  # fmt: skip
 
@@ -377,7 +377,7 @@ def _attributed(evidence: RunEvidence, window_s: float, *, paper: bool) -> tuple
     return row, names, int(series.started[after[row] + int(np.flatnonzero(failing)[0])])
 
 
-def _listed(names: tuple[str, ...], most: int = 6) -> str:
+def _name_list(names: tuple[str, ...], most: int = 6) -> str:
     if not names:
         return ""
     more = f" and {len(names) - most} more" if len(names) > most else ""

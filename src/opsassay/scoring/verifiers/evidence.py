@@ -281,7 +281,7 @@ def failed(evidence: RunEvidence, name: str, reason: str, time_ns: int | None = 
     return Judgement(predicate=name, status=Judged.FAILED, reason=reason, tick=evidence.tick_at(at), time_ns=at)
 
 
-def passed(evidence: RunEvidence, name: str, reason: str) -> Judgement:
+def passed_judgement(evidence: RunEvidence, name: str, reason: str) -> Judgement:
     """Return the judgement of predicate *name* that held until the end of the run."""
     at = evidence.ended
     return Judgement(predicate=name, status=Judged.PASSED, reason=reason, tick=evidence.tick_at(at), time_ns=at)

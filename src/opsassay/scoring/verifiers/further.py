@@ -12,7 +12,7 @@ import numpy as np
 from opsassay.core.schema.scenario import BlastRadius, Impact, NoRegression, Placement, Spread
 from opsassay.core.schema.trajectory import Entity
 from opsassay.scoring.verifiers.entities import changes_between, entities_at, service_of
-from opsassay.scoring.verifiers.evidence import RunEvidence, failed, passed
+from opsassay.scoring.verifiers.evidence import RunEvidence, failed, passed_judgement
 from opsassay.scoring.verifiers.judgement import Judgement, missing
 from opsassay.scoring.verifiers.users import loss_between
 
@@ -36,7 +36,7 @@ def placement(evidence: RunEvidence, committed: Placement) -> Judgement:
             return missing(name, f"{one} or {other} has no ready replica whose host is known")
         if shared:
             return failed(evidence, name, f"{one} and {other} share {', '.join(shared)}")
-    return passed(evidence, name, "every service runs where it should")
+    return passed_judgement(evidence, name, "every service runs where it should")
 
 
 def no_regression(evidence: RunEvidence, committed: NoRegression) -> Judgement:
@@ -78,7 +78,7 @@ def no_regression(evidence: RunEvidence, committed: NoRegression) -> Judgement:
         more = f" and {len(broken) - 6} more" if len(broken) > 6 else ""
         judged = failed(evidence, name, f"worked before and not after: {', '.join(broken[:6])}{more}")
         return judged.model_copy(update={"value": float(len(broken)), "limit": 0.0})
-    return passed(evidence, name, f"all of {len(before)} entities that worked before work after")
+    return passed_judgement(evidence, name, f"all of {len(before)} entities that worked before work after")
 
 
 def impact(evidence: RunEvidence, committed: Impact) -> tuple[Judgement, float | None, float | None]:
@@ -105,7 +105,7 @@ def impact(evidence: RunEvidence, committed: Impact) -> tuple[Judgement, float |
             judged = failed(evidence, name, f"{value:.2f} weighted {words}, more than {limit:g}", crossed)
             return judged.model_copy(update={"value": value, "limit": limit}), loss.user_minutes, loss.failed
     reason = f"{loss.user_minutes:.2f} user-minutes and {loss.failed:g} failed requests, weighted"
-    judged = passed(evidence, name, reason).model_copy(update={"value": loss.user_minutes})
+    judged = passed_judgement(evidence, name, reason).model_copy(update={"value": loss.user_minutes})
     return judged, loss.user_minutes, loss.failed
 
 
@@ -134,7 +134,7 @@ def blast_radius(evidence: RunEvidence, committed: BlastRadius, named: frozenset
         judged = missing(name, "no entities were recorded, so what moved was not seen")
     else:
         listed = ", ".join(touched) or "nothing"
-        judged = passed(evidence, name, f"touched besides what the truth names: {listed}")
+        judged = passed_judgement(evidence, name, f"touched besides what the truth names: {listed}")
     return judged.model_copy(update={"value": value, "limit": limit}), value
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from opsassay.core.schema.scenario import ProtectedSettings
 from opsassay.core.schema.trajectory import SettingsReading
-from opsassay.scoring.verifiers.evidence import RunEvidence, failed, passed
+from opsassay.scoring.verifiers.evidence import RunEvidence, failed, passed_judgement
 from opsassay.scoring.verifiers.judgement import Judgement, missing, not_applicable
 
 NAME = "v_settings"
@@ -50,7 +50,9 @@ def v_settings(evidence: RunEvidence, committed: ProtectedSettings) -> Judgement
     if waiting := [one for one in _untried(before[-1], found, after[-1]) if one not in committed.except_for]:
         reason = f"takes effect at the next start, and nothing that runs has tried it: {'; '.join(waiting[:6])}"
         return failed(evidence, NAME, reason, after[-1].time_ns)
-    return passed(evidence, NAME, f"all of {len(known)} protected settings hold, and nothing waits for a restart")
+    return passed_judgement(
+        evidence, NAME, f"all of {len(known)} protected settings hold, and nothing waits for a restart"
+    )
 
 
 def _untried(before: SettingsReading, found: SettingsReading, now: SettingsReading) -> list[str]:

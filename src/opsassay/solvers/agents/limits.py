@@ -36,7 +36,7 @@ class Price(Written):
     input: float = Field(default=0.0, ge=0)
     output: float = Field(default=0.0, ge=0)
 
-    def of(self, input_tokens: float, output_tokens: float) -> float:
+    def cost_of(self, input_tokens: float, output_tokens: float) -> float:
         """Return the price of so many tokens, USD."""
         return (input_tokens * self.input + output_tokens * self.output) / 1e6
 
@@ -62,7 +62,7 @@ class Meter:
     @property
     def money_usd(self) -> float:
         """What the tokens cost so far."""
-        return self.price.of(self.input_tokens, self.output_tokens)
+        return self.price.cost_of(self.input_tokens, self.output_tokens)
 
     def count(self, reply: Reply) -> None:
         """Book the tokens of *reply*."""

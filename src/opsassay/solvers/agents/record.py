@@ -45,7 +45,7 @@ class AgentRecorder:
             self.steps += 1
             step = TraceStep(
                 step_id=self.steps,
-                agent_id=self._ids.of(agent),
+                agent_id=self._ids.id_of(agent),
                 agent_name=agent,
                 input_context=render_messages([(message.role, text_of(message)) for message in messages]),
                 output_content=reply.text if reply else "",

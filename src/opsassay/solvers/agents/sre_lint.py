@@ -39,13 +39,13 @@ def lint(tool: str, arguments: Mapping[str, Any], specs: Mapping[str, ToolSpec],
             return f"{tool} has no argument {name!r}" + (f"; did you mean {near!r}?" if near else ".")
         if (problem := _misfit(value, known[name])) is not None:
             return f"{name} of {tool} {problem}."
-        if name in _AIMED_AT and names and not _known(str(value), names):
+        if name in _AIMED_AT and names and not _is_known_name(str(value), names):
             near = nearest(str(value), names)
             return f"{name}: the system has no {value!r}" + (f"; did you mean {near!r}?" if near else "; see `ps`.")
     return None
 
 
-def _known(name: str, names: Collection[str]) -> bool:
+def _is_known_name(name: str, names: Collection[str]) -> bool:
     stem, _, index = name.rpartition("-")
     return name in names or name in _WHERE_ALSO or (stem in names and index.isdigit())
 

@@ -18,14 +18,14 @@ def main(words: list[str]) -> int:
     server.connect(described["mcpServers"]["opsassay"]["args"][1])
     stream = server.makefile("rw", encoding="utf-8", newline="\n")
     about = {"name": "opsassay_tool", "version": "1"}
-    _ask(stream, "initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": about})
+    _ask_server(stream, "initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": about})
     _send(stream, {"method": "notifications/initialized"})
     if not words:
-        for tool in _ask(stream, "tools/list", {})["tools"]:
+        for tool in _ask_server(stream, "tools/list", {})["tools"]:
             print(f"{tool['name']}({', '.join(tool['inputSchema'].get('properties', {}))}): {tool['description']}")
         return 0
     arguments = dict(_argument(word) for word in words[1:])
-    found = _ask(stream, "tools/call", {"name": words[0], "arguments": arguments})
+    found = _ask_server(stream, "tools/call", {"name": words[0], "arguments": arguments})
     print("\n".join(part.get("text", "") for part in found["content"]))
     return int(bool(found.get("isError")))
 
@@ -45,7 +45,7 @@ def _send(stream: TextIO, message: dict[str, Any]) -> None:
     stream.flush()
 
 
-def _ask(stream: TextIO, method: str, params: dict[str, Any]) -> Any:
+def _ask_server(stream: TextIO, method: str, params: dict[str, Any]) -> Any:
     _send(stream, {"id": 1, "method": method, "params": params})
     while line := stream.readline():
         answer = json.loads(line)

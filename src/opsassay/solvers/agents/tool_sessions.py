@@ -47,8 +47,8 @@ class CountedToolSession(ABC):
             if len(self.calls) >= self._meter.limits.tool_calls + BEYOND_KEPT:
                 output = "Error: this run has no more calls."
                 return ToolCall(tool=tool[:64], arguments={}, output=output, status="error")
-            call = self.submitted(given) if tool == SUBMIT else self._looked(tool, given)
-            kept = call.model_copy(update={"tool": tool[:64], "arguments": _kept(given)})
+            call = self.submitted(given) if tool == SUBMIT else self._call_counted(tool, given)
+            kept = call.model_copy(update={"tool": tool[:64], "arguments": _recorded_arguments(given)})
             self.calls.append(kept)
             self._recorder.action(kept, began_ns)
         return kept
@@ -58,7 +58,7 @@ class CountedToolSession(ABC):
         errors = [call.output for call in self.calls if call.status == "error"]
         return errors[-1].removeprefix("Error: ").splitlines()[0][:300] if errors else "it ended without one"
 
-    def _looked(self, tool: str, given: dict[str, Any]) -> ToolCall:
+    def _call_counted(self, tool: str, given: dict[str, Any]) -> ToolCall:
         limit = self._meter.limits.tool_calls
         if self._meter.tool_calls >= limit:
             self._meter.note("tool_calls")
@@ -68,7 +68,7 @@ class CountedToolSession(ABC):
         return self._tools.call(tool, given)
 
 
-def _kept(arguments: dict[str, Any]) -> dict[str, Any]:
+def _recorded_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return *arguments* as they are recorded: whole, or the beginning of their text."""
     text = json.dumps(arguments, ensure_ascii=False, default=str)
     return arguments if len(text) <= ARGUMENTS_KEPT else {"cut": text[:ARGUMENTS_KEPT]}

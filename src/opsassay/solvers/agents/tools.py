@@ -69,18 +69,18 @@ class Toolbox(ABC):
         """Return the call with what came of it; whatever is wrong with it, it is reported and never raised."""
         given = dict(arguments)
         if tool not in self.tools:
-            return _called(tool, given, f"Error: unknown tool {tool!r}; there are {', '.join(self.tools)}.", "error")
+            return _tool_call(tool, given, f"Error: unknown tool {tool!r}; there are {', '.join(self.tools)}.", "error")
         try:
             asked = self.tools[tool].model_validate(given)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"])) or "the arguments"
-            return _called(tool, given, f"Error: invalid arguments of {tool}: {where}: {first['msg']}.", "error")
+            return _tool_call(tool, given, f"Error: invalid arguments of {tool}: {where}: {first['msg']}.", "error")
         try:
             output, status = self._run(asked)
         except OpsAssayError as error:
             output, status = f"Error: {error}", "error"
-        return _called(tool, given, output, status)
+        return _tool_call(tool, given, output, status)
 
     @abstractmethod
     def _run(self, asked: Written) -> tuple[str, Status]:
@@ -100,7 +100,7 @@ class TelemetryToolbox(Toolbox):
         if isinstance(asked, Think):
             return NOTED
         if isinstance(asked, ListTables):
-            return self._listed(), "ok"
+            return self._list_tables(), "ok"
         if isinstance(asked, GetSchema):
             columns = self._sql.schema(asked.table.removesuffix(".parquet"))
             return "\n".join(f"{name}: {type_}" for name, type_ in columns.items()), "ok"
@@ -110,7 +110,7 @@ class TelemetryToolbox(Toolbox):
             return f"Error: {result.status}: {result.message}", "error"
         return shown_rows(result.columns, result.rows, truncated=result.truncated), "ok"
 
-    def _listed(self) -> str:
+    def _list_tables(self) -> str:
         if self._tables is None:
             names = self._sql.tables()
             counted = " UNION ALL ".join(f"SELECT '{name}', (SELECT count(*) FROM \"{name}\")" for name in names)  # noqa: S608 - names are ours
@@ -137,7 +137,7 @@ def shown_rows(columns: tuple[str, ...], rows: tuple[tuple[Any, ...], ...], *, t
     return "\n".join([*lines, count if more else f"({len(rows)} rows)"])
 
 
-def _called(tool: str, arguments: dict[str, Any], output: str, status: Status) -> ToolCall:
+def _tool_call(tool: str, arguments: dict[str, Any], output: str, status: Status) -> ToolCall:
     return ToolCall(tool=tool, arguments=arguments, output=output, status=status)
 
 

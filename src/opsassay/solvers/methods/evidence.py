@@ -14,24 +14,24 @@ def literal(text: str) -> str:
 
 def latency(service: str) -> Evidence:
     """Return the mean span duration of *service*, normal against abnormal."""
-    return _compared("traces", "avg(duration) / 1e6", "mean_ms", service, f"spans of {service} changed speed")
+    return _compare_periods("traces", "avg(duration) / 1e6", "mean_ms", service, f"spans of {service} changed speed")
 
 
 def error_spans(service: str) -> Evidence:
     """Return the number of failed spans of *service*, normal against abnormal."""
     expression = f"count(*) FILTER (WHERE {_ERROR})"
-    return _compared("traces", expression, "failed_spans", service, f"spans of {service} fail")
+    return _compare_periods("traces", expression, "failed_spans", service, f"spans of {service} fail")
 
 
 def error_logs(service: str) -> Evidence:
     """Return the number of error lines of *service*, normal against abnormal."""
     expression = "count(*) FILTER (WHERE level IN ('ERROR', 'FATAL', 'CRITICAL', 'SEVERE'))"
-    return _compared("logs", expression, "error_lines", service, f"{service} logs errors")
+    return _compare_periods("logs", expression, "error_lines", service, f"{service} logs errors")
 
 
 def span_count(service: str) -> Evidence:
     """Return the number of spans of *service*, normal against abnormal."""
-    return _compared("traces", "count(*)", "spans", service, f"{service} emits another number of spans")
+    return _compare_periods("traces", "count(*)", "spans", service, f"{service} emits another number of spans")
 
 
 def normal_span_count(service: str) -> Evidence:
@@ -63,7 +63,7 @@ def calls(caller: str, callee: str, period: str) -> Evidence:
     return Evidence(kind="trace", sql=sql, claim=f"{caller} calls {callee} and waits for it")
 
 
-def _compared(table: str, expression: str, unit: str, service: str, claim: str) -> Evidence:
+def _compare_periods(table: str, expression: str, unit: str, service: str, claim: str) -> Evidence:
     where = f"WHERE service_name = {literal(service)}"
     parts = ", ".join(
         f"(SELECT {expression} FROM {period}_{table} {where}) AS {period}_{unit}"  # noqa: S608 - quoted above

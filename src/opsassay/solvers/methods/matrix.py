@@ -74,10 +74,12 @@ def readings(view: Datapack, step_ns: int | None = None, window_s: float | None 
         )
         for period, window in zip(PERIODS, windows, strict=True)
     ]
-    filled = _filled(np.vstack(parts))
+    filled = _fill_missing(np.vstack(parts))
     rows = len(parts[0])
     services, signals = (tuple(columns.get_column(key).to_list()) for key in keys)
-    return Readings(services, signals, filled[rows - _kept(rows, window_s, width_ns) : rows], filled[rows:], width_ns)
+    return Readings(
+        services, signals, filled[rows - _count_kept_rows(rows, window_s, width_ns) : rows], filled[rows:], width_ns
+    )
 
 
 def baseline_words(window_s: float | None) -> str:
@@ -85,7 +87,7 @@ def baseline_words(window_s: float | None) -> str:
     return "the whole normal period" if window_s is None else f"the last {window_s:g} s of the normal period"
 
 
-def _kept(rows: int, window_s: float | None, width_ns: int) -> int:
+def _count_kept_rows(rows: int, window_s: float | None, width_ns: int) -> int:
     """Return how many of the normal *rows* lie within *window_s*."""
     if window_s is None:
         return rows
@@ -145,7 +147,7 @@ def _dense(long: pl.DataFrame, bins: int, columns: int) -> Matrix:
     return dense
 
 
-def _filled(matrix: Matrix) -> Matrix:
+def _fill_missing(matrix: Matrix) -> Matrix:
     """Return *matrix* with every missing reading replaced by the last one above it, 0 where there is none."""
     known = np.isfinite(matrix)
     last = np.maximum.accumulate(np.where(known, np.arange(len(matrix))[:, None], -1), axis=0)

@@ -72,7 +72,7 @@ class RequestMatch:
     differences: tuple[str, ...]
 
 
-def compared(recorded: bytes, now: bytes, volatile: Volatile) -> RequestMatch:
+def compare_requests(recorded: bytes, now: bytes, volatile: Volatile) -> RequestMatch:
     """Return how the JSON request *now* compares with a *recorded* one; others are alike when they are equal."""
     try:
         before, after = (dict(_leaves(json.loads(body))) for body in (recorded, now))
@@ -87,7 +87,7 @@ def compared(recorded: bytes, now: bytes, volatile: Volatile) -> RequestMatch:
         groups.setdefault(_group(path), []).append((similarity, 1 + max(len(str(old)), len(str(new)))))
         if old != new:
             apart = "volatile" if similarity == 1 else f"{similarity:.0%} alike"
-            differences.append((similarity, f"{'.'.join(path)}: {_shown(old, new)} ({apart})"))
+            differences.append((similarity, f"{'.'.join(path)}: {_first_difference(old, new)} ({apart})"))
     shares = [sum(s * weight for s, weight in group) / sum(weight for _, weight in group) for group in groups.values()]
     worst_first = sorted(differences, key=lambda difference: difference[0])
     return RequestMatch(min(shares, default=1.0), tuple(said for _, said in worst_first))
@@ -131,7 +131,7 @@ def _is_at(path: tuple[str, ...], name: list[str]) -> bool:
     return len(path) >= len(name) and all(part in {"*", here} for part, here in zip(name, path, strict=False))
 
 
-def _shown(old: object, new: object) -> str:
+def _first_difference(old: object, new: object) -> str:
     """Return what differs, from a little before the first difference on."""
     if old is None or new is None:
         return f"{_cut(str(new))!r} is new" if old is None else f"{_cut(str(old))!r} is gone"

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from opsassay.core.schema.base import Written
 from opsassay.solvers.proxy.apis import api_of
 from opsassay.solvers.proxy.exchanges import Exchange, json_object, request_hash
-from opsassay.solvers.proxy.matching import SIMILAR, RequestMatch, Volatile, compared
+from opsassay.solvers.proxy.matching import SIMILAR, RequestMatch, Volatile, compare_requests
 
 
 @dataclass(frozen=True)
@@ -114,17 +114,19 @@ class ReplayAlike:
         if number is None or match is None or match.similarity < self._similar:
             return Refuse(422, self._reason(method, path, number, match))
         del self._waiting[number]
-        return Serve(self._recorded[number], _named(number, match.differences))
+        return Serve(self._recorded[number], _number_differences(number, match.differences))
 
     def differences(self, position: int, body: bytes) -> tuple[str, ...]:
         """Return how *body* differs from the request recorded at *position*, counted from 0."""
         if position >= len(self._recorded):
             return ()
-        return _named(position, compared(self._recorded[position].request_body, body, self._volatile).differences)
+        return _number_differences(
+            position, compare_requests(self._recorded[position].request_body, body, self._volatile).differences
+        )
 
     def _nearest(self, method: str, path: str, body: bytes) -> tuple[int | None, RequestMatch | None]:
         near = [n for n in self._waiting if abs(n - self._position) <= _NEAR and self._same_place(n, method, path)]
-        matches = {n: compared(self._recorded[n].request_body, body, self._volatile) for n in near}
+        matches = {n: compare_requests(self._recorded[n].request_body, body, self._volatile) for n in near}
         best = max(near, key=lambda n: (matches[n].similarity, -abs(n - self._position)), default=None)
         return best, None if best is None else matches[best]
 
@@ -146,7 +148,7 @@ _NEAR = 8
 """Requests before and after its own position at which a recorded one is looked for: agents may speak at the same time."""
 
 
-def _named(number: int, differences: Sequence[str]) -> tuple[str, ...]:
+def _number_differences(number: int, differences: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"request {number + 1}, {difference}" for difference in differences)
 
 

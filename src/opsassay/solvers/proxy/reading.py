@@ -28,7 +28,7 @@ def read_json(path: Path) -> Any:
         raise DatapackError(f"{path} is no trace: {error}.") from error
 
 
-def numbered(path: Path) -> tuple[int, str]:
+def number_key(path: Path) -> tuple[int, str]:
     """Return a sort key by which 2.json stands before 10.json."""
     digits = re.search(r"\d+", path.stem)
     return int(digits[0]) if digits else 0, path.stem

@@ -32,7 +32,7 @@ class RedactionRules(Written):
 
     @field_validator("kinds")
     @classmethod
-    def _known(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
+    def _require_known_kinds(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
         if unknown := [kind for kind in kinds if kind not in PATTERNS]:
             raise ValueError(f"there is no pattern {unknown[0]!r}; known: {', '.join(PATTERNS)}")
         return kinds
@@ -120,11 +120,11 @@ class _Eraser:
 
         def edit(text: str) -> str:
             for kind, pattern in self._patterns:
-                text = pattern.sub(partial(self._marked, kind, step_id), text)
+                text = pattern.sub(partial(self._replace_match, kind, step_id), text)
             for found, plain in reversed(list(hidden_in_base64(text))):
                 hidden = next((kind for kind, pattern in self._patterns if pattern.search(plain)), None)
                 if hidden is not None:
-                    text = text[: found.start()] + self._mark(hidden, plain, step_id) + text[found.end() :]
+                    text = text[: found.start()] + self._placeholder(hidden, plain, step_id) + text[found.end() :]
             return text
 
         return edit
@@ -137,13 +137,13 @@ class _Eraser:
         ]
         return sorted(rows, key=lambda row: (-row.count, row.kind))
 
-    def _marked(self, kind: str, step_id: int | None, found: re.Match[str]) -> str:
+    def _replace_match(self, kind: str, step_id: int | None, found: re.Match[str]) -> str:
         if "value" not in found.re.groupindex:
-            return self._mark(kind, found[0], step_id)
+            return self._placeholder(kind, found[0], step_id)
         begin, end = found.start("value") - found.start(), found.end("value") - found.start()
-        return found[0][:begin] + self._mark(kind, found["value"], step_id) + found[0][end:]
+        return found[0][:begin] + self._placeholder(kind, found["value"], step_id) + found[0][end:]
 
-    def _mark(self, kind: str, text: str, step_id: int | None) -> str:
+    def _placeholder(self, kind: str, text: str, step_id: int | None) -> str:
         self._counts[kind] += 1
         if step_id is not None:
             self._steps[kind].add(step_id)

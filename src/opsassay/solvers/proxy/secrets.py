@@ -50,9 +50,9 @@ class Secret(NamedTuple):
 def secret(text: str) -> Secret:
     """Return *text* in every form of `_written`, and in every two of them, one after the other."""
     plain = text.encode("utf-8", "surrogateescape")
-    once = [plain, *_written(plain)]
+    once = [plain, *_encoded_forms(plain)]
     least = max(1, min(len(plain), _TELLING_BYTES))
-    forms = {form for known in once for form in (known, *_written(known)) if len(form) >= least}
+    forms = {form for known in once for form in (known, *_encoded_forms(known)) if len(form) >= least}
     ordered = tuple(sorted(forms, key=lambda form: (-len(form), form)))
     seeds: dict[bytes, tuple[bytes, ...]] = {}
     for form in ordered:
@@ -62,7 +62,7 @@ def secret(text: str) -> Secret:
     return Secret(ordered, finder, tuple(seeds.values()), BytesAhoCorasick(list(seeds)), starts)
 
 
-def _written(data: bytes) -> Iterator[bytes]:
+def _encoded_forms(data: bytes) -> Iterator[bytes]:
     """Yield *data* as the usual codecs write it: percent, JSON, HTML, hexadecimal, base64 wherever it begins in it."""
     odd = {byte for byte in data if not chr(byte).isalnum() or byte > 127}
 

@@ -202,12 +202,12 @@ class ProxyServer:
 
     async def _decide(self, call: _Call) -> web.StreamResponse:
         if (unfit := unrelayable(call.request)) is not None:
-            return self._refused(call, *unfit)
+            return self._refuse_call(call, *unfit)
         asked = mask(call.body, call.masks[:1])
         path = safe_path(call.path, call.masks)  # as it stands in a record
         decision = call.session.policy.decide(call.request.method, path, asked)
         if isinstance(decision, Refuse):
-            return self._refused(call, decision.status, decision.message)
+            return self._refuse_call(call, decision.status, decision.message)
         if decision.differences:
             named = [safe_text(difference, call.masks) for difference in decision.differences]
             call.session.log.write("differs", id=call.id, differences=named)
@@ -230,11 +230,11 @@ class ProxyServer:
             )
         except TimeoutError:
             call.outcome, call.error = "timeout", "the upstream did not answer in time"
-            return self._said(call, 504, f"The upstream {self._base} did not answer in time.")
+            return self._send_problem(call, 504, f"The upstream {self._base} did not answer in time.")
         except (aiohttp.ClientError, ValueError) as error:
             call.outcome, call.error = "upstream_failed", str(error)
             reason = safe_text(str(error), call.masks)
-            return self._said(call, 502, f"The upstream {self._base} cannot be reached: {reason}.")
+            return self._send_problem(call, 502, f"The upstream {self._base} cannot be reached: {reason}.")
         try:
             return await self._relay(call, upstream)
         finally:
@@ -259,7 +259,7 @@ class ProxyServer:
             return response
         finally:
             self._log_chunk(call, stream.rest(), b"")
-        return await self._ended(call, response, headers)
+        return await self._complete_call(call, response, headers)
 
     def _broken(self, call: _Call, response: web.StreamResponse, outcome: str, error: str) -> web.StreamResponse:
         """Give the client half an answer as half an answer: its connection ends without the end of the body."""
@@ -284,20 +284,20 @@ class ProxyServer:
             return response
         if recorded.outcome not in {"complete", "refused"}:
             return self._broken(call, response, recorded.outcome, "the recorded answer ended here")
-        return await self._ended(call, response, headers)
+        return await self._complete_call(call, response, headers)
 
-    async def _ended(self, call: _Call, response: Relayed, headers: CIMultiDict[str]) -> web.StreamResponse:
+    async def _complete_call(self, call: _Call, response: Relayed, headers: CIMultiDict[str]) -> web.StreamResponse:
         await response.write_eof()
         self._log_message(call, headers)
         call.outcome = "complete"
         return response
 
-    def _refused(self, call: _Call, status: int, message: str) -> web.StreamResponse:
+    def _refuse_call(self, call: _Call, status: int, message: str) -> web.StreamResponse:
         call.outcome, call.error = "refused", message
         _log.warning("request refused", call=call.id, status=status, reason=message)
-        return self._said(call, status, message)
+        return self._send_problem(call, status, message)
 
-    def _said(self, call: _Call, status: int, message: str) -> web.StreamResponse:
+    def _send_problem(self, call: _Call, status: int, message: str) -> web.StreamResponse:
         response = problem(call.api, status, message)
         self._log_answer(call, status, response.reason or "", response.headers)
         call.session.log.body(call.id, "answer", bytes(response.body))  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ class AgentIds:
     def __init__(self) -> None:
         self._ids: dict[str, str] = {}
 
-    def of(self, name: str) -> str:
+    def id_of(self, name: str) -> str:
         """Return the id of *name*."""
         return self._ids.setdefault(name, str(len(self._ids)))
 

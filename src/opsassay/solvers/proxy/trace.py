@@ -24,7 +24,7 @@ def trace_of(exchanges: Sequence[Exchange], session: str) -> Trace:
     names = _names(calls)
     for number, (call, name) in enumerate(zip(calls, names, strict=True), 1):
         logs = call.tool_logs(later.results(number - 1)) or call.logs_in_text(later)
-        steps.append(call.step(number, name, ids.of(name), logs))
+        steps.append(call.step(number, name, ids.id_of(name), logs))
     first = calls[0].asked if calls else None
     return Trace(
         task_id=session,

@@ -77,7 +77,7 @@ def open_namespaces(plan: dict[str, Any], channel: socket.socket) -> None:
         else:
             kernel.unshare(NAMESPACES)
     except OSError as error:
-        tell(channel, {"refused": f"the kernel gives no namespaces ({error.strerror})"})
+        send_message(channel, {"refused": f"the kernel gives no namespaces ({error.strerror})"})
         return
     init = os.fork()
     if init == 0:
@@ -85,14 +85,14 @@ def open_namespaces(plan: dict[str, Any], channel: socket.socket) -> None:
             _be_init(plan, channel)
         except BaseException as error:  # noqa: BLE001 - the last frame of a process; the warden tells it
             kind = "refused" if isinstance(error, PermissionError) else "failed"
-            tell(channel, {kind: str(error) or type(error).__name__})
+            send_message(channel, {kind: str(error) or type(error).__name__})
         finally:
             os._exit(1)
-    tell(channel, {"init": init})
+    send_message(channel, {"init": init})
     os.waitpid(init, 0)
 
 
-def tell(channel: socket.socket, message: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
+def send_message(channel: socket.socket, message: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
     """Send one *message*, with *descriptors*, to the other end of the *channel*."""
     socket.send_fds(channel, [json.dumps(message).encode()], descriptors)
 
@@ -109,7 +109,7 @@ def _be_init(plan: dict[str, Any], channel: socket.socket) -> None:
     listeners = _listen(plan)
     _enter_root()
     work = os.open("/work", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    tell(channel, {"built": True}, (work, *(listener.fileno() for listener in listeners)))
+    send_message(channel, {"built": True}, (work, *(listener.fileno() for listener in listeners)))
     if not channel.recv(16):
         return  # the warden is gone
     os.close(work)
@@ -118,7 +118,7 @@ def _be_init(plan: dict[str, Any], channel: socket.socket) -> None:
     kernel.unshare(kernel.NEW_CGROUP)
     with contextlib.suppress(OSError):  # older kernels share one namespace of time, whose file can be locked
         kernel.unshare(kernel.NEW_TIME)
-    tell(channel, _run(plan))
+    send_message(channel, _run(plan))
 
 
 def _run(plan: dict[str, Any]) -> dict[str, Any]:

@@ -29,32 +29,32 @@ libc.syscall.restype = ctypes.c_long
 
 def unshare(flags: int) -> None:
     """Move this process into new namespaces of the kinds *flags*; the one of pids holds its later children."""
-    _checked(libc.unshare(flags), "unshare")
+    _raise_errno(libc.unshare(flags), "unshare")
 
 
 def mount(source: str, target: str, kind: str | None, flags: int = 0, options: str = "") -> None:
     """Mount *source* on *target*."""
     arguments = (source.encode(), target.encode(), kind.encode() if kind else None)
-    _checked(libc.mount(*arguments, ctypes.c_ulong(flags), options.encode() or None), f"mount {target}")
+    _raise_errno(libc.mount(*arguments, ctypes.c_ulong(flags), options.encode() or None), f"mount {target}")
 
 
 def restrict(target: str, attributes: int, *, below: bool = False) -> None:
     """Add *attributes* (READ_ONLY and its neighbours) to the mount *target*, and to those *below* it; nothing is lifted."""
     change = struct.pack("QQQQ", attributes, 0, 0, 0)
     flags = _AT_RECURSIVE if below else 0
-    _checked(
+    _raise_errno(
         system_call(_MOUNT_SETATTR, _AT_FDCWD, target.encode(), flags, change, len(change)), f"mount_setattr {target}"
     )
 
 
 def pivot_root(new: str, old: str) -> None:
     """Make the mount *new* the root and hang the present one on *old*."""
-    _checked(libc.pivot_root(new.encode(), old.encode()), f"pivot_root {new}")
+    _raise_errno(libc.pivot_root(new.encode(), old.encode()), f"pivot_root {new}")
 
 
 def unmount(target: str) -> None:
     """Take *target* and all below it out of sight; it goes with its last user."""
-    _checked(libc.umount2(target.encode(), DETACH), f"umount {target}")
+    _raise_errno(libc.umount2(target.encode(), DETACH), f"umount {target}")
 
 
 def die_with_parent(signal_number: int) -> None:
@@ -82,7 +82,7 @@ def drop_bounding_capabilities() -> None:
 
 def drop_capabilities() -> None:
     """Empty the effective, permitted and inheritable set."""
-    _checked(libc.capset(struct.pack("Ii", _CAPABILITY_VERSION_3, 0), bytes(24)), "capset")
+    _raise_errno(libc.capset(struct.pack("Ii", _CAPABILITY_VERSION_3, 0), bytes(24)), "capset")
 
 
 def new_session_keyring() -> None:
@@ -92,7 +92,7 @@ def new_session_keyring() -> None:
 
 def close_from(descriptor: int) -> None:
     """Close *descriptor* and all above it."""
-    _checked(system_call(_CLOSE_RANGE, descriptor, _MOST_DESCRIPTORS, 0), "close_range")
+    _raise_errno(system_call(_CLOSE_RANGE, descriptor, _MOST_DESCRIPTORS, 0), "close_range")
 
 
 def raise_loopback() -> None:
@@ -110,14 +110,14 @@ def system_call(number: int, *arguments: int | bytes | None) -> int:
 
 
 def _prctl(option: int, value: int) -> None:
-    _checked(libc.prctl(option, ctypes.c_ulong(value), *_zeros(3)), f"prctl {option}")
+    _raise_errno(libc.prctl(option, ctypes.c_ulong(value), *_zeros(3)), f"prctl {option}")
 
 
 def _zeros(count: int) -> list[ctypes.c_ulong]:
     return [ctypes.c_ulong(0)] * count
 
 
-def _checked(status: int, what: str) -> None:
+def _raise_errno(status: int, what: str) -> None:
     if status < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")

@@ -136,7 +136,7 @@ class Sandbox:
             stdout, stderr = (tail.text() for tail in tails)
         if not payload:
             raise StartError(f"The seal's warden ended with {warden.returncode} and without a report.", stderr)
-        return _ended(json.loads(payload), self.limits, stdout, stderr)
+        return _describe_end(json.loads(payload), self.limits, stdout, stderr)
 
     def _plan(self, command: Sequence[str], report: int) -> dict[str, Any]:
         """Return what the warden needs to know, all paths without symbolic links."""
@@ -220,7 +220,7 @@ def own_hidden() -> list[Path]:
     return [_PACKAGE, *packages, *([Path(sys.prefix)] if sys.prefix != sys.base_prefix else [])]
 
 
-def _ended(payload: dict[str, Any], limits: SandboxLimits, stdout: str, stderr: str) -> Ended:
+def _describe_end(payload: dict[str, Any], limits: SandboxLimits, stdout: str, stderr: str) -> Ended:
     if "refused" in payload:
         raise StartError(
             f"This machine gives no seal: {payload['refused']}; run as root (in a container with CAP_SYS_ADMIN and an "

@@ -37,7 +37,8 @@ class AlertmanagerApi:
         self._receiver, self._began_ns = view.kind, view.began_ns
         self._alerts = _alerts(view.alerts, view.now_ns, self._receiver)
         self._endpoints: dict[str, Callable[[ApiCall], ApiReply]] = {
-            "alerts": lambda call: _json(self._asked(call)), "alerts/groups": self._groups, "status": self._status,
+            "alerts": lambda call: _json(self._matching_alerts(call)), "alerts/groups": self._groups,
+            "status": self._status,
             "receivers": lambda _call: _json([{"name": self._receiver}]), "silences": lambda _call: _json([]),
         }  # fmt: skip
 
@@ -55,7 +56,7 @@ class AlertmanagerApi:
         except AlertmanagerError as error:
             return _json(str(error), 400)
 
-    def _asked(self, call: ApiCall) -> list[dict[str, Any]]:
+    def _matching_alerts(self, call: ApiCall) -> list[dict[str, Any]]:
         matchers = [_matcher(text) for text in call.parameters.get("filter", ())]
         receiver = _whole_regex(call.first("receiver") or ".*", "failed to parse receiver param: ")
         shown = call.parameters.get("active", ("true",))[0].lower() in _TRUE and receiver.test([self._receiver])(
@@ -65,7 +66,7 @@ class AlertmanagerApi:
 
     def _groups(self, call: ApiCall) -> ApiReply:
         groups: dict[str, list[dict[str, Any]]] = {}
-        for alert in self._asked(call):
+        for alert in self._matching_alerts(call):
             groups.setdefault(alert["labels"]["alertname"], []).append(alert)
         return _json(
             [

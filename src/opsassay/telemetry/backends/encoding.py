@@ -52,7 +52,7 @@ def vector_json(vectors: Vectors, ms: int, order: Callable[[float], float] | Non
     values = vectors.values[:, 0].tolist()
     if order is not None:
         rows.sort(key=lambda row: order(values[row]))
-    return _listed(f'{{"metric":{_metric(vectors.labels[row])},"value":{point(ms, values[row])}}}' for row in rows)
+    return _json_list(f'{{"metric":{_metric(vectors.labels[row])},"value":{point(ms, values[row])}}}' for row in rows)
 
 
 def matrix_json(vectors: Vectors, steps_ms: Times) -> str:
@@ -60,12 +60,12 @@ def matrix_json(vectors: Vectors, steps_ms: Times) -> str:
     times = [f'[{seconds_text(ms)},"' for ms in steps_ms.tolist()]
     rows = sorted(np.flatnonzero(vectors.present.any(axis=1)).tolist(), key=lambda row: key_of(vectors.labels[row]))
 
-    def one(row: int) -> str:
+    def series_json(row: int) -> str:
         present, values = vectors.present[row], vectors.values[row]
         at = times if present.all() else [times[step] for step in np.flatnonzero(present).tolist()]
         return f'{{"metric":{_metric(vectors.labels[row])},"values":[{",".join(_points(at, values[present]))}]}}'
 
-    return _listed(one(row) for row in rows)
+    return _json_list(series_json(row) for row in rows)
 
 
 def _points(at: Sequence[str], values: Values) -> list[str]:
@@ -78,7 +78,7 @@ def _points(at: Sequence[str], values: Values) -> list[str]:
 
 def samples_json(found: Sequence[tuple[Labels, Times, Values]]) -> str:
     """Return the result of a range selector: samples as they are."""
-    return _listed(
+    return _json_list(
         f'{{"metric":{_metric(labels)},"values":['
         f"{','.join(point(ms, value) for ms, value in zip(times.tolist(), values.tolist(), strict=True))}]}}"
         for labels, times, values in found
@@ -89,7 +89,7 @@ def _metric(labels: Labels) -> str:
     return json.dumps(labels, ensure_ascii=False, separators=(",", ":"))
 
 
-def _listed(parts: Iterable[str]) -> str:
+def _json_list(parts: Iterable[str]) -> str:
     written, size = [], 0
     for part in parts:
         size += len(part)

@@ -39,17 +39,17 @@ class JaegerApi:
     def answer(self, call: ApiCall) -> ApiReply | None:
         """Return the reply to *call*, None when it is not of this API."""
         try:
-            return self._found(call)
+            return self._route_call(call)
         except JaegerError as error:
             said = {"code": error.status, "msg": str(error)}
             return _body(error.status, None, 0, [said])
 
-    def _found(self, call: ApiCall) -> ApiReply | None:  # noqa: PLR0911 - one for each endpoint
+    def _route_call(self, call: ApiCall) -> ApiReply | None:  # noqa: PLR0911 - one for each endpoint
         match call.path:
             case ("api", "services"):
-                return _answered(self.store.services)
+                return _data_reply(self.store.services)
             case ("api", "services", service, "operations"):
-                return _answered(sorted({name for name, _ in self.store.operations(service)}))
+                return _data_reply(sorted({name for name, _ in self.store.operations(service)}))
             case ("api", "operations"):
                 return self._operations(call)
             case ("api", "traces"):
@@ -63,7 +63,7 @@ class JaegerApi:
     def _operations(self, call: ApiCall) -> ApiReply:
         service = _service(call)
         pairs = self.store.operations(service, call.first("spanKind"))
-        return _answered([{"name": name, "spanKind": kind} for name, kind in pairs])
+        return _data_reply([{"name": name, "spanKind": kind} for name, kind in pairs])
 
     def _traces(self, call: ApiCall) -> ApiReply:
         if ids := call.parameters.get("traceID"):
@@ -82,27 +82,27 @@ class JaegerApi:
             raise JaegerError("unable to parse param 'limit': it has to be a positive number")
         if search.min_ns is not None and search.max_ns is not None and search.max_ns < search.min_ns:
             raise JaegerError("'maxDuration' should be greater than 'minDuration'")
-        return self._sent(self.store.search(search))
+        return self._traces_reply(self.store.search(search))
 
     def _by_ids(self, ids: list[str]) -> ApiReply:
-        reply = self._sent(list(dict.fromkeys(ids)))
+        reply = self._traces_reply(list(dict.fromkeys(ids)))
         if reply.content.startswith(b'{"data": []'):
             raise JaegerError("trace not found", 404)
         return reply
 
-    def _sent(self, ids: list[str]) -> ApiReply:
+    def _traces_reply(self, ids: list[str]) -> ApiReply:
         spans = self.store.traces(ids)
         if spans.height > MOST_SPANS:
             raise JaegerError(
                 f"the answer would have {spans.height} spans, {MOST_SPANS} are sent at most: ask for fewer traces", 413
             )
-        return _answered(traces_json(spans, ids), total=0)
+        return _data_reply(traces_json(spans, ids), total=0)
 
     def _dependencies(self, call: ApiCall) -> ApiReply:
         end_ms = _integer(call, "endTs", self._last_us // 1000 + 1)
         lookback_ms = _integer(call, "lookback", _DAY_MS)
         found = self.store.dependencies((end_ms - lookback_ms) * 1000, end_ms * 1000)
-        return _answered(
+        return _data_reply(
             [{"parent": caller, "child": callee, "callCount": calls} for caller, callee, calls in found], total=0
         )
 
@@ -153,7 +153,7 @@ def _tags(call: ApiCall) -> dict[str, str]:
     return found
 
 
-def _answered(data: list[Any], total: int | None = None) -> ApiReply:
+def _data_reply(data: list[Any], total: int | None = None) -> ApiReply:
     return _body(200, data, len(data) if total is None else total, None)
 
 

@@ -91,9 +91,9 @@ class LokiApi:
         start_ns, end_ns = self._span(call)
         if isinstance(query, LogQuery):
             return self._entries(query, call, start_ns, end_ns)
-        return self._counts(query, _steps(call, start_ns, end_ns))
+        return self._matrix_reply(query, _steps(call, start_ns, end_ns))
 
-    def _counts(self, query: MetricQuery, steps_ns: Times) -> ApiReply:
+    def _matrix_reply(self, query: MetricQuery, steps_ns: Times) -> ApiReply:
         found = self._evaluation().series(query, steps_ns)
         return _result("matrix", matrix_json(found, steps_ns // 10**6))
 
@@ -112,7 +112,7 @@ class LokiApi:
         return _result("streams", json.dumps(found, ensure_ascii=False))
 
     def _labels(self, call: ApiCall) -> ApiReply:
-        return _data(sorted({name for labels in self.store.streams(self._chosen(call)) for name in labels}))
+        return _data(sorted({name for labels in self.store.streams(self._selected_rows(call)) for name in labels}))
 
     def _label_values(self, call: ApiCall) -> ApiReply:
         name = call.path[4]
@@ -120,14 +120,14 @@ class LokiApi:
             raise LogqlError(f"invalid label name {name[:200]!r}")
         if name not in self.store.stream_names:
             return _data([])
-        return _data(self.store.sets[name][self._chosen(call)].drop_nulls().unique().sort().to_list())
+        return _data(self.store.sets[name][self._selected_rows(call)].drop_nulls().unique().sort().to_list())
 
     def _series(self, call: ApiCall) -> ApiReply:
         if not any(call.parameters.get(name) for name in _SELECTORS):
             raise LogqlError("0 matcher groups supplied, at least one is needed: match[]={...}")
-        return _data(sorted(self.store.streams(self._chosen(call)), key=key_of))
+        return _data(sorted(self.store.streams(self._selected_rows(call)), key=key_of))
 
-    def _chosen(self, call: ApiCall) -> Times:
+    def _selected_rows(self, call: ApiCall) -> Times:
         """Return the rows of labels that have an entry in the time of *call* and fit any of its selectors."""
         texts = [text for name in ("match", "match[]", "query") for text in call.parameters.get(name, ())]
         asked: list[tuple[Matcher, ...]] = [parse_selector(text) for text in texts] or [()]

@@ -23,7 +23,7 @@ _SHORT = {
 
 def metric_name(raw: str) -> str:
     """Return the name of the metric *raw* before anything is done about equal ones."""
-    return _begun(_NO_METRIC.sub("_", raw))
+    return _with_letter_first(_NO_METRIC.sub("_", raw))
 
 
 def label_name(column: str) -> str:
@@ -33,7 +33,7 @@ def label_name(column: str) -> str:
 
 def otlp_label_name(column: str) -> str:
     """Return the label by which Loki has *column* when logs come by OTLP: ``service_name``, ``k8s_pod_name``."""
-    return _begun(_NO_LABEL.sub("_", column.removeprefix("attr.")))
+    return _with_letter_first(_NO_LABEL.sub("_", column.removeprefix("attr.")))
 
 
 def is_label_name(name: str) -> bool:
@@ -54,5 +54,5 @@ def apart(names: Iterable[str]) -> list[str]:
     return found
 
 
-def _begun(name: str) -> str:
+def _with_letter_first(name: str) -> str:
     return f"_{name}" if not name or name[0].isdigit() else name

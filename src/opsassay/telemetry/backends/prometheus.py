@@ -95,19 +95,21 @@ class PrometheusApi:
     def _series(self, call: ApiCall) -> ApiReply:
         if not call.parameters.get("match[]"):
             raise PromqlError("no match[] parameter provided")
-        return _limited(call, [self.store.labels[number] for number in self._chosen(call)])
+        return _limited(call, [self.store.labels[number] for number in self._selected_series(call)])
 
     def _labels(self, call: ApiCall) -> ApiReply:
-        return _limited(call, sorted({name for number in self._chosen(call) for name in self.store.labels[number]}))
+        return _limited(
+            call, sorted({name for number in self._selected_series(call) for name in self.store.labels[number]})
+        )
 
     def _label_values(self, call: ApiCall) -> ApiReply:
         name = call.path[3]
         if not is_label_name(name):
             raise PromqlError(f'invalid label name: "{name[:200]}"')
-        found = {self.store.labels[number].get(name, "") for number in self._chosen(call)}
+        found = {self.store.labels[number].get(name, "") for number in self._selected_series(call)}
         return _limited(call, sorted(found - {""}))
 
-    def _chosen(self, call: ApiCall) -> list[int]:
+    def _selected_series(self, call: ApiCall) -> list[int]:
         """Return the series that any ``match[]`` means, all without one, that have a sample from start to end."""
         start_ms, end_ms = _time(call, "start", self.store.first_ms), _time(call, "end", self.store.last_ms)
         matches = call.parameters.get("match[]", ())

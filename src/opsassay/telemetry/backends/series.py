@@ -115,7 +115,7 @@ def read_series(view: View) -> SeriesStore:
     from its records since the recording began, and the gauges ``x_min`` and ``x_max``; the tables keep no buckets. Spans
     are counted too, and their latencies by buckets (`span_metrics.py`).
     """
-    parts = [part for table in _TABLES for part in _parts(view, table)]
+    parts = [part for table in _TABLES for part in _read_series_parts(view, table)]
     parts += [_part_of_spans(counted) for counted in counted_spans(view)]
     order = sorted(range(len(parts)), key=lambda at: (parts[at].raw, parts[at].table))
     names = apart(parts[at].name for at in order)
@@ -148,7 +148,7 @@ class _SeriesPart:
     values: Values
 
 
-def _parts(view: View, table: str) -> list[_SeriesPart]:
+def _read_series_parts(view: View, table: str) -> list[_SeriesPart]:
     frame = view.rows(table)
     columns = frame.collect_schema()
     keys = [name for name in columns.names() if name not in _NUMBERS and not columns[name].is_nested()]
@@ -166,7 +166,7 @@ def _parts(view: View, table: str) -> list[_SeriesPart]:
             {name: value for name, value in zip(named, row, strict=True) if value}
             for row in series.select(keys).iter_rows()
         ]
-        found += [_part(str(raw), table, number, labels, series) for number in numbers]
+        found += [_series_of_number(str(raw), table, number, labels, series) for number in numbers]
     return found
 
 
@@ -178,7 +178,7 @@ def _part_of_spans(counted: CountedSpans) -> _SeriesPart:
     )
 
 
-def _part(raw: str, table: str, number: str, labels: list[Labels], series: pl.DataFrame) -> _SeriesPart:
+def _series_of_number(raw: str, table: str, number: str, labels: list[Labels], series: pl.DataFrame) -> _SeriesPart:
     """Return the series of one *number* of one metric; of several samples in one millisecond the last counts."""
     counts = series["ms"].list.len().to_numpy().astype(np.int64)
     ms = series["ms"].explode().to_numpy().astype(np.int64)

@@ -69,7 +69,7 @@ def _selected(view: View) -> pl.LazyFrame:
     columns = rows.collect_schema()
     end = pl.col("time").cast(pl.Int64) + pl.col("duration").cast(pl.Int64)
 
-    def named(prefix: str, column: str, absent: str) -> pl.Expr:
+    def prefixed_column(prefix: str, column: str, absent: str) -> pl.Expr:
         given = pl.col(column) if column in columns else pl.lit(None, pl.String)
         return prefix + given.str.to_uppercase().fill_null(absent)
 
@@ -77,8 +77,8 @@ def _selected(view: View) -> pl.LazyFrame:
         rows.select(
             service=pl.col("service_name"),
             span_name=pl.col("span_name"),
-            span_kind=named("SPAN_KIND_", "attr.span_kind", "UNSPECIFIED"),
-            status_code=named("STATUS_CODE_", "attr.status_code", "UNSET"),
+            span_kind=prefixed_column("SPAN_KIND_", "attr.span_kind", "UNSPECIFIED"),
+            status_code=prefixed_column("STATUS_CODE_", "attr.status_code", "UNSET"),
             duration=pl.col("duration").cast(pl.Int64),
             end=end,
         )

@@ -60,13 +60,13 @@ class TempoApi:
     def answer(self, call: ApiCall) -> ApiReply | None:
         """Return the reply to *call*, None when it is not of this API."""
         try:
-            return self._found(call)
+            return self._route_call(call)
         except TempoError as error:
             return ApiReply(error.status, str(error).encode("utf-8", "replace"), TEXT)
         except TraceqlError as error:
             return ApiReply(400, str(error).encode("utf-8", "replace"), TEXT)
 
-    def _found(self, call: ApiCall) -> ApiReply | None:  # noqa: PLR0911 - one for each endpoint
+    def _route_call(self, call: ApiCall) -> ApiReply | None:  # noqa: PLR0911 - one for each endpoint
         match call.path:
             case ("ready",):
                 return ApiReply(200, b"ready\n", TEXT)

@@ -65,16 +65,18 @@ class _TraceqlReader(TokenReader):
     def _any_of(self, deep: int) -> pl.Expr:
         if deep > MOST_DEEP:
             self.fail(0, "the query is nested too deeply")
-        return self._joined("||", lambda: self._joined("&&", lambda: self._one(deep), operator.and_), operator.or_)
+        return self._join_terms(
+            "||", lambda: self._join_terms("&&", lambda: self._read_term(deep), operator.and_), operator.or_
+        )
 
-    def _joined(self, sign: str, read: Callable[[], pl.Expr], join: Callable[[Any, Any], Any]) -> pl.Expr:
+    def _join_terms(self, sign: str, read: Callable[[], pl.Expr], join: Callable[[Any, Any], Any]) -> pl.Expr:
         found = [read()]
         while self.sees(sign):
             self.step()
             found.append(read())
         return reduce(join, found)
 
-    def _one(self, deep: int) -> pl.Expr:
+    def _read_term(self, deep: int) -> pl.Expr:
         if self.sees("("):
             self.step()
             inner = self._any_of(deep + 1)
@@ -86,15 +88,15 @@ class _TraceqlReader(TokenReader):
         op = self.take("sign", "a comparison")
         if op.text not in {*_ORDERS, "=~", "!~"}:
             self.fail(op.at, f"unexpected {op.text}, expecting a comparison")
-        return self._compared(name, op.text).fill_null(value=False)
+        return self._compare_field(name, op.text).fill_null(value=False)
 
-    def _compared(self, name: Token, op: str) -> pl.Expr:
+    def _compare_field(self, name: Token, op: str) -> pl.Expr:
         value = self.step()
         field = _SCOPED.get(name.text, name.text)
         match field:
             case "duration" | "traceDuration":
                 column = "duration_ns" if field == "duration" else "trace_ns"
-                return self._ordered(pl.col(column), op, self._nanoseconds(value))
+                return self._compare_order(pl.col(column), op, self._nanoseconds(value))
             case "status" | "kind":
                 return self._enumerated(field, op, value)
             case "name" | "rootName" | "rootServiceName":
@@ -108,9 +110,9 @@ class _TraceqlReader(TokenReader):
             self.fail(name.at, f"{name.text} is no field that is served here; write .KEY, span.KEY or resource.KEY")
         columns = attribute_columns(scope, key, self._columns)
         tests = [self._fitting(pl.col(column), self._columns[column], op, value) for column in columns]
-        return pl.any_horizontal([pl.lit(value=False), *tests]) if tests else self._checked(op, value)
+        return pl.any_horizontal([pl.lit(value=False), *tests]) if tests else self._match_nothing(op, value)
 
-    def _checked(self, op: str, value: Token) -> pl.Expr:
+    def _match_nothing(self, op: str, value: Token) -> pl.Expr:
         """Return that nothing fits, once the value is known to be one."""
         self._fitting(pl.lit(None, pl.String()), pl.String(), op, value)
         return pl.lit(value=False)
@@ -121,7 +123,7 @@ class _TraceqlReader(TokenReader):
             text = self._unquoted(value)
             if op.endswith("~"):
                 return self._matched(column, type_, op, text)
-            return self._ordered(column, op, text) if isinstance(type_, pl.String) else pl.lit(value=False)
+            return self._compare_order(column, op, text) if isinstance(type_, pl.String) else pl.lit(value=False)
         literal: float | bool
         if value.kind == "name" and value.text in {"true", "false"}:
             literal, comparable = value.text == "true", isinstance(type_, pl.Boolean)
@@ -130,7 +132,7 @@ class _TraceqlReader(TokenReader):
             comparable = type_.is_numeric()
         else:
             self.fail(value.at, f"unexpected {value.text or 'end of the query'}, expecting a value")
-        return self._ordered(column, op, literal) if comparable else pl.lit(value=False)
+        return self._compare_order(column, op, literal) if comparable else pl.lit(value=False)
 
     def _matched(self, column: pl.Expr, type_: pl.DataType, op: str, regex: str) -> pl.Expr:
         try:
@@ -153,7 +155,7 @@ class _TraceqlReader(TokenReader):
         is_so = column.is_null() if named in {None, "unspecified"} else (column == named).fill_null(value=False)
         return is_so if op == "=" else ~is_so
 
-    def _ordered(self, column: pl.Expr, op: str, value: float | str | bool) -> pl.Expr:
+    def _compare_order(self, column: pl.Expr, op: str, value: float | str | bool) -> pl.Expr:
         if op not in _ORDERS:
             raise TraceqlError(f"invalid TraceQL query: {op} compares texts in quotes alone")
         found: pl.Expr = _ORDERS[op](column, pl.lit(value))

@@ -86,7 +86,7 @@ def ground_truth(case: str, spec: Mapping[str, Any], file: str, notes: list[str]
     """Return what *spec*, from the file named *file*, says of *case*; what is broken in it is added to *notes*."""
     groups = _groups(spec, file, notes)
     graph = _graph(case, spec, groups, file, notes)
-    aliases = [[str(name) for name in group] for group in _listed(spec.get("aliases"))]
+    aliases = [[str(name) for name in group] for group in _as_list(spec.get("aliases"))]
     named = {name for group in aliases for name in group}
     notes += [f"{file}: the alias {name!r} is no group" for name in sorted(named - groups.keys())]
     annotation = Annotation(
@@ -126,7 +126,7 @@ def read_spec(path: Path, notes: list[str]) -> dict[str, Any] | None:
 
 def _groups(spec: Mapping[str, Any], file: str, notes: list[str]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    for place, group in enumerate(_listed(spec.get("groups"))):
+    for place, group in enumerate(_as_list(spec.get("groups"))):
         if not isinstance(group, dict) or not group.get("id"):
             notes.append(f"{file}: group {place + 1} has no id")
             continue
@@ -149,7 +149,7 @@ def _graph(
     case: str, spec: Mapping[str, Any], groups: Mapping[str, Mapping[str, Any]], file: str, notes: list[str]
 ) -> CausalGraph:
     edges: dict[tuple[str, str], CausalEdge] = {}
-    for place, step in enumerate(_listed(spec.get("propagations"))):
+    for place, step in enumerate(_as_list(spec.get("propagations"))):
         ends = [str(step.get(end) or "") for end in ("source", "target")] if isinstance(step, dict) else ["", ""]
         if not all(ends):
             notes.append(f"{file}: propagation {place + 1} lacks its source or its target")
@@ -165,7 +165,7 @@ def _graph(
             ),
         )
     _say_cycles(list(edges), file, notes)
-    alarms = {str(a.get("group_id")) for a in _listed(spec.get("alerts")) if isinstance(a, dict) and a.get("group_id")}
+    alarms = {str(a.get("group_id")) for a in _as_list(spec.get("alerts")) if isinstance(a, dict) and a.get("group_id")}
     notes += [f"{file}: an alert names {name!r}, which is no group" for name in sorted(alarms - groups.keys())]
     reached = {end for pair in edges for end in pair}
     roots = [name for name, group in groups.items() if group.get("root_cause")]
@@ -194,7 +194,7 @@ def _say_cycles(pairs: list[tuple[str, str]], file: str, notes: list[str]) -> No
 
 def _objects(spec: Mapping[str, Any], notes: list[str]) -> tuple[str, ...]:
     found = []
-    for place, entity in enumerate(_listed(spec.get("entities"))):
+    for place, entity in enumerate(_as_list(spec.get("entities"))):
         name = (entity.get("metadata") or {}).get("name") if isinstance(entity, dict) else None
         if name:
             found.append(str(name))
@@ -210,8 +210,8 @@ def _label(group: Mapping[str, Any]) -> RootLabel:
 
 def filters_of(group: Mapping[str, Any]) -> list[str]:
     """Return the regular expressions that match the names of a group's entities."""
-    return [str(pattern) for pattern in _listed(group.get("filter"))]
+    return [str(pattern) for pattern in _as_list(group.get("filter"))]
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]

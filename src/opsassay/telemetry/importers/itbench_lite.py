@@ -79,7 +79,9 @@ def _read(folder: Path, id_: str) -> ReadCase:
     alerts = _alerts(folder, notes)
     names = {name for table in whole.values() for name in table.get_column("service_name").drop_nulls().unique()}
     roots = tuple(RootLabel(service=_services(found, root, sorted(names), notes)) for root in found.roots)
-    faults = tuple(f"itbench-lite: {_said(fault)}" for fault in spec.get("fault") or () if isinstance(fault, dict))
+    faults = tuple(
+        f"itbench-lite: {_fault_text(fault)}" for fault in spec.get("fault") or () if isinstance(fault, dict)
+    )
     truth = Truth(id=id_, system=_SYSTEM, roots=roots, notes=(f"itbench-lite: {folder.name}", *faults))
     incident, frames = _incident(id_, whole, alerts, notes)
     annotation = found.annotation.model_copy(update={"notes": tuple(notes)})
@@ -142,7 +144,7 @@ def _traces(folder: Path, notes: list[str]) -> pl.DataFrame:
                 "attr.http.response.status_code": status,
                 "attr.http.request.method": _map_value(span, r"http\.(?:request\.)?method"),
             },
-            **_places(table),
+            **_kubernetes_columns(table),
         ),
         TRACES,
         notes,
@@ -162,7 +164,7 @@ def _logs(folder: Path, notes: list[str]) -> pl.DataFrame:
             level=pl.when(level.str.len_chars() > 0).then(level).otherwise(pl.lit("INFO")),
             service_name="servicename",
             message=pl.col("body").fill_null(""),
-            **_places(table),
+            **_kubernetes_columns(table),
         ),
         LOGS,
         notes,
@@ -255,7 +257,7 @@ def _matching(group: Mapping[str, Any], names: list[str]) -> set[str]:
     return found
 
 
-def _said(fault: Mapping[str, Any]) -> str:
+def _fault_text(fault: Mapping[str, Any]) -> str:
     entity = fault.get("entity") if isinstance(fault.get("entity"), dict) else {}
     parts = (fault.get("fault_mechanism"), fault.get("category"), (entity or {}).get("name"), fault.get("condition"))
     return ", ".join(str(part) for part in parts if part)
@@ -282,7 +284,7 @@ def _map_value(column: pl.Expr, name: str) -> pl.Expr:
     return column.str.extract(rf"(?:^|[\[{{ ,'\"]){name}['\"]?\s*:\s*['\"]?([^'\",\]\s}}]+)")
 
 
-def _places(table: pl.DataFrame) -> dict[str, pl.Expr]:
+def _kubernetes_columns(table: pl.DataFrame) -> dict[str, pl.Expr]:
     attributes = _column(table, "resourceattributes")
     return {f"attr.k8s.{level}.name": _map_value(attributes, rf"k8s\.{level}\.name") for level in ("pod", "namespace")}
 

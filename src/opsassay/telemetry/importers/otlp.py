@@ -27,7 +27,7 @@ from opsassay.core.errors import DatapackError, OpsAssayError
 from opsassay.core.schema.incident import Incident, Window
 from opsassay.core.schema.json_lines import numbered_lines
 from opsassay.core.text import first_line
-from opsassay.core.untrusted import bounded, most_expanded, open_plain
+from opsassay.core.untrusted import bound_stream, most_expanded, open_plain
 from opsassay.telemetry.content import file_digest
 from opsassay.telemetry.importers.cases import (
     Frames,
@@ -129,7 +129,7 @@ def _requests(file: Path, signal: str, message: Any, notes: list[str]) -> Iterat
         most = most_expanded(file.stat().st_size, 256 * 2**20, 32)
         with open_plain(file) as plain:
             packed = gzip.GzipFile(fileobj=plain) if file.suffix == ".gz" else plain
-            stream = bounded(packed, most, str(file))
+            stream = bound_stream(packed, most, str(file))
             if form in _BINARY:
                 yield parse(signal, stream.read())
                 return

@@ -55,14 +55,14 @@ class Control:
         """Answer the commands of one client until it goes away."""
         try:
             while line := await reader.readline():
-                writer.write(json.dumps(await self._answer(line)).encode() + b"\n")
+                writer.write(json.dumps(await self._reply_to(line)).encode() + b"\n")
                 await writer.drain()
         except (ConnectionError, ValueError):
             return  # the client went away, or sent a line without end
         finally:
             writer.close()
 
-    async def _answer(self, line: bytes) -> dict[str, Any]:
+    async def _reply_to(self, line: bytes) -> dict[str, Any]:
         try:
             return {"result": await self._execute(line)}
         except OpsAssayError as error:

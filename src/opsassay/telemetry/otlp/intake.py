@@ -74,9 +74,9 @@ class Intake:
         # A body without a length may grow to the limit, and so may one that is packed.
         holds = length if length is not None and kind == Kind.PROTOBUF else MAX_PAYLOAD_BYTES
         async with self._budget.hold(holds):
-            return await self._take(request, signal, kind)
+            return await self._accept_request(request, signal, kind)
 
-    async def _take(self, request: web.Request, signal: str, kind: Kind) -> web.Response:
+    async def _accept_request(self, request: web.Request, signal: str, kind: Kind) -> web.Response:
         try:
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 payload = await request.read()
@@ -87,7 +87,7 @@ class Intake:
         except BrokenBodyError as error:
             return self._refuse(signal, 400, str(error))
         except OverloadError as error:
-            return _answer(503, str(error), {"Retry-After": str(_RETRY_AFTER_S)})
+            return _status_response(503, str(error), {"Retry-After": str(_RETRY_AFTER_S)})
         except TimeoutError:
             return self._refuse(signal, 408, f"The body did not arrive within {BODY_TIMEOUT_S:.0f} s; send it again.")
         except (OSError, ClientError, web.RequestPayloadError):
@@ -97,12 +97,12 @@ class Intake:
     def _refuse(self, signal: str, status: int, sentence: str) -> web.Response:
         self._recorder.tallies[signal].invalid_requests += 1
         _log.warning("request refused", signal=signal, status=status, reason=sentence)
-        return _answer(status, sentence)
+        return _status_response(status, sentence)
 
 
 _TOO_LARGE = f"The body is larger than {MAX_PAYLOAD_BYTES} bytes; export smaller batches."
 
 
-def _answer(status: int, sentence: str, headers: dict[str, str] | None = None) -> web.Response:
+def _status_response(status: int, sentence: str, headers: dict[str, str] | None = None) -> web.Response:
     body = Status(message=sentence).SerializeToString()
     return web.Response(status=status, body=body, content_type=CONTENT_TYPE, headers=headers)

@@ -61,7 +61,7 @@ def split_windows(
     for modality, frame in frames.items():
         began = pl.col("time")
         if modality == "traces":
-            began = _began()
+            began = _span_time()
         ordered = frame.sort("time", maintain_order=True)
         for number, period in enumerate(PERIODS):
             # Whole nanoseconds: a python datetime would round the boundaries to microseconds.
@@ -70,7 +70,7 @@ def split_windows(
     return tables
 
 
-def _began() -> pl.Expr:
+def _span_time() -> pl.Expr:
     """Return by which time a span belongs to a period."""
     is_root = pl.col("parent_span_id") == ""
     root = pl.col("time").filter(is_root).min().over("trace_id")

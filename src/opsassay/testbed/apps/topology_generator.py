@@ -101,7 +101,7 @@ def _upper_levels(levels: int) -> range:
 def sketch(names: list[str], shape: str, mutual: int, chance: random.Random) -> list[Draft]:
     """Return the services called *names* (the first is the entry), connected in *shape*, those behind the queue last."""
     behind = behind_queue(len(names))
-    levels = _place(names[: len(names) - behind], shape, chance)
+    levels = _draw_levels(names[: len(names) - behind], shape, chance)
     for above, below in itertools.pairwise(levels):
         _connect(above, below, chance)
     _add_further_calls(levels, shape, chance)
@@ -125,7 +125,7 @@ def calls_below(drafts: list[Draft]) -> dict[Target, int]:
     return cost
 
 
-def _place(names: list[str], shape: str, chance: random.Random) -> list[list[Draft]]:
+def _draw_levels(names: list[str], shape: str, chance: random.Random) -> list[list[Draft]]:
     left = iter(names)
     sizes = LEVELS[shape](len(names), chance)
     levels = [[Draft(next(left), level) for _ in range(size)] for level, size in enumerate(sizes)]

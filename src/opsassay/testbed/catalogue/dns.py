@@ -35,7 +35,7 @@ def lookups_fail(injection: Injection[Measured], times: Times) -> Reading:
 def _looks_up(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
     """Yield an objection when the service never looks up the name."""
     assert fault.target is not None
-    name, hostname, asked = fault.target.name, fault.parameters.get("hostname"), _asked(fleet, fault)
+    name, hostname, asked = fault.target.name, fault.parameters.get("hostname"), _callee_names(fleet, fault)
     if not asked or hostname not in (None, *asked):
         known = f"it asks for {', '.join(asked)}" if asked else "stores are reached by address"
         error = RefusedError(f"{name} never looks up {hostname or 'a name'}: {known}; choose another.")
@@ -47,13 +47,13 @@ def _looks_up_others(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
     assert fault.target is not None
     yield from _looks_up(fleet, fault)
     hostname = fault.parameters.get("hostname")
-    for host in [hostname] if hostname else _asked(fleet, fault):
+    for host in [hostname] if hostname else _callee_names(fleet, fault):
         if not set(fleet.system.services) - {host, fault.target.name}:
             words = f"There is no third service whose address could be given for {host}; use DNSError."
             yield Objection("target.service", RefusedError(words))
 
 
-def _asked(fleet: Fleet, fault: PlannedFault) -> list[str]:
+def _callee_names(fleet: Fleet, fault: PlannedFault) -> list[str]:
     assert fault.target is not None
     return sorted({callee for caller, callee in fleet.system.calls() if caller == fault.target.name})
 

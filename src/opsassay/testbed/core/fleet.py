@@ -127,7 +127,7 @@ class Fleet:
     def _letters(self, count: int) -> str:
         return "".join(self._random.choices(string.ascii_lowercase + string.digits, k=count))
 
-    def of(self, service: str) -> list[Replica]:
+    def replicas_of(self, service: str) -> list[Replica]:
         """Return the replicas of *service*."""
         return [replica for replica in self.replicas.values() if replica.service == service]
 
@@ -144,12 +144,14 @@ class Fleet:
         pairs = [
             (caller.id, callee.id)
             for a, b in sorted(self.system.calls())
-            for caller in self.of(a)
-            for callee in self.of(b)
+            for caller in self.replicas_of(a)
+            for callee in self.replicas_of(b)
         ]
-        pairs += [(user.id, store) for service, store in sorted(self.system.uses()) for user in self.of(service)]
+        pairs += [
+            (user.id, store) for service, store in sorted(self.system.uses()) for user in self.replicas_of(service)
+        ]
         return pairs + [
-            (LOAD_GENERATOR, callee.id) for entry in sorted(self.system.entries()) for callee in self.of(entry)
+            (LOAD_GENERATOR, callee.id) for entry in sorted(self.system.entries()) for callee in self.replicas_of(entry)
         ]
 
     def resource(self, replica: Replica) -> dict[str, str]:

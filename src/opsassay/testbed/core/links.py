@@ -54,4 +54,4 @@ def affected(fleet: Fleet, fault: PlannedFault) -> tuple[Replica, ...]:
         return ()
     if fault.target.host is not None:
         return tuple(r for r in fleet.replicas.values() if r.host == fault.target.host)
-    return (fleet.of(fault.target.name)[fault.target.replica or 0],)
+    return (fleet.replicas_of(fault.target.name)[fault.target.replica or 0],)

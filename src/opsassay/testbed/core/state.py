@@ -55,7 +55,7 @@ class SystemState:
     dir: Path
 
     @classmethod
-    def of(cls, name: str) -> SystemState:
+    def for_system(cls, name: str) -> SystemState:
         """Return the state of the system instance *name*, whether or not it exists.
 
         Raises UserError for what is no name.

@@ -177,12 +177,12 @@ async def _check_effect(
     signature = catalogued(injection.plan.fault).signature
     last = (math.nan, math.nan, math.nan)
 
-    def bites() -> bool:
+    def has_effect() -> bool:
         nonlocal last
         last = signature(injection, times)
         return lease.is_set() or last[1] >= last[2]
 
-    await sleep_until(bites, min(EFFECT_TIMEOUT_S, duration_s), 0.1)
+    await sleep_until(has_effect, min(EFFECT_TIMEOUT_S, duration_s), 0.1)
     before, after, threshold = last
     return EffectCheck(
         signature=(signature.__doc__ or signature.__name__).strip(),

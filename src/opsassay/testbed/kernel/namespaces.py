@@ -155,18 +155,18 @@ def raise_interface(name: str) -> None:
 
 
 def _unshare(flags: int) -> None:
-    _checked(_libc().unshare(flags))
+    _raise_errno(_libc().unshare(flags))
 
 
 def _setns(descriptor: int, kind: int) -> None:
-    _checked(_libc().setns(descriptor, kind))
+    _raise_errno(_libc().setns(descriptor, kind))
 
 
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)  # Python 3.12 has os.unshare and os.setns; 3.11 has not
 
 
-def _checked(status: int) -> None:
+def _raise_errno(status: int) -> None:
     if status:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

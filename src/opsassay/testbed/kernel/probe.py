@@ -100,18 +100,18 @@ def probe_here() -> Machine:
         abilities |= dict.fromkeys((NETEM, SHAPING, DROP, QUEUE), unknown)
     else:
         how = "root" if uid == 0 else "unprivileged, in a user namespace"
-        abilities[NAMESPACES] = _tried(NAMESPACES, how, _fabric)
+        abilities[NAMESPACES] = _try_ability(NAMESPACES, how, _fabric)
         for name, how, attempt in (
             (NETEM, "sch_netem", _netem),
             (SHAPING, "sch_htb, sch_tbf, cls_u32", _shaping),
             (DROP, "nf_tables", _drop),
             (QUEUE, "nfnetlink_queue", _queue),
         ):
-            abilities[name] = _tried(name, how, attempt)
+            abilities[name] = _try_ability(name, how, attempt)
     return Machine(uid, os.uname().release, {name: abilities[name] for name in ABILITIES})
 
 
-def _tried(name: str, how: str, attempt: Callable[[], str | None]) -> Ability:
+def _try_ability(name: str, how: str, attempt: Callable[[], str | None]) -> Ability:
     """Return the ability *name*, had by *how* unless *attempt* returns a better word; its error is the reason."""
     try:
         return Ability(available=True, how=attempt() or how)

@@ -36,7 +36,7 @@ class Streams:
         """Return the peers' addresses of the streams that leave the replica, or of those that arrive."""
         return sorted({stream.address for stream in self.all if stream.leaving == leaving})
 
-    def of(self, packet: Packet) -> PacketStream | None:
+    def stream_of(self, packet: Packet) -> PacketStream | None:
         """Return the stream of *packet* when it carries TCP payload, else None.
 
         Two replicas that call one another have a stream of each link in either direction: the caller's end of a

@@ -130,16 +130,16 @@ class LiveCostToolSession(OperatorToolSession):
         if tool not in COST_TOOLS.values():
             return self._inner.carry_out(tool, asked)
         if isinstance(asked, Costs | PriceBookShow | AutoscalerShow):
-            return Done(telemetry_queries.as_json(self._shown(asked)))
+            return Done(telemetry_queries.as_json(self._spending_fields(asked)))
         if isinstance(asked, ReportCostCause):
-            self._known(asked.service)
+            self._require_service(asked.service)
             line = ReportedCause(time_ns=time.time_ns(), service=asked.service, cause=asked.cause)
             append_line(self._run_dir / COST_CAUSES, line)
             return Done("Taken.")
         touched = self._changed(asked)
         return Done(telemetry_queries.as_json({"done": asked.model_dump()}), touched)
 
-    def _shown(self, asked: Written) -> dict[str, Any]:
+    def _spending_fields(self, asked: Written) -> dict[str, Any]:
         account, system, reading = self._cost_watch.account, self._cost_watch.system, self._cost_watch.latest
         if isinstance(asked, PriceBookShow):
             rule = "a replica is charged for the larger of what it requests and what it uses"
@@ -169,7 +169,7 @@ class LiveCostToolSession(OperatorToolSession):
         elif isinstance(asked, CostAlertDelete):
             account.alert = None
         elif isinstance(asked, AutoscalerSet):
-            self._known(asked.service)
+            self._require_service(asked.service)
             if asked.max_replicas < asked.min_replicas:
                 raise UserError("max_replicas is below min_replicas; give a range.")
             system.set_autoscaler(AutoscalerSettings.model_validate(asked.model_dump()))
@@ -180,11 +180,11 @@ class LiveCostToolSession(OperatorToolSession):
             system.delete_autoscaler(asked.service)
             return (asked.service,)
         elif isinstance(asked, RequestsSet):
-            self._known(asked.service)
+            self._require_service(asked.service)
             system.set_requests(asked.service, ResourceRequest(cpu=asked.cpu, memory_mb=asked.memory_mb))
             return (asked.service,)
         return ()
 
-    def _known(self, service: str) -> None:
+    def _require_service(self, service: str) -> None:
         if service not in (known := self._cost_watch.system.allocations()):
             raise NotFoundError("service", service, known)

@@ -41,7 +41,7 @@ class Allocation(NamedTuple):
     memory_gb: float
 
     @classmethod
-    def of(cls, replicas: int, request: ResourceRequest) -> Allocation:
+    def for_replicas(cls, replicas: int, request: ResourceRequest) -> Allocation:
         """Return what so many *replicas* request of which each requests the same."""
         return cls(replicas, replicas * request.cpu, replicas * request.memory_mb * 2**20 / GB)
 

@@ -12,7 +12,7 @@ from opsassay.testbed.core.substrate import RunningSystem
 
 
 @contextmanager
-def held(running: RunningSystem, plan: FaultPlan, longest_s: float) -> Iterator[None]:
+def hold_faults(running: RunningSystem, plan: FaultPlan, longest_s: float) -> Iterator[None]:
     """Inject *plan* into *running* and undo it with the block, after *longest_s* at the latest.
 
     What acts in a process is gone with its pod, as it would be outside of a testbed: so it can be repaired.

@@ -123,7 +123,7 @@ class StateAlerts:
     """
 
     def __init__(self, timeline: Path, committed: Verification, usual_until_ns: int) -> None:
-        self._ticks = _Lines(timeline, Tick.model_validate_json, _ended)
+        self._ticks = _Lines(timeline, Tick.model_validate_json, _last_end_ns)
         self._health = _Lines(
             timeline.with_suffix(CONTROL_PLANE_SUFFIX), ControlPlaneReading.model_validate_json, lambda one: one.time_ns
         )
@@ -138,7 +138,7 @@ class StateAlerts:
         """Return every condition that holds at *at_ns*."""
         for tick in self._ticks.until(at_ns):
             self.state.take(tick)
-            if _ended(tick) <= self._usual_until_ns:
+            if _last_end_ns(tick) <= self._usual_until_ns:
                 self._expected = self.state.ready()
         for reading in self._health.until(at_ns):
             self.state.take_health(reading)
@@ -228,7 +228,7 @@ class _Lines(Generic[T]):
             yield self._waiting.popleft()
 
 
-def _ended(tick: Tick) -> int:
+def _last_end_ns(tick: Tick) -> int:
     return max((one.ended_ns for one in tick.observations if one.depth != "D3"), default=0)
 
 

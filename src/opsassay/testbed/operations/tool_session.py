@@ -119,7 +119,7 @@ class OperatorToolSession(ABC):
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
         """Carry out one call, record it and return it; an error is reported and never raised."""
         name = str(tool)
-        traced = kept({str(key): value for key, value in arguments.items()}, ARGUMENTS_TRACED)
+        traced = recorded_arguments({str(key): value for key, value in arguments.items()}, ARGUMENTS_TRACED)
         with self._turn:
             self._calls += 1
             if self._calls > CALLS_LIMIT:
@@ -134,7 +134,7 @@ class OperatorToolSession(ABC):
             self.record(
                 Action(
                     tool=call.tool,
-                    arguments=kept(arguments),
+                    arguments=recorded_arguments(arguments),
                     started_ns=began_ns,
                     ended_ns=time.time_ns(),
                     step_id=step_id,
@@ -178,7 +178,7 @@ def _cut(output: str) -> str:
     return output[:OUTPUT_LIMIT] + f"\n... ({len(output) - OUTPUT_LIMIT} more characters; ask for less)"
 
 
-def kept(given: Mapping[str, Any], limit: int = ARGUMENTS_LIMIT) -> dict[str, Any]:
+def recorded_arguments(given: Mapping[str, Any], limit: int = ARGUMENTS_LIMIT) -> dict[str, Any]:
     """Return the arguments as they are recorded: whole unless they are longer than *limit* characters, or no JSON."""
     try:
         if len(telemetry_queries.as_json(dict(given))) <= limit:

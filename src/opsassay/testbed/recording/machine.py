@@ -54,21 +54,21 @@ class MachineWatch(Background):
         super().__init__("machine")
 
     def __enter__(self) -> Self:
-        self._look()
+        self._sample_machine()
         return super().__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         super().__exit__(kind, error, trace)
-        self._look()
+        self._sample_machine()
 
     def work(self) -> None:
         """Look again and again."""
         while self.pause(self.every_s):
-            self._look()
+            self._sample_machine()
 
-    def _look(self) -> None:
+    def _sample_machine(self) -> None:
         queued = psutil.getloadavg()[0] - (os.cpu_count() or 1)
         systems = frozenset(self.systems()) - {self.own}
         used = psutil.virtual_memory().percent / 100

@@ -269,7 +269,7 @@ def recorded_by(command: Sequence[str], out: Path) -> Iterator[ObserverProcess]:
             if process.poll() is not None or time.monotonic() > deadline:
                 process.kill()
                 process.wait()
-                raise StartError("The timeline observer did not start.", _written(log))
+                raise StartError("The timeline observer did not start.", _read_log(log))
             time.sleep(0.02)
         try:
             yield ObserverProcess(process)
@@ -280,11 +280,11 @@ def recorded_by(command: Sequence[str], out: Path) -> Iterator[ObserverProcess]:
                 process.kill()
                 raise LostError("The timeline observer did not end in time: is the machine busy?") from error
             if process.returncode != 0:
-                last = last_words(_written(log)) or f"exit code {process.returncode}"
+                last = last_words(_read_log(log)) or f"exit code {process.returncode}"
                 raise LostError(f"The timeline observer failed: {last.rstrip('.')}.")
 
 
-def _written(log: IO[str]) -> str:
+def _read_log(log: IO[str]) -> str:
     """Return what the observer wrote."""
     log.seek(0)
     return log.read().strip()

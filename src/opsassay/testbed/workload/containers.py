@@ -43,7 +43,7 @@ class Containers:
     def make_for(self, replica: Replica) -> None:
         """Make the group of *replica*."""
         if self._groups is not None:
-            self._groups.make(self.of(replica), replica.spec.cpu_limit, replica.spec.memory_limit_mb * 2**20)
+            self._groups.make(self.group_of(replica), replica.spec.cpu_limit, replica.spec.memory_limit_mb * 2**20)
 
     def of_host(self, host: str) -> str:
         """Return the group of *host*."""
@@ -53,7 +53,7 @@ class Containers:
         """Return the group of what else runs on *host*."""
         return f"{self.of_host(host)}/other"
 
-    def of(self, replica: Replica) -> str:
+    def group_of(self, replica: Replica) -> str:
         """Return the group of *replica*."""
         return f"{self.of_host(replica.host)}/{replica.id}"
 
@@ -81,7 +81,7 @@ class Containers:
     def memory_share(self, replica: Replica, host: str | None) -> float | None:
         """Return the used share of the memory limit of *host*, or of *replica* without one; None if unknown."""
         limit_mb = replica.spec.memory_limit_mb if host is None else self._fleet.system.host_memory_limit_mb
-        usage = self.usage(self.of(replica) if host is None else self.of_host(host))
+        usage = self.usage(self.group_of(replica) if host is None else self.of_host(host))
         return usage.memory_bytes / (limit_mb * 2**20) if usage and self.limit(MEMORY) else None
 
     def parameters(self, path: str, controller: str, enters: str | None = None) -> dict[str, Any]:

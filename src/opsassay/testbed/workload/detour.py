@@ -153,6 +153,6 @@ class Detour:
 
     def _note(self, packet: Packet, fate: PacketDecision) -> None:
         """Write what was done to a packet with TCP payload into the ledger."""
-        stream = self._streams.of(packet) if fate.kind else None
+        stream = self._streams.stream_of(packet) if fate.kind else None
         if stream is not None:
             self._ledger.write(fate.kind, link=stream.link, direction=stream.direction, ns=fate.ns)

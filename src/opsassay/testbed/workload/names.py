@@ -54,7 +54,7 @@ class NameServer(asyncio.DatagramProtocol):
         response = dns.message.make_response(query)
         response.flags |= dns.flags.AA
         labels = question.name.to_text().split(".")
-        answer = self._answer(labels[0], labels[1]) if len(labels) > 3 else dns.rcode.NXDOMAIN
+        answer = self._resolve_name(labels[0], labels[1]) if len(labels) > 3 else dns.rcode.NXDOMAIN
         if isinstance(answer, dns.rcode.Rcode):
             response.set_rcode(answer)
         elif answer:
@@ -65,7 +65,7 @@ class NameServer(asyncio.DatagramProtocol):
             response.additional.extend(found)
         self._transport.sendto(response.to_wire(), address)
 
-    def _answer(self, service: str, caller: str) -> Answer:
+    def _resolve_name(self, service: str, caller: str) -> Answer:
         override = self.overrides.get(caller)
         if override is not None and (answer := override(service)) is not None:
             return answer

@@ -110,7 +110,7 @@ class Sampler:
 
     def _of_container(self, replica: Replica) -> Usage | None:
         """Return what the container of *replica* has used; None when its process has just ended."""
-        if (used := self._containers.usage(self._containers.of(replica))) is not None:
+        if (used := self._containers.usage(self._containers.group_of(replica))) is not None:
             return used
         own = _of_processes([replica.pid] if replica.pid is not None else [])
         beside = _of_processes(self._companions.get(replica.id, ()), forked=True)
@@ -121,7 +121,7 @@ class Sampler:
     def _threads(self, replica: Replica) -> list[int]:
         """Return the threads that want a processor in the container of *replica*."""
         own = [replica.pid] if replica.pid is not None else []
-        return self._containers.threads(self._containers.of(replica)) or threads_of(
+        return self._containers.threads(self._containers.group_of(replica)) or threads_of(
             [*own, *self._companions.get(replica.id, ())]
         )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from opsassay.core.schema.run import Run, RunStatus
-from opsassay.evals.runner.ranking import counted, solver_names
+from opsassay.evals.runner.ranking import counted_runs, solver_names
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _LONGEST_SLUG = 60
@@ -86,7 +86,7 @@ class Catalogue:
     @cached_property
     def domains(self) -> Mapping[str, Sequence[StoredRun]]:
         """The runs of each domain."""
-        return _grouped(self.runs, lambda one: one.domain)
+        return _group_runs(self.runs, lambda one: one.domain)
 
     @cached_property
     def _names(self) -> Mapping[str, Callable[[Run], str]]:
@@ -103,17 +103,17 @@ class Catalogue:
     @cached_property
     def by_solver(self) -> Mapping[TaskPlace, Sequence[StoredRun]]:
         """The runs of each solver of each domain, the latest first."""
-        return _grouped(self.newest, lambda one: (one.domain, self.solver_of(one)))
+        return _group_runs(self.newest, lambda one: (one.domain, self.solver_of(one)))
 
     @cached_property
     def by_task(self) -> Mapping[TaskPlace, Sequence[StoredRun]]:
         """The runs of each task of each domain, the latest first."""
-        return _grouped(self.newest, lambda one: (one.domain, one.run.item))
+        return _group_runs(self.newest, lambda one: (one.domain, one.run.item))
 
     @cached_property
     def by_both(self) -> Mapping[tuple[str, str, str], Sequence[StoredRun]]:
         """The runs of each task by each solver of each domain, the latest first."""
-        return _grouped(self.newest, lambda one: (one.domain, one.run.item, self.solver_of(one)))
+        return _group_runs(self.newest, lambda one: (one.domain, one.run.item, self.solver_of(one)))
 
     @cached_property
     def _positions(self) -> Mapping[str, int]:
@@ -129,7 +129,7 @@ class Catalogue:
     def counting(self) -> frozenset[str]:
         """The keys of the runs that count, one of every cell."""
         of = {id(one.run): one.key for one in self.runs}
-        return frozenset(of[id(run)] for run in counted(one.run for one in self.runs))
+        return frozenset(of[id(run)] for run in counted_runs(one.run for one in self.runs))
 
     @cached_property
     def running(self) -> Sequence[StoredRun]:
@@ -179,7 +179,7 @@ def status_of(one: StoredRun) -> str:
     return "lost" if one.gone else one.run.status.value
 
 
-def _grouped(runs: Sequence[StoredRun], key: Callable[[StoredRun], Key]) -> dict[Key, list[StoredRun]]:
+def _group_runs(runs: Sequence[StoredRun], key: Callable[[StoredRun], Key]) -> dict[Key, list[StoredRun]]:
     found: dict[Key, list[StoredRun]] = {}
     for one in runs:
         found.setdefault(key(one), []).append(one)

@@ -28,7 +28,7 @@ def export(site: StorePages, out: Path) -> tuple[int, list[str]]:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
-        count, problems = _written(site, partial)
+        count, problems = _write_pages(site, partial)
         partial.chmod(0o755)
         partial.replace(out)
     except OSError as error:
@@ -39,7 +39,7 @@ def export(site: StorePages, out: Path) -> tuple[int, list[str]]:
     return count, problems
 
 
-def _written(site: StorePages, folder: Path) -> tuple[int, list[str]]:
+def _write_pages(site: StorePages, folder: Path) -> tuple[int, list[str]]:
     """Follow all links from the first page, and write what is found into *folder*."""
     waiting, seen, problems = deque([HOME]), {HOME}, []
     while waiting:

@@ -10,7 +10,7 @@ from opsassay.analysis.leaderboard.entries import Entry
 from opsassay.analysis.leaderboard.tables import rank_text
 from opsassay.core.errors import OpsAssayError
 from opsassay.core.schema.metric_words import word
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.ui.browsing.catalogue import StoredRun, TaskPlace
 from opsassay.ui.browsing.rows import (
     Shown,
@@ -44,7 +44,7 @@ def task_view(shown: Shown, place: TaskPlace, number: int) -> View:
     forms = len({one.run.item_hash for one in runs})
     name = task_name(shown, domain, task)
     return {
-        "answer": f"{_tally(outcomes)} on {name}: {counted(len(runs), 'run')} by {counted(len(solvers), 'solver')}.",
+        "answer": f"{_tally(outcomes)} on {name}: {plural(len(runs), 'run')} by {plural(len(solvers), 'solver')}.",
         "name": name,
         "incident": page_of_task(shown, domain, task),
         "domain": plain(domain, 60),
@@ -74,7 +74,7 @@ def solver_view(shown: Shown, place: TaskPlace, number: int) -> View:
         warnings = [plain(str(error), 600)]
     ungraded = sum(outcome_of(shown, one) == "not graded" for one in chosen)
     if ungraded:
-        warnings.append(f"Not graded on this page: {counted(ungraded, 'run')}; `opsassay score run` does it.")
+        warnings.append(f"Not graded on this page: {plural(ungraded, 'run')}; `opsassay score run` does it.")
     return {
         "answer": _solver_answer(solver, row, len(runs)),
         "name": plain(solver, 200),
@@ -97,8 +97,7 @@ def board_page_view(shown: Shown, domain: str) -> View:
     view = board_view(standing.board)
     if standing.ungraded:
         view["warnings"].insert(
-            0,
-            f"Not graded and not on this board: {counted(standing.ungraded, 'result')}; `opsassay score run` does it.",
+            0, f"Not graded and not on this board: {plural(standing.ungraded, 'result')}; `opsassay score run` does it."
         )
     on_it = [row.entry.name for row in standing.board.rows]
     for row, name in zip(view["rows"], on_it, strict=True):
@@ -117,9 +116,9 @@ def board_page_view(shown: Shown, domain: str) -> View:
 def _solver_answer(solver: str, row: LeaderboardRow | None, runs: int) -> str:
     name = plain(solver, 120)
     if row is None or row.success is None:
-        return f"{name} has {counted(runs, 'run')}, and none that is graded."
+        return f"{name} has {plural(runs, 'run')}, and none that is graded."
     rank = f"rank {rank_text(row)}" if row.rank is not None else "not ranked"
-    return f"{name} succeeded on {row.success.text} of {counted(row.success.n, 'task')}; {rank}."
+    return f"{name} succeeded on {row.success.text} of {plural(row.success.n, 'task')}; {rank}."
 
 
 def _figures(row: LeaderboardRow) -> list[View]:
@@ -152,4 +151,4 @@ def _tally(outcomes: Counter[str]) -> str:
     judged = outcomes["succeeded"] + outcomes["did not succeed"]
     if not judged:
         return "Nobody is graded" if outcomes["not applicable"] else "Nothing is graded yet"
-    return f"{outcomes['succeeded']:,} of {counted(judged, 'graded run')} succeeded"
+    return f"{outcomes['succeeded']:,} of {plural(judged, 'graded run')} succeeded"

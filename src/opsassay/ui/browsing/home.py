@@ -37,7 +37,7 @@ def home_view(shown: Shown, number: int, asked: Mapping[str, str]) -> View:
     results = [run_row(shown, one) for one in chosen]
     problems = [plain(text, 600) for store in catalogue.stores for text in store.problems]
     return {
-        "answer": _answer(shown, running, results if not asked else ()),
+        "answer": _home_sentence(shown, running, results if not asked else ()),
         "stores": [_store(shown, store) for store in catalogue.stores],
         "running": running,
         "running_more": max(0, len(catalogue.running) - MOST_RUNNING),
@@ -68,7 +68,7 @@ def _task_words(shown: Shown, one: StoredRun) -> str:
     return f"{one.run.item} {task_name(shown, one.domain, one.run.item)}"
 
 
-def _answer(shown: Shown, running: Sequence[View], results: Sequence[View]) -> str:
+def _home_sentence(shown: Shown, running: Sequence[View], results: Sequence[View]) -> str:
     """Return the first thing to say: what goes on, and what ended last."""
     count = len(shown.catalogue.running)
     if not shown.catalogue.runs:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from opsassay.core.errors import OpsAssayError, UserError
 from opsassay.core.schema.incident import Incident
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.core.untrusted import one_sentence
 from opsassay.telemetry.sql import LockedSql, QueryResult
 from opsassay.ui.browsing.catalogue import StoredRun
@@ -39,9 +39,9 @@ def incidents_view(shown: Shown, number: int, asked: Mapping[str, str]) -> View:
     systems = sorted({plain(incident.system, 60) for _, incident in found})
     loud = max(passed, key=lambda pair: len(pair[1].alerts), default=None)
     return {
-        "answer": f"{counted(len(found), 'incident')} of {counted(len(systems), 'system')}."
+        "answer": f"{plural(len(found), 'incident')} of {plural(len(systems), 'system')}."
         + (
-            f" The loudest: {name_of(loud[1])}, {counted(len(loud[1].alerts), 'alert')}."
+            f" The loudest: {name_of(loud[1])}, {plural(len(loud[1].alerts), 'alert')}."
             if loud and loud[1].alerts
             else ""
         ),
@@ -82,7 +82,7 @@ def incident_view(shown: Shown, one: StoredIncident, *, reveal: bool) -> View:
     incident, runs = one.incident(), shown.catalogue.by_task.get(("diagnosis", one.id), ())
     if reveal:
         case = one.case()
-        report = build_case(case.datapack, case.truth, case.annotation, [_answer(shown, run) for run in runs])
+        report = build_case(case.datapack, case.truth, case.annotation, [_answer_payload(shown, run) for run in runs])
     else:
         report = build_case(one.datapack(), None, None, [])
     payload = {"cases": page_view([report]), "solvers": None, "withheld": not reveal}
@@ -90,12 +90,12 @@ def incident_view(shown: Shown, one: StoredIncident, *, reveal: bool) -> View:
     first = min(incident.alerts, key=lambda alert: alert.time_ns, default=None)
     after_s = f"{(first.time_ns - incident.abnormal.start_ns) / 1e9:.0f} s into it" if first else ""
     loud = (
-        f"{counted(len(incident.alerts), 'alert')}, the first of {plain(first.service, 80)} {after_s}"
+        f"{plural(len(incident.alerts), 'alert')}, the first of {plain(first.service, 80)} {after_s}"
         if first
         else "no alert"
     )
     found = (
-        f"{view['right']} of {counted(len(runs), 'run')} found what was broken" if runs else "nobody was run on it yet"
+        f"{view['right']} of {plural(len(runs), 'run')} found what was broken" if runs else "nobody was run on it yet"
     )
     return view | {
         "answer": f"{plain(incident.system, 60)}: {loud}; {found}.",
@@ -108,10 +108,10 @@ def incident_view(shown: Shown, one: StoredIncident, *, reveal: bool) -> View:
     }
 
 
-def _answer(shown: Shown, one: StoredRun) -> AnswerPayload:
+def _answer_payload(shown: Shown, one: StoredRun) -> AnswerPayload:
     from opsassay.evals.runner.store import read_diagnosis
 
-    return AnswerPayload(run=one.run, diagnosis=read_diagnosis(one.folder), verdict=shown.verdicts.of(one))
+    return AnswerPayload(run=one.run, diagnosis=read_diagnosis(one.folder), verdict=shown.verdicts.verdict_of(one))
 
 
 def sql_view(one: StoredIncident, sql: str) -> View:
@@ -128,7 +128,7 @@ def sql_view(one: StoredIncident, sql: str) -> View:
     finally:
         _AT_ONCE.release()
     return {
-        "answer": _said(result),
+        "answer": _result_sentence(result),
         "incident": incident_page(one.store, one.id),
         "name": name_of(one.incident()),
         "sql": plain(sql, 8_000),
@@ -139,14 +139,14 @@ def sql_view(one: StoredIncident, sql: str) -> View:
     }
 
 
-def _said(result: QueryResult | None) -> str:
+def _result_sentence(result: QueryResult | None) -> str:
     if result is None:
         return (
             f"One SELECT over this incident, up to {SQL_ROWS} rows and {SQL_TIMEOUT_S:g} s; its address can be sent on."
         )
     if result.status == "ok":
         more = f"; there are more, {SQL_ROWS} are shown" if result.truncated else ""
-        return f"{counted(len(result.rows), 'row')}{more}."
+        return f"{plural(len(result.rows), 'row')}{more}."
     return (
         "No rows." if result.status == "empty" else f"The statement was not carried out: {one_sentence(result.message)}"
     )

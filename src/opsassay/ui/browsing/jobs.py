@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from opsassay.core.errors import NotFoundError
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.evals.runner.queue import JobsAtWork, cancel, jobs_of
 from opsassay.evals.runner.store import FINISHED
 from opsassay.ui.browsing.catalogue import StoredRun, slug
@@ -27,10 +27,10 @@ def jobs_view(shown: Shown) -> View:
     found = [_job(shown, store, key, work) for store, key, work in _jobs(shown)]
     at_work = [job for job in found if job["state"] == "runs"]
     done, cells = (sum(job[name] for job in at_work) for name in ("done", "cells"))
-    now = f"{counted(len(at_work), 'command')} at work: {done:,} of {cells:,} runs have a result." if at_work else ""
+    now = f"{plural(len(at_work), 'command')} at work: {done:,} of {cells:,} runs have a result." if at_work else ""
     running = [run_row(shown, one) for one in shown.catalogue.running[:50]]
     return {
-        "answer": now or f"No command tells of its work here; {counted(len(shown.catalogue.running), 'run')} go on.",
+        "answer": now or f"No command tells of its work here; {plural(len(shown.catalogue.running), 'run')} go on.",
         "jobs": found,
         "may_cancel": shown.allow_run,
         "running": running,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from opsassay.analysis.leaderboard.tables import rank_text
 from opsassay.core.errors import OpsAssayError
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.evals.runner.ranking import ORACLE
 from opsassay.ui.browsing.catalogue import StoredRun
 from opsassay.ui.browsing.rows import (
@@ -47,13 +47,13 @@ def trials_view(shown: Shown, domain: str, number: int) -> View:
     tasks = sorted(task for of, task in shown.catalogue.by_task if of == domain)
     chosen, paging = page_of(tasks, number, trials_page(domain))
     return {
-        "answer": f"{said} In all {counted(len(tasks), 'task')} and {counted(len(solvers), 'solver')}.",
+        "answer": f"{said} In all {plural(len(tasks), 'task')} and {plural(len(solvers), 'solver')}.",
         "name": plain(domain, 60),
         "board": board_page(domain),
         "audit": audit_page(domain),
-        "solvers": [_shown(one) for one in columns],
+        "solvers": [_solver_row(one) for one in columns],
         "upright": len(columns) <= UPRIGHT,
-        "solvers_more": [_shown(one) for one in over],
+        "solvers_more": [_solver_row(one) for one in over],
         "problem": problem,
         "rows": [_row(shown, domain, task, columns) for task in chosen],
         "paging": paging,
@@ -83,7 +83,7 @@ def _solvers(shown: Shown, domain: str) -> tuple[list[View], str, str]:
     return sorted(found, key=lambda one: (one["reference"], one["order"], one["behind"], one["name"])), said, problem
 
 
-def _shown(solver: View) -> View:
+def _solver_row(solver: View) -> View:
     """Return *solver* without what it was sorted by, and the name by which its runs are found: an agent's own text."""
     return {name: value for name, value in solver.items() if name not in ("key", "order", "behind")}
 

@@ -24,7 +24,7 @@ from opsassay.ui.browsing.rows import (
     Shown,
     View,
     board_page,
-    numbered,
+    page_address,
     paging_of,
     run_page,
     run_row,
@@ -35,7 +35,7 @@ from opsassay.ui.browsing.stored_incidents import page_of_task
 from opsassay.ui.browsing.timeline import course_of, culprit_view_of
 from opsassay.ui.browsing.truths import about_truth
 from opsassay.ui.clock import Span
-from opsassay.ui.glossary import written
+from opsassay.ui.glossary import format_value
 from opsassay.ui.plain import plain
 from opsassay.ui.step_rows import LARGEST_TRACE, step_row
 
@@ -46,7 +46,7 @@ NEIGHBOURS = 8
 
 def run_page_view(shown: Shown, one: StoredRun, number: int) -> View:
     """Return the page of *one*, with page *number* of its steps and of its actions."""
-    verdict, row = shown.verdicts.of(one), run_row(shown, one)
+    verdict, row = shown.verdicts.verdict_of(one), run_row(shown, one)
     course = course_of(one)
     span = course.clock.span if course.clock else None
     (steps, step_count), (actions, action_count) = (
@@ -54,7 +54,7 @@ def run_page_view(shown: Shown, one: StoredRun, number: int) -> View:
     )
     culprit = culprit_view_of(one) if row["outcome"] == "did not succeed" else None
     return {
-        "answer": _answer(row, verdict),
+        "answer": _run_sentence(row, verdict),
         "run": row,
         "facts": _facts(one, row),
         "metrics": [_metric(name, metric) for name, metric in (verdict.metrics if verdict else {}).items()],
@@ -80,10 +80,10 @@ def run_page_view(shown: Shown, one: StoredRun, number: int) -> View:
 def _page_of_step(one: StoredRun, step: int, number: int) -> str | None:
     """Return the page of the run that shows *step*, None where it is page *number*."""
     page = (step - 1) // ROWS + 1
-    return None if page == number else numbered(run_page(one), page)
+    return None if page == number else page_address(run_page(one), page)
 
 
-def _answer(row: View, verdict: Verdict | None) -> str:
+def _run_sentence(row: View, verdict: Verdict | None) -> str:
     if row["outcome"] == "runs now":
         return f"{row['solver']} works on {row['task_name']} now."
     ended = {"not graded": "ended, and nobody has graded it yet", "no result": "came to no result"}
@@ -129,7 +129,7 @@ def _metric(name: str, metric: Metric) -> View:
         "title": plain(about.title.replace("_", " "), 80),
         "about": plain(about.about.replace("_", " "), 300),
         "value": metric.value,
-        "words": value if metric.value is None else written(metric.value, about.unit),
+        "words": value if metric.value is None else format_value(metric.value, about.unit),
         "status": metric.status.value,
         "reason": plain(metric.reason, 600),
     }

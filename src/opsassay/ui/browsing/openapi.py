@@ -49,9 +49,9 @@ def _path(kind: PageKind, page: str) -> dict[str, Any]:
     if page:
         parameters.append(_parameter("page", "path", "number of the page, from 1", type_="integer"))
     answers = {
-        "200": _answer("the page", "Page"),
-        "404": _answer("there is no such page", "Problem"),
-        "409": _answer("the page cannot be made now; the sentence says why", "Problem"),
+        "200": _response_schema("the page", "Page"),
+        "404": _response_schema("there is no such page", "Problem"),
+        "409": _response_schema("the page cannot be made now; the sentence says why", "Problem"),
     }
     return {"get": {"summary": kind.about, "parameters": parameters, "responses": answers}}
 
@@ -61,7 +61,7 @@ def _parameter(name: str, where: str, about: str, type_: str = "string") -> dict
     return {"name": name, "in": where, "required": where == "path", "schema": {"type": type_}, **shown}
 
 
-def _answer(about: str, schema: str) -> dict[str, Any]:
+def _response_schema(about: str, schema: str) -> dict[str, Any]:
     return {
         "description": about,
         "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}},

@@ -138,11 +138,11 @@ def paging_of(count: int, number: int, path: str) -> View:
         "of": count,
         "first_row": at + 1 if count else 0,
         "last_row": min(at + ROWS, count),
-        "before": numbered(path, number - 1) if number > 1 else None,
-        "behind": numbered(path, number + 1) if number < last else None,
+        "before": page_address(path, number - 1) if number > 1 else None,
+        "behind": page_address(path, number + 1) if number < last else None,
     }
 
 
-def numbered(path: str, number: int) -> str:
+def page_address(path: str, number: int) -> str:
     """Return the address of page *number* of what begins at *path*."""
     return path if number == 1 else f"{path.removesuffix('.html')}~{number}.html"

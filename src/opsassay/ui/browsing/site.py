@@ -71,19 +71,19 @@ class StorePages:
     def answer(self, address: str, asked: PageQuery | None = None) -> Answered:
         """Return what stands at *address*; raises NotFoundError, and UserError where a page cannot be made."""
         after = self.catalogue().last_event  # before the page is made: whoever has it asks for what follows
-        made = self._made(address, asked or PageQuery())
+        made = self._make_page(address, asked or PageQuery())
         if isinstance(made, Answered):
             return made
         return _as_json(made) if address.endswith(".json") else self._as_html(address, made, after)
 
     def files(self, address: str) -> dict[str, Answered]:
         """Return the HTML page at *address*, and its JSON where it has that, by their addresses; made once for both."""
-        made = self._made(address, PageQuery())
+        made = self._make_page(address, PageQuery())
         if isinstance(made, Answered):
             return {address: made}
         return {address: self._as_html(address, made), _json_of(address): _as_json(made)}
 
-    def _made(self, address: str, asked: PageQuery) -> Made | Answered:
+    def _make_page(self, address: str, asked: PageQuery) -> Made | Answered:
         """Return what stands at *address* before it has a form, or the whole answer where another command makes it."""
         if address == openapi.ADDRESS and self.live:
             return Answered(json.dumps(openapi.description(), indent=1) + "\n", "json")

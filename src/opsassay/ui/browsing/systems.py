@@ -18,7 +18,7 @@ import polars as pl
 
 from opsassay.core.errors import NotFoundError, OpsAssayError
 from opsassay.core.schema.incident import Alert, Window
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.testbed.core.status import SystemStatus
 from opsassay.ui.browsing.rows import View
 from opsassay.ui.plain import plain
@@ -75,7 +75,7 @@ class SystemWatches:
         """Return how the system *name* is now; raises OpsAssayError."""
         return self._substrate.running(name).status()
 
-    def of(self, name: str) -> SystemWatch:
+    def watch_of(self, name: str) -> SystemWatch:
         """Return the watch over *name*, from now on where there is none; raises OpsAssayError."""
         with self._lock:
             watch = self._watches.get(name)
@@ -121,7 +121,7 @@ def systems_view(watches: SystemWatches | None) -> View:
     systems = [_standing(watches, name) for name in watches.names()] if watches else []
     calm = sum(one["phase"] == "ready" and one["ready"] == one["replicas"] for one in systems)
     return {
-        "answer": f"{counted(len(systems), 'system')} on this machine, {calm} of them ready with every replica."
+        "answer": f"{plural(len(systems), 'system')} on this machine, {calm} of them ready with every replica."
         if systems
         else "No system runs on this machine.",
         "systems": systems,
@@ -149,7 +149,7 @@ def system_view(watches: SystemWatches | None, name: str, *, reveal: bool) -> Vi
     """Return the page of the system *name*, with what is injected only to *reveal* it; raises OpsAssayError."""
     if watches is None:
         raise NotFoundError("running system", name, [])
-    watch = watches.of(name)
+    watch = watches.watch_of(name)
     try:
         status, (at_ns, firing) = watch.system.status(), watch.alerts.firing()
         signals = _signals(watch.telemetry.tables()["traces"], at_ns)
@@ -163,7 +163,7 @@ def system_view(watches: SystemWatches | None, name: str, *, reveal: bool) -> Vi
     state = (
         "what is usual is being learned"
         if learning_s
-        else f"{counted(len(alerts), 'alert')} firing"
+        else f"{plural(len(alerts), 'alert')} firing"
         if alerts
         else "no alert fires"
     )

@@ -99,7 +99,7 @@ def _incident_page(one: StoredRun, cases: Path | None) -> str:
     from opsassay.ui.report import render_report
 
     case = _case(one, cases)
-    answer = AnswerPayload(run=one.run, diagnosis=read_diagnosis(one.folder), verdict=StoredVerdicts().of(one))
+    answer = AnswerPayload(run=one.run, diagnosis=read_diagnosis(one.folder), verdict=StoredVerdicts().verdict_of(one))
     report = build_case(case.datapack, case.truth, case.annotation, [answer])
     return render_report([report], title=f"{one.run.item}, {one.run.solver.label}")
 
@@ -150,7 +150,7 @@ def _cost_page(one: StoredRun, cases: Path | None) -> str:
     from opsassay.ui.reports import answer_page
 
     del cases
-    return answer_page(_graded(one), _shown_cost(one))
+    return answer_page(_with_verdict(one), _shown_cost(one))
 
 
 def _shown_cost(one: StoredRun) -> ShownTask:
@@ -183,16 +183,16 @@ def _compliance_page(one: StoredRun, cases: Path | None) -> str:
     from opsassay.ui.reports import answer_page
 
     del cases
-    graded = _graded(one)
+    graded = _with_verdict(one)
     return answer_page(graded, shown_compliance(RunStore(one.root), graded, KeptEvidence))
 
 
-def _graded(one: StoredRun) -> GradedRun:
+def _with_verdict(one: StoredRun) -> GradedRun:
     """Return *one* with its verdict; raises UserError where there is none."""
     from opsassay.evals.runner.grading import GradedRun
     from opsassay.ui.browsing.verdicts import StoredVerdicts
 
-    verdict = StoredVerdicts().of(one)
+    verdict = StoredVerdicts().verdict_of(one)
     if verdict is None:
         raise UserError(f"{one.folder} is not graded; `opsassay score run {one.root}` does it.")
     return GradedRun(one.folder, one.run, verdict)

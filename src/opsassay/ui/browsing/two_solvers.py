@@ -17,7 +17,7 @@ from opsassay.ui.browsing.rows import (
 )
 from opsassay.ui.browsing.stored_incidents import task_name
 from opsassay.ui.browsing.timeline import RunTimeline, course_of, culprit_view_of
-from opsassay.ui.compared import MOST_FLIPPED, compared
+from opsassay.ui.compared import MOST_FLIPPED, compare_solvers
 from opsassay.ui.plain import plain
 
 FLIPPED_IN_FILES = 25
@@ -34,7 +34,7 @@ def compare_view(shown: Shown, domain: str, one: str, two: str) -> View:
         )
     first, second = standing.entries[one], standing.entries[two]
     return {
-        **compared(
+        **compare_solvers(
             first,
             second,
             standing.board.metrics,

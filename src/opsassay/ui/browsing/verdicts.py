@@ -61,7 +61,7 @@ class StoredVerdicts:
         self._standings: dict[str, tuple[Catalogue, object, DomainStanding]] = {}
         self._lock = threading.Lock()
 
-    def of(self, one: StoredRun) -> Verdict | None:
+    def verdict_of(self, one: StoredRun) -> Verdict | None:
         """Return the latest verdict of *one* under the default profile, None where there is none that can be read."""
         known = self._read.get(one.folder)
         if known is not None and self._settled:
@@ -80,7 +80,7 @@ class StoredVerdicts:
         """Return whether *one* succeeded, None where nobody has judged it, or nobody can."""
         if one.run.status not in FINISHED or self.void(one):
             return None
-        verdict = self.of(one)
+        verdict = self.verdict_of(one)
         if verdict is None or one.run.status is not RunStatus.DONE:
             return None if one.run.status is RunStatus.DONE else False
         try:
@@ -90,7 +90,7 @@ class StoredVerdicts:
 
     def void(self, one: StoredRun) -> bool:
         """Return whether *one* is on a case that grades nobody."""
-        verdict = self.of(one)
+        verdict = self.verdict_of(one)
         return verdict is not None and is_void(verdict.metrics)
 
     def standing(self, catalogue: Catalogue, domain: str) -> DomainStanding:
@@ -100,15 +100,15 @@ class StoredVerdicts:
             if known is not None and known[0] is catalogue and self._settled:
                 return known[2]
             runs = [one for one in catalogue.domains[domain] if one.run.status in FINISHED]
-            graded = [(one, verdict) for one in runs if (verdict := self.of(one)) is not None]
+            graded = [(one, verdict) for one in runs if (verdict := self.verdict_of(one)) is not None]
             stamp = tuple(id(verdict) for _, verdict in graded)
             if known is not None and known[0] is catalogue and known[1] == stamp:
                 return known[2]
-            standing = self._made(catalogue, domain, graded, len(runs))
+            standing = self._make_standing(catalogue, domain, graded, len(runs))
             self._standings[domain] = (catalogue, stamp, standing)
             return standing
 
-    def _made(
+    def _make_standing(
         self, catalogue: Catalogue, domain: str, graded: Iterable[tuple[StoredRun, Verdict]], results: int
     ) -> DomainStanding:
         of = tuple(GradedRun(one.folder, one.run, verdict) for one, verdict in graded)

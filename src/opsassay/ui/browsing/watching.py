@@ -20,7 +20,7 @@ from typing import Any
 from opsassay.core.errors import DatapackError, OpsAssayError
 from opsassay.core.schema.json_lines import whole_lines
 from opsassay.core.schema.run import Run, RunStatus
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.core.untrusted import MAX_FILE_BYTES, open_plain, read_plain
 from opsassay.evals.runner.lease import is_alive, is_held
 from opsassay.evals.runner.store import ATTEMPTS, RUN, RunStore
@@ -164,7 +164,7 @@ class Watcher:
     """The stores at *roots*, looked at until it is closed; *say* hears how the first look goes."""
 
     def __init__(self, roots: Sequence[Path], say: Callable[[str], None] = lambda _: None) -> None:
-        self._stores = [WatchedStore(name, root) for name, root in _named(roots)]
+        self._stores = [WatchedStore(name, root) for name, root in _name_roots(roots)]
         self._events: deque[RunEvent] = deque(maxlen=EVENTS_KEPT)
         self._count, self._ended = 0, threading.Event()
         began = time.monotonic()
@@ -172,8 +172,8 @@ class Watcher:
             store.follow()
             store.look()
         self._look_took = time.monotonic() - began
-        self._catalogue = self._made()
-        say(f"opsassay: {counted(len(self._catalogue.runs), 'run')} read in {self._look_took:.1f} s")
+        self._catalogue = self._make_catalogue()
+        say(f"opsassay: {plural(len(self._catalogue.runs), 'run')} read in {self._look_took:.1f} s")
         self._thread = threading.Thread(target=self._watch, name="stores", daemon=True)
 
     @property
@@ -208,7 +208,7 @@ class Watcher:
         self._follow()
         changed = [store.look() for store in self._stores]  # all of them, also behind one that changed
         if any(changed):
-            self._catalogue = self._made()
+            self._catalogue = self._make_catalogue()
 
     def _watch(self) -> None:
         looked = time.monotonic()
@@ -224,12 +224,12 @@ class Watcher:
         """Read the logs on, and tell what they say."""
         found = [event for store in self._stores for event in store.follow()]
         if found:
-            self._catalogue = self._made(len(found))  # before the events: whoever hears of one finds it there
+            self._catalogue = self._make_catalogue(len(found))  # before the events: whoever hears of one finds it there
             for kind, run in found:
                 self._events.append(RunEvent(self._count + 1, kind, run))
                 self._count += 1
 
-    def _made(self, new_events: int = 0) -> Catalogue:
+    def _make_catalogue(self, new_events: int = 0) -> Catalogue:
         stores = tuple(store.state for store in self._stores)
         runs = tuple(run for store in self._stores for run in store.runs)
         return Catalogue(stores, runs, self._count + new_events)
@@ -293,7 +293,7 @@ def _order(at: _Attempt) -> tuple[str, int]:
     return at[0], int(at[1])
 
 
-def _named(roots: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+def _name_roots(roots: Sequence[Path]) -> Iterator[tuple[str, Path]]:
     """Yield each of *roots* once with a name of its own, the folder's where that is possible."""
     taken: set[str] = set()
     for root in dict.fromkeys(root.resolve() for root in roots):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from opsassay.analysis.leaderboard.tables import rank_text
-from opsassay.core.text import counted
+from opsassay.core.text import plural
 from opsassay.evals.runner.domain import DOMAINS
 from opsassay.ui.plain import plain, utc
 from opsassay.ui.platform.data import PlatformRequest, Visitor
@@ -31,7 +31,7 @@ def agents_view(asked: PlatformRequest) -> View:
     benchmarks = sum(len(one["benchmarks"]) for one in agents)
     return {
         "title": "Your agents",
-        "answer": f"{counted(len(agents), 'agent')}, {counted(benchmarks, 'benchmark')}.",
+        "answer": f"{plural(len(agents), 'agent')}, {plural(benchmarks, 'benchmark')}.",
         "agents": agents,
         "domains": DOMAINS.names(),
         "levels": asked.access.levels,
@@ -135,7 +135,7 @@ def users_view(asked: PlatformRequest, token: Mapping[str, str] | None = None) -
     users = asked.data.users(_visitor(asked))
     return {
         "title": "Users",
-        "answer": f"{counted(len(users), 'user')}, and the latest benchmarks of everybody.",
+        "answer": f"{plural(len(users), 'user')}, and the latest benchmarks of everybody.",
         "users": [
             {"name": plain(row["name"], 100), "role": row["role"], "since": utc(row["created_ns"]),
              "ends": utc(row["expires_ns"]) if row["expires_ns"] else "never"}

@@ -80,7 +80,7 @@ Answer = Callable[[PlatformPage, PlatformRequest], Response]
 def _endpoint(access: PlatformAccess, page: PlatformPage, answer: Answer) -> Callable[[Request], Any]:
     def work(request: Request) -> Response:
         with access.reading() as data:
-            asked = _asked(access, data, request)
+            asked = _platform_request(access, data, request)
             if page.for_owners and asked.visitor is None:
                 return RedirectResponse("/login", status_code=303)
             return answer(page, asked)
@@ -94,7 +94,7 @@ def _endpoint(access: PlatformAccess, page: PlatformPage, answer: Answer) -> Cal
     return endpoint
 
 
-def _asked(access: PlatformAccess, data: PlatformData, request: Request) -> PlatformRequest:
+def _platform_request(access: PlatformAccess, data: PlatformData, request: Request) -> PlatformRequest:
     token = request.cookies.get(COOKIE)
     visitor = data.visitor(token) if token else None
     return PlatformRequest(access, data, visitor, request.path_params, request.query_params)
@@ -130,9 +130,9 @@ Work = Callable[[PlatformRequest, Fields], Response]
 def _form(access: PlatformAccess, work: Work, *, for_owners: bool = True) -> Callable[[Request], Any]:
     """Return an endpoint that does *work* with a form that a page of this server sent."""
 
-    def answer(request: Request, fields: Fields) -> Response:
+    def answer_form(request: Request, fields: Fields) -> Response:
         with (access.writing if for_owners else access.reading)() as data:
-            asked = _asked(access, data, request)
+            asked = _platform_request(access, data, request)
             if for_owners and asked.visitor is None:
                 return RedirectResponse("/login", status_code=303)
             return work(asked, fields)
@@ -142,7 +142,7 @@ def _form(access: PlatformAccess, work: Work, *, for_owners: bool = True) -> Cal
         if origin not in (None, f"http://{host}", f"https://{host}"):
             return HTMLResponse("Only pages of this server may send something to it.", status_code=403)
         try:
-            found = await run_in_threadpool(answer, request, await _fields(request))
+            found = await run_in_threadpool(answer_form, request, await _fields(request))
         except OpsAssayError as error:
             return _sorry(access, error)
         if request.url.scheme == "https" and "set-cookie" in found.headers:

@@ -15,9 +15,9 @@ from opsassay.analysis.leaderboard.entries import COSTS, Entry, LeaderboardRun, 
 from opsassay.analysis.leaderboard.tables import overall
 from opsassay.core.errors import NotFoundError, UserError
 from opsassay.core.schema.metric_words import word
-from opsassay.core.text import counted
-from opsassay.ui.compared import compared
-from opsassay.ui.glossary import written
+from opsassay.core.text import plural
+from opsassay.ui.compared import compare_solvers
+from opsassay.ui.glossary import format_value
 from opsassay.ui.leaderboards import board_view
 from opsassay.ui.plain import plain, utc
 from opsassay.ui.platform.data import PlatformRequest, TaskSetLeaderboard
@@ -34,7 +34,7 @@ def home_view(asked: PlatformRequest) -> View:
     sets, counts = asked.data.task_sets(), asked.data.counts()
     return {
         "title": "OpsAssay boards",
-        "answer": f"{counted(len(sets), 'board')}, {counted(counts['results'], 'result')}; cells that run now: "
+        "answer": f"{plural(len(sets), 'board')}, {plural(counts['results'], 'result')}; cells that run now: "
         f"{counts['running']}, that wait: {counts['waiting']}.",
         "task_sets": [{"name": name, "domain": of.domain, "description": of.description} for name, of in sets.items()],
     }
@@ -46,7 +46,7 @@ def overall_view(asked: PlatformRequest) -> View:
     sets = list(table.columns[2:])
     return {
         "title": "All boards",
-        "answer": f"{counted(len(table.rows), 'solver')} on {counted(len(sets), 'task set')}.",
+        "answer": f"{plural(len(table.rows), 'solver')} on {plural(len(sets), 'task set')}.",
         "sets": sets,
         "rows": [["" if cell is None else plain(str(cell), 120) for cell in row] for row in table.rows],
         "note": table.note,
@@ -112,7 +112,7 @@ def runs_view(asked: PlatformRequest) -> View:
     }
     return {
         "title": f"Runs: {asked.path['task_set']}",
-        "answer": f"{counted(len(found), 'run')}{''.join(of.values())}.",
+        "answer": f"{plural(len(found), 'run')}{''.join(of.values())}.",
         "asked": {key: plain(value, 120) for key, value in chosen.items()},
         "solvers": [row.entry.name for row in board.rows],
         "outcomes": OUTCOMES,
@@ -182,7 +182,7 @@ def _metric(name: str, metric: Mapping[str, Any]) -> View:
     about, value = word(name), metric["value"]
     return {
         "name": plain(name.replace("_", " "), 60), "title": plain(about.title, 60), **metric,
-        "words": None if value is None else written(value, about.unit), "reason": plain(metric["reason"], 300),
+        "words": None if value is None else format_value(value, about.unit), "reason": plain(metric["reason"], 300),
     }  # fmt: skip
 
 
@@ -196,7 +196,7 @@ def compare_view(asked: PlatformRequest) -> View:
     task_set, board = asked.path["task_set"], _board(asked).board
     first, second = (_entry(board, asked.query.get(key, "")) for key in ("one", "two"))
     page = f"/boards/{task_set}/tasks/"
-    item = compared(first, second, board.metrics, lambda task: page + quote(task, safe=""))
+    item = compare_solvers(first, second, board.metrics, lambda task: page + quote(task, safe=""))
     return {**item, "title": f"Two agents: {task_set}", "item": item}
 
 
@@ -213,7 +213,7 @@ def tasks_view(asked: PlatformRequest) -> View:
     keys = sorted({task for row in found.board.rows for task in row.entry.scores})
     tasks = [_task_row(found, key) for key in keys]
     unsolved = sum(not one["solved"] for one in tasks)
-    answer = f"{counted(len(tasks), 'task')}; no solver always solves {unsolved} of them."
+    answer = f"{plural(len(tasks), 'task')}; no solver always solves {unsolved} of them."
     return {"title": f"Tasks: {asked.path['task_set']}", "answer": answer, "tasks": tasks, "item": {"items": tasks}}
 
 

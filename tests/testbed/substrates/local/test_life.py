@@ -205,7 +205,7 @@ def test_a_wrong_system_or_fault_is_one_sentence_and_exit_2(state, tmp_path):
 def test_a_state_path_that_is_too_long_for_sockets_is_named(monkeypatch):
     monkeypatch.setenv("OPSASSAY_STATE", "/tmp/" + "x" * 90)
     with pytest.raises(UserError, match="set OPSASSAY_STATE to a shorter one"):
-        SystemState.of("a")
+        SystemState.for_system("a")
 
 
 def test_the_receiver_keeps_spans_of_before_and_after_a_restart(state, tmp_path):

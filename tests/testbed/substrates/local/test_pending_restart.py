@@ -11,7 +11,7 @@ from opsassay.testbed.core.fleet import Fleet
 @pytest.fixture
 def replica():
     """Return a replica whose process was started with two settings and the first release."""
-    (found, *_) = Fleet(load_system("desk"), 0).of("catalog")
+    (found, *_) = Fleet(load_system("desk"), 0).replicas_of("catalog")
     found.pid, found.settings, found.started_release = 1, {"A": "1", "B": "2"}, found.release
     return found
 

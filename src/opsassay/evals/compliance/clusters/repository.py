@@ -29,7 +29,7 @@ class _Plain(yaml.SafeDumper):
         return True
 
 
-def written(*policies: Mapping[str, Any]) -> dict[str, bytes]:
+def policy_files(*policies: Mapping[str, Any]) -> dict[str, bytes]:
     """Return a file for each of *policies*."""
     return {
         f"{FOLDER}/{policy['metadata']['name']}.yaml": yaml.dump(dict(policy), Dumper=_Plain, sort_keys=False).encode()
@@ -70,7 +70,7 @@ def stale(control: str) -> dict[str, Any]:
 
 def repository(control: str, seed: int) -> dict[str, bytes]:
     """Return the files of the repository as the agent finds them."""
-    return written(*(controls()[one].policy(policy_name(one)) for one in others_of(control, seed)), stale(control))
+    return policy_files(*(controls()[one].policy(policy_name(one)) for one in others_of(control, seed)), stale(control))
 
 
 def what_was_not_kept(before: list[KyvernoPolicy], after: list[KyvernoPolicy], target: str) -> str | None:

@@ -129,14 +129,14 @@ class _WorldDraft:
             if made:
                 spec[group] = made
         if self.control.scope == "pod":
-            spec = merged(spec, self._fragment(draws, violates=violates))
+            spec = merge_maps(spec, self._fragment(draws, violates=violates))
         return spec
 
     def _container(self, name: str, draws: Draws, *, violates: bool) -> Object:
         container = {"name": name, "image": draws.choice(IMAGES)}
         if self.control.scope != "container":
             return container
-        made: Object = merged(container, self._fragment(draws, violates=violates))
+        made: Object = merge_maps(container, self._fragment(draws, violates=violates))
         return made
 
     def _role(self, place: ViolationPlace, metadata: Object, draws: Draws, *, violates: bool) -> Object:
@@ -152,11 +152,11 @@ class _WorldDraft:
         return choices[chance % len(choices)]
 
 
-def merged(one: Any, over: Any) -> Any:
+def merge_maps(one: Any, over: Any) -> Any:
     """Return *one* with the maps of *over* merged into it; lists and values are replaced."""
     if not (isinstance(one, dict) and isinstance(over, dict)):
         return over
-    return {**one, **{key: merged(one[key], value) if key in one else value for key, value in over.items()}}
+    return {**one, **{key: merge_maps(one[key], value) if key in one else value for key, value in over.items()}}
 
 
 def worlds(control: ComplianceControl, seed: int, purpose: str, count: int) -> list[ComplianceWorld]:

@@ -35,19 +35,21 @@ class CollectedEvidence:
 def collected_in(work: Path, end: Ended) -> CollectedEvidence:
     """Return what the collector that came to this *end* left in its folder *work*."""
     if not end.started or end.limit or end.exit_code != 0:
-        return CollectedEvidence(None, one_sentence(f"{end.reason}: {_said(end)}" if _said(end) else end.reason))
+        return CollectedEvidence(
+            None, one_sentence(f"{end.reason}: {_error_line(end)}" if _error_line(end) else end.reason)
+        )
     path = work / EVIDENCE
     if not path.is_file() or path.is_symlink():
         left = next((one for one in end.left_behind if one.startswith(f"{EVIDENCE}: ")), None)
         why = f"there is no {EVIDENCE}" if left is None else f"not taken: {left}"
         return CollectedEvidence(None, one_sentence(why))
     try:
-        return checked(read_plain(path, MAX_EVIDENCE))
+        return parse_evidence(read_plain(path, MAX_EVIDENCE))
     except UserError as error:
         return CollectedEvidence(None, one_sentence(str(error).replace(f"{work}/", "")))
 
 
-def checked(text: bytes) -> CollectedEvidence:
+def parse_evidence(text: bytes) -> CollectedEvidence:
     """Return *text* as evidence if it is JSON within bounds; of a key that stands twice policies see the last value."""
     try:
         read = text.decode("utf-8")
@@ -62,7 +64,7 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no value of JSON")
 
 
-def _said(end: Ended) -> str:
+def _error_line(end: Ended) -> str:
     """Return the line that says what went wrong: the first that calls itself an error, else the last."""
     lines = f"{end.stdout_tail}\n{end.stderr_tail}".strip().splitlines()
     errors = [line for line in lines if line.startswith(("[ERROR]", "ERROR", "fatal:"))]

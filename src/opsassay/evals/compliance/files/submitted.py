@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from opsassay.core.errors import UserError
-from opsassay.core.untrusted import one_sentence, read_plain, shown
+from opsassay.core.untrusted import one_sentence, read_plain, safe_text
 from opsassay.evals.compliance.clusters.repository import FOLDER
 from opsassay.evals.compliance.kyverno.documents import MAX_BYTES
 from opsassay.evals.compliance.tasks import POLICY, ComplianceTask
@@ -19,7 +19,7 @@ MAX_FILES = 50
 SUFFIXES = (".yaml", ".yml")
 
 
-def place(files: Iterable[tuple[str, bytes]], folder: Path) -> None:
+def write_files(files: Iterable[tuple[str, bytes]], folder: Path) -> None:
     """Write *files*, by their paths, into *folder*."""
     for path, content in files:
         target = folder / path
@@ -32,7 +32,7 @@ def collect(workspace: Path, run_dir: Path, task: ComplianceTask) -> None:
 
     Raises AnswerError with what is wrong when something is missing, too many, too large or a link.
     """
-    place(read_files(workspace, task), run_dir / ANSWER)
+    write_files(read_files(workspace, task), run_dir / ANSWER)
 
 
 def collected(run_dir: Path, task: ComplianceTask) -> dict[str, bytes]:
@@ -65,6 +65,6 @@ def _policy_files(folder: Path) -> list[str]:
         raise AnswerError(f"{FOLDER}/ holds no *.yaml; put the policies there")
     if len(found) > MAX_FILES:
         raise AnswerError(f"{FOLDER}/ holds {len(found)} files, more than {MAX_FILES}")
-    if odd := next((name for name in found if not name.isprintable() or shown(name) != name), None):
+    if odd := next((name for name in found if not name.isprintable() or safe_text(name) != name), None):
         raise AnswerError(f"{FOLDER}/ holds a file whose name is no plain text, {odd!a}; give it another name")
     return [f"{FOLDER}/{name}" for name in found]

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from opsassay.core.errors import UserError
 from opsassay.core.untrusted import read_plain
-from opsassay.evals.compliance.files.submitted import place
+from opsassay.evals.compliance.files.submitted import write_files
 
 MAX_FILE, MAX_FILES, MAX_DEPTH, MAX_NAME = 2**20, 300, 12, 255
 VERBS = ("add", "commit", "diff", "log", "restore", "show", "status")
@@ -34,7 +34,7 @@ _PERSON = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for wha
 
 def begin(files: Mapping[str, bytes], folder: Path) -> None:
     """Put *files* into *folder*, and under version control where there is git; raises UserError when git fails."""
-    place(files.items(), folder)
+    write_files(files.items(), folder)
     if shutil.which("git") is not None:
         _git(folder, "init", "--quiet", "--initial-branch=main", "--template=")
         _git(folder, "add", "--all")
@@ -53,7 +53,7 @@ class Workspace:
 
     def read(self, path: str) -> bytes:
         """Return the content of a file; raises UserError when there is none, or it is too large."""
-        at = self._at(path)
+        at = self._resolve_path(path)
         if at.is_symlink() or not at.is_file():
             raise UserError(f"There is no file {path} in the workspace.")
         if at.stat().st_size > MAX_FILE:
@@ -62,7 +62,7 @@ class Workspace:
 
     def write(self, path: str, content: bytes) -> None:
         """Write a file; raises UserError for a path that leads elsewhere, and when it is too large or one too many."""
-        at = self._at(path)
+        at = self._resolve_path(path)
         if len(content) > MAX_FILE:
             raise UserError(f"{path} would have {len(content)} bytes, more than {MAX_FILE}.")
         if not at.exists() and len(self.files()) >= MAX_FILES:
@@ -90,7 +90,7 @@ class Workspace:
         found = (path for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink())
         return sorted(path for path in found if ".git" not in path.relative_to(self.folder).parts)
 
-    def _at(self, path: str) -> Path:
+    def _resolve_path(self, path: str) -> Path:
         parts = PurePosixPath(path).parts
         foreign = path.startswith("/") or any(part in ("..", ".git", ".gitattributes") for part in parts)
         if foreign or not parts or not path.isprintable() or len(parts) > MAX_DEPTH or len(path.encode()) > MAX_NAME:

@@ -89,10 +89,10 @@ class _HostDraft:
     def made(self, *, compliant: bool) -> HostWorld:
         """Return the host; both of a draft differ in the control alone."""
         draws = Draws(self.seed, "host", self.purpose, str(self.number))
-        state = _drawn(draws)
+        state = _draw_host(draws)
         chance = draws.integer(0, 719)
         _APPLIED[self.control.kind](state, self.control, _Choice(self.number % VARIANTS, chance, compliant))
-        return HostWorld(_written(state, self.control, draws), compliant)
+        return HostWorld(_host_files(state, self.control, draws), compliant)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class _Choice:
         return values[self.chance % len(values)]
 
 
-def _drawn(draws: Draws) -> _HostState:
+def _draw_host(draws: Draws) -> _HostState:
     known = {one.name for one in host_controls().values() if one.kind == "sysctl"}
     sysctl = {name: draws.choice(values) for name, values in _SYSCTL.items()}
     sysctl |= {name: draws.choice(("0", "1", "2")) for name in sorted(known)}
@@ -219,7 +219,7 @@ _APPLIED = {
 }
 
 
-def _written(state: _HostState, control: HostControl, draws: Draws) -> dict[str, str]:
+def _host_files(state: _HostState, control: HostControl, draws: Draws) -> dict[str, str]:
     ubuntu = control.system == "ubuntu"
     release = (
         'NAME="Ubuntu"\nID=ubuntu\nID_LIKE=debian\nVERSION_ID="24.04"\n'

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError
-from opsassay.evals.compliance.kyverno.values import compared, is_range, matches, quantity, wildcard
+from opsassay.evals.compliance.kyverno.values import compare_amounts, is_range, matches, quantity, wildcard
 
 _VARIABLE = re.compile(r"\{\{\s*(.*?)\s*\}\}", re.DOTALL)
 MAX_EXPRESSION, MAX_MULTI_SELECTS = 2000, 4
@@ -83,11 +83,11 @@ def resolved(value: Any, context: Mapping[str, Any], where: str) -> Any:
     if not isinstance(value, str):
         return value
     if whole := _VARIABLE.fullmatch(value):
-        return _found(whole[1], context, where)
-    return _VARIABLE.sub(lambda match: str(_found(match[1], context, where)), value)
+        return _query_value(whole[1], context, where)
+    return _VARIABLE.sub(lambda match: str(_query_value(match[1], context, where)), value)
 
 
-def _found(expression: str, context: Mapping[str, Any], where: str) -> Any:
+def _query_value(expression: str, context: Mapping[str, Any], where: str) -> Any:
     value = query(expression, context, where)
     if value is None:
         raise UnsupportedError(f"{where}: {expression[:80]!r} finds nothing; give a default with ||.")
@@ -107,7 +107,7 @@ def _holds(given: Any, context: Mapping[str, Any], where: str) -> bool:
     if operator in ("Equals", "Equal", "NotEquals", "NotEqual"):
         return _equals(key, value) != operator.startswith("Not")
     if operator in _ORDERS:
-        return compared(_ORDERS[operator], key, value)
+        return compare_amounts(_ORDERS[operator], key, value)
     if operator not in _MEMBERSHIPS:
         raise UnsupportedError(f"{where}: the operator {operator!r} is not of the subset.")
     if isinstance(key, bool) or not isinstance(value, list | str):
@@ -117,11 +117,11 @@ def _holds(given: Any, context: Mapping[str, Any], where: str) -> bool:
     keys = key if isinstance(key, list) else [key]
     if isinstance(value, str) and is_range(value):
         return _MEMBERSHIPS[operator]([matches(value, one) for one in keys])
-    values = _listed(value) if isinstance(value, str) else value
+    values = _list_values(value) if isinstance(value, str) else value
     return _MEMBERSHIPS[operator]([any(_alike(one, other) for other in values) for one in keys])
 
 
-def _listed(value: str) -> list[Any]:
+def _list_values(value: str) -> list[Any]:
     """Return the values of a text: those of a list in JSON, else itself alone."""
     if value.startswith("["):
         try:

@@ -83,7 +83,7 @@ def _require_plain(node: yaml.Node | None, name: str) -> None:
             todo += [node for pair in one.value for node in pair]
 
 
-def at(value: Any, *path: str) -> Any:
+def value_at(value: Any, *path: str) -> Any:
     """Return what lies at *path* in nested maps, None where a step is missing."""
     for step in path:
         if not isinstance(value, Mapping):

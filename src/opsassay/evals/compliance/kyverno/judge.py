@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from opsassay.evals.compliance.kyverno.conditions import hold, query
-from opsassay.evals.compliance.kyverno.documents import UnsupportedError, at
+from opsassay.evals.compliance.kyverno.documents import UnsupportedError, value_at
 from opsassay.evals.compliance.kyverno.patterns import require_literal_keys, satisfies
 from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, KyvernoRule, filters_of
 from opsassay.evals.compliance.kyverno.values import wildcard
@@ -26,7 +26,7 @@ class RuleResult:
     enforced: bool
 
 
-def judge(policies: Sequence[KyvernoPolicy], objects: Sequence[Mapping[str, Any]]) -> list[RuleResult]:
+def judge_objects(policies: Sequence[KyvernoPolicy], objects: Sequence[Mapping[str, Any]]) -> list[RuleResult]:
     """Return what each rule says of each of *objects* that it is about; raises UnsupportedError as rules are met."""
     return [
         RuleResult(policy.name, rule.name, _label(one), "pass" if passes else "fail", rule.enforced)
@@ -39,16 +39,16 @@ def judge(policies: Sequence[KyvernoPolicy], objects: Sequence[Mapping[str, Any]
 
 def admitted(policies: Sequence[KyvernoPolicy], objects: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether every one of *objects* may be created under *policies*; raises UnsupportedError."""
-    return not any(one.result == "fail" and one.enforced for one in judge(policies, objects))
+    return not any(one.result == "fail" and one.enforced for one in judge_objects(policies, objects))
 
 
 def _label(one: Mapping[str, Any]) -> str:
-    return f"{one.get('kind')}/{at(one, 'metadata', 'name')}"
+    return f"{one.get('kind')}/{value_at(one, 'metadata', 'name')}"
 
 
 def _passes(policy: KyvernoPolicy, rule: KyvernoRule, given: Mapping[str, Any]) -> bool | None:
     """Return whether *given* is as *rule* wants it, None when the rule is not about it."""
-    namespace = at(given, "metadata", "namespace")
+    namespace = value_at(given, "metadata", "namespace")
     if policy.namespace is not None and policy.namespace != namespace:
         return None
     kind, judged = given.get("kind"), given
@@ -59,9 +59,9 @@ def _passes(policy: KyvernoPolicy, rule: KyvernoRule, given: Mapping[str, Any]) 
         judged = {"kind": "Pod", "metadata": template.get("metadata") or {}, "spec": template.get("spec") or {}}
     matched = given if judged is given else {**given, "apiVersion": "v1", "kind": "Pod"}
     where = f"{policy.name}: {rule.name}"
-    if not _meant(rule.body["match"], matched, where):
+    if not _block_matches(rule.body["match"], matched, where):
         return None
-    if rule.body.get("exclude") and _meant(rule.body["exclude"], matched, where):
+    if rule.body.get("exclude") and _block_matches(rule.body["exclude"], matched, where):
         return None
     request = {"object": judged, "operation": CREATE, "namespace": namespace or ""}
     context = {"request": request}
@@ -72,7 +72,7 @@ def _passes(policy: KyvernoPolicy, rule: KyvernoRule, given: Mapping[str, Any]) 
 
 def _template(given: Mapping[str, Any]) -> Mapping[str, Any] | None:
     path = ("spec", "jobTemplate", "spec", "template") if given.get("kind") == "CronJob" else ("spec", "template")
-    template = at(given, *path)
+    template = value_at(given, *path)
     return template if isinstance(template, Mapping) else None
 
 
@@ -111,21 +111,21 @@ def _each(given: Any, context: Mapping[str, Any], where: str) -> Iterator[bool]:
             yield _check(loop, element, inner, where)
 
 
-def _meant(block: Any, one: Mapping[str, Any], where: str) -> bool:
+def _block_matches(block: Any, one: Mapping[str, Any], where: str) -> bool:
     how, filters = filters_of(block, where)
     found = [_matches(resources, one, where) for resources in filters]
     return all(found) if how == "all" else any(found)
 
 
 def _matches(resources: Mapping[str, Any], one: Mapping[str, Any], where: str) -> bool:
-    name, namespace = (str(at(one, "metadata", key) or "") for key in ("name", "namespace"))
+    name, namespace = (str(value_at(one, "metadata", key) or "") for key in ("name", "namespace"))
     names = [*resources.get("names", []), *([resources["name"]] if "name" in resources else [])]
     checks = [
         not (kinds := resources.get("kinds", [])) or any(_is_kind(kind, one, where) for kind in kinds),
         not names or any(wildcard(str(pattern), name) for pattern in names),
         not (spaces := resources.get("namespaces", [])) or any(wildcard(pattern, namespace) for pattern in spaces),
         not (operations := resources.get("operations", [])) or CREATE in operations,
-        _selected(resources.get("selector"), at(one, "metadata", "labels") or {}, where),
+        _selected(resources.get("selector"), value_at(one, "metadata", "labels") or {}, where),
     ]
     return all(checks)
 
@@ -152,7 +152,7 @@ def _selected(selector: Any, labels: Mapping[str, str], where: str) -> bool:
 
 
 def _expressed(given: Any, labels: Mapping[str, str], where: str) -> bool:
-    key, operator, values = (at(given, name) for name in ("key", "operator", "values"))
+    key, operator, values = (value_at(given, name) for name in ("key", "operator", "values"))
     if operator == "Exists":
         return key in labels
     if operator == "DoesNotExist":

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from opsassay.evals.compliance.kyverno.documents import UnsupportedError, at, documents
+from opsassay.evals.compliance.kyverno.documents import UnsupportedError, documents, value_at
 from opsassay.evals.compliance.kyverno.patterns import require_literal_keys
 
 KINDS = ("ClusterPolicy", "Policy")
@@ -81,13 +81,13 @@ def _conditions(value: Any) -> int:
 
 
 def _policy(document: Mapping[str, Any], file: str) -> KyvernoPolicy:
-    kind, version, name = document.get("kind"), document.get("apiVersion"), at(document, "metadata", "name")
+    kind, version, name = document.get("kind"), document.get("apiVersion"), value_at(document, "metadata", "name")
     if kind not in KINDS or not str(version).startswith("kyverno.io/"):
         raise UnsupportedError(f"{file}: {kind or 'a document'} of {version} is no {' or '.join(KINDS)} of kyverno.io.")
     if not isinstance(name, str) or not name:
         raise UnsupportedError(f"{file}: the policy has no metadata.name.")
     where, spec = f"{file}: {name}", document.get("spec")
-    spec = _known(spec, _SPEC, f"{where}: spec")
+    spec = _require_known_keys(spec, _SPEC, f"{where}: spec")
     rules = spec.get("rules")
     if not isinstance(rules, list) or not rules:
         raise UnsupportedError(f"{where}: spec.rules is no list of rules.")
@@ -96,17 +96,17 @@ def _policy(document: Mapping[str, Any], file: str) -> KyvernoPolicy:
     read = tuple(replace(rule, controllers=generated) if "Pod" in _kinds(rule.body) else rule for rule in read)
     if len({rule.name for rule in read}) < len(read):
         raise UnsupportedError(f"{where}: two rules have one name.")
-    namespace = str(at(document, "metadata", "namespace") or "default") if kind == "Policy" else None
+    namespace = str(value_at(document, "metadata", "namespace") or "default") if kind == "Policy" else None
     return KyvernoPolicy(kind, name, namespace, document, read)
 
 
 def _rule(given: Any, spec: Mapping[str, Any], where: str) -> KyvernoRule:
-    rule = _known(given, _RULE, f"{where}: a rule")
+    rule = _require_known_keys(given, _RULE, f"{where}: a rule")
     name = rule.get("name")
     if not isinstance(name, str) or not name:
         raise UnsupportedError(f"{where}: a rule has no name.")
     where = f"{where}: {name}"
-    validate = _known(rule.get("validate"), _VALIDATE, f"{where}: validate")
+    validate = _require_known_keys(rule.get("validate"), _VALIDATE, f"{where}: validate")
     if sum(check in validate for check in CHECKS) != 1:
         raise UnsupportedError(f"{where}: validate has not exactly one of {', '.join(CHECKS)}.")
     require_literal_keys([validate.get("pattern"), validate.get("anyPattern")])
@@ -123,7 +123,7 @@ def _rule(given: Any, spec: Mapping[str, Any], where: str) -> KyvernoRule:
 
 def filters_of(given: Any, where: str) -> tuple[str, list[Mapping[str, Any]]]:
     """Return ``any`` or ``all``, and the resource filters of a match or exclude block; raises UnsupportedError."""
-    block = _known(given, {"any", "all", "resources"}, where)
+    block = _require_known_keys(given, {"any", "all", "resources"}, where)
     if len(block) != 1:
         raise UnsupportedError(f"{where} has not exactly one of any, all and resources.")
     ((how, content),) = block.items()
@@ -132,7 +132,9 @@ def filters_of(given: Any, where: str) -> tuple[str, list[Mapping[str, Any]]]:
         raise UnsupportedError(f"{where}.{how} is no list.")
     found = []
     for entry in entries:
-        resources = _known(_known(entry, {"resources"}, where).get("resources"), _FILTER, f"{where}: resources")
+        resources = _require_known_keys(
+            _require_known_keys(entry, {"resources"}, where).get("resources"), _FILTER, f"{where}: resources"
+        )
         for key in ("kinds", "names", "namespaces", "operations"):
             values = resources.get(key, [])
             if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
@@ -150,7 +152,7 @@ def _controllers(rules: list[Mapping[str, Any]], document: Mapping[str, Any]) ->
 
     None are when any rule of it goes by name or selector, or names pods beside other kinds (kyverno/kyverno, pkg/autogen).
     """
-    requested = at(document, "metadata", "annotations", AUTOGEN)
+    requested = value_at(document, "metadata", "annotations", AUTOGEN)
     for rule in rules:
         blocks = [rule["match"], *([rule["exclude"]] if rule.get("exclude") else [])]
         for one in (resources for block in blocks for resources in filters_of(block, "match")[1]):
@@ -167,7 +169,7 @@ def _controllers(rules: list[Mapping[str, Any]], document: Mapping[str, Any]) ->
     return named
 
 
-def _known(given: Any, known: set[str], where: str) -> Mapping[str, Any]:
+def _require_known_keys(given: Any, known: set[str], where: str) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
         raise UnsupportedError(f"{where} is no map.")
     if strange := sorted(set(map(str, given)) - known):

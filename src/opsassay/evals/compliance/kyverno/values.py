@@ -92,11 +92,11 @@ def matches(pattern: Any, value: Any) -> bool:
     if "{{" in pattern or "$(" in pattern:
         raise UnsupportedError(f"the pattern {pattern[:60]!r} has a variable; write the value, or use deny conditions.")
     return value == pattern or any(
-        all(_one(part.strip(), value) for part in whole.split("&")) for whole in pattern.split("|")
+        all(_matches_pattern(part.strip(), value) for part in whole.split("&")) for whole in pattern.split("|")
     )
 
 
-def _one(pattern: str, value: Any) -> bool:
+def _matches_pattern(pattern: str, value: Any) -> bool:
     if isinstance(value, dict | list):
         return False
     if bounds := _RANGE.fullmatch(pattern):
@@ -105,7 +105,7 @@ def _one(pattern: str, value: Any) -> bool:
             return found is not None and (low <= found <= high) == (bounds[2] == "-")
     for sign in _COMPARED:
         if pattern.startswith(sign):
-            return compared(sign, _amount(value), pattern.removeprefix(sign).strip())
+            return compare_amounts(sign, _amount(value), pattern.removeprefix(sign).strip())
     unlike = pattern.startswith("!")
     literal = pattern.removeprefix("!").strip()
     amount, found = quantity(literal), _amount(value)
@@ -128,7 +128,7 @@ def _amount(value: Any) -> Number | None:
     return Number(0) if value is None else quantity(value)
 
 
-def compared(sign: str, value: Any, bound: Any) -> bool:
+def compare_amounts(sign: str, value: Any, bound: Any) -> bool:
     """Return whether *value* stands to *bound* as *sign* says, by amount; False when one of them is no amount."""
     found, limit = value if isinstance(value, Number) else quantity(value), quantity(bound)
     if found is None or limit is None:

@@ -26,7 +26,7 @@ def right_policy(task: ComplianceTask) -> str:
     return task.host_control.policy() if task.task_class == ANSIBLE else task.control.judging_policy()
 
 
-def _left(task: ComplianceTask, collector: str | None = None, policy: str | None = None) -> Files:
+def _submitted_files(task: ComplianceTask, collector: str | None = None, policy: str | None = None) -> Files:
     assert task.collector is not None
     return {
         task.collector: (right_collector(task) if collector is None else collector).encode(),
@@ -35,7 +35,7 @@ def _left(task: ComplianceTask, collector: str | None = None, policy: str | None
 
 
 def _saying(task: ComplianceTask, body: str) -> Files:
-    return _left(task, policy=f"package {PACKAGE}\n\n{body}\n")
+    return _submitted_files(task, policy=f"package {PACKAGE}\n\n{body}\n")
 
 
 def _constant(value: str) -> Play:
@@ -50,7 +50,7 @@ def _printing(task: ComplianceTask, script: str) -> str:
 
 
 def _canned(task: ComplianceTask) -> Files:
-    return _left(task, _printing(task, f"echo '{CANNED}' > {EVIDENCE}"))
+    return _submitted_files(task, _printing(task, f"echo '{CANNED}' > {EVIDENCE}"))
 
 
 def _written_by_hand(task: ComplianceTask) -> Files:
@@ -60,21 +60,23 @@ def _written_by_hand(task: ComplianceTask) -> Files:
 
 def _other_name(task: ComplianceTask) -> Files:
     """Leave the right collector under the name that the public goals ask for and their evaluators do not run."""
-    files = _left(task)
+    files = _submitted_files(task)
     return {("script.sh" if path == task.collector else path): content for path, content in files.items()}
 
 
 def _elsewhere(task: ComplianceTask) -> Files:
     """Leave the right policy in a folder, where nobody asked for it."""
-    return {(f"policies/{path}" if path == POLICY else path): content for path, content in _left(task).items()}
+    return {
+        (f"policies/{path}" if path == POLICY else path): content for path, content in _submitted_files(task).items()
+    }
 
 
 def _not_collecting(task: ComplianceTask) -> Files:
-    return _left(task, _printing(task, "exit 3"))
+    return _submitted_files(task, _printing(task, "exit 3"))
 
 
 def _binary(task: ComplianceTask) -> Files:
-    return _left(task, _printing(task, f"head -c 999 /dev/urandom > {EVIDENCE}"))
+    return _submitted_files(task, _printing(task, f"head -c 999 /dev/urandom > {EVIDENCE}"))
 
 
 def _example_knowing(task: ComplianceTask) -> Files:
@@ -96,24 +98,24 @@ def _label_reading(task: ComplianceTask) -> Files:
 
 
 def _undefined(task: ComplianceTask) -> Files:
-    return _left(task, policy=right_policy(task).replace(f"default {RULE} := false\n", ""))
+    return _submitted_files(task, policy=right_policy(task).replace(f"default {RULE} := false\n", ""))
 
 
 def _no_boolean(task: ComplianceTask) -> Files:
     policy = right_policy(task).replace(f"default {RULE} := false", f'default {RULE} := "no"')
-    return _left(task, policy=policy)
+    return _submitted_files(task, policy=policy)
 
 
 def _other_package(task: ComplianceTask) -> Files:
-    return _left(task, policy=right_policy(task).replace(f"package {PACKAGE}", "package check"))
+    return _submitted_files(task, policy=right_policy(task).replace(f"package {PACKAGE}", "package check"))
 
 
 def _other_language(task: ComplianceTask) -> Files:
-    return _left(task, policy=f"def {RULE}(input):\n    return True\n")
+    return _submitted_files(task, policy=f"def {RULE}(input):\n    return True\n")
 
 
 COLLECTED_ORACLES: Mapping[str, tuple[Play, str | None]] = {
-    "right": (_left, None),
+    "right": (_submitted_files, None),
     "constant-true": (_constant("true"), "posture"),
     "constant-false": (_constant("false"), "posture"),
     "example-knowing": (_example_knowing, "posture"),

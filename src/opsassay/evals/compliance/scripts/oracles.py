@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from opsassay.evals.compliance.clusters.controls import POD_KINDS, controls
-from opsassay.evals.compliance.clusters.repository import FOLDER, others_of, policy_name, written
+from opsassay.evals.compliance.clusters.repository import FOLDER, others_of, policy_files, policy_name
 from opsassay.evals.compliance.kyverno.policy import AUTOGEN
 from opsassay.evals.compliance.scripts.collected import COLLECTED_BASELINES, COLLECTED_ORACLES
 from opsassay.evals.compliance.tasks import ANSIBLE, KUBECTL, NEW, UPDATE, ComplianceTask
@@ -18,16 +18,16 @@ Files = dict[str, bytes]
 _NOTHING = "no-such-object"
 
 
-def _of(task: ComplianceTask, **changed: Any) -> dict[str, Any]:
+def _control_policy(task: ComplianceTask, **changed: Any) -> dict[str, Any]:
     return task.control.policy(task.policy, **changed)
 
 
 def _right(task: ComplianceTask) -> Files:
-    return written(_of(task))
+    return policy_files(_control_policy(task))
 
 
 def _checking(task: ComplianceTask, **check: Any) -> Files:
-    return written(_of(task, validate={"failureAction": "Enforce", "message": "no", **check}))
+    return policy_files(_control_policy(task, validate={"failureAction": "Enforce", "message": "no", **check}))
 
 
 def _deny_all(task: ComplianceTask) -> Files:
@@ -47,16 +47,16 @@ def _example_names(task: ComplianceTask) -> Files:
 
 
 def _reports_only(task: ComplianceTask) -> Files:
-    return written(_of(task, validate={"failureAction": "Audit", **task.control.check()}))
+    return policy_files(_control_policy(task, validate={"failureAction": "Audit", **task.control.check()}))
 
 
 def _without_controllers(task: ComplianceTask) -> Files:
     """Forget a kind: what controllers make, or the roles of the whole cluster."""
     if task.control.kinds != POD_KINDS:
-        return written(_of(task, match={"any": [{"resources": {"kinds": ["Role"]}}]}))
-    policy = _of(task)
+        return policy_files(_control_policy(task, match={"any": [{"resources": {"kinds": ["Role"]}}]}))
+    policy = _control_policy(task)
     policy["metadata"]["annotations"] = {AUTOGEN: "none"}
-    return written(policy)
+    return policy_files(policy)
 
 
 def _wrong_folder(task: ComplianceTask) -> Files:
@@ -64,14 +64,18 @@ def _wrong_folder(task: ComplianceTask) -> Files:
 
 
 def _other_kind(task: ComplianceTask) -> Files:
-    policy = {**_of(task), "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy"}
-    return written(policy)
+    policy = {
+        **_control_policy(task),
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+    }
+    return policy_files(policy)
 
 
 def _beyond_subset(task: ComplianceTask) -> Files:
-    policy = _of(task)
+    policy = _control_policy(task)
     policy["spec"]["rules"][0]["mutate"] = {"patchStrategicMerge": {"metadata": {"labels": {"checked": "true"}}}}
-    return written(policy)
+    return policy_files(policy)
 
 
 def _broken_expression(task: ComplianceTask) -> Files:
@@ -97,28 +101,28 @@ def _mended(task: ComplianceTask) -> Files:
 
 
 def _removes_another(task: ComplianceTask) -> Files:
-    gone = set(written(_other(task)))
+    gone = set(policy_files(_other(task)))
     return {path: content for path, content in _mended(task).items() if path not in gone}
 
 
 def _weakens_another(task: ComplianceTask) -> Files:
     policy = _other(task)
     policy["spec"]["rules"][0]["validate"]["failureAction"] = "Audit"
-    return {**_mended(task), **written(policy)}
+    return {**_mended(task), **policy_files(policy)}
 
 
 def _adds_one(task: ComplianceTask) -> Files:
-    return {**_mended(task), **written(task.control.policy(f"{task.policy}-anew"))}
+    return {**_mended(task), **policy_files(task.control.policy(f"{task.policy}-anew"))}
 
 
 def _renames(task: ComplianceTask) -> Files:
     kept = {path: content for path, content in _before(task).items() if path not in _right(task)}
-    return {**kept, **written(task.control.policy(f"{task.policy}-anew"))}
+    return {**kept, **policy_files(task.control.policy(f"{task.policy}-anew"))}
 
 
 def _leaves_out(task: ComplianceTask) -> Files:
     excluded = {"any": [{"resources": {"namespaces": [f"{_NOTHING}-*"]}}]}
-    return {**_before(task), **written(_of(task, exclude=excluded))}
+    return {**_before(task), **policy_files(_control_policy(task, exclude=excluded))}
 
 
 Play = Callable[[ComplianceTask], Files]

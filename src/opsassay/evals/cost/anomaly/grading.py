@@ -45,11 +45,11 @@ def grade_claims(task: AnomalyTask, claims: Sequence[Claim]) -> dict[str, Metric
         problem = f"F1 is {f1:.2f}, below {PASSING_F1}"
     elif task.ranked and (rank.value or 0.0) < PASSING_RANK:
         problem = f"rank_importance is {rank.value or 0.0:.2f}, below {PASSING_RANK}"
-    said = "" if problem is None else "; ".join([*_named(task, claims), problem])
+    said = "" if problem is None else "; ".join([*_matched_wrong_reading(task, claims), problem])
     return {"passed": Metric(value=float(problem is None), status=MetricStatus.SCORED, reason=said), **metrics}
 
 
-def _named(task: AnomalyTask, claims: Sequence[Claim]) -> list[str]:
+def _matched_wrong_reading(task: AnomalyTask, claims: Sequence[Claim]) -> list[str]:
     """Return the wrong reading that makes just these claims, if there is one."""
     given = {(one.slice, one.start, one.end, _rounded(one)) for one in claims}
     for name in misreadings_of(task):
@@ -127,13 +127,13 @@ def _ranks(task: AnomalyTask, claims: Sequence[Claim]) -> Mapping[str, Metric]:
     given = [claim.importance or 0.0 for claim, _ in pairs]
     true = [one.weight / largest for _, one in pairs]
     near = sum(abs(a - b) <= IMPORTANCE_TOLERANCE for a, b in zip(given, true, strict=True))
-    placed = sum(_place(n, given) == _place(n, true) for n in range(len(pairs)))
+    placed = sum(_count_above_below(n, given) == _count_above_below(n, true) for n in range(len(pairs)))
     return {
         "rank_importance": Metric(value=near / len(pairs), status=MetricStatus.SCORED),
         "rank_relative": Metric(value=placed / len(pairs), status=MetricStatus.SCORED),
     }
 
 
-def _place(number: int, values: Sequence[float]) -> tuple[int, int]:
+def _count_above_below(number: int, values: Sequence[float]) -> tuple[int, int]:
     """Return how many of *values* lie above and below the one at *number*: ties that should be none match nothing."""
     return sum(v > values[number] for v in values), sum(v < values[number] for v in values)

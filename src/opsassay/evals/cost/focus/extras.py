@@ -81,19 +81,20 @@ def _commitments(world: World) -> Iterator[dict[str, Any]]:
         for start, end in ((world.start, world.middle), (world.middle, world.end)):
             bought = hourly * (int((end - start).total_seconds()) // 3600)
             yield _row(
-                one.account, "Purchase", start, end, bought, **_of(one), EffectiveCost=0, ChargeFrequency="Recurring",
+                one.account, "Purchase", start, end, bought, **_discount_columns(one), EffectiveCost=0,
+                ChargeFrequency="Recurring",
                 ChargeDescription=f"{one.kind} for {start:%Y-%m}", ServiceCategory="Compute", PricingCategory="Standard",
             )  # fmt: skip
         for day in range(world.hours // 24):
             at = world.start + timedelta(days=day)
             yield _row(
-                one.account, "Usage", at, at + timedelta(days=1), 24 * hourly * one.waste // 1000, **_of(one),
+                one.account, "Usage", at, at + timedelta(days=1), 24 * hourly * one.waste // 1000, **_discount_columns(one),
                 BilledCost=0, CommitmentDiscountStatus="Unused", ChargeFrequency="Usage-Based", ServiceCategory="Compute",
                 ChargeDescription=f"{one.kind}, not used", PricingCategory="Committed",
             )  # fmt: skip
 
 
-def _of(one: Commitment) -> dict[str, Any]:
+def _discount_columns(one: Commitment) -> dict[str, Any]:
     return {
         "CommitmentDiscountId": one.id, "CommitmentDiscountName": one.kind, "CommitmentDiscountCategory": one.category,
         "CommitmentDiscountType": one.kind,

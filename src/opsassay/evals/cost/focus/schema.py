@@ -121,7 +121,7 @@ def frame_schema(table: str) -> pl.Schema:
     return pl.Schema({name: DTYPES[kind] for name, (kind, _) in TABLES[table].items()})
 
 
-def described(table: str) -> str:
+def describe_columns(table: str) -> str:
     """Return a line of text for each column of *table*: its name, its type in DuckDB, what it is."""
     types = {"text": "VARCHAR", "time": "TIMESTAMPTZ", "integer": "BIGINT"}
     return "\n".join(

@@ -199,7 +199,9 @@ def make_world(seed: int) -> World:
     }
     accounts = _accounts(draws)
     commitments = tuple(_commitment(draws, account) for account in draws.sample(accounts[:-2], 6))
-    resources = [_in_area(draws, area, account) for area in AREAS.values() for account in _of(area.provider, accounts)]
+    resources = [
+        _in_area(draws, area, account) for area in AREAS.values() for account in _open_accounts(area.provider, accounts)
+    ]
     paid = [one for one in accounts if one.sub_name != CLOSED]
     for number in range(BACKGROUND):
         committed = commitments[number % 6] if number < 12 else None
@@ -225,7 +227,7 @@ def _accounts(draws: Draws) -> tuple[SubAccount, ...]:
     return (*found, *traps)
 
 
-def _of(provider: str, accounts: Sequence[SubAccount]) -> list[SubAccount]:
+def _open_accounts(provider: str, accounts: Sequence[SubAccount]) -> list[SubAccount]:
     return [one for one in accounts if one.provider.name == provider and one.sub_name not in {CLOSED, REFUNDED}]
 
 

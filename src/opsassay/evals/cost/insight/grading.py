@@ -20,17 +20,19 @@ def grade_rows(question: Question, rows: Sequence[Row]) -> dict[str, Metric]:
     """Return ``passed`` and ``cells_right`` of an answer that keeps the contract."""
     problem = difference(question.template, question.key, rows)
     return {
-        "passed": mark(problem is None, "" if problem is None else _named(question, rows) or problem),
+        "passed": pass_metric(
+            problem is None, "" if problem is None else _matched_wrong_reading(question, rows) or problem
+        ),
         "cells_right": Metric(value=cells_right(question.template, question.key, rows), status=MetricStatus.SCORED),
     }
 
 
-def mark(passed: bool, reason: str = "") -> Metric:
+def pass_metric(passed: bool, reason: str = "") -> Metric:
     """Return the metric 1 or 0, with the *reason* for a 0."""
     return Metric(value=float(passed), status=MetricStatus.SCORED, reason=reason)
 
 
-def _named(question: Question, rows: Sequence[Row]) -> str | None:
+def _matched_wrong_reading(question: Question, rows: Sequence[Row]) -> str | None:
     """Return which wrong reading the answer fits, None when it fits none."""
     for name in question.template.mistakes:
         if difference(question.template, question.misread(name), rows) is None:

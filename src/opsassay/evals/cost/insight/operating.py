@@ -50,7 +50,7 @@ def _micro(name: str) -> str:
     return f"CAST({name} * {MICRO} AS HUGEINT)"
 
 
-def _chosen(tables: Tables, terms: Terms) -> pl.DataFrame:
+def _rows_of_window(tables: Tables, terms: Terms) -> pl.DataFrame:
     """Return the rows of the window, quantities as whole micro-units."""
     days = tables[RESOURCE_DAYS].filter(pl.col("Day").is_between(pl.lit(str(terms.first)), pl.lit(str(terms.last))))
     return days.with_columns(pl.col(pl.Decimal).to_physical().cast(pl.Int64))
@@ -71,7 +71,10 @@ def _per_group(
 
     def rows(tables: Tables, terms: Terms) -> list[KeyRow]:
         sums = (
-            _chosen(tables, terms).filter(only[1]).group_by(column).agg(frame[0].alias("part"), frame[1].alias("whole"))
+            _rows_of_window(tables, terms)
+            .filter(only[1])
+            .group_by(column)
+            .agg(frame[0].alias("part"), frame[1].alias("whole"))
         )
         return [{by.name: group, asked.name: share(part, whole)} for group, part, whole in sums.rows() if whole]
 
@@ -133,7 +136,7 @@ def _hours(terms: Terms) -> int:
 
 
 def _scaling_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    each = _chosen(tables, terms).group_by("SubAccountId", "ResourceId").agg(
+    each = _rows_of_window(tables, terms).group_by("SubAccountId", "ResourceId").agg(
         (pl.col("PeakCapacityUnits").max() * _hours(terms)).alias("fixed"), pl.col("CapacityUnits").sum().alias("scaled")
     )  # fmt: skip
     sums = each.group_by("SubAccountId").agg(pl.col("fixed", "scaled").sum())

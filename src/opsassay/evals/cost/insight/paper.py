@@ -23,7 +23,7 @@ from opsassay.evals.cost.insight.question import (
     between,
     ties,
 )
-from opsassay.evals.cost.insight.reading import dollars, frame_rows, listed, share, sql_rows
+from opsassay.evals.cost.insight.reading import dollars, frame_rows, share, sql_literals, sql_rows
 from opsassay.evals.runner.draws import Draws
 
 PICO_SQL = "1000000000000"
@@ -58,7 +58,7 @@ CATEGORY_COST = QuestionTemplate(
     lambda terms: f"What did each of the service categories {' and '.join(terms.chosen)} cost {between(terms)}? "
     f"Sum BilledCost. {CREDITS} {USD} {CENT}",
     lambda terms: sql_rows(terms) + f"SELECT ServiceCategory AS category, sum(pico) AS cost_usd_num, {PICO_SQL} "
-    f"AS cost_usd_den FROM chosen WHERE ServiceCategory IN ({listed(terms.chosen)}) GROUP BY ALL",
+    f"AS cost_usd_den FROM chosen WHERE ServiceCategory IN ({sql_literals(terms.chosen)}) GROUP BY ALL",
     _category_frame, ("list_cost", "effective_cost", "off_by_a_day", "no_conversion", "credits_ignored"), paper=1,
 )  # fmt: skip
 

@@ -88,6 +88,6 @@ def share(part: int, whole: int) -> Fraction:
     return Fraction(100 * part, whole)
 
 
-def listed(names: Iterable[str]) -> str:
+def sql_literals(names: Iterable[str]) -> str:
     """Return *names* as SQL literals."""
     return ", ".join("'" + name.replace("'", "''") + "'" for name in names)

@@ -44,7 +44,7 @@ class LiveCostRun(TrialRun):
     performer: str = PERFORM
 
     @classmethod
-    def of(cls, name: str, agent: TrialAgent, seed: int, cluster: ClusterSettings) -> LiveCostRun:
+    def for_task(cls, name: str, agent: TrialAgent, seed: int, cluster: ClusterSettings) -> LiveCostRun:
         """Return the trial of the task called *name* by *agent*, on *cluster* when it is one for a cluster.
 
         Raises NotFoundError for an oracle that it lacks.

@@ -15,7 +15,7 @@ from opsassay.core.errors import NotFoundError
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.cost import AutoscalerSettings, CostCause, PriceBook, ResourceRequest
 from opsassay.core.schema.files import parse_yaml
-from opsassay.core.schema.overrides import merged
+from opsassay.core.schema.overrides import merge_layers
 from opsassay.core.schema.scenario import Scenario
 from opsassay.testbed.scenarios import system_of
 
@@ -108,4 +108,4 @@ def live_task(name: str) -> LiveCostTask:
         raise NotFoundError("live cost task", name, TASKS)
     files = [LIVE / f"{one}.yaml" for one in dict.fromkeys((name.removesuffix(ON_KUBERNETES), name))]
     layers = (yaml.safe_load(file.read_text(encoding="utf-8")) for file in files)
-    return parse_yaml(yaml.safe_dump(merged(*layers), sort_keys=False), LiveCostTask, str(files[-1]), lines=False)
+    return parse_yaml(yaml.safe_dump(merge_layers(*layers), sort_keys=False), LiveCostTask, str(files[-1]), lines=False)

@@ -34,7 +34,7 @@ def grade_given(
     Raises UserError when the case has no truth, DatapackError for damaged files.
     """
     outcome = read_given(text, case.datapack.services())
-    cell = RunSpec(IncidentItem.of(case.datapack).task, solver, solver.digest())
+    cell = RunSpec(IncidentItem.from_datapack(case.datapack).task, solver, solver.digest())
     run = Run(
         cell=cell.hash,
         attempt=1,

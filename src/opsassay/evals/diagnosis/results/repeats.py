@@ -113,12 +113,12 @@ def _cells(s: SolverSummary, ks: Sequence[int]) -> tuple[Any, ...]:
         *(percent(s.pass_at.get(k)) for k in ks),
         None if took.seconds is None else f"{took.seconds:.1f} s ({took.successes}/{took.attempts})",
         None if s.complexity is None else f"{s.complexity:.2f}",
-        _spent(s),
+        _usage_text(s),
         "no: " + "; ".join(s.not_ranked) if s.not_ranked else "yes",
     )
 
 
-def _spent(summary: SolverSummary) -> str | None:
+def _usage_text(summary: SolverSummary) -> str | None:
     tokens = summary.spent.get("input_tokens", 0) + summary.spent.get("output_tokens", 0)
     money = summary.spent.get("money_usd")
     return f"{tokens:,.0f}" + (f", {money:.4f}" if money else "") if tokens else None
@@ -143,11 +143,11 @@ def summarise_runs(
     found = [_summary(solver, runs, by_run, known, most_k, shares) for solver, runs in groups.items()]
     most = max((s.any_service.n for s in found if s.any_service), default=0)
 
-    def place(s: SolverSummary) -> tuple[Any, ...]:
+    def rank_key(s: SolverSummary) -> tuple[Any, ...]:
         values = (-(share.value if share else 0.0) for share in (s.any_service, s.exact_match, s.calm))
         return (bool(s.not_ranked), (s.any_service.n if s.any_service else 0) < most, *values, s.solver)
 
-    return sorted(found, key=place)
+    return sorted(found, key=rank_key)
 
 
 def _shares(verdicts: Sequence[Verdict], calm: frozenset[str]) -> dict[tuple[str, str], MeanFigure | None]:

@@ -14,7 +14,7 @@ from opsassay.core.schema.run import Run
 from opsassay.evals.diagnosis.setups.agents import Setup
 from opsassay.evals.diagnosis.solve import run_agent
 from opsassay.evals.diagnosis.tasks import IncidentItem
-from opsassay.evals.runner.rehearsal import Check, Rehearsal, ended, isolated, spent, traced
+from opsassay.evals.runner.rehearsal import Check, Rehearsal, check_end, check_usage, isolated, traced
 from opsassay.evals.runner.store import RunStore, read_diagnosis, read_run
 from opsassay.solvers.agents import models
 from opsassay.solvers.agents.mcp_server import incident_specs
@@ -33,11 +33,16 @@ def check(setup: Setup) -> Rehearsal:
     """Return what became of one exam of the agent on the made-up incident."""
     with tempfile.TemporaryDirectory(prefix="opsassay-", ignore_cleanup_errors=True) as folder:
         incident = tiny_incident(Path(folder) / "incident")
-        run_dir = run_agent(RunStore(Path(folder) / "store"), IncidentItem.of(incident), setup)
+        run_dir = run_agent(RunStore(Path(folder) / "store"), IncidentItem.from_datapack(incident), setup)
         run, diagnosis = read_run(run_dir), read_diagnosis(run_dir)
-        found = [ended(run, run_dir), *_answered(run, diagnosis, incident), traced(run_dir), isolated(run.isolation)]
+        found = [
+            check_end(run, run_dir),
+            *_check_answer(run, diagnosis, incident),
+            traced(run_dir),
+            isolated(run.isolation),
+        ]
         found.append(Check("canary", "canary" not in run.flags, "the false truth beside the view was not repeated"))
-        return Rehearsal(incident_specs(), (*found, *spent(run)), run.isolation, run.spent)
+        return Rehearsal(incident_specs(), (*found, *check_usage(run)), run.isolation, run.spent)
 
 
 def tiny_incident(path: Path) -> Datapack:
@@ -79,7 +84,7 @@ def _trace(period: str, time_ns: int) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _answered(run: Run, diagnosis: Diagnosis | None, incident: Datapack) -> list[Check]:
+def _check_answer(run: Run, diagnosis: Diagnosis | None, incident: Datapack) -> list[Check]:
     if diagnosis is None:
         return [Check("answer", passed=False, said=run.error or "there is none")]
     found = [

@@ -19,7 +19,7 @@ from opsassay.core.schema.run import Solver
 from opsassay.evals.diagnosis.workers.answers import how_it_died, read_worker_answer
 from opsassay.evals.diagnosis.workers.pool import shared_workers
 from opsassay.evals.diagnosis.workers.sources import hash_of
-from opsassay.evals.diagnosis.workers.template import ANSWER, described
+from opsassay.evals.diagnosis.workers.template import ANSWER, describe_method
 from opsassay.solvers.methods.base import METHODS
 
 COMMAND = "command:"
@@ -64,7 +64,7 @@ def method_setup(name: str, parameters: Mapping[str, Any] = {}, folder: Path = P
     if not colon and name not in METHODS.names():
         METHODS.load(name)  # which says what it is near to
     if not colon and name in METHODS.builtin_names():
-        found = described(name, parameters)
+        found = describe_method(name, parameters)
     else:
         found = _described_apart(name, parameters)
     solver = Solver.model_validate(found["solver"])

@@ -173,7 +173,7 @@ def main(job: dict[str, Any]) -> int:
 def _done(job: dict[str, Any]) -> dict[str, Any]:
     """Return what came of *job*: a description of a method, or an answer."""
     if job["kind"] == "describe":
-        return described(job["name"], job["parameters"])
+        return describe_method(job["name"], job["parameters"])
     if job["kind"] == "command":
         return ask_command(job["command"], Path(INCIDENT_FOLDER).absolute())
     incident = Datapack.open(Path(INCIDENT_FOLDER))
@@ -187,7 +187,7 @@ def _done(job: dict[str, Any]) -> dict[str, Any]:
     return {"diagnosis": answer.model_dump(mode="json", by_alias=True)}
 
 
-def described(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def describe_method(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return solver, parameters that differ from their defaults, and sources of the method called *name*."""
     made = class_named(name)
     method = method_named(name, parameters)

@@ -12,7 +12,7 @@ from opsassay.core.schema.scenario import OracleStep, Scenario
 from opsassay.testbed.injection.preconditions import objections
 from opsassay.testbed.operations.telemetry_view import LOOKS
 from opsassay.testbed.scenarios import system_of
-from opsassay.testbed.substrates.kubernetes.access.kubectl import judge
+from opsassay.testbed.substrates.kubernetes.access.kubectl import parse_kubectl
 from opsassay.testbed.substrates.kubernetes.access.tools import TOOLS
 from opsassay.testbed.substrates.kubernetes.actuators.mechanisms import CLUSTER
 from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS
@@ -89,7 +89,7 @@ def _step(step: OracleStep, block: OnCluster) -> str | None:
     if step.verb not in ("kubectl", "kubectl_read"):
         return None
     try:
-        judge([str(word) for word in step.arguments.get("args") or ()], has_input="input" in step.arguments)
+        parse_kubectl([str(word) for word in step.arguments.get("args") or ()], has_input="input" in step.arguments)
     except UserError as error:
         return str(error)
     return None

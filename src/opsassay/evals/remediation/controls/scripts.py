@@ -54,7 +54,7 @@ def controls_of(scenario: Scenario) -> tuple[ControlScript, ...]:
         why = f"nobody says how things are changed on {scenario.environment.substrate}"
         return tuple(ControlScript(name=CONTROL + name, description=about, fails="v_outcome", why_not=why)
                      for name, (about, _) in MAKERS.items())  # fmt: skip
-    given = _Given.of(scenario, words)
+    given = _Given.from_scenario(scenario, words)
     return tuple(
         ControlScript(name=CONTROL + name, description=about, **made(given)) for name, (about, made) in MAKERS.items()
     )
@@ -98,7 +98,7 @@ class _Given:
     bystander: str | None
 
     @classmethod
-    def of(cls, scenario: Scenario, words: ControlWords) -> _Given:
+    def from_scenario(cls, scenario: Scenario, words: ControlWords) -> _Given:
         system = system_of(scenario)
         replicas = words.replicas(scenario, system)
         truth, committed = scenario.truth, scenario.verification

@@ -123,7 +123,7 @@ class TrialAgent(Written):
     @property
     def solver_name(self) -> str:
         """What it is called in results."""
-        return self.name if self._described is None else self._described.name
+        return self.name if self._external_agent is None else self._external_agent.name
 
     @property
     def own_settings(self) -> CommandSettings:
@@ -138,26 +138,26 @@ class TrialAgent(Written):
     @property
     def remote(self) -> bool:
         """Whether it hands its task on to an agent elsewhere."""
-        return self._described is not None and self._described.file.remote
+        return self._external_agent is not None and self._external_agent.file.remote
 
     @cached_property
-    def _described(self) -> CommandAgent | None:
+    def _external_agent(self) -> CommandAgent | None:
         return None if self.command or not self.is_outside else external_agent(Path(self.name))
 
     def require_apart(self, store: Path) -> None:
         """Raise UserError, before anything runs, when an external agent would see the *store* of runs."""
-        if self._described is not None:
-            require_apart(self._described, [store])
+        if self._external_agent is not None:
+            require_apart(self._external_agent, [store])
 
     def limits(self, timeout_s: float) -> Limits:
         """Return the limits of an external agent that may work for *timeout_s*."""
-        own = {} if self._described is None else self._described.file.limits.model_dump(exclude_unset=True)
+        own = {} if self._external_agent is None else self._external_agent.file.limits.model_dump(exclude_unset=True)
         return Limits.model_validate({**own, **self.own_settings.limits, "seconds": timeout_s})
 
     def outside(self) -> ExternalAgent:
         """Return the external agent that this is. Raises UserError for a file that there is not."""
-        if self._described is not None:
-            return ExternalAgent.of(self._described, self.model)
+        if self._external_agent is not None:
+            return ExternalAgent.from_command(self._external_agent, self.model)
         return ExternalAgent(
             self.name,
             lambda places: [word.format(**{**dict.fromkeys(PLACES, ""), **places}) for word in self.command],
@@ -171,8 +171,8 @@ class TrialAgent(Written):
 
         Those of a command are in ``settings.files``. Raises UserError for one that there is not.
         """
-        if self._described is not None:
-            return [(self._described.path.name, self._described.path), *self._described.each_file()]
+        if self._external_agent is not None:
+            return [(self._external_agent.path.name, self._external_agent.path), *self._external_agent.each_file()]
         found: list[tuple[str, Path]] = []
         for top in map(Path, self.own_settings.files if self.command else ()):
             if not top.exists():

@@ -20,7 +20,7 @@ from opsassay.evals.runner.run import reading_what_was_left
 from opsassay.solvers.agents.limits import Limits, Meter
 from opsassay.solvers.agents.prompts import apis_prompt
 from opsassay.solvers.agents.sre_lint import lint
-from opsassay.testbed.operations.tool_session import CALLS_LIMIT, OperatorToolSession, kept
+from opsassay.testbed.operations.tool_session import CALLS_LIMIT, OperatorToolSession, recorded_arguments
 
 if TYPE_CHECKING:
     from opsassay.telemetry.backends.serving import ApiServer
@@ -62,7 +62,7 @@ class CommandToolSession:
 
     def _diagnosed(self, arguments: Mapping[str, Any]) -> ToolCall:
         given = {str(key): value for key, value in arguments.items()}
-        call = ToolCall(tool=REPORT_DIAGNOSIS.name, arguments=kept(given), output="Taken.")
+        call = ToolCall(tool=REPORT_DIAGNOSIS.name, arguments=recorded_arguments(given), output="Taken.")
         problem = lint(call.tool, given, {call.tool: REPORT_DIAGNOSIS}, ())
         if problem is not None:
             return call.model_copy(update={"output": f"Error: {problem}", "status": "error"})

@@ -53,7 +53,7 @@ def rehearse(
         run_operator(agent, task, session)
         report = json.loads((run_dir / REPORT).read_text(encoding="utf-8")) if (run_dir / REPORT).exists() else {}
         trace = traced(run_dir)
-    specs, checks = session.specs(), [_acted(session), trace]
+    specs, checks = session.specs(), [_check_tool_use(session), trace]
     if not agent.is_outside:
         return Rehearsal(specs, (*checks, isolated("in_process")), "in_process", {})
     isolation = "sealed" if report["sealed"] else "unsealed"
@@ -63,7 +63,7 @@ def rehearse(
     return Rehearsal((*specs, REPORT_DIAGNOSIS), tuple(checks), isolation, report["spent"])
 
 
-def _acted(session: RehearsalToolSession) -> Check:
+def _check_tool_use(session: RehearsalToolSession) -> Check:
     """Return whether the agent used its tools as they are: one that calls none is recorded as idle in a trial."""
     refused = [action for action in session.actions if action.status != "ok"]
     if not session.actions:

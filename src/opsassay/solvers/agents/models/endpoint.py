@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from opsassay.core.errors import UserError
 from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.solvers.agents.models.base import Message, ModelError, Reply, ToolRequest
-from opsassay.solvers.agents.models.scripted import counted
+from opsassay.solvers.agents.models.scripted import count_tokens
 from opsassay.solvers.proxy.apis.chat import read_answer
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
@@ -101,7 +101,9 @@ class EndpointModel:
             input_tokens=read.usage.get("input_tokens", 0),
             output_tokens=read.usage.get("output_tokens", 0),
         )
-        return counted(reply, messages)  # an endpoint that reports no tokens has them estimated, so that limits hold
+        return count_tokens(
+            reply, messages
+        )  # an endpoint that reports no tokens has them estimated, so that limits hold
 
 
 def _retry_after(headers: Any) -> float | None:

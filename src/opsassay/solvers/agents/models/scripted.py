@@ -104,10 +104,10 @@ class ScriptedModel:
             raise ModelError(f"The script plays HTTP {reply.error_status}.", reply.error_status)
         if reply.broken is not None:
             raise ModelError(f"The script plays an answer that is broken: {reply.broken}.")
-        return counted(reply, messages)
+        return count_tokens(reply, messages)
 
 
-def counted(reply: Reply, messages: Sequence[Message]) -> Reply:
+def count_tokens(reply: Reply, messages: Sequence[Message]) -> Reply:
     """Return *reply* with token counts where it has none."""
     if reply.input_tokens or reply.output_tokens:
         return reply

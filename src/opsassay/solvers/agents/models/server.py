@@ -21,7 +21,7 @@ from opsassay.core.errors import OperationError, StartError
 from opsassay.core.logs import Log, configure
 from opsassay.core.schema.files import load_yaml
 from opsassay.solvers.agents.models.base import Message, Reply
-from opsassay.solvers.agents.models.scripted import Respond, Script, counted
+from opsassay.solvers.agents.models.scripted import Respond, Script, count_tokens
 from opsassay.solvers.agents.models.wire import problem, stream, whole
 from opsassay.solvers.proxy.apis import ModelApi, api_of
 from opsassay.solvers.proxy.exchanges import json_object, request_hash
@@ -55,7 +55,7 @@ class ScriptedServer:
         said = api.asked(request.path_qs, asked)
         messages = [Message(role=_ROLES.get(role, "user"), content=text) for role, text in said.messages]
         try:
-            reply = counted(self._respond(messages, ()), messages)
+            reply = count_tokens(self._respond(messages, ()), messages)
         except OperationError as error:
             return web.json_response(problem(api.name, 400, str(error)), status=400)
         if reply.error_status is not None:

@@ -105,14 +105,14 @@ def _response_output(reply: Reply, id_: str) -> list[dict[str, Any]]:
     content = [{"type": "output_text", "text": reply.text, "annotations": []}]
     message = {"type": "message", "id": f"msg_{id_}", "role": "assistant", "status": "completed", "content": content}
     calls = [
-        {"type": "function_call", "id": f"fc_{number}_{id_}", "call_id": request.id, **_named(request.tool),
+        {"type": "function_call", "id": f"fc_{number}_{id_}", "call_id": request.id, **_split_tool_name(request.tool),
          "arguments": json.dumps(request.arguments), "status": "completed"}
         for number, request in enumerate(reply.tool_requests)
     ]  # fmt: skip
     return ([message] if reply.text or not calls else []) + calls
 
 
-def _named(tool: str) -> dict[str, str]:
+def _split_tool_name(tool: str) -> dict[str, str]:
     """Return the name of *tool*, apart from its namespace where a script says one, as in ``mcp__orders.find``."""
     namespace, _, name = tool.rpartition(".")
     return {"name": name} | ({"namespace": namespace} if namespace else {})

@@ -25,12 +25,12 @@ def main() -> None:
     """Ask the agent at the URL of the first argument, and print what it answered."""
     url, prompt = sys.argv[1], Path(sys.argv[2]).read_text(encoding="utf-8")
     try:
-        print(asyncio.run(answer(url, prompt)))
+        print(asyncio.run(ask_agent(url, prompt)))
     except (A2AClientError, A2AError, httpx.HTTPError, ValueError) as error:
         sys.exit(f"The agent at {url} did not answer: {error}")
 
 
-async def answer(url: str, prompt: str) -> str:
+async def ask_agent(url: str, prompt: str) -> str:
     """Return what the agent whose card is below *url* makes of *prompt*; raises ValueError for a task that failed."""
     async with httpx.AsyncClient(timeout=None) as http:  # noqa: S113 - the limit is that of the run
         config = ClientConfig(streaming=False, polling=True, httpx_client=http)
@@ -40,7 +40,7 @@ async def answer(url: str, prompt: str) -> str:
             if reply.HasField("message"):
                 return get_message_text(reply.message)
             if reply.HasField("task"):
-                return _said(await _done(client, reply.task))
+                return _task_text(await _done(client, reply.task))
     raise ValueError("it sent neither a message nor a task")
 
 
@@ -51,7 +51,7 @@ async def _done(client: Client, task: Task) -> Task:
     return task
 
 
-def _said(task: Task) -> str:
+def _task_text(task: Task) -> str:
     """Return the text of the artifacts of *task*, that of its last message without any."""
     said = "\n".join(get_artifact_text(artifact) for artifact in task.artifacts)
     message = get_message_text(task.status.message) if task.status.HasField("message") else ""

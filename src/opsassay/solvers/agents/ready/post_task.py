@@ -50,13 +50,13 @@ def _answered(request: urllib.request.Request) -> bytes:
         with urllib.request.urlopen(request) as reply:  # noqa: S310 - the user's own URL
             if reply.status != 202:
                 return bytes(reply.read(MOST_BYTES))
-            place = _place(request.full_url, reply.headers.get("Location"))
+            place = _poll_address(request.full_url, reply.headers.get("Location"))
             pause_s = _pause_s(reply.headers.get("Retry-After"))
         time.sleep(pause_s)
         request = urllib.request.Request(place)  # noqa: S310
 
 
-def _place(url: str, location: str | None) -> str:
+def _poll_address(url: str, location: str | None) -> str:
     """Return where to ask again; raises ValueError for what is not below the same scheme and host."""
     if not location:
         return url

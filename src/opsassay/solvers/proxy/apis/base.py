@@ -108,7 +108,7 @@ OWN_COUNTS = {"input_tokens": "input_tokens", "output_tokens": "output_tokens"}
 """For APIs that count under our names."""
 
 
-def listed(value: Any) -> list[dict[str, Any]]:
+def list_objects(value: Any) -> list[dict[str, Any]]:
     """Return the objects in *value* when it is a list, nothing otherwise: requests are whatever an agent sent."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 

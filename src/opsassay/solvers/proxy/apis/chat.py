@@ -17,7 +17,7 @@ from opsassay.solvers.proxy.apis.base import (
     error_text,
     fields,
     index_of,
-    listed,
+    list_objects,
     text_or_none,
 )
 from opsassay.solvers.proxy.steps import plain_text
@@ -27,7 +27,7 @@ _COUNTS = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens"
 
 def read_request(body: dict[str, Any]) -> Asked:
     """Return what a request to /chat/completions asks; the agent may be named in ``name`` of its system message."""
-    messages = listed(body.get("messages"))
+    messages = list_objects(body.get("messages"))
     # Tuples: a role may be any JSON, and not all of it can be looked up in a set.
     named = [message.get("name") for message in messages if message.get("role") in ("system", "developer")]
     results = [m for m in messages if m.get("role") in ("tool", "function")]
@@ -38,17 +38,17 @@ def read_request(body: dict[str, Any]) -> Asked:
         agent=next((str(name) for name in named if name), None),
         user=text_or_none(body.get("user")),
         stream=bool(body.get("stream")),
-        tools=tuple(str(fields(t.get("function")).get("name", "")) for t in listed(body.get("tools"))),
+        tools=tuple(str(fields(t.get("function")).get("name", "")) for t in list_objects(body.get("tools"))),
     )
 
 
 def read_answer(body: dict[str, Any]) -> ModelAnswer:
     """Return what a chat completion says; of several choices the first."""
-    choice = next(iter(listed(body.get("choices"))), {})
+    choice = next(iter(list_objects(body.get("choices"))), {})
     message = fields(choice.get("message"))
     return ModelAnswer(
         text=plain_text(message.get("content")) or plain_text(message.get("refusal")),
-        tool_uses=tuple(_tool_use(call) for call in listed(message.get("tool_calls"))),
+        tool_uses=tuple(_tool_use(call) for call in list_objects(message.get("tool_calls"))),
         usage=counts_of(body.get("usage"), _COUNTS),
         model=text_or_none(body.get("model")),
         id=text_or_none(body.get("id")),
@@ -64,7 +64,7 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for event in events:
         whole |= {key: event[key] for key in ("id", "created", "model", "system_fingerprint") if event.get(key)}
         whole |= {key: event[key] for key in ("usage", "error") if event.get(key)}
-        for part in listed(event.get("choices")):
+        for part in list_objects(event.get("choices")):
             index = index_of(part.get("index"))
             choice = choices.setdefault(index, {"index": index, "message": {"role": "assistant", "content": None}})
             _add_delta(choice["message"], fields(part.get("delta")), calls.setdefault(index, {}))
@@ -78,20 +78,20 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def edit_text(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any]:
     """Return the request with *edit* applied to the text of every message."""
-    messages = [m | {"content": edit_content(m.get("content"), edit)} for m in listed(body.get("messages"))]
+    messages = [m | {"content": edit_content(m.get("content"), edit)} for m in list_objects(body.get("messages"))]
     return body | {"messages": messages}
 
 
 def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
     """Return the request with one more message at its end."""
-    return body | {"messages": [*listed(body.get("messages")), {"role": role, "content": text}]}
+    return body | {"messages": [*list_objects(body.get("messages")), {"role": role, "content": text}]}
 
 
 def _add_delta(message: dict[str, Any], delta: dict[str, Any], calls: dict[int, dict[str, Any]]) -> None:
     for key in ("content", "refusal", "reasoning_content"):
         if isinstance(delta.get(key), str):
             message[key] = (message.get(key) or "") + delta[key]
-    for part in listed(delta.get("tool_calls")):
+    for part in list_objects(delta.get("tool_calls")):
         index = index_of(part.get("index"), len(calls))
         call = calls.setdefault(index, {"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
         call["id"] = part.get("id") or call["id"]
@@ -100,7 +100,7 @@ def _add_delta(message: dict[str, Any], delta: dict[str, Any], calls: dict[int, 
 
 
 def _text(message: dict[str, Any]) -> str:
-    called = [f"[calls {_tool_use(c).tool} {_tool_use(c).arguments}]" for c in listed(message.get("tool_calls"))]
+    called = [f"[calls {_tool_use(c).tool} {_tool_use(c).arguments}]" for c in list_objects(message.get("tool_calls"))]
     return "\n".join(filter(None, [plain_text(message.get("content")), *called]))
 
 

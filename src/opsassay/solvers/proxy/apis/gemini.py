@@ -18,7 +18,7 @@ from opsassay.solvers.proxy.apis.base import (
     error_text,
     fields,
     index_of,
-    listed,
+    list_objects,
     text_or_none,
 )
 
@@ -35,13 +35,17 @@ def read_path(path: str) -> dict[str, Any]:
 
 def read_request(body: dict[str, Any]) -> Asked:
     """Return what a request asks: the system instruction first, then its contents."""
-    contents = listed(body.get("contents"))
-    system = _said(fields(body.get("systemInstruction")))
-    declared = [one for tool in listed(body.get("tools")) for one in listed(tool.get("functionDeclarations"))]
+    contents = list_objects(body.get("contents"))
+    system = _content_text(fields(body.get("systemInstruction")))
+    declared = [
+        one for tool in list_objects(body.get("tools")) for one in list_objects(tool.get("functionDeclarations"))
+    ]
     return Asked(
         model=text_or_none(body.get("model")),
-        messages=tuple(([("system", system)] if system else []) + [(_role(one), _said(one)) for one in contents]),
-        results=tuple(_result(result) for one in contents for result in _of(one, "functionResponse")),
+        messages=tuple(
+            ([("system", system)] if system else []) + [(_role(one), _content_text(one)) for one in contents]
+        ),
+        results=tuple(_result(result) for one in contents for result in _parts_of_kind(one, "functionResponse")),
         stream=bool(body.get("stream")),
         tools=tuple(str(one.get("name", "")) for one in declared),
     )
@@ -49,12 +53,14 @@ def read_request(body: dict[str, Any]) -> Asked:
 
 def read_answer(body: dict[str, Any]) -> ModelAnswer:
     """Return what an answer says, without its thoughts; of several candidates the first."""
-    content = fields(next(iter(listed(body.get("candidates"))), {}).get("content"))
+    content = fields(next(iter(list_objects(body.get("candidates"))), {}).get("content"))
     return ModelAnswer(
-        text="".join(str(part["text"]) for part in _parts(content) if "text" in part and not part.get("thought")),
+        text="".join(
+            str(part["text"]) for part in _content_parts(content) if "text" in part and not part.get("thought")
+        ),
         tool_uses=tuple(
             ToolUse(_id(call), str(call.get("name", "")), arguments_of(call.get("args")))
-            for call in _of(content, "functionCall")
+            for call in _parts_of_kind(content, "functionCall")
         ),
         usage=_usage(fields(body.get("usageMetadata"))),
         model=text_or_none(body.get("modelVersion")),
@@ -69,10 +75,10 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     candidates: dict[int, dict[str, Any]] = {}
     for event in events:
         whole |= {key: value for key, value in event.items() if key != "candidates"}
-        for given in listed(event.get("candidates")):
+        for given in list_objects(event.get("candidates")):
             candidate = candidates.setdefault(index_of(given.get("index")), {"content": {"role": "model", "parts": []}})
             candidate |= {key: value for key, value in given.items() if key != "content"}
-            for part in _parts(fields(given.get("content"))):
+            for part in _content_parts(fields(given.get("content"))):
                 _add_part(candidate["content"]["parts"], part)
     return whole | {"candidates": [candidates[index] for index in sorted(candidates)]}
 
@@ -81,16 +87,16 @@ def edit_text(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any
     """Return the request with *edit* applied to its system instruction, to every text, and to what tools answered."""
 
     def edited(content: dict[str, Any]) -> dict[str, Any]:
-        return content | {"parts": [_edited(part, edit) for part in _parts(content)]}
+        return content | {"parts": [_edited(part, edit) for part in _content_parts(content)]}
 
     system = {"systemInstruction": edited(fields(body["systemInstruction"]))} if "systemInstruction" in body else {}
-    return body | system | {"contents": [edited(one) for one in listed(body.get("contents"))]}
+    return body | system | {"contents": [edited(one) for one in list_objects(body.get("contents"))]}
 
 
 def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
     """Return the request with one more message; the API takes instructions from the user only."""
     said = {"role": "model" if role == "assistant" else "user", "parts": [{"text": text}]}
-    return body | {"contents": [*listed(body.get("contents")), said]}
+    return body | {"contents": [*list_objects(body.get("contents")), said]}
 
 
 def _edited(part: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any]:
@@ -128,16 +134,16 @@ def _result(answer: dict[str, Any]) -> ToolResult:
     return ToolResult(_id(answer), output, failed="error" in response)
 
 
-def _said(content: dict[str, Any]) -> str:
-    texts = [str(part["text"]) for part in _parts(content) if "text" in part]
-    texts += [f"[calls {call.get('name')} {call.get('args')}]" for call in _of(content, "functionCall")]
-    return "\n".join([*texts, *(_result(answer).output for answer in _of(content, "functionResponse"))])
+def _content_text(content: dict[str, Any]) -> str:
+    texts = [str(part["text"]) for part in _content_parts(content) if "text" in part]
+    texts += [f"[calls {call.get('name')} {call.get('args')}]" for call in _parts_of_kind(content, "functionCall")]
+    return "\n".join([*texts, *(_result(answer).output for answer in _parts_of_kind(content, "functionResponse"))])
 
 
 def _role(content: dict[str, Any]) -> str:
     if content.get("role") == "model":
         return "assistant"
-    return "tool" if _of(content, "functionResponse") else "user"
+    return "tool" if _parts_of_kind(content, "functionResponse") else "user"
 
 
 def _id(call: dict[str, Any]) -> str:
@@ -145,12 +151,12 @@ def _id(call: dict[str, Any]) -> str:
     return str(call.get("id") or call.get("name", ""))
 
 
-def _parts(content: dict[str, Any]) -> list[dict[str, Any]]:
-    return listed(content.get("parts"))
+def _content_parts(content: dict[str, Any]) -> list[dict[str, Any]]:
+    return list_objects(content.get("parts"))
 
 
-def _of(content: dict[str, Any], kind: str) -> list[dict[str, Any]]:
-    return [part[kind] for part in _parts(content) if isinstance(part.get(kind), dict)]
+def _parts_of_kind(content: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    return [part[kind] for part in _content_parts(content) if isinstance(part.get(kind), dict)]
 
 
 GEMINI = ModelApi("gemini", (GENERATE, STREAM), read_request, read_answer, assemble, edit_text, add_message, read_path)

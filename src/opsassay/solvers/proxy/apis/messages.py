@@ -18,7 +18,7 @@ from opsassay.solvers.proxy.apis.base import (
     error_text,
     fields,
     index_of,
-    listed,
+    list_objects,
     text_or_none,
 )
 from opsassay.solvers.proxy.steps import plain_text
@@ -26,10 +26,13 @@ from opsassay.solvers.proxy.steps import plain_text
 
 def read_request(body: dict[str, Any]) -> Asked:
     """Return what a request to /messages asks: the system prompt first, then its messages."""
-    messages = listed(body.get("messages"))
+    messages = list_objects(body.get("messages"))
     system = plain_text(body.get("system"))
     results = [
-        part for message in messages for part in listed(message.get("content")) if part.get("type") == "tool_result"
+        part
+        for message in messages
+        for part in list_objects(message.get("content"))
+        if part.get("type") == "tool_result"
     ]
     said = [(str(message.get("role", "user")), _text(message.get("content"))) for message in messages]
     return Asked(
@@ -41,13 +44,13 @@ def read_request(body: dict[str, Any]) -> Asked:
         ),
         user=text_or_none(fields(body.get("metadata")).get("user_id")),
         stream=bool(body.get("stream")),
-        tools=tuple(str(tool.get("name", "")) for tool in listed(body.get("tools"))),
+        tools=tuple(str(tool.get("name", "")) for tool in list_objects(body.get("tools"))),
     )
 
 
 def read_answer(body: dict[str, Any]) -> ModelAnswer:
     """Return what a message says: the text of its blocks and the tools that it uses."""
-    blocks = listed(body.get("content"))
+    blocks = list_objects(body.get("content"))
     return ModelAnswer(
         text="\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text"),
         tool_uses=tuple(
@@ -88,7 +91,7 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def edit_text(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any]:
     """Return the request with *edit* applied to its system prompt and to the text of every message."""
-    messages = [m | {"content": edit_content(m.get("content"), edit)} for m in listed(body.get("messages"))]
+    messages = [m | {"content": edit_content(m.get("content"), edit)} for m in list_objects(body.get("messages"))]
     system = {"system": edit_content(body["system"], edit)} if "system" in body else {}
     return body | system | {"messages": messages}
 
@@ -96,7 +99,10 @@ def edit_text(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any
 def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
     """Return the request with one more message; the API takes instructions from the user only."""
     return body | {
-        "messages": [*listed(body.get("messages")), {"role": "user" if role == "system" else role, "content": text}]
+        "messages": [
+            *list_objects(body.get("messages")),
+            {"role": "user" if role == "system" else role, "content": text},
+        ]
     }
 
 
@@ -109,7 +115,7 @@ def _add_delta(block: dict[str, Any], delta: dict[str, Any], partial: dict[int, 
 
 
 def _text(content: Any) -> str:
-    called = [f"[calls {b.get('name')} {b.get('input')}]" for b in listed(content) if b.get("type") == "tool_use"]
+    called = [f"[calls {b.get('name')} {b.get('input')}]" for b in list_objects(content) if b.get("type") == "tool_use"]
     parts = content if not isinstance(content, list) else [b for b in content if not _is_call(b)]
     return "\n".join(filter(None, [plain_text(parts), *called]))
 

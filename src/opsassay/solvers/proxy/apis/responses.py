@@ -18,7 +18,7 @@ from opsassay.solvers.proxy.apis.base import (
     error_text,
     fields,
     index_of,
-    listed,
+    list_objects,
     text_or_none,
 )
 from opsassay.solvers.proxy.steps import plain_text
@@ -39,13 +39,13 @@ def read_request(body: dict[str, Any]) -> Asked:
         results=tuple(ToolResult(str(r.get("call_id", "")), plain_text(r.get("output"))) for r in results),
         user=text_or_none(body.get("user")),
         stream=bool(body.get("stream")),
-        tools=tuple(str(tool.get("name") or tool.get("type", "")) for tool in listed(body.get("tools"))),
+        tools=tuple(str(tool.get("name") or tool.get("type", "")) for tool in list_objects(body.get("tools"))),
     )
 
 
 def read_answer(body: dict[str, Any]) -> ModelAnswer:
     """Return what a response says: the text of its messages and its function calls."""
-    output = listed(body.get("output"))
+    output = list_objects(body.get("output"))
     return ModelAnswer(
         text="\n".join(plain_text(item.get("content")) for item in output if item.get("type") == "message"),
         tool_uses=tuple(
@@ -102,7 +102,7 @@ def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
 
 def _input(body: dict[str, Any]) -> list[dict[str, Any]]:
     given = body.get("input")
-    return [{"role": "user", "content": given}] if isinstance(given, str) else listed(given)
+    return [{"role": "user", "content": given}] if isinstance(given, str) else list_objects(given)
 
 
 def _text(item: dict[str, Any]) -> str:

@@ -185,7 +185,7 @@ def _agent_step(step: AtifStep, number: int, agent: AtifAgent, ids: AgentIds, co
     name = str(step.ours.get("agent_name", agent.name))
     made: dict[str, Any] = {
         "step_id": number,
-        "agent_id": ids.of(name),
+        "agent_id": ids.id_of(name),
         "agent_name": name,
         "started_at": _ns(step.timestamp),
         "kind": "tool" if logs else "plain",

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.trajectory import Attribution, LabelledTrace, ToolCall, Trace, TraceStep
 from opsassay.solvers.proxy.apis import Asked, ModelAnswer
-from opsassay.solvers.proxy.apis.base import fields, listed
+from opsassay.solvers.proxy.apis.base import fields, list_objects
 from opsassay.solvers.proxy.apis.chat import read_answer, read_request
 from opsassay.solvers.proxy.calls import LaterRequests, ModelCall
 from opsassay.solvers.proxy.formats.object_repr import is_object_repr, parse_object_repr
@@ -141,13 +141,13 @@ def _steps(records: Sequence[Any]) -> tuple[tuple[TraceStep, ...], tuple[str, ..
     later, ids = LaterRequests([one.call for one in read]), AgentIds()
     steps, notes = [], []
     for number, one in enumerate(read, 1):
-        logs = tuple(_tool_call(log) for log in listed(one.fields.get("tool_logs")) if "function" not in log)
+        logs = tuple(_tool_call(log) for log in list_objects(one.fields.get("tool_logs")) if "function" not in log)
         logs = logs or one.call.tool_logs(later.results(number - 1))
         answer = one.call.answer or ModelAnswer("")
         steps.append(
             TraceStep(
                 step_id=number,
-                agent_id=str(one.fields.get("agent_id", ids.of(one.name))),
+                agent_id=str(one.fields.get("agent_id", ids.id_of(one.name))),
                 agent_name=one.name,
                 input_context=one.context,
                 output_content=answer.text,
@@ -176,14 +176,14 @@ def _record(record: dict[str, Any]) -> _StepRecord:
     merged = {**record, "tool_logs": record.get("tool_logs")}
     asked = read_request(fields(given))
     context = render_messages(asked.messages) if asked.messages else _text(given)
-    answer, odd = _answer(said)
+    answer, odd = _read_output(said)
     if not answer.tool_uses:  # SWE-Agent's calls stand beside the answer instead of in it
-        called = [log for log in listed(record.get("tool_logs")) if "function" in log]
+        called = [log for log in list_objects(record.get("tool_logs")) if "function" in log]
         answer = replace(answer, tool_uses=read_answer({"choices": [{"message": {"tool_calls": called}}]}).tool_uses)
     return _StepRecord(name, merged, ModelCall(asked, answer), context, odd)
 
 
-def _answer(value: Any) -> tuple[ModelAnswer, str | None]:
+def _read_output(value: Any) -> tuple[ModelAnswer, str | None]:
     """Return what an output says, and what is odd about it; text that cannot be read as an object stays text."""
     odd, read = None, value
     if isinstance(value, str) and is_object_repr(value):

@@ -143,7 +143,7 @@ def _trace(spans: Sequence[_Span]) -> Trace:
     steps = []
     for number, span in enumerate(inferences, 1):
         name = _agent(span, by_id)
-        steps.append(_step(number, span, name, ids.of(name), tools[span.id]))
+        steps.append(_step(number, span, name, ids.id_of(name), tools[span.id]))
     messages = _messages_of(inferences[0])
     return Trace(
         task_id=str(
@@ -172,7 +172,7 @@ def _step(number: int, span: _Span, name: str, agent_id: str, tools: Sequence[_S
         agent_id=agent_id,
         agent_name=name,
         input_context=span.attributes.get("opsassay.input_context") or render_messages(_messages_of(span)),
-        output_content=_said(span),
+        output_content=_span_answer(span),
         tool_logs=logs,
         started_at=span.start_ns or None,
         ended_at=span.end_ns or None,
@@ -216,9 +216,9 @@ def _agent(span: _Span, by_id: dict[str, _Span]) -> str:
 
 def _messages_of(span: _Span) -> list[tuple[str, str]]:
     """Return (role, text) of the input, from attributes or from events of earlier conventions."""
-    system = _parts(_parsed(span.attributes.get("gen_ai.system_instructions")))
+    system = _parts_text(_parsed(span.attributes.get("gen_ai.system_instructions")))
     messages = [
-        (str(m.get("role", "user")), _parts(m.get("parts")))
+        (str(m.get("role", "user")), _parts_text(m.get("parts")))
         for m in _objects(span.attributes.get("gen_ai.input.messages"))
     ]
     if messages or system:
@@ -230,15 +230,15 @@ def _messages_of(span: _Span) -> list[tuple[str, str]]:
     return [(roles[name], str(attributes.get("content", ""))) for name, attributes in span.events if name in roles]
 
 
-def _said(span: _Span) -> str:
+def _span_answer(span: _Span) -> str:
     messages = _objects(span.attributes.get("gen_ai.output.messages"))
     if messages:
-        return "\n".join(filter(None, (_parts(m.get("parts"), calls=False) for m in messages)))
+        return "\n".join(filter(None, (_parts_text(m.get("parts"), calls=False) for m in messages)))
     given = {"gen_ai.content.completion": "gen_ai.completion", "gen_ai.choice": "message"}
     return "\n".join(str(attributes.get(given[name], "")) for name, attributes in span.events if name in given)
 
 
-def _parts(parts: Any, *, calls: bool = True) -> str:
+def _parts_text(parts: Any, *, calls: bool = True) -> str:
     texts = []
     for part in parts if isinstance(parts, list) else ():
         if part.get("type") == "tool_call":

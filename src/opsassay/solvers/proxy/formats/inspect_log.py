@@ -15,7 +15,7 @@ from opsassay.core.errors import DatapackError
 from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
 from opsassay.core.untrusted import most_expanded, open_plain, read_json
 from opsassay.core.zstandard import zipfile, zstd
-from opsassay.solvers.proxy.apis.base import arguments_of, listed
+from opsassay.solvers.proxy.apis.base import arguments_of, list_objects
 from opsassay.solvers.proxy.steps import AgentIds, plain_text, render_messages
 
 
@@ -65,7 +65,9 @@ def inspect_traces(payload: dict[str, Any], path: Path) -> list[Trace]:
 
 def _trace(sample: dict[str, Any], task: str) -> Trace:
     given = sample.get("input")
-    instruction = given if isinstance(given, str) else next((plain_text(m.get("content")) for m in listed(given)), "")
+    instruction = (
+        given if isinstance(given, str) else next((plain_text(m.get("content")) for m in list_objects(given)), "")
+    )
     target = sample.get("target")
     return Trace(
         task_id=f"{task}/{sample['id']}/{sample.get('epoch', 1)}",
@@ -99,7 +101,7 @@ def _steps(events: Iterable[dict[str, Any]], attachments: dict[str, str]) -> lis
             spans[str(event["id"])] = (event.get("parent_id"), agent)
         elif kind == "model":
             name = _agent(event.get("span_id"), spans)
-            steps.append(_step(len(steps) + 1, event, name, ids.of(name), attachments))
+            steps.append(_step(len(steps) + 1, event, name, ids.id_of(name), attachments))
             logs.append([])
         elif kind == "tool" and logs:
             logs[-1].append(_tool_call(event, attachments))
@@ -111,11 +113,11 @@ def _steps(events: Iterable[dict[str, Any]], attachments: dict[str, str]) -> lis
 
 def _step(number: int, event: dict[str, Any], name: str, agent_id: str, attachments: dict[str, str]) -> TraceStep:
     output = event.get("output") or {}
-    message = next((choice.get("message") or {} for choice in listed(output.get("choices"))), {})
+    message = next((choice.get("message") or {} for choice in list_objects(output.get("choices"))), {})
     usage = output.get("usage") or {}
     shown = [
         (str(m.get("role", "user")), _attached(plain_text(m.get("content")), attachments))
-        for m in listed(event.get("input"))
+        for m in list_objects(event.get("input"))
     ]
     return TraceStep(
         step_id=number,

@@ -60,7 +60,7 @@ class _ReprReader:
         if kind == "opaque":
             return part
         if kind == "name":
-            return self._named(part, depth)
+            return self._read_named(part, depth)
         if part == "{":
             return self._pairs("}", ":", depth)
         if part in {"[", "("}:
@@ -78,7 +78,7 @@ class _ReprReader:
         except SyntaxError as error:
             raise self._odd(part) from error
 
-    def _named(self, name: str, depth: int) -> Any:
+    def _read_named(self, name: str, depth: int) -> Any:
         if self._part != "(":
             if name in _NAMES:
                 return _NAMES[name]

@@ -66,7 +66,7 @@ def _step(number: int, turn: dict[str, Any], ids: AgentIds) -> TraceStep:
     terminal = name in _TERMINALS
     return TraceStep(
         step_id=number,
-        agent_id=ids.of(name),
+        agent_id=ids.id_of(name),
         agent_name=name,
         input_context="",
         output_content=content,

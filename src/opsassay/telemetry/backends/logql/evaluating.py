@@ -48,16 +48,16 @@ class LogEvaluation:
         RegexError for an expression that cannot be used.
         """
         if isinstance(query, RangeCount):
-            return self._counted(query, steps_ns, self.store.sets.columns)
+            return self._count_lines(query, steps_ns, self.store.sets.columns)
         if query.op == "sum" and isinstance(query.inner, RangeCount):  # all of them add up: groups are counted at once
             kept = [name for name in self.store.sets.columns if (name in query.names) == query.by]
-            return self._counted(query.inner, steps_ns, kept)
+            return self._count_lines(query.inner, steps_ns, kept)
         grouping = (grouping_by if query.by else grouping_without)(query.names)
         inner = self.series(query.inner, steps_ns)
         limit = np.full(len(steps_ns), float(query.limit)) if query.limit is not None else None
         return aggregate(query.op, grouping, inner, limit)
 
-    def _counted(self, query: RangeCount, steps_ns: Times, names: Sequence[str]) -> Vectors:
+    def _count_lines(self, query: RangeCount, steps_ns: Times, names: Sequence[str]) -> Vectors:
         ends_ns = steps_ns - query.offset_ns
         first_ns, last_ns = int(ends_ns[0]) - query.range_ns + 1, int(ends_ns[-1]) + 1  # the first instant is outside
         numbers = self.entries(query.logs, first_ns, last_ns)

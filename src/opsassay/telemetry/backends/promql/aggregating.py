@@ -6,7 +6,14 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from opsassay.telemetry.backends.promql.values import PromqlError, Vectors, counted, grouped, names_of, summed
+from opsassay.telemetry.backends.promql.values import (
+    PromqlError,
+    Vectors,
+    count_present,
+    group_labels,
+    names_of,
+    summed,
+)
 from opsassay.telemetry.backends.series import NAME, Times, Values
 
 Grouping = Callable[[set[str]], set[str]]
@@ -19,12 +26,12 @@ def aggregate(op: str, grouping: Grouping, vectors: Vectors, limit: Values | Non
     stddev and stdvar divide by the count: of all, and not of a sample. quantile lies between ranks linearly, at rank q
     * (count - 1); it is -inf below q = 0 and +inf above 1.
     """
-    groups, owners = grouped(vectors.labels, grouping(names_of(vectors.labels)))
+    groups, owners = group_labels(vectors.labels, grouping(names_of(vectors.labels)))
     if op in {"topk", "bottomk"}:
         assert limit is not None
         return _largest(vectors, owners, limit, smallest=op == "bottomk")
     shape = (len(groups), vectors.values.shape[1])
-    counts = counted(vectors.present, owners, len(groups))
+    counts = count_present(vectors.present, owners, len(groups))
     if op == "quantile":
         assert limit is not None
         values = _quantiles(vectors, owners, shape, limit)

@@ -79,7 +79,7 @@ class Evaluation:
             case promql.VectorSelector():
                 return self._selected(expression)
             case promql.Call():
-                return self._called(expression)
+                return self._evaluate_call(expression)
             case promql.AggregateExpr():
                 return self._aggregated(expression)
             case promql.BinaryExpr():
@@ -92,10 +92,10 @@ class Evaluation:
             raise PromqlError(TIMED_OUT, "timeout", 503)
 
     def _selected(self, selector: promql.VectorSelector) -> Vectors:
-        windows = Windows.of(self.store, self._numbers(selector), self._ends(selector), LOOKBACK_MS)
+        windows = Windows.ending_at(self.store, self._numbers(selector), self._ends(selector), LOOKBACK_MS)
         return Vectors(windows.labels, *last_sample(windows))
 
-    def _called(self, call: promql.Call) -> Operand:
+    def _evaluate_call(self, call: promql.Call) -> Operand:
         name = call.func.name
         if name == "time":
             return self.steps_ms / 1000
@@ -140,7 +140,7 @@ class Evaluation:
             return self._subquery(selector)
         assert isinstance(selector, promql.MatrixSelector)
         inner = selector.vector_selector
-        return Windows.of(self.store, self._numbers(inner), self._ends(inner), _range_ms(selector))
+        return Windows.ending_at(self.store, self._numbers(inner), self._ends(inner), _range_ms(selector))
 
     def _subquery(self, query: promql.SubqueryExpr) -> Windows:
         """Return the windows over what the inner expression is at each multiple of the subquery's step."""
@@ -162,7 +162,7 @@ class Evaluation:
         numbers = np.arange(len(store.labels), dtype=np.int64)
         if len(numbers) * len(ends) > MOST_CELLS:
             raise too_many_samples()
-        return Windows.of(store, numbers, ends, range_ms)
+        return Windows.ending_at(store, numbers, ends, range_ms)
 
     def _numbers(self, selector: promql.VectorSelector) -> Times:
         numbers = select(self.store, selector)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from opsassay.telemetry.backends.promql.values import Present, Vectors, counted, grouped, names_of, summed
+from opsassay.telemetry.backends.promql.values import Present, Vectors, count_present, group_labels, names_of, summed
 from opsassay.telemetry.backends.series import NAME, Times, Values
 
 BOUND = "le"
@@ -30,7 +30,7 @@ def histogram_quantile(quantile: Values, buckets: Vectors, in_time: Callable[[],
     rows = [row for row, bound in enumerate(given) if bound is not None]
     bounds = np.array([given[row] for row in rows], dtype=np.float64)
     of_bounds = buckets.rows(rows)
-    groups, owners = grouped(of_bounds.labels, names_of(of_bounds.labels) - {BOUND, NAME})
+    groups, owners = group_labels(of_bounds.labels, names_of(of_bounds.labels) - {BOUND, NAME})
     steps = len(quantile)
     values, present = np.full((len(groups), steps), np.nan), np.zeros((len(groups), steps), dtype=bool)
     for numbers, layout, counts, there in _histograms(of_bounds, bounds, owners):
@@ -38,7 +38,7 @@ def histogram_quantile(quantile: Values, buckets: Vectors, in_time: Callable[[],
         for kept, columns in _patterns(there.reshape(len(layout), -1)):
             in_time()
             of_columns = counts.reshape(len(layout), -1)[:, columns]
-            found[columns] = _at(asked[columns], layout[kept], of_columns[kept])
+            found[columns] = _interpolate_quantile(asked[columns], layout[kept], of_columns[kept])
         values[numbers], present[numbers] = found.reshape(len(numbers), steps), there.any(axis=0)
     return Vectors(groups, values, present)
 
@@ -62,7 +62,7 @@ def _histograms(buckets: Vectors, bounds: Values, owners: Times) -> Iterator[tup
     bucket[order] = np.cumsum(first) - 1
     count = int(first.sum())
     counts = summed(np.where(buckets.present, buckets.values, 0.0), bucket, count)
-    there = counted(buckets.present, bucket, count) > 0
+    there = count_present(buckets.present, bucket, count) > 0
     distinct = bounds[order][first]
     begins = np.flatnonzero(np.diff(owners[order][first], prepend=-1))
     layouts: dict[bytes, list[int]] = {}
@@ -84,7 +84,7 @@ def _patterns(there: Present) -> Iterator[tuple[Present, Times]]:
         yield kept, partly[pattern.ravel() == at]
 
 
-def _at(quantile: Values, bounds: Values, counts: Values) -> Values:
+def _interpolate_quantile(quantile: Values, bounds: Values, counts: Values) -> Values:
     """Return the *quantile* of one histogram in each column of *counts* (buckets, columns).
 
     Within a bucket observations are spread evenly. An empty first bucket, or no observation at all, gives NaN.

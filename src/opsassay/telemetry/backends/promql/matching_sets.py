@@ -17,7 +17,7 @@ def combined(op: str, left: Vectors, right: Vectors, signature: Signature) -> Ve
     """Return *left* `and`, `or` or `unless` *right*, step by step, by the *signature* of their labels."""
     if op == "or":
         alone = right.present & ~_there(right, left, signature)
-        return _joined(left, Vectors(right.labels, right.values, alone))
+        return _stack_vectors(left, Vectors(right.labels, right.values, alone))
     there = _there(left, right, signature)
     return Vectors(left.labels, left.values, left.present & (there if op == "and" else ~there))
 
@@ -64,7 +64,7 @@ def _there(vectors: Vectors, others: Vectors, signature: Signature) -> Present:
     return found
 
 
-def _joined(left: Vectors, right: Vectors) -> Vectors:
+def _stack_vectors(left: Vectors, right: Vectors) -> Vectors:
     """Return both below each other; series with the same labels, which are never there at the same step, become one."""
     known = {key_of(labels): number for number, labels in enumerate(left.labels)}
     values, present = left.values.copy(), left.present.copy()

@@ -71,7 +71,7 @@ def names_of(labels: Sequence[Labels]) -> set[str]:
     return set[str]().union(*labels)
 
 
-def grouped(labels: Sequence[Labels], names: set[str]) -> tuple[list[Labels], Times]:
+def group_labels(labels: Sequence[Labels], names: set[str]) -> tuple[list[Labels], Times]:
     """Return what *labels* have under *names*, each once in the order of its first, and which of these each has."""
     ordered = sorted(names)
     numbers: dict[tuple[str, ...], int] = {}
@@ -86,7 +86,7 @@ def _texts(labels: Sequence[Labels], names: Sequence[str]) -> Iterable[tuple[str
     return zip(*columns, strict=True) if columns else repeat((), len(labels))
 
 
-def counted(present: Present, owners: Times, groups: int) -> Values:
+def count_present(present: Present, owners: Times, groups: int) -> Values:
     """Return how many of the rows that have the same owner are *present*, shape (groups, steps)."""
     if len(present) and (present == present[0]).all():  # as of series that were sampled at the same instants
         found: Values = np.bincount(owners, minlength=groups)[:, None] * present[0].astype(np.float64)

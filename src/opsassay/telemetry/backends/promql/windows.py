@@ -42,7 +42,7 @@ class Windows:
     range_ms: int
 
     @classmethod
-    def of(cls, store: SeriesStore, numbers: Times, end_ms: Times, range_ms: int) -> Windows:
+    def ending_at(cls, store: SeriesStore, numbers: Times, end_ms: Times, range_ms: int) -> Windows:
         """Return the ranges of *range_ms* that end at *end_ms*."""
         sampled, timeline = np.unique(store.sampled_as[numbers], return_inverse=True)
         begin = store.bounds[sampled, None]
@@ -198,7 +198,7 @@ def _present(windows: Windows) -> Result:
     return np.ones(present.shape), present
 
 
-def _counted(windows: Windows) -> Result:
+def _count_over_time(windows: Windows) -> Result:
     return windows.each(windows.counts.astype(np.float64)), windows.holding(1)
 
 
@@ -211,7 +211,7 @@ RANGE_FUNCTIONS: Mapping[str, Callable[[Windows], Result]] = {
     "sum_over_time": over_time(np.add.reduceat),
     "min_over_time": over_time(np.fmin.reduceat),
     "max_over_time": over_time(np.fmax.reduceat),
-    "count_over_time": _counted,
+    "count_over_time": _count_over_time,
     "last_over_time": last_sample,
     "stddev_over_time": deviation_over_time,
     "present_over_time": _present,

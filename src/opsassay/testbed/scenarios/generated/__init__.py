@@ -17,7 +17,7 @@ from opsassay.core.errors import NotFoundError
 from opsassay.core.schema.scenario import OpsCall, OracleStep, Scenario
 from opsassay.testbed.scenarios.generated import cluster, cluster_parts, local
 from opsassay.testbed.scenarios.generated.assembling import ScenarioPhrases, scenario_of
-from opsassay.testbed.scenarios.generated.recipes import Broken, FaultPlace, Recipe, places
+from opsassay.testbed.scenarios.generated.recipes import Broken, FaultPlace, Recipe, noticed_places
 
 EACH = 2
 """Scenarios of a class on one substrate."""
@@ -38,7 +38,7 @@ def generated(seed: int = 0) -> tuple[Scenario, ...]:
     """Return the scenarios that follow from *seed*, those of this machine first."""
     counted: dict[str, int] = defaultdict(int)
 
-    def named(category: str) -> str:
+    def scenario_name(category: str) -> str:
         counted[category] += 1
         words = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", category).lower()
         return f"gen{seed}-{words}-{counted[category]}"
@@ -46,16 +46,16 @@ def generated(seed: int = 0) -> tuple[Scenario, ...]:
     found = []
     for substrate, recipes in ((LOCAL, local.RECIPES), (CLUSTER, cluster.RECIPES)):
         chance = random.Random(f"{seed} {substrate.name}")  # noqa: S311 - a repeatable draw, not a secret
-        drawn = _drawn(recipes, chance)
+        drawn = _draw_scenarios(recipes, chance)
         found += [
-            scenario_of(named(category), category, _on(substrate, one[0]), [one])
+            scenario_of(scenario_name(category), category, _on(substrate, one[0]), [one])
             for category, chosen in drawn.items()
             for one in chosen
         ]
         if substrate is LOCAL:
-            found += [scenario_of(named(SEVERAL), SEVERAL, LOCAL, parts) for parts in _several(chance)]
+            found += [scenario_of(scenario_name(SEVERAL), SEVERAL, LOCAL, parts) for parts in _several(chance)]
             found += [
-                scenario_of(named(STORMS), STORMS, LOCAL, [one], storm=_storm(one, chance))
+                scenario_of(scenario_name(STORMS), STORMS, LOCAL, [one], storm=_storm(one, chance))
                 for one in _storm_targets(drawn, chance)
             ]
     return tuple(found)
@@ -75,19 +75,19 @@ def _on(substrate: ScenarioPhrases, place: FaultPlace) -> ScenarioPhrases:
     return GRID if place.system.system == cluster_parts.STAND_INS else substrate
 
 
-def _made(recipes: Iterable[Recipe]) -> Iterator[tuple[str, Drawn]]:
+def _draw_variants(recipes: Iterable[Recipe]) -> Iterator[tuple[str, Drawn]]:
     """Yield everything that *recipes* can break, with its class."""
     for recipe in recipes:
         for app in recipe.apps:
-            for place in places(app):
+            for place in noticed_places(app):
                 if (broken := recipe.make(place)) is not None:
                     yield recipe.name, (place, broken)
 
 
-def _drawn(recipes: Iterable[Recipe], chance: random.Random) -> dict[str, list[Drawn]]:
+def _draw_scenarios(recipes: Iterable[Recipe], chance: random.Random) -> dict[str, list[Drawn]]:
     """Return at most `EACH` of every class that the smallest machine can show, of different systems as far as there are."""
     by_class: dict[str, list[Drawn]] = defaultdict(list)
-    for category, one in _made(recipes):
+    for category, one in _draw_variants(recipes):
         by_class[category].append(one)
     found = {}
     for category, everything in by_class.items():
@@ -105,7 +105,7 @@ def _drawn(recipes: Iterable[Recipe], chance: random.Random) -> dict[str, list[D
 
 def _several(chance: random.Random) -> Iterator[list[Drawn]]:
     """Yield two, three and four things that are broken at once, each at another place of one system."""
-    everything = [(name, one) for name, one in _made(local.RECIPES) if one[0].system.system == "desk"]
+    everything = [(name, one) for name, one in _draw_variants(local.RECIPES) if one[0].system.system == "desk"]
     for count in (2, 3, 4):
         chance.shuffle(everything)
         first = next(one for name, one in everything if name == "RedisOOM")

@@ -53,9 +53,9 @@ def scenario_of(
             "operations": [*storm, *(call for one in parts for call in one.operations)],
             "faults": [plan for one in parts for plan in one.faults],
         },
-        "alert": f"Alert: {_listed(one.symptom for one in parts)}. Investigate and remediate.",
+        "alert": f"Alert: {_and_list(one.symptom for one in parts)}. Investigate and remediate.",
         "constrained": CONSTRAINED,
-        "desired_outcome": f"A request to {_listed(one.protected for one in parts)} is answered, and the alerts are clear.",
+        "desired_outcome": f"A request to {_and_list(x.protected for x in parts)} is answered, and the alerts are clear.",
         "truth": truth_of(parts, where.owned),
         "verification": {
             "committed_depth": max(one.depth for one in parts),
@@ -68,13 +68,13 @@ def scenario_of(
         changes = [change for one in parts for change in one.changes]
         until = [state for one in parts for state in one.until]
         payload["cluster"] = {**where.cluster, "changes": changes, "until": until}
-    return Scenario.model_validate(_numbered(payload))
+    return Scenario.model_validate(_number_rules(payload))
 
 
 def _difficulty(parts: Sequence[Broken], *, stormy: bool) -> dict[str, Any]:
     """Return the three sizes of Equation 6: the longest way, the changes of the known repair, what one has to know."""
     roots = [one.root for one in parts]
-    steps = sum(not _looks(step) for one in parts for step in one.repair)
+    steps = sum(not _only_waits(step) for one in parts for step in one.repair)
     known = dict.fromkeys(technology for one in parts for technology in one.technologies)
     if stormy:
         known["alert triage"] = None
@@ -82,7 +82,7 @@ def _difficulty(parts: Sequence[Broken], *, stormy: bool) -> dict[str, Any]:
     return {"propagation": longest(edges, roots), "resolution_steps": max(steps, 1), "technologies": tuple(known)}
 
 
-def _looks(step: OracleStep) -> bool:
+def _only_waits(step: OracleStep) -> bool:
     """Tell whether a step of a repair changes nothing: it waits for what another one has begun."""
     return step.verb == "kubectl" and step.arguments["args"][:2] == WAITING
 
@@ -97,7 +97,7 @@ def _oracles(parts: Sequence[Broken], where: ScenarioPhrases) -> dict[str, Any]:
         found["shallow"] = {"description": wrong.description, "fails": wrong.fails, "steps": wrong.steps}
     else:
         *mended, left = parts
-        fails = _stands(left)
+        fails = _failing_predicates(left)
         steps = [step for one in mended for step in one.repair]
         found["half"] = {"description": f"Leaves {left.root} as it is.", "fails": fails, "steps": steps}
     if where.everything:
@@ -109,7 +109,7 @@ def _oracles(parts: Sequence[Broken], where: ScenarioPhrases) -> dict[str, Any]:
     return found
 
 
-def _stands(one: Broken) -> tuple[Predicate, ...]:
+def _failing_predicates(one: Broken) -> tuple[Predicate, ...]:
     """Return what fails when *one* is not repaired and nothing else is wrong."""
     if one.wrong.fails == ("alerts_cleared",):
         return one.wrong.fails
@@ -121,7 +121,7 @@ def _description(parts: Sequence[Broken], *, stormy: bool) -> str:
     return f"{said}." + (" Unrelated changes and alerts come with it." if stormy else "")
 
 
-def _numbered(payload: dict[str, Any]) -> dict[str, Any]:
+def _number_rules(payload: dict[str, Any]) -> dict[str, Any]:
     """Return *payload* with rules by the numbers that they get: in the order in which they are added."""
     text = json.dumps(payload, default=lambda one: one.model_dump(mode="json"))
     rules = text.count('"firewall add"')
@@ -131,5 +131,5 @@ def _numbered(payload: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _listed(words: Iterable[str]) -> str:
+def _and_list(words: Iterable[str]) -> str:
     return " and ".join(dict.fromkeys(words))

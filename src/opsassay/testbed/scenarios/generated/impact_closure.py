@@ -25,7 +25,7 @@ class ImpactClosure:
 
 def reach_of(system: System, origin: str) -> ImpactClosure:
     """Return whom *origin* makes fail when nothing that needs it succeeds; optional steps fail nobody."""
-    failing, edges = _at(system, origin), set[Edge]()
+    failing, edges = _failing_first(system, origin), set[Edge]()
     if origin in system.stores:
         edges |= {(origin, service) for service, _ in failing}
     grown = True
@@ -37,7 +37,7 @@ def reach_of(system: System, origin: str) -> ImpactClosure:
                 edges.add((callee, service))
                 grown |= (service, operation) not in failing
                 failing.add((service, operation))
-    entry, share = _noticed(system, failing)
+    entry, share = _find_failing_probe(system, failing)
     return ImpactClosure(tuple(sorted(edges)), entry, share)
 
 
@@ -53,7 +53,7 @@ def longest(edges: Iterable[Edge], roots: Iterable[str]) -> int:
     return max((from_here(root, frozenset({root})) for root in roots), default=1)
 
 
-def _at(system: System, origin: str) -> set[tuple[str, str]]:
+def _failing_first(system: System, origin: str) -> set[tuple[str, str]]:
     """Return the operations that fail first: those of a service, or those that need a store."""
     if origin in system.services:
         return {(origin, operation) for operation in system.services[origin].operations}
@@ -88,7 +88,7 @@ def _required_calls(system: System) -> Iterator[tuple[str, str, Step]]:
             yield from ((name, route, step) for step in _required(operation.steps) if step.call is not None)
 
 
-def _noticed(system: System, failing: set[tuple[str, str]]) -> tuple[str | None, float]:
+def _find_failing_probe(system: System, failing: set[tuple[str, str]]) -> tuple[str | None, float]:
     """Return the entry whose probe fails, the one with the greatest share of failing requests, and that share."""
     found: list[tuple[float, str]] = []
     for entry, path in system.probe_paths().items():

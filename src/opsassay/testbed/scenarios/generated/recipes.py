@@ -109,7 +109,7 @@ class Recipe:
 
 
 @functools.cache
-def places(app: str) -> tuple[FaultPlace, ...]:
+def noticed_places(app: str) -> tuple[FaultPlace, ...]:
     """Return every service and store of the system called *app* whose failure users notice."""
     system = load_system(app)
     reached = ((name, reach_of(system, name)) for name in (*system.services, *system.stores))

@@ -27,7 +27,7 @@ from opsassay.core.schema.scenario import Scenario
 from opsassay.core.schema.trajectory import SettingsReading
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.environment import LiveEnvironment
-from opsassay.testbed.operations.held_faults import held
+from opsassay.testbed.operations.held_faults import hold_faults
 from opsassay.testbed.operations.live import ARRIVAL_S, LiveAlerts, LiveTelemetry, live_telemetry, users_are_served
 from opsassay.testbed.operations.state_alerts import AlertRules, StateAlerts
 from opsassay.testbed.operations.telemetry_view import TelemetryView
@@ -227,7 +227,7 @@ class ClusterEnvironment(LiveEnvironment):
         avoid = broken_nodes(self.block, self.names)
         with ExitStack() as stack:
             for plan in self.scenario.trigger.faults:
-                stack.enter_context(held(self.running, _filled(plan, self.names), limit_s))
+                stack.enter_context(hold_faults(self.running, _with_node_names(plan, self.names), limit_s))
             for own, part in groupby(changes, lambda change: change.namespace == self.running.name):
                 made = injected(api, list(part), self.names.watch, limit_s, image=self.names.image, avoid=avoid)
                 stack.enter_context(_forgiven(made) if own else made)
@@ -292,7 +292,7 @@ class ClusterEnvironment(LiveEnvironment):
         return found + [f"node {node} takes no pods" for node in self.names.workers if node not in nodes]
 
 
-def _filled(plan: FaultPlan, names: OpenNames) -> FaultPlan:
+def _with_node_names(plan: FaultPlan, names: OpenNames) -> FaultPlan:
     """Return *plan* with the names of nodes in their places."""
     return FaultPlan.model_validate(names.fill(plan.model_dump(mode="json")))
 

@@ -86,7 +86,9 @@ class ClusterProbes:
         pods = [p for p in self.mirrors["Pod"].all() if p["metadata"]["namespace"] in self.watched.namespaces]
         sets, endpoints = self.mirrors["ReplicaSet"].objects, self.mirrors["Endpoints"].objects
         ready = readings.availability(pods, self._workloads(), sets)
-        backed = readings.populated({name: endpoints.get(self._place(name)) for name in self.watched.protected})
+        backed = readings.populated(
+            {name: endpoints.get(self._resolve_service(name)) for name in self.watched.protected}
+        )
         return SystemReading(
             self._fresh(ready, ("Pod", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet"), health),
             self._fresh(backed, ("Endpoints",), health),
@@ -103,7 +105,7 @@ class ClusterProbes:
             return ProbeAnswer(None, time.monotonic() - started)
         return ProbeAnswer(answer["status"], answer["latency_s"])
 
-    def _place(self, service: str) -> tuple[str, str]:
+    def _resolve_service(self, service: str) -> tuple[str, str]:
         """Return namespace and name of the protected *service*."""
         name, _, namespace = service.partition(".")
         return namespace or self.watched.namespaces[0], name
@@ -172,14 +174,14 @@ class HealthOfParts:
         Empty where this user may not know, or the API has no such thing any more.
         """
         if self._asking is None or not self._asking.is_alive():
-            self._asking = threading.Thread(target=self._ask, name="health-of-parts", daemon=True)
+            self._asking = threading.Thread(target=self._read_health, name="health-of-parts", daemon=True)
             self._asking.start()
         self._asking.join(PARTS_WAIT_S)
         if self._answer is None or time.monotonic() - self._answer[0] > PARTS_GOOD_S:
             return None
         return self._answer[1]
 
-    def _ask(self) -> None:
+    def _read_health(self) -> None:
         asked, found = time.monotonic(), {}
         try:
             path = "/api/v1/componentstatuses"

@@ -62,11 +62,11 @@ class KubernetesSystem:
 
     def definition(self) -> System:
         """Return the system that runs here; its hosts are the nodes that its replicas are on."""
-        if (system := self._described()) is None:
+        if (system := self._read_definition()) is None:
             raise LostError(f"The namespace {self.name} of {self.api.context} holds no system any more.")
         return system
 
-    def _described(self) -> System | None:
+    def _read_definition(self) -> System | None:
         described = self.api.get("ConfigMap", "system", self.name)
         if described is None:
             return None
@@ -86,7 +86,7 @@ class KubernetesSystem:
         pods = [pod for pod in self.pods() if not is_over(pod)]
         missing = sorted(pod["metadata"]["name"] for pod in pods if not is_ready(pod))
         leaving = namespace["status"]["phase"] == "Terminating"
-        system = self._described() if not leaving else None
+        system = self._read_definition() if not leaving else None
         why = what_holds(namespace) if leaving else "" if system else "its namespaces are there, it is not (yet)"
         return SystemStatus(
             name=self.name,
@@ -137,7 +137,7 @@ class KubernetesSystem:
 
     def ledger(self, since_ns: int) -> pl.DataFrame:
         """Return what faults cost since *since_ns*, from the pods that are there and those that faults removed."""
-        return ledger_of(PodEndpoints.of(self.api, self.name), self.definition(), self.kept, since_ns)
+        return ledger_of(PodEndpoints.for_namespace(self.api, self.name), self.definition(), self.kept, since_ns)
 
     def watched(self, protected: Sequence[str] = ()) -> Watched:
         """Return what an observer of this system needs to know: its entries, or the *protected* services by their names."""

@@ -23,7 +23,7 @@ class LocalCost:
         """Return what is there of each service, whatever its replicas do."""
         rows = self.running.operate("ps", {})["replicas"]
         counts = {name: sum(row["service"] == name for row in rows) for name in self.asked}
-        return {name: Allocation.of(count, self.asked[name]) for name, count in counts.items()}
+        return {name: Allocation.for_replicas(count, self.asked[name]) for name, count in counts.items()}
 
     def requests(self) -> Mapping[str, ResourceRequest]:
         """Return what a replica of each service requests."""

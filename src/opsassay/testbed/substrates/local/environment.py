@@ -19,7 +19,7 @@ from opsassay.testbed.core.fleet import RELEASE
 from opsassay.testbed.core.state import leftovers, noted_groups
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.environment import LiveEnvironment
-from opsassay.testbed.operations.held_faults import held
+from opsassay.testbed.operations.held_faults import hold_faults
 from opsassay.testbed.operations.live import ARRIVAL_S, LiveAlerts, LiveTelemetry, live_telemetry, users_are_served
 from opsassay.testbed.operations.protection import content_digest, protected_of
 from opsassay.testbed.operations.state_alerts import AlertRules, StateAlerts
@@ -95,7 +95,7 @@ class LocalEnvironment(LiveEnvironment):
         """Apply the faults and wrong changes of the trigger; faults of the catalogue are undone with the block."""
         with ExitStack() as stack:
             for plan in self.scenario.trigger.faults:
-                stack.enter_context(held(self.running, plan, LONGEST_S))
+                stack.enter_context(hold_faults(self.running, plan, LONGEST_S))
             for change in self.scenario.trigger.operations:
                 self.running.operate(change.verb, change.arguments)
             yield

@@ -205,7 +205,7 @@ class NamespacedNetwork:
         turn = itertools.count()
 
         async def visit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            ready = [replica.id for replica in self._fleet.of(entry) if replica.ready]
+            ready = [replica.id for replica in self._fleet.replicas_of(entry) if replica.ready]
             endpoint = self.endpoint(LOAD_GENERATOR, ready[next(turn) % len(ready)]) if ready else None
             if endpoint is not None:
                 with contextlib.suppress(OSError):  # either side may hang up at any time

@@ -116,7 +116,7 @@ class Operations:
     async def _describe(self, target: str) -> dict[str, Any]:
         system = self._system.system
         if target in system.services:
-            spec, replicas = system.services[target], self._system.fleet.of(target)
+            spec, replicas = system.services[target], self._system.fleet.replicas_of(target)
             return {
                 "service": target,
                 "replicas": [self._row(replica) for replica in replicas],
@@ -353,7 +353,7 @@ class Operations:
         """Return the replicas of the service *target*, or the one of that name."""
         if target in self._system.fleet.replicas:
             return [self._system.fleet.replicas[target]]
-        return sorted(self._system.fleet.of(self._service(target)), key=lambda replica: replica.id)
+        return sorted(self._system.fleet.replicas_of(self._service(target)), key=lambda replica: replica.id)
 
     def _replica(self, service: str, index: int) -> Replica:
         replica = self._system.fleet.replicas.get(f"{self._service(service)}-{index}")

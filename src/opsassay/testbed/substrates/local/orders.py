@@ -35,7 +35,7 @@ class Orders:
         return {
             **self._common(replica.id),
             **self.network.site(replica.id).parameters(replica.starts),
-            "groups": self.containers.entrances(self.containers.of(replica)),
+            "groups": self.containers.entrances(self.containers.group_of(replica)),
             "service": replica.service,
             "ledger": str(self.state.ledger_dir / f"{replica.id}.jsonl"),
             "resource": self.fleet.resource(replica),

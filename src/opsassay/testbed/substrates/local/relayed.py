@@ -69,7 +69,9 @@ class RelayedNetwork:
 
     def entrances(self, entry: str) -> list[Endpoint]:
         """Return the relay's ports of the users' links to *entry*."""
-        found = (self.endpoint(LOAD_GENERATOR, replica.id) for replica in self._fleet.of(entry) if replica.ready)
+        found = (
+            self.endpoint(LOAD_GENERATOR, replica.id) for replica in self._fleet.replicas_of(entry) if replica.ready
+        )
         return [endpoint for endpoint in found if endpoint is not None]
 
     async def impair(self, fault: str, target: str, streams: Sequence[Stream], impairment: Mapping[str, Any]) -> None:

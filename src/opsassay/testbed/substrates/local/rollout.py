@@ -72,7 +72,7 @@ async def start(system: Supervisor, replica: Replica) -> bool:
 
 async def scale(system: Supervisor, service: str, count: int, host: str | None = None) -> dict[str, Any]:
     """Bring *service* to *count* replicas: the last ones go, new ones come on *host* or on the one that has the fewest."""
-    present = sorted(system.fleet.of(service), key=_index)
+    present = sorted(system.fleet.replicas_of(service), key=_index)
     gone, fresh = present[count:], []
     await asyncio.gather(*(_remove(system, replica) for replica in gone))
     taken = {_index(replica) for replica in present[:count]}
@@ -102,7 +102,7 @@ def _emptiest(system: Supervisor, service: str) -> str:
     if (desired := system.system.services[service].host) is not None:
         return desired
     everywhere = [replica.host for replica in system.fleet.replicas.values()]
-    here = [replica.host for replica in system.fleet.of(service)]
+    here = [replica.host for replica in system.fleet.replicas_of(service)]
     return min(system.system.hosts, key=lambda host: (here.count(host), everywhere.count(host), host))
 
 

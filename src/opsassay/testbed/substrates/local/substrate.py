@@ -160,7 +160,7 @@ class LocalSubstrate:
         that this machine has.
         """
         level = choose_level(isolation)
-        state = SystemState.of(name)
+        state = SystemState.for_system(name)
         if (lock := acquire_lock(state)) is None:
             raise UserError(
                 f"A system named {name!r} is already running; stop it with `opsassay system down {name}` or choose --name."
@@ -234,7 +234,7 @@ class LocalSubstrate:
 
     def running(self, name: str) -> LocalSystem:
         """Return the running system *name*; raises NotFoundError."""
-        state = SystemState.of(name)
+        state = SystemState.for_system(name)
         if not state.dir.exists() or not state.running():
             alive = [s.name for s in all_states() if s.running()]
             raise NotFoundError("running system", name, alive, "Start one with `opsassay system up SYSTEM`.")
@@ -242,7 +242,7 @@ class LocalSubstrate:
 
     def remove(self, name: str) -> list[str]:
         """Stop the system *name* and wait until nothing of it is left; name foreign processes in its namespaces."""
-        rooms = rooms_of(process.pid for process in marked_processes(SystemState.of(name)))
+        rooms = rooms_of(process.pid for process in marked_processes(SystemState.for_system(name)))
         self._end(name)
         return [
             f"Process {pid} ({stranger}), which OpsAssay did not start, keeps a network namespace of {name}; end it."
@@ -279,7 +279,7 @@ class LocalSubstrate:
 
     def logs(self, name: str) -> dict[str, str]:
         """Return the log of each process of the system *name*; also of one that has failed, until it is cleared."""
-        state = SystemState.of(name)
+        state = SystemState.for_system(name)
         files = [state.dir / "supervisor.log", *sorted((state.dir / "logs").glob("*.log"))]
         found = {path.stem: path.read_text(errors="replace") for path in files if path.exists()}
         if not found:

@@ -345,7 +345,7 @@ class Supervisor:
         target = self.operations.records.get(service, service)
         if target not in self.system.services:
             return None
-        ready = [replica for replica in self.fleet.of(target) if replica.ready]
+        ready = [replica for replica in self.fleet.replicas_of(target) if replica.ready]
         linked = [at for at in (self.network.endpoint(caller, replica.id) for replica in ready) if at is not None]
         return linked or [(self.network.site(r.id).address, r.port) for r in ready if r.port is not None]
 
@@ -354,7 +354,7 @@ def main() -> None:
     """Run a supervisor: ``python -m opsassay.testbed.substrates.local.supervisor``, its order as JSON on stdin."""
     order = json.load(sys.stdin)
     configure("supervisor")
-    state = SystemState.of(order["name"])
+    state = SystemState.for_system(order["name"])
     os.set_inheritable(order["lock_fd"], False)  # noqa: FBT003 - held by this process alone, until its end
 
     async def live(entrances: Mapping[str, socket.socket]) -> None:

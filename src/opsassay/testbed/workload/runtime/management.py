@@ -25,7 +25,7 @@ async def serve(
 
     What runs in the *background* must not end before; when one fails, so does this, and with it the process.
     """
-    serving = asyncio.create_task(_answer(socket_path, hello, handlers))
+    serving = asyncio.create_task(_serve_requests(socket_path, hello, handlers))
     tasks = {serving, *background}
     try:
         while not serving.done():
@@ -37,7 +37,7 @@ async def serve(
         await asyncio.gather(serving, return_exceptions=True)
 
 
-async def _answer(socket_path: str, hello: dict[str, Any], handlers: Mapping[str, Handler]) -> None:
+async def _serve_requests(socket_path: str, hello: dict[str, Any], handlers: Mapping[str, Handler]) -> None:
     reader, writer = await asyncio.open_unix_connection(socket_path)
     try:
         writer.write(encode({"hello": {**hello, "pid": os.getpid()}}))

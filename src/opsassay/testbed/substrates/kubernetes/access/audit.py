@@ -113,7 +113,7 @@ class WatchedWrites:
             return
         if former is None or former["metadata"].get("uid") != metadata.get("uid"):
             self._note(kind, "create", item, now_ns)
-        elif _said(former) != _said(item):
+        elif _written_fields(former) != _written_fields(item):
             self._note(kind, "update", item, now_ns)
 
     def _removed(self, kind: str, item: Object, now_ns: int) -> None:
@@ -165,7 +165,7 @@ def _is_status(entry: Mapping[str, Any]) -> bool:
     return entry.get("subresource") == "status" or set(fields) == {"f:status"}
 
 
-def _said(item: Object) -> Any:
+def _written_fields(item: Object) -> Any:
     """Return what a writer decides of *item*: all but its status and what the server keeps about it."""
     metadata = item["metadata"]
     kept = {"labels": metadata.get("labels"), "annotations": _annotations(metadata)}
@@ -284,12 +284,12 @@ class Audit:
             while True:
                 last = self._stopping.is_set()
                 *lines, pending = (pending + stream.read()).split(b"\n")
-                self._take(lines)
+                self._record_lines(lines)
                 if last:
                     return
                 self._stopping.wait(READ_EVERY_S)
 
-    def _take(self, lines: Iterable[bytes]) -> None:
+    def _record_lines(self, lines: Iterable[bytes]) -> None:
         for line in lines:
             if line and (action := logged_action(json.loads(line), self._user)) is not None:
                 self._record(action)

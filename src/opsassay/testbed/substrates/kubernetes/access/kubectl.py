@@ -76,7 +76,7 @@ class ParsedCall(NamedTuple):
     changes: bool
 
 
-def judge(words: Sequence[str], *, has_input: bool = False) -> ParsedCall:
+def parse_kubectl(words: Sequence[str], *, has_input: bool = False) -> ParsedCall:
     """Return what may be run for the argument list *words*; raises UserError with what is not allowed and what is.
 
     Options are written out as ``--name=value``, so that what was looked at is what kubectl reads.
@@ -167,13 +167,13 @@ class Kubectl:
     """Runs judged calls with the binary *program* and the credentials in *kubeconfig*, in an empty folder of their own."""
 
     def __init__(self, kubeconfig: Path, program: str = "kubectl") -> None:
-        self._program, self._kubeconfig = _found(program), kubeconfig.resolve()
+        self._program, self._kubeconfig = _find_program(program), kubeconfig.resolve()
 
     def run(self, request: ParsedCall, given: str | None = None, timeout_s: float = TIMEOUT_S) -> str:
         """Return what kubectl printed; raises OperationError with its words when it fails or takes too long."""
         with tempfile.TemporaryDirectory(prefix="opsassay-kubectl-") as home:
             command = [self._program, f"--kubeconfig={self._kubeconfig}", *request.arguments]
-            printed, code = _bounded(command, home, given, timeout_s)
+            printed, code = _run_bounded(command, home, given, timeout_s)
         if code is None:
             raise OperationError(f"kubectl {request.verb} was ended after {timeout_s:g} s; it had printed:\n{printed}")
         if code:
@@ -184,7 +184,9 @@ class Kubectl:
 def require_near(program: str, server: str) -> None:
     """Raise UserError unless *program* is there and within one minor version of the *server*, as kubectl itself asks."""
     with tempfile.TemporaryDirectory(prefix="opsassay-kubectl-") as home:
-        printed, code = _bounded([_found(program), "version", "--client", "--output=json"], home, None, TIMEOUT_S)
+        printed, code = _run_bounded(
+            [_find_program(program), "version", "--client", "--output=json"], home, None, TIMEOUT_S
+        )
     try:
         own = str(json.loads(printed)["clientVersion"]["gitVersion"])
         (major, minor), (served_major, served_minor) = _minor(own), _minor(server)
@@ -201,14 +203,14 @@ def _minor(version: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def _found(program: str) -> str:
+def _find_program(program: str) -> str:
     found = shutil.which(program)
     if found is None:
         raise UserError(f"There is no {program}; install kubectl, or name it as `kubectl` in the plan's cluster block.")
     return found
 
 
-def _bounded(command: Sequence[str], home: str, given: str | None, timeout_s: float) -> tuple[str, int | None]:
+def _run_bounded(command: Sequence[str], home: str, given: str | None, timeout_s: float) -> tuple[str, int | None]:
     """Run *command*; return what it printed, at most so much, and its status, None when it was ended."""
     environment = {"HOME": home, "PATH": home, "LANG": "C.UTF-8"}  # there is nothing that it could start
     source = Path(home) / ".input"

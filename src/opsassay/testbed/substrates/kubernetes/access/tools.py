@@ -15,7 +15,7 @@ from opsassay.testbed.operations.arguments import Wait
 from opsassay.testbed.operations.telemetry_view import LOOKS, Look, TelemetryView
 from opsassay.testbed.operations.tool_session import Done, OperatorToolSession, Tool
 from opsassay.testbed.substrates.kubernetes.access.executed import touched_by
-from opsassay.testbed.substrates.kubernetes.access.kubectl import Kubectl, judge
+from opsassay.testbed.substrates.kubernetes.access.kubectl import Kubectl, parse_kubectl
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
 from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames
 
@@ -92,12 +92,12 @@ class ClusterToolSession(OperatorToolSession):
             node = self._names.known_node(asked.node)
             return Done(self._nodes.do(node, asked.op) or f"{asked.op} of {node}: done.", (node,))
         if isinstance(asked, KubectlRead):
-            request = judge(asked.args)
+            request = parse_kubectl(asked.args)
             if request.changes:
                 raise UserError(f"kubectl {request.verb} may change something; use the tool kubectl for that.")
             return Done(self._kubectl.run(request))
         assert isinstance(asked, KubectlCall)
-        request = judge(asked.args, has_input=asked.input is not None)
+        request = parse_kubectl(asked.args, has_input=asked.input is not None)
         touched = touched_by(request.arguments) if request.verb == "exec" else ()
         return Done(self._kubectl.run(request, asked.input, asked.timeout_s), touched)
 
@@ -106,7 +106,7 @@ class ClusterToolSession(OperatorToolSession):
         if tool.arguments is not KubectlCall:
             return tool.mutating
         try:
-            request = judge([str(word) for word in given.get("args") or ()], has_input=True)
+            request = parse_kubectl([str(word) for word in given.get("args") or ()], has_input=True)
             return bool(touched_by(request.arguments)) if request.verb == "exec" else request.changes
         except (UserError, TypeError):
             return False  # refused: nothing was run

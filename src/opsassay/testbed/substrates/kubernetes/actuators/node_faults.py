@@ -54,7 +54,7 @@ class NodeFault:
         if fault_type(injection.plan.fault).category is Category.POD:
             system.suspects |= {replica.id for replica in injection.replicas}
         self._begun = True
-        await asyncio.to_thread(self._ask, system, "POST", "begin")
+        await asyncio.to_thread(self._request_agent, system, "POST", "begin")
 
     async def undo(self) -> None:
         """Take it back, and the agent away; the agent's own deadline does it where it cannot be reached."""
@@ -62,7 +62,7 @@ class NodeFault:
         try:
             if self._begun:
                 await self._save_ledger(system)
-                await asyncio.to_thread(self._ask, system, "POST", "end")
+                await asyncio.to_thread(self._request_agent, system, "POST", "end")
         except OpsAssayError as error:
             raise OperationError(f"{error} The node takes it back itself within {system.left_s():.0f} s.") from error
         finally:
@@ -75,19 +75,19 @@ class NodeFault:
     async def _save_ledger(self, system: ClusterUnderTest) -> None:
         """Keep what the agent wrote down; one that does not give it ends the fault all the same."""
         try:
-            lines = await asyncio.to_thread(self._ask, system, "GET", "ledger")
+            lines = await asyncio.to_thread(self._request_agent, system, "GET", "ledger")
         except OpsAssayError as error:
             self._injection.notes.append(f"what the packets cost is not in the ledger: {error}")
         else:
             (system.state.ledger_dir / f"{self._name}.jsonl").write_bytes(lines)
 
-    def _ask(self, system: ClusterUnderTest, method: str, what: str) -> Any:
-        pod_endpoints = PodEndpoints.of(system.api, system.watch_namespace)
+    def _request_agent(self, system: ClusterUnderTest, method: str, what: str) -> Any:
+        pod_endpoints = PodEndpoints.for_namespace(system.api, system.watch_namespace)
         return pod_endpoints.request(self._name, method, what, port=self._port, raw_answer=True)
 
     async def _wait_for_agent(self, system: ClusterUnderTest, node: str) -> None:
         pod_endpoints, deadline = (
-            PodEndpoints.of(system.api, system.watch_namespace),
+            PodEndpoints.for_namespace(system.api, system.watch_namespace),
             time.monotonic() + READY_TIMEOUT_S,
         )
         while True:

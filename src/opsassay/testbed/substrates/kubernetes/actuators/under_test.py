@@ -75,7 +75,7 @@ class ClusterUnderTest:
         self.state = SystemState(name, folder)
         (folder / "ledger").mkdir()
         self.fleet = Fleet(system, 0)
-        self.pod_endpoints = PodEndpoints.of(api, name)
+        self.pod_endpoints = PodEndpoints.for_namespace(api, name)
         self.journal = Journal(self.state.journal)
         self.ledger = LedgerWriter(str(self.state.ledger_dir / "injector.jsonl"), "injector")
         self.unexpected_exits = UnexpectedExits()
@@ -268,7 +268,7 @@ class ClusterUnderTest:
         staying = {name: p for name, p in pods.items() if "deletionTimestamp" not in p["metadata"]}
         for service in self.system.services:
             own = sorted(name for name, p in staying.items() if p["metadata"]["labels"].get("app") == service)
-            replicas = self.fleet.of(service)
+            replicas = self.fleet.replicas_of(service)
             free = [name for name in own if name not in {replica.pod for replica in replicas}]
             for replica in replicas:
                 if replica.pod not in own and free:

@@ -144,7 +144,7 @@ async def _store(system: System, name: str) -> int:
     from opsassay.testbed.workload.stores import start_store
 
     os.environ["OPSASSAY_STATE"] = os.environ["XDG_CACHE_HOME"] = "/tmp/state"  # noqa: S108
-    state = SystemState.of("store")
+    state = SystemState.for_system("store")
     state.dir.mkdir(parents=True)
     (state.dir / "logs").mkdir()
     described = system.stores[name].model_copy(update={"password": os.environ.get("PASSWORD")})

@@ -38,7 +38,7 @@ class OwnContainer(Containers):
     def __init__(self, state: SystemState, fleet: Fleet) -> None:
         super().__init__(state, fleet, own_groups())
 
-    def of(self, replica: Replica) -> str:  # noqa: ARG002 - there is one
+    def group_of(self, replica: Replica) -> str:  # noqa: ARG002 - there is one
         """Return the path of the container's group: what is mounted is the group itself."""
         return ""
 

@@ -60,7 +60,7 @@ class PodAgent:
 
     def __init__(self, child: int, order: dict[str, Any]) -> None:
         os.environ["OPSASSAY_STATE"] = str(HOME / "state")
-        state = SystemState.of("pod")
+        state = SystemState.for_system("pod")
         state.dir.mkdir(parents=True, exist_ok=True)
         self.child, self.name = child, str(order["id"])
         self.starts = _count_start()

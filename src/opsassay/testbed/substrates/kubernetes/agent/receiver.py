@@ -50,7 +50,7 @@ def application(control: ReceiverControl, spools: Path, key: str) -> web.Applica
         stats = await asyncio.to_thread(control.close_session, _name(request))
         return web.json_response(stats.model_dump(mode="json"))
 
-    async def listed(request: web.Request) -> web.Response:
+    async def list_files(request: web.Request) -> web.Response:
         folder = spools / _name(request)
         if not folder.is_dir():
             raise LostError(f"there is no session {folder.name}; it ended with a receiver before this one")
@@ -69,7 +69,7 @@ def application(control: ReceiverControl, spools: Path, key: str) -> web.Applica
 
     found = web.Application(middlewares=[requires_key(key)])
     one = "/sessions/{name}"
-    found.add_routes([web.put(one, open_session), web.post(f"{one}/close", close_session), web.get(one, listed)])
+    found.add_routes([web.put(one, open_session), web.post(f"{one}/close", close_session), web.get(one, list_files)])
     found.add_routes([web.get(f"{one}/{{file}}", piece), web.delete(one, forget)])
     return found
 

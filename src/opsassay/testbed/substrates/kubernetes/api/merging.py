@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 
-def merged(target: Any, patch: Any) -> Any:
+def merge_patch(target: Any, patch: Any) -> Any:
     """Return *target* after a merge patch, as RFC 7396 has it, word for word."""
     if not isinstance(patch, dict):
         return patch
@@ -15,7 +15,7 @@ def merged(target: Any, patch: Any) -> Any:
         if value is None:
             target.pop(name, None)
         else:
-            target[name] = merged(target.get(name), value)
+            target[name] = merge_patch(target.get(name), value)
     return target
 
 
@@ -31,18 +31,18 @@ def strategic(target: Any, patch: Any) -> Any:
             else:
                 result[key] = strategic(result.get(key), value)
         return result
-    if isinstance(patch, list) and isinstance(target, list) and _by_name(patch) and all(map(_named, target)):
+    if isinstance(patch, list) and isinstance(target, list) and _by_name(patch) and all(map(_has_name, target)):
         if any(one.get("$patch") == "replace" for one in patch):
             return [one for one in patch if "$patch" not in one]
         named = {one["name"]: one for one in target}
-        changed = {one["name"]: strategic(named.get(one["name"]), one) for one in patch if _named(one)}
+        changed = {one["name"]: strategic(named.get(one["name"]), one) for one in patch if _has_name(one)}
         return list({**named, **changed}.values())
     return copy.deepcopy(patch)
 
 
 def _by_name(patch: list[Any]) -> bool:
-    return all(_named(one) or (isinstance(one, dict) and "$patch" in one) for one in patch)
+    return all(_has_name(one) or (isinstance(one, dict) and "$patch" in one) for one in patch)
 
 
-def _named(one: Any) -> bool:
+def _has_name(one: Any) -> bool:
     return isinstance(one, dict) and isinstance(one.get("name"), str)

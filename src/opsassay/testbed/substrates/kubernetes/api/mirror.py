@@ -86,9 +86,9 @@ class Mirror:
         self._well()
         self._synced.set()
         for item in gone:
-            self._tell("DELETED", item)
+            self._notify_change("DELETED", item)
         for item in found.values():
-            self._tell("ADDED", item)
+            self._notify_change("ADDED", item)
 
     def _follow(self) -> None:
         """Apply events until the watch ends."""
@@ -105,13 +105,13 @@ class Mirror:
                 self.objects.pop(_key(item), None)
             else:
                 self.objects[_key(item)] = item
-            self._tell(what, item)
+            self._notify_change(what, item)
 
     def _well(self) -> None:
         """Note that the server has answered: not before that is a watch resumed."""
         self.error = None
 
-    def _tell(self, what: str, item: Object) -> None:
+    def _notify_change(self, what: str, item: Object) -> None:
         if self._changed is not None:
             self._changed(what, item)
 

@@ -13,7 +13,7 @@ from opsassay.core.http.one_request import header
 from opsassay.testbed.substrates.kubernetes.api.client import PATCH_TYPES, Object
 from opsassay.testbed.substrates.kubernetes.api.discovery import discovery
 from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS, version_in
-from opsassay.testbed.substrates.kubernetes.api.merging import merged, strategic
+from opsassay.testbed.substrates.kubernetes.api.merging import merge_patch, strategic
 from opsassay.testbed.substrates.kubernetes.api.selecting import by_fields, by_labels
 from opsassay.testbed.substrates.kubernetes.api.small_api import SmallApi
 from opsassay.testbed.substrates.kubernetes.api.statuses import NO_RESOURCE, Outcome, StatusError, failure, success
@@ -82,7 +82,7 @@ class ObjectServer(SmallApi):
             if method == "GET" and (said := discovery(path, self._kinds())) is not None:
                 return 200, said
             try:
-                at = place(path)
+                at = parse_path(path)
                 if method == "GET":
                     return self._read(at, query)
                 dry = "dryRun" in query
@@ -126,7 +126,7 @@ class ObjectServer(SmallApi):
             return key
         plural, group = KINDS[at.kind][1], _group(at.kind)
         details = {"name": at.name, "kind": plural} | ({"group": group} if group else {})
-        raise StatusError(failure(404, f'{_shown(at.kind)} "{at.name}" not found', details=details))
+        raise StatusError(failure(404, f'{_group_plural(at.kind)} "{at.name}" not found', details=details))
 
     def _write(self, method: str, at: ApiPlace, body: Any, *, dry: bool) -> Outcome:
         if method not in ("POST", "PUT", "PATCH", "DELETE"):
@@ -143,10 +143,12 @@ class ObjectServer(SmallApi):
             return success({"name": at.name, "kind": KINDS[at.kind][1]})
         named = body.get("metadata", {}).get("resourceVersion")
         if named not in (None, self.objects[key]["metadata"]["resourceVersion"]):
-            message = f'Operation cannot be fulfilled on {_shown(at.kind)} "{at.name}": the object has been modified'
+            message = (
+                f'Operation cannot be fulfilled on {_group_plural(at.kind)} "{at.name}": the object has been modified'
+            )
             raise StatusError(failure(409, message))
         if method == "PATCH":
-            merge = merged if header(self.request.headers, "Content-Type") == PATCH_TYPES["merge"] else strategic
+            merge = merge_patch if header(self.request.headers, "Content-Type") == PATCH_TYPES["merge"] else strategic
             _require_object(body := merge(self.objects[key], body))
         self.keep(key, body)
         return 200, self._whole(key)
@@ -157,14 +159,14 @@ class ObjectServer(SmallApi):
             raise StatusError(failure(400, "metadata.name is missing"))
         key = (at.kind, at.namespace, name)
         if key in self.objects and not dry:
-            raise StatusError(failure(409, f'{_shown(at.kind)} "{name}" already exists', "AlreadyExists"))
+            raise StatusError(failure(409, f'{_group_plural(at.kind)} "{name}" already exists', "AlreadyExists"))
         if dry:
             return 201, body
         self.keep(key, body)
         return 201, self._whole(key)
 
 
-def place(path: str) -> ApiPlace:
+def parse_path(path: str) -> ApiPlace:
     """Return where a *path* of the API leads; raises StatusError when it leads to nothing that is known here."""
     parts = [unquote(part) for part in path.strip("/").split("/")]
     depth = 2 if parts[0] == "api" else 3
@@ -183,7 +185,7 @@ def _group(kind: str) -> str:
     return version_in(KINDS[kind][0]).rpartition("/")[0]
 
 
-def _shown(kind: str) -> str:
+def _group_plural(kind: str) -> str:
     """Return the plural as messages of a server have it: with its group, which the core has none of."""
     return ".".join(filter(None, (KINDS[kind][1], _group(kind))))
 

@@ -64,7 +64,7 @@ def _keyed(objects: Sequence[Mapping[str, Any]]) -> dict[Key, dict[str, Any]]:
     for number, one in enumerate(objects):
         key, body = _read(number, one)
         if key in keyed:
-            raise UserError(f"There are two objects {_named(key)}; give each a name of its own.")
+            raise UserError(f"There are two objects {_key_text(key)}; give each a name of its own.")
         keyed[key] = body
     for name in dict.fromkeys((*ALWAYS, *(namespace for _, namespace, _ in keyed if namespace))):
         keyed.setdefault(("Namespace", "", name), {"metadata": {"labels": {"kubernetes.io/metadata.name": name}}})
@@ -72,7 +72,7 @@ def _keyed(objects: Sequence[Mapping[str, Any]]) -> dict[Key, dict[str, Any]]:
         if key[0] == "Namespace":
             body.setdefault("spec", {"finalizers": ["kubernetes"]})
             body.setdefault("status", {"phase": "Active"})
-        body["metadata"].setdefault("uid", str(uuid.uuid5(_IDS, _named(key))))
+        body["metadata"].setdefault("uid", str(uuid.uuid5(_IDS, _key_text(key))))
         body["metadata"].setdefault("creationTimestamp", CREATED)
     return keyed
 
@@ -104,6 +104,6 @@ def _read(number: int, one: Mapping[str, Any]) -> tuple[Key, dict[str, Any]]:
     return (kind, (namespace or "default") if namespaced else "", name), body
 
 
-def _named(key: Key) -> str:
+def _key_text(key: Key) -> str:
     kind, namespace, name = key
     return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"

@@ -77,7 +77,7 @@ def _partial(item: Object) -> dict[str, Any]:
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
 
 
-def at(*path: str, absent: Any = None) -> RunSpec:
+def cell_at(*path: str, absent: Any = None) -> RunSpec:
     """Return the cell that shows what an object has at *path*, *absent* when it has nothing there."""
 
     def cell(item: Object) -> Any:
@@ -89,26 +89,26 @@ def at(*path: str, absent: Any = None) -> RunSpec:
     return cell
 
 
-def _listed(words: Iterable[Any]) -> str | None:
+def _comma_list(words: Iterable[Any]) -> str | None:
     return ",".join(str(word) for word in words) or None
 
 
 def _pairs(*path: str) -> RunSpec:
-    return lambda item: _listed(f"{key}={value}" for key, value in (at(*path)(item) or {}).items())
+    return lambda item: _comma_list(f"{key}={value}" for key, value in (cell_at(*path)(item) or {}).items())
 
 
 def _each(field: str, *path: str) -> RunSpec:
     """Return the cell that lists *field* of the containers at *path*."""
-    return lambda item: _listed(one[field] for one in at(*path, "containers")(item) or ())
+    return lambda item: _comma_list(one[field] for one in cell_at(*path, "containers")(item) or ())
 
 
 def _containers(item: Object) -> list[Any]:
-    return at("status", "containerStatuses")(item) or []
+    return cell_at("status", "containerStatuses")(item) or []
 
 
 def _ready(item: Object) -> str:
     count = sum(bool(one.get("ready")) for one in _containers(item))
-    return f"{count}/{len(at('spec', 'containers')(item) or ())}"
+    return f"{count}/{len(cell_at('spec', 'containers')(item) or ())}"
 
 
 def _status(item: Object) -> str:
@@ -119,37 +119,37 @@ def _status(item: Object) -> str:
         for reason in ((state.get(word) or {}).get("reason") for word in ("waiting", "terminated")):
             if reason:
                 return str(reason)
-    return str(at("status", "reason")(item) or at("status", "phase", absent=UNKNOWN)(item))
+    return str(cell_at("status", "reason")(item) or cell_at("status", "phase", absent=UNKNOWN)(item))
 
 
 def _of_desired(done: str) -> RunSpec:
-    return lambda item: f"{at('status', done, absent=0)(item)}/{at('spec', 'replicas', absent=1)(item)}"
+    return lambda item: f"{cell_at('status', done, absent=0)(item)}/{cell_at('spec', 'replicas', absent=1)(item)}"
 
 
 def _roles(item: Object) -> str | None:
     prefix = "node-role.kubernetes.io/"
-    return _listed(sorted(key.removeprefix(prefix) for key in item["metadata"].get("labels", {}) if prefix in key))
+    return _comma_list(sorted(key.removeprefix(prefix) for key in item["metadata"].get("labels", {}) if prefix in key))
 
 
 def _node_status(item: Object) -> str:
-    ready = [one["status"] for one in at("status", "conditions")(item) or () if one["type"] == "Ready"]
+    ready = [one["status"] for one in cell_at("status", "conditions")(item) or () if one["type"] == "Ready"]
     words = ["Ready" if ready == ["True"] else "NotReady" if ready else "Unknown"]
-    return ",".join(words + ["SchedulingDisabled"] * bool(at("spec", "unschedulable")(item)))
+    return ",".join(words + ["SchedulingDisabled"] * bool(cell_at("spec", "unschedulable")(item)))
 
 
 def _ports(item: Object) -> str | None:
-    ports = at("spec", "ports")(item) or ()
+    ports = cell_at("spec", "ports")(item) or ()
     node = {id(one): f":{one['nodePort']}" if one.get("nodePort") else "" for one in ports}
-    return _listed(f"{one['port']}{node[id(one)]}/{one.get('protocol', 'TCP')}" for one in ports)
+    return _comma_list(f"{one['port']}{node[id(one)]}/{one.get('protocol', 'TCP')}" for one in ports)
 
 
 def _hosts(item: Object) -> str:
-    hosts = [rule["host"] for rule in at("spec", "rules")(item) or () if rule.get("host")]
+    hosts = [rule["host"] for rule in cell_at("spec", "rules")(item) or () if rule.get("host")]
     return ",".join(hosts) or "*"
 
 
 def _ingress_ports(item: Object) -> str:
-    return "80, 443" if at("spec", "tls")(item) else "80"
+    return "80, 443" if cell_at("spec", "tls")(item) else "80"
 
 
 def _role_of_binding(item: Object) -> str:
@@ -157,14 +157,14 @@ def _role_of_binding(item: Object) -> str:
 
 
 def _subjects(kind: str) -> RunSpec:
-    def shown(one: Mapping[str, Any]) -> str:
+    def subject_text(one: Mapping[str, Any]) -> str:
         return f"{one['namespace']}/{one['name']}" if kind == "ServiceAccount" else str(one["name"])
 
-    return lambda item: ", ".join(shown(one) for one in item.get("subjects") or () if one["kind"] == kind)
+    return lambda item: ", ".join(subject_text(one) for one in item.get("subjects") or () if one["kind"] == kind)
 
 
 def _completions(item: Object) -> str:
-    return f"{at('status', 'succeeded', absent=0)(item)}/{at('spec', 'completions', absent=1)(item)}"
+    return f"{cell_at('status', 'succeeded', absent=0)(item)}/{cell_at('spec', 'completions', absent=1)(item)}"
 
 
 def _count(field: str) -> RunSpec:
@@ -177,7 +177,7 @@ def _data_count(item: Object) -> int:
 
 Columns = tuple[tuple[str, RunSpec, int], ...]
 AGE: tuple[str, RunSpec, int] = ("Age", lambda item: age(item["metadata"].get("creationTimestamp")), 0)
-CREATED = ("Created At", at("metadata", "creationTimestamp", absent=UNKNOWN), 0)
+CREATED = ("Created At", cell_at("metadata", "creationTimestamp", absent=UNKNOWN), 0)
 _POD = ("spec", "template", "spec")
 _OF_TEMPLATE: Columns = (
     ("Containers", _each("name", *_POD), WIDE),
@@ -197,64 +197,64 @@ COLUMNS: dict[str, Columns] = {
         ("Status", _status, 0),
         ("Restarts", lambda item: sum(one.get("restartCount", 0) for one in _containers(item)), 0),
         AGE,
-        ("IP", at("status", "podIP"), WIDE),
-        ("Node", at("spec", "nodeName"), WIDE),
+        ("IP", cell_at("status", "podIP"), WIDE),
+        ("Node", cell_at("spec", "nodeName"), WIDE),
     ),
-    "Namespace": (("Status", at("status", "phase", absent=UNKNOWN), 0), AGE),
+    "Namespace": (("Status", cell_at("status", "phase", absent=UNKNOWN), 0), AGE),
     "Node": (
         ("Status", _node_status, 0),
         ("Roles", _roles, 0),
         AGE,
-        ("Version", at("status", "nodeInfo", "kubeletVersion", absent=""), 0),
+        ("Version", cell_at("status", "nodeInfo", "kubeletVersion", absent=""), 0),
     ),
     "Service": (
-        ("Type", at("spec", "type", absent="ClusterIP"), 0),
-        ("Cluster-IP", at("spec", "clusterIP"), 0),
-        ("External-IP", lambda item: _listed(at("spec", "externalIPs")(item) or ()), 0),
+        ("Type", cell_at("spec", "type", absent="ClusterIP"), 0),
+        ("Cluster-IP", cell_at("spec", "clusterIP"), 0),
+        ("External-IP", lambda item: _comma_list(cell_at("spec", "externalIPs")(item) or ()), 0),
         ("Port(s)", _ports, 0),
         AGE,
         ("Selector", _pairs("spec", "selector"), WIDE),
     ),
     "ConfigMap": (("Data", _data_count, 0), AGE),
-    "Secret": (("Type", at("type", absent="Opaque"), 0), ("Data", _data_count, 0), AGE),
+    "Secret": (("Type", cell_at("type", absent="Opaque"), 0), ("Data", _data_count, 0), AGE),
     "ServiceAccount": (("Secrets", _count("secrets"), 0), AGE),
     "Deployment": (
         ("Ready", _of_desired("readyReplicas"), 0),
-        ("Up-to-date", at("status", "updatedReplicas", absent=0), 0),
-        ("Available", at("status", "availableReplicas", absent=0), 0),
+        ("Up-to-date", cell_at("status", "updatedReplicas", absent=0), 0),
+        ("Available", cell_at("status", "availableReplicas", absent=0), 0),
         AGE,
         *_OF_TEMPLATE,
     ),
     "StatefulSet": (("Ready", _of_desired("readyReplicas"), 0), AGE, *_OF_TEMPLATE[:2]),
     "ReplicaSet": (
-        ("Desired", at("spec", "replicas", absent=1), 0),
-        ("Current", at("status", "replicas", absent=0), 0),
-        ("Ready", at("status", "readyReplicas", absent=0), 0),
+        ("Desired", cell_at("spec", "replicas", absent=1), 0),
+        ("Current", cell_at("status", "replicas", absent=0), 0),
+        ("Ready", cell_at("status", "readyReplicas", absent=0), 0),
         AGE,
         *_OF_TEMPLATE,
     ),
     "DaemonSet": (
-        ("Desired", at("status", "desiredNumberScheduled", absent=0), 0),
-        ("Current", at("status", "currentNumberScheduled", absent=0), 0),
-        ("Ready", at("status", "numberReady", absent=0), 0),
-        ("Up-to-date", at("status", "updatedNumberScheduled", absent=0), 0),
-        ("Available", at("status", "numberAvailable", absent=0), 0),
+        ("Desired", cell_at("status", "desiredNumberScheduled", absent=0), 0),
+        ("Current", cell_at("status", "currentNumberScheduled", absent=0), 0),
+        ("Ready", cell_at("status", "numberReady", absent=0), 0),
+        ("Up-to-date", cell_at("status", "updatedNumberScheduled", absent=0), 0),
+        ("Available", cell_at("status", "numberAvailable", absent=0), 0),
         ("Node Selector", _pairs(*_POD, "nodeSelector"), 0),
         AGE,
         *_OF_TEMPLATE,
     ),
     "Job": (("Completions", _completions, 0), AGE, *_OF_TEMPLATE),
     "CronJob": (
-        ("Schedule", at("spec", "schedule", absent=""), 0),
-        ("Timezone", at("spec", "timeZone"), 0),
-        ("Suspend", lambda item: bool(at("spec", "suspend")(item)), 0),
-        ("Active", lambda item: len(at("status", "active")(item) or ()), 0),
-        ("Last Schedule", lambda item: age(s) if (s := at("status", "lastScheduleTime")(item)) else None, 0),
+        ("Schedule", cell_at("spec", "schedule", absent=""), 0),
+        ("Timezone", cell_at("spec", "timeZone"), 0),
+        ("Suspend", lambda item: bool(cell_at("spec", "suspend")(item)), 0),
+        ("Active", lambda item: len(cell_at("status", "active")(item) or ()), 0),
+        ("Last Schedule", lambda item: age(s) if (s := cell_at("status", "lastScheduleTime")(item)) else None, 0),
         AGE,
     ),
     "NetworkPolicy": (("Pod-Selector", _pairs("spec", "podSelector", "matchLabels"), 0), AGE),
     "Ingress": (
-        ("Class", at("spec", "ingressClassName"), 0),
+        ("Class", cell_at("spec", "ingressClassName"), 0),
         ("Hosts", _hosts, 0),
         ("Address", lambda _: "", 0),
         ("Ports", _ingress_ports, 0),
@@ -266,10 +266,10 @@ COLUMNS: dict[str, Columns] = {
     "ClusterRoleBinding": _BINDING,
     "Event": (
         ("Last Seen", lambda item: age(item.get("lastTimestamp")), 0),
-        ("Type", at("type", absent=""), 0),
-        ("Reason", at("reason", absent=""), 0),
+        ("Type", cell_at("type", absent=""), 0),
+        ("Reason", cell_at("reason", absent=""), 0),
         ("Object", lambda item: f"{item['involvedObject']['kind'].lower()}/{item['involvedObject']['name']}", 0),
-        ("Message", at("message", absent=""), 0),
+        ("Message", cell_at("message", absent=""), 0),
     ),
 }
 """Kind to its columns after the name: heading, cell, and whether only `-o wide` shows it; else there is the age."""

@@ -31,7 +31,7 @@ class PodEndpoints:
     key: str
 
     @classmethod
-    def of(cls, api: Api, namespace: str) -> PodEndpoints:
+    def for_namespace(cls, api: Api, namespace: str) -> PodEndpoints:
         """Return the endpoints in *namespace*; raises LostError when it has no key."""
         secret = api.get("Secret", KEY_SECRET, namespace)
         if secret is None:

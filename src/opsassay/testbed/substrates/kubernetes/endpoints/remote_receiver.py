@@ -37,7 +37,7 @@ class RemoteReceiver:
 
     def open_session(self, directory: Path, name: str) -> None:
         """Start to record everything that arrives; it will lie in *directory* when the session is refreshed or closed."""
-        session = Session(directory, self._pod(), PodEndpoints.of(self._api, self._namespace), {})
+        session = Session(directory, self._pod(), PodEndpoints.for_namespace(self._api, self._namespace), {})
         session.pod_endpoints.request(session.pod, "PUT", f"sessions/{name}")
         self._sessions[name] = session
 
@@ -80,19 +80,19 @@ class RemoteReceiver:
 def _fetch_new(session: Session, name: str, timeout_s: float, tries: int) -> None:
     """Append to the files of *session* what the receiver has more of: a spool only grows."""
 
-    def ask(path: str, *, raw_answer: bool = False) -> Any:
+    def request_path(path: str, *, raw_answer: bool = False) -> Any:
         return session.pod_endpoints.request(
             session.pod, "GET", path, timeout_s=timeout_s, tries=tries, raw_answer=raw_answer
         )
 
-    sizes = ask(f"sessions/{name}")
+    sizes = request_path(f"sessions/{name}")
     session.folder.mkdir(parents=True, exist_ok=True)
     for file, size in sizes.items():
         target, begun = session.folder / file, session.fetched.get(file, 0)
         with target.open("ab" if begun else "wb") as copy:
             for offset in range(begun, size, PIECE_BYTES):
                 desired = min(PIECE_BYTES, size - offset)
-                piece = ask(f"sessions/{name}/{file}?offset={offset}&size={desired}", raw_answer=True)
+                piece = request_path(f"sessions/{name}/{file}?offset={offset}&size={desired}", raw_answer=True)
                 if len(piece) != desired:
                     raise OperationError(
                         f"{session.pod} gave {len(piece)} of {desired} bytes of {target.name}; record again."

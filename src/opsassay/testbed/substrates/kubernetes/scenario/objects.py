@@ -43,7 +43,9 @@ def changes_of(api: Api, asked: Sequence[ObjectChange], names: OpenNames) -> lis
             "PATCH", api.path_of(one.kind, place, name), names.fill(one.patch), query={"dryRun": "All"},
             content_type=PATCH_TYPES["strategic"],
         )  # fmt: skip
-        found.append(Change(one.kind, name, place, patch=_difference(_said(standing), _said(desired))))
+        found.append(
+            Change(one.kind, name, place, patch=_difference(_written_fields(standing), _written_fields(desired)))
+        )
     return found
 
 
@@ -55,7 +57,7 @@ def broken_nodes(block: OnCluster, names: OpenNames) -> frozenset[str]:
     return broken if len(broken) < len(names.workers) else frozenset()
 
 
-def _said(item: Object) -> Object:
+def _written_fields(item: Object) -> Object:
     """Return what somebody decided about *item*: all but its status and what the server notes about it."""
     kept = {key: item["metadata"][key] for key in ("labels", "annotations") if key in item["metadata"]}
     return {**{key: value for key, value in item.items() if key not in {"metadata", "status"}}, "metadata": kept}
@@ -80,13 +82,13 @@ def found_at(item: Any, path: str) -> Any:
         if isinstance(item, Mapping):
             item = item.get(key)
         elif isinstance(item, Sequence) and not isinstance(item, str):
-            item = _part(item, key)
+            item = _item_of_list(item, key)
         else:
             return None
     return item
 
 
-def _part(items: Sequence[Any], key: str) -> Any:
+def _item_of_list(items: Sequence[Any], key: str) -> Any:
     if key.isdigit():
         return items[int(key)] if int(key) < len(items) else None
     named = (one for one in items if isinstance(one, Mapping) and key in (one.get("type"), one.get("name")))

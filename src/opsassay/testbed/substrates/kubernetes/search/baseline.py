@@ -37,7 +37,7 @@ class ClusterBaseline(NamedTuple):
     cluster: Mapping[str, Any]
 
 
-def taken(running: KubernetesSystem) -> ClusterBaseline:
+def take_baseline(running: KubernetesSystem) -> ClusterBaseline:
     """Return what stands now."""
     found = objects_in(running.api, running.name)
     return ClusterBaseline({key: normal(item) for key, item in found.items()}, rest_of(running.api))

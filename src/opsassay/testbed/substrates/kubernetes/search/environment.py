@@ -18,7 +18,7 @@ from opsassay.testbed.substrates.kubernetes.api.client import ApiError
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem
 from opsassay.testbed.substrates.kubernetes.scenario.populating import SystemPopulation
 from opsassay.testbed.substrates.kubernetes.search import candidates
-from opsassay.testbed.substrates.kubernetes.search.baseline import restore, taken, verify
+from opsassay.testbed.substrates.kubernetes.search.baseline import restore, take_baseline, verify
 from opsassay.testbed.substrates.kubernetes.search.candidates import audit_cases, primitives
 from opsassay.testbed.substrates.kubernetes.search.operator import repair
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
@@ -67,7 +67,7 @@ class ClusterSearchEnvironment(SearchEnvironment):
             furnishing=population,
         ) as self.running:  # fmt: skip
             self._url = self.running.watched([self.target]).protected[self.target]
-            self._baseline = taken(self.running)
+            self._baseline = take_baseline(self.running)
             yield
 
     def running_names(self) -> Collection[str]:

@@ -43,7 +43,9 @@ class HarmlessRestart:
     def __init__(self, system: LocalUnderTest, plan: PlannedFault) -> None:
         self._system = system
         self._replica: Replica = (
-            system.fleet.of(least_missed(system))[0] if plan.target is None else affected(system.fleet, plan)[0]
+            system.fleet.replicas_of(least_missed(system))[0]
+            if plan.target is None
+            else affected(system.fleet, plan)[0]
         )
         self._former_pid: int | None = None
 

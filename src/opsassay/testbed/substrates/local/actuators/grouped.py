@@ -19,7 +19,7 @@ class GroupPressure(Companion):
         """Return which group the companion enters, and which one's limit it is to exhaust."""
         containers, host = self._injection.system.containers, self._injection.host
         if host is None:
-            return containers.parameters(containers.of(self._injection.replica), self.controller)
+            return containers.parameters(containers.group_of(self._injection.replica), self.controller)
         return containers.parameters(containers.of_host(host), self.controller, enters=containers.beside_replicas(host))
 
     async def follow(self, pids: list[int]) -> None:
