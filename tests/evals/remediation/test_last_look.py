@@ -53,11 +53,16 @@ def ended(tmp_path, monkeypatch):
         for phase in ("agent_started", "agent_ended"):
             mark_phase(tmp_path, phase)
         set_to(down, before)
+        looked = threading.Event()
         with recorded_by([sys.executable, "-c", OBSERVER, str(out), str(down)], out) as watcher:
             trial, looks = TrialEnvironment(None, committed, tmp_path, probes=True), []
-            look = SimpleNamespace(
-                observe_once=lambda: (looks.append(time.monotonic()), watcher.observe_once()), go_on=watcher.go_on
-            )
+
+            def look_last():
+                looks.append(time.monotonic())
+                watcher.observe_once()
+                looked.set()
+
+            look = SimpleNamespace(observe_once=look_last, go_on=watcher.go_on)
             trial._observer, trial._session = (
                 look,
                 SimpleNamespace(
@@ -66,7 +71,7 @@ def ended(tmp_path, monkeypatch):
             )
             time.sleep(1.0)
             set_to(down, at_the_end)
-            changing = threading.Thread(target=then, args=[down])
+            changing = threading.Thread(target=lambda: looked.wait(30) and then(down))
             changing.start()
             trial._look_last(cleared=True)
             (tmp_path / OVER).touch()
@@ -111,9 +116,7 @@ def test_the_last_look_is_taken_while_the_fault_holds_and_the_observer_goes_on(t
 
 
 def test_one_request_that_fails_at_the_end_is_not_how_a_trial_ends(ended):
-    reachable, looks, noted = ended(
-        before=False, at_the_end=True, then=lambda down: (seen(down, failing=True), time.sleep(0.3), down.unlink())
-    )
+    reachable, looks, noted = ended(before=False, at_the_end=True, then=lambda down: down.unlink())
     assert (looks, noted) == (2, [])
     assert False in reachable
     assert reachable[-5:] == [True] * 5

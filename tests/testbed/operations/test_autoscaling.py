@@ -9,7 +9,7 @@ import pytest
 
 from opsassay.core.errors import LostError
 from opsassay.core.schema.cost import AutoscalerSettings
-from opsassay.testbed.operations.costs import EVERY_S, STABLE_S, Autoscaler, desired_replicas
+from opsassay.testbed.operations.costs import SCALE_EVERY_S, STABLE_S, Autoscaler, desired_replicas
 
 SETTINGS = AutoscalerSettings(service="a", min_replicas=1, max_replicas=8, target_utilization=0.5)
 
@@ -41,9 +41,9 @@ def test_upwards_at_once_and_downwards_when_all_readings_agree():
     seen["a"] = (6, 0.2)
     for n in range(1, 10):
         before = len(scaled)
-        one.decide("a", SETTINGS, 100.0 + n * EVERY_S)
+        one.decide("a", SETTINGS, 100.0 + n * SCALE_EVERY_S)
         if len(scaled) > before:
-            assert n * EVERY_S > STABLE_S
+            assert n * SCALE_EVERY_S > STABLE_S
             break
     assert scaled[-1] == ("a", 3)
 
