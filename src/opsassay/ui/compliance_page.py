@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from opsassay.evals.compliance.clusters.kept import admissions_of, graded_task
 from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
 from opsassay.evals.compliance.files.submitted import collected
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError
 from opsassay.evals.compliance.kyverno.judge import judge_objects
 from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, read_policies
-from opsassay.evals.compliance.on_cluster.admission import admissions_of
-from opsassay.evals.compliance.on_cluster.read_worlds import graded_task
 from opsassay.evals.compliance.score import KEPT, Admits, collect_worlds, judged_worlds, problem_of_files
 from opsassay.evals.compliance.tasks import DOMAIN, POLICY, ComplianceTask
 from opsassay.evals.runner.grading import GradedRun

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from opsassay.core.extras import require
 from opsassay.core.schema.run import Metric, Run
 from opsassay.core.schema.task import Arm, MetricDefinition, Task
-from opsassay.evals.compliance.on_cluster.admission import admissions_of
-from opsassay.evals.compliance.on_cluster.read_worlds import graded_task, knobs_of
+from opsassay.evals.compliance.clusters.kept import admissions_of, graded_task
 from opsassay.evals.compliance.plan import CompliancePlan
 from opsassay.evals.compliance.score import definitions, grade_run
 from opsassay.evals.compliance.solve import ComplianceRun
@@ -50,20 +49,14 @@ class ComplianceDomain:
         """Return the runs of one part of a plan."""
         require(_JUDGE)
         plan = part_as(CompliancePlan, part, where)
-        place = plan.place(folder)
         cases = [
-            ((task, Arm.of({**shown, **knobs_of(task, plan.on, plan.engine)})), task.task_info.oracles)
-            for task in plan.chosen(folder)
-            for shown in plan.knobs()
+            ((task, Arm.of(shown)), task.task_info.oracles) for task in plan.chosen(folder) for shown in plan.knobs()
         ]
         jobs = [
-            ComplianceRun(task, agent, seed, plan.settings, arm, place)
+            ComplianceRun(task, agent, seed, plan.settings, arm)
             for (task, arm), agent, seed in plan.each(cases, folder)
         ]
-        kubeconfig = [place.kubeconfig] if place is not None and place.kubeconfig is not None else []
-        require_apart_from_secret(jobs, plan, folder, kubeconfig)
-        if place is not None:
-            place.require()
+        require_apart_from_secret(jobs, plan, folder)
         return jobs
 
     def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:
@@ -78,7 +71,7 @@ class ComplianceDomain:
 
 
 def evaluate_stored(store: RunStore, run_dir: Path, run: Run) -> Mapping[str, Metric]:
-    """Return the metrics of one stored run; what a cluster had to do with it is kept in the store."""
+    """Return the metrics of one stored run; what a cluster had to do with an older one is read from the store."""
     task = graded_task(store.root, run)
     return grade_run(run_dir, task, admissions_of(run, run_dir))
 

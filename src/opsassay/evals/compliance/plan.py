@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from opsassay.core.errors import NotFoundError
-from opsassay.evals.compliance.on_cluster.place import ClusterPlace
-from opsassay.evals.compliance.on_cluster.read_worlds import CLUSTER
 from opsassay.evals.compliance.tasks import CLASSES, EXAMPLES, ComplianceTask, names
 from opsassay.evals.runner.generated_tasks import GeneratedPlan
 
@@ -23,25 +20,6 @@ class CompliancePlan(GeneratedPlan):
     examples: tuple[int, ...] = Field(
         default=(EXAMPLES,), min_length=1, description="how many examples of each kind are shown; each number is an arm"
     )
-    on: Literal["objects", "cluster"] = Field(default="objects", description="what the worlds are served from")
-    engine: Literal["subset", "cluster"] = Field(default="subset", description="who judges Kyverno policies")
-    kubeconfig: str | None = Field(
-        default=None, description="of the cluster, beside the plan; kubectl's own when left out"
-    )
-    context: str | None = Field(default=None, description="of the kubeconfig, the current one when left out")
-
-    @model_validator(mode="after")
-    def _cluster_is_used(self) -> CompliancePlan:
-        if (self.kubeconfig or self.context) and CLUSTER not in (self.on, self.engine):
-            raise ValueError("kubeconfig and context are of a cluster; say `on: cluster`, `engine: cluster` or both")
-        return self
-
-    def place(self, folder: Path) -> ClusterPlace | None:
-        """Return the cluster of the plan in *folder*, None when it needs none."""
-        if CLUSTER not in (self.on, self.engine):
-            return None
-        file = folder / self.kubeconfig if self.kubeconfig else None
-        return ClusterPlace(file, self.context, kyverno=self.engine == CLUSTER)
 
     @field_validator("examples")
     @classmethod

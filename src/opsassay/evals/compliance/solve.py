@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from opsassay.core.schema.run import Metric, RunStatus
+from opsassay.core.schema.run import Metric
 from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.evals.compliance.clusters.repository import FOLDER
 from opsassay.evals.compliance.environment import ComplianceToolSession, WorkspaceEnvironment, session_specs
 from opsassay.evals.compliance.files.submitted import collect
 from opsassay.evals.compliance.files.workspace import begin
-from opsassay.evals.compliance.on_cluster.admission import ADMITTED, asking_kyverno
-from opsassay.evals.compliance.on_cluster.place import ClusterPlace
-from opsassay.evals.compliance.on_cluster.read_worlds import CLUSTER, ENGINE, ON, graded_task
 from opsassay.evals.compliance.score import grade_run
 from opsassay.evals.compliance.scripts.oracles import BASELINES, ORACLES, baseline
 from opsassay.evals.compliance.tasks import EXAMPLES, ComplianceTask
 from opsassay.evals.runner.commands import TOOL, WORK_INSIDE
 from opsassay.evals.runner.generated_run import FolderEnvironment, GeneratedRun
-from opsassay.evals.runner.run import RunEnd
-from opsassay.evals.runner.store import RunStore, read_run
 from opsassay.solvers.agents.asking import Asker
 from opsassay.solvers.agents.ciso import ComplianceAgent
 from opsassay.solvers.agents.contract import AnswerError
@@ -31,19 +26,11 @@ from opsassay.solvers.sandbox import Ended
 
 @dataclass(frozen=True)
 class ComplianceRun(GeneratedRun[ComplianceTask, ComplianceToolSession]):
-    """One run of one solver on one compliance task; *place* is the cluster where the plan asks for one."""
+    """One run of one solver on one compliance task."""
 
     kind_of_task = "compliance task"
     built_in = ComplianceAgent.name
     baselines = BASELINES
-
-    place: ClusterPlace | None = None
-
-    def run(self, store: RunStore, given_up: Callable[[], bool], say: Callable[[str], None]) -> RunEnd:
-        """Have the task worked on, unless the store has its result, once its worlds have been where the plan says."""
-        if self.place is not None and self.arm.knob(ON) == CLUSTER:
-            self.place.bring(self.task, store.root, given_up, say)
-        return super().run(store, given_up, say)
 
     @property
     def examples(self) -> int:
@@ -55,13 +42,8 @@ class ComplianceRun(GeneratedRun[ComplianceTask, ComplianceToolSession]):
         return session_specs(self.task)
 
     def evaluate(self, run_dir: Path) -> Mapping[str, Metric]:
-        """Score the run in *run_dir*, by the Kyverno of a cluster where the plan says so."""
-        run = read_run(run_dir)
-        task = graded_task(run_dir.resolve().parents[2], run)
-        if self.place is None or self.arm.knob(ENGINE) != CLUSTER or run.status is not RunStatus.DONE:
-            return grade_run(run_dir, task)
-        with asking_kyverno(self.place, task, run_dir / ADMITTED) as admits:
-            return grade_run(run_dir, task, admits)
+        """Score the run in *run_dir*."""
+        return grade_run(run_dir, self.task)
 
     def environment(self, run_dir: Path, meter: Meter) -> WorkspaceEnvironment:
         """Return the environment with the workspace of the task."""

@@ -300,14 +300,13 @@ class GeneratedRun(ABC, Generic[G, S]):
         kill_sessions()
 
 
-def require_apart_from_secret(
-    runs: Sequence[GeneratedRun[Any, Any]], plan: GeneratedPlan, folder: Path, further: Sequence[Path] = ()
-) -> None:
-    """Raise UserError for an external agent of *runs* that would see the secret of *plan*, or *further* files."""
-    secrets = [*([folder / plan.held_out.secret] if plan.held_out is not None else []), *further]
+def require_apart_from_secret(runs: Sequence[GeneratedRun[Any, Any]], plan: GeneratedPlan, folder: Path) -> None:
+    """Raise UserError for an external agent of *runs* that would see the secret of *plan*."""
+    if plan.held_out is None:
+        return
     for command in {run.agent.name: run.command for run in runs}.values():
-        if command is not None and secrets:
-            require_apart(command, secrets)
+        if command is not None:
+            require_apart(command, [folder / plan.held_out.secret])
 
 
 def _model_label(model: str | None) -> str:

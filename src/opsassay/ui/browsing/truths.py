@@ -161,7 +161,7 @@ def _shown_cost(one: StoredRun) -> ShownTask:
 
 
 def _compliance_words(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
-    from opsassay.evals.compliance.on_cluster.read_worlds import graded_task
+    from opsassay.evals.compliance.clusters.kept import graded_task
     from opsassay.evals.compliance.tasks import ANSIBLE
 
     del cases

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from opsassay.core.errors import LostError, OperationError, OpsAssayError, StartError
-from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, DeniedError, Object
-from opsassay.testbed.substrates.kubernetes.api.owners import OWNER, owner_is_dead, this_process
-from opsassay.testbed.substrates.kubernetes.api.prefixes import (
+from tests.kubernetes.compliance.prefixes import (
     MARK,
     Key,
     ReadObject,
@@ -27,6 +24,10 @@ from opsassay.testbed.substrates.kubernetes.api.prefixes import (
     plain,
     prefixed,
 )
+
+from opsassay.core.errors import LostError, OperationError, OpsAssayError, StartError
+from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, DeniedError, Object
+from opsassay.testbed.substrates.kubernetes.api.owners import OWNER, owner_is_dead, this_process
 
 MARKED_KINDS = ("ClusterRole", "Namespace")
 """The kinds outside of namespaces that are made here, in the order in which they are removed."""
@@ -51,16 +52,15 @@ LOOK_EVERY_S = 0.3
 class ReadBack:
     """Reads objects back from the cluster of *api*; with *children*, those that its controllers make of them too."""
 
-    def __init__(self, api: Api, *, children: bool, given_up: Callable[[], bool] = lambda: False) -> None:
-        self.api, self._children, self._given_up = api, children, given_up
+    def __init__(self, api: Api, *, children: bool) -> None:
+        self.api, self._children = api, children
 
     def take(self, objects: Sequence[Mapping[str, Any]]) -> list[ReadObject]:
         """Return *objects*, then their children, as the server has them, without what tells one making from another.
 
         Nothing of it is there afterwards, as far as the cluster answers. Raises StartError that names the object which
-        the cluster refuses, or of which its controllers make nothing, and why; KeyboardInterrupt when it is given up.
+        the cluster refuses, or of which its controllers make nothing, and why.
         """
-        self._go_on()
         with standing(self.api, objects) as prefix:
             made = [self._created(prefixed(one, prefix)) for one in objects]
             keys = [key_of(one) for one in made]
@@ -74,7 +74,7 @@ class ReadBack:
                     return plain(prefix, given, made_of_it, annotations_in(list(objects)))
                 if time.monotonic() > deadline:
                     raise StartError(f"{self.api.context} takes a world and makes nothing of it: {waiting[0]}.")
-                self._pause()
+                time.sleep(LOOK_EVERY_S)
 
     def _created(self, manifest: Object) -> Object:
         """Create *manifest*; a namespace gets the account of its pods a moment after itself."""
@@ -86,7 +86,7 @@ class ReadBack:
             except (ApiError, DeniedError) as error:
                 if not lacks_account(str(error)) or time.monotonic() > deadline:
                     raise refused(self.api, manifest, error) from error
-            self._pause()
+            time.sleep(LOOK_EVERY_S)
 
     def _listed(self, made: Sequence[Object]) -> dict[Key, Object]:
         """Return what stands where *made* was put, by key."""
@@ -104,14 +104,6 @@ class ReadBack:
             items = [{**item, "kind": kind} for item in self.api.list(kind, namespace)]
             found |= {key_of(item): item for item in items}
         return found
-
-    def _pause(self) -> None:
-        self._go_on()
-        time.sleep(LOOK_EVERY_S)
-
-    def _go_on(self) -> None:
-        if self._given_up():
-            raise KeyboardInterrupt
 
 
 @contextmanager
@@ -157,7 +149,7 @@ def remove(api: Api, prefix: str, kinds: Sequence[str] = MARKED_KINDS) -> None:
         except LostError as error:
             if time.monotonic() > deadline:
                 raise LostError(
-                    f"What was made under {prefix} may still be on {api.context}; the next run with `on: cluster` "
+                    f"What was made under {prefix} may still be on {api.context}; the next test there "
                     f"removes it: {error}"
                 ) from error
         time.sleep(LOOK_EVERY_S)

@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tests.kubernetes.compliance.prefixes import ours
+
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError
 from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, filters_of, read_policies
 from opsassay.evals.compliance.kyverno.values import wildcard
 from opsassay.testbed.substrates.kubernetes.api.kinds import KINDS
-from opsassay.testbed.substrates.kubernetes.api.prefixes import ours
 
 _EXPRESSION = re.compile(r"\{\{.*?\}\}|request\.\S*", re.DOTALL)
 

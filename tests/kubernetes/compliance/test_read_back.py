@@ -10,17 +10,18 @@ import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from tests.kubernetes.compliance import read_back
+from tests.kubernetes.compliance.prefixes import MARK
+from tests.kubernetes.compliance.read_back import ReadBack, await_removal, clear_left_behind
+from tests.kubernetes.compliance.read_worlds import sendable
+from tests.kubernetes.compliance.world_cluster import running
 
 from conftest import until
-from evals.compliance.world_cluster import running
 from opsassay.core.errors import OperationError, StartError
-from opsassay.evals.compliance.on_cluster.read_worlds import sendable
 from opsassay.evals.compliance.tasks import ComplianceTask
-from opsassay.testbed.substrates.kubernetes.api import client, read_back
+from opsassay.testbed.substrates.kubernetes.api import client
 from opsassay.testbed.substrates.kubernetes.api.client import Api
 from opsassay.testbed.substrates.kubernetes.api.owners import OWNER, this_process
-from opsassay.testbed.substrates.kubernetes.api.prefixes import MARK
-from opsassay.testbed.substrates.kubernetes.api.read_back import ReadBack, await_removal, clear_left_behind
 
 LABELS = {"app": "basket"}
 POD = {"containers": [{"name": "a", "image": "registry.test/app:1.4"}]}
@@ -48,7 +49,7 @@ WORLD = [
 TAKES = """
 import sys, json
 from opsassay.testbed.substrates.kubernetes.api.client import Api
-from opsassay.testbed.substrates.kubernetes.api.read_back import ReadBack
+from tests.kubernetes.compliance.read_back import ReadBack
 ReadBack(Api.connect(sys.argv[1]), children=True).take(json.loads(sys.argv[2]))
 """
 
@@ -59,8 +60,8 @@ def fast(monkeypatch):
     monkeypatch.setattr(client, "FIRST_PAUSE_S", 0.001)
 
 
-def taken(server, world=WORLD, **how):
-    return ReadBack(Api.connect(server.config), children=True, **how).take(world)
+def taken(server, world=WORLD):
+    return ReadBack(Api.connect(server.config), children=True).take(world)
 
 
 def test_what_is_read_back_has_defaults_and_children_and_no_trace_of_the_making(tmp_path):
@@ -142,13 +143,6 @@ def test_controllers_that_make_nothing_are_waited_for_and_named(tmp_path, monkey
     with running(tmp_path, idle=True) as server:
         found = ReadBack(Api.connect(server.config), children=False).take(WORLD)
         assert [one.root[2] for one in found] == ["alone", "basket", "stock", "relay", "rates", "reader"]
-        assert server.left() == []
-
-
-def test_whoever_gives_up_leaves_nothing(tmp_path):
-    with running(tmp_path, idle=True) as server:
-        with pytest.raises(KeyboardInterrupt):
-            taken(server, given_up=lambda: bool(server.of("ClusterRole")))
         assert server.left() == []
 
 

@@ -6,34 +6,28 @@ Everything is under a random prefix. The policies are about nothing else, so tha
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from opsassay.core.errors import DatapackError, StartError
-from opsassay.core.schema.run import Run
-from opsassay.core.schema.task import Arm
+from tests.kubernetes.compliance.prefixes import prefixed
+from tests.kubernetes.compliance.read_back import MARKED_KINDS, await_removal, lacks_account, refused, standing
+from tests.kubernetes.compliance.read_worlds import sendable
+from tests.kubernetes.compliance.renamed import renamed
+
+from opsassay.core.errors import StartError
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError
-from opsassay.evals.compliance.kyverno.judge import admitted
 from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, read_policies
-from opsassay.evals.compliance.on_cluster.place import KYVERNO, ClusterPlace
-from opsassay.evals.compliance.on_cluster.read_worlds import CLUSTER, ENGINE, sendable
-from opsassay.evals.compliance.on_cluster.renamed import renamed
 from opsassay.evals.compliance.score import Admits
 from opsassay.evals.compliance.tasks import ComplianceTask
-from opsassay.telemetry.content import whole_file
 from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, DeniedError, Object
-from opsassay.testbed.substrates.kubernetes.api.prefixes import prefixed
-from opsassay.testbed.substrates.kubernetes.api.read_back import await_removal, lacks_account, refused, standing
 
 Objects = Sequence[Mapping[str, Any]]
-ADMITTED = "admitted.json"
-"""File of a run with what the cluster let in, by digests of policies and objects."""
+KYVERNO = ("ClusterPolicy", *MARKED_KINDS)
+"""What is made outside of namespaces where Kyverno judges, in the order in which it is removed."""
 READY_TIMEOUT_S = 90.0
 """How long Kyverno may take until a policy that was put there, or taken away, counts."""
 LOOK_EVERY_S = 0.5
@@ -48,7 +42,7 @@ class KyvernoOnCluster:
         self._api, self._prefix = api, prefix
         self._put: list[Object] = []
         self._seen: set[str] = set()
-        self._of = ""
+        self._about: list[Any] = []
 
     def admits(self, policies: Sequence[KyvernoPolicy], objects: Objects) -> bool:
         """Return whether all of *objects* may be created under *policies*, which stay there until others are asked about.
@@ -57,10 +51,11 @@ class KyvernoOnCluster:
         than yes, or no by one of these policies.
         """
         sent = [prefixed(sendable(one), self._prefix) for one in objects]
-        if (digest := _digest(policies, ())) != self._of or not self._put:
+        documents = [one.document for one in policies]
+        if documents != self._about or not self._put:
             self.clear()
             self._put_there(policies)
-            self._of = digest
+            self._about = documents
         for one in sent:
             self._await_canary(one)
         return not any(self._kept_out(one) for one in sent)
@@ -143,55 +138,26 @@ class KyvernoOnCluster:
         return [name.removeprefix(f"{self._prefix}-") for name in found]
 
 
-class KeptAdmissions:
-    """What was let in, in the file *path*; *ask* is asked about what is not there, None for nobody."""
-
-    def __init__(self, path: Path, ask: Admits | None = None) -> None:
-        self._path, self._ask = path, ask
-        self._kept: dict[str, bool] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-
-    def admits(self, policies: Sequence[KyvernoPolicy], objects: Objects) -> bool:
-        """Return whether all of *objects* may be created under *policies*; raises DatapackError when nobody knows."""
-        key = _digest(policies, objects)
-        if key not in self._kept:
-            if self._ask is None:
-                raise DatapackError(f"{self._path} lacks what Kyverno said of this; run the plan again, which asks it.")
-            self._kept[key] = self._ask(policies, objects)
-        return self._kept[key]
-
-    def write(self) -> None:
-        """Keep what was said in the file."""
-        with whole_file(self._path) as partial:
-            partial.write_text(json.dumps(self._kept, indent=1) + "\n", encoding="utf-8")
-
-
 @contextmanager
-def asking_kyverno(place: ClusterPlace, task: ComplianceTask, path: Path) -> Iterator[Admits]:
-    """Yield what asks the Kyverno of *place* about worlds of *task*, once for each; it is kept in the file *path*.
-
-    What is made for it is removed with the block. Raises UserError when there is no Kyverno.
-    """
-    kept = KeptAdmissions(path)
-    if path.is_file():
-        yield kept.admits
-        return
-    place.require()
-    place.clear()
+def asking_kyverno(api: Api, task: ComplianceTask) -> Iterator[Admits]:
+    """Yield what asks the Kyverno of *api* about worlds of *task*; what is made for it is removed with the block."""
     worlds = [*task.judged(), *task.mutants(), *(one for some in task.others().values() for one in some)]
-    with standing(place.api, [one for world in worlds for one in world.objects], KYVERNO) as prefix:
-        kyverno = KyvernoOnCluster(place.api, prefix)
-        kept = KeptAdmissions(path, kyverno.admits)
-        yield kept.admits
+    with standing(api, [one for world in worlds for one in world.objects], KYVERNO) as prefix:
+        kyverno = KyvernoOnCluster(api, prefix)
+        yield kyverno.admits
         kyverno.clear()
-    await_removal(place.api)
-    kept.write()
+    await_removal(api)
 
 
-def admissions_of(run: Run, run_dir: Path) -> Admits:
-    """Return what judges the policies of *run* without a cluster: what one said before, where one was to judge."""
-    if Arm.parse(run.arm).knob(ENGINE) != CLUSTER:
-        return admitted
-    return KeptAdmissions(run_dir / ADMITTED).admits
+def has_kyverno(api: Api) -> bool:
+    """Tell whether there is a Kyverno on the cluster of *api*."""
+    try:
+        listed = api.request("GET", "/apis/kyverno.io/v1")["resources"]
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return False
+    return any(one["name"] == "clusterpolicies" for one in listed)
 
 
 def _canary() -> KyvernoPolicy:
@@ -213,8 +179,3 @@ def _canary() -> KyvernoPolicy:
         "spec": {"background": False, "rules": [rule]},
     }
     return read_policies([("canary.yaml", json.dumps(document).encode())])[0]
-
-
-def _digest(policies: Sequence[KyvernoPolicy], objects: Objects) -> str:
-    parts = [[one.document for one in policies], [dict(one) for one in objects]]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
