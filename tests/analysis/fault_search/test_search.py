@@ -200,7 +200,7 @@ class Unrun(LocalSearchEnvironment):
 
 
 class Benign(Candidates):
-    def _tried(self, _composition):
+    def _try_composition(self, _composition):
         return {"result": "benign", "fitness": 0.0, "raw_fitness": 0.0, "reason": "-"}
 
 
