@@ -49,3 +49,19 @@ def test_attacks_on_files_of_the_package_name_files_that_are_there():
     named = [(page.name, file) for page in PAGES for file in _FILE.findall(page.read_text(encoding="utf-8"))]
     assert len(named) >= 3
     assert [one for one in named if not (SRC / "opsassay" / one[1]).is_file()] == []
+
+
+def test_paths_of_code_in_the_docs_are_there():
+    known = [
+        f"/{path.relative_to(ROOT)}"
+        for top in ("src", "tests", "benchmarks", "examples")
+        for path in (ROOT / top).rglob("*.py")
+    ]
+    pages = sorted((ROOT / "docs").glob("*.md"))
+    named = {
+        (page.name, path)
+        for page in pages
+        for path in re.findall(r"`((?:\w+/)+[a-z_]+\.py)`", page.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 50
+    assert sorted(one for one in named if not any(path.endswith(f"/{one[1]}") for path in known)) == []
