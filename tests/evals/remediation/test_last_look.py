@@ -19,8 +19,6 @@ from opsassay.evals.remediation.trial.contract import mark_phase
 from opsassay.testbed.recording.observer import read_timeline, recorded_by
 from scoring.verifiers.made import scenario
 
-OVER = "over"
-"""A file that says that the record of a trial is over."""
 TESTS = Path(__file__).parents[2]
 OBSERVER = """
 import asyncio, sys
@@ -31,12 +29,18 @@ from opsassay.testbed.substrates.local.probes import LocalProbes
 from testbed.recording.test_observer_ticks import WHOLE, Answering
 
 class Marked(LocalProbes):
+    answered = {}
+
     async def request(self, service):
-        return ProbeAnswer(502 if Path(sys.argv[2]).exists() else 200, 0.001)
+        failing = Path(sys.argv[2]).exists()
+        if failing and Path(sys.argv[2]).read_text() == "flapping":
+            failing = self.answered.get(service, False)
+            self.answered[service] = not failing
+        return ProbeAnswer(502 if failing else 200, 0.001)
 
 asyncio.run(observe(Marked(Answering(WHOLE)), Path(sys.argv[1]), 0.1, 0.1))
 """
-"""A real observer of a made system, whose requests fail for as long as a file is there."""
+"""A real observer of a made system. Requests fail while a file is there, every second one when it says "flapping"."""
 
 
 @pytest.fixture
@@ -58,6 +62,8 @@ def ended(tmp_path, monkeypatch):
             trial, looks = TrialEnvironment(None, committed, tmp_path, probes=True), []
 
             def look_last():
+                if not looks:
+                    set_to(down, at_the_end)
                 looks.append(time.monotonic())
                 watcher.observe_once()
                 looked.set()
@@ -70,11 +76,9 @@ def ended(tmp_path, monkeypatch):
                 ),
             )
             time.sleep(1.0)
-            set_to(down, at_the_end)
             changing = threading.Thread(target=lambda: looked.wait(30) and then(down))
             changing.start()
             trial._look_last(cleared=True)
-            (tmp_path / OVER).touch()
             changing.join()
         ticks = read_timeline(out).ticks
         noted = [one.outcome for one in read_outcomes(tmp_path)] if (tmp_path / OUTCOMES).exists() else []
@@ -88,16 +92,6 @@ def set_to(down, state):
         down.touch()
     else:
         down.unlink(missing_ok=True)
-
-
-def seen(down, *, failing):
-    """Wait until the observer has seen a request answered, or *failing*, or the record is over."""
-    folder = down.parent
-    while not (folder / OVER).exists():
-        probes = [probe for tick in read_timeline(folder / TIMELINE).ticks[-1:] for probe in tick.probes]
-        if probes and probes[-1].reachable is not failing:
-            return
-        time.sleep(0.02)
 
 
 def test_the_last_look_is_taken_while_the_fault_holds_and_the_observer_goes_on(tmp_path, monkeypatch):
@@ -149,17 +143,7 @@ def test_an_alert_that_stays_is_how_it_ends(ended):
     assert (looks, noted) == (2, [])
 
 
-def flapping(down):
-    """Change what requests meet for as long as the record goes on, whenever the last change has been seen."""
-    down_now = True
-    while not (down.parent / OVER).exists():
-        seen(down, failing=down_now)
-        time.sleep(0.3)
-        down_now = not down_now
-        set_to(down, down_now)
-
-
 @pytest.mark.slow
 def test_what_goes_on_changing_has_not_settled(ended):
-    _, looks, noted = ended(before=False, at_the_end=True, then=flapping)
+    _, looks, noted = ended(before=False, at_the_end=True, then=lambda down: down.write_text("flapping"))
     assert (looks, noted) == (1, ["not_settled"])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from opsassay.core.schema.scenario import Settling
 from opsassay.scoring.verifiers import evidence_of, gather, judge_run
-from opsassay.scoring.verifiers.settling import changed_since, settled
+from opsassay.scoring.verifiers.settling import changed_since, settled, unsteady
 from scoring.verifiers.made import at, change, probe, recording, scenario, timeline
 
 HOLD = {"hold_s": 30, "limit_s": 150}
@@ -129,3 +129,14 @@ def test_what_changed_with_a_reading_is_named():
     evidence = evidence_of(recording(timeline(dip(0.7, 44, 99, 50), probes=probes), **AGENT), committed)
     since = {second: changed_since(evidence, committed.verification, at(second)) for second in (40, 44, 45, 46)}
     assert since == {40: "D1, front at D3", 44: "D1, front at D3", 45: "front at D3", 46: ""}
+
+
+def test_a_change_in_the_last_reading_is_never_outlasted_by_silence():
+    committed = scenario(settling=HOLD, committed_depth="D1", temporal_depth="D1")
+    broken_last = evidence_of(recording(timeline(dip(0.7, 49, 99, 50)), **AGENT), committed)
+    steady_since = evidence_of(recording(timeline(dip(0.7, 40, 99, 50)), **AGENT), committed)
+    assert unsteady(broken_last, committed.verification, 5) == "D1"
+    assert (unsteady(steady_since, committed.verification, 5), unsteady(steady_since, committed.verification, 12)) == (
+        "",
+        "D1",
+    )

@@ -22,8 +22,9 @@ from opsassay.evals.remediation.score import read_recorded
 from opsassay.evals.remediation.trial.contract import BASELINE, mark_phase, note_outcome
 from opsassay.scoring.verifiers import evidence_of
 from opsassay.scoring.verifiers.alerts import awaited
+from opsassay.scoring.verifiers.evidence import RunEvidence
 from opsassay.scoring.verifiers.self_healed import fault_ended
-from opsassay.scoring.verifiers.settling import changed_since, settled
+from opsassay.scoring.verifiers.settling import changed_since, settled, unsteady
 from opsassay.telemetry.mask import Mask
 from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.environment import LiveEnvironment
@@ -119,20 +120,23 @@ class TrialEnvironment:
         A record that ends within a change tells neither what it came from nor what it came to. So it is with alerts that
         had *cleared* and fire again: they are given their time once more.
         """
-        settling = self._scenario.verification.settling
+        committed = self._scenario.verification
+        settling = committed.settling
         deadline = time.monotonic() + (settling.limit_s if settling is not None else 0.0)
         while settling is not None:
             cleared = cleared and _await_quiet(self._scenario, self._session.watch)
             looked_ns = time.time_ns()
             self._observer.observe_once()
-            changed = self._changed_since(looked_ns) or ("an alert" if cleared and not self._quiet() else "")
+            changed = changed_since(self._evidence(), committed, looked_ns) or (
+                "an alert" if cleared and not self._quiet() else ""
+            )
             if not changed:
                 return
             _log.warning("the last look differs", changed=changed)
             self._observer.go_on()
             while changed and time.monotonic() < deadline:
                 time.sleep(SETTLE_EVERY_S)
-                changed = self._changed_since(time.time_ns() - int(settling.hold_s * 1e9))
+                changed = unsteady(self._evidence(), committed, settling.hold_s)
             if changed:
                 note_outcome(self._run_dir, "not_settled", f"{changed} still changed after a last look")
                 return
@@ -141,9 +145,8 @@ class TrialEnvironment:
         committed, watch = self._scenario.verification.alerts, self._session.watch
         return committed is None or watch is None or watch.quiet_s(committed.triggering) > 0
 
-    def _changed_since(self, time_ns: int) -> str:
-        evidence = evidence_of(read_recorded(self._run_dir), self._scenario)
-        return changed_since(evidence, self._scenario.verification, time_ns)
+    def _evidence(self) -> RunEvidence:
+        return evidence_of(read_recorded(self._run_dir), self._scenario)
 
     def remove(self) -> None:
         """Remove the system, and whatever of the trigger would outlive it."""

@@ -49,6 +49,16 @@ def changed_since(evidence: RunEvidence, committed: Verification, time_ns: int) 
     return ", ".join(dict.fromkeys(name for at_ns, name in _changes(evidence, committed) if at_ns >= time_ns))
 
 
+def unsteady(evidence: RunEvidence, committed: Verification, hold_s: float) -> str:
+    """Return what that is judged changed within *hold_s* seconds before the last reading, '' when nothing did.
+
+    Time without readings is no time of steadiness: the hold ends with the last reading, not with the clock.
+    """
+    ends = [evidence.judged[depth].started for depth in ("D1", "D4")] + [evidence.probes.started]
+    last = max((int(started[-1]) for started in ends if len(started)), default=0)
+    return changed_since(evidence, committed, last - int(hold_s * 1e9))
+
+
 def _too_short(settling: Settling, steady_ns: int, what: str) -> str:
     after = f" after {what} changed" if what else ""
     return f"steady for {max(steady_ns, 0) / 1e9:.0f} s of the {settling.hold_s:g} s hold{after} when the record ends"
