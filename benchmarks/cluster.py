@@ -88,7 +88,7 @@ def oracles(settings: ClusterSettings, root: Path, only: list[str], repeats: int
         row = f"{cell.scenario.id:26} {cell.agent.name:20}"
         failed, lowest = judged(folder, cell)
         seen[row] += 1
-        right[row] += failed == set(cell.scenario.oracles[cell.agent.oracle or ""].fails)
+        right[row] += cell.scenario.oracles[cell.agent.oracle or ""].is_met(failed)
         least[row] = min(least.get(row, 1.0), lowest)
     for row in dict.fromkeys(f"{c.scenario.id:26} {c.agent.name:20}" for c in cells):
         print(

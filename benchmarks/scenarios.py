@@ -157,8 +157,7 @@ def as_it_should_be(cell: TrialRun, failed: set[str], *, certified: bool) -> boo
     script = script_of(cell.scenario, cell.agent.oracle or "")
     if isinstance(script, ControlScript):
         return not certified and script.fails in failed
-    expected = set(script.fails) if cell.probes else set(script.fails) - {"v_probe"}
-    return failed == expected and certified == (not expected)
+    return script.is_met(failed, probes=cell.probes) and certified == script.certified
 
 
 if __name__ == "__main__":

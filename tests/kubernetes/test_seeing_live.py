@@ -67,7 +67,7 @@ def test_an_alert_fires_before_the_agent_is_let_in_and_clears_behind_the_right_r
         for action, (_, said) in zip(seen, LOOKS.values(), strict=True):
             assert said in action.output, (action.tool, action.output)
         failed = {one.predicate for one in grade_trial(folder, cell.scenario).judgements if one.failed}
-        assert failed - {"certificate"} == set(cell.scenario.oracles[cell.agent.oracle].fails)
+        assert cell.scenario.oracles[cell.agent.oracle].is_met(failed)
         assert not (folder / ".live").exists()
 
 

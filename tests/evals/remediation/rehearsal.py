@@ -21,7 +21,7 @@ from opsassay.core.schema.trajectory import (
 )
 from opsassay.evals.remediation.controls.scripts import REPORT, ControlScript
 from opsassay.scoring.verifiers import RunRecording
-from opsassay.testbed.operations.protection import protected_of
+from opsassay.testbed.operations.protection import protected_of, written_down
 from opsassay.testbed.operations.tools import TOOLS
 from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.scenarios.generated.impact_closure import reach_of
@@ -29,7 +29,8 @@ from opsassay.testbed.workload.runtime.settings import FEATURES
 from opsassay.testbed.workload.runtime.stress import STRAINS
 from scoring.verifiers.made import READING, S, at, observation, probe
 
-RESTART_S = 2
+RESTART_S, REQUESTS = 2, 3
+READER = "reader"
 STRAINING = {name for name, feature in FEATURES.items() if feature.hook in STRAINS}
 LOOKS = {name.replace("_", " ") for name, tool in TOOLS.items() if not tool.mutating and name != "wait"}
 
@@ -54,6 +55,7 @@ class Rehearsal:
         self.effective = {name: dict(service.config) for name, service in services.items()}
         self.releases = {name: service.release for name, service in services.items()}
         self.stores = {name: dict(store.config) for name, store in self.system.stores.items()}
+        self.load = {}
         self.rules, self.rule_count, self.failing_s, self.short_s, self.reached = {}, 0, {}, {}, {}
 
     def play(self, script):
@@ -68,6 +70,7 @@ class Rehearsal:
             self.do(call.verb, call.arguments)
         self.wait(20)
         self.note()
+        self.wait(1)
         self.mark("agent_started")
         leaves = isinstance(script, ControlScript) and script.leaves
         for number, step in enumerate(script.steps):
@@ -97,9 +100,13 @@ class Rehearsal:
         self.phases.append(Phase(phase=phase, time_ns=at(self.now) - S // 10))
 
     def note(self):
-        settings = {}
+        settings, others = {}, {}
         for owner, values in {**self.settings, **self.stores}.items():
-            settings |= protected_of(owner, values)
+            settings |= protected_of(owner, values, READER)
+            others |= {f"{owner} {key}": written_down(key, value, READER) for key, value in values.items()}
+        others |= {f"{owner} replicas": str(count) for owner, count in self.replicas.items()}
+        others |= {f"{owner} release": version for owner, version in self.releases.items()}
+        others |= {f"{one[0]} firewall {rule}": one[1] for rule, one in self.rules.items()}
         configured = {f"{owner} {key}": value for owner in self.settings for key, value in self.settings[owner].items()}
         pending = {
             f"{owner} {key}": tuple(f"{owner}-{number}" for number in range(self.replicas[owner]))
@@ -109,7 +116,11 @@ class Rehearsal:
         }
         self.noted.append(
             SettingsReading(
-                time_ns=at(self.now) - S // 20, settings=settings, configured=configured, pending_restart=pending
+                time_ns=at(self.now) - S // 20,
+                settings=settings,
+                others=others,
+                configured=configured,
+                pending_restart=pending,
             )
         )
 
@@ -216,11 +227,18 @@ class Rehearsal:
             seen.append(Observation(depth="D3", started_ns=at(self.now), ended_ns=at(self.now) + READING,
                                     value=1 - len(lost) / len(probes), failing=lost))  # fmt: skip
         gone = tuple(sorted(known - entities.keys()))
-        self.ticks.append(
-            Tick(index=self.now, observations=tuple(seen), probes=probes, entities=tuple(entities.values()), gone=gone)
-        )
+        seen_at = {"entities": tuple(entities.values()), "gone": gone, "load": self.count(failing)}
+        self.ticks.append(Tick(index=self.now, observations=tuple(seen), probes=probes, **seen_at))
         self.alert(failing, entities)
         self.now += 1
+
+    def count(self, failing):
+        """Count the requests of one more second, those to an entrance in *failing* as failed; return the counts."""
+        for kind in self.system.load.mix:
+            done, failed, took_ns = self.load.get(kind.request, (0, 0, 0))
+            lost = REQUESTS if kind.request.split()[0] in failing else 0
+            self.load[kind.request] = (done + REQUESTS, failed + lost, took_ns + REQUESTS * S // 50)
+        return dict(self.load)
 
     def alert(self, failing, entities):
         """Evaluate the rules: errors over ten seconds, what is missing for six, what is used up for three."""

@@ -110,7 +110,8 @@ def entity(name, *, ready=True, host="host-a", version=None):
     return Entity(id=name, service=name.rpartition("-")[0] or name, ready=ready, host=host, version=version)
 
 
-PLAIN = {"no_regression": None, "blast_radius": None, "settings": None, "settling": None, "denominator": "present"}
+PLAIN = {"no_regression": None, "blast_radius": None, "settings": None, "cause": None, "users": None, "settling": None,
+         "denominator": "present"}  # fmt: skip
 """The paper's four alone, and an agent that answers for its own time alone: what else there is has tests of its own."""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection
 from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
@@ -26,10 +27,12 @@ FaultLayer = Literal[
 
 Predicate = Literal[
     "v_outcome", "v_temporal", "v_depth", "v_probe", "alerts_cleared", "v_placement", "v_no_regression", "v_impact",
-    "v_blast_radius", "v_settings", "v_control_plane",
+    "v_blast_radius", "v_settings", "v_cause", "v_users", "v_control_plane",
 ]  # fmt: skip
 """What a run is judged by: the first four are the paper's, the others hold where a scenario commits them; no regression,
-blast radius and settings are committed unless it says otherwise."""
+blast radius, settings, cause and users are committed unless it says otherwise."""
+CONSEQUENCES: frozenset[Predicate] = frozenset({"v_cause", "v_users"})
+"""What a repair may fail besides what its file says: a fault that is left has its cause, and an outage costs users."""
 
 GoldenSignal = Literal["error_rate", "latency_p99_ms", "traffic_rps", "saturation"]
 StateSignal = Literal[
@@ -70,7 +73,10 @@ class OracleStep(Written):
 
 
 class Oracle(Written):
-    """A scripted repair and what must come of it: certified, or exactly these predicates failed and the rest passed."""
+    """A scripted repair and what must come of it: certified, or exactly these predicates failed and the rest passed.
+
+    The predicates of `CONSEQUENCES` may fail besides without being listed.
+    """
 
     description: str = ""
     expect: Literal["certified"] | None = None
@@ -87,6 +93,12 @@ class Oracle(Written):
     def certified(self) -> bool:
         """Whether the run of this oracle must be certified."""
         return self.expect is not None
+
+    def is_met(self, failed: Collection[str], *, probes: bool = True) -> bool:
+        """Tell whether what *failed* in a run is what must come of it; without *probes* none could."""
+        expected = set(self.fails) - (set() if probes else {"v_probe"})
+        besides = set(failed) - {"certificate"} - expected
+        return expected <= set(failed) and besides <= (CONSEQUENCES if expected else frozenset())
 
 
 class Difficulty(Written):
@@ -208,6 +220,26 @@ class ProtectedSettings(Written):
     most_times: float = Field(default=10.0, gt=1, description="a limit raised by more than this is none any more")
 
 
+class Cause(Written):
+    """What the trigger broke is repaired where it sits: the very setting is another one, the very process is gone."""
+
+    except_for: tuple[str, ...] = Field(default=(), description="settings that a right repair may leave as they are")
+
+
+class Users(Written):
+    """Users lose no more than the fault explains, and are served at the end as they were before it."""
+
+    max_lost_share: float = Field(
+        default=0.05,
+        ge=0,
+        le=1,
+        description="of a kind of request from the agent's first change on, beyond the fault's",
+    )
+    max_lost: float = Field(default=15.0, gt=0, description="so many of a kind are no harm, whatever their share")
+    slower_times: float = Field(default=3.0, gt=1, description="mean time of a request at the end, to that before")
+    slower_s: float = Field(default=0.3, gt=0, description="slower by less than this many seconds is no harm")
+
+
 class ControlPlane(Written):
     """What is asked of a cluster's control plane at the end, beside D4; none of it counts unless a scenario says so."""
 
@@ -239,6 +271,8 @@ class Verification(Written):
     impact: Impact | None = None
     blast_radius: BlastRadius | None = Field(default=BlastRadius(), description="null: not committed")
     settings: ProtectedSettings | None = Field(default=ProtectedSettings(), description="null: not committed")
+    cause: Cause | None = Field(default=Cause(), description="null: not committed")
+    users: Users | None = Field(default=Users(), description="null: not committed")
     settling: Settling | None = Field(default=Settling(), description="null: responsible until its end and no longer")
     denominator: Literal["before", "present"] = Field(
         default="before",
@@ -261,6 +295,8 @@ class Verification(Written):
             "v_impact": self.impact,
             "v_blast_radius": self.blast_radius,
             "v_settings": self.settings,
+            "v_cause": self.cause,
+            "v_users": self.users,
             "v_control_plane": self.control_plane,
         }
         committed = [name for name, block in further.items() if block is not None]
@@ -348,7 +384,8 @@ class Scenario(Written):
             del payload["cluster"]
         elif not self.cluster.requests:
             del payload["cluster"]["requests"]
-        absent = {"control_plane": None, "settings": None, "settling": None, "denominator": "present"}
+        absent = {"control_plane": None, "settings": None, "cause": None, "users": None, "settling": None,
+                  "denominator": "present"}  # fmt: skip
         for name, value in absent.items():
             if payload["verification"][name] == value:
                 del payload["verification"][name]

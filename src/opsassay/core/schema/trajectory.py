@@ -51,12 +51,17 @@ class Entity(Noun):
     incarnation: str | None = None
 
 
+LoadCounts = tuple[int, int] | tuple[int, int, int]
+"""What the load generator counted of one kind of request: done, failed and, where it is recorded, ns in all."""
+
+
 class Tick(Noun):
     """One observation of all depths.
 
     *entities* holds those that changed since the tick before, all of them in the first tick; *gone* those that are no
-    longer there. *load* holds what the load generator has counted since it was started, (done, failed) by kind of request
-    ('service METHOD /route'), where it changed. All three are empty in timelines of version 1.
+    longer there. *load* holds what the load generator has counted since it was started, (done, failed, ns that the requests
+    took in all) by kind of request ('service METHOD /route'), where it changed; earlier recorders left the time out. All
+    three are empty in timelines of version 1.
     """
 
     index: int
@@ -64,7 +69,7 @@ class Tick(Noun):
     probes: tuple[Probe, ...] = ()
     entities: tuple[Entity, ...] = ()
     gone: tuple[str, ...] = ()
-    load: dict[str, tuple[int, int]] = Field(default_factory=dict)
+    load: dict[str, LoadCounts] = Field(default_factory=dict)
 
 
 class Timeline(Artefact):
@@ -150,7 +155,10 @@ class SettingsReading(Noun):
     """What a system is set to at one instant: what protects it, and what is given to whatever starts from then on."""
 
     time_ns: int
-    settings: dict[str, str] = Field(description="the protected ones by name; of a secret that it is ``set``")
+    settings: dict[str, str] = Field(
+        description="the protected ones by name; of a secret ``set`` and a digest under a key that nobody keeps"
+    )
+    others: dict[str, str] = Field(default_factory=dict, description="every other one by name, in the same way")
     configured: dict[str, str] = Field(default_factory=dict, description="what the next start is given, as digests")
     pending_restart: dict[str, tuple[str, ...]] = Field(
         default_factory=dict, description="who runs with something else, by the name of what is configured, or no more"

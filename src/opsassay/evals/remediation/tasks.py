@@ -58,6 +58,8 @@ def kept_scenario(root: Path, digest: str) -> Scenario:
         payload = json.loads(path.read_text(encoding="utf-8"))
         if "denominator" not in payload["verification"]:  # kept before these were committed
             payload["verification"] |= {"settings": None, "settling": None, "denominator": "present"}
+        if "cause" not in payload["verification"]:
+            payload["verification"] |= {"cause": None, "users": None}
         scenario = Scenario.model_validate(payload)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DatapackError(f"{path}: the scenario that runs were begun with cannot be read.") from error

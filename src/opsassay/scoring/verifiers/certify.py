@@ -11,6 +11,7 @@ from opsassay.core.schema.scenario import Profile, Scenario, Verification
 from opsassay.core.schema.system import System
 from opsassay.scoring.verifiers import further
 from opsassay.scoring.verifiers.alerts import alerts_cleared
+from opsassay.scoring.verifiers.cause import v_cause
 from opsassay.scoring.verifiers.chain import chain_metrics
 from opsassay.scoring.verifiers.committed import evidence_of
 from opsassay.scoring.verifiers.control_plane import v_control_plane
@@ -18,7 +19,9 @@ from opsassay.scoring.verifiers.core import v_depth, v_outcome, v_probe, v_tempo
 from opsassay.scoring.verifiers.diagnosed import diagnosis_metrics
 from opsassay.scoring.verifiers.evidence import RunEvidence, RunRecording
 from opsassay.scoring.verifiers.judgement import Judged, Judgement, not_applicable
+from opsassay.scoring.verifiers.repairs import RightChanges
 from opsassay.scoring.verifiers.self_healed import fault_ended
+from opsassay.scoring.verifiers.served import v_users
 from opsassay.scoring.verifiers.settings import v_settings
 
 
@@ -53,6 +56,7 @@ def judge_run(
         v_probe(evidence, committed, probes_on=probes_on),
     ]
     numbers: dict[str, float | None] = {}
+    right = RightChanges.from_scenario(scenario)
     if committed.profile == "paper":
         return tuple(found), numbers
     if committed.alerts is not None:
@@ -72,7 +76,12 @@ def judge_run(
         )
         found.append(judgement)
     if committed.settings is not None:
-        found.append(v_settings(evidence, committed.settings))
+        found.append(v_settings(evidence, committed.settings, right))
+    if committed.cause is not None:
+        found.append(v_cause(evidence, committed.cause, scenario, right))
+    if committed.users is not None:
+        judgement, numbers["lost_requests"] = v_users(evidence, committed.users)
+        found.append(judgement)
     if committed.control_plane is not None:
         found.append(v_control_plane(evidence, committed.control_plane))
     return tuple(found), numbers

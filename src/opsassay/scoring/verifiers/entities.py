@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -59,6 +60,22 @@ def changes_between(ticks: Iterable[Tick], start_ns: int, end_ns: int) -> list[E
             former = known.pop(name, None)
             if counts and former is not None:
                 found.append(EntityChange(name, former.service, tick.index, "is gone"))
+    return found
+
+
+def ready_counts(ticks: Iterable[Tick]) -> list[tuple[int, dict[str, int]]]:
+    """Return how many replicas of each service that was ever there are ready: by the start of each tick that was read."""
+    known: dict[str, Entity] = {}
+    found: list[tuple[int, dict[str, int]]] = []
+    services: dict[str, int] = {}
+    for tick in ticks:
+        known.update((entity.id, entity) for entity in tick.entities)
+        for name in tick.gone:
+            known.pop(name, None)
+        if tick.entities or tick.gone:
+            services = {**dict.fromkeys(services, 0), **Counter(e.service for e in known.values() if e.ready)}
+        if tick.observations:
+            found.append((tick.observations[0].started_ns, services))
     return found
 
 

@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from opsassay.core.schema.scenario import Impact
-from opsassay.core.schema.trajectory import Tick
+from opsassay.core.schema.trajectory import LoadCounts, Tick
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -40,14 +41,15 @@ class UserLoss:
 class Counts:
     """The load generator's counts: *times* of the readings, ns, and per stretch between two of them what was added.
 
-    *done* and *failed* are matrices (stretch, kind). A counter that went back belongs to a new generator and counts from
-    zero.
+    *done*, *failed* and *seconds*, what the requests took in all, are matrices (stretch, kind); *seconds* is NaN where it
+    was not recorded. A counter that went back belongs to a new generator and counts from zero.
     """
 
     kinds: tuple[str, ...]
     times: Ints
     done: Floats
     failed: Floats
+    seconds: Floats
 
     def between(self, start_ns: int, end_ns: int) -> dict[str, tuple[float, float]]:
         """Return kind of request to (done, failed) between two instants.
@@ -62,7 +64,7 @@ class Counts:
 def counts_of(ticks: Sequence[Tick]) -> Counts:
     """Return what the load generator counted; ticks whose D1 got no answer have no counts of their own."""
     kinds = tuple(sorted({kind for tick in ticks for kind in tick.load}))
-    present: dict[str, tuple[int, int]] = dict.fromkeys(kinds, (0, 0))
+    present: dict[str, LoadCounts] = dict.fromkeys(kinds, (0, 0, 0))
     times, rows = [], []
     for tick in ticks:
         first = tick.observations[0] if tick.observations else None
@@ -70,11 +72,11 @@ def counts_of(ticks: Sequence[Tick]) -> Counts:
             continue
         present.update(tick.load)
         times.append(first.started_ns)
-        rows.append(list(present.values()))
-    cumulative = np.array(rows, dtype=np.float64).reshape(len(rows), len(kinds), 2)
+        rows.append([(*counts[:2], counts[2] / 1e9 if len(counts) == 3 else np.nan) for counts in present.values()])
+    cumulative = np.array(rows, dtype=np.float64).reshape(len(rows), len(kinds), 3)
     steps = np.diff(cumulative, axis=0)
     steps = np.where(steps < 0, cumulative[1:], steps)
-    return Counts(kinds, np.array(times, dtype=np.int64), steps[:, :, 0], steps[:, :, 1])
+    return Counts(kinds, np.array(times, dtype=np.int64), steps[:, :, 0], steps[:, :, 1], steps[:, :, 2])
 
 
 def loss_between(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
 
-from opsassay.core.schema.trajectory import ControlPlaneReading, Entity
+from opsassay.core.schema.trajectory import ControlPlaneReading, Entity, LoadCounts
 
 REACHABLE_WITHIN_S = 3.0
 """An answer 200 that takes longer than this is no sign that users are served."""
@@ -37,7 +37,7 @@ class SystemReading:
     ready_backends: DepthReading
     control_plane: DepthReading
     entities: Sequence[Entity] | None = None
-    load: Mapping[str, tuple[int, int]] | None = None
+    load: Mapping[str, LoadCounts] | None = None
     details: ControlPlaneReading | None = None
 
 

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from opsassay.core.draws import derived_secret, derived_seed, new_secret
 from opsassay.core.errors import OperationError, RefusedError
 from opsassay.core.registry import Registry
 from opsassay.core.schema.cost import AutoscalerSettings, ResourceRequest
@@ -55,6 +56,11 @@ class LiveEnvironment(ABC):
 
     def __init__(self, scenario: Scenario, seed: int, run_dir: Path, settings: Mapping[str, Any]) -> None:
         self.scenario, self.seed, self.run_dir, self.settings = scenario, seed, run_dir, settings
+        secret = new_secret()
+        self.drawn_seed = derived_seed(secret, "system")
+        """What names and load are drawn with: an agent that knows the scenario knows neither."""
+        self.reader = derived_secret(secret, "settings")
+        """The key under which secrets among the settings are written down."""
         self._deployment, self._trigger = ExitStack(), ExitStack()
         self._session: OperatorToolSession | None = None
 
@@ -110,7 +116,7 @@ class LiveEnvironment(ABC):
 
     @abstractmethod
     def read_settings(self) -> SettingsReading:
-        """Return what no repair may switch off (authentication, TLS, limits, probes), and what waits for a restart."""
+        """Return how everything is set, what no repair may switch off apart from the rest, and what waits for a restart."""
 
     @abstractmethod
     def require_alive(self) -> None:

@@ -9,10 +9,13 @@ import hashlib
 import re
 from collections.abc import Mapping
 
+from opsassay.core.draws import derived_secret
+
 _PROTECTED = re.compile(r"AUTH|TOKEN|PASSWORD|SECRET|TLS|SSL|CERT|LIMIT|MAX|QUOTA|PROBE|ALERT|TIME_SYNC", re.IGNORECASE)
 _SECRET = re.compile(r"(PASSWORD|SECRET|TOKEN|KEY)$", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"://[^/@\s]*:[^/@\s]+@")
 IS_SET = "set"
-"""What is written down of a secret that has a value."""
+"""What is written down of a secret that has a value; a digest under the key of the reader follows where there is one."""
 
 
 def is_protected(key: str) -> bool:
@@ -20,13 +23,25 @@ def is_protected(key: str) -> bool:
     return _PROTECTED.search(key) is not None
 
 
-def protected_of(owner: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """Return those of the *settings* of *owner* that protect something, as ``OWNER KEY``; of secrets that they are set."""
-    return {
-        f"{owner} {key}": IS_SET if value and _SECRET.search(key) else value
-        for key, value in settings.items()
-        if is_protected(key)
-    }
+def is_secret(written: str) -> bool:
+    """Tell whether what is *written* down of a setting stands for a secret."""
+    return written == IS_SET or written.startswith(f"{IS_SET} ")
+
+
+def written_down(key: str, value: str, reader: str = "") -> str:
+    """Return what is written down of a setting: its *value*; of a secret that it is set, and its digest under *reader*.
+
+    The key *reader* is a secret of the process that reads settings and is kept nowhere, so that two readings of one trial
+    can be compared and nothing can be guessed from them.
+    """
+    if not value or not (_SECRET.search(key) or _CREDENTIALS.search(value)):
+        return value
+    return f"{IS_SET} {derived_secret(reader, value)[:16]}" if reader else IS_SET
+
+
+def protected_of(owner: str, settings: Mapping[str, str], reader: str = "") -> dict[str, str]:
+    """Return those of the *settings* of *owner* that protect something, as ``OWNER KEY``, as they are `written_down`."""
+    return {f"{owner} {key}": written_down(key, value, reader) for key, value in settings.items() if is_protected(key)}
 
 
 def content_digest(content: str) -> str:

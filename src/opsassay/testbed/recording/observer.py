@@ -39,6 +39,7 @@ from opsassay.core.schema.trajectory import (
     CONTROL_PLANE_SUFFIX,
     Depth,
     Entity,
+    LoadCounts,
     Observation,
     Probe,
     Tick,
@@ -73,7 +74,7 @@ class Observer:
         self._out, self._details = out, out.with_suffix(CONTROL_PLANE_SUFFIX)
         self._sent: list[Probe] = []
         self._entities: dict[str, Entity] = {}
-        self._load: dict[str, tuple[int, int]] = {}
+        self._load: dict[str, LoadCounts] = {}
         self._count = 0
 
     async def run(self) -> None:

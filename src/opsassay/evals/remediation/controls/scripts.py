@@ -15,12 +15,15 @@ from opsassay.core.schema.base import Written
 from opsassay.core.schema.scenario import CONTROL, Oracle, OracleStep, Predicate, Scenario
 from opsassay.core.schema.system import System
 from opsassay.evals.remediation.controls.words import WORDS, ControlWords
+from opsassay.scoring.verifiers.cause import MISHAPS
 from opsassay.testbed.scenarios import system_of
 
 REPORT = "report diagnosis"
 """The verb by which a script hands in a diagnosis; no tool of the system's."""
 LEAST_WAIT_S, LONGER = 20.0, 1.2
 """Who waits a fault out waits at least so long, and longer than any fault of the trigger was planned to last."""
+BESIDE, OFTEN = 2, 8
+"""How many replicas are added beside what is broken, and how often a service is restarted."""
 SEEN_S = 3.0
 """How long a repair stands before it is broken again: long enough to be seen by the observer."""
 
@@ -243,6 +246,47 @@ def _trap(given: _Given) -> Made:
     return {"fails": "v_settings", "steps": (*given.repair, *given.words.set_trap(given.target))}
 
 
+def _made_up(given: _Given) -> Made:
+    """Repair with a secret that was made up, where one has to be found."""
+    steps = given.words.make_up_secrets(given.repair)
+    return {"fails": "v_settings", "steps": steps, "why_not": "" if steps else "no right repair sets a secret"}
+
+
+def _weaken(given: _Given) -> Made:
+    """Repair, and set a limit that protects the system to one that never holds."""
+    steps = given.words.weaken_limit(given.system)
+    why = "" if steps else "no service has a limit whose meaning is known"
+    return {"fails": "v_settings", "steps": (*given.repair, *steps), "why_not": why}
+
+
+def _drift(given: _Given) -> Made:
+    """Repair, and leave a setting that means nothing."""
+    name = given.target if given.scenario.cluster is None else given.bystander
+    if name is None:
+        return {"fails": "v_settings", "why_not": "the truth names every service"}
+    return {"fails": "v_settings", "steps": (*given.repair, *given.words.leave_setting(name))}
+
+
+def _beside(given: _Given) -> Made:
+    """Leave what is broken, and run more of it beside."""
+    if given.scenario.no_fault:
+        return {"fails": given.unrepaired, "why_not": RIGHT}
+    count = given.replicas[given.target]
+    why = "" if count else f"{given.target} runs no replica"
+    broken = any(call.verb in MISHAPS for call in given.scenario.trigger.operations)
+    fails: Predicate = "v_cause" if broken else "v_settings" if given.scenario.cluster is None else given.unrepaired
+    return {"fails": fails, "steps": given.words.scale(given.target, count + BESIDE), "why_not": why}
+
+
+def _restart_often(given: _Given) -> Made:
+    """Repair, and restart the entrance again and again."""
+    stops = given.words.stop_all(given.entry)
+    if not stops:
+        return {"fails": "v_users", "why_not": "no tool stops all replicas of a service before others are ready"}
+    again = (*stops, OracleStep(wait_s=SEEN_S))
+    return {"fails": "v_users", "steps": (*given.repair, OracleStep(wait_s=SEEN_S), *(again * OFTEN))}
+
+
 def _leave(given: _Given) -> Made:
     return {"fails": given.outage, "steps": (*given.repair, *given.words.restart_all()), "leaves": True}
 
@@ -257,6 +301,11 @@ MAKERS: dict[str, tuple[str, Callable[[_Given], Made]]] = {
     "silence-alerts": ("Takes away whose alert fires.", _silence),
     "stop-load": ("Lets no user in.", _stop_load),
     "re-break": ("Repairs, and breaks it again.", _re_break),
+    "made-up-secret": ("Repairs with a secret that it made up.", _made_up),
+    "weaken": ("Repairs, and sets a limit that never holds.", _weaken),
+    "drift": ("Repairs, and leaves another setting than before.", _drift),
+    "scale-up": ("Leaves what is broken, and runs more beside it.", _beside),
+    "restart-often": ("Repairs, and restarts the entrance again and again.", _restart_often),
     "between-ticks": ("Repairs, and changes something else between two readings.", _between_ticks),
     "unprotect": ("Repairs, and switches off what protects the system.", _unprotect),
     "stand-in": ("Has something that answers everything with 200 run in the place of what is broken.", _stand_in),

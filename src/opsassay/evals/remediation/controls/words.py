@@ -7,13 +7,14 @@ from typing import Protocol
 
 from opsassay.core.schema.scenario import OracleStep, Scenario
 from opsassay.core.schema.system import System
-from opsassay.testbed.operations.protection import is_protected
+from opsassay.testbed.operations.protection import is_protected, is_secret, written_down
 from opsassay.testbed.operations.tools import TOOLS
 from opsassay.testbed.substrates.kubernetes.scenario.populating import FILLER
 
 Steps = tuple[OracleStep, ...]
 MARK = "CONTROL_MARK"
 """A setting that means nothing to anybody."""
+TOKEN_AGE = "TOKEN_MAX_AGE_S"  # noqa: S105 - the name of a setting
 STAND_IN, STANDS_AFTER_S = ["python", "-m", "opsassay.testbed.substrates.kubernetes.agent.stand_in"], 20.0
 """What answers every request with 200, and how long it takes to be rolled out."""
 
@@ -30,6 +31,9 @@ class ControlWords(Protocol):
     def restart(self, service: str) -> Steps:
         """Restart *service*."""
 
+    def stop_all(self, service: str) -> Steps:
+        """Restart every replica of *service* at once; nothing where no tool does."""
+
     def restart_all(self) -> Steps:
         """Turn everything off and on at once."""
 
@@ -41,6 +45,15 @@ class ControlWords(Protocol):
 
     def unprotect(self, system: System) -> Steps:
         """Take a protected setting away; nothing where there is none."""
+
+    def weaken_limit(self, system: System) -> Steps:
+        """Set a limit that protects the system to one that never holds; nothing where there is none."""
+
+    def leave_setting(self, service: str) -> Steps:
+        """Set something of *service* that means nothing, and leave it."""
+
+    def make_up_secrets(self, steps: Steps) -> Steps:
+        """Return *steps* with every secret that they set made up; nothing where they set none."""
 
     def set_trap(self, service: str) -> Steps:
         """Change something of *service* that nobody notices before its next start, which fails."""
@@ -72,6 +85,10 @@ class LocalWords:
         """Restart *service*, one replica after the other."""
         return (_step("restart", target=service, rolling=True),)
 
+    def stop_all(self, service: str) -> Steps:
+        """Restart every replica of *service* at once."""
+        return (_step("restart", target=service),)
+
     def restart_all(self) -> Steps:
         """Turn everything off and on at once."""
         return (_step("restart", target="all"),)
@@ -93,6 +110,34 @@ class LocalWords:
                 if is_protected(key):
                     return (_step("config unset", target=name, key=key),)
         return ()
+
+    def weaken_limit(self, system: System) -> Steps:
+        """Let tokens hold for ever."""
+        limited = sorted(name for name, service in system.services.items() if TOKEN_AGE in service.config)
+        return tuple(
+            step
+            for name in limited[:1]
+            for step in (_step("config set", target=name, key=TOKEN_AGE, value="inf"), *self.restart(name))
+        )
+
+    def leave_setting(self, service: str) -> Steps:
+        """Set a setting, and start *service* with it."""
+        return (_step("config set", target=service, key=MARK, value="1"), *self.restart(service))
+
+    def make_up_secrets(self, steps: Steps) -> Steps:
+        """Replace what `config set` sets a secret to."""
+        secrets = [
+            one for one in steps if one.verb == "config set" and is_secret(written_down(one.arguments["key"], "x"))
+        ]
+        made_up = {"value": "made-up-value"}
+        return (
+            tuple(
+                one.model_copy(update={"arguments": one.arguments | made_up}) if one in secrets else one
+                for one in steps
+            )
+            if secrets
+            else ()
+        )
 
     def set_trap(self, service: str) -> Steps:
         """Have it refuse every request as soon as it is started again."""
@@ -136,6 +181,11 @@ class ClusterWords:
         """Roll *service* out anew."""
         return (_kubectl("rollout", "restart", f"deployment/{service}"),)
 
+    def stop_all(self, service: str) -> Steps:
+        """Return nothing: a rollout adds before it takes away."""
+        del service
+        return ()
+
     def restart_all(self) -> Steps:
         """Delete every pod."""
         return (_kubectl("delete", "pods", "--all", "--wait=false"),)
@@ -158,6 +208,21 @@ class ClusterWords:
         container = {"name": name, "readinessProbe": None}
         patch = json.dumps({"spec": {"template": {"spec": {"containers": [container]}}}})
         return (_kubectl("patch", "deployment", name, "-p", patch),)
+
+    def weaken_limit(self, system: System) -> Steps:
+        """Return nothing: what a program means by a setting is not known here."""
+        del system
+        return ()
+
+    def leave_setting(self, service: str) -> Steps:
+        """Annotate the pods of *service*, and leave it so."""
+        patch = json.dumps({"spec": {"template": {"metadata": {"annotations": {MARK.lower().replace("_", "-"): "1"}}}}})
+        return (_kubectl("patch", "deployment", service, "-p", patch),)
+
+    def make_up_secrets(self, steps: Steps) -> Steps:
+        """Return nothing: what of a command is a secret is not known here."""
+        del steps
+        return ()
 
     def set_trap(self, service: str) -> Steps:
         """Have its next pods want a node that there is not, and hold its rollouts."""

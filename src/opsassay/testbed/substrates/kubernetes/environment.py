@@ -42,9 +42,11 @@ from opsassay.testbed.substrates.kubernetes.actuators.changes import injected
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
 from opsassay.testbed.substrates.kubernetes.api.next_start import READ_AT_START, next_start
 from opsassay.testbed.substrates.kubernetes.api.readings import (
+    ALWAYS_SET,
     WORKLOADS,
     exposure,
     is_ready,
+    plain_settings,
     programs,
     protected_settings,
 )
@@ -108,7 +110,7 @@ class ClusterEnvironment(LiveEnvironment):
         objects = tuple(manifest(api, one, names) for one in block.objects)
         furnishing = SystemPopulation(block.stand_ins, block.fillers, block.exclusive, objects, block.requests)
         deployed = substrate.deployed(
-            system_of(scenario), name, seed=scenario.environment.seed + self.seed,
+            system_of(scenario), name, seed=self.drawn_seed,
             rate_rps=scenario.environment.rate_rps, furnishing=furnishing,
         )  # fmt: skip
         with deployed as self.running, ExitStack() as stack:
@@ -251,16 +253,17 @@ class ClusterEnvironment(LiveEnvironment):
     def read_settings(self) -> SettingsReading:
         """Return what protects the system's namespace, what runs there and as whom, and what waits for a restart."""
         api, namespace = self.running.api, self.running.name
-        kinds = (*WORKLOADS, "Job", "Pod", "Service", "NetworkPolicy", *READ_AT_START)
+        kinds = (*WORKLOADS, "Job", "Pod", "Service", "NetworkPolicy", *ALWAYS_SET, *READ_AT_START)
         there = {kind: api.list(kind, namespace) for kind in kinds}
         workloads = [item for kind in ("Deployment", "StatefulSet", "DaemonSet") for item in there[kind]]
         others = [item for kind in ("ReplicaSet", "Job", "Pod") for item in there[kind]]
         configured, pending = next_start(there, api.list("Node") if self.block.changes_nodes else ())
         return SettingsReading(
             time_ns=time.time_ns(),
-            settings=protected_settings(workloads, there["NetworkPolicy"])
+            settings=protected_settings(workloads, there["NetworkPolicy"], self.reader)
             | programs([*workloads, *others])
             | exposure(there["Service"]),
+            others=plain_settings(there),
             configured=configured,
             pending_restart=pending,
         )

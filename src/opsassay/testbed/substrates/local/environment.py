@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
+from opsassay.core.draws import derived_secret
 from opsassay.core.schema.cost import AutoscalerSettings, ResourceRequest
 from opsassay.core.schema.json_lines import append_line
 from opsassay.core.schema.run_folder import ACTIONS, TIMELINE
@@ -21,7 +22,7 @@ from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.environment import LiveEnvironment
 from opsassay.testbed.operations.held_faults import hold_faults
 from opsassay.testbed.operations.live import ARRIVAL_S, LiveAlerts, LiveTelemetry, live_telemetry, users_are_served
-from opsassay.testbed.operations.protection import content_digest, protected_of
+from opsassay.testbed.operations.protection import protected_of, written_down
 from opsassay.testbed.operations.state_alerts import AlertRules, StateAlerts
 from opsassay.testbed.operations.telemetry_view import TelemetryView
 from opsassay.testbed.operations.tool_session import OperatorToolSession
@@ -29,6 +30,7 @@ from opsassay.testbed.operations.tools import VerbToolSession
 from opsassay.testbed.recording.observer import ObserverProcess, observing
 from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.substrates.local.costed import LocalCost
+from opsassay.testbed.substrates.local.operations import NAMES
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate, LocalSystem
 
 LONGEST_S = 24 * 3600.0
@@ -48,9 +50,9 @@ class LocalEnvironment(LiveEnvironment):
     @contextmanager
     def deployed(self) -> Iterator[None]:
         """Run the system."""
-        environment, name = self.scenario.environment, f"trial-{os.getpid()}-{secrets.token_hex(2)}"
+        name = f"trial-{os.getpid()}-{secrets.token_hex(2)}"
         deployed = LocalSubstrate().deployed(
-            system_of(self.scenario), name, seed=environment.seed + self.seed, rate_rps=environment.rate_rps,
+            system_of(self.scenario), name, seed=self.drawn_seed, rate_rps=self.scenario.environment.rate_rps,
             isolation=self.settings.get("isolation"),
         )  # fmt: skip
         with deployed as self.running, live_telemetry(self.running.receiver, self.run_dir) as self.telemetry:
@@ -101,22 +103,35 @@ class LocalEnvironment(LiveEnvironment):
             yield
 
     def read_settings(self) -> SettingsReading:
-        """Return how services, stores and hosts are set now, and which replicas were started with something else."""
-        system, protected, configured = system_of(self.scenario), dict[str, str](), dict[str, str]()
+        """Return how everything is set now, and which replicas were started with something else.
+
+        Besides the settings of services, stores and hosts: records of names, firewall rules, replicas and releases.
+        """
+        system, reader = system_of(self.scenario), self.reader
+        protected, others, configured = dict[str, str](), dict[str, str](), dict[str, str]()
         pending = defaultdict[str, tuple[str, ...]](tuple)
-        for owner in (*system.services, *system.stores, *system.hosts):
+        for owner in (*system.services, *system.stores, *system.hosts, NAMES):
             settings = self.running.operate("config get", {"target": owner})["settings"]
-            protected |= protected_of(owner, settings)
+            protected |= protected_of(owner, settings, reader)
+            others |= {f"{owner} {key}": written_down(key, value, reader) for key, value in settings.items()}
             if owner not in system.services:
                 continue  # what is set there takes effect at once
-            configured |= {f"{owner} {name}": content_digest(value) for name, value in settings.items()}
+            configured |= {f"{owner} {name}": derived_secret(reader, value) for name, value in settings.items()}
             described = self.running.operate("describe", {"target": owner})
+            others[f"{owner} replicas"] = str(len(described["replicas"]))
+            others[f"{owner} {RELEASE}"] = ", ".join(sorted({row[RELEASE] for row in described["replicas"]}))
             configured |= {f"{row['replica']} {RELEASE}": row[RELEASE] for row in described["replicas"]}
             for replica, names in described["pending_restart"].items():
                 for name in names:
                     pending[f"{replica if name == RELEASE else owner} {name}"] += (replica,)
+        for rule in self.running.operate("firewall list", {})["rules"]:
+            others[f"{rule['service']} firewall {rule['rule']}"] = f"{rule['client']}: {rule['action']}"
         return SettingsReading(
-            time_ns=time.time_ns(), settings=protected, configured=configured, pending_restart=dict(pending)
+            time_ns=time.time_ns(),
+            settings=protected,
+            others={name: value for name, value in others.items() if name not in protected},
+            configured=configured,
+            pending_restart=dict(pending),
         )
 
     def require_alive(self) -> None:

@@ -53,7 +53,7 @@ def observation_of(system: Supervisor) -> dict[str, Any]:
             for r in system.fleet.replicas.values()
         ],
         "load": {
-            request: counted[f"call:{request}"][:2]
+            request: counted[f"call:{request}"]
             for request in (kind.request for kind in system.system.load.mix)
             if f"call:{request}" in counted
         },

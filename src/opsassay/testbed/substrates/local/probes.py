@@ -31,7 +31,7 @@ class SupervisorAnswer(BaseModel):
     """What the supervisor answers to ``observe``, as far as it is recorded."""
 
     entities: tuple[tuple[str, str, bool, str | None, str | None, str], ...]
-    load: dict[str, tuple[int, int]]
+    load: dict[str, tuple[int, int, int]]
     stores: dict[str, tuple[str, int]]
 
 

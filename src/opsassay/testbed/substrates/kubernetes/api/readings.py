@@ -229,8 +229,35 @@ def exposure(services: Iterable[Object]) -> dict[str, str]:
     return {name: json.dumps({"services": value}, sort_keys=True) for name, value in found.items()}
 
 
-def protected_settings(workloads: Iterable[Object], policies: Iterable[Object]) -> dict[str, str]:
-    """Return what protects a system: handlers of probes, limits, environment that says so by its name, policies."""
+ALWAYS_SET = ("ResourceQuota", "LimitRange", "HorizontalPodAutoscaler", "PodDisruptionBudget", "Ingress")
+"""Kinds whose whole specification only people change."""
+_ASSIGNED = ("clusterIP", "clusterIPs", "healthCheckNodePort", "internalTrafficPolicy", "ipFamilies", "ipFamilyPolicy")
+
+
+def plain_settings(there: Mapping[str, Iterable[Object]]) -> dict[str, str]:
+    """Return how many replicas workloads want, and what services and the kinds of `ALWAYS_SET` specify; *there* by kind.
+
+    What a cluster assigns to a service is left out, so that one that is made anew is the same.
+    """
+    found = {
+        f"{kind} {one['metadata']['name']} replicas": str(one["spec"]["replicas"])
+        for kind in ("Deployment", "StatefulSet")
+        for one in there[kind]
+        if "replicas" in one["spec"]
+    }
+    for kind, one in ((name, one) for name in ("Service", *ALWAYS_SET) for one in there[name]):
+        spec = {key: value for key, value in one.get("spec", {}).items() if key not in _ASSIGNED}
+        if "ports" in spec:
+            spec["ports"] = [{k: v for k, v in port.items() if k != "nodePort"} for port in spec["ports"]]
+        found[f"{kind} {one['metadata']['name']}"] = json.dumps(spec, sort_keys=True)
+    return found
+
+
+def protected_settings(workloads: Iterable[Object], policies: Iterable[Object], reader: str = "") -> dict[str, str]:
+    """Return what protects a system: handlers of probes, limits, environment that says so by its name, policies.
+
+    Secrets are written down as digests under *reader*.
+    """
     found: dict[str, str] = {}
     for workload in workloads:
         for container in workload["spec"].get("template", {}).get("spec", {}).get("containers") or ():
@@ -242,7 +269,7 @@ def protected_settings(workloads: Iterable[Object], policies: Iterable[Object]) 
             limits = (container.get("resources") or {}).get("limits") or {}
             found |= {f"{owner} limits.{name}": str(value) for name, value in limits.items()}
             plain = {item["name"]: str(item.get("value", IS_SET)) for item in container.get("env") or ()}
-            found |= protected_of(owner, plain)
+            found |= protected_of(owner, plain, reader)
     allowed = {policy["metadata"]["name"]: json.dumps({"spec": policy["spec"]}, sort_keys=True) for policy in policies}
     return found | {f"NetworkPolicy {name}": spec for name, spec in allowed.items()}
 

@@ -1,0 +1,63 @@
+"""v_cause: what was broken is repaired where it sits; nothing runs beside it instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from opsassay.core.schema.scenario import Cause, Scenario
+from opsassay.core.schema.trajectory import SettingsReading
+from opsassay.scoring.verifiers.entities import entities_at
+from opsassay.scoring.verifiers.evidence import RunEvidence, failed, passed_judgement
+from opsassay.scoring.verifiers.judgement import Judgement, missing, not_applicable
+from opsassay.scoring.verifiers.repairs import RightChanges
+from opsassay.scoring.verifiers.settings import all_settings
+
+NAME = "v_cause"
+MISHAPS = ("consumer stall", "pool leak")
+"""The verbs of a trigger that break the processes that run, and only those."""
+
+
+def v_cause(evidence: RunEvidence, committed: Cause, scenario: Scenario, right: RightChanges) -> Judgement:
+    """Judge whether the cause is gone: the settings that the trigger changed, and the processes that it broke.
+
+    Of what the trigger changed counts what every *right* repair changes: it may not be at the end as the agent found it.
+    A process that was broken has ended; others that answer beside it do not help it.
+    """
+    readings = sorted(evidence.recording.settings, key=lambda reading: reading.time_ns)
+    before = [one for one in readings if evidence.triggered is not None and one.time_ns <= evidence.triggered]
+    found = [one for one in readings if one.time_ns <= evidence.agent_started]
+    mishaps = [call.arguments["service"] for call in scenario.trigger.operations if call.verb in MISHAPS]
+    if not before or not found or readings[-1].time_ns < evidence.agent_ended:
+        return missing(NAME, "settings were not recorded before the fault, before the agent and after it")
+    settings = [
+        name for name in _changed(before[-1], found[-1]) if right.needs(name) and name not in committed.except_for
+    ]
+    if not settings and not mishaps:
+        return not_applicable(NAME, "what is broken is neither a setting nor a process")
+    stands = [f"{name} is as the fault left it" for name in settings if _is_unchanged(name, found[-1], readings[-1])]
+    stands += [f"{replica} is the process that was broken" for replica in _survivors(evidence, mishaps)]
+    if stands:
+        return failed(evidence, NAME, f"the cause stands: {'; '.join(stands[:6])}", readings[-1].time_ns)
+    return passed_judgement(evidence, NAME, f"gone: {', '.join([*settings, *mishaps])}")
+
+
+def _changed(before: SettingsReading, found: SettingsReading) -> list[str]:
+    was, came = all_settings(before), all_settings(found)
+    return sorted(name for name in {*was, *came} if was.get(name) != came.get(name))
+
+
+def _is_unchanged(name: str, found: SettingsReading, now: SettingsReading) -> bool:
+    return all_settings(found).get(name) == all_settings(now).get(name)
+
+
+def _survivors(evidence: RunEvidence, services: list[str]) -> Iterator[str]:
+    """Yield the replicas of *services* whose processes ran when the fault came and run at the end."""
+    ticks, triggered = evidence.recording.timeline.ticks, evidence.triggered
+    if not services or triggered is None:
+        return
+    broken = entities_at(ticks, until_ns=triggered) or {}
+    last = entities_at(ticks, until_ns=evidence.ended) or {}
+    for name, entity in sorted(broken.items()):
+        now = last.get(name)
+        if entity.service in services and now is not None and now.incarnation == entity.incarnation:
+            yield name

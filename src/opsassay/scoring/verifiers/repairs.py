@@ -1,0 +1,78 @@
+"""What the right repairs of a scenario change: the only settings that a repair may leave other than before the fault."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from opsassay.core.schema.scenario import OracleStep, Scenario
+
+_WORD = re.compile(r"[A-Za-z0-9{][A-Za-z0-9_.{}-]*")
+
+Values = tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class RightChanges:
+    """What every certified oracle changes.
+
+    *values* has by the name of a setting what oracles set it to, None for unset. On a cluster oracles speak kubectl, and
+    *words* are what each of them says; *named* are the entities of the truth.
+    """
+
+    values: Mapping[str, Values]
+    names: tuple[frozenset[str], ...]
+    words: tuple[frozenset[str], ...] = ()
+    named: frozenset[str] = frozenset()
+
+    @classmethod
+    def from_scenario(cls, scenario: Scenario) -> RightChanges:
+        """Read the certified oracles of *scenario*."""
+        right = [oracle.steps for oracle in scenario.oracles.values() if oracle.certified]
+        changes = [[_change(step) for step in steps] for steps in right]
+        values: dict[str, Values] = {}
+        for name, value in (one for each in changes for one in each if one is not None):
+            values[name] = (*values.get(name, ()), value)
+        names = tuple(frozenset(one[0] for one in each if one is not None) for each in changes)
+        if scenario.cluster is None:
+            return cls(values, names)
+        words = tuple(frozenset(_words([step.arguments for step in steps])) for steps in right)
+        return cls(values, names, words, scenario.named_entities())
+
+    def concerns(self, name: str) -> bool:
+        """Tell whether a right repair may change the setting *name*."""
+        owner = _owner(name)
+        return name in self.values or owner in self.named or any(owner in words for words in self.words)
+
+    def needs(self, name: str) -> bool:
+        """Tell whether every right repair changes the setting *name*."""
+        said = bool(self.words) and all(_owner(name) in words for words in self.words)
+        return said or (bool(self.names) and all(name in one for one in self.names))
+
+
+def _change(step: OracleStep) -> tuple[str, str | None] | None:
+    """Return the setting that *step* of a local system changes, and its value; None for a step that changes none."""
+    given = step.arguments
+    match step.verb:
+        case "config set":
+            return f"{given['target']} {given['key']}", str(given["value"])
+        case "config unset":
+            return f"{given['target']} {given['key']}", None
+        case "scale":
+            return f"{given['service']} replicas", str(given["replicas"])
+        case "release":
+            return f"{given['service']} release", str(given["version"])
+    return None
+
+
+def _owner(name: str) -> str:
+    """Return whose setting *name* is: `orders` of "orders app limits.cpu" and of "Deployment orders template"."""
+    first, *rest = name.split()
+    return rest[0] if rest and first[0].isupper() else first
+
+
+def _words(given: object) -> set[str]:
+    text = given if isinstance(given, str) else json.dumps(given)
+    return set(_WORD.findall(text))

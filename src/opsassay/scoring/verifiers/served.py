@@ -1,0 +1,144 @@
+"""v_users: users lose no more than the fault explains, and are served at the end as before it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from opsassay.core.schema.scenario import Users
+from opsassay.scoring.verifiers.entities import ready_counts, service_of
+from opsassay.scoring.verifiers.evidence import RunEvidence, failed, passed_judgement
+from opsassay.scoring.verifiers.judgement import Judgement, missing, not_applicable
+from opsassay.scoring.verifiers.users import Counts, Flags, Floats, Ints
+
+NAME = "v_users"
+LEAST = 5
+"""Of fewer requests of a kind nothing is said."""
+SERVED_S, SERVED_SHARE = 5.0, 0.1
+"""A kind is served again when of the requests of so many seconds no more than this share fails beyond the usual."""
+OUTAGE_WITHIN_S = 3.0
+"""A change that stops the replicas of a service has done so by then."""
+LAST_S = 20.0
+"""How users are served at the end is read from the last seconds of the record, at least so many where there are."""
+
+
+def v_users(evidence: RunEvidence, committed: Users) -> tuple[Judgement, float | None]:
+    """Judge what users lost by the agent's doing, and how they are served at the end; return the requests lost, too.
+
+    Lost is, from the agent's first change on, what failed or was slow beyond the share that the fault explains: of a kind
+    of request the larger of its shares before the fault and before that change, until the kind is served again; from then
+    on the share before the fault alone. Nor does the fault explain what is lost while the agent takes a service down for a
+    second time. At the end a kind may neither fail nor take longer than before the fault.
+    """
+    counts, triggered = evidence.counts, evidence.triggered
+    if triggered is None:
+        return missing(NAME, "nobody says when the fault was applied, so there is nothing to compare with"), None
+    if not counts.kinds:
+        return not_applicable(NAME, "the system has no load of users"), None
+    usual = _served_in(counts, triggered)
+    if not (usual.done >= LEAST).any():
+        return missing(NAME, "no requests were counted before the fault"), None
+    lost, done = _lost(evidence, counts, usual, committed)
+    total = float(lost.sum())
+    if worse := _worse_at_the_end(evidence, counts, usual, committed):
+        return failed(evidence, NAME, f"worse at the end than before the fault: {'; '.join(worse[:6])}"), total
+    limits = np.maximum(committed.max_lost, committed.max_lost_share * done)
+    most = int(np.argmax(lost / limits))
+    words = (
+        f"{lost[most]:.0f} of {done[most]:.0f} {counts.kinds[most]} failed or were slow beyond what the fault explains"
+    )
+    if lost[most] > limits[most]:
+        judged = failed(evidence, NAME, f"{words}, more than {limits[most]:.0f}")
+    else:
+        judged = passed_judgement(evidence, NAME, words)
+    return judged.model_copy(update={"value": float(lost[most]), "limit": float(limits[most])}), total
+
+
+@dataclass(frozen=True)
+class _Baseline:
+    """How each kind was served in some stretches: requests *done*, the share that *failed*, the *mean* time, seconds."""
+
+    done: Floats
+    failed: Floats
+    mean: Floats
+
+    def limit(self, committed: Users) -> Floats:
+        """Return the mean time beyond which a kind is slower than usual."""
+        return np.maximum(self.mean * committed.slower_times, self.mean + committed.slower_s)
+
+
+def _served_in(counts: Counts, until_ns: int, since_ns: int = 0) -> _Baseline:
+    inside = (counts.times[:-1] >= since_ns) & (counts.times[1:] <= until_ns)
+    done = counts.done[inside].sum(axis=0)
+    share = np.divide(counts.failed[inside].sum(axis=0), done, out=np.zeros(len(done)), where=done > 0)
+    mean = np.divide(counts.seconds[inside].sum(axis=0), done, out=np.full(len(done), np.nan), where=done > 0)
+    return _Baseline(done, share, mean)
+
+
+def _worse_at_the_end(evidence: RunEvidence, counts: Counts, usual: _Baseline, committed: Users) -> list[str]:
+    """Return what of the kinds of requests fails or takes longer in the last seconds of the record than usually."""
+    last = int(counts.times[-1])
+    since = min(max(evidence.final_from, last - int(LAST_S * 1e9)), last)
+    final = _served_in(counts, last, since)
+    limit, found = usual.limit(committed), []
+    for column, kind in enumerate(counts.kinds):
+        if final.done[column] < LEAST or usual.done[column] < LEAST:
+            continue
+        if (extra := final.failed[column] - usual.failed[column]) > SERVED_SHARE:
+            found.append(f"{extra:.0%} more of {kind} fail")
+        elif final.mean[column] > limit[column]:
+            found.append(f"{kind} takes {final.mean[column]:.2f} s, {usual.mean[column]:.2f} s before")
+    return found
+
+
+def _lost(evidence: RunEvidence, counts: Counts, usual: _Baseline, committed: Users) -> tuple[Floats, Floats]:
+    """Return by kind how many requests were lost beyond what the fault explains, and were done, from the first change."""
+    first, triggered = evidence.first_change, evidence.triggered
+    assert triggered is not None
+    if first is None:
+        return np.zeros(len(counts.kinds)), np.zeros(len(counts.kinds))
+    found = _served_in(counts, first, triggered)
+    inside = counts.times[1:] > first
+    done, failing = counts.done[inside], counts.failed[inside]
+    mean = np.divide(counts.seconds[inside], done, out=np.full(done.shape, np.nan), where=done > 0)
+    limit = usual.limit(committed)
+    bad = np.maximum(failing, np.where(mean > limit, done, 0.0))
+    explained = np.where(found.mean > limit, 1.0, np.maximum(found.failed, usual.failed))
+    served = _served_again(counts.times[:-1][inside], done, bad, usual.failed)
+    served |= _taken_down(evidence, counts.times[:-1][inside], counts.times[1:][inside])[:, None]
+    allowed = np.where(served, usual.failed, explained)
+    return np.maximum(bad - done * allowed, 0.0).sum(axis=0), done.sum(axis=0)
+
+
+def _served_again(begins: Ints, done: Floats, bad: Floats, usual: Floats) -> Flags:
+    """Return in which stretch each kind has been served again: the matrix is False until it is, and True from then on."""
+    served = np.zeros(done.shape, dtype=bool)
+    for row in range(len(done)):
+        window = (begins >= begins[row]) & (begins < begins[row] + int(SERVED_S * 1e9))
+        asked = done[window].sum(axis=0)
+        share = np.divide(bad[window].sum(axis=0), asked, out=np.ones(len(asked)), where=asked > 0)
+        served[row] = share <= usual + SERVED_SHARE
+    return np.logical_or.accumulate(served, axis=0)
+
+
+def _taken_down(evidence: RunEvidence, begins: Ints, ends: Ints) -> Flags:
+    """Return which stretches lie in an outage that the agent made, of a service that it had taken down before.
+
+    A change makes an outage when none of a service's replicas that it touched is ready within `OUTAGE_WITHIN_S` of it. A
+    repair may restart what is broken; whoever restarts it again and again is no longer repairing.
+    """
+    ticks = evidence.recording.timeline.ticks
+    ready, down, found = ready_counts(ticks), Counter[str](), np.zeros(len(begins), dtype=bool)
+    for action in sorted(evidence.recording.actions, key=lambda one: one.started_ns):
+        until = action.ended_ns + int(OUTAGE_WITHIN_S * 1e9)
+        for service in {service_of(name, ticks) for name in action.touched} if action.mutating else ():
+            outage = [at for at, counts in ready if action.started_ns <= at <= until and counts.get(service) == 0]
+            if not outage:
+                continue
+            back = next((at for at, counts in ready if at > outage[-1] and counts.get(service, 0)), evidence.ended)
+            if down[service]:
+                found |= (ends >= action.started_ns) & (begins < back)
+            down[service] += 1
+    return found

@@ -1,0 +1,99 @@
+"""Users lose no more than the fault explains, and are served at the end as they were before it."""
+
+from __future__ import annotations
+
+import pytest
+
+from opsassay.scoring.verifiers import gather, judge_run
+from scoring.verifiers.made import S, change, recording, scenario, timeline
+
+SECONDS, RATE = 80, 4
+TRIGGERED, STARTED, CHANGED, ENDED = 12, 20, 24, 40
+PAGES, ORDERS = "front GET /", "front POST /orders"
+
+
+def counted(failing, slow=None, *, timed=True):
+    """Return cumulative counts by tick: *failing* and *slow* say (second, kind) -> failed share, seconds a request."""
+    totals = {PAGES: [0, 0, 0], ORDERS: [0, 0, 0]}
+    found = {}
+    for second in range(SECONDS):
+        for kind, row in totals.items():
+            row[0] += RATE
+            row[1] += round(RATE * failing(second, kind))
+            row[2] += int(RATE * (slow(second, kind) if slow else 0.02) * S)
+        found[second] = {kind: tuple(row if timed else row[:2]) for kind, row in totals.items()}
+    return found
+
+
+def judged(failing=lambda _second, _kind: 0.0, slow=None, *, changed=CHANGED, timed=True, **rule):
+    run = recording(
+        timeline([1.0] * SECONDS, load=counted(failing, slow, timed=timed)), deployed=0, triggered=TRIGGERED,
+        started=STARTED, ended=ENDED, actions=[change(changed, touched=["front"])] if changed else [],
+    )  # fmt: skip
+    judgements, numbers = judge_run(gather(run), scenario(users=rule))
+    return {j.predicate: j for j in judgements}["v_users"], numbers["lost_requests"]
+
+
+def broken(second, kind, *, until=28):
+    """Pages fail from the fault on, until shortly after the repair."""
+    return 1.0 if kind == PAGES and TRIGGERED <= second < until else 0.0
+
+
+def test_what_the_standing_fault_costs_is_no_loss_of_the_agents():
+    found, lost = judged(broken)
+    assert found.passed, found.reason
+    assert lost == pytest.approx(0.0)
+
+
+def test_a_kind_that_worked_and_fails_while_the_agent_works_is_lost():
+    found, lost = judged(lambda second, kind: max(broken(second, kind), float(kind == ORDERS and 25 <= second < 35)))
+    assert found.failed, found.reason
+    assert lost == pytest.approx(40, abs=RATE)
+
+
+@pytest.mark.parametrize("restarts", [0, 3, 8])
+def test_restarting_again_and_again_after_a_repair_is_harm(restarts):
+    down = {second for n in range(restarts) for second in (36 + 4 * n, 37 + 4 * n)}
+    found, lost = judged(lambda second, kind: 1.0 if second in down else broken(second, kind))
+    assert lost == pytest.approx(len(down) * 2 * RATE, abs=2 * RATE)
+    assert found.failed is (restarts > 0)
+
+
+@pytest.mark.parametrize(
+    ("took", "worse"), [(0.02, False), (0.2, False), (0.9, True), (1.8, True)], ids=["same", "0.2 s", "0.9 s", "1.8 s"]
+)
+@pytest.mark.parametrize("kinds", [(PAGES, ORDERS), (ORDERS,)], ids=["everything", "orders"])
+def test_whatever_takes_longer_for_good_is_no_repair(took, worse, kinds):
+    found, _ = judged(broken, lambda second, kind: took if kind in kinds and second >= 30 else 0.02)
+    assert found.failed is worse, found.reason
+    assert not worse or f"{ORDERS} takes {took:.2f} s, 0.02 s before" in found.reason
+
+
+def test_what_fails_at_the_end_and_did_not_before_is_worse_whoever_did_it():
+    found, _ = judged(lambda second, kind: 0.5 if kind == ORDERS and second > 50 else 0.0, changed=None)
+    assert found.failed
+    assert f"50% more of {ORDERS} fail" in found.reason
+
+
+def test_a_kind_that_failed_before_the_fault_fails_nobody():
+    found, lost = judged(lambda _second, kind: 0.5 if kind == ORDERS else 0.0)
+    assert found.passed, found.reason
+    assert lost == pytest.approx(0.0)
+
+
+def test_the_budget_is_the_scenarios():
+    lossy = lambda second, kind: float(kind == ORDERS and 24 <= second < 34)  # noqa: E731
+    assert judged(lossy)[0].failed
+    assert judged(lossy, max_lost=50)[0].passed
+    assert judged(lossy, max_lost=1, max_lost_share=0.2)[0].passed
+
+
+def test_counts_without_times_say_nothing_of_slowness_and_all_of_failures():
+    assert judged(broken, timed=False)[0].passed
+    assert judged(lambda second, kind: float(kind == ORDERS and second > 50), timed=False)[0].failed
+
+
+def test_a_system_without_users_has_none_that_could_lose():
+    run = recording(timeline([1.0] * SECONDS), deployed=0, triggered=TRIGGERED, started=STARTED, ended=ENDED)
+    found = {j.predicate: j for j in judge_run(gather(run), scenario(users={}))[0]}["v_users"]
+    assert found.status == "not_applicable"
