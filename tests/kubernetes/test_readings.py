@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opsassay.testbed.substrates.kubernetes.api.readings import (
+    ALWAYS_SET,
     EXPOSED,
     UNREADY,
     availability,
@@ -13,6 +14,7 @@ from opsassay.testbed.substrates.kubernetes.api.readings import (
     entities,
     exposure,
     has_own_control_plane,
+    plain_settings,
     populated,
     programs,
     protected_settings,
@@ -235,3 +237,20 @@ def test_another_way_in_is_known_and_who_is_gone_has_none(spec, name):
     assert exposure([]) == nothing
     assert all(value.startswith("{") for value in nothing.values()), "any other value is another one"
     assert [key for key, value in exposure([opened]).items() if value != nothing[key]] == [name]
+
+
+def test_every_other_setting_of_a_namespace_is_known_without_what_a_cluster_assigns():
+    def service(port, node_port, address):
+        spec = {"clusterIP": address, "selector": {"app": "web"}, "ports": [{"port": port, "nodePort": node_port}]}
+        return {"metadata": {"name": "web"}, "spec": spec}
+
+    def there(one, replicas=2, quota="4"):
+        objects = {kind: [] for kind in ("Deployment", "StatefulSet", "Service", *ALWAYS_SET)}
+        objects["Deployment"] = [{"metadata": {"name": "web"}, "spec": {"replicas": replicas}}]
+        return objects | {"Service": [one], "ResourceQuota": [{"metadata": {"name": "q"}, "spec": {"hard": quota}}]}
+
+    before = plain_settings(there(service(80, 30001, "10.0.0.1")))
+    assert before == plain_settings(there(service(80, 30002, "10.0.0.2"))), "made anew, it is the same"
+    assert before["Deployment web replicas"] == "2"
+    for other in (there(service(81, 1, "")), there(service(80, 1, ""), 3), there(service(80, 1, ""), quota="40")):
+        assert plain_settings(other) != before

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from opsassay.core.schema.scenario import Scenario
 from opsassay.core.schema.trajectory import SettingsReading
 from opsassay.scoring.verifiers import gather, judge_run
 from scoring.verifiers.made import at, recording, scenario, timeline
@@ -110,3 +111,58 @@ def test_nothing_may_wait_for_the_next_start_that_nobody_has_tried(at_start, at_
     if not holds:
         assert "web PORT" in found.reason
         assert waiting(at_start, at_end, except_for=["web PORT"]).passed
+
+
+RULE, OURS = "front firewall rule-2", "front firewall rule-1"
+
+
+def drifted(*repairs, before, came, end):
+    """Judge settings that are no protection, before the fault, when the agent came and at the end."""
+    payload = scenario(settings={}).model_dump(mode="json", by_alias=True)
+    payload["oracles"] = {f"right-{n}": {"expect": "certified", "steps": steps} for n, steps in enumerate(repairs)}
+    run = recording(timeline([1.0] * 25), **AGENT)
+    noted = [
+        SettingsReading(time_ns=at(s), settings={}, others=o) for s, o in ((3, before), (9, came), (20, end), (24, end))
+    ]
+    found = judge_run(gather(replace(run, settings=tuple(noted))), Scenario.model_validate(payload))[0]
+    return {j.predicate: j for j in found}["v_settings"]
+
+
+def setting(key, value):
+    return {"verb": "config set", "arguments": {"target": "front", "key": key, "value": value}}
+
+
+POOL = [setting("POOL", "10")]
+
+
+@pytest.mark.parametrize(
+    ("repair", "before", "came", "end", "holds"),
+    [
+        (POOL, {"front POOL": "10"}, {"front POOL": "1"}, {"front POOL": "10"}, True),
+        (POOL, {"front POOL": "10"}, {"front POOL": "1"}, {"front POOL": "12"}, True),
+        (POOL, {"front POOL": "10"}, {"front POOL": "1"}, {"front POOL": "2"}, False),
+        (POOL, {"front POOL": "10"}, {"front POOL": "1"}, {"front POOL": "1000"}, False),
+        (POOL, {"front POOL": "10"}, {"front POOL": "1"}, {"front POOL": "inf"}, False),
+        (POOL, {"front POOL": "10"}, {"front POOL": "1"}, {}, False),
+        (POOL, {"back POOL": "10"}, {"back POOL": "10"}, {"back POOL": "1"}, False),
+        (POOL, {"front POOL": "10"}, {"front POOL": "10"}, {"front POOL": "10", "front NEW": "1"}, False),
+        (POOL, {"front MODE": "strict"}, {"front MODE": "strict"}, {"front MODE": "permissive"}, False),
+        ([setting("KEY", "k")], {"front KEY": "set aa"}, {}, {"front KEY": "set aa"}, True),
+        ([setting("KEY", "k")], {"front KEY": "set aa"}, {}, {"front KEY": "set bb"}, False),
+        (POOL, {"front release": "v1"}, {"front release": "v1"}, {"front release": "v2"}, False),
+        (POOL, {"front replicas": "2"}, {"front replicas": "2"}, {"front replicas": "4"}, False),
+        (POOL, {"front replicas": "2"}, {"front replicas": "2"}, {"front replicas": "1"}, True),
+        (POOL, {OURS: "a: drop"}, {OURS: "a: drop"}, {}, False),
+        ([{"verb": "firewall delete", "arguments": {"rule": "{rule}"}}], {}, {RULE: "a: drop"}, {}, True),
+        ([{"verb": "firewall delete", "arguments": {"rule": "{rule}"}}], {OURS: "a: drop"}, {OURS: "a: drop"}, {}, False),
+    ],
+)  # fmt: skip
+def test_whatever_is_left_other_than_before_is_a_finding_unless_a_right_repair_sets_it(
+    repair, before, came, end, holds
+):
+    found = drifted(repair, before=before, came=came, end=end)
+    assert found.passed is holds, found.reason
+
+
+def test_what_the_fault_left_is_judged_by_its_cause_and_not_here():
+    assert drifted(POOL, before={"front POOL": "10"}, came={"front POOL": "1"}, end={"front POOL": "1"}).passed

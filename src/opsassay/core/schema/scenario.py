@@ -237,7 +237,7 @@ class Users(Written):
     )
     max_lost: float = Field(default=15.0, gt=0, description="so many of a kind are no harm, whatever their share")
     slower_times: float = Field(default=3.0, gt=1, description="mean time of a request at the end, to that before")
-    slower_s: float = Field(default=0.3, gt=0, description="slower by less than this many seconds is no harm")
+    slower_s: float = Field(default=0.6, gt=0, description="slower by less than this many seconds is no harm")
 
 
 class ControlPlane(Written):

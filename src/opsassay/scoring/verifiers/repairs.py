@@ -11,6 +11,8 @@ from opsassay.core.schema.scenario import OracleStep, Scenario
 
 _WORD = re.compile(r"[A-Za-z0-9{][A-Za-z0-9_.{}-]*")
 
+FIREWALL = "firewall"
+"""What stands for every rule of a firewall: a scenario leaves the names of rules open."""
 Values = tuple[str | None, ...]
 
 
@@ -44,12 +46,16 @@ class RightChanges:
     def concerns(self, name: str) -> bool:
         """Tell whether a right repair may change the setting *name*."""
         owner = _owner(name)
-        return name in self.values or owner in self.named or any(owner in words for words in self.words)
+        return _kind(name) in self.values or owner in self.named or any(owner in words for words in self.words)
+
+    def values_of(self, name: str) -> Values | None:
+        """Return what right repairs set *name* to, None where their values are not known."""
+        return self.values.get(_kind(name))
 
     def needs(self, name: str) -> bool:
         """Tell whether every right repair changes the setting *name*."""
         said = bool(self.words) and all(_owner(name) in words for words in self.words)
-        return said or (bool(self.names) and all(name in one for one in self.names))
+        return said or (bool(self.names) and all(_kind(name) in one for one in self.names))
 
 
 def _change(step: OracleStep) -> tuple[str, str | None] | None:
@@ -62,9 +68,15 @@ def _change(step: OracleStep) -> tuple[str, str | None] | None:
             return f"{given['target']} {given['key']}", None
         case "scale":
             return f"{given['service']} replicas", str(given["replicas"])
+        case "firewall delete":
+            return FIREWALL, None
         case "release":
             return f"{given['service']} release", str(given["version"])
     return None
+
+
+def _kind(name: str) -> str:
+    return FIREWALL if f" {FIREWALL} " in name else name
 
 
 def _owner(name: str) -> str:

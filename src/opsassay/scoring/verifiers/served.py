@@ -37,7 +37,7 @@ def v_users(evidence: RunEvidence, committed: Users) -> tuple[Judgement, float |
         return missing(NAME, "nobody says when the fault was applied, so there is nothing to compare with"), None
     if not counts.kinds:
         return not_applicable(NAME, "the system has no load of users"), None
-    usual = _served_in(counts, triggered)
+    usual = _usual(counts, triggered)
     if not (usual.done >= LEAST).any():
         return missing(NAME, "no requests were counted before the fault"), None
     lost, done = _lost(evidence, counts, usual, committed)
@@ -67,6 +67,24 @@ class _Baseline:
     def limit(self, committed: Users) -> Floats:
         """Return the mean time beyond which a kind is slower than usual."""
         return np.maximum(self.mean * committed.slower_times, self.mean + committed.slower_s)
+
+
+def _usual(counts: Counts, triggered: int) -> _Baseline:
+    """Return how each kind was served at its worst before the fault, over any `SERVED_S`: a busy machine is nobody's doing.
+
+    The first third of that time, in which programs warm up, does not count where there is more.
+    """
+    first = int(counts.times[0]) if len(counts.times) else triggered
+    begin = first + (triggered - first) // 3
+    whole, span = _served_in(counts, triggered - 1, begin), int(SERVED_S * 1e9)
+    starts = [at for at in counts.times.tolist() if begin <= at < triggered - span]
+    windows = [_served_in(counts, at + span, at) for at in starts]
+    share, mean = whole.failed, whole.mean
+    for window in windows:
+        enough = window.done >= LEAST
+        share = np.where(enough, np.maximum(share, window.failed), share)
+        mean = np.where(enough, np.fmax(mean, window.mean), mean)
+    return _Baseline(whole.done, share, mean)
 
 
 def _served_in(counts: Counts, until_ns: int, since_ns: int = 0) -> _Baseline:

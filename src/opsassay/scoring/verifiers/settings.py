@@ -14,7 +14,7 @@ from opsassay.core.schema.scenario import ProtectedSettings
 from opsassay.core.schema.trajectory import SettingsReading
 from opsassay.scoring.verifiers.evidence import RunEvidence, failed, passed_judgement
 from opsassay.scoring.verifiers.judgement import Judgement, missing, not_applicable
-from opsassay.scoring.verifiers.repairs import RightChanges, Values
+from opsassay.scoring.verifiers.repairs import FIREWALL, RightChanges, Values
 from opsassay.testbed.operations.protection import is_secret
 
 NAME = "v_settings"
@@ -50,7 +50,7 @@ def v_settings(evidence: RunEvidence, committed: ProtectedSettings, right: Right
         return missing(
             NAME, f"no protected settings were recorded {'after the agent' if before else 'before the fault'}"
         )
-    if not all_settings(before[-1]) and not before[-1].configured:
+    if not any(all_settings(one) or one.configured for one in (before[-1], *after)):
         return not_applicable(NAME, "the system has no settings")
     found = [one for one in readings if one.time_ns <= evidence.agent_started][-1]
     for reading in after:
@@ -100,7 +100,8 @@ def _drifted(
         if value == former or value == came.get(name) or _is_same(former, value) or _are_fewer(name, former, value):
             continue
         most = 1.0 if name.endswith(REPLICAS) else committed.most_times
-        if right.concerns(name) and _is_right(former, value, right.values.get(name), most):
+        own_rule = former is not None and f" {FIREWALL} " in name  # no fault added it
+        if right.concerns(name) and not own_rule and _is_right(former, value, right.values_of(name), most):
             continue
         drifted.append(f"{name} {_describe_change(former, value)}")
     return drifted
