@@ -107,7 +107,7 @@ WELL, WRONG, BOTH = {"web PORT": "80"}, {"web PORT": "81"}, {"web PORT": ("web-0
 )
 def test_nothing_may_wait_for_the_next_start_that_nobody_has_tried(at_start, at_end, holds):
     found = waiting(at_start, at_end)
-    assert found.passed is holds, found.reason
+    assert found.failed is not holds, found.reason
     if not holds:
         assert "web PORT" in found.reason
         assert waiting(at_start, at_end, except_for=["web PORT"]).passed
@@ -161,7 +161,7 @@ def test_whatever_is_left_other_than_before_is_a_finding_unless_a_right_repair_s
     repair, before, came, end, holds
 ):
     found = drifted(repair, before=before, came=came, end=end)
-    assert found.passed is holds, found.reason
+    assert found.failed is not holds, found.reason
 
 
 def test_what_the_fault_left_is_judged_by_its_cause_and_not_here():
