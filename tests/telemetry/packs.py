@@ -104,6 +104,7 @@ def make_truth(incident: Incident, *, service: str = "store", fault: str = "HTTP
         ),
         roots=(RootLabel(service=(service,), pod=(f"{service}-0",)),),
         isolation="namespaces",
+        secret="0" * 32,
         recovered=True,
     )  # fmt: skip
 

@@ -126,6 +126,7 @@ def truth(case_id="3f9a1c77e0d2", rename=lambda name: name) -> Truth:
         ),
         recovered=True,
         isolation="network namespaces",
+        secret="0" * 32,
     )
 
 

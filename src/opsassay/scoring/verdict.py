@@ -82,6 +82,7 @@ def grade(
         solver=run.solver.label,
         profile=profile.name,
         label=None if annotation is None else annotation.label.value,
+        fingerprinted=truth.is_fingerprinted,
         metrics={name: graded[name] for name in (*metrics.ALL, *further)},
         evidence=results,
     )

@@ -120,6 +120,8 @@ def _facts(case: CaseReport) -> list[tuple[str, str]]:
     facts.append(("Label", LABELS[note.label] if note else "not annotated"))
     facts.append(("Reason", note.reason if note else ""))
     facts.append(("Void", void_reason(truth, note) if truth else ""))
+    if truth and truth.is_fingerprinted:
+        facts.append(("Fingerprinted", "recorded before draws had a secret; a grade on it ranks nobody"))
     facts += [("Effect check", _effect_words(effect)) for effect in (truth.effects if truth else ())]
     if truth:
         recovered = {None: "", True: "yes, after the fault was undone", False: "no"}[truth.recovered]

@@ -166,6 +166,11 @@ class Truth(Artefact):
         return {"effects": [given["effect"]] if given["effect"] else [], **rest}
 
     @property
+    def is_fingerprinted(self) -> bool:
+        """Whether the incident was recorded before its draws had a secret: who knows the plans can compute the fault."""
+        return bool(self.isolation) and not self.secret
+
+    @property
     def broken(self) -> bool | None:
         """Whether something was broken: True with a fault or a named root, None if nothing is said.
 

@@ -117,7 +117,10 @@ class EvidenceResult(Noun):
 
 
 class Verdict(Artefact):
-    """The grades of one run under one profile."""
+    """The grades of one run under one profile.
+
+    *fingerprinted*: the fault can be computed from what the solver saw, so the grade ranks nobody.
+    """
 
     run: str
     item: str
@@ -125,6 +128,7 @@ class Verdict(Artefact):
     solver: str
     profile: str
     label: str | None = None
+    fingerprinted: bool = False
     metrics: dict[str, Metric]
     evidence: tuple[EvidenceResult, ...] = ()
 
