@@ -9,6 +9,7 @@ import polars as pl
 
 from opsassay.core.errors import UserError
 from opsassay.core.schema.incident import Alert
+from opsassay.telemetry.severity import ERROR_LEVELS
 from opsassay.testbed.operations.arguments import CallTopology, Metrics, SearchLogs, Summarise, Traces
 
 Tables = Mapping[str, pl.DataFrame]
@@ -104,7 +105,7 @@ def tell_summary(tables: Tables, asked: Summarise, now_ns: int) -> str:
         f"{service}: {count / asked.since_s:.1f}/s, {failed / count:.0%} failed, p50 {p50:.0f} ms, p99 {p99:.0f} ms"
         for service, count, failed, p50, p99 in services.sort("service_name").iter_rows()
     ]
-    errors = _recent(tables["logs"], asked.since_s, now_ns).filter(pl.col("level") == "ERROR")
+    errors = _recent(tables["logs"], asked.since_s, now_ns).filter(pl.col("level").is_in(ERROR_LEVELS))
     common = (
         errors.group_by("service_name", "message")
         .len()
