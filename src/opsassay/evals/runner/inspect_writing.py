@@ -18,6 +18,7 @@ from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
 from opsassay.evals.runner.domain import DOMAINS
 from opsassay.evals.runner.store import FINISHED, RunStore, read_diagnosis, read_run, read_verdicts
 from opsassay.solvers.agents.record import TRACE
+from opsassay.solvers.proxy.apis.counts import inspect_counts
 from opsassay.solvers.proxy.formats import read_one
 from opsassay.solvers.proxy.steps import split_messages
 
@@ -183,7 +184,6 @@ def _events_of(step: TraceStep, name: str, at: Mapping[str, Any], began: datetim
     from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, GenerateConfig, ModelOutput, ModelUsage
     from inspect_ai.tool import ToolCall as InspectCall
 
-    tokens = {key: step.usage.get(key, 0) for key in ("input_tokens", "output_tokens")}
     when = began if step.started_at is None else _time(step.started_at)
     ended = when if step.ended_at is None else _time(step.ended_at)
     calls = [
@@ -196,7 +196,7 @@ def _events_of(step: TraceStep, name: str, at: Mapping[str, Any], began: datetim
     output = ModelOutput(
         model=step.model or "",
         choices=[ChatCompletionChoice(message=said, stop_reason="tool_calls" if calls else "stop")],
-        usage=ModelUsage(**tokens, total_tokens=sum(tokens.values())) if step.usage else None,
+        usage=ModelUsage(**inspect_counts(step.usage)) if step.usage else None,
         error=step.error,
     )
     yield ModelEvent(

@@ -16,9 +16,9 @@ from typing import Any
 
 import polars as pl
 
-from opsassay.telemetry import severity
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.incident import Incident, RootLabel, Truth, Window
+from opsassay.telemetry import severity
 from opsassay.telemetry.content import file_digest
 from opsassay.telemetry.importers.cases import (
     Frames,

@@ -15,9 +15,9 @@ from zoneinfo import ZoneInfo
 
 import polars as pl
 
-from opsassay.telemetry import severity
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.incident import Fault, Incident, RootLabel, Truth, Window
+from opsassay.telemetry import severity
 from opsassay.telemetry.importers.cases import (
     Frames,
     ImportReport,

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import polars as pl
 
-from opsassay.telemetry import severity
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.incident import Fault, Incident, RootLabel, Truth, Window
+from opsassay.telemetry import severity
 from opsassay.telemetry.content import file_digest
 from opsassay.telemetry.importers.cases import (
     ImportReport,

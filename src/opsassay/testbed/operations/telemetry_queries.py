@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 
 import polars as pl
 
 from opsassay.core.errors import UserError
 from opsassay.core.schema.incident import Alert
+from opsassay.core.text import json_text
 from opsassay.telemetry.severity import ERROR_LEVELS
 from opsassay.testbed.operations.arguments import CallTopology, Metrics, SearchLogs, Summarise, Traces
 
@@ -139,7 +139,7 @@ def tell_topology(tables: Tables, asked: CallTopology, now_ns: int) -> str:
 
 def as_json(result: object) -> str:
     """Return what a verb answered as indented JSON."""
-    return json.dumps(result, indent=1, ensure_ascii=False)
+    return json_text(result, indent=1)
 
 
 def _recent(table: pl.DataFrame, since_s: float, now_ns: int) -> pl.DataFrame:

@@ -15,7 +15,8 @@ from opsassay.core.errors import DatapackError
 from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
 from opsassay.core.untrusted import most_expanded, open_plain, read_json
 from opsassay.core.zstandard import zipfile, zstd
-from opsassay.solvers.proxy.apis.base import arguments_of, list_objects
+from opsassay.solvers.proxy.apis.base import arguments_of, list_objects, text_or_none
+from opsassay.solvers.proxy.apis.counts import inspect_usage
 from opsassay.solvers.proxy.steps import AgentIds, plain_text, render_messages
 
 
@@ -113,8 +114,8 @@ def _steps(events: Iterable[dict[str, Any]], attachments: dict[str, str]) -> lis
 
 def _step(number: int, event: dict[str, Any], name: str, agent_id: str, attachments: dict[str, str]) -> TraceStep:
     output = event.get("output") or {}
-    message = next((choice.get("message") or {} for choice in list_objects(output.get("choices"))), {})
-    usage = output.get("usage") or {}
+    choice = next(iter(list_objects(output.get("choices"))), {})
+    message = choice.get("message") or {}
     shown = [
         (str(m.get("role", "user")), _attached(plain_text(m.get("content")), attachments))
         for m in list_objects(event.get("input"))
@@ -127,7 +128,8 @@ def _step(number: int, event: dict[str, Any], name: str, agent_id: str, attachme
         output_content=_attached(plain_text(message.get("content")), attachments),
         started_at=_ns(event.get("timestamp")),
         ended_at=_ns(event.get("completed")),
-        usage={key: int(usage[key]) for key in ("input_tokens", "output_tokens") if usage.get(key) is not None},
+        usage=inspect_usage(output.get("usage")),
+        finish_reason=text_or_none(choice.get("stop_reason")),
         model=output.get("model") or event.get("model"),
         request_id=message.get("id"),
         error=event.get("error") or output.get("error"),
