@@ -41,13 +41,22 @@ STREAMED = {
     "every index 0": [part("ls", '{"p":"x"}', index=0, id="a"), part("cat", '{"q":1}', index=0, id="b")],
     "every index 0 and no id": [part("ls", '{"p":"x"}', index=0), part("cat", '{"q":1}', index=0)],
     "one tool twice at index 0": [part("ls", '{"p":"x"}', index=0, id="a"), part("ls", '{"p":"y"}', index=0, id="b")],
-    "the name with every part": [part("ls", "", index=0, id="a"), part("ls", '{"p":', index=0, id="a"), part("ls", '"x"}', index=0, id="a")],
+    "the name with every part": [
+        part("ls", "", index=0, id="a"),
+        part("ls", '{"p":', index=0, id="a"),
+        part("ls", '"x"}', index=0, id="a"),
+    ],
     "the name with every part, no id": [part("ls", '{"p":', index=0), part("ls", '"x"}', index=0)],
     "another id with every part": [part("ls", '{"p":', index=0, id="a"), part(None, '"x"}', index=0, id="b")],
     "a name in two parts": [part("list_", "", index=0, id="a"), part("files", "{}", index=0)],
     "the id after the name": [part("ls", "", index=0), part(None, '{"p":"x"}', index=0, id="a")],
-    "parts in turn": [part("ls", "", index=0, id="a"), part("cat", "", index=1, id="b"), part(None, '{"q":1}', index=1), part(None, '{"p":"x"}', index=0)],
-}  # fmt: skip
+    "parts in turn": [
+        part("ls", "", index=0, id="a"),
+        part("cat", "", index=1, id="b"),
+        part(None, '{"q":1}', index=1),
+        part(None, '{"p":"x"}', index=0),
+    ],
+}
 LS, CAT = ("ls", {"p": "x"}), ("cat", {"q": 1})
 MADE = {
     "ids without indexes": [LS, CAT],
@@ -77,18 +86,70 @@ def gemini(*parts: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 KINDS = {
-    "chat function": ("chat", chat({"tool_calls": [{"id": "1", "type": "function", "function": {"name": "ls", "arguments": '{"p":"x"}'}}]}), [LS]),
-    "chat, arguments an object": ("chat", chat({"tool_calls": [{"id": "1", "function": {"name": "ls", "arguments": {"p": "x"}}}]}), [LS]),
-    "chat custom": ("chat", chat({"tool_calls": [{"id": "1", "type": "custom", "custom": {"name": "sh", "input": "ls -l"}}]}), [("sh", "ls -l")]),
+    "chat function": (
+        "chat",
+        chat({"tool_calls": [{"id": "1", "type": "function", "function": {"name": "ls", "arguments": '{"p":"x"}'}}]}),
+        [LS],
+    ),
+    "chat, arguments an object": (
+        "chat",
+        chat({"tool_calls": [{"id": "1", "function": {"name": "ls", "arguments": {"p": "x"}}}]}),
+        [LS],
+    ),
+    "chat custom": (
+        "chat",
+        chat({"tool_calls": [{"id": "1", "type": "custom", "custom": {"name": "sh", "input": "ls -l"}}]}),
+        [("sh", "ls -l")],
+    ),
     "chat legacy": ("chat", chat({"function_call": {"name": "ls", "arguments": '{"p":"x"}'}}), [LS]),
-    "chat legacy stream": ("chat", [{"choices": [{"delta": {"function_call": {"name": "ls", "arguments": ""}}}]}, {"choices": [{"delta": {"function_call": {"arguments": '{"p":"x"}'}}}]}], [LS]),
-    "chat custom stream": ("chat", [{"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "1", "type": "custom", "custom": {"name": "sh", "input": "ls"}}]}}]}, {"choices": [{"delta": {"tool_calls": [{"index": 0, "custom": {"input": " -l"}}]}}]}], [("sh", "ls -l")]),
-    "responses custom": ("responses", responses({"type": "custom_tool_call", "call_id": "1", "name": "sh", "input": "ls -l"}), [("sh", "ls -l")]),
-    "responses mcp": ("responses", responses({"type": "mcp_call", "id": "1", "name": "read", "arguments": "{}", "output": "done"}), [("read", {})]),
-    "messages hosted": ("messages", {"content": [{"type": "server_tool_use", "id": "1", "name": "web_search", "input": {"query": "q"}}]}, [("web_search", {"query": "q"})]),
-    "messages mcp": ("messages", {"content": [{"type": "mcp_tool_use", "id": "1", "name": "ls", "input": {"p": "x"}}]}, [LS]),
+    "chat legacy stream": (
+        "chat",
+        [
+            {"choices": [{"delta": {"function_call": {"name": "ls", "arguments": ""}}}]},
+            {"choices": [{"delta": {"function_call": {"arguments": '{"p":"x"}'}}}]},
+        ],
+        [LS],
+    ),
+    "chat custom stream": (
+        "chat",
+        [
+            {
+                "choices": [
+                    {
+                        "delta": {
+                            "tool_calls": [
+                                {"index": 0, "id": "1", "type": "custom", "custom": {"name": "sh", "input": "ls"}}
+                            ]
+                        }
+                    }
+                ]
+            },
+            {"choices": [{"delta": {"tool_calls": [{"index": 0, "custom": {"input": " -l"}}]}}]},
+        ],
+        [("sh", "ls -l")],
+    ),
+    "responses custom": (
+        "responses",
+        responses({"type": "custom_tool_call", "call_id": "1", "name": "sh", "input": "ls -l"}),
+        [("sh", "ls -l")],
+    ),
+    "responses mcp": (
+        "responses",
+        responses({"type": "mcp_call", "id": "1", "name": "read", "arguments": "{}", "output": "done"}),
+        [("read", {})],
+    ),
+    "messages hosted": (
+        "messages",
+        {"content": [{"type": "server_tool_use", "id": "1", "name": "web_search", "input": {"query": "q"}}]},
+        [("web_search", {"query": "q"})],
+    ),
+    "messages mcp": (
+        "messages",
+        {"content": [{"type": "mcp_tool_use", "id": "1", "name": "ls", "input": {"p": "x"}}]},
+        [LS],
+    ),
     "gemini": ("gemini", gemini({"functionCall": {"name": "ls", "args": {"p": "x"}}, "thoughtSignature": "s"}), [LS]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", KINDS)
@@ -121,11 +182,34 @@ def test_an_unknown_item_is_a_call_of_its_type_with_its_text(api: str, answer: A
 @pytest.mark.parametrize(
     ("api", "answer", "output"),
     [
-        ("responses", responses({"type": "mcp_call", "id": "1", "name": "read", "arguments": "{}", "output": "done"}), "done"),
-        ("messages", {"content": [{"type": "server_tool_use", "id": "1", "name": "s", "input": {}}, {"type": "web_search_tool_result", "tool_use_id": "1", "content": [{"type": "web_search_result", "title": "T"}]}]}, '"T"'),
-        ("gemini", gemini({"executableCode": {"code": "1"}}, {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "one"}}), "one"),
+        (
+            "responses",
+            responses({"type": "mcp_call", "id": "1", "name": "read", "arguments": "{}", "output": "done"}),
+            "done",
+        ),
+        (
+            "messages",
+            {
+                "content": [
+                    {"type": "server_tool_use", "id": "1", "name": "s", "input": {}},
+                    {
+                        "type": "web_search_tool_result",
+                        "tool_use_id": "1",
+                        "content": [{"type": "web_search_result", "title": "T"}],
+                    },
+                ]
+            },
+            '"T"',
+        ),
+        (
+            "gemini",
+            gemini(
+                {"executableCode": {"code": "1"}}, {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "one"}}
+            ),
+            "one",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_a_hosted_tool_gave_is_with_its_call(api: str, answer: Any, output: str) -> None:
     (call,) = step_of(api, answer).tool_logs
     assert output in call.output
@@ -137,14 +221,29 @@ def test_what_a_hosted_tool_gave_is_with_its_call(api: str, answer: Any, output:
     [
         ("chat", chat({"content": "cut"}, finish_reason="length"), "length"),
         ("chat", chat({"refusal": "no"}, finish_reason="content_filter"), "content_filter"),
-        ("responses", responses(status="incomplete", incomplete_details={"reason": "max_output_tokens"}), "max_output_tokens"),
-        ("responses", [{"type": "response.incomplete", "response": responses(incomplete_details={"reason": "content_filter"})}], "content_filter"),
+        (
+            "responses",
+            responses(status="incomplete", incomplete_details={"reason": "max_output_tokens"}),
+            "max_output_tokens",
+        ),
+        (
+            "responses",
+            [{"type": "response.incomplete", "response": responses(incomplete_details={"reason": "content_filter"})}],
+            "content_filter",
+        ),
         ("messages", {"content": [], "stop_reason": "refusal"}, "refusal"),
-        ("messages", [{"type": "message_start", "message": {}}, {"type": "message_delta", "delta": {"stop_reason": "pause_turn"}}], "pause_turn"),
+        (
+            "messages",
+            [
+                {"type": "message_start", "message": {}},
+                {"type": "message_delta", "delta": {"stop_reason": "pause_turn"}},
+            ],
+            "pause_turn",
+        ),
         ("gemini", {"promptFeedback": {"blockReason": "SAFETY"}}, "SAFETY"),
         ("gemini", {"candidates": [{"finishReason": "MALFORMED_FUNCTION_CALL"}]}, "MALFORMED_FUNCTION_CALL"),
     ],
-)  # fmt: skip
+)
 def test_why_a_model_stopped_is_with_the_step(api: str, answer: Any, reason: str) -> None:
     assert step_of(api, answer).finish_reason == reason
 
@@ -152,17 +251,51 @@ def test_why_a_model_stopped_is_with_the_step(api: str, answer: Any, reason: str
 @pytest.mark.parametrize(
     ("api", "counts", "found"),
     [
-        ("messages", {"input_tokens": 9, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 50, "output_tokens": 16}, (159, 16, 100)),
+        (
+            "messages",
+            {"input_tokens": 9, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 50, "output_tokens": 16},
+            (159, 16, 100),
+        ),
         ("messages", {"input_tokens": 9, "cache_read_input_tokens": None, "output_tokens": 16}, (9, 16, None)),
-        ("chat", {"prompt_tokens": 9, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 4, "audio_tokens": 2}}, (9, 5, 4)),
+        (
+            "chat",
+            {
+                "prompt_tokens": 9,
+                "completion_tokens": 5,
+                "prompt_tokens_details": {"cached_tokens": 4, "audio_tokens": 2},
+            },
+            (9, 5, 4),
+        ),
         ("chat", {"prompt_tokens": 9, "completion_tokens": 5, "prompt_tokens_details": None}, (9, 5, None)),
         ("responses", {"input_tokens": 9, "output_tokens": 5, "input_tokens_details": {"cached_tokens": 4}}, (9, 5, 4)),
-        ("gemini", {"promptTokenCount": 9, "toolUsePromptTokenCount": 3, "candidatesTokenCount": 2, "thoughtsTokenCount": 4, "cachedContentTokenCount": 1}, (12, 6, 1)),
-        ("gen_ai", {"gen_ai.usage.prompt_tokens": 9, "gen_ai.usage.completion_tokens": 5, "gen_ai.usage.cache_read_input_tokens": 1}, (9, 5, 1)),
-        ("gen_ai", {"gen_ai.usage.input_tokens": 9, "gen_ai.usage.prompt_tokens": 9, "gen_ai.usage.output_tokens": 0}, (9, 0, None)),
+        (
+            "gemini",
+            {
+                "promptTokenCount": 9,
+                "toolUsePromptTokenCount": 3,
+                "candidatesTokenCount": 2,
+                "thoughtsTokenCount": 4,
+                "cachedContentTokenCount": 1,
+            },
+            (12, 6, 1),
+        ),
+        (
+            "gen_ai",
+            {
+                "gen_ai.usage.prompt_tokens": 9,
+                "gen_ai.usage.completion_tokens": 5,
+                "gen_ai.usage.cache_read_input_tokens": 1,
+            },
+            (9, 5, 1),
+        ),
+        (
+            "gen_ai",
+            {"gen_ai.usage.input_tokens": 9, "gen_ai.usage.prompt_tokens": 9, "gen_ai.usage.output_tokens": 0},
+            (9, 0, None),
+        ),
         ("atif", {"prompt_tokens": 9, "completion_tokens": 5, "cached_tokens": 4}, (9, 5, 4)),
     ],
-)  # fmt: skip
+)
 def test_counts_include_what_the_table_says(
     api: str, counts: dict[str, Any], found: tuple[int, int, int | None]
 ) -> None:
@@ -181,9 +314,29 @@ def test_the_total_of_inspect_says_whether_cached_tokens_are_among_its_input(tot
 
 @pytest.mark.parametrize(
     "key",
-    ["none", "EMPTY", "x", "k", "test", "ollama", "sk-no-key-required", "not-needed", "lm-studio", "dummy", "sk-1234",
-     "your_api_key_here", "xxxxxxxx", "sk-xxxxxxxxxxxx", "changeme", "local", "NA", "null", "fake-key", "placeholder"],
-)  # fmt: skip
+    [
+        "none",
+        "EMPTY",
+        "x",
+        "k",
+        "test",
+        "ollama",
+        "sk-no-key-required",
+        "not-needed",
+        "lm-studio",
+        "dummy",
+        "sk-1234",
+        "your_api_key_here",
+        "xxxxxxxx",
+        "sk-xxxxxxxxxxxx",
+        "changeme",
+        "local",
+        "NA",
+        "null",
+        "fake-key",
+        "placeholder",
+    ],
+)
 def test_a_placeholder_is_no_secret(key: str) -> None:
     assert is_placeholder(key)
 

@@ -185,8 +185,9 @@ def test_a_parent_of_zeros_is_none(tmp_path: Path) -> None:
 
 
 def test_a_number_that_is_none_is_read(tmp_path: Path) -> None:
-    point = f'{{"timeUnixNano": "{AT_NS}", "asDouble": NaN}}'
-    text = f'{{"resourceMetrics": [{{"scopeMetrics": [{{"metrics": [{{"name": "g", "gauge": {{"dataPoints": [{point}]}}}}]}}]}}]}}'
+    point = {"timeUnixNano": str(AT_NS), "asDouble": float("nan")}
+    gauge = {"name": "g", "gauge": {"dataPoints": [point]}}
+    text = json.dumps({"resourceMetrics": [{"scopeMetrics": [{"metrics": [gauge]}]}]})
     tree, id_, report = imported(tmp_path, "m.json", text)
     assert tree.datapack(id_).read("abnormal", "metrics").height == 1
     assert report.notes == ()
