@@ -114,7 +114,8 @@ def test_older_forms_of_messages_are_read(form: str, tmp_path: Path) -> None:
 
 def test_numbered_attributes_of_instrumentations_are_read(tmp_path: Path) -> None:
     fields = {
-        "prompt.0.role": "user", "prompt.0.content": "hi", "completion.0.content": "ok", "completion.0.finish_reason": "stop",
+        "prompt.0.role": "user", "prompt.0.content": "hi", "completion.0.content": "ok",
+        "completion.0.finish_reason": "stop",
         "completion.0.tool_calls.0.id": "c1", "completion.0.tool_calls.0.name": "ls",
         "completion.0.tool_calls.0.arguments": '{"p": 1}', "usage.prompt_tokens": 7, "usage.completion_tokens": 3,
     }  # fmt: skip

@@ -85,7 +85,7 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
             _add_delta(blocks[place], fields(event.get("delta")), partial, place)
         elif kind == "message_delta":
             whole |= fields(event.get("delta"))
-            whole["usage"] = fields(whole.get("usage")) | _said(event.get("usage"))
+            whole["usage"] = fields(whole.get("usage")) | _known_counts(event.get("usage"))
         elif kind == "error":
             whole["error"] = event.get("error")
     for place, text in partial.items():
@@ -119,7 +119,7 @@ def _add_delta(block: dict[str, Any], delta: dict[str, Any], partial: dict[int, 
             block[key] = (text_or_none(block.get(key)) or "") + delta[key]
 
 
-def _said(usage: Any) -> dict[str, Any]:
+def _known_counts(usage: Any) -> dict[str, Any]:
     return {name: count for name, count in fields(usage).items() if count is not None}
 
 
@@ -152,15 +152,15 @@ def _is_result(block: dict[str, Any]) -> bool:
 
 def _result(block: dict[str, Any]) -> ToolResult:
     given = block.get("content")
-    told = (
-        given is None or isinstance(given, str) or (isinstance(given, list) and all(_is_told(part) for part in given))
+    is_plain = (
+        given is None or isinstance(given, str) or (isinstance(given, list) and all(_is_plain(part) for part in given))
     )
     failed = bool(block.get("is_error")) or str(fields(given).get("type")).endswith("_error")
-    output = plain_text(given) if told else json.dumps(given, ensure_ascii=False)
+    output = plain_text(given) if is_plain else json.dumps(given, ensure_ascii=False)
     return ToolResult(str(block.get("tool_use_id", "")), output, failed)
 
 
-def _is_told(part: Any) -> bool:
+def _is_plain(part: Any) -> bool:
     return isinstance(part, dict) and part.get("type") in {"text", "image", "document"}
 
 

@@ -52,7 +52,7 @@ def read_request(body: dict[str, Any]) -> Asked:
         messages=tuple(
             instructions + [(str(item.get("role") or item.get("type", "user")), _text(item)) for item in items]
         ),
-        results=tuple(ToolResult(str(r.get("call_id", "")), _told(r.get("output"))) for r in results),
+        results=tuple(ToolResult(str(r.get("call_id", "")), _output_text(r.get("output"))) for r in results),
         user=text_or_none(body.get("user")),
         stream=bool(body.get("stream")),
         tools=tuple(str(tool.get("name") or tool.get("type", "")) for tool in list_objects(body.get("tools"))),
@@ -146,7 +146,7 @@ def _input(body: dict[str, Any]) -> list[dict[str, Any]]:
 def _text(item: dict[str, Any]) -> str:
     if _is_use(item):
         return calls_text([_tool_use(item)])[0]
-    return _told(item["output"]) if "output" in item else plain_text(item.get("content"))
+    return _output_text(item["output"]) if "output" in item else plain_text(item.get("content"))
 
 
 def _is_use(item: dict[str, Any]) -> bool:
@@ -171,11 +171,11 @@ def _hosted_result(item: dict[str, Any]) -> ToolResult:
     """Return what a tool that the API itself runs gave, which stands in the item of its call."""
     given = next((item[key] for key in _GIVEN if item.get(key) is not None), "")
     return ToolResult(
-        _tool_use(item).id, _told(given), failed=bool(item.get("error")) or item.get("status") == "failed"
+        _tool_use(item).id, _output_text(given), failed=bool(item.get("error")) or item.get("status") == "failed"
     )
 
 
-def _told(output: Any) -> str:
+def _output_text(output: Any) -> str:
     return json.dumps(output, ensure_ascii=False) if isinstance(output, dict) else plain_text(output)
 
 

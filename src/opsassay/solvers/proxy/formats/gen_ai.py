@@ -220,16 +220,19 @@ def _tool_calls(call: ModelCall, said: Sequence[ToolCall], spans: Sequence[_Span
     A span is that of a call by the call's id, else by the tool's name. What a span does not say its message may.
     """
     left, logs = list(spans), []
-    for use, told in zip(call.answer.tool_uses if call.answer else (), said, strict=True):
+    for use, by_message in zip(call.answer.tool_uses if call.answer else (), said, strict=True):
         by_id = (s for s in left if use.id and s.attributes.get("gen_ai.tool.call.id") == use.id)
         by_name = (s for s in left if not s.attributes.get("gen_ai.tool.call.id") and _tool_name(s) == use.tool)
         span = next(by_id, None) or next(by_name, None)
         if span is None:
-            logs.append(told)
+            logs.append(by_message)
             continue
         left.remove(span)
         ran, has_result = _tool_call(span), "gen_ai.tool.call.result" in span.attributes
-        update = {"arguments": ran.arguments or told.arguments, "output": ran.output if has_result else told.output}
+        update = {
+            "arguments": ran.arguments or by_message.arguments,
+            "output": ran.output if has_result else by_message.output,
+        }
         logs.append(ran.model_copy(update=update))
     return (*logs, *map(_tool_call, left))
 

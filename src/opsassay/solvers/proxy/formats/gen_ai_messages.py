@@ -27,7 +27,7 @@ def asked_of(attributes: Mapping[str, Any], events: Events) -> Asked:
     messages = [one for given in _objects(attributes.get("gen_ai.input.messages")) for one in _of_parts(given)]
     if instructions := _parsed(attributes.get("gen_ai.system_instructions")):
         messages.insert(0, {"role": "system", "content": _content(list_objects(instructions))})
-    messages = messages or _numbered(attributes, "prompt")
+    messages = messages or _numbered_messages(attributes, "prompt")
     if not messages:
         prompts = [str(given.get("gen_ai.prompt", "")) for name, given in events if name == "gen_ai.content.prompt"]
         messages = [{"role": "user", "content": prompt} for prompt in prompts]
@@ -39,7 +39,7 @@ def answer_of(attributes: Mapping[str, Any], events: Events) -> ModelAnswer:
     """Return what the output of a span says and calls, and why the model stopped, from the first form that it has."""
     attributes = _with_details(attributes, events)
     given = _objects(attributes.get("gen_ai.output.messages"))
-    messages = [one for message in given for one in _of_parts(message)] or _numbered(attributes, "completion")
+    messages = [one for message in given for one in _of_parts(message)] or _numbered_messages(attributes, "completion")
     if not messages:
         texts = [str(one.get("gen_ai.completion", "")) for name, one in events if name == "gen_ai.content.completion"]
         messages = [{"content": text} for text in texts]
@@ -97,14 +97,14 @@ def _of_choice(given: Mapping[str, Any]) -> dict[str, Any]:
     message = _parsed(choice.get("message"))
     if isinstance(message, dict):
         return {**choice, **message}
-    return {**choice, "content": choice.get("content") if message is None else _plain(message)}
+    return {**choice, "content": choice.get("content") if message is None else _choice_content(message)}
 
 
-def _plain(message: Any) -> Any:
+def _choice_content(message: Any) -> Any:
     return [{"text": as_text(part.get("content", ""))} for part in list_objects(message)] or as_text(message)
 
 
-def _numbered(attributes: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
+def _numbered_messages(attributes: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
     messages: dict[int, dict[str, Any]] = {}
     calls: dict[tuple[int, int], dict[str, Any]] = {}
     for key, value in attributes.items():
