@@ -195,3 +195,21 @@ def test_a_record_whose_requests_give_no_step_is_an_error(body: str, tmp_path: P
     (tmp_path / "record.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     with pytest.raises(DatapackError, match=r"1 request and none is a readable request.*chat/completions \(1\)"):
         read_one(tmp_path)
+
+
+@pytest.mark.parametrize("has_event", [True, False])
+def test_a_call_in_a_log_of_inspect_ai_is_one_with_or_without_its_event(has_event: bool, tmp_path: Path) -> None:
+    call = {"id": "c1", "function": "ls", "arguments": {"p": 1}}
+    back = {"role": "tool", "tool_call_id": "c1", "content": "a.txt"}
+
+    def model(message: dict[str, Any], stop: str, *asked: dict[str, Any]) -> dict[str, Any]:
+        output = {"choices": [{"message": {"role": "assistant", **message}, "stop_reason": stop}]}
+        return {"event": "model", "input": list(asked), "output": output}
+
+    tool = {"event": "tool", "id": "c1", "function": "ls", "arguments": {"p": 1}, "result": "a.txt"}
+    first = model({"content": "", "tool_calls": [call]}, "tool_calls")
+    events = [first, *([tool] if has_event else []), model({"content": "done"}, "max_tokens", back)]
+    log = {"version": 2, "eval": {"task": "t"}, "samples": [{"id": 1, "epoch": 1, "input": "hi", "events": events}]}
+    (tmp_path / "log.json").write_text(json.dumps(log))
+    one, two = read_one(tmp_path / "log.json").steps
+    assert (one.tool_logs, two.tool_logs, two.finish_reason) == ((LS,), (), "max_tokens")

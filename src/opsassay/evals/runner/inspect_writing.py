@@ -46,6 +46,13 @@ class KeptRun:
         return self.domain, self.run.solver.label, self.run.solver_hash, self.run.arm
 
 
+_STOPS: dict[str, Any] = {
+    **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "MAX_TOKENS"), "max_tokens"),
+    **dict.fromkeys(("content_filter", "refusal", "SAFETY"), "content_filter"),
+}
+"""The words of APIs as those of inspect_ai, which has no others; the API's own stands in the metadata of the output."""
+
+
 def kept_runs(store: RunStore, on_left_out: Callable[[Path, str], None]) -> Iterator[KeptRun]:
     """Yield every graded run of *store* that came to a result; *on_left_out* hears of every other, with the reason."""
     for folder in store.runs():
@@ -193,11 +200,13 @@ def _events_of(step: TraceStep, name: str, at: Mapping[str, Any], began: datetim
     said = ChatMessageAssistant(
         id=step.request_id or f"{name}-out", content=step.output_content, tool_calls=calls or None
     )
+    usual = "tool_calls" if calls else "stop"
     output = ModelOutput(
         model=step.model or "",
-        choices=[ChatCompletionChoice(message=said, stop_reason="tool_calls" if calls else "stop")],
+        choices=[ChatCompletionChoice(message=said, stop_reason=_STOPS.get(step.finish_reason or "", usual))],
         usage=ModelUsage(**inspect_counts(step.usage)) if step.usage else None,
         error=step.error,
+        metadata={"opsassay": {"finish_reason": step.finish_reason}},
     )
     yield ModelEvent(
         model=step.model or "none/none", input=_messages(step.input_context, name), tools=[], tool_choice="auto",
