@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import math
+from typing import Any
+
 
 def plural(number: int, noun: str) -> str:
     """Return *number* of *noun*, which is given for one of them: 1 run, 1,000 runs."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """Return *value* as JSON that every reader takes: what JSON has no form for, NaN and Infinity among it, is a text."""
+    return json.dumps(_with_finite(value), ensure_ascii=False, indent=indent, default=str, allow_nan=False)
+
+
+def _with_finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: _with_finite(inner) for key, inner in value.items()}
+    return [_with_finite(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def first_line(error: BaseException) -> str:

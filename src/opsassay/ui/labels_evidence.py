@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.severity import ERROR_LEVELS
 
 BIN_S = 5
 MOST_ROWS = 60
@@ -98,9 +99,7 @@ def service_evidence(pack: Datapack, service: str) -> list[LabelEvidence]:
         (before, spread), (after, _) = by_period["normal"], by_period["abnormal"]
         change = abs(after - before) / max(spread or 0.0, abs(before) * 0.05, 1e-9)
         rows.append(LabelEvidence(f"service|{service}", str(metric), f"{before:.4g}", f"{after:.4g}", change))
-    logs = pack.both("logs").filter(
-        (pl.col("service_name") == service) & pl.col("level").is_in(["ERROR", "FATAL", "CRITICAL"])
-    )
+    logs = pack.both("logs").filter((pl.col("service_name") == service) & pl.col("level").is_in(ERROR_LEVELS))
     errors = dict(logs.group_by("period").len().collect().iter_rows())
     before_, after_ = (str(errors.get(period, 0)) for period in ("normal", "abnormal"))
     rows.sort(key=lambda r: (-r.change, r.what))

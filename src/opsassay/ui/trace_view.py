@@ -123,6 +123,7 @@ def _about(step: TraceStep) -> str:
         f"{took:.2f} s" if took is not None else "",
         visible_text(step.model or "", 80),
         ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in step.usage.items()),
+        f"stopped: {visible_text(step.finish_reason, 80)}" if step.finish_reason else "",
         visible_text(step.request_id or "", 80),
     ]
     return " · ".join(part for part in parts if part)

@@ -84,7 +84,8 @@ def test_a_task_is_read_from_the_text_that_openai_prints_and_from_the_object(tmp
     assert first.output_content == NASTY
     assert (first.agent_name, first.input_context) == ("Orchestrator", "[system]\nLead.\n\n[user]\ngo")
     assert (first.usage, first.model, first.request_id, first.error) == (
-        {"input_tokens": 11, "output_tokens": 7}, "gpt-4o-2024-08-06", "chatcmpl-1", None,
+        {"input_tokens": 11, "output_tokens": 7, "cached_tokens": 3, "reasoning_tokens": 2},
+        "gpt-4o-2024-08-06", "chatcmpl-1", None,
     )  # fmt: skip
     assert second.input_context == f"[user]\n{NASTY}"
     assert (case.id, case.subset, case.trace.system_name) == (

@@ -232,7 +232,7 @@ def test_log_levels_times_and_bodies(sealed):
         resource=ProtoResource(attributes=pairs({"service.name": "cart"})), scope_logs=[ScopeLogs(log_records=records)]
     )
     table = sealed(ExportLogsServiceRequest(resource_logs=[group]), opened_ns=T0 + 100)["logs"]
-    assert table["level"].to_list() == ["WARNING", "ERROR", "FATAL", ""]
+    assert table["level"].to_list() == ["INFO", "ERROR", "FATAL", ""]
     assert table["message"].to_list() == [" kept ", '{"a": 1, "b": "é"}', "", ""]
     assert ns(table["time"]) == [T0, T0 + 5, T0 + 101, T0 + 9]
     assert table["trace_id"].to_list() == ["", "", "", "cd" * 16]

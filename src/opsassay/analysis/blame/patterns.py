@@ -17,8 +17,9 @@ from opsassay.core.schema.causal_graph import CausalGraph
 from opsassay.core.schema.diagnosis import Diagnosis
 from opsassay.core.schema.trajectory import Trace, TraceStep
 from opsassay.solvers.methods.loudest import Loudest, complaints
-from opsassay.solvers.methods.signals import ERROR_LEVELS, failed_span, seconds
+from opsassay.solvers.methods.signals import failed_span, seconds
 from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.severity import ERROR_LEVELS
 
 SILENT_RATIO = 0.1
 """A service whose spans per second fell below this share of normal is silent."""

@@ -16,9 +16,10 @@ from pydantic import Field
 
 from opsassay.annotation.reading.calls import Calls
 from opsassay.annotation.reading.tails import beta_binomial_at_least
-from opsassay.annotation.reading.windows import ERRORS, PERIOD
+from opsassay.annotation.reading.windows import PERIOD
 from opsassay.core.schema.base import Written
 from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.severity import ERROR_LEVELS
 
 
 class StatementThresholds(Written):
@@ -168,8 +169,8 @@ def _read(pack: Datapack) -> pl.DataFrame:
         trace=pl.col("trace_id").hash(1),
         span=pl.col("span_id").fill_null(""),
         time_ns=pl.col("time").dt.epoch("ns"),
-        error=pl.col("level").is_in(ERRORS),
-        blames=pl.col("level").is_in(ERRORS)
+        error=pl.col("level").is_in(ERROR_LEVELS),
+        blames=pl.col("level").is_in(ERROR_LEVELS)
         & (
             message.str.extract_many(pack.services(), leftmost=True).list.unique().list.len()
             > message.str.contains(pl.col("service_name"), literal=True).cast(pl.UInt32)

@@ -17,6 +17,7 @@ from opsassay.annotation.reading.names import coded, known_names, stacked
 from opsassay.annotation.reading.parents import Index, Rows
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.schema import PERIODS
+from opsassay.telemetry.severity import ERROR_LEVELS
 
 PERIOD = pl.Enum(PERIODS)
 KIND = pl.Enum(["", "server", "consumer", "client", "producer", "internal"])
@@ -29,7 +30,6 @@ _STRAY_NS = 60 * 10**9
 """How far outside its window a span may lie: requests run over the boundary, clocks do not."""
 
 _NAMES = ("service", "operation", "pod")
-ERRORS = ("ERROR", "FATAL", "CRITICAL")
 _VARIABLE = r"[0-9a-fA-F-]*[0-9][0-9a-fA-F.:-]*"
 """Numbers, times and ids: what differs between two messages that say the same."""
 
@@ -176,7 +176,7 @@ def _logged_errors(pack: Datapack) -> pl.DataFrame:
     those that at least HABIT of the traces through the service have: they are how it always talks.
     """
     template = pl.col("message").str.replace_all(_VARIABLE, "").str.slice(0, 400)
-    failures = pl.col("level").is_in(ERRORS) & (pl.col("span_id").fill_null("") != "")
+    failures = pl.col("level").is_in(ERROR_LEVELS) & (pl.col("span_id").fill_null("") != "")
     columns = pack.both("logs").filter(failures)
     columns = columns.select("period", "service_name", "message", trace="trace_id", key=span_key(), template=template)
     logs = pack.collect(columns, "logs")

@@ -35,13 +35,22 @@ def command(path: Path, output: Path | None, form: str, *, hashes: bool, as_json
     from opsassay.solvers.proxy.formats.export import write_trace
     from opsassay.solvers.proxy.redaction import hashed
 
-    found = hashed(read_one(path)) if hashes else read_one(path)
+    skipped: list[str] = []
+    found = hashed(read_one(path, skipped)) if hashes else read_one(path, skipped)
     if output is not None:
         write_trace(found, output, form)
     if as_json:
-        print_json("trace convert", [_step(step) for step in found.steps], system=found.system_name, output=output)
+        print_json(
+            "trace convert",
+            [_step(step) for step in found.steps],
+            system=found.system_name,
+            output=output,
+            skipped=skipped,
+        )
     else:
         _print_steps(found)
+        for note in skipped:
+            echo(f"Note: {note}.")
         written = f"Written: {output}. " if output is not None else ""
         echo(
             f"{written}Next: `opsassay trace blame view {output or path} -o trace.html`, "
@@ -56,14 +65,16 @@ def _step(step: Any) -> dict[str, Any]:
         "kind": step.kind,
         "tools": [call.tool for call in step.tool_logs],
         "usage": step.usage,
+        "finish_reason": step.finish_reason,
         "error": step.error,
     }
 
 
 def _print_steps(found: Trace) -> None:
     rows = [
-        (s.step_id, s.agent_name, s.kind, ", ".join(c.tool for c in s.tool_logs) or None, sum(s.usage.values()) or None,
-         s.error or " ".join(s.output_content.split())[:60])
+        (s.step_id, s.agent_name, s.kind, ", ".join(c.tool for c in s.tool_logs) or None,
+         s.usage.get("input_tokens", 0) + s.usage.get("output_tokens", 0) or None,
+         s.error or " ".join(s.output_content.split())[:60] or s.finish_reason)
         for s in found.steps
     ]  # fmt: skip
     print_table(f"Trace of {found.system_name}", ("step", "agent", "kind", "tools", "tokens", "output"), rows)

@@ -49,6 +49,7 @@ def command(
     from opsassay.solvers.agents.models.scripted import running_upstream
     from opsassay.solvers.proxy.record import RECORD, new_session, session_folder
     from opsassay.solvers.proxy.running import running_proxy
+    from opsassay.solvers.proxy.secrets import is_placeholder
     from opsassay.solvers.proxy.server import ProxySettings
     from opsassay.solvers.proxy.tokens import issue_token
 
@@ -59,6 +60,8 @@ def command(
     with ExitStack() as stack:
         base = stack.enter_context(running_upstream(upstream))
         settings = ProxySettings(upstream=base, directory=directory, key=os.environ.get(key_env) or None, policy=policy)
+        if settings.key and is_placeholder(settings.key):
+            say(f"opsassay: the key in {key_env} is a placeholder, as for servers that want none; it is not masked.")
         if not agent:
             return _serve_forever(settings, port, name)
         url = stack.enter_context(running_proxy(settings, port))

@@ -238,7 +238,9 @@ class TraceStep(Noun):
     """One step record with full inputs and outputs (names of the TraceElephant paper).
 
     *step_id* counts from 1; *started_at* and *ended_at* are ns of UTC; *kind* is tool when a tool was called or
-    answered; *error* says why there is no whole output (an upstream error, a client that hung up).
+    answered; *usage* counts tokens: cached, reasoning and other ones are parts of input_tokens and output_tokens;
+    *finish_reason* is why the model stopped, in the API's word; *error* says why there is no whole output (an upstream
+    error, a client that hung up).
     """
 
     step_id: int = Field(ge=1)
@@ -250,6 +252,7 @@ class TraceStep(Noun):
     started_at: int | None = None
     ended_at: int | None = None
     usage: dict[str, int] = Field(default_factory=dict)
+    finish_reason: str | None = None
     model: str | None = None
     request_id: str | None = None
     kind: Literal["plain", "tool"] = "plain"

@@ -151,8 +151,10 @@ class _Capped:
 def _tokens(exchange: Exchange) -> tuple[int, int]:
     """Return the input and output tokens of one call; a quarter of the characters where the endpoint reports none."""
     asked, answer = exchange.asked(), exchange.answer()
-    if asked is None or answer is None or answer.error:
+    if asked is None or answer is None or (answer.error and not answer.usage):
         return 0, 0
-    if answer.usage:
-        return answer.usage.get("input_tokens", 0), answer.usage.get("output_tokens", 0)
-    return sum(len(text) for _, text in asked.messages) // 4 + 1, len(answer.text) // 4 + 1
+    given, said = answer.usage.get("input_tokens"), answer.usage.get("output_tokens")
+    return (
+        sum(len(text) for _, text in asked.messages) // 4 + 1 if given is None else given,
+        len(answer.text) // 4 + 1 if said is None else said,
+    )

@@ -18,6 +18,7 @@ from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
 from opsassay.evals.runner.domain import DOMAINS
 from opsassay.evals.runner.store import FINISHED, RunStore, read_diagnosis, read_run, read_verdicts
 from opsassay.solvers.agents.record import TRACE
+from opsassay.solvers.proxy.apis.counts import inspect_counts
 from opsassay.solvers.proxy.formats import read_one
 from opsassay.solvers.proxy.steps import split_messages
 
@@ -43,6 +44,13 @@ class KeptRun:
     def group(self) -> tuple[str, str, str, str]:
         """What one log is of: solvers of one name with different hashes are two."""
         return self.domain, self.run.solver.label, self.run.solver_hash, self.run.arm
+
+
+_STOPS: dict[str, Any] = {
+    **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "MAX_TOKENS"), "max_tokens"),
+    **dict.fromkeys(("content_filter", "refusal", "SAFETY"), "content_filter"),
+}
+"""The words of APIs as those of inspect_ai, which has no others; the API's own stands in the metadata of the output."""
 
 
 def kept_runs(store: RunStore, on_left_out: Callable[[Path, str], None]) -> Iterator[KeptRun]:
@@ -183,7 +191,6 @@ def _events_of(step: TraceStep, name: str, at: Mapping[str, Any], began: datetim
     from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, GenerateConfig, ModelOutput, ModelUsage
     from inspect_ai.tool import ToolCall as InspectCall
 
-    tokens = {key: step.usage.get(key, 0) for key in ("input_tokens", "output_tokens")}
     when = began if step.started_at is None else _time(step.started_at)
     ended = when if step.ended_at is None else _time(step.ended_at)
     calls = [
@@ -193,11 +200,13 @@ def _events_of(step: TraceStep, name: str, at: Mapping[str, Any], began: datetim
     said = ChatMessageAssistant(
         id=step.request_id or f"{name}-out", content=step.output_content, tool_calls=calls or None
     )
+    usual = "tool_calls" if calls else "stop"
     output = ModelOutput(
         model=step.model or "",
-        choices=[ChatCompletionChoice(message=said, stop_reason="tool_calls" if calls else "stop")],
-        usage=ModelUsage(**tokens, total_tokens=sum(tokens.values())) if step.usage else None,
+        choices=[ChatCompletionChoice(message=said, stop_reason=_STOPS.get(step.finish_reason or "", usual))],
+        usage=ModelUsage(**inspect_counts(step.usage)) if step.usage else None,
         error=step.error,
+        metadata={"opsassay": {"finish_reason": step.finish_reason}},
     )
     yield ModelEvent(
         model=step.model or "none/none", input=_messages(step.input_context, name), tools=[], tool_choice="auto",

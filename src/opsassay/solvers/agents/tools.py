@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -13,6 +12,7 @@ from opsassay.core.errors import OpsAssayError
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.core.schema.trajectory import ToolCall
+from opsassay.core.text import json_text
 from opsassay.telemetry.sql import LockedSql
 
 Status = Literal["ok", "error"]
@@ -122,10 +122,10 @@ class TelemetryToolbox(Toolbox):
 
 def shown_rows(columns: tuple[str, ...], rows: tuple[tuple[Any, ...], ...], *, truncated: bool) -> str:
     """Return a result as lines of JSON, cut where a reader has had enough."""
-    lines = [json.dumps(columns, ensure_ascii=False)]
+    lines = [json_text(columns)]
     size, shown = len(lines[0]), 0
     for row in rows[:MAX_ROWS]:
-        line = json.dumps(row, ensure_ascii=False, default=str)
+        line = json_text(row)
         if size + len(line) > MAX_CHARACTERS:
             if not shown:
                 lines.append(line[:MAX_CHARACTERS] + "...")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from opsassay.core.schema.diagnosis import Evidence
+from opsassay.telemetry.severity import ERROR_LEVELS
 
 _ERROR = """("attr.status_code" = 'Error' OR "attr.http.response.status_code" >= 500)"""
 
@@ -25,7 +26,7 @@ def error_spans(service: str) -> Evidence:
 
 def error_logs(service: str) -> Evidence:
     """Return the number of error lines of *service*, normal against abnormal."""
-    expression = "count(*) FILTER (WHERE level IN ('ERROR', 'FATAL', 'CRITICAL', 'SEVERE'))"
+    expression = f"count(*) FILTER (WHERE level IN {ERROR_LEVELS})"
     return _compare_periods("logs", expression, "error_lines", service, f"{service} logs errors")
 
 

@@ -15,9 +15,10 @@ from opsassay.solvers.methods import evidence
 from opsassay.solvers.methods.base import ranked, stated
 from opsassay.solvers.methods.parameters import Count, NotNegative, Positive
 from opsassay.solvers.methods.propagation import PROTOCOL, propagation
-from opsassay.solvers.methods.signals import ERROR_LEVELS, failed_span, seconds
+from opsassay.solvers.methods.signals import failed_span, seconds
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.schema import PERIODS
+from opsassay.telemetry.severity import ERROR_LEVELS
 
 _PARTS = ("failed_spans", "error_lines", "slow_spans")
 

@@ -7,9 +7,7 @@ import polars as pl
 from opsassay.core.schema.incident import Window
 from opsassay.telemetry.datapack import Datapack
 from opsassay.telemetry.schema import PERIODS
-
-ERROR_LEVELS = ("ERROR", "FATAL", "CRITICAL", "SEVERE")
-"""Levels of a log line that says that something failed."""
+from opsassay.telemetry.severity import ERROR_LEVELS
 
 COUNTS = ("spans_per_s", "failed_spans_per_s", "error_logs_per_s")
 """Signals that are 0, not unknown, where no row was recorded."""

@@ -55,16 +55,18 @@ class LaterRequests:
         """Return the result of every tool that call *number* uses, None for one that nobody sent.
 
         Ids may come again, in one conversation and in others at the same time: taken is the result that is new in the
-        first later request of the same conversation, in any later one when none goes on with the same messages.
+        first later request of the same conversation, in any later one when none goes on with the same messages; else what
+        the answer itself has of it, as of tools that the API runs.
         """
         call = self._calls[number]
         uses = call.answer.tool_uses if call.answer else ()
+        given = {result.id: result for result in call.answer.results} if call.answer else {}
         asked: Counter[str] = Counter()
         found = []
         for use in uses:
             known = sum(result.id == use.id for result in call.asked.results) + asked[use.id]
             asked[use.id] += 1
-            found.append(self._result(number, use.id, known))
+            found.append(self._result(number, use.id, known) or given.get(use.id))
         return found
 
     def sent_after(self, text: str) -> ToolResult | None:

@@ -69,10 +69,21 @@ class Exchange:
 
     def message(self) -> dict[str, Any] | None:
         """Return the answer as one object, a stream put together; None when it is no JSON at all."""
-        data = decoded(self.answer_body, self.header("content-encoding"))
+        data = self._plain_body()
         if self.api and self.is_stream:
             return self.api.assemble(sse.events(data))
+        if self.api and data.lstrip().startswith(b"["):
+            return self.api.assemble(sse.array_events(data))
         return json_object(data)
+
+    def is_cut(self) -> bool:
+        """Return whether the answer is a stream that says neither why the model stopped nor that it is whole."""
+        answer, data = self.answer(), self._plain_body()
+        is_part = self.is_stream or data.lstrip().startswith(b"[")
+        return is_part and answer is not None and answer.finish_reason is None and not sse.is_closed(data)
+
+    def _plain_body(self) -> bytes:
+        return decoded(self.answer_body, self.header("content-encoding"))
 
     def answer(self) -> ModelAnswer | None:
         """Return what the answer says, None when it is no LLM answer."""

@@ -20,6 +20,78 @@ UNREADABLE = b"[withheld: nobody can look for keys in this coding]"
 _TELLING_BYTES = 8
 _SEED = 4
 """Bytes by which the beginning of a form is looked for."""
+_PLACEHOLDERS = frozenset(
+    [
+        "a",
+        "an",
+        "any",
+        "anything",
+        "api",
+        "apikey",
+        "bar",
+        "bearer",
+        "changeme",
+        "default",
+        "demo",
+        "dummy",
+        "empty",
+        "example",
+        "fake",
+        "foo",
+        "for",
+        "here",
+        "insert",
+        "is",
+        "key",
+        "llama",
+        "llamacpp",
+        "lm",
+        "lmstudio",
+        "local",
+        "localhost",
+        "me",
+        "missing",
+        "mock",
+        "mykey",
+        "my",
+        "n",
+        "na",
+        "needed",
+        "never",
+        "nil",
+        "no",
+        "nokey",
+        "none",
+        "not",
+        "notneeded",
+        "notrequired",
+        "nothing",
+        "null",
+        "ollama",
+        "openai",
+        "placeholder",
+        "replace",
+        "required",
+        "secret",
+        "sglang",
+        "sk",
+        "studio",
+        "test",
+        "testing",
+        "this",
+        "todo",
+        "token",
+        "undefined",
+        "unused",
+        "used",
+        "value",
+        "vllm",
+        "whatever",
+        "your",
+        "yourkey",
+    ]
+)
+"""Words of keys that nobody has to keep."""
 _SECRET_HEADER = re.compile(
     r"(?:^|[-_])(?:api[-_]?key|access[-_]?key|subscription[-_]key|auth|authorization|token|secret|password|credential|"
     r"cookie2?|session|signature)$",
@@ -44,6 +116,15 @@ class Secret(NamedTuple):
     """Finds the first bytes of each of *seeds*."""
     starts: frozenset[bytes]
     """What is shorter than a seed and begins a form."""
+
+
+def is_placeholder(key: str) -> bool:
+    """Return whether *key* is what is given to servers that want none, and no secret: up to 3 characters, or such words.
+
+    Examples: ``none``, ``EMPTY``, ``ollama``, ``sk-no-key-required``, ``sk-1234``, ``your_api_key_here``, ``xxxxxxxx``.
+    """
+    parts = [part for part in re.split(r"[^a-z0-9]+", key.casefold()) if part]
+    return len(key) <= 3 or all(part in _PLACEHOLDERS or len(set(part)) == 1 or part in "1234567890" for part in parts)
 
 
 @lru_cache(maxsize=256)

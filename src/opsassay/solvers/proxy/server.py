@@ -34,6 +34,7 @@ from opsassay.solvers.proxy.record import SessionLog, session_folder
 from opsassay.solvers.proxy.secrets import (
     Secret,
     StreamMask,
+    is_placeholder,
     mask,
     mask_coded,
     safe_headers,
@@ -188,7 +189,13 @@ class ProxyServer:
 
     def _begin(self, session: _Session, request: web.BaseRequest, body: bytes, token: str) -> _Call:
         key = self._settings.key
-        call = _Call(next(self._ids), session, request, body, (secret(token), *((secret(key),) if key else ())))
+        call = _Call(
+            next(self._ids),
+            session,
+            request,
+            body,
+            (secret(token), *((secret(key),) if key and not is_placeholder(key) else ())),
+        )
         headers = [(as_text(name), as_text(value)) for name, value in request.raw_headers]
         session.log.write(
             "request",

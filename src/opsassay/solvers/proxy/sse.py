@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+_LAST = frozenset({"message_stop", "response.completed", "response.incomplete", "response.failed"})
+
 
 def events(stream: bytes) -> list[dict[str, Any]]:
     """Return the JSON objects of every whole event in *stream*.
@@ -16,6 +18,25 @@ def events(stream: bytes) -> list[dict[str, Any]]:
     blocks = text.split("\n\n")
     found = (_data(block) for block in (blocks if text.endswith("\n\n") else blocks[:-1]))
     return [value for value in found if value is not None]
+
+
+def array_events(body: bytes) -> list[dict[str, Any]]:
+    """Return the whole objects of a JSON array that may be cut off, as Gemini streams answers by default."""
+    text, decoder, found = body.decode("utf-8", errors="replace").strip().removeprefix("["), json.JSONDecoder(), []
+    while text := text.lstrip(", \t\r\n"):
+        try:
+            value, end = decoder.raw_decode(text)
+        except (ValueError, RecursionError):
+            break
+        found += [value] if isinstance(value, dict) else []
+        text = text[end:]
+    return found
+
+
+def is_closed(stream: bytes) -> bool:
+    """Return whether *stream* says itself that it is whole: by ``[DONE]``, or by the last event of an API."""
+    last = events(stream)[-1:]
+    return stream.rstrip().endswith(b"[DONE]") or any(str(event.get("type")) in _LAST for event in last)
 
 
 def _data(block: str) -> dict[str, Any] | None:

@@ -62,6 +62,7 @@ class _RecordedCall(ModelCall):
             started_at=exchange.started_ns,
             ended_at=exchange.ended_ns,
             usage=answer.usage if answer else {},
+            finish_reason=answer.finish_reason if answer else None,
             model=(answer.model if answer else None) or self.asked.model,
             request_id=exchange.header("x-request-id") or (answer.id if answer else None),
             kind="tool" if logs else "plain",
@@ -72,7 +73,9 @@ class _RecordedCall(ModelCall):
         said = self.answer.error if self.answer else None
         if self.exchange.status is not None and self.exchange.status >= 400:
             return f"HTTP {self.exchange.status}" + (f": {said}" if said else "")
-        return said or self.exchange.error or (None if self.exchange.outcome == "complete" else self.exchange.outcome)
+        broken = self.exchange.error or (None if self.exchange.outcome == "complete" else self.exchange.outcome)
+        empty = "the answer is empty" if not self.exchange.answer_body else None
+        return said or broken or empty or ("the stream was cut short" if self.exchange.is_cut() else None)
 
 
 def _names(calls: Sequence[_RecordedCall]) -> list[str]:

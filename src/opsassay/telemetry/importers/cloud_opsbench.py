@@ -18,6 +18,7 @@ import polars as pl
 
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.incident import Incident, RootLabel, Truth, Window
+from opsassay.telemetry import severity
 from opsassay.telemetry.content import file_digest
 from opsassay.telemetry.importers.cases import (
     Frames,
@@ -40,7 +41,6 @@ METADATA, MILESTONES = "metadata.json", "milestone.json"
 _METRICS, _LOGS, _ALERTS = "metrics.csv", "logs.json", "alert.json"
 _OF_NODES = "tcp_retans"
 """The metric that nodes alone have, as the files spell it."""
-_LEVEL = r"(?i)\b(TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|CRITICAL|SEVERE)\b"
 _NS = 1_000_000_000
 
 
@@ -163,7 +163,7 @@ def _logs(path: Path, notes: list[str]) -> tuple[pl.DataFrame, str]:
     message = pl.col("line").str.replace(r"^\S+(?: \d\d:\d\d:\d\d\S*)?\s", "")
     made = table.select(
         time=at_ns(iso_ns(stamp)),
-        level=pl.col("line").str.extract(_LEVEL).str.to_uppercase().fill_null("INFO"),
+        level=pl.col("line").str.extract(severity.WORD).str.to_uppercase().fill_null("INFO"),
         service_name="service_name",
         message=message,
     )

@@ -39,6 +39,7 @@ from opsassay.telemetry.importers.cases import (
 )
 from opsassay.telemetry.importers.itbench import GroundTruth, filters_of, ground_truth, read_spec
 from opsassay.telemetry.schema import empty
+from opsassay.telemetry.severity import levels
 
 TRUTH, TRACES, LOGS = "ground_truth.yaml", "otel_traces_raw.tsv", "otel_logs_raw.tsv"
 _SYSTEM = "itbench-lite"
@@ -155,13 +156,12 @@ def _logs(folder: Path, notes: list[str]) -> pl.DataFrame:
     table = _table(folder / LOGS, {"timestamp", "servicename", "body"}, notes)
     if table is None:
         return empty("logs")
-    level = _column(table, "severitytext").str.to_uppercase()
     return _timed(
         table.select(
             time=at_ns(iso_ns(pl.col("timestamp"))),
             trace_id=_column(table, "traceid"),
             span_id=_column(table, "spanid"),
-            level=pl.when(level.str.len_chars() > 0).then(level).otherwise(pl.lit("INFO")),
+            level=levels(_column(table, "severitynumber"), _column(table, "severitytext")),
             service_name="servicename",
             message=pl.col("body").fill_null(""),
             **_kubernetes_columns(table),

@@ -17,6 +17,7 @@ import polars as pl
 
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.incident import Fault, Incident, RootLabel, Truth, Window
+from opsassay.telemetry import severity
 from opsassay.telemetry.importers.cases import (
     Frames,
     ImportReport,
@@ -212,7 +213,7 @@ def _traces(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _logs(table: pl.DataFrame) -> pl.DataFrame:
-    found = pl.col("message").str.extract(r"(?i)\b(TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|SEVERE)\b")
+    found = pl.col("message").str.extract(severity.WORD)
     return table.with_columns(level=found.str.to_uppercase().fill_null("INFO"), message=pl.col("message").fill_null(""))
 
 

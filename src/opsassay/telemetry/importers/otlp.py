@@ -1,8 +1,8 @@
 """OTLP files: export requests as JSON (one object, or one a line, as collectors write them) or protobuf.
 
-A case is a folder with ``normal/`` and ``abnormal/``, each with files whose name begins with traces, logs or metrics:
-``traces.json``, ``traces.jsonl``, ``traces-2.pb`` and so on, gzipped or not. injection.json beside them, in the public
-form, is its truth; without one the case has none.
+A case is a folder with ``normal/`` and ``abnormal/``. JSON of any name says itself what is in it; of protobuf the name has
+to begin with traces, logs or metrics (``traces-2.pb``); both gzipped or not. A file or item that gives no row is named in
+the notes. injection.json beside the folders, in the public form, is the truth; without one the case has none.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import base64
 import gzip
 import hashlib
 import json
+import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -22,11 +24,12 @@ from google.protobuf import json_format  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from opsassay.core.errors import DatapackError, OpsAssayError
 from opsassay.core.schema.incident import Incident, Window
 from opsassay.core.schema.json_lines import numbered_lines
-from opsassay.core.text import first_line
+from opsassay.core.text import first_line, plural
 from opsassay.core.untrusted import bound_stream, most_expanded, open_plain
 from opsassay.telemetry.content import file_digest
 from opsassay.telemetry.importers.cases import (
@@ -40,6 +43,7 @@ from opsassay.telemetry.importers.cases import (
     import_sources,
 )
 from opsassay.telemetry.injection import INJECTION, read_public_truth
+from opsassay.telemetry.otlp.json_form import IDS, REQUESTS, requests_in
 from opsassay.telemetry.otlp.logs import LogColumns
 from opsassay.telemetry.otlp.metrics import MetricColumns, histogram_deltas
 from opsassay.telemetry.otlp.requests import parse
@@ -52,7 +56,10 @@ _SIGNALS: dict[str, tuple[Any, Any]] = {
     "metrics": (MetricColumns, ExportMetricsServiceRequest),
 }
 _JSON, _BINARY = (".json", ".jsonl", ".ndjson"), (".pb", ".bin", ".binpb", ".otlp")
-_HEX_FIELDS = frozenset({"traceId", "spanId", "parentSpanId"})
+_DECODER = json.JSONDecoder()
+_METRICS = frozenset(field.camelcase_name for field in Metric.DESCRIPTOR.oneofs_by_name["data"].fields)
+_PREFIX = re.compile(r"Failed to parse \w+ field: ")
+_ID_DIGITS = {"trace_id": 32, "span_id": 16, "parent_span_id": 16}
 
 
 def import_otlp(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
@@ -97,31 +104,47 @@ def _read(folder: Path, id_: str) -> ReadCase:
 
 
 def _tables(folder: Path, notes: list[str]) -> dict[str, pl.DataFrame]:
+    columns = {signal: make() for signal, (make, _) in _SIGNALS.items()}
+    for file in sorted(folder.iterdir()):
+        before = sum(one.rows for one in columns.values())
+        said = len(notes)
+        for signal, request in _requests(file, notes):
+            columns[signal].add(request, 0)
+        if sum(one.rows for one in columns.values()) == before and len(notes) == said:
+            notes.append(f"{folder.name}/{file.name} gave no rows: there is no span, log record or data point in it")
     tables = {"traces": empty("traces")}
-    for signal, (make, message) in _SIGNALS.items():
-        columns = make()
-        for file in sorted(folder.glob(f"{signal}*")):
-            for request in _requests(file, signal, message, notes):
-                columns.add(request, 0)
-        if columns.rows:
-            taken = columns.take()
+    for signal, one in columns.items():
+        if one.rows:
+            taken = one.take()
             tables |= taken if isinstance(taken, dict) else {signal: taken}
     if "metrics_histogram" in tables:
         points = tables["metrics_histogram"]
         opened = points.get_column("time").drop_nulls().dt.epoch("ns").min()
         tables["metrics_histogram"] = histogram_deltas(points, int(str(opened or 0)))
+        if tables["metrics_histogram"].is_empty():
+            notes.append(f"{folder.name}: no series of metrics_histogram has a second point to count from its first")
     for modality, frame in tables.items():
-        untimed = frame.get_column("time").null_count()
-        if untimed:
-            notes.append(f"{folder.name}: {untimed} rows of {modality} have no possible time and are left out")
+        notes += [f"{folder.name}: {note}" for note in _odd_rows(modality, frame)]
     return {modality: frame.filter(pl.col("time").is_not_null()) for modality, frame in tables.items()}
 
 
-def _requests(file: Path, signal: str, message: Any, notes: list[str]) -> Iterator[Any]:
-    """Yield the export requests of *file*; what cannot be read goes into *notes*."""
+def _odd_rows(modality: str, frame: pl.DataFrame) -> Iterator[str]:
+    """Yield what is wrong with rows of *frame*, with their number."""
+    if untimed := frame.get_column("time").null_count():
+        yield f"{untimed} rows of {modality} have no possible time and are left out"
+    for column, digits in _ID_DIGITS.items():
+        if column in frame.columns and (odd := frame.filter(~pl.col(column).str.len_bytes().is_in([0, digits])).height):
+            yield f"{odd} rows of {modality} have a {column} that is not {digits // 2} bytes long; they are kept"
+
+
+def _requests(file: Path, notes: list[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the export requests of *file*, each with its signal; what cannot be read goes into *notes*."""
     name = f"{file.parent.name}/{file.name}"
     suffixes = [s for s in file.suffixes if s != ".gz"]
     form = suffixes[-1] if suffixes else ""
+    if file.is_dir():
+        notes.append(f"{name} is a folder and is not looked into")
+        return
     if form not in (*_JSON, *_BINARY):
         notes.append(f"{name} is neither JSON ({', '.join(_JSON)}) nor protobuf ({', '.join(_BINARY)})")
         return
@@ -131,25 +154,82 @@ def _requests(file: Path, signal: str, message: Any, notes: list[str]) -> Iterat
             packed = gzip.GzipFile(fileobj=plain) if file.suffix == ".gz" else plain
             stream = bound_stream(packed, most, str(file))
             if form in _BINARY:
-                yield parse(signal, stream.read())
+                signal = next((one for one in _SIGNALS if file.name.startswith(one)), None)
+                if signal is None:
+                    notes.append(f"{name} is protobuf, whose name has to begin with {', '.join(_SIGNALS)}; rename it")
+                else:
+                    yield signal, parse(signal, stream.read())
                 return
             for number, payload in _objects(stream):
-                try:
-                    value = _with_bytes(json.loads(payload))
-                    yield json_format.ParseDict(value, message(), ignore_unknown_fields=True)
-                except (ValueError, json_format.ParseError) as error:
-                    notes.append(f"{name}:{number} is no export request of {signal} ({first_line(error)[:120]})")
+                yield from _requests_of_json(payload, f"{name}:{number}", notes)
     except (OSError, EOFError, zlib.error, OpsAssayError) as error:
         notes.append(f"{name} cannot be read ({first_line(error)})")
 
 
+def _requests_of_json(payload: bytes, place: str, notes: list[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the export requests in one JSON text, each signal by itself."""
+    left_out: list[str] = []
+    try:
+        for request in requests_in(json.loads(payload, parse_constant=str), left_out):
+            if not request.keys() & REQUESTS:
+                known = ", ".join(sorted(request)[:5]) or "none"
+                notes.append(f"{place} is no export request: it has {known} and none of {', '.join(REQUESTS)}")
+            for key, signal in REQUESTS.items():
+                if key in request:
+                    message = _SIGNALS[signal][1]()
+                    json_format.ParseDict({key: _with_bytes(request[key])}, message, ignore_unknown_fields=True)
+                    notes += [f"{place}: {what}" for what in _without_rows(request[key], signal)]
+                    yield signal, message
+    except (ValueError, RecursionError, json_format.ParseError) as error:
+        notes.append(f"{place} is no export request ({_PREFIX.sub('', first_line(error))[:160]})")
+    notes += [f"{place}: {plural(count, 'item')} left out: {why}" for why, count in Counter(left_out).most_common(5)]
+
+
+def _without_rows(groups: list[dict[str, Any]], signal: str) -> Iterator[str]:
+    """Yield what of the *groups* of a request gives no row: fields that OTLP has not, metrics of no known type."""
+    scopes = "scope" + signal.replace("traces", "spans").capitalize()
+    items = {"traces": "spans", "logs": "logRecords", "metrics": "metrics"}[signal]
+    inner = [scope for group in groups for scope in group.get(scopes, ())]
+    for found, known in ((groups, {"resource", scopes}), (inner, {"scope", items})):
+        unknown = {key for one in found for key, value in one.items() if isinstance(value, list) and key not in known}
+        if unknown:
+            yield f"{', '.join(sorted(unknown))} beside {max(known)} is not read"
+    if signal == "metrics":
+        names = [str(one.get("name")) for scope in inner for one in scope.get(items, ()) if not one.keys() & _METRICS]
+        if names:
+            yield f"{plural(len(names), 'metric')} without data points of a known type: {', '.join(names[:5])}"
+
+
 def _objects(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield line numbers and JSON texts: the whole file where it is one object over several lines, else every line."""
+    """Yield line numbers and JSON texts: every line where the first is one, else the texts one after the other."""
     for place, (number, line) in enumerate(numbered_lines(stream)):
-        if place == 0 and line.strip() in {b"{", b"["}:
-            yield 1, line + stream.read()
+        if place == 0 and not _is_object(line):
+            whole = line + stream.read()
+            yield from _texts(whole.decode(json.detect_encoding(whole), "replace"))
             return
         yield number, line
+
+
+def _texts(text: str) -> Iterator[tuple[int, bytes]]:
+    """Yield every JSON value of *text*; from one that is broken on, every line where one is a value, else the rest."""
+    at = len(text) - len(text.lstrip())
+    while at < len(text):
+        number = text.count("\n", 0, at) + 1
+        try:
+            end = _DECODER.raw_decode(text, at)[1]
+        except (ValueError, RecursionError):
+            lines = [(n, line.encode()) for n, line in enumerate(text[at:].split("\n"), number) if line.strip()]
+            yield from lines if any(_is_object(line) for _, line in lines) else [(number, text[at:].encode())]
+            return
+        yield number, text[at:end].encode()
+        at = end + len(text[end:]) - len(text[end:].lstrip())
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict | list)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _with_bytes(value: Any) -> Any:
@@ -159,8 +239,6 @@ def _with_bytes(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     return {
-        key: base64.b64encode(bytes.fromhex(part)).decode()
-        if key in _HEX_FIELDS and isinstance(part, str)
-        else _with_bytes(part)
+        key: base64.b64encode(bytes.fromhex(part)).decode() if key in IDS else _with_bytes(part)
         for key, part in value.items()
     }

@@ -14,6 +14,7 @@ import polars as pl
 
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.incident import Fault, Incident, RootLabel, Truth, Window
+from opsassay.telemetry import severity
 from opsassay.telemetry.content import file_digest
 from opsassay.telemetry.importers.cases import (
     ImportReport,
@@ -33,7 +34,6 @@ from opsassay.telemetry.schema import empty
 _METRICS = ("simple_metrics.csv", "data.csv")
 _INJECTED = "inject_time.txt"
 _TYPES = {"cpu": "CPUStress", "mem": "MemoryStress", "delay": "NetworkDelay", "loss": "NetworkLoss"}
-_LEVEL = r"(?i)\b(TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|SEVERE)\b"
 
 
 def import_rcaeval(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
@@ -145,7 +145,7 @@ def _traces(path: Path) -> pl.DataFrame:
 def _logs(path: Path) -> pl.DataFrame:
     table = read_csv(path)
     given = pl.col("level") if "level" in table.columns else pl.lit(None, pl.String)
-    found = pl.coalesce(given, pl.col("message").str.extract(_LEVEL)).fill_null("INFO")
+    found = pl.coalesce(given, pl.col("message").str.extract(severity.WORD)).fill_null("INFO")
     return table.select(
         time=at_ns(numbers("timestamp")),
         level=found.str.to_uppercase(),

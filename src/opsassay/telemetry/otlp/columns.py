@@ -116,5 +116,6 @@ def times(nanoseconds: Iterable[int]) -> pl.Series:
 
 
 def hexadecimal(identifiers: list[bytes]) -> pl.Series:
-    """Return binary ids as lower-case hexadecimal text, '' for none."""
-    return pl.Series(identifiers, dtype=pl.Binary()).bin.encode("hex")
+    """Return binary ids as lower-case hexadecimal text, '' for none; one of zeros alone is none (W3C trace context)."""
+    digits = pl.Series(identifiers, dtype=pl.Binary()).bin.encode("hex")
+    return digits.set(digits.str.strip_chars("0") == "", "")

@@ -8,9 +8,7 @@ import polars as pl
 
 from opsassay.telemetry.otlp.columns import Resources, hexadecimal, text, times
 from opsassay.telemetry.schema import SCHEMA
-
-# Severity numbers 1-24 come in fours (OpenTelemetry logs data model, "Field: SeverityNumber").
-_LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
+from opsassay.telemetry.severity import level_of
 
 
 class LogColumns:
@@ -40,7 +38,7 @@ class LogColumns:
                 self._times += [r.time_unix_nano or r.observed_time_unix_nano or received_ns for r in records]
                 self._trace_ids += [record.trace_id for record in records]
                 self._span_ids += [record.span_id for record in records]
-                self._levels += [r.severity_text or _level(r.severity_number) for r in records]
+                self._levels += [level_of(r.severity_number, r.severity_text) for r in records]
                 self._messages += [text(record.body) or "" for record in records]
 
     def take(self) -> pl.DataFrame:
@@ -49,13 +47,9 @@ class LogColumns:
             "time": times(self._times),
             "trace_id": hexadecimal(self._trace_ids),
             "span_id": hexadecimal(self._span_ids),
-            "level": pl.Series(self._levels, dtype=pl.String()).str.to_uppercase(),
+            "level": pl.Series(self._levels, dtype=pl.String()),
             "message": pl.Series(self._messages, dtype=pl.String()),
             **self._resources.source_columns(self._resource),
         }
         self._begin()
         return pl.DataFrame({name: own[name] for name in SCHEMA["logs"]})
-
-
-def _level(severity_number: int) -> str:
-    return _LEVELS[(severity_number - 1) // 4] if 1 <= severity_number <= 24 else ""

@@ -106,7 +106,7 @@ class TraceColumns:
 
 def _links(span: Any) -> str | None:
     """Return ``trace_id:span_id,...`` of a consumer that starts a trace of its own, else None."""
-    if span.parent_span_id or not span.links:
+    if any(span.parent_span_id) or not span.links:
         return None
     return ",".join(f"{link.trace_id.hex()}:{link.span_id.hex()}" for link in span.links)
 

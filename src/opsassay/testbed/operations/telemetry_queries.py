@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 
 import polars as pl
 
 from opsassay.core.errors import UserError
 from opsassay.core.schema.incident import Alert
+from opsassay.core.text import json_text
+from opsassay.telemetry.severity import ERROR_LEVELS
 from opsassay.testbed.operations.arguments import CallTopology, Metrics, SearchLogs, Summarise, Traces
 
 Tables = Mapping[str, pl.DataFrame]
@@ -104,7 +105,7 @@ def tell_summary(tables: Tables, asked: Summarise, now_ns: int) -> str:
         f"{service}: {count / asked.since_s:.1f}/s, {failed / count:.0%} failed, p50 {p50:.0f} ms, p99 {p99:.0f} ms"
         for service, count, failed, p50, p99 in services.sort("service_name").iter_rows()
     ]
-    errors = _recent(tables["logs"], asked.since_s, now_ns).filter(pl.col("level") == "ERROR")
+    errors = _recent(tables["logs"], asked.since_s, now_ns).filter(pl.col("level").is_in(ERROR_LEVELS))
     common = (
         errors.group_by("service_name", "message")
         .len()
@@ -138,7 +139,7 @@ def tell_topology(tables: Tables, asked: CallTopology, now_ns: int) -> str:
 
 def as_json(result: object) -> str:
     """Return what a verb answered as indented JSON."""
-    return json.dumps(result, indent=1, ensure_ascii=False)
+    return json_text(result, indent=1)
 
 
 def _recent(table: pl.DataFrame, since_s: float, now_ns: int) -> pl.DataFrame:

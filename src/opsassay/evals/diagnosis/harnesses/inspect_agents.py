@@ -28,6 +28,7 @@ from opsassay.solvers.agents.limits import Limits, Meter
 from opsassay.solvers.agents.models.base import Message, Reply, ToolRequest
 from opsassay.solvers.agents.record import AgentRecorder
 from opsassay.solvers.agents.tools import TelemetryToolbox
+from opsassay.solvers.proxy.apis.counts import inspect_usage
 
 
 def answer_of(name: str, incident: Incident, services: list[str], tools: TelemetryToolbox, limits: Limits) -> str:
@@ -90,10 +91,10 @@ def _message(given: Message) -> ChatMessage:
 
 def _reply(output: ModelOutput) -> Reply:
     asked = output.message.tool_calls or ()
-    usage = output.usage
+    usage = inspect_usage(output.usage.model_dump() if output.usage else None)
     return Reply(
         text=output.completion,
         tool_requests=tuple(ToolRequest(id=one.id, tool=one.function, arguments=one.arguments) for one in asked),
-        input_tokens=usage.input_tokens if usage else 0,
-        output_tokens=usage.output_tokens if usage else 0,
+        input_tokens=usage.get("input_tokens", 0),
+        output_tokens=usage.get("output_tokens", 0),
     )

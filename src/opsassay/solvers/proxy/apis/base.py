@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,11 +41,13 @@ class Asked:
 
 @dataclass(frozen=True)
 class ModelAnswer:
-    """An answer: text, tool calls, token counts (input_tokens, output_tokens)."""
+    """An answer: text, tool calls, what the API's own tools gave, token counts as in `counts`, why the model stopped."""
 
     text: str
     tool_uses: tuple[ToolUse, ...] = ()
+    results: tuple[ToolResult, ...] = ()
     usage: dict[str, int] = field(default_factory=dict)
+    finish_reason: str | None = None
     model: str | None = None
     id: str | None = None
     error: str | None = None
@@ -77,10 +79,14 @@ def arguments_of(text: Any) -> dict[str, Any]:
     if isinstance(text, dict):
         return text
     try:
-        parsed = json.loads(text or "{}")
+        parsed = json.loads(text or "{}", parse_constant=_no_number)
     except (TypeError, ValueError):
         return {"raw": text}
     return parsed if isinstance(parsed, dict) else {"raw": text}
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def fields(value: Any) -> dict[str, Any]:
@@ -98,14 +104,14 @@ def text_or_none(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def counts_of(usage: Any, names: Mapping[str, str]) -> dict[str, int]:
-    """Return token counts by our names; *names* maps ours to those of the API."""
-    found = {ours: fields(usage).get(theirs) for ours, theirs in names.items()}
-    return {ours: value for ours, value in found.items() if isinstance(value, int)}
+def raw_use(kind: str, item: dict[str, Any], id_: Any = None) -> ToolUse:
+    """Return an item of a *kind* that is not known as a call of that name, with its JSON text under "raw"."""
+    return ToolUse(str(id_ or kind), kind, {"raw": json.dumps(item, ensure_ascii=False)})
 
 
-OWN_COUNTS = {"input_tokens": "input_tokens", "output_tokens": "output_tokens"}
-"""For APIs that count under our names."""
+def calls_text(uses: Iterable[ToolUse]) -> list[str]:
+    """Return the lines by which an input shows the calls that were made before it."""
+    return [f"[calls {use.tool} {use.arguments}]" for use in uses]
 
 
 def list_objects(value: Any) -> list[dict[str, Any]]:

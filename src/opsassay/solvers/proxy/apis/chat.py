@@ -12,17 +12,17 @@ from opsassay.solvers.proxy.apis.base import (
     ToolResult,
     ToolUse,
     arguments_of,
-    counts_of,
+    calls_text,
     edit_content,
     error_text,
     fields,
     index_of,
     list_objects,
+    raw_use,
     text_or_none,
 )
+from opsassay.solvers.proxy.apis.counts import usage_of
 from opsassay.solvers.proxy.steps import plain_text
-
-_COUNTS = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens"}
 
 
 def read_request(body: dict[str, Any]) -> Asked:
@@ -34,11 +34,17 @@ def read_request(body: dict[str, Any]) -> Asked:
     return Asked(
         model=text_or_none(body.get("model")),
         messages=tuple((str(m.get("role", "user")), _text(m)) for m in messages),
-        results=tuple(ToolResult(str(m.get("tool_call_id", "")), plain_text(m.get("content"))) for m in results),
+        results=tuple(
+            ToolResult(str(m.get("tool_call_id") or m.get("name", "")), plain_text(m.get("content"))) for m in results
+        ),
         agent=next((str(name) for name in named if name), None),
         user=text_or_none(body.get("user")),
         stream=bool(body.get("stream")),
-        tools=tuple(str(fields(t.get("function")).get("name", "")) for t in list_objects(body.get("tools"))),
+        tools=tuple(
+            str(about.get("name") or t.get("type", ""))
+            for t in (*list_objects(body.get("tools")), *({"function": f} for f in list_objects(body.get("functions"))))
+            if (about := fields(t.get("function") or t.get("custom"))) or t.get("type")
+        ),
     )
 
 
@@ -48,8 +54,9 @@ def read_answer(body: dict[str, Any]) -> ModelAnswer:
     message = fields(choice.get("message"))
     return ModelAnswer(
         text=plain_text(message.get("content")) or plain_text(message.get("refusal")),
-        tool_uses=tuple(_tool_use(call) for call in list_objects(message.get("tool_calls"))),
-        usage=counts_of(body.get("usage"), _COUNTS),
+        tool_uses=_tool_uses(message),
+        usage=usage_of("chat", body.get("usage")),
+        finish_reason=text_or_none(choice.get("finish_reason")),
         model=text_or_none(body.get("model")),
         id=text_or_none(body.get("id")),
         error=error_text(body),
@@ -60,19 +67,18 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the chat completion that the chunks of a stream amount to."""
     whole: dict[str, Any] = {"object": "chat.completion"}
     choices: dict[int, dict[str, Any]] = {}
-    calls: dict[int, dict[int, dict[str, Any]]] = {}
     for event in events:
         whole |= {key: event[key] for key in ("id", "created", "model", "system_fingerprint") if event.get(key)}
         whole |= {key: event[key] for key in ("usage", "error") if event.get(key)}
         for part in list_objects(event.get("choices")):
             index = index_of(part.get("index"))
             choice = choices.setdefault(index, {"index": index, "message": {"role": "assistant", "content": None}})
-            _add_delta(choice["message"], fields(part.get("delta")), calls.setdefault(index, {}))
+            _add_delta(choice["message"], fields(part.get("delta")))
             if part.get("finish_reason"):
                 choice["finish_reason"] = part["finish_reason"]
-    for index, made in calls.items():
-        if made:
-            choices[index]["message"]["tool_calls"] = [made[at] for at in sorted(made)]
+    for choice in choices.values():
+        for call in choice["message"].get("tool_calls", ()):
+            call.pop("index")
     return whole | {"choices": [choices[index] for index in sorted(choices)]}
 
 
@@ -87,26 +93,74 @@ def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
     return body | {"messages": [*list_objects(body.get("messages")), {"role": role, "content": text}]}
 
 
-def _add_delta(message: dict[str, Any], delta: dict[str, Any], calls: dict[int, dict[str, Any]]) -> None:
-    for key in ("content", "refusal", "reasoning_content"):
+def _add_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
+    for key in ("content", "refusal", "reasoning_content", "reasoning"):
         if isinstance(delta.get(key), str):
             message[key] = (message.get(key) or "") + delta[key]
+    if function := fields(delta.get("function_call")):
+        _add_text(message.setdefault("function_call", {"name": "", "arguments": ""}), function)
     for part in list_objects(delta.get("tool_calls")):
-        index = index_of(part.get("index"), len(calls))
-        call = calls.setdefault(index, {"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
-        call["id"] = part.get("id") or call["id"]
-        for key in ("name", "arguments"):
-            call["function"][key] += text_or_none(fields(part.get("function")).get(key)) or ""
+        calls = message.setdefault("tool_calls", [])
+        kind = str(part.get("type") or next((key for key in ("function", "custom") if key in part), ""))
+        call = _call_of(calls, part, fields(part.get(kind)))
+        if call is None:
+            call = {"index": part.get("index"), "id": "", "type": kind or "function"}
+            calls.append(call)
+        call["id"] = call["id"] or part.get("id") or ""
+        _add_text(call.setdefault(call["type"], {}), fields(part.get(call["type"])))
+
+
+def _call_of(calls: list[dict[str, Any]], part: dict[str, Any], given: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the call that *part* of a stream goes on with, None where it begins another.
+
+    Servers leave indexes out or number every call 0, repeat a name with every part, or give every part an id of its own.
+    So a part goes on with the last call of its id, of its index, or of all, unless it has another id or name and that
+    call is whole or of another name.
+    """
+    id_, index, name = part.get("id"), part.get("index"), given.get("name")
+    if id_ and (same := [call for call in calls if call["id"] == id_]):
+        return same[-1]
+    last = next((call for call in reversed(calls) if index is None or call["index"] == index), None)
+    if last is None or not name:
+        return last
+    begun = fields(last.get(last["type"]))
+    so_far = str(begun.get("arguments") or begun.get("input") or "")
+    other_id = bool(id_ and last["id"])
+    if not so_far:
+        return None if other_id or (index is None and id_) else last
+    return last if begun.get("name") == name and not _is_whole(so_far) else None
+
+
+def _is_whole(arguments: str) -> bool:
+    return "raw" not in arguments_of(arguments)
+
+
+def _add_text(whole: dict[str, Any], part: dict[str, Any]) -> None:
+    """Add the texts of *part* to those of *whole*; a name that comes again is not added again."""
+    for key, value in part.items():
+        if not isinstance(value, str):
+            whole[key] = value if value is not None else whole.get(key)
+        elif key != "name" or whole.get(key) != value:
+            whole[key] = str(whole.get(key) or "") + value
 
 
 def _text(message: dict[str, Any]) -> str:
-    called = [f"[calls {_tool_use(c).tool} {_tool_use(c).arguments}]" for c in list_objects(message.get("tool_calls"))]
-    return "\n".join(filter(None, [plain_text(message.get("content")), *called]))
+    return "\n".join(filter(None, [plain_text(message.get("content")), *calls_text(_tool_uses(message))]))
+
+
+def _tool_uses(message: dict[str, Any]) -> tuple[ToolUse, ...]:
+    """Return the calls of a message, and the one call that messages had before there were several."""
+    legacy = fields(message.get("function_call"))
+    former = [ToolUse(str(legacy.get("name")), str(legacy.get("name")), arguments_of(legacy.get("arguments")))]
+    return (*map(_tool_use, list_objects(message.get("tool_calls"))), *(former if legacy.get("name") else ()))
 
 
 def _tool_use(call: dict[str, Any]) -> ToolUse:
-    function = fields(call.get("function"))
-    return ToolUse(str(call.get("id", "")), str(function.get("name", "")), arguments_of(function.get("arguments")))
+    function, custom = fields(call.get("function")), fields(call.get("custom"))
+    if function or custom:
+        given = function.get("arguments") if function else custom.get("input")
+        return ToolUse(str(call.get("id", "")), str((function or custom).get("name", "")), arguments_of(given))
+    return raw_use(str(call.get("type") or "tool_call"), call, call.get("id"))
 
 
 CHAT = ModelApi("chat", "/chat/completions", read_request, read_answer, assemble, edit_text, add_message)

@@ -14,15 +14,34 @@ from opsassay.solvers.proxy.apis.base import (
     ToolResult,
     ToolUse,
     arguments_of,
+    calls_text,
     edit_content,
     error_text,
     fields,
     index_of,
     list_objects,
+    raw_use,
     text_or_none,
 )
+from opsassay.solvers.proxy.apis.counts import usage_of
 
 GENERATE, STREAM = ":generateContent", ":streamGenerateContent"
+_RAN = "OUTCOME_OK"
+_SAID = frozenset(
+    [
+        "text",
+        "thought",
+        "thoughtSignature",
+        "inlineData",
+        "fileData",
+        "videoMetadata",
+        "mediaResolution",
+        "partMetadata",
+        "functionResponse",
+        "codeExecutionResult",
+    ]
+)
+"""Fields of parts that call nothing."""
 _MODEL = re.compile(r"/models/(.+):[A-Za-z]+\Z")
 
 
@@ -35,6 +54,7 @@ def read_path(path: str) -> dict[str, Any]:
 
 def read_request(body: dict[str, Any]) -> Asked:
     """Return what a request asks: the system instruction first, then its contents."""
+    body = fields(_camel(body))
     contents = list_objects(body.get("contents"))
     system = _content_text(fields(body.get("systemInstruction")))
     declared = [
@@ -53,16 +73,21 @@ def read_request(body: dict[str, Any]) -> Asked:
 
 def read_answer(body: dict[str, Any]) -> ModelAnswer:
     """Return what an answer says, without its thoughts; of several candidates the first."""
-    content = fields(next(iter(list_objects(body.get("candidates"))), {}).get("content"))
+    candidate = next(iter(list_objects(body.get("candidates"))), {})
+    content = fields(candidate.get("content"))
     return ModelAnswer(
         text="".join(
             str(part["text"]) for part in _content_parts(content) if "text" in part and not part.get("thought")
         ),
-        tool_uses=tuple(
-            ToolUse(_id(call), str(call.get("name", "")), arguments_of(call.get("args")))
-            for call in _parts_of_kind(content, "functionCall")
+        tool_uses=_tool_uses(content),
+        results=tuple(
+            ToolResult(str(ran.get("id") or "executableCode"), str(ran.get("output", "")), ran.get("outcome") != _RAN)
+            for ran in _parts_of_kind(content, "codeExecutionResult")
         ),
-        usage=_usage(fields(body.get("usageMetadata"))),
+        usage=usage_of("gemini", body.get("usageMetadata")),
+        finish_reason=text_or_none(
+            candidate.get("finishReason") or fields(body.get("promptFeedback")).get("blockReason")
+        ),
         model=text_or_none(body.get("modelVersion")),
         id=text_or_none(body.get("responseId")),
         error=error_text(body),
@@ -85,6 +110,7 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def edit_text(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any]:
     """Return the request with *edit* applied to its system instruction, to every text, and to what tools answered."""
+    body = fields(_camel(body))
 
     def edited(content: dict[str, Any]) -> dict[str, Any]:
         return content | {"parts": [_edited(part, edit) for part in _content_parts(content)]}
@@ -96,7 +122,20 @@ def edit_text(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any
 def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
     """Return the request with one more message; the API takes instructions from the user only."""
     said = {"role": "model" if role == "assistant" else "user", "parts": [{"text": text}]}
-    return body | {"contents": [*list_objects(body.get("contents")), said]}
+    return fields(_camel(body)) | {"contents": [*list_objects(body.get("contents")), said]}
+
+
+def _camel(value: Any) -> Any:
+    """Return a request with its names in lowerCamelCase: protobuf's JSON takes those of the .proto files as well.
+
+    What tools were called with and what they gave are the agent's own names.
+    """
+    if isinstance(value, list):
+        return [_camel(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    named = {re.sub(r"_([a-z])", lambda match: match[1].upper(), key): part for key, part in value.items()}
+    return {key: part if key in {"args", "response", "parameters"} else _camel(part) for key, part in named.items()}
 
 
 def _edited(part: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any]:
@@ -119,12 +158,17 @@ def _add_part(parts: list[dict[str, Any]], part: dict[str, Any]) -> None:
         parts.append(dict(part))
 
 
-def _usage(counts: dict[str, Any]) -> dict[str, int]:
-    said = [counts.get(name) for name in ("candidatesTokenCount", "thoughtsTokenCount")]
-    found = {"input_tokens": counts.get("promptTokenCount")}
-    if any(isinstance(one, int) for one in said):
-        found["output_tokens"] = sum(one for one in said if isinstance(one, int))
-    return {name: value for name, value in found.items() if isinstance(value, int)}
+def _tool_uses(content: dict[str, Any]) -> tuple[ToolUse, ...]:
+    """Return the calls in *content*; a part of an unknown kind is a call of that name."""
+    uses = []
+    for part in _content_parts(content):
+        for kind in part.keys() - _SAID:
+            call = fields(part[kind])
+            if kind == "functionCall":
+                uses.append(ToolUse(_id(call), str(call.get("name", "")), arguments_of(call.get("args"))))
+            else:
+                uses.append(raw_use(kind, part, call.get("id")))
+    return tuple(uses)
 
 
 def _result(answer: dict[str, Any]) -> ToolResult:
@@ -136,7 +180,7 @@ def _result(answer: dict[str, Any]) -> ToolResult:
 
 def _content_text(content: dict[str, Any]) -> str:
     texts = [str(part["text"]) for part in _content_parts(content) if "text" in part]
-    texts += [f"[calls {call.get('name')} {call.get('args')}]" for call in _parts_of_kind(content, "functionCall")]
+    texts += calls_text(_tool_uses(content))
     return "\n".join([*texts, *(_result(answer).output for answer in _parts_of_kind(content, "functionResponse"))])
 
 

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from opsassay.solvers.proxy.apis.base import (
-    OWN_COUNTS,
     Asked,
     ModelAnswer,
     ModelApi,
     ToolResult,
     ToolUse,
     arguments_of,
-    counts_of,
+    calls_text,
     edit_content,
     error_text,
     fields,
     index_of,
     list_objects,
+    raw_use,
     text_or_none,
 )
+from opsassay.solvers.proxy.apis.counts import usage_of
 from opsassay.solvers.proxy.steps import plain_text
+
+_CONTENT = ("text", "thinking", "redacted_thinking", "image", "document", "search_result", "container_upload")
+"""Types of blocks that say something and call nothing."""
 
 
 def read_request(body: dict[str, Any]) -> Asked:
@@ -38,10 +43,7 @@ def read_request(body: dict[str, Any]) -> Asked:
     return Asked(
         model=text_or_none(body.get("model")),
         messages=tuple(([("system", system)] if system else []) + said),
-        results=tuple(
-            ToolResult(str(r.get("tool_use_id", "")), plain_text(r.get("content")), failed=bool(r.get("is_error")))
-            for r in results
-        ),
+        results=tuple(map(_result, results)),
         user=text_or_none(fields(body.get("metadata")).get("user_id")),
         stream=bool(body.get("stream")),
         tools=tuple(str(tool.get("name", "")) for tool in list_objects(body.get("tools"))),
@@ -53,12 +55,10 @@ def read_answer(body: dict[str, Any]) -> ModelAnswer:
     blocks = list_objects(body.get("content"))
     return ModelAnswer(
         text="\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text"),
-        tool_uses=tuple(
-            ToolUse(str(block.get("id", "")), str(block.get("name", "")), arguments_of(block.get("input")))
-            for block in blocks
-            if block.get("type") == "tool_use"
-        ),
-        usage=counts_of(body.get("usage"), OWN_COUNTS),
+        tool_uses=_tool_uses(blocks),
+        results=tuple(_result(block) for block in blocks if _is_result(block)),
+        usage=usage_of("messages", body.get("usage")),
+        finish_reason=text_or_none(body.get("stop_reason")),
         model=text_or_none(body.get("model")),
         id=text_or_none(body.get("id")),
         error=error_text(body),
@@ -68,25 +68,30 @@ def read_answer(body: dict[str, Any]) -> ModelAnswer:
 def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the message that the events of a stream amount to."""
     whole: dict[str, Any] = {"type": "message", "role": "assistant", "content": []}
-    blocks: dict[int, dict[str, Any]] = {}
+    blocks: list[dict[str, Any]] = []
     partial: dict[int, str] = {}
+    places: dict[int, int] = {}  # of the stream's indexes, which may be missing or all the same
     for event in events:
-        kind, index = event.get("type"), index_of(event.get("index"))
+        kind, last = event.get("type"), len(blocks) - 1
         if kind == "message_start":
             whole |= fields(event.get("message"))
         elif kind == "content_block_start":
-            blocks[index] = dict(fields(event.get("content_block")))
+            blocks.append(dict(fields(event.get("content_block"))))
+            places[index_of(event.get("index"), last + 1)] = last + 1
         elif kind == "content_block_delta":
-            block = blocks.setdefault(index, {"type": "text", "text": ""})
-            _add_delta(block, fields(event.get("delta")), partial, index)
+            place = places.get(index_of(event.get("index"), -1), max(last, 0))
+            if not blocks:
+                blocks.append({"type": "text", "text": ""})
+            _add_delta(blocks[place], fields(event.get("delta")), partial, place)
         elif kind == "message_delta":
             whole |= fields(event.get("delta"))
-            whole["usage"] = fields(whole.get("usage")) | fields(event.get("usage"))
+            whole["usage"] = fields(whole.get("usage")) | _known_counts(event.get("usage"))
         elif kind == "error":
             whole["error"] = event.get("error")
-    for index, text in partial.items():
-        blocks[index]["input"] = arguments_of(text)
-    return whole | {"content": [blocks[index] for index in sorted(blocks)]}
+    for place, text in partial.items():
+        if text:
+            blocks[place]["input"] = arguments_of(text)
+    return whole | {"content": blocks}
 
 
 def edit_text(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any]:
@@ -114,14 +119,49 @@ def _add_delta(block: dict[str, Any], delta: dict[str, Any], partial: dict[int, 
             block[key] = (text_or_none(block.get(key)) or "") + delta[key]
 
 
+def _known_counts(usage: Any) -> dict[str, Any]:
+    return {name: count for name, count in fields(usage).items() if count is not None}
+
+
 def _text(content: Any) -> str:
-    called = [f"[calls {b.get('name')} {b.get('input')}]" for b in list_objects(content) if b.get("type") == "tool_use"]
-    parts = content if not isinstance(content, list) else [b for b in content if not _is_call(b)]
-    return "\n".join(filter(None, [plain_text(parts), *called]))
+    uses = _tool_uses(list_objects(content))
+    parts = [b for b in content if not _is_use(b)] if isinstance(content, list) else content
+    return "\n".join(filter(None, [plain_text(parts), *calls_text(uses)]))
 
 
-def _is_call(block: Any) -> bool:
-    return isinstance(block, dict) and block.get("type") == "tool_use"
+def _tool_uses(blocks: list[dict[str, Any]]) -> tuple[ToolUse, ...]:
+    """Return the tools that *blocks* use, the API's own among them; a block of an unknown type is a call of that name."""
+    return tuple(
+        ToolUse(str(block.get("id", "")), str(block.get("name", "")), arguments_of(block.get("input")))
+        if str(block.get("type")).endswith("tool_use")
+        else raw_use(str(block.get("type")), block, block.get("id"))
+        for block in blocks
+        if _is_use(block)
+    )
+
+
+def _is_use(block: Any) -> bool:
+    return (
+        isinstance(block, dict) and bool(block.get("type")) and block["type"] not in _CONTENT and not _is_result(block)
+    )
+
+
+def _is_result(block: dict[str, Any]) -> bool:
+    return str(block.get("type")).endswith("tool_result")
+
+
+def _result(block: dict[str, Any]) -> ToolResult:
+    given = block.get("content")
+    is_plain = (
+        given is None or isinstance(given, str) or (isinstance(given, list) and all(_is_plain(part) for part in given))
+    )
+    failed = bool(block.get("is_error")) or str(fields(given).get("type")).endswith("_error")
+    output = plain_text(given) if is_plain else json.dumps(given, ensure_ascii=False)
+    return ToolResult(str(block.get("tool_use_id", "")), output, failed)
+
+
+def _is_plain(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") in {"text", "image", "document"}
 
 
 MESSAGES = ModelApi("messages", "/messages", read_request, read_answer, assemble, edit_text, add_message)

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from opsassay.solvers.proxy.apis.base import (
-    OWN_COUNTS,
     Asked,
     ModelAnswer,
     ModelApi,
     ToolResult,
     ToolUse,
     arguments_of,
-    counts_of,
+    calls_text,
     edit_content,
     error_text,
     fields,
-    index_of,
     list_objects,
+    raw_use,
     text_or_none,
 )
+from opsassay.solvers.proxy.apis.counts import usage_of
 from opsassay.solvers.proxy.steps import plain_text
 
+CUT = "cut"
+"""The status of a response whose stream ended before it did, which is none of the API's."""
+
+_SAID = ("message", "reasoning", "compaction", "item_reference")
+_GIVEN = ("error", "output", "outputs", "results", "result")
+"""Where the items of hosted tools have what they gave."""
+_TEXTS = {
+    "output_text": "text",
+    "refusal": "refusal",
+    "function_call_arguments": "arguments",
+    "mcp_call_arguments": "arguments",
+    "custom_tool_call_input": "input",
+    "code_interpreter_call_code": "code",
+}
+"""Which field of an item the texts of a kind of event make."""
 _ENDED = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
@@ -30,13 +46,13 @@ def read_request(body: dict[str, Any]) -> Asked:
     """Return what a request to /responses asks: instructions first, then its input."""
     items = _input(body)
     instructions = [("system", str(body["instructions"]))] if body.get("instructions") else []
-    results = [item for item in items if item.get("type") == "function_call_output"]
+    results = [item for item in items if str(item.get("type")).endswith("_call_output")]
     return Asked(
         model=text_or_none(body.get("model")),
         messages=tuple(
             instructions + [(str(item.get("role") or item.get("type", "user")), _text(item)) for item in items]
         ),
-        results=tuple(ToolResult(str(r.get("call_id", "")), plain_text(r.get("output"))) for r in results),
+        results=tuple(ToolResult(str(r.get("call_id", "")), _output_text(r.get("output"))) for r in results),
         user=text_or_none(body.get("user")),
         stream=bool(body.get("stream")),
         tools=tuple(str(tool.get("name") or tool.get("type", "")) for tool in list_objects(body.get("tools"))),
@@ -48,12 +64,12 @@ def read_answer(body: dict[str, Any]) -> ModelAnswer:
     output = list_objects(body.get("output"))
     return ModelAnswer(
         text="\n".join(plain_text(item.get("content")) for item in output if item.get("type") == "message"),
-        tool_uses=tuple(
-            ToolUse(str(item.get("call_id", "")), str(item.get("name", "")), arguments_of(item.get("arguments")))
-            for item in output
-            if item.get("type") == "function_call"
+        tool_uses=tuple(_tool_use(item) for item in output if _is_use(item)),
+        results=tuple(
+            _hosted_result(item) for item in output if _is_use(item) and "call_id" not in item and _has_run(item)
         ),
-        usage=counts_of(body.get("usage"), OWN_COUNTS),
+        usage=usage_of("responses", body.get("usage")),
+        finish_reason=_finish_reason(body),
         model=text_or_none(body.get("model")),
         id=text_or_none(body.get("id")),
         error=error_text(body),
@@ -67,23 +83,45 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
         for event in events
         if str(event.get("type")) in _ENDED and isinstance(event.get("response"), dict)
     ]
-    if ended:
-        return dict(ended[-1])
-    begun: dict[str, Any] = next((e["response"] for e in events if isinstance(e.get("response"), dict)), {})
-    texts: dict[int, str] = {}
-    items: dict[int, dict[str, Any]] = {}
-    for event in events:
-        index = index_of(event.get("output_index"))
-        if event.get("type") == "response.output_text.delta":
-            texts[index] = texts.get(index, "") + str(event.get("delta", ""))
-        elif str(event.get("type")) in {"response.output_item.added", "response.output_item.done"}:
-            items[index] = dict(fields(event.get("item")))
-    for index, text in texts.items():
-        item = items.setdefault(index, {"type": "message", "role": "assistant"})
-        item["content"] = item.get("content") or [{"type": "output_text", "text": text}]
+    whole: dict[str, Any] = (
+        dict(ended[-1])
+        if ended
+        else next((dict(e["response"]) for e in events if isinstance(e.get("response"), dict)), {})
+    )
+    if ended and whole.get("output"):
+        return whole
     failed = next((e for e in events if e.get("type") == "error"), None)
     error = {"error": {"message": str(failed.get("message", "error"))}} if failed else {}
-    return {**begun, "status": "incomplete", "output": [items[index] for index in sorted(items)], **error}
+    return {**whole, "status": whole.get("status") if ended else CUT, "output": _items(events), **error}
+
+
+def _items(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the items of a stream in the order in which they began; they are known by id, else by index, else the last."""
+    items: list[dict[str, Any]] = []
+    texts: dict[tuple[int, str], str] = {}
+    places: dict[Any, int] = {}
+    for event in events:
+        kind, item = str(event.get("type")), fields(event.get("item"))
+        field = _TEXTS.get(kind.removeprefix("response.").removesuffix(".delta")) if kind.endswith(".delta") else None
+        begins = kind == "response.output_item.added"
+        if not (begins or field or kind == "response.output_item.done"):
+            continue
+        id_, index = event.get("item_id") or item.get("id"), event.get("output_index")
+        known = places.get(id_) if id_ else places.get(index, len(items) - 1)
+        if known is None or known < 0 or begins:
+            items.append({"type": "message", "role": "assistant"})
+            known = len(items) - 1
+            places |= {key: known for key in (id_, index) if isinstance(key, int | str)}
+        if field:
+            texts[known, field] = texts.get((known, field), "") + str(event.get("delta", ""))
+        else:
+            items[known] = dict(item)
+    for (place, field), text in texts.items():
+        if field in ("text", "refusal"):
+            items[place]["content"] = items[place].get("content") or [{"type": f"output_{field}", field: text}]
+        else:
+            items[place][field] = items[place].get(field) or text
+    return items
 
 
 def edit_text(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any]:
@@ -106,9 +144,46 @@ def _input(body: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _text(item: dict[str, Any]) -> str:
-    if item.get("type") == "function_call":
-        return f"[calls {item.get('name')} {arguments_of(item.get('arguments'))}]"
-    return plain_text(item.get("output") if "output" in item else item.get("content"))
+    if _is_use(item):
+        return calls_text([_tool_use(item)])[0]
+    return _output_text(item["output"]) if "output" in item else plain_text(item.get("content"))
+
+
+def _is_use(item: dict[str, Any]) -> bool:
+    """Return whether *item* is a call: it is neither a message nor thoughts nor what a call gave."""
+    kind = item.get("type")
+    return isinstance(kind, str) and kind not in _SAID and not kind.endswith(("_output", "_response"))
+
+
+def _tool_use(item: dict[str, Any]) -> ToolUse:
+    """Return the call that *item* is; one of a type without a name for its tool is called as its type, with its text."""
+    id_ = item.get("call_id") or item.get("id")
+    if item.get("name") and ("arguments" in item or "input" in item):
+        return ToolUse(str(id_ or ""), str(item["name"]), arguments_of(item.get("arguments", item.get("input"))))
+    return raw_use(str(item["type"]), item, id_)
+
+
+def _has_run(item: dict[str, Any]) -> bool:
+    return item.get("status") in ("completed", "failed") or any(item.get(key) is not None for key in _GIVEN)
+
+
+def _hosted_result(item: dict[str, Any]) -> ToolResult:
+    """Return what a tool that the API itself runs gave, which stands in the item of its call."""
+    given = next((item[key] for key in _GIVEN if item.get(key) is not None), "")
+    return ToolResult(
+        _tool_use(item).id, _output_text(given), failed=bool(item.get("error")) or item.get("status") == "failed"
+    )
+
+
+def _output_text(output: Any) -> str:
+    return json.dumps(output, ensure_ascii=False) if isinstance(output, dict) else plain_text(output)
+
+
+def _finish_reason(body: dict[str, Any]) -> str | None:
+    reason = text_or_none(fields(body.get("incomplete_details")).get("reason"))
+    return reason or (
+        None if body.get("status") in (CUT, "in_progress", "queued") else text_or_none(body.get("status"))
+    )
 
 
 RESPONSES = ModelApi("responses", "/responses", read_request, read_answer, assemble, edit_text, add_message)

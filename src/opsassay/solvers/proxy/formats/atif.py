@@ -15,6 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
+from opsassay.core.text import plural
+from opsassay.solvers.proxy.apis.base import fields
+from opsassay.solvers.proxy.apis.counts import usage_of
 from opsassay.solvers.proxy.formats.atif_writing import OURS, Conversation, after
 from opsassay.solvers.proxy.steps import AgentIds, plain_text, render_messages, split_messages
 
@@ -104,7 +107,7 @@ class AtifAgent(_Part):
 class AtifTrajectory(_Part):
     """One document, with those of its subagents."""
 
-    schema_version: str
+    schema_version: str = f"ATIF-v1.{NEWEST}"
     session_id: str | None = None
     trajectory_id: str | None = None
     agent: AtifAgent
@@ -113,22 +116,30 @@ class AtifTrajectory(_Part):
 
 
 def is_atif(payload: Any) -> bool:
-    """Return whether *payload* says that it is ATIF, of whatever version."""
-    return isinstance(payload, dict) and str(payload.get("schema_version", "")).startswith("ATIF")
+    """Return whether *payload* says that it is ATIF, of whatever version, or says no version and has ATIF's steps."""
+    if not isinstance(payload, dict) or payload.get("schema_version") is not None:
+        return isinstance(payload, dict) and str(payload["schema_version"]).startswith("ATIF")
+    steps = payload.get("steps")
+    is_like = isinstance(payload.get("agent"), dict) and isinstance(steps, list)
+    return is_like and all("source" in fields(step) for step in list(steps or ()))
 
 
 def atif_traces(payload: dict[str, Any], path: Path) -> list[Trace]:
     """Return the trace of a trajectory, then those of the subagents that it embeds; raises DatapackError."""
-    version = str(payload["schema_version"])
+    version = str(payload.get("schema_version") or f"ATIF-v1.{NEWEST}")  # as Harbor's own reader takes it
     known = _VERSION.match(version)
     if known is None or int(known[1]) > NEWEST:
         raise DatapackError(
             f"{path} is {version[:40]}; what is read is ATIF-v1.0 to ATIF-v1.{NEWEST}, convert it first."
         )
     try:
-        found = AtifTrajectory.model_validate(payload)
+        found = AtifTrajectory.model_validate({**payload, "schema_version": version})
         if _input_characters(found) > MOST_INPUT:
             raise DatapackError(f"{path} expands to more than {MOST_INPUT >> 20} MiB of inputs of its steps; split it.")
+        if found.steps and not any(step.source == "agent" for step in found.steps):
+            raise DatapackError(
+                f"{path} has {plural(len(found.steps), 'step')} and none of an agent; there is no trace in it."
+            )
         return list(_traces(found))
     except ValidationError as error:
         first = error.errors()[0]
@@ -215,13 +226,8 @@ def _calls(step: AtifStep) -> Iterator[ToolCall]:
 def _usage(metrics: AtifUsage | None) -> dict[str, int]:
     if metrics is None:
         return {}
-    counts = {
-        "input_tokens": metrics.prompt_tokens,
-        "output_tokens": metrics.completion_tokens,
-        "cached_tokens": metrics.cached_tokens,
-        **{key: value for key, value in (metrics.extra or {}).items() if isinstance(value, int)},
-    }
-    return {key: value for key, value in counts.items() if value is not None}
+    further = {key: value for key, value in (metrics.extra or {}).items() if type(value) is int and value >= 0}
+    return {**usage_of("atif", metrics.model_dump()), **further}
 
 
 def _ns(moment: datetime | None) -> int | None:

@@ -22,7 +22,7 @@ OURS = "opsassay"
 
 Conversation = list[tuple[str, str]]
 _SOURCE = {"system": "system", "developer": "system", "user": "user"}
-_USAGE = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens"}
+_USAGE = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens", "cached_tokens": "cached_tokens"}
 
 
 def atif_of(trace: Trace) -> dict[str, Any]:
@@ -44,6 +44,7 @@ def atif_of(trace: Trace) -> dict[str, Any]:
             "final_metrics": {
                 "total_prompt_tokens": sum(step.usage.get("input_tokens", 0) for step in trace.steps),
                 "total_completion_tokens": sum(step.usage.get("output_tokens", 0) for step in trace.steps),
+                "total_cached_tokens": sum(step.usage.get("cached_tokens", 0) for step in trace.steps),
                 "total_steps": len(steps),
             },
             "extra": {OURS: about},
@@ -83,7 +84,17 @@ def _agent_step(step: TraceStep, kept: str | None) -> dict[str, Any]:
     """Return the step of an agent; *kept* is its input where that does not follow from the steps before it."""
     ours = step.model_dump(
         mode="json",
-        include={"step_id", "agent_id", "agent_name", "started_at", "ended_at", "request_id", "kind", "error"},
+        include={
+            "step_id",
+            "agent_id",
+            "agent_name",
+            "started_at",
+            "ended_at",
+            "request_id",
+            "kind",
+            "finish_reason",
+            "error",
+        },
         exclude_none=True,
     )
     if kept is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from opsassay.core.errors import DatapackError, UserError
 from opsassay.core.schema.json_lines import read_json_lines
 from opsassay.core.schema.run import Run
 from opsassay.core.schema.trajectory import Trace
+from opsassay.core.text import plural
 from opsassay.solvers.proxy.exchanges import read_session
 from opsassay.solvers.proxy.formats.atif import atif_traces, is_atif
 from opsassay.solvers.proxy.formats.elephant import elephant_trace, is_elephant, pair_in, read_task
@@ -30,36 +32,64 @@ TRACES, LABELS = "traces", "labels"
 """The folders that annotators fill: a trace and its label are files of the same name, apart from each other."""
 
 
-def read_one(path: Path) -> Trace:
-    """Return the one trace at *path*; raises UserError when there are several, DatapackError when it is unreadable."""
-    found = read_traces(path)
+def read_one(path: Path, skipped: list[str] | None = None) -> Trace:
+    """Return the one trace at *path*; raises UserError when there are several, DatapackError when it is unreadable.
+
+    What was read and gave nothing is added to *skipped*.
+    """
+    skipped = [] if skipped is None else skipped
+    found = read_traces(path, skipped)
     if len(found) != 1:
         raise UserError(f"{path} holds {len(found)} traces; name one of its files, or export them one by one.")
+    empty = [s.step_id for s in found[0].steps if not (s.output_content or s.tool_logs or s.error or s.finish_reason)]
+    if empty:
+        skipped.append(
+            f"{plural(len(empty), 'step')} without text, call, error or reason: {', '.join(map(str, empty[:10]))}"
+        )
     return found[0]
 
 
-def read_traces(path: Path) -> list[Trace]:
-    """Return the traces at *path*: a recorded session, a run folder, or a file in a known format; raises DatapackError."""
+def read_traces(path: Path, skipped: list[str] | None = None) -> list[Trace]:
+    """Return the traces at *path*: a recorded session, a run folder, or a file in a known format; raises DatapackError.
+
+    What was read and gave nothing is added to *skipped*.
+    """
+    skipped = [] if skipped is None else skipped
     if path.is_dir() and (path / STEPS).exists() and not (path / RECORD).exists():
         return [_steps(list(read_json_lines(path / STEPS)), path / STEPS)]
     if (pair := pair_in(path if path.is_dir() else path.parent)) and (path.is_dir() or path in pair):
         return [elephant_trace(read_task(pair), pair[0].parent)]
     if path.is_dir() or path.name == RECORD:
         folder = path if path.is_dir() else path.parent
-        return [trace_of(read_session(path), folder.name)]
+        return [_of_session(folder, skipped)]
     if not path.exists():
         raise UserError(f"There is no {path}; give a recorded session or the file of a trace.")
     if path.suffix == ".eval":
         return read_inspect(path)
     if path.suffix == ".jsonl":
-        return _of_lines(path)
-    return _of_payload(read_json(path), path)
+        return _of_lines(path, skipped)
+    return _of_payload(read_json(path), path, skipped)
 
 
-def _of_lines(path: Path) -> list[Trace]:
+def _of_session(folder: Path, skipped: list[str]) -> Trace:
+    """Return the trace of a recorded session; raises DatapackError where none of its requests became a step."""
+    exchanges = read_session(folder)
+    trace = trace_of(exchanges, folder.name)
+    others = Counter(f"{one.method} {one.path}"[:80] for one in exchanges if one.asked() is None)
+    named = ", ".join(f"{name} ({count})" for name, count in others.most_common(5))
+    if exchanges and not trace.steps:
+        raise DatapackError(
+            f"{folder} has {plural(len(exchanges), 'request')} and none is a readable request to a model: {named}."
+        )
+    if others:
+        skipped.append(f"{plural(others.total(), 'request')} to no known API of models, or unreadable: {named}")
+    return trace
+
+
+def _of_lines(path: Path, skipped: list[str]) -> list[Trace]:
     lines = list(read_json_lines(path))
     if lines and all(is_otlp(line) for line in lines):
-        return traces_of_spans(lines, path)
+        return traces_of_spans(lines, path, skipped)
     if lines and all(isinstance(line, dict) and "step_id" in line for line in lines):
         return [_steps(lines, path)]
     raise DatapackError(
@@ -67,11 +97,11 @@ def _of_lines(path: Path) -> list[Trace]:
     )
 
 
-def _of_payload(payload: Any, path: Path) -> list[Trace]:
+def _of_payload(payload: Any, path: Path, skipped: list[str]) -> list[Trace]:
     if is_whoandwhen(payload) and not is_elephant(payload):
         return [labelled(payload, path).trace]
     if is_otlp(payload):
-        return traces_of_spans([payload], path)
+        return traces_of_spans([payload], path, skipped)
     if is_inspect(payload):
         return inspect_traces(payload, path)
     if is_atif(payload):

@@ -1,15 +1,15 @@
 """OpenTelemetry gen_ai spans, as OTLP JSON: read into the Trace, and written from it.
 
 Attribute names are those of the semantic conventions for generative AI (1.37 and later: ``gen_ai.input.messages``,
-``gen_ai.output.messages``, ``gen_ai.system_instructions``, ``gen_ai.tool.call.*``); prompts and completions in span
-events of earlier conventions are read too. A span of an inference is a step; spans of tools belong to the step before.
+``gen_ai.output.messages``, ``gen_ai.system_instructions``, ``gen_ai.tool.call.*``); earlier forms are read too. A span of
+an inference is a step; its tools are the spans of tools after it, and the calls that stand only in messages.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +17,19 @@ from typing import Any
 
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
-from opsassay.solvers.proxy.apis.base import arguments_of
+from opsassay.core.text import plural
+from opsassay.solvers.proxy.apis.base import arguments_of, fields, list_objects
+from opsassay.solvers.proxy.apis.counts import COUNTS, named_usage, usage_of
+from opsassay.solvers.proxy.calls import LaterRequests, ModelCall
+from opsassay.solvers.proxy.formats.gen_ai_messages import answer_of, as_text, asked_of
 from opsassay.solvers.proxy.steps import AgentIds, render_messages
+from opsassay.telemetry.otlp.json_form import requests_in
+
+_OWN = "opsassay.usage."
+"""What stands before the names of counts that the conventions have not."""
 
 _INFERENCE = frozenset({"chat", "generate_content", "text_completion"})
+_KNOWN = _INFERENCE | {"execute_tool", "invoke_agent", "create_agent", "invoke_workflow"}
 
 
 @dataclass(frozen=True)
@@ -37,29 +46,48 @@ class _Span:
 
     @property
     def operation(self) -> str:
-        return str(self.attributes.get("gen_ai.operation.name", ""))
+        """The operation; earlier conventions of instrumentations have it as the type of a request."""
+        older = "chat" if self.attributes.get("llm.request.type") == "chat" else ""
+        return str(self.attributes.get("gen_ai.operation.name") or older)
 
 
 def is_otlp(payload: Any) -> bool:
-    """Return whether *payload* is an export of spans in OTLP JSON."""
-    return isinstance(payload, dict) and isinstance(payload.get("resourceSpans"), list)
+    """Return whether *payload* is an export of spans in OTLP JSON, in whichever spelling."""
+    found = payload if isinstance(payload, list) else [payload]
+    inner = [fields(one.get("trace")) or one for one in list_objects(found)]
+    names = ("resourceSpans", "resource_spans", "batches")
+    return bool(inner) and all(any(isinstance(one.get(name), list) for name in names) for one in inner)
 
 
-def traces_of_spans(exports: Sequence[Any], path: Path) -> list[Trace]:
-    """Return one Trace for every trace id with inference spans, by its first start; raises DatapackError."""
+def traces_of_spans(exports: Sequence[Any], path: Path, skipped: list[str]) -> list[Trace]:
+    """Return one Trace for every trace id with inference spans, by its first start; raises DatapackError.
+
+    Which spans are no part of a trace is added to *skipped*.
+    """
     by_trace: dict[str, list[_Span]] = defaultdict(list)
     try:
-        for span in (span for export in exports for span in _spans(export)):
+        for span in (
+            span for export in exports for request in requests_in(export, skipped) for span in _spans(request)
+        ):
             by_trace[span.trace].append(span)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DatapackError(f"{path}: a span is not in the form of OTLP JSON ({error!r}).") from error
     groups = sorted(by_trace.values(), key=lambda spans: min(span.start_ns for span in spans))
-    found = [_trace(spans) for spans in groups if any(_is_inference(span) for span in spans)]
-    if not found:
+    of_agents = [spans for spans in groups if any(_is_inference(span) for span in spans)]
+    if not of_agents:
         raise DatapackError(
             f"{path} has no gen_ai spans: none names a gen_ai.operation.name of {', '.join(sorted(_INFERENCE))}."
         )
-    return found
+    strange = Counter(
+        span.operation or span.name
+        for spans in groups
+        for span in spans
+        if span.operation not in _KNOWN or not any(spans is known for known in of_agents)
+    )
+    if strange:
+        named = ", ".join(f"{name} ({count})" for name, count in strange.most_common(5))
+        skipped.append(f"{plural(strange.total(), 'span')} of nothing that an agent's trace has: {named}")
+    return [_trace(spans) for spans in of_agents]
 
 
 def export_otlp(trace: Trace, run: str | None = None) -> dict[str, Any]:
@@ -114,7 +142,7 @@ def _root(trace: Trace, trace_id: str) -> dict[str, Any]:
 
 
 def _spans(export: dict[str, Any]) -> Iterator[_Span]:
-    for group in export["resourceSpans"]:
+    for group in export.get("resourceSpans", ()):
         for scope in group.get("scopeSpans", ()):
             for span in scope.get("spans", ()):
                 status = span.get("status") or {}
@@ -140,11 +168,13 @@ def _trace(spans: Sequence[_Span]) -> Trace:
     tools = _tools_by_step(ordered, inferences)
     root = next((span.attributes for span in ordered if not span.parent), {})
     ids = AgentIds()
-    steps = []
-    for number, span in enumerate(inferences, 1):
+    calls = [ModelCall(asked_of(s.attributes, s.events), answer_of(s.attributes, s.events)) for s in inferences]
+    later, steps = LaterRequests(calls), []
+    for number, (span, call) in enumerate(zip(inferences, calls, strict=True), 1):
         name = _agent(span, by_id)
-        steps.append(_step(number, span, name, ids.id_of(name), tools[span.id]))
-    messages = _messages_of(inferences[0])
+        logs = _tool_calls(call, call.tool_logs(later.results(number - 1)), tools[span.id])
+        steps.append(_step(number, span, call, name, ids.id_of(name), logs))
+    messages = calls[0].asked.messages
     return Trace(
         task_id=str(
             root.get("opsassay.task_id")
@@ -163,25 +193,48 @@ def _trace(spans: Sequence[_Span]) -> Trace:
     )
 
 
-def _step(number: int, span: _Span, name: str, agent_id: str, tools: Sequence[_Span]) -> TraceStep:
-    logs = tuple(_tool_call(tool) for tool in tools)
-    counts = {ours: span.attributes.get(f"gen_ai.usage.{ours}") for ours in ("input_tokens", "output_tokens")}
+def _step(number: int, span: _Span, call: ModelCall, name: str, agent_id: str, logs: tuple[ToolCall, ...]) -> TraceStep:
     model = span.attributes.get("gen_ai.response.model") or span.attributes.get("gen_ai.request.model")
+    own = {key.removeprefix(_OWN): count for key, count in span.attributes.items() if key.startswith(_OWN)}
     return TraceStep(
         step_id=number,
         agent_id=agent_id,
         agent_name=name,
-        input_context=span.attributes.get("opsassay.input_context") or render_messages(_messages_of(span)),
-        output_content=_span_answer(span),
+        input_context=span.attributes.get("opsassay.input_context") or render_messages(call.asked.messages),
+        output_content=call.answer.text if call.answer else "",
         tool_logs=logs,
         started_at=span.start_ns or None,
         ended_at=span.end_ns or None,
-        usage={key: int(value) for key, value in counts.items() if value is not None},
+        usage={**usage_of("gen_ai", span.attributes), **own},
+        finish_reason=call.answer.finish_reason if call.answer else None,
         model=model,
         request_id=span.attributes.get("gen_ai.response.id"),
         kind="tool" if logs or span.attributes.get("opsassay.kind") == "tool" else "plain",
         error=span.error,
     )
+
+
+def _tool_calls(call: ModelCall, said: Sequence[ToolCall], spans: Sequence[_Span]) -> tuple[ToolCall, ...]:
+    """Return the calls of a step: those of its messages, each by its span where it has one, then those of spans alone.
+
+    A span is that of a call by the call's id, else by the tool's name. What a span does not say its message may.
+    """
+    left, logs = list(spans), []
+    for use, by_message in zip(call.answer.tool_uses if call.answer else (), said, strict=True):
+        by_id = (s for s in left if use.id and s.attributes.get("gen_ai.tool.call.id") == use.id)
+        by_name = (s for s in left if not s.attributes.get("gen_ai.tool.call.id") and _tool_name(s) == use.tool)
+        span = next(by_id, None) or next(by_name, None)
+        if span is None:
+            logs.append(by_message)
+            continue
+        left.remove(span)
+        ran, has_result = _tool_call(span), "gen_ai.tool.call.result" in span.attributes
+        update = {
+            "arguments": ran.arguments or by_message.arguments,
+            "output": ran.output if has_result else by_message.output,
+        }
+        logs.append(ran.model_copy(update=update))
+    return (*logs, *map(_tool_call, left))
 
 
 def _is_inference(span: _Span) -> bool:
@@ -214,45 +267,15 @@ def _agent(span: _Span, by_id: dict[str, _Span]) -> str:
     return "agent"
 
 
-def _messages_of(span: _Span) -> list[tuple[str, str]]:
-    """Return (role, text) of the input, from attributes or from events of earlier conventions."""
-    system = _parts_text(_parsed(span.attributes.get("gen_ai.system_instructions")))
-    messages = [
-        (str(m.get("role", "user")), _parts_text(m.get("parts")))
-        for m in _objects(span.attributes.get("gen_ai.input.messages"))
-    ]
-    if messages or system:
-        return ([("system", system)] if system else []) + messages
-    prompts = [attributes.get("gen_ai.prompt") for name, attributes in span.events if name == "gen_ai.content.prompt"]
-    if prompts:
-        return [("user", str(prompt)) for prompt in prompts]
-    roles = {f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")}
-    return [(roles[name], str(attributes.get("content", ""))) for name, attributes in span.events if name in roles]
-
-
-def _span_answer(span: _Span) -> str:
-    messages = _objects(span.attributes.get("gen_ai.output.messages"))
-    if messages:
-        return "\n".join(filter(None, (_parts_text(m.get("parts"), calls=False) for m in messages)))
-    given = {"gen_ai.content.completion": "gen_ai.completion", "gen_ai.choice": "message"}
-    return "\n".join(str(attributes.get(given[name], "")) for name, attributes in span.events if name in given)
-
-
-def _parts_text(parts: Any, *, calls: bool = True) -> str:
-    texts = []
-    for part in parts if isinstance(parts, list) else ():
-        if part.get("type") == "tool_call":
-            texts.append(f"[calls {part.get('name')} {part.get('arguments')}]" if calls else "")
-        else:
-            texts.append(_as_text(part.get("content", part.get("response", part.get("result", "")))))
-    return "\n".join(filter(None, texts))
+def _tool_name(span: _Span) -> str:
+    return str(span.attributes.get("gen_ai.tool.name", span.name.removeprefix("execute_tool ")))
 
 
 def _tool_call(span: _Span) -> ToolCall:
     return ToolCall(
-        tool=str(span.attributes.get("gen_ai.tool.name", span.name.removeprefix("execute_tool "))),
+        tool=_tool_name(span),
         arguments=arguments_of(span.attributes.get("gen_ai.tool.call.arguments")),
-        output=_as_text(span.attributes.get("gen_ai.tool.call.result", "")),
+        output=as_text(span.attributes.get("gen_ai.tool.call.result", "")),
         status="error" if span.error else span.attributes.get("opsassay.tool_status", "ok"),
     )
 
@@ -272,8 +295,9 @@ def _step_spans(step: TraceStep, trace_id: str, root: str) -> list[dict[str, Any
         "gen_ai.agent.id": step.agent_id,
         "gen_ai.request.model": step.model,
         "gen_ai.response.id": step.request_id,
-        "gen_ai.usage.input_tokens": step.usage.get("input_tokens"),
-        "gen_ai.usage.output_tokens": step.usage.get("output_tokens"),
+        **named_usage("gen_ai", step.usage),
+        **{f"{_OWN}{name}": count for name, count in step.usage.items() if name not in COUNTS["gen_ai"]},
+        "gen_ai.response.finish_reasons": [step.finish_reason] if step.finish_reason else None,
         "gen_ai.input.messages": _message("user", [{"type": "text", "content": step.input_context}])
         if step.input_context
         else None,
@@ -330,14 +354,17 @@ def _message(role: str, parts: list[dict[str, Any]]) -> str:
 
 def _attributes(values: dict[str, Any]) -> list[dict[str, Any]]:
     given = ((key, value) for key, value in values.items() if value is not None)
-    return [
-        {"key": key, "value": {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}}
-        for key, value in given
-    ]
+    return [{"key": key, "value": _any_value(value)} for key, value in given]
+
+
+def _any_value(value: Any) -> dict[str, Any]:
+    if isinstance(value, list):
+        return {"arrayValue": {"values": [_any_value(one) for one in value]}}
+    return {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}
 
 
 def _values(attributes: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    return {pair["key"]: _value(pair["value"]) for pair in attributes}
+    return {pair["key"]: _value(pair.get("value") or {}) for pair in attributes}
 
 
 def _value(value: dict[str, Any]) -> Any:
@@ -346,28 +373,10 @@ def _value(value: dict[str, Any]) -> Any:
     if kind == "intValue":
         return int(inner)
     if kind == "arrayValue":
-        return [_value(item) for item in inner.get("values", ())]
+        return [_value(item) for item in (inner or {}).get("values", ())]
     if kind == "kvlistValue":
         return _values(inner.get("values", ()))
     return inner
-
-
-def _parsed(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        return [{"type": "text", "content": value}]
-
-
-def _objects(value: Any) -> list[dict[str, Any]]:
-    parsed = _parsed(value)
-    return [item for item in parsed if isinstance(item, dict)] if isinstance(parsed, list) else []
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _hash(text: str, digits: int) -> str:

@@ -6,7 +6,7 @@ A model event is a step; the tool events that follow belong to it; the agent is 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from opsassay.core.errors import DatapackError
 from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
 from opsassay.core.untrusted import most_expanded, open_plain, read_json
 from opsassay.core.zstandard import zipfile, zstd
-from opsassay.solvers.proxy.apis.base import arguments_of, list_objects
+from opsassay.solvers.proxy.apis.base import arguments_of, fields, list_objects, text_or_none
+from opsassay.solvers.proxy.apis.counts import inspect_usage
 from opsassay.solvers.proxy.steps import AgentIds, plain_text, render_messages
 
 
@@ -90,10 +91,10 @@ def _with_inputs(sample: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _steps(events: Iterable[dict[str, Any]], attachments: dict[str, str]) -> list[TraceStep]:
+def _steps(events: Sequence[dict[str, Any]], attachments: dict[str, str]) -> list[TraceStep]:
     spans: dict[str, tuple[str | None, str | None]] = {}  # span -> (parent, agent if it is one's)
     ids, steps = AgentIds(), list[TraceStep]()
-    logs: list[list[ToolCall]] = []
+    logs: list[dict[str, ToolCall]] = []  # by the ids of the calls
     for event in events:
         kind = event.get("event")
         if kind == "span_begin":
@@ -102,19 +103,38 @@ def _steps(events: Iterable[dict[str, Any]], attachments: dict[str, str]) -> lis
         elif kind == "model":
             name = _agent(event.get("span_id"), spans)
             steps.append(_step(len(steps) + 1, event, name, ids.id_of(name), attachments))
-            logs.append([])
+            logs.append({})
         elif kind == "tool" and logs:
-            logs[-1].append(_tool_call(event, attachments))
+            logs[-1][str(event.get("id") or len(logs[-1]))] = _tool_call(event, attachments)
+    models = [event for event in events if event.get("event") == "model"]
+    given = {str(m.get("tool_call_id")): m for event in models for m in list_objects(event.get("input"))}
+    for event, called in zip(models, logs, strict=True):
+        for call in list_objects(_message(event).get("tool_calls")):
+            id_ = str(call.get("id"))
+            called.setdefault(id_, _call_in_messages(call, given.get(id_), attachments))
     return [
-        step.model_copy(update={"tool_logs": tuple(called), "kind": "tool" if called else "plain"})
+        step.model_copy(update={"tool_logs": tuple(called.values()), "kind": "tool" if called else "plain"})
         for step, called in zip(steps, logs, strict=True)
     ]
 
 
+def _message(event: dict[str, Any]) -> dict[str, Any]:
+    choice = next(iter(list_objects(fields(event.get("output")).get("choices"))), {})
+    return fields(choice.get("message"))
+
+
+def _call_in_messages(call: dict[str, Any], given: dict[str, Any] | None, attachments: dict[str, str]) -> ToolCall:
+    """Return a call that has no event of its own, with the message that has its result, None where there is none."""
+    about = {"function": call.get("function"), "arguments": call.get("arguments"), "error": fields(given).get("error")}
+    made = _tool_call({**about, "result": fields(given).get("content")}, attachments)
+    return made if given is not None else made.model_copy(update={"status": "unanswered"})
+
+
 def _step(number: int, event: dict[str, Any], name: str, agent_id: str, attachments: dict[str, str]) -> TraceStep:
     output = event.get("output") or {}
-    message = next((choice.get("message") or {} for choice in list_objects(output.get("choices"))), {})
-    usage = output.get("usage") or {}
+    choice = next(iter(list_objects(output.get("choices"))), {})
+    message = choice.get("message") or {}
+    ours = fields(fields(output.get("metadata")).get("opsassay"))
     shown = [
         (str(m.get("role", "user")), _attached(plain_text(m.get("content")), attachments))
         for m in list_objects(event.get("input"))
@@ -127,7 +147,8 @@ def _step(number: int, event: dict[str, Any], name: str, agent_id: str, attachme
         output_content=_attached(plain_text(message.get("content")), attachments),
         started_at=_ns(event.get("timestamp")),
         ended_at=_ns(event.get("completed")),
-        usage={key: int(usage[key]) for key in ("input_tokens", "output_tokens") if usage.get(key) is not None},
+        usage=inspect_usage(output.get("usage")),
+        finish_reason=text_or_none(ours.get("finish_reason") if ours else choice.get("stop_reason")),
         model=output.get("model") or event.get("model"),
         request_id=message.get("id"),
         error=event.get("error") or output.get("error"),

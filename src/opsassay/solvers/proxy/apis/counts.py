@@ -1,0 +1,125 @@
+"""What the token counts of each API include, in one table.
+
+Ours: *input_tokens* is all that went in, *output_tokens* all that came out. The others are parts of these two:
+*cached_tokens* (read from a cache), *cache_write_tokens*, *tool_tokens* (what hosted tools put in) and
+*audio_input_tokens* of the input, *reasoning_tokens* and *audio_output_tokens* of the output.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+COUNTS: Mapping[str, Mapping[str, str]] = {
+    "chat": {
+        "input_tokens": "prompt_tokens",
+        "output_tokens": "completion_tokens",
+        "cached_tokens": "prompt_tokens_details/cached_tokens | prompt_cache_hit_tokens",
+        "cache_write_tokens": "prompt_tokens_details/cache_write_tokens",
+        "reasoning_tokens": "completion_tokens_details/reasoning_tokens",
+        "audio_input_tokens": "prompt_tokens_details/audio_tokens",
+        "audio_output_tokens": "completion_tokens_details/audio_tokens",
+    },
+    "responses": {
+        "input_tokens": "input_tokens",
+        "output_tokens": "output_tokens",
+        "cached_tokens": "input_tokens_details/cached_tokens",
+        "cache_write_tokens": "input_tokens_details/cache_write_tokens",
+        "reasoning_tokens": "output_tokens_details/reasoning_tokens",
+        "audio_input_tokens": "input_tokens_details/audio_tokens",
+        "audio_output_tokens": "output_tokens_details/audio_tokens",
+    },
+    "messages": {
+        "input_tokens": "input_tokens + cache_read_input_tokens + cache_creation_input_tokens",
+        "output_tokens": "output_tokens",
+        "cached_tokens": "cache_read_input_tokens",
+        "cache_write_tokens": "cache_creation_input_tokens",
+    },
+    "gemini": {
+        "input_tokens": "promptTokenCount + toolUsePromptTokenCount",
+        "output_tokens": "candidatesTokenCount + thoughtsTokenCount",
+        "cached_tokens": "cachedContentTokenCount",
+        "reasoning_tokens": "thoughtsTokenCount",
+        "tool_tokens": "toolUsePromptTokenCount",
+        "audio_input_tokens": "promptTokensDetails/AUDIO",
+        "audio_output_tokens": "candidatesTokensDetails/AUDIO",
+    },
+    "gen_ai": {
+        "input_tokens": "gen_ai.usage.input_tokens | gen_ai.usage.prompt_tokens | llm.usage.prompt_tokens",
+        "output_tokens": "gen_ai.usage.output_tokens | gen_ai.usage.completion_tokens | llm.usage.completion_tokens",
+        "cached_tokens": "gen_ai.usage.cache_read.input_tokens | gen_ai.usage.cache_read_input_tokens",
+        "cache_write_tokens": "gen_ai.usage.cache_creation.input_tokens | gen_ai.usage.cache_creation_input_tokens",
+        "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens | gen_ai.usage.reasoning_tokens",
+        "tool_tokens": "opsassay.usage.tool_tokens",
+        "audio_input_tokens": "opsassay.usage.audio_input_tokens",
+        "audio_output_tokens": "opsassay.usage.audio_output_tokens",
+    },
+    "atif": {
+        "input_tokens": "prompt_tokens",
+        "output_tokens": "completion_tokens",
+        "cached_tokens": "cached_tokens",
+        "cache_write_tokens": "extra/cache_write_tokens | extra/cache_creation_input_tokens",
+        "reasoning_tokens": "extra/reasoning_tokens",
+        "tool_tokens": "extra/tool_tokens",
+        "audio_input_tokens": "extra/audio_input_tokens",
+        "audio_output_tokens": "extra/audio_output_tokens",
+    },
+    "inspect": {
+        "input_tokens": "input_tokens + input_tokens_cache_read + input_tokens_cache_write",
+        "output_tokens": "output_tokens",
+        "cached_tokens": "input_tokens_cache_read",
+        "cache_write_tokens": "input_tokens_cache_write",
+        "reasoning_tokens": "reasoning_tokens",
+    },
+}
+"""By API or format, our count as theirs: ``a + b`` is a sum, ``a | b`` the first that is there, ``a/b`` b within a."""
+
+
+def usage_of(api: str, counts: Any) -> dict[str, int]:
+    """Return the token counts that an answer of *api* has, by our names; what it does not say is left out."""
+    found = {}
+    for ours, theirs in COUNTS[api].items():
+        values = [_first(counts, names.split(" | ")) for names in theirs.split(" + ")]
+        if known := [value for value in values if value is not None]:
+            found[ours] = sum(known)
+    return found
+
+
+def inspect_usage(counts: Any) -> dict[str, int]:
+    """Return the counts of inspect_ai's ModelUsage: its total says whether the cached tokens are among the input's."""
+    found, total = usage_of("inspect", counts), _first(counts, ["total_tokens"])
+    if total is not None and total < found.get("input_tokens", 0) + found.get("output_tokens", 0):
+        found |= usage_of("responses", {"input_tokens": counts.get("input_tokens")})
+    return found
+
+
+def inspect_counts(usage: Mapping[str, int]) -> dict[str, int]:
+    """Return *usage* by the names of inspect_ai's ModelUsage, whose input is what no cache had to do with."""
+    cached, written = usage.get("cached_tokens", 0), usage.get("cache_write_tokens", 0)
+    given, said = usage.get("input_tokens", 0), usage.get("output_tokens", 0)
+    found = {"input_tokens": max(given - cached - written, 0), "output_tokens": said, "total_tokens": given + said}
+    return found | named_usage(
+        "inspect", {key: usage[key] for key in usage if key not in ("input_tokens", "output_tokens")}
+    )
+
+
+def named_usage(api: str, usage: Mapping[str, int]) -> dict[str, int]:
+    """Return *usage* by the first names of *api*, one that counts as we do; what it has no name for is left out."""
+    return {re.split(r" [|+] ", COUNTS[api][ours])[0]: usage[ours] for ours in COUNTS[api] if ours in usage}
+
+
+def _first(counts: Any, names: list[str]) -> int | None:
+    return next((value for name in names if (value := _count(counts, name.split("/"))) is not None), None)
+
+
+def _count(value: Any, path: list[str]) -> int | None:
+    for name in path:
+        if isinstance(value, list):  # Gemini: [{"modality": "AUDIO", "tokenCount": 3}, ...]
+            value = next(
+                (one.get("tokenCount") for one in value if isinstance(one, dict) and one.get("modality") == name), None
+            )
+        else:
+            value = value.get(name) if isinstance(value, dict) else None
+    is_count = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 and value == value // 1
+    return int(value) if is_count else None

@@ -1,0 +1,146 @@
+"""What a gen_ai span says as messages of a chat, in whichever form: so calls and their results are read as the proxy's.
+
+Forms: the attributes ``gen_ai.input.messages`` and ``gen_ai.output.messages`` with their parts (1.37 and later), events
+with ``content`` or with JSON in ``gen_ai.event.content``, and numbered attributes such as ``gen_ai.prompt.0.content``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from opsassay.solvers.proxy.apis.base import Asked, ModelAnswer, list_objects
+from opsassay.solvers.proxy.apis.chat import read_answer, read_request
+from opsassay.solvers.proxy.steps import plain_text
+
+Events = Sequence[tuple[str, Mapping[str, Any]]]
+_ROLES = {f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")}
+_SAID = frozenset({"text", "reasoning", "blob", "file", "uri", "tool_call", "tool_call_response", "refusal"})
+_NUMBERED = re.compile(r"gen_ai\.(prompt|completion)\.(\d+)\.(?:tool_calls\.(\d+)\.)?(\w+)\Z")
+
+
+def asked_of(attributes: Mapping[str, Any], events: Events) -> Asked:
+    """Return what the input of a span says, from the first form that it has."""
+    attributes = _with_details(attributes, events)
+    messages = [one for given in _objects(attributes.get("gen_ai.input.messages")) for one in _of_parts(given)]
+    if instructions := _parsed(attributes.get("gen_ai.system_instructions")):
+        messages.insert(0, {"role": "system", "content": _content(list_objects(instructions))})
+    messages = messages or _numbered_messages(attributes, "prompt")
+    if not messages:
+        prompts = [str(given.get("gen_ai.prompt", "")) for name, given in events if name == "gen_ai.content.prompt"]
+        messages = [{"role": "user", "content": prompt} for prompt in prompts]
+        messages += [_of_event(given, _ROLES[name]) for name, given in events if name in _ROLES]
+    return read_request({"messages": messages})
+
+
+def answer_of(attributes: Mapping[str, Any], events: Events) -> ModelAnswer:
+    """Return what the output of a span says and calls, and why the model stopped, from the first form that it has."""
+    attributes = _with_details(attributes, events)
+    given = _objects(attributes.get("gen_ai.output.messages"))
+    messages = [one for message in given for one in _of_parts(message)] or _numbered_messages(attributes, "completion")
+    if not messages:
+        texts = [str(one.get("gen_ai.completion", "")) for name, one in events if name == "gen_ai.content.completion"]
+        messages = [{"content": text} for text in texts]
+        messages += [_of_choice(one) for name, one in events if name == "gen_ai.choice"]
+    reasons = _parsed(attributes.get("gen_ai.response.finish_reasons"))
+    stopped = reasons[0] if isinstance(reasons, list) and reasons and isinstance(reasons[0], str) else None
+    whole = {
+        "content": [{"text": plain_text(one.get("content"))} for one in messages],
+        "tool_calls": [call for one in messages for call in list_objects(one.get("tool_calls"))],
+    }
+    reason = stopped or next((one["finish_reason"] for one in messages if one.get("finish_reason")), None)
+    return read_answer({"choices": [{"message": whole, "finish_reason": reason}]})
+
+
+def _of_parts(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the messages of a chat that a message of parts amounts to: what tools gave stands apart in a chat."""
+    parts = list_objects(message.get("parts"))
+    results = [part for part in parts if part.get("type") == "tool_call_response"]
+    others = [part for part in parts if part.get("type") != "tool_call_response"]
+    if others or not results:
+        yield {
+            "role": message.get("role", "user"),
+            "content": _content(
+                [part for part in others if part.get("type") in _SAID and part.get("type") != "tool_call"]
+            )
+            if "parts" in message
+            else message.get("content"),
+            "tool_calls": [_call(part) for part in others if part.get("type") not in _SAID - {"tool_call"}],
+            "finish_reason": message.get("finish_reason"),
+        }
+    for part in results:
+        output = as_text(part.get("response", part.get("result", part.get("content", ""))))
+        yield {"role": "tool", "tool_call_id": part.get("id"), "content": output}
+
+
+def _call(part: Mapping[str, Any]) -> dict[str, Any]:
+    if part.get("type") != "tool_call":
+        return {"id": part.get("id"), **part}
+    return {"id": part.get("id"), "function": {"name": part.get("name", ""), "arguments": part.get("arguments")}}
+
+
+def _content(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    return [{"text": as_text(part.get("content", ""))} for part in parts]
+
+
+def _of_event(given: Mapping[str, Any], role: str) -> dict[str, Any]:
+    body = _parsed(given.get("gen_ai.event.content"))
+    said = {**given, **(body if isinstance(body, dict) else {})}
+    message = {key: _parsed(said[key]) if key == "tool_calls" else said[key] for key in said}
+    return {"role": role, "tool_call_id": said.get("id"), **message}
+
+
+def _of_choice(given: Mapping[str, Any]) -> dict[str, Any]:
+    choice = _of_event(given, "assistant")
+    message = _parsed(choice.get("message"))
+    if isinstance(message, dict):
+        return {**choice, **message}
+    return {**choice, "content": choice.get("content") if message is None else _choice_content(message)}
+
+
+def _choice_content(message: Any) -> Any:
+    return [{"text": as_text(part.get("content", ""))} for part in list_objects(message)] or as_text(message)
+
+
+def _numbered_messages(attributes: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
+    messages: dict[int, dict[str, Any]] = {}
+    calls: dict[tuple[int, int], dict[str, Any]] = {}
+    for key, value in attributes.items():
+        found = _NUMBERED.match(key)
+        if found is None or found[1] != kind:
+            continue
+        message = messages.setdefault(int(found[2]), {})
+        if found[3] is None:
+            message[found[4]] = value
+        else:
+            call = calls.setdefault((int(found[2]), int(found[3])), {"function": {}})
+            (call if found[4] == "id" else call["function"])[found[4]] = value
+    for number, _ in sorted(calls):
+        messages[number]["tool_calls"] = [calls[at] for at in sorted(calls) if at[0] == number]
+    return [messages[number] for number in sorted(messages)]
+
+
+def _with_details(attributes: Mapping[str, Any], events: Events) -> dict[str, Any]:
+    """Return *attributes* with those of the event that has the messages where the span itself has not."""
+    details = [given for name, given in events if name == "gen_ai.client.inference.operation.details"]
+    return {**(details[-1] if details else {}), **attributes}
+
+
+def _parsed(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return [{"type": "text", "content": value}]
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return list_objects(_parsed(value))
+
+
+def as_text(value: Any) -> str:
+    """Return *value* as text: a text as it is, all else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,86 @@
+"""The one form of OTLP JSON: names in lowerCamelCase, ids as lower-case hexadecimal, what is null left out.
+
+Protobuf's JSON mapping takes lowerCamelCase and the names of the .proto files alike, so both are read. Ids are
+hexadecimal (OTLP specification, "JSON Protobuf Encoding"); Tempo answers with protobuf's own base64, which is read where
+it is as long as 16 or 8 bytes are in it, as no hexadecimal id is. Older and other names of the same spans are read too.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+REQUESTS = {"resourceSpans": "traces", "resourceLogs": "logs", "resourceMetrics": "metrics"}
+"""The field of an export request that holds a signal, and the signal."""
+
+IDS = {"traceId": 16, "spanId": 8, "parentSpanId": 8}
+"""The fields of ids, and their lengths in bytes."""
+
+_ITEMS = frozenset({"spans", "logRecords", "links", "exemplars"})
+_OTHER_NAMES = {
+    "instrumentationLibrarySpans": "scopeSpans",  # before OTLP 0.19
+    "instrumentationLibraryLogs": "scopeLogs",
+    "instrumentationLibraryMetrics": "scopeMetrics",
+    "instrumentationLibrary": "scope",
+    "batches": "resourceSpans",  # Tempo
+}
+
+
+def requests_in(payload: Any, left_out: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield the export requests in a JSON value in their one form; raises ValueError for what is no request's form.
+
+    That is the value itself, each of a list, or what stands under ``trace``, as Tempo answers. Why a span, record, link
+    or exemplar is not among them is added to *left_out*.
+    """
+    if isinstance(payload, list):
+        for part in payload:
+            yield from requests_in(part, left_out)
+    elif isinstance(payload, dict):
+        answer = payload.get("trace")
+        yield _plain(answer if isinstance(answer, dict) else payload, left_out)
+    else:
+        raise ValueError(f"{json.dumps(payload)[:40]} is no object")  # noqa: TRY004 - as for all that is no OTLP
+
+
+def _plain(value: Any, left_out: list[str]) -> Any:
+    if isinstance(value, list):
+        return [_plain(part, left_out) for part in value]
+    if not isinstance(value, dict):
+        return value
+    found: dict[str, Any] = {}
+    for key, part in value.items():
+        name = re.sub(r"_([a-z0-9])", lambda match: match[1].upper(), key)
+        name = _OTHER_NAMES.get(name, name)
+        if part is None:
+            continue
+        if name in found:
+            raise ValueError(f"{name} is there in two spellings")
+        if name in IDS:
+            found[name] = _id(name, part)
+        elif name in _ITEMS and isinstance(part, list):
+            found[name] = list(_readable(part, left_out))
+        else:
+            found[name] = _plain(part, left_out)
+    return found
+
+
+def _readable(items: list[Any], left_out: list[str]) -> Iterator[Any]:
+    for item in items:
+        try:
+            yield _plain(item, left_out)
+        except ValueError as error:
+            left_out.append(str(error))
+
+
+def _id(name: str, text: Any) -> str:
+    """Return an id as hexadecimal, '' for one of zeros alone, which stands for none; raises ValueError."""
+    try:
+        if len(text) in {22, 24, 11, 12} and len(known := base64.b64decode(f"{text}==")) == IDS[name]:
+            return known.hex()
+        return bytes.fromhex(text).hex() if text.strip("0") else ""
+    except (TypeError, ValueError, AttributeError, binascii.Error) as error:
+        raise ValueError(f"{name} {json.dumps(text)[:40]} is no hexadecimal id") from error

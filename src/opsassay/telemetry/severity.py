@@ -1,0 +1,35 @@
+"""How grave a log line is: one list of words, and the number before the word wherever there is one."""
+
+from __future__ import annotations
+
+import polars as pl
+
+LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
+"""Severity numbers 1 to 24 come in fours (OpenTelemetry logs data model, "Field: SeverityNumber")."""
+
+_OTHER_WORDS = {
+    **dict.fromkeys(("ERR", "SEVERE", "E", "50"), "ERROR"),
+    **dict.fromkeys(("CRITICAL", "CRIT", "ALERT", "EMERG", "EMERGENCY", "PANIC", "F", "60"), "FATAL"),
+}
+"""What sources write for an error: syslog, journald, java.util.logging, glog, and the numbers of pino and bunyan."""
+
+ERROR_LEVELS = ("ERROR", "FATAL", *_OTHER_WORDS)
+"""Levels, in capital letters, of a log line that says that something failed."""
+
+WORD = r"(?i)\b(TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|CRITICAL|SEVERE)\b"
+"""A level in the text of a line that has no other; "err", "alert" and "panic" are words of sentences, too."""
+
+
+def level_of(number: int, text: str) -> str:
+    """Return the level of a log record: that of its severity number, else of its text in capital letters."""
+    word = text.strip().upper()
+    return LEVELS[(number - 1) // 4] if 1 <= number <= 24 else _OTHER_WORDS.get(word, word)
+
+
+def levels(number: pl.Expr, text: pl.Expr) -> pl.Expr:
+    """Return `level_of` for columns of severity numbers, as texts, and of texts; INFO where neither says anything."""
+    fours = (number.cast(pl.Int64, strict=False) - 1) // 4
+    word = text.str.strip_chars().str.to_uppercase().replace({"": None, **_OTHER_WORDS})
+    return pl.coalesce(
+        fours.replace_strict(dict(enumerate(LEVELS)), default=None, return_dtype=pl.String()), word, pl.lit("INFO")
+    )

@@ -1,0 +1,48 @@
+"""Streams of the four APIs, whole and cut at every byte: no lost call, no wrong join, counts by the table."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+
+from opsassay.core.schema.trajectory import TraceStep
+from opsassay.solvers.proxy.trace import trace_of
+from solvers.proxy.streams import COUNTED, FINISHED, PATHS, Said, answers, exchange, stream
+
+
+def step_of(api: str, body: bytes) -> TraceStep:
+    """Return the step that the answer *body* becomes."""
+    return trace_of([exchange(api, body)], "run").steps[0]
+
+
+@pytest.mark.parametrize("api", PATHS)
+@settings(max_examples=40, deadline=None)
+@given(said=answers)
+def test_a_whole_stream_is_what_was_said(api: str, said: Said) -> None:
+    step, kind = step_of(api, stream(api, said)), api.split(maxsplit=1)[0]
+    assert step.output_content == said.text
+    assert [(call.tool, call.arguments) for call in step.tool_logs] == [(tool, given) for _, tool, given in said.calls]
+    assert (step.usage, step.finish_reason, step.error) == (COUNTED[kind], FINISHED[kind], None)
+
+
+CALLS = (("call_0", "ls", {"p": 'é"}{'}), ("call_1", "ls", {"p": "x"}), ("call_2", "cat", {}))
+
+
+@pytest.mark.parametrize("api", PATHS)
+@pytest.mark.parametrize("numbering", ["numbered", "all 0", "none", "named again", "ids again"])
+def test_a_stream_cut_at_any_byte_loses_no_call_and_joins_none(api: str, numbering: str) -> None:
+    said = Said("Let me é see", CALLS, 5, numbering)
+    body, before = stream(api, said), 0
+    for end in range(len(body)):
+        step = step_of(api, body[:end])
+        assert said.text.startswith(step.output_content)
+        for call, (_, tool, arguments) in zip(step.tool_logs, said.calls, strict=False):
+            raw = call.arguments.get("raw")
+            assert call.tool == tool
+            assert call.arguments in ({}, arguments) if raw is None else json.dumps(arguments).startswith(raw)
+        assert before <= len(step.tool_logs) <= len(said.calls)
+        assert step.finish_reason is not None or step.error is not None
+        before = len(step.tool_logs)
+    assert before == len(CALLS)

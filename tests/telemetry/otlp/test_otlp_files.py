@@ -1,0 +1,217 @@
+"""Files of OTLP as others write them: every file and item is read or named, spellings and ids have one rule."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from opsassay.telemetry.importers.cases import ImportReport
+from opsassay.telemetry.importers.otlp import import_otlp
+from opsassay.telemetry.tree import Tree
+
+TRACE, SPAN = "a1" * 16, "b2" * 8
+AT_NS = 1_700_000_000 * 10**9
+
+
+def span(**other: Any) -> dict[str, Any]:
+    base = {"traceId": TRACE, "spanId": SPAN, "name": "GET /", "kind": 2, "startTimeUnixNano": str(AT_NS)}
+    return {**base, "endTimeUnixNano": str(AT_NS + 5), **other}
+
+
+def spans(*made: dict[str, Any], scopes: str = "scopeSpans") -> dict[str, Any]:
+    named = {"attributes": [{"key": "service.name", "value": {"stringValue": "cart"}}]}
+    return {"resourceSpans": [{"resource": named, scopes: [{"spans": list(made)}]}]}
+
+
+def logs(*made: dict[str, Any]) -> dict[str, Any]:
+    return {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"timeUnixNano": str(AT_NS), **one} for one in made]}]}]}
+
+
+def imported(tmp_path: Path, name: str, content: str | bytes) -> tuple[Tree, str, ImportReport]:
+    """Import a case with *content* as abnormal/*name*, beside one span that is in order."""
+    for period in ("normal", "abnormal"):
+        (tmp_path / "case" / period).mkdir(parents=True)
+        (tmp_path / "case" / period / "first.json").write_text(json.dumps(spans(span(name="first"))))
+    file = tmp_path / "case" / "abnormal" / name
+    file.write_bytes(content.encode() if isinstance(content, str) else content)
+    report = import_otlp(tmp_path / "case", tmp_path / "out")
+    return Tree(tmp_path / "out"), report.imported[0][1], report
+
+
+def names_of(tree: Tree, id_: str) -> list[str]:
+    found = tree.datapack(id_).read("abnormal", "traces").get_column("span_name").to_list()
+    return [name for name in found if name != "first"]
+
+
+def said(report: ImportReport) -> str:
+    return "\n".join(note for _, note in report.notes)
+
+
+SHAPES = {
+    "any name": json.dumps(spans(span())),
+    "before 0.19": json.dumps(spans(span(), scopes="instrumentationLibrarySpans")),
+    "before 0.19, snake_case": json.dumps(spans(span(), scopes="instrumentation_library_spans")),
+    "Tempo's batches": json.dumps({"batches": spans(span())["resourceSpans"]}),
+    "Tempo's trace": json.dumps({"trace": spans(span())}),
+    "a list of requests": json.dumps([spans(span())]),
+    "no line break after the first bracket": '{ "resourceSpans": [\n'
+    + json.dumps(spans(span())["resourceSpans"][0], indent=1)
+    + "]}",
+    "indented": json.dumps(spans(span()), indent=2),
+    "a byte order mark": "\ufeff" + json.dumps(spans(span())),
+    "a byte order mark, indented": "\ufeff" + json.dumps(spans(span()), indent=2),
+    "an unknown field": json.dumps({**spans(span(later={"a": [1]})), "later": 1}),
+    "nulls": json.dumps(spans(span(parentSpanId=None, attributes=None, status=None, links=None))),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", ["export.json", "logs_t.json", "traces_t.jsonl"])
+def test_spans_are_read_whatever_the_name_and_the_shape(shape: str, name: str, tmp_path: Path) -> None:
+    tree, id_, report = imported(tmp_path, name, SHAPES[shape])
+    assert (names_of(tree, id_), report.notes) == (["GET /"], ())
+
+
+def test_several_indented_objects_are_all_read(tmp_path: Path) -> None:
+    text = "\n".join(json.dumps(spans(span(name=name)), indent=1) for name in "ab")
+    tree, id_, report = imported(tmp_path, "t.json", text)
+    assert (names_of(tree, id_), report.notes) == (["a", "b"], ())
+
+
+def test_signals_in_one_file_are_all_read(tmp_path: Path) -> None:
+    both = {**spans(span()), **logs({"body": {"stringValue": "no"}})}
+    tree, id_, report = imported(tmp_path, "both.json", json.dumps(both))
+    assert names_of(tree, id_) == ["GET /"]
+    assert tree.datapack(id_).read("abnormal", "logs").get_column("message").to_list() == ["no"]
+    assert report.notes == ()
+
+
+def _named_otherwise() -> bytes:
+    request = ExportTraceServiceRequest()
+    request.resource_spans.add().scope_spans.add().spans.add(name="d", start_time_unix_nano=AT_NS)
+    return request.SerializeToString()
+
+
+NOTHING = {
+    "Jaeger": ("t.json", '{"data": [{"spans": []}]}', "it has data and none of resourceSpans"),
+    "Zipkin": ("t.json", '[{"traceId": "a1", "id": "b2"}]', "it has id, traceId and none of"),
+    "empty object": ("t.json", "{}", "it has none and none of"),
+    "no group": ("t.json", '{"resourceSpans": []}', "gave no rows"),
+    "no span": ("t.json", json.dumps(spans()), "gave no rows"),
+    "other scopes": ("t.json", json.dumps(spans(span(), scopes="scopes")), "scopes beside scopeSpans is not read"),
+    "other items": (
+        "t.json",
+        '{"resourceSpans": [{"scopeSpans": [{"items": [1]}]}]}',
+        "items beside spans is not read",
+    ),
+    "an empty file": ("t.json", "", "gave no rows"),
+    "a scalar": ("t.json", "7", "7 is no object"),
+    "text": ("notes.txt", "x", "is neither JSON"),
+    "zstd": ("t.json.zst", b"\x28\xb5\x2f\xfd", "is neither JSON"),
+    "protobuf of no signal": ("export.pb", _named_otherwise(), "rename it"),
+    "protobuf of another signal": ("logs.pb", _named_otherwise(), "logs"),
+    "a metric of no type": (
+        "m.json",
+        '{"resourceMetrics": [{"scopeMetrics": [{"metrics": [{"name": "lost"}]}]}]}',
+        "1 metric without data points of a known type: lost",
+    ),
+    "cut off": ("t.json", json.dumps(spans(span()), indent=1)[:-9], "t.json:1 is no export request"),
+    "a time that is none": ("t.json", json.dumps(spans(span(startTimeUnixNano="soon"))), "soon"),
+    "an id that is none": ("t.json", json.dumps(spans(span(traceId="xyz"))), 'traceId "xyz" is no hexadecimal id'),
+    "two spellings": ("t.json", json.dumps(spans(span(trace_id=TRACE))), "traceId is there in two spellings"),
+}
+
+
+@pytest.mark.parametrize("what", NOTHING)
+def test_a_file_that_gives_nothing_is_named_with_the_reason(what: str, tmp_path: Path) -> None:
+    name, content, reason = NOTHING[what]
+    tree, id_, report = imported(tmp_path, name, content)
+    assert names_of(tree, id_) == []
+    assert f"abnormal/{name}" in said(report) or "abnormal: " in said(report)
+    assert reason in said(report)
+
+
+def test_a_folder_in_a_period_is_named(tmp_path: Path) -> None:
+    (tmp_path / "case" / "normal" / "traces").mkdir(parents=True)
+    (tmp_path / "case" / "normal" / "first.json").write_text(json.dumps(spans(span())))
+    (tmp_path / "case" / "abnormal").mkdir()
+    (tmp_path / "case" / "abnormal" / "first.json").write_text(json.dumps(spans(span())))
+    assert "normal/traces is a folder" in said(import_otlp(tmp_path / "case", tmp_path / "out"))
+
+
+def test_one_bad_span_takes_no_other_with_it(tmp_path: Path) -> None:
+    made = [span(name="a"), span(name="b", traceId="xyz"), span(name="c", links=[{"traceId": "?", "spanId": SPAN}])]
+    tree, id_, report = imported(tmp_path, "t.json", json.dumps(spans(*made)))
+    assert names_of(tree, id_) == ["a", "c"]
+    assert "1 item left out: traceId" in said(report)
+
+
+SPELLINGS = {
+    "camelCase": span(parentSpanId="C3" * 8),
+    "snake_case": {
+        "trace_id": TRACE, "span_id": SPAN, "parent_span_id": "c3" * 8, "name": "GET /", "kind": "SPAN_KIND_SERVER",
+        "start_time_unix_nano": AT_NS, "end_time_unix_nano": AT_NS + 5,
+    },
+    "capital letters": span(traceId=TRACE.upper(), parentSpanId="C3" * 8),
+    "base64, as Tempo sends": span(
+        traceId=base64.b64encode(bytes.fromhex(TRACE)).decode(), spanId=base64.b64encode(bytes.fromhex(SPAN)).decode(),
+        parentSpanId=base64.b64encode(bytes.fromhex("c3" * 8)).decode(),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_ids_are_the_same_in_every_spelling(spelling: str, tmp_path: Path) -> None:
+    tree, id_, report = imported(tmp_path, "t.json", json.dumps(spans(SPELLINGS[spelling])))
+    frame = tree.datapack(id_).read("abnormal", "traces").filter(span_name="GET /")
+    assert frame.select("trace_id", "span_id", "parent_span_id").row(0) == (TRACE, SPAN, "c3" * 8)
+    assert report.notes == ()
+
+
+@pytest.mark.parametrize(("field", "text"), [("traceId", "a1" * 8), ("spanId", "b2" * 12), ("parentSpanId", "c3")])
+def test_an_id_of_another_length_is_a_note(field: str, text: str, tmp_path: Path) -> None:
+    _, _, report = imported(tmp_path, "t.json", json.dumps(spans(span(**{field: text}))))
+    assert "bytes long" in said(report)
+
+
+def test_a_parent_of_zeros_is_none(tmp_path: Path) -> None:
+    tree, id_, _ = imported(tmp_path, "t.json", json.dumps(spans(span(parentSpanId="0" * 16))))
+    assert tree.datapack(id_).read("abnormal", "traces").get_column("parent_span_id").to_list() == ["", ""]
+
+
+def test_a_number_that_is_none_is_read(tmp_path: Path) -> None:
+    point = {"timeUnixNano": str(AT_NS), "asDouble": float("nan")}
+    gauge = {"name": "g", "gauge": {"dataPoints": [point]}}
+    text = json.dumps({"resourceMetrics": [{"scopeMetrics": [{"metrics": [gauge]}]}]})
+    tree, id_, report = imported(tmp_path, "m.json", text)
+    assert tree.datapack(id_).read("abnormal", "metrics").height == 1
+    assert report.notes == ()
+
+
+@pytest.mark.parametrize("text", ["", "err", "ERR", "info", "50", "SEVERE", "emerg", "Warning", "notice", "Fehler"])
+@pytest.mark.parametrize("number", [17, 20, "SEVERITY_NUMBER_ERROR3"])
+def test_the_severity_number_goes_before_the_text(number: int | str, text: str, tmp_path: Path) -> None:
+    record = {"severityNumber": number, "severityText": text, "body": {"stringValue": "no"}}
+    tree, id_, _ = imported(tmp_path, "l.json", json.dumps(logs(record)))
+    assert tree.datapack(id_).read("abnormal", "logs").get_column("level").to_list() == ["ERROR"]
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [
+        ("err", "ERROR"),
+        ("Severe", "ERROR"),
+        ("crit", "FATAL"),
+        ("emerg", "FATAL"),
+        ("info", "INFO"),
+        ("Warning", "WARNING"),
+    ],
+)
+def test_words_for_errors_are_errors_without_a_number(text: str, level: str, tmp_path: Path) -> None:
+    tree, id_, _ = imported(tmp_path, "l.json", json.dumps(logs({"severityText": text, "body": {"stringValue": "no"}})))
+    assert tree.datapack(id_).read("abnormal", "logs").get_column("level").to_list() == [level]
