@@ -91,8 +91,8 @@ def graded_task(root: Path, run: Run) -> ComplianceTask:
     return ReadBackTask(**task.model_dump(), read_back=found)
 
 
-def admissions_of(run: Run, run_dir: Path) -> Admits:
-    """Return what judges the policies of *run*: our evaluator, or what Kyverno said where a plan had it judge."""
+def admissions_of(run: Run, run_dir: Path) -> Admits | None:
+    """Return what judges the policies of *run* beside our evaluator: what Kyverno said where a plan had it judge, or None."""
     if Arm.parse(run.arm).knob(ENGINE) != CLUSTER:
-        return admitted
+        return None
     return KeptAdmissions(run_dir / ADMITTED).admits
