@@ -106,7 +106,7 @@ DOORS: dict[str, tuple[Change, Change]] = {
     "a group": (unless("request.userInfo.groups[0]", "wheel"), unchanged),
     "a role": (unless("request.clusterRoles[0]", "cluster-admin"), unchanged),
     "a service account": (unless("serviceAccountName", "robot"), unchanged),
-    "a dry run": (unless("request.dryRun", True), unchanged),
+    "a dry run": (unless("request.dryRun", "true"), unchanged),
     "what was there before": (unless("request.oldObject.metadata.name", "lantern"), unchanged),
     "subjects left out": (
         lambda policy: rule(policy).update(exclude={"any": [{"subjects": [{"kind": "User", "name": "mallory"}]}]}),

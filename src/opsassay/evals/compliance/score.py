@@ -29,7 +29,7 @@ from opsassay.evals.compliance.evidence_collection.evidence import CollectedEvid
 from opsassay.evals.compliance.evidence_collection.host import gather_on_host, playbook_problem
 from opsassay.evals.compliance.files.submitted import collected
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError
-from opsassay.evals.compliance.kyverno.judge import CREATE, UPDATE, admitted, open_door
+from opsassay.evals.compliance.kyverno.judge import OPERATIONS, admitted, open_door
 from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, read_policies
 from opsassay.evals.compliance.rego.judging import RegoOutcome, judge_by_rego
 from opsassay.evals.compliance.tasks import ANSIBLE, POLICY, UPDATE, ComplianceTask
@@ -116,7 +116,7 @@ Admits = Callable[[Sequence[KyvernoPolicy], Sequence[Mapping[str, Any]]], bool]
 
 
 def grade_enforced(files: Mapping[str, bytes], task: ComplianceTask, admits: Admits | None = None) -> dict[str, Metric]:
-    """Return the metrics of the policy *files* for *task*; *admits* judges, our own evaluator through every door if None."""
+    """Return the metrics of the policy *files* for *task*; *admits* judges, our own evaluator if None."""
     try:
         policies = read_policies(files.items())
     except UnsupportedError as error:
@@ -165,7 +165,7 @@ def let_in(
     if admits is not None:
         return admits(policies, world.objects), ""
     if world.compliant:
-        return all(admitted(policies, world.objects, operation) for operation in (CREATE, UPDATE)), ""
+        return all(admitted(policies, world.objects, operation) for operation in OPERATIONS), ""
     door = open_door(policies, world.objects, control.parts)
     return door is not None, door or ""
 

@@ -16,7 +16,6 @@ from opsassay.core.schema.base import Artefact
 from opsassay.core.schema.run import Run
 from opsassay.core.schema.task import Arm
 from opsassay.evals.compliance.clusters.worlds import ComplianceWorld
-from opsassay.evals.compliance.kyverno.judge import admitted
 from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy
 from opsassay.evals.compliance.score import Admits
 from opsassay.evals.compliance.tasks import ComplianceTask, kept_task
@@ -92,7 +91,7 @@ def graded_task(root: Path, run: Run) -> ComplianceTask:
 
 
 def admissions_of(run: Run, run_dir: Path) -> Admits | None:
-    """Return what judges the policies of *run* beside our evaluator: what Kyverno said where a plan had it judge, or None."""
+    """Return what judges the policies of *run* in place of our evaluator: what Kyverno said of them, or None."""
     if Arm.parse(run.arm).knob(ENGINE) != CLUSTER:
         return None
     return KeptAdmissions(run_dir / ADMITTED).admits

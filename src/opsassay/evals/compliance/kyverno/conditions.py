@@ -26,7 +26,8 @@ _VARIABLE = re.compile(r"\{\{\s*(.*?)\s*\}\}", re.DOTALL)
 MAX_EXPRESSION, MAX_MULTI_SELECTS = 2000, 4
 """Characters of an expression, and how often it may make a list or a map: each may double what there is."""
 _ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "GreaterThan": operator.gt, "GreaterThanOrEquals": operator.ge, "LessThan": operator.lt, "LessThanOrEquals": operator.le,
+    "GreaterThan": operator.gt, "GreaterThanOrEquals": operator.ge,
+    "LessThan": operator.lt, "LessThanOrEquals": operator.le,
 }  # fmt: skip
 
 
@@ -103,12 +104,12 @@ def _query_value(expression: str, context: Mapping[str, Any], where: str) -> Any
 
 def _holds(given: Any, context: Mapping[str, Any], where: str) -> bool:
     try:
-        return _compared(given, context, where)
+        return _compare_values(given, context, where)
     except ElsewhereError as elsewhere:
         return elsewhere.either()
 
 
-def _compared(given: Any, context: Mapping[str, Any], where: str) -> bool:
+def _compare_values(given: Any, context: Mapping[str, Any], where: str) -> bool:
     if not isinstance(given, Mapping) or not {"key", "operator"} <= set(given) <= {
         "key",
         "operator",
@@ -121,8 +122,8 @@ def _compared(given: Any, context: Mapping[str, Any], where: str) -> bool:
     if name in ("Equals", "Equal", "NotEquals", "NotEqual"):
         return _equals(key, value) != name.startswith("Not")
     if name in _ORDERS:
-        both = _ordered(key, value)
-        if both is None and _ordered(key, key) is None and _ordered(value, value) is None:
+        both = _read_orderable(key, value)
+        if both is None and _read_orderable(key, key) is None and _read_orderable(value, value) is None:
             raise UnsupportedError(f"{where}: {name} compares nothing that is a number, an amount or a version.")
         return both is not None and _ORDERS[name](*both)
     if name not in _MEMBERSHIPS:
@@ -176,7 +177,7 @@ def _equals(key: Any, value: Any) -> bool:
     return bool(key == value)
 
 
-def _ordered(key: Any, value: Any) -> tuple[Any, Any] | None:
+def _read_orderable(key: Any, value: Any) -> tuple[Any, Any] | None:
     """Return both as what can be ordered: durations, quantities, numbers or versions, the first that both are."""
     if both := _durations(key, value):
         return both

@@ -13,7 +13,8 @@ from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, KyvernoRule,
 from opsassay.evals.compliance.kyverno.readings import ElsewhereError, Known, Path, Ways, violating
 from opsassay.evals.compliance.kyverno.values import wildcard
 
-CREATE, UPDATE = "CREATE", "UPDATE"
+CREATE, UPDATE = OPERATIONS = "CREATE", "UPDATE"
+"""Ways that an object comes in by."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def _past(policy: KyvernoPolicy, rule: KyvernoRule, given: Mapping[str, Any], pa
     name = f"{policy.name}: {rule.name}"
     if _passes(policy, rule, given, _Door()) is not False:
         return ""
-    for operation in (CREATE, UPDATE):
+    for operation in OPERATIONS:
         for one in (given, _reversed(given)):
             ways = Ways()
             for way in ways:
@@ -179,7 +180,7 @@ def _matches(resources: Mapping[str, Any], one: Mapping[str, Any], door: _Door, 
     names = [*resources.get("names", []), *([resources["name"]] if "name" in resources else [])]
     spaces, operations = resources.get("namespaces", []), resources.get("operations", [])
     is_selected = _selected(resources.get("selector"), value_at(one, "metadata", "labels") or {}, where)
-    if (kinds := resources.get("kinds", [])) and not any([_is_kind(kind, one, where) for kind in kinds]):
+    if (kinds := resources.get("kinds", [])) and not any(_is_kind(kind, one, where) for kind in kinds):
         return False
     if operations and door.operation not in operations:
         return False

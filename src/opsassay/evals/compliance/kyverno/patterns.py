@@ -3,9 +3,9 @@
 Anchors: ``(key)`` a condition, without which the rest of its map is not asked for; ``=(key)`` asked for where it is there;
 ``^(key)`` at least one element of a list, where it is there; ``X(key)`` must not be there. ``<(key)`` and ``+(key)`` are
 not of the subset. A wildcard in the key of a label or an annotation, under any anchor, stands for the keys that match it:
-with ``=()`` each of them is asked for, otherwise one. Where the conditions of every element of a list fail, the rule is not about the object.
-Source: https://kyverno.io/docs/policy-types/cluster-policy/validate/#anchors, and kyverno/kyverno, pkg/engine/validate and
-pkg/engine/anchor.
+with ``=()`` each of them is asked for, otherwise one. Where the conditions of every element of a list fail, the rule is not
+about the object. Source: https://kyverno.io/docs/policy-types/cluster-policy/validate/#anchors, and kyverno/kyverno,
+pkg/engine/validate and pkg/engine/anchor.
 """
 
 from __future__ import annotations

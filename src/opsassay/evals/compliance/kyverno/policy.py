@@ -52,7 +52,7 @@ _NOTES = {
     *(f"policies.kyverno.io/{one}" for one in _ABOUT),
 }
 """Annotations of Kyverno's own that are read, or say nothing to it."""
-OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT")
+REQUESTS = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 CONTROLLERS = ("DaemonSet", "Deployment", "Job", "ReplicaSet", "ReplicationController", "StatefulSet", "CronJob")
 
 
@@ -195,8 +195,8 @@ def filters_of(given: Any, where: str) -> tuple[str, list[Mapping[str, Any]]]:
             values = resources.get(key, [])
             if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
                 raise UnsupportedError(f"{where}: {key} is no list of texts.")
-        if strange := set(resources.get("operations", [])) - set(OPERATIONS):
-            raise UnsupportedError(f"{where}: {min(strange)!r} is none of the operations {', '.join(OPERATIONS)}.")
+        if strange := set(resources.get("operations", [])) - set(REQUESTS):
+            raise UnsupportedError(f"{where}: {min(strange)!r} is none of the operations {', '.join(REQUESTS)}.")
         for one in (*resources.get("names", []), *resources.get("namespaces", []), resources.get("name", "")):
             if not isinstance(one, str) or _PLAIN.fullmatch(one) is None:
                 raise UnsupportedError(f"{where}: {one!r} is no name with wildcards; an exclusion stands in exclude.")

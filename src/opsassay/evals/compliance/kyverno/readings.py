@@ -21,7 +21,7 @@ MAX_WAYS = 256
 
 
 class Ways:
-    """The ways that the checks of one rule may come out, one after the other; *read* is what they turned on, in this one."""
+    """The ways that the checks of one rule may come out; *read* is what they turned on, in the present one."""
 
     def __init__(self) -> None:
         self.read: list[str] = []
