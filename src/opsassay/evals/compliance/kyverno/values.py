@@ -132,10 +132,8 @@ def _matches_pattern(pattern: str, value: Any) -> bool:
     literal = pattern.removeprefix("!").strip()
     if both := amounts(_present(value), literal):
         return (both[0] == both[1]) is not unlike
-    if value is None:
-        return False
     text = ("true" if value else "false") if isinstance(value, bool) else str(value)
-    return wildcard(literal, text) is not unlike
+    return value is not None and wildcard(literal, text) is not unlike
 
 
 def is_range(text: str) -> bool:
