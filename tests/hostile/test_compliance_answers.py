@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -31,8 +32,8 @@ AGENT = Path(__file__).parent / "agents" / "littering.py"
 
 
 def with_lines(lines: str) -> str:
-    """Return the right policy with *lines* at its end, where readers of Kubernetes ignore what they do not know."""
-    return f"{GOOD}\n{lines}"
+    """Return the right policy with *lines* in its status, which no reader of Kubernetes takes from a file."""
+    return f"{GOOD}\nstatus:\n{textwrap.indent(lines, '  ')}"
 
 
 def merges(count: int) -> str:
@@ -59,7 +60,8 @@ TEXTS = {
     "a number of base 60": (with_lines("x: 1" + ":1" * 100_000), with_lines("x: 1:1")),
     "a key that is a list": (with_lines("? [a, b]\n: 1"), with_lines("ab: 1")),
     "a key that is a number of 300 digits": (with_lines("1" * 300 + ": 1"), with_lines("1: 1")),
-    "a key that stands twice": (with_lines("kind: Pod"), with_lines("other: Pod")),
+    "a key that stands twice": (f"{GOOD}\nkind: Pod", with_lines("kind: Pod")),
+    "a key that nobody knows": (f"{GOOD}\nother: Pod", with_lines("other: Pod")),
     "two names in one": (GOOD.replace("- name: check", "- name: check\n    name: other"), GOOD),
     "a NUL": (with_lines("x: \0"), with_lines('x: "\\0"')),
     "UTF-16": (GOOD.encode("utf-16"), GOOD.encode("utf-8")),

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opsassay.cli.output import FILE, echo, json_option, print_json, print_table, say
-from opsassay.core.text import plural
 from opsassay.evals.runner.tables import percent
 
 if TYPE_CHECKING:
@@ -22,6 +21,13 @@ if TYPE_CHECKING:
 @click.option("--metric", help="Which grade is the score, for a folder of runs; one defined on all when left out.")
 @click.option(
     "--margin", type=click.FloatRange(0, 100), help="Fail unless B is shown to lose less than this many points."
+)
+@click.option(
+    "--missing",
+    type=click.FloatRange(0, 100),
+    default=10.0,
+    show_default=True,
+    help="Fail when one side lacks more than this share of all cases, in percent.",
 )
 @click.option("--junit", type=FILE, help="Write the verdicts as JUnit XML, for a CI gate.")
 @click.option("--markdown", type=FILE, help="Write a summary as Markdown, for the page of a CI job.")
@@ -37,6 +43,7 @@ def command(
     after: Path,
     metric: str | None,
     margin: float | None,
+    missing: float,
     junit: Path | None,
     markdown: Path | None,
     overrides: tuple[str, ...],
@@ -54,18 +61,15 @@ def command(
     accepted = None if margin is None else margin / 100
     found = [
         replace(
-            compare.compare(a.table, b.table, names, settings, accepted),
+            compare.compare(a.table, b.table, names, settings, accepted, missing / 100),
             unsealed_before=a.unsealed.get(names[0], 0),
             unsealed_after=b.unsealed.get(names[1], 0),
         )
         for names in compare.methods_to_compare(a.table, b.table)
     ]
     for one in found:
-        if one.only_before or one.only_after:
-            say(
-                f"opsassay: {one.method}: left out {plural(one.only_before, 'case')} that only A has, "
-                f"{one.only_after} only B has"
-            )
+        if one.left_out:
+            say(f"opsassay: {one.method}: {one.left_out}")
     if junit:
         _write(junit, compare_report.junit(found))
     if markdown:
@@ -96,8 +100,9 @@ def _item(one: Comparison) -> dict[str, Any]:
         "method": one.method,
         "passed": one.passed,
         "weighted_difference": one.weighted,
-        "only_a": one.only_before,
-        "only_b": one.only_after,
+        "missing": one.missing,
+        "only_a": list(one.only_before),
+        "only_b": list(one.only_after),
         "unsealed_a": one.unsealed_before,
         "unsealed_b": one.unsealed_after,
         **_difference_fields(finite(one.overall)),

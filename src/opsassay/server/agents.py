@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+import unicodedata
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -23,6 +24,7 @@ from opsassay.server.events import append
 from opsassay.server.index import note
 from opsassay.server.schema import AGENTS
 from opsassay.server.task_info import LEVEL_OF
+from opsassay.server.task_sets import USUAL_BASELINES
 from opsassay.solvers.agents.command import CommandAgent
 from opsassay.solvers.agents.limits import Limits
 
@@ -62,8 +64,7 @@ def register(
 
     A bundle is a tar with agent.yaml at its top. It may show nothing of the machine to itself.
     """
-    if connection.execute(select(AGENTS.c.id).where(AGENTS.c.name == form.name)).first():
-        raise UserError(f"There is an agent {form.name!r} already; choose another name.")
+    _require_own_name(connection, user, form.name)
     if form.kind == "bundle" and bundle is None:
         raise UserError("A bundle has to be uploaded: a tar with agent.yaml and the files of the agent.")
     if form.kind == "built_in" and (not form.source or any(c in form.source for c in "/\\") or form.source[:1] == "."):
@@ -77,8 +78,8 @@ def register(
     agent, source = new_id(), form.source
     if form.kind == "bundle":
         assert bundle is not None
-        source = artefacts.keep(bundle)
         _require_harmless(_unpacked(state, agent, bundle))
+        source = artefacts.keep(bundle)
     elif form.kind == "self_hosted":
         _write_relay(state, agent, form.name)
     row = {
@@ -89,6 +90,29 @@ def register(
     note(state, "agents", [row])
     append(connection, "agent registered", agent, {"name": form.name, "kind": form.kind, "source": source})
     return agent
+
+
+def look(name: str) -> str:
+    """Return what *name* looks like: one text for names that differ in case, spaces or letters that look alike."""
+    from confusable_homoglyphs.confusables import confusables_data
+
+    def letter(one: str) -> str:
+        alike = {entry["c"] for form in {one, one.upper()} for entry in confusables_data.get(form, ())}
+        plain = {text.casefold() for text in (one, *alike) if text.isascii() and text.isalnum()}
+        return max(plain, key=lambda text: (len(text), text), default=one)
+
+    folded = unicodedata.normalize("NFKC", name).casefold()
+    return "".join(letter(one) for one in folded if one.isalnum())
+
+
+def _require_own_name(connection: Connection, user: User, name: str) -> None:
+    """Raise UserError for a name that looks like another agent's, or, unless an admin gives it, like a baseline's."""
+    others = connection.execute(select(AGENTS.c.name)).scalars().all()
+    if taken := next((one for one in others if look(one) == look(name)), None):
+        raise UserError(f"There is an agent {taken!r} already, which {name!r} looks like; choose another name.")
+    known = {look(one.removeprefix(ORACLE)) for names in USUAL_BASELINES.values() for one in names}
+    if user.role != "admin" and (look(name) in known or look("baseline of") in look(name)):
+        raise UserError(f"{name!r} looks like a baseline of the platform; choose another name.")
 
 
 def agent_of(connection: Connection, user: User, agent: str) -> Mapping[str, Any]:

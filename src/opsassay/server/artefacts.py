@@ -39,16 +39,26 @@ class Artefacts:
     def keep(self, content: bytes) -> str:
         """Keep *content* and return its digest; what is there already is not written again. Raises OperationError."""
         digest = hashlib.sha256(content).hexdigest()
+        if self.has(digest):
+            return digest
         if self._folder is None:
             with _reached(self._root):
-                if not self._files.exists(self._path(digest)):
-                    self._files.makedirs(self._path(digest).rpartition("/")[0], exist_ok=True)
-                    self._files.pipe_file(self._path(digest), content)
-        elif not (path := self._folder / digest[:2] / digest).exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
+                self._files.makedirs(self._path(digest).rpartition("/")[0], exist_ok=True)
+                self._files.pipe_file(self._path(digest), content)
+        else:
+            path = self._folder / digest[:2] / digest
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with whole_file(path) as partial:
+                partial.touch(mode=0o600)
                 partial.write_bytes(content)
         return digest
+
+    def has(self, digest: str) -> bool:
+        """Return whether the artefact named *digest* is there."""
+        if self._folder is not None:
+            return (self._folder / digest[:2] / digest).exists()
+        with _reached(self._root):
+            return bool(self._files.exists(self._path(digest)))
 
     def read(self, digest: str) -> bytes:
         """Return the artefact named *digest*; raises OperationError when it is not there or not what its name says."""

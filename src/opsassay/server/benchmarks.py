@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Connection, Engine, and_, cast, extract, func, insert, or_, select, text, update
 
 from opsassay.core.errors import LostError, OpsAssayError, UserError
+from opsassay.evals.runner.generated_tasks import HELD_OUT
 from opsassay.evals.runner.ranking import ORACLE
 from opsassay.evals.runner.run import PlannedRun
 from opsassay.server.access import ForbiddenError, User, new_id
@@ -22,11 +24,13 @@ from opsassay.server.index import note
 from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, RESULTS, USERS
 from opsassay.server.states import AGENT, BENCHMARK, BUNDLE, StateMachine, route
 from opsassay.server.task_info import LEVEL_OF, is_for, keep_heads
-from opsassay.server.task_sets import USUAL_BASELINES, TaskSet, jobs_of, load_task_set
+from opsassay.server.task_sets import TaskSet, baselines_of, jobs_of, load_task_set
 
 HEARTBEAT_S, GONE_S = 5.0, 15.0
 """How often a worker says that it has a cell, and after how long without that another may take it."""
 MOST_CELLS = 20_000
+MOST_OPEN = 10
+"""Benchmarks of one owner that are not at an end."""
 _ASKING_LOCK = 0x0A55A904
 NOW_NS = cast(extract("epoch", func.clock_timestamp()) * 1_000_000_000, BigInteger)
 """Heartbeats are by the clock of the database: those of workers may disagree, or jump."""
@@ -61,6 +65,13 @@ class Platform:
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _ASKING_LOCK})
             yield connection
 
+    def said(self, error: object) -> str:
+        """Return what *error* says without folders of this machine, which are nobody's business."""
+        text = str(error)
+        for folder in (self.state, Path(__file__).parents[1], Path.home()):
+            text = text.replace(f"{folder}{os.sep}", "").replace(str(folder), "the platform")
+        return text
+
     def store(self, task_set: str) -> Path:
         """Return the run store of a task set: one for all agents, so that no cell is run until it fits."""
         return self.state / "stores" / task_set
@@ -75,9 +86,24 @@ def request_benchmark(platform: Platform, connection: Connection, user: User, ag
     tasks = load_task_set(platform.state, task_set)
     if tasks.domain not in agent["domains"]:
         raise UserError(f"{agent['name']} is registered for {', '.join(agent['domains'])}, not for {tasks.domain}.")
-    for name in USUAL_BASELINES.get(tasks.domain, ()) if tasks.baselines is None else tasks.baselines:
+    if user.role != "admin":
+        _require_attempts_left(connection, user, task_set, tasks)
+    for name in baselines_of(tasks):
         _ensure_baseline(platform, connection, name, task_set, tasks)
     return _queued(platform, connection, agent, task_set, tasks)
+
+
+def _require_attempts_left(connection: Connection, user: User, task_set: str, tasks: TaskSet) -> None:
+    """Raise UserError where *user* may not ask for another benchmark on *tasks*, or has enough that are not at an end."""
+    if tasks.closed:
+        raise UserError(f"{task_set} is closed; nobody is graded on it any more.")
+    of_user = select(BENCHMARKS.c.task_set, BENCHMARKS.c.digest, BENCHMARKS.c.state).join_from(BENCHMARKS, AGENTS)
+    rows = list(connection.execute(of_user.where(AGENTS.c.owner_id == user.id)))
+    asked = sum((row.task_set, row.digest) == (task_set, tasks.digest()) for row in rows)
+    if asked >= tasks.attempts:
+        raise UserError(f"You have asked for {asked} benchmarks on {task_set}, which are all that an owner has.")
+    if sum(row.state not in BENCHMARK.ends for row in rows) >= MOST_OPEN:
+        raise UserError(f"{MOST_OPEN} of your benchmarks are not at an end yet; wait for one of them.")
 
 
 def _queued(platform: Platform, connection: Connection, agent: Mapping[str, Any], task_set: str, tasks: TaskSet) -> str:
@@ -113,7 +139,8 @@ def _ensure_baseline(platform: Platform, connection: Connection, name: str, task
     A usual one, which nobody asked for by name, is left out where the tasks do not know it.
     """
     label = f"{name.removeprefix(ORACLE)} (baseline of {tasks.domain})"
-    agent = connection.execute(select(AGENTS).where(AGENTS.c.name == label)).mappings().first()
+    ours = AGENTS.c.name == label, AGENTS.c.kind == "built_in", AGENTS.c.source == name
+    agent = connection.execute(select(AGENTS).where(*ours)).mappings().first()
     if agent is not None:
         of_set = and_(BENCHMARKS.c.agent_id == agent["id"], BENCHMARKS.c.task_set == task_set)
         asked = select(BENCHMARKS.c.id).where(of_set, BENCHMARKS.c.digest == tasks.digest())
@@ -269,7 +296,7 @@ def put_error(platform: Platform, cell: str, worker: str, error: str) -> None:
         row = connection.execute(select(CELLS).where(CELLS.c.id == cell).with_for_update()).mappings().one()
         if row["worker"] != worker:
             raise LostError("The cell was taken over by another worker, whose result counts.")
-        connection.execute(update(CELLS).where(CELLS.c.id == cell).values(error=error[:2000]))
+        connection.execute(update(CELLS).where(CELLS.c.id == cell).values(error=platform.said(error)[:2000]))
         move_cell(connection, cell, bundle="Error", agent=_that_stands(row["agent"], "Error"))
         end_if_whole(connection, row["benchmark_id"])
 
@@ -287,14 +314,26 @@ def end_if_whole(connection: Connection, benchmark: str) -> None:
         move_benchmark(connection, benchmark, "Finished")
 
 
-def benchmark_of(connection: Connection, user: User, benchmark: str) -> dict[str, Any]:
+def benchmark_of(platform: Platform, connection: Connection, user: User, benchmark: str) -> dict[str, Any]:
     """Return a benchmark with its cells and results, for its owner; raises ForbiddenError."""
     query = select(BENCHMARKS, AGENTS.c.owner_id, AGENTS.c.name.label("agent_name")).join_from(BENCHMARKS, AGENTS)
     row = connection.execute(query.where(BENCHMARKS.c.id == benchmark)).mappings().first()
     if row is None or not user.owns(row["owner_id"]):
         raise ForbiddenError("There is no such benchmark, or it is not yours.")
-    return {**{k: row[k] for k in ("id", "agent_id", "agent_name", "task_set", "digest", "state", "error", "created_ns")},
-            "cells": cells_of(connection, benchmark)}  # fmt: skip
+    names = ("id", "agent_id", "agent_name", "task_set", "digest", "state", "error", "created_ns")
+    cells = [without_reasons(platform, row["task_set"], cell, user) for cell in cells_of(connection, benchmark)]
+    return {**{name: row[name] for name in names}, "cells": cells}
+
+
+def without_reasons(
+    platform: Platform, task_set: str, row: Mapping[str, Any], user: User | None = None
+) -> dict[str, Any]:
+    """Return a result without the reasons of its verdict, which only admins see of a held-out task that is not closed."""
+    if HELD_OUT not in row["task"] or not row["metrics"] or (user is not None and user.role == "admin"):
+        return dict(row)
+    if load_task_set(platform.state, task_set).closed:
+        return dict(row)
+    return {**row, "metrics": {name: {**metric, "reason": ""} for name, metric in row["metrics"].items()}}
 
 
 def cell_counts(connection: Connection, benchmarks: Sequence[str]) -> dict[str, dict[str, int]]:

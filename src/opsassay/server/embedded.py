@@ -15,6 +15,7 @@ from pathlib import Path
 import psycopg
 
 from opsassay.core.errors import StartError
+from opsassay.server.keeping import Keeper
 from opsassay.testbed.kernel.private_root import give, unprivileged
 from opsassay.testbed.workload.postgresql import postgresql_programs
 
@@ -23,10 +24,10 @@ READY_S = 30.0
 
 
 @contextmanager
-def embedded_postgresql(state: Path) -> Iterator[str]:
+def embedded_postgresql(state: Path, keeper: Keeper) -> Iterator[str]:
     """Run a server on the data in *state* while the block lasts; give the URL of its database. Raises StartError.
 
-    Its data survive it: fsync is on, and a server that was killed recovers at the next start.
+    Its data survive it: fsync is on, and a server that was killed recovers when *keeper* starts it again.
     """
     programs, data = postgresql_programs(), state / "postgresql"
     password = _password(state)
@@ -47,14 +48,21 @@ def embedded_postgresql(state: Path) -> Iterator[str]:
         str(port),
         *words,
     ]
-    with (state / "postgresql.log").open("ab") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", start_new_session=True)
     url = f"postgresql://{USER}:{password}@127.0.0.1:{port}/{DATABASE}"
-    try:
-        _wait(server, url, state)
+
+    def start() -> subprocess.Popen[bytes]:
+        _end_present(data)
+        with (state / "postgresql.log").open("ab") as log:
+            server = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", start_new_session=True)
+        try:
+            _wait(server, url, state)
+        except BaseException:
+            _end(server, data)
+            raise
+        return server
+
+    with keeper.keeping("PostgreSQL", start, lambda server: _end(server, data)):
         yield url
-    finally:
-        _end(server, data)
 
 
 def _initialise(programs: Path, data: Path, password: str) -> None:
@@ -92,6 +100,25 @@ def _wait(server: subprocess.Popen[bytes], url: str, state: Path) -> None:
         time.sleep(0.1)
     log = (state / "postgresql.log").read_text(encoding="utf-8", errors="replace")[-2000:]
     raise StartError(f"PostgreSQL did not start; its log is {state / 'postgresql.log'}.", log)
+
+
+def _end_present(data: Path) -> None:
+    """End the server that holds *data* still, when that which started it was killed; wait until all of it is gone."""
+    with suppress(OSError, ValueError, IndexError):
+        pid = int((data / "postmaster.pid").read_text(encoding="ascii").splitlines()[0])
+        if str(data).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+            os.kill(pid, signal.SIGINT)
+    deadline = time.monotonic() + READY_S
+    while time.monotonic() < deadline and any(_is_of(folder, data) for folder in Path("/proc").glob("[0-9]*")):
+        time.sleep(0.1)
+
+
+def _is_of(process: Path, data: Path) -> bool:
+    """Return whether *process* works in *data*, as all of a PostgreSQL's do."""
+    try:
+        return (process / "cwd").readlink() == data
+    except OSError:
+        return False
 
 
 def _end(server: subprocess.Popen[bytes], data: Path) -> None:

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from opsassay.evals.runner.store import read_run
 from opsassay.server.benchmarks import Platform
 from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, REPORTS, RESULTS
 from opsassay.server.task_info import read_head
-from opsassay.server.task_sets import load_task_set
+from opsassay.server.task_sets import USUAL_BASELINES, TaskSet, baselines_of, load_task_set
 from opsassay.ui.platform.data import TaskSetLeaderboard
 
 _CONTENT = func.hashtextextended(RESULTS.c.cell_id + RESULTS.c.evidence + cast(RESULTS.c.metrics, Text), 0)
@@ -62,19 +63,25 @@ class LeaderboardCache:
         with self._lock:
             kept = self._kept.get((task_set, level))
             if kept is None or kept[0] != mark:
-                kept = mark, self._make_leaderboard(connection, task_set, tasks.domain, here, level)
+                kept = mark, self._make_leaderboard(connection, task_set, tasks, here, level)
                 self._kept[task_set, level] = kept
             return kept[1]
 
     def _make_leaderboard(
-        self, connection: Connection, task_set: str, domain: str, here: Any, level: str
+        self, connection: Connection, task_set: str, tasks: TaskSet, here: Any, level: str
     ) -> TaskSetLeaderboard:
         every = self._grade_runs(connection, task_set, here)
         level_of = {key: self._level(key) for one in every for key in [(one.run.item, one.run.item_hash)]}
-        chosen = [one for one in every if not level or level_of[one.run.item, one.run.item_hash] == level]
+        registered, baselines = _registered(connection, tasks, here)
+        chosen = [
+            _as_registered(one, registered)
+            for one in every
+            if not level or level_of[one.run.item, one.run.item_hash] == level
+        ]
         runs = [one.run for one in chosen]
         aborted = self._aborted(connection, here, runs, level_of if level else None)
-        board = make_board(GradedRuns(domain_named(domain), tuple(chosen), aborted=aborted))
+        hashes = frozenset(run.solver_hash for run in runs if run.cell in baselines)
+        board = make_board(GradedRuns(domain_named(tasks.domain), tuple(chosen), aborted=aborted, baselines=hashes))
         levels = tuple(one for one in LEVELS if one in level_of.values())
         return TaskSetLeaderboard(board, _agents(connection, here, runs), levels, level_of)
 
@@ -128,6 +135,26 @@ def _graded_run(folder: Path, row: Row[*tuple[Any, ...]]) -> GradedRun:
     run = read_run(folder) if row.record is None else Run.model_validate_json(row.record)
     metrics = {name: Metric.model_validate(metric) for name, metric in row.metrics.items()}
     return GradedRun(folder, run, verdict_of(run, metrics))
+
+
+def _registered(connection: Connection, tasks: TaskSet, here: Any) -> tuple[dict[str, str], frozenset[str]]:
+    """Return the name of the first agent behind each cell whose program somebody brought, and the cells of baselines.
+
+    A baseline is what the platform itself runs under a name that is usual, or that the task set has among its baselines.
+    """
+    columns = CELLS.c.hash, AGENTS.c.name, AGENTS.c.kind, AGENTS.c.source
+    query = select(*columns).select_from(CELLS.join(BENCHMARKS).join(AGENTS)).where(here)
+    rows = list(connection.execute(query.order_by(AGENTS.c.created_ns.desc())))
+    known = {*baselines_of(tasks), *USUAL_BASELINES.get(tasks.domain, ())}
+    brought = {row.hash: row.name for row in rows if row.kind != "built_in"}
+    return brought, frozenset(row.hash for row in rows if row.kind == "built_in" and row.source in known)
+
+
+def _as_registered(one: GradedRun, registered: Mapping[str, str]) -> GradedRun:
+    """Return *one* under the name that its agent is registered by, not the one that it gives itself."""
+    if (name := registered.get(one.run.cell)) is None:
+        return one
+    return replace(one, run=one.run.model_copy(update={"solver": one.run.solver.model_copy(update={"name": name})}))
 
 
 def _agents(connection: Connection, here: Any, runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:

@@ -89,7 +89,7 @@ def ask_benchmark(call: Call) -> dict[str, Any]:
     """Ask for a benchmark."""
     form = call.body
     benchmark = request_benchmark(call.platform, call.connection, call.user, form.agent, form.task_set)
-    return benchmark_of(call.connection, call.user, benchmark)
+    return benchmark_of(call.platform, call.connection, call.user, benchmark)
 
 
 def list_benchmarks(call: Call) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def list_benchmarks(call: Call) -> dict[str, Any]:
 
 def get_benchmark(call: Call) -> dict[str, Any]:
     """Show a benchmark with its cells and results."""
-    return benchmark_of(call.connection, call.user, call.path["benchmark"])
+    return benchmark_of(call.platform, call.connection, call.user, call.path["benchmark"])
 
 
 def manifest(call: Call) -> dict[str, Any]:

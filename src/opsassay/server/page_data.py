@@ -20,7 +20,7 @@ from opsassay.server import access
 from opsassay.server.access import User, user_of
 from opsassay.server.agents import LEVELS, AgentForm, agent_of, register
 from opsassay.server.api import status_of
-from opsassay.server.benchmarks import Platform, benchmark_of, cell_counts, request_benchmark
+from opsassay.server.benchmarks import Platform, benchmark_of, cell_counts, request_benchmark, without_reasons
 from opsassay.server.events import append
 from opsassay.server.forms import UserForm
 from opsassay.server.leaderboards import LeaderboardCache, self_reported
@@ -46,7 +46,12 @@ def page_access(platform: Platform, boards: LeaderboardCache) -> PlatformAccess:
             raise UserError("A text holds a character that cannot be kept, such as NUL; leave it out.") from error
 
     return PlatformAccess(
-        lambda: opened(platform.engine.connect()), lambda: opened(platform.asking()), status_of, access.ROLES, LEVELS
+        lambda: opened(platform.engine.connect()),
+        lambda: opened(platform.asking()),
+        status_of,
+        access.ROLES,
+        LEVELS,
+        platform.said,
     )
 
 
@@ -81,14 +86,14 @@ class PageData:
     def run(self, task_set: str, folder: str) -> tuple[Run, Row]:
         joined = RESULTS.join(CELLS).join(BENCHMARKS)
         events = and_(EVENTS.c.kind == "result", EVENTS.c.subject == CELLS.c.id)
-        query = select(RESULTS, EVENTS.c.seq, EVENTS.c.hash.label("event")).select_from(
+        query = select(RESULTS, CELLS.c.task, EVENTS.c.seq, EVENTS.c.hash.label("event")).select_from(
             joined.outerjoin(EVENTS, events)
         )
         query = query.where(BENCHMARKS.c.task_set == task_set, RESULTS.c.run == folder).order_by(EVENTS.c.seq)
         row = self._connection.execute(query.limit(1)).mappings().first()
         if row is None:
             raise NotFoundError("run", folder.removeprefix("runs/"), [])
-        return read_run(self._platform.store(task_set) / folder), dict(row)
+        return read_run(self._platform.store(task_set) / folder), without_reasons(self._platform, task_set, dict(row))
 
     def task(self, key: TaskKey) -> Task | None:
         return read_head(self._platform.state, key)
@@ -110,7 +115,7 @@ class PageData:
         return self._rows(query.order_by(BENCHMARKS.c.created_ns.desc()).limit(count))
 
     def benchmark(self, visitor: User, benchmark: str) -> Row:
-        found = benchmark_of(self._connection, visitor, benchmark)
+        found = benchmark_of(self._platform, self._connection, visitor, benchmark)
         return {**found, "ended": sum(cell["bundle"] in BUNDLE.ends for cell in found["cells"])}
 
     def users(self, visitor: User) -> Sequence[Row]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from socket import getaddrinfo, socket
 
@@ -30,6 +32,7 @@ from opsassay.server.database import engine_of, migrate, sole_server, unreachabl
 from opsassay.server.embedded import embedded_postgresql
 from opsassay.server.events import Signer, append
 from opsassay.server.index import note_events, rebuild
+from opsassay.server.keeping import Keeper
 from opsassay.server.schema import USERS
 from opsassay.server.site import platform_app
 from opsassay.server.task_sets import FOLDER
@@ -38,6 +41,8 @@ from opsassay.ui.loopback import bound
 
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 ADMIN = "admin"
+ENDS_WITH = "OPSASSAY_ENDS_WITH"
+"""Names the process that a worker ends with."""
 WORKERS_END_S = 70.0
 
 
@@ -95,7 +100,8 @@ def serve(settings: ServeSettings) -> int:
             engine_of(given).dispose()  # an address that is none is refused before anything is written
         state = _state(settings.state)
         address = f"http://{settings.bind}:{listener.getsockname()[1]}"
-        url = stack.enter_context(embedded_postgresql(state) if given is None else nullcontext(given))
+        keeper = Keeper(settings.say)
+        url = stack.enter_context(embedded_postgresql(state, keeper) if given is None else nullcontext(given))
         engine = engine_of(url)
         stack.callback(engine.dispose)
         version = migrate(engine, url)
@@ -107,7 +113,7 @@ def serve(settings: ServeSettings) -> int:
         if (token := _first_admin(platform)) is not None:
             settings.say(f"opsassay: the token of the user {ADMIN}, shown this once: {token}")
         settings.say(f"opsassay: serving at {address} on PostgreSQL {version}, with {settings.workers} workers")
-        stack.enter_context(_workers(settings, state, url, address))
+        _keep_workers(stack, keeper, settings, state, url, address)
         app = TrustedHostMiddleware(platform_app(platform, url), [*HOSTS, settings.bind, *settings.names])
         config = uvicorn.Config(
             app,
@@ -117,9 +123,14 @@ def serve(settings: ServeSettings) -> int:
             h11_max_incomplete_event_size=65_536,
         )
         server = uvicorn.Server(config)
+
+        def end_serving() -> None:
+            server.should_exit = True
+
+        keeper.give_up = end_serving
         if not settings.command:
             server.run(sockets=[listener])
-            return 0
+            return int(keeper.has_given_up.is_set())
         variables = {"SERVER": address, "DATABASE": url, "EVENTS_KEY": platform.signer.public_hex, "TOKEN": token or ""}
         return _beside(
             server, listener, settings.command, {f"OPSASSAY_{name}": said for name, said in variables.items()}
@@ -145,6 +156,7 @@ def work(settings: WorkSettings) -> str:
     """Run a worker until a signal, or until there is nothing left; return a sentence. Raises OpsAssayError."""
     domains = [domain_named(name).name for name in settings.domains] or list(DOMAINS.names())
     configure("worker")
+    _end_with_server()
     engine = engine_of(settings.database, settings.jobs)
     state = _state(settings.state)
     try:
@@ -188,34 +200,46 @@ def _reindexed(platform: Platform) -> dict[str, int]:
         return rebuild(connection, platform.state)
 
 
-@contextmanager
-def _workers(settings: ServeSettings, state: Path, url: str, address: str) -> Iterator[None]:
-    """Run workers beside the server while the block lasts; their logs are in the state folder."""
-    environment = {**os.environ, "OPSASSAY_DATABASE": url}  # not among the words, which others may read
+def _keep_workers(
+    stack: ExitStack, keeper: Keeper, settings: ServeSettings, state: Path, url: str, address: str
+) -> None:
+    """Have workers run beside the server until *stack* ends; their logs are in the state folder."""
+    environment = {
+        **os.environ,
+        "OPSASSAY_DATABASE": url,
+        ENDS_WITH: str(os.getpid()),
+    }  # not words, which others may read
     if settings.artefacts is not None:
         environment["OPSASSAY_ARTEFACTS"] = settings.artefacts
     command = [sys.executable, "-m", "opsassay", "server", "worker", "--state", str(state), "--server", address]
-    started: list[subprocess.Popen[bytes]] = []
-    try:
-        for number in range(settings.workers):
-            with (state / f"worker-{number}.log").open("ab") as log:
-                started.append(
-                    subprocess.Popen(
-                        command,
-                        env=environment,
-                        stdin=subprocess.DEVNULL,
-                        stdout=log,
-                        stderr=log,
-                        start_new_session=True,
-                    )
-                )
-        yield
-    finally:
-        for one in started:
-            one.terminate()
-        for one in started:
-            try:
-                one.wait(WORKERS_END_S)
-            except subprocess.TimeoutExpired:
-                one.kill()
-                one.wait()
+
+    def start(number: int) -> subprocess.Popen[bytes]:
+        with (state / f"worker-{number}.log").open("ab") as log:
+            return subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def end(worker: subprocess.Popen[bytes]) -> None:
+        worker.terminate()
+        try:
+            worker.wait(WORKERS_END_S)
+        except subprocess.TimeoutExpired:
+            worker.kill()
+            worker.wait()
+
+    for number in range(settings.workers):
+        stack.enter_context(keeper.keeping(f"worker {number}", partial(start, number), end))
+
+
+def _end_with_server() -> None:
+    """End this worker when the server that started it is gone, whatever ended that; others stay."""
+    server = os.environ.get(ENDS_WITH)
+    if server is None:
+        return
+
+    def watch() -> None:
+        while os.getppid() == int(server):
+            time.sleep(1.0)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="watch over the server", daemon=True).start()

@@ -42,7 +42,20 @@ class TaskSet(Written):
     baselines: tuple[str, ...] | None = Field(
         default=None, description="who stands on every board of it, beside who asks; the usual ones when left out"
     )
+    attempts: int = Field(default=20, ge=1, description="how many benchmarks on it each owner may ask for")
+    closed: bool = Field(
+        default=False, description="nobody is graded on it any more, and why verdicts are what they are is shown"
+    )
     part: dict[str, Any] = Field(default_factory=dict)
+
+    def digest(self) -> str:
+        """Return the SHA-256 of what is asked; closing the set does not change it."""
+        return super().digest() if not self.closed else self.model_copy(update={"closed": False}).digest()
+
+
+def baselines_of(tasks: TaskSet) -> tuple[str, ...]:
+    """Return who stands on the boards of *tasks* beside who asks."""
+    return USUAL_BASELINES.get(tasks.domain, ()) if tasks.baselines is None else tasks.baselines
 
 
 def task_set_names(state: Path) -> list[str]:

@@ -12,7 +12,7 @@ from opsassay.evals.compliance.files.submitted import collected
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError
 from opsassay.evals.compliance.kyverno.judge import judge_objects
 from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, read_policies
-from opsassay.evals.compliance.score import KEPT, Admits, collect_worlds, judged_worlds, problem_of_files
+from opsassay.evals.compliance.score import KEPT, Admits, collect_worlds, judged_worlds, let_in, problem_of_files
 from opsassay.evals.compliance.tasks import DOMAIN, POLICY, ComplianceTask
 from opsassay.evals.runner.grading import GradedRun
 from opsassay.evals.runner.store import RunStore
@@ -65,13 +65,13 @@ def _shown_collected(
     return ShownTask(task.goal, tables=[table], files=shown)
 
 
-def _worlds(task: ComplianceTask, policies: Sequence[KyvernoPolicy], admits: Admits) -> ResultTable:
+def _worlds(task: ComplianceTask, policies: Sequence[KyvernoPolicy], admits: Admits | None) -> ResultTable:
     return ResultTable(
         "Worlds", ("world", "number", "it is", "it was", "objects", "kept out by"), tuple(_rows(task, policies, admits))
     )
 
 
-def _rows(task: ComplianceTask, policies: Sequence[KyvernoPolicy], admits: Admits) -> Iterator[tuple[str, ...]]:
+def _rows(task: ComplianceTask, policies: Sequence[KyvernoPolicy], admits: Admits | None) -> Iterator[tuple[str, ...]]:
     """Yield a row for each world; which rule kept it out is what our own evaluator says, whoever judges."""
     for kind, worlds in (("judged", task.judged()), ("mutant", task.mutants())):
         for number, world in enumerate(worlds, 1):
@@ -79,5 +79,6 @@ def _rows(task: ComplianceTask, policies: Sequence[KyvernoPolicy], admits: Admit
             kept_out = [f"{one.object} by {one.policy}/{one.rule}" for one in failed if one.enforced]
             label = "compliant" if world.compliant else "violating"
             objects = ", ".join(f"{one['kind']}/{one['metadata']['name']}" for one in world.objects)
-            end = "let in" if admits(policies, world.objects) else "kept out"
+            is_in, door = let_in(policies, world, task.control, admits)
+            end = f"let in: {door}" if door else "let in" if is_in else "kept out"
             yield kind, f"{number}", label, end, objects, ", ".join(kept_out) or "–"

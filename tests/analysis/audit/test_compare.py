@@ -104,7 +104,7 @@ def test_cases_that_one_lacks_are_counted():
     a = long(table({"s": {"m": [1, 0, 1, 1]}}))
     b = long(table({"s": {"m": [1, 0]}, "t": {"m": [1]}}))
     found = compare(a, b, ("m", "m"), QUICK)
-    assert (found.only_before, found.only_after, found.overall.cases) == (2, 1, 2)
+    assert (len(found.only_before), len(found.only_after), found.overall.cases) == (2, 1, 2)
     with pytest.raises(UserError, match="share no scored case"):
         compare(a, b.with_columns(case=pl.lit("other-") + pl.col("case")), ("m", "m"), QUICK)
 

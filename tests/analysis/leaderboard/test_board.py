@@ -47,9 +47,9 @@ def row(board, name):
     return next(one for one in board.rows if one.entry.name == name)
 
 
-CONSTANT = solver("constant", [0] * 22 + [1] * 2)
+CONSTANT = solver("constant", [0] * 22 + [1] * 2, isolation="in_process")
 GOOD = solver("good", [1] * 22 + [0] * 2)
-CHANCE = solver("chance", [0] * 20 + [1, 0, 0, 1])
+CHANCE = solver("chance", [0] * 20 + [1, 0, 0, 1], isolation="in_process")
 
 
 def test_a_good_agent_is_ranked_and_baselines_are_not():
@@ -120,10 +120,16 @@ def test_its_own_aborted_cells_cost_it_the_rank():
 
 @pytest.mark.parametrize(("domain", "name"), [(d, n) for d, names in USUAL_BASELINES.items() for n in names])
 def test_the_usual_baselines_of_every_domain_are_baselines_on_its_boards(domain, name):
-    runs = [one for passed, who in ((0, name), (1, "good")) for one in solver(who, [passed] * 6)]
-    board = make_board(GradedRuns(domain_named(domain), tuple(runs)))
-    assert row(board, name).entry.baseline
-    assert "it is a baseline" in row(board, name).reasons
+    def entry(isolation, **decided):
+        runs = [*solver(name, [0] * 6, isolation=isolation), *solver("good", [1] * 6)]
+        return row(make_board(GradedRuns(domain_named(domain), tuple(runs), **decided)), name)
+
+    assert entry("in_process").entry.baseline
+    assert "it is a baseline" in entry("in_process").reasons
+    for brought in ("sealed", "unsealed"):  # a program that only calls itself so
+        assert not entry(brought).entry.baseline
+    assert not entry("in_process", baselines=frozenset()).entry.baseline
+    assert entry("sealed", baselines=frozenset({name})).entry.baseline  # its solver's hash, here
 
 
 def test_the_usual_baselines_of_scenarios_are_run_on_them(tmp_path):

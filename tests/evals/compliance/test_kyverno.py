@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 
 import pytest
 import yaml
@@ -13,7 +14,7 @@ from opsassay.evals.compliance.kyverno.documents import UnsupportedError, docume
 from opsassay.evals.compliance.kyverno.judge import admitted, judge_objects
 from opsassay.evals.compliance.kyverno.patterns import satisfies
 from opsassay.evals.compliance.kyverno.policy import read_policies
-from opsassay.evals.compliance.kyverno.values import matches, quantity, wildcard
+from opsassay.evals.compliance.kyverno.values import duration, matches, quantity, wildcard
 
 POD = {
     "apiVersion": "v1",
@@ -82,11 +83,84 @@ def test_what_is_not_there_amounts_to_nothing_for_a_text_and_is_no_text(pattern,
     assert satisfies({}, {"port": pattern}) is right
 
 
-def test_unlike_is_by_amount_or_by_text():
-    assert matches("!1", "1.0")  # the text is another one
-    assert not matches("!1", "1")
+def test_equal_amounts_are_alike_however_they_are_written():
+    assert not matches("!1", "1.0")
+    assert not matches("!1h", "60m")
+    assert matches("!1h", "60s")
     assert matches(0, "0")
     assert not matches(0, "0Ki")
+
+
+DURATIONS = [
+    (">1h", "90m", True),
+    (">=1h", "60m", True),
+    ("<=1h", "90m", False),
+    ("<1m", "30s", True),
+    (">10s", "1m", True),
+    ("10s-1h", "5m", True),
+    ("10s!-1h", "5m", False),
+    ("1h", "60m", True),
+    ("<=.5h", "1800s", True),
+    (">-1m", "-90s", False),
+    (">1s", "1500ms", True),
+    (">1us", "2\u00b5s", True),
+    ("<=1h", None, True),  # what is not there is 0
+    (">500m", "1", True),  # one of them is no duration: both are quantities
+    ("<1", "500m", True),
+]
+
+
+@pytest.mark.parametrize(("pattern", "value", "right"), DURATIONS)
+def test_two_durations_are_held_against_each_other_as_durations(pattern, value, right):
+    assert matches(pattern, value) is right
+
+
+@pytest.mark.parametrize(
+    ("key", "operator", "value", "right"),
+    [
+        ("90m", "GreaterThan", "1h", True),
+        ("60m", "GreaterThanOrEquals", "1h", True),
+        ("120m", "LessThanOrEquals", "1h", False),
+        ("1m", "LessThan", "10s", False),
+        ("60m", "Equals", "1h", True),
+        ("60m", "NotEquals", "1h", False),
+        ("2h", "GreaterThan", 3600, True),  # a number beside a duration is seconds
+        ("1h", "Equals", 3600, True),
+        (3600, "Equals", "1h", False),  # unless it is the key
+        ("500m", "LessThan", "1", True),
+        ("1.10.0", "GreaterThan", "1.2.3", True),
+        ("1.2.3-rc.1", "LessThan", "1.2.3", True),
+        ("1.2.3", "GreaterThan", "1Gi", False),
+        ("500m", "AnyIn", "10s-1h", False),  # 500 minutes
+        ("50m", "AnyIn", "10s-1h", True),
+    ],
+)
+def test_conditions_order_durations_before_quantities_and_versions_last(key, operator, value, right):
+    condition = {"key": key, "operator": operator, "value": value}
+    assert admitted(policies({"deny": {"conditions": {"any": [condition]}}}), [POD]) is not right
+
+
+@pytest.mark.parametrize("anchor", ["{}", "=({})", "X({})", "({})"])
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+@pytest.mark.parametrize("kind", ["Pod", "Deployment"])
+def test_a_wildcard_under_any_anchor_stands_for_the_keys_that_match(anchor, part, kind):
+    def let_in(notes):
+        one = {**POD, "metadata": {"name": "a", "namespace": "b", part: notes}}
+        if kind == "Deployment":
+            template = {"metadata": {part: notes}, "spec": POD["spec"]}
+            one = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "a"}, "spec": {"template": template}}
+        return admitted(found, [one])
+
+    expected = {anchor.format("a.io/*"): None if anchor.startswith("X") else "good"}
+    if anchor == "({})":
+        expected["b"] = "needed"
+    found = policies({"pattern": {"metadata": {f"=({part})": expected}}})
+    bad = {"a.io/x": "bad"}
+    right = {"{}": [False, True], "=({})": [False, True], "X({})": [False, False], "({})": [True, False]}[anchor]
+    assert [let_in(bad), let_in({"a.io/x": "good"})] == right
+    assert let_in({"c": "d"}) is (anchor != "{}")
+    if anchor == "=({})":
+        assert not let_in({"a.io/x": "good", "a.io/y": "bad"})
 
 
 def test_a_rule_is_not_about_an_object_when_no_element_of_a_list_is_meant():
@@ -130,7 +204,16 @@ def test_a_wildcard_in_a_key_is_for_labels_and_annotations():
 def test_amounts_are_of_base_units():
     assert quantity("1Ki") == 1024
     assert quantity("250m") == quantity(0.25)
-    assert quantity("1h30m") == 5400
+    assert [quantity(one) for one in ("2u", "3n", "1e3", "1E")] == [Decimal("2e-6"), Decimal("3e-9"), 1000, 10**18]
+    assert [duration(one) for one in ("1h30m", "-1.5s", ".5m", "0", "1", "h", "1d")] == [
+        5400,
+        Decimal("-1.5"),
+        30,
+        0,
+        None,
+        None,
+        None,
+    ]
     assert [quantity(one) for one in (True, None, "x", "9" * 5000, 10**5000, [], "1e9e9")] == [None] * 7
 
 
@@ -253,6 +336,18 @@ def test_what_only_reports_keeps_nothing_out():
         (LATEST, {"match": {"any": []}}, "match names no resources"),
         (LATEST, {"match": {"any": [{"subjects": []}]}}, "subjects"),
         ({**LATEST, "failureAction": "Maybe"}, {}, "neither Audit nor Enforce"),
+        ({**LATEST, "failureAction": "ENFORCE"}, {}, "neither Audit nor Enforce"),
+        ({**LATEST, "allowExistingViolations": "no"}, {}, "allowExistingViolations"),
+        (LATEST, {"match": {"any": [{"resources": {"kinds": ["Pod"], "operations": ["create"]}}]}}, "operations"),
+        (LATEST, {"match": {"any": [{"resources": {"kinds": ["Pod"], "namespaces": ["!a", "*"]}}]}}, "!a"),
+        (LATEST, {"spec": {"admission": "false"}}, "admission"),
+        (LATEST, {"spec": {"admission": 0}}, "admission"),
+        (LATEST, {"spec": {"background": None}}, "background"),
+        (LATEST, {"spec": {"failurePolicy": "ignore"}}, "failurePolicy"),
+        (LATEST, {"spec": {"webhookTimeoutSeconds": 31}}, "webhookTimeoutSeconds"),
+        (LATEST, {"spec": {"validationFailureAction": "enFORCE"}}, "validationFailureAction"),
+        (LATEST, {"spec": {"webhookConfiguration": {}}}, "webhookConfiguration"),
+        (LATEST, {"annotations": {"policies.kyverno.io/scored": "false"}}, "scored"),
     ],
 )
 def test_what_is_outside_of_the_subset_is_said_before_anything_is_judged(validate, rule, said):
@@ -280,6 +375,28 @@ def test_what_is_outside_of_the_subset_is_said_before_anything_is_judged(validat
             "parse_yaml",
         ),
         ({"deny": {"conditions": {"any": [{"key": "a", "operator": "Matches", "value": 1}]}}}, "operator"),
+        (
+            {"deny": {"conditions": {"any": [{"key": "a", "operator": "GreaterThan", "value": "b"}]}}},
+            "compares nothing",
+        ),
+        ({"pattern": {"metadata": {"name": ">web"}}}, "nothing that is a number"),
+        *(
+            (
+                {
+                    "deny": {
+                        "conditions": {"any": [{"key": f"{{{{ {part} || 'x' }}}}", "operator": "Equals", "value": 1}]}
+                    }
+                },
+                "not known here",
+            )
+            for part in (
+                "request.userInfo.username",
+                "request.dryRun",
+                "request.oldObject.kind",
+                "request.roles",
+                "serviceAccountName",
+            )
+        ),
         (
             {"deny": {"conditions": {"any": [{"key": "{{" + "[" * 900 + "}}", "operator": "Equals", "value": 1}]}}},
             "evaluated",
@@ -355,8 +472,16 @@ def test_policies_are_whole_documents_of_kyverno_and_none_is_there_twice():
     one = {"apiVersion": "kyverno.io/v1", "kind": "ClusterPolicy", "metadata": {"name": "p"}, "spec": {"rules": []}}
     with pytest.raises(UnsupportedError, match=r"rules is no list"):
         read_policies([("a.yaml", yaml.safe_dump(one).encode())])
-    with pytest.raises(UnsupportedError, match="is no ClusterPolicy or Policy"):
-        read_policies([("a.yaml", yaml.safe_dump({**one, "apiVersion": "v1"}).encode())])
+    for version in ("v1", "kyverno.io/v9", "kyverno.io/"):
+        with pytest.raises(UnsupportedError, match="is no ClusterPolicy or Policy"):
+            read_policies([("a.yaml", yaml.safe_dump({**one, "apiVersion": version}).encode())])
+    for kind in ("ValidatingPolicy", "PolicyException", "ValidatingAdmissionPolicy"):
+        with pytest.raises(UnsupportedError, match=kind):
+            read_policies([("a.yaml", yaml.safe_dump({**one, "kind": kind}).encode())])
+    with pytest.raises(UnsupportedError, match="extra is not of the subset"):
+        read_policies([("a.yaml", yaml.safe_dump({**one, "extra": 1}).encode())])
+    with pytest.raises(UnsupportedError, match="ownerReferences is not of the subset"):
+        read_policies([("a.yaml", yaml.safe_dump({**one, "metadata": {"name": "p", "ownerReferences": []}}).encode())])
     rule = {"name": "r", "match": {"any": [{"resources": {"kinds": ["Pod"]}}]}, "validate": LATEST}
     text = yaml.safe_dump({**one, "spec": {"rules": [rule]}}).encode()
     with pytest.raises(UnsupportedError, match="is there twice"):

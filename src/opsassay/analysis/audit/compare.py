@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -20,6 +21,9 @@ from opsassay.core.text import plural
 
 KEYS = ("family", "system", "case")
 BEFORE, AFTER = "A", "B"
+MOST_MISSING = 0.1
+"""The share of cases that one side may lack, of all that any has."""
+FEW = 8
 
 
 class PairOutcome(StrEnum):
@@ -55,7 +59,9 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One method in both tables; *only_before* and *only_after* count cases that the other lacks.
+    """One method in both tables; *only_before* and *only_after* name cases that the other lacks, as SYSTEM/CASE.
+
+    More than the share *most_missing* of all cases pass no gate: whoever leaves out what it fails compares well.
 
     *unsealed_before* and *unsealed_after* count the runs behind it that were not sealed.
     """
@@ -64,8 +70,9 @@ class Comparison:
     overall: Difference
     weighted: float
     systems: tuple[Difference, ...]
-    only_before: int
-    only_after: int
+    only_before: tuple[str, ...]
+    only_after: tuple[str, ...]
+    most_missing: float = MOST_MISSING
     unsealed_before: int = 0
     unsealed_after: int = 0
 
@@ -75,7 +82,26 @@ class Comparison:
 
         What could not have found anything passes nothing.
         """
-        return self.overall.outcome not in {PairOutcome.WORSE, PairOutcome.UNPROVEN, PairOutcome.TOO_FEW}
+        lost = self.overall.outcome in {PairOutcome.WORSE, PairOutcome.UNPROVEN, PairOutcome.TOO_FEW}
+        return not lost and self.missing <= self.most_missing
+
+    @property
+    def missing(self) -> float:
+        """The share of cases that one side lacks among all that any has."""
+        lacking = len(self.only_before) + len(self.only_after)
+        return lacking / (lacking + self.overall.cases)
+
+    @property
+    def left_out(self) -> str:
+        """A sentence that names the cases that one side lacks, "" when there are none."""
+        sides = [(side, names) for side, names in ((BEFORE, self.only_before), (AFTER, self.only_after)) if names]
+        if not sides:
+            return ""
+        said = "; ".join(f"only {side} has {plural(len(names), 'case')}: {_some(names)}" for side, names in sides)
+        most = (
+            f", more than the {self.most_missing:.0%} that a gate lets pass" if self.missing > self.most_missing else ""
+        )
+        return f"{said} ({self.missing:.0%} of all{most})"
 
     @property
     def unsealed(self) -> str:
@@ -84,6 +110,11 @@ class Comparison:
             return ""
         runs = f"{plural(self.unsealed_before, 'run')} of A and {self.unsealed_after} of B"
         return f"unsealed: {runs}, so that nothing says what they could read; they are ranked nowhere"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
+    return ", ".join(names[:FEW]) + more
 
 
 def methods_to_compare(before: pl.DataFrame, after: pl.DataFrame) -> list[tuple[str, str]]:
@@ -109,6 +140,7 @@ def compare(
     names: tuple[str, str],
     settings: AuditSettings | None = None,
     margin: float | None = None,
+    most_missing: float = MOST_MISSING,
 ) -> Comparison:
     """Compare method ``names[0]`` of *before* with ``names[1]`` of *after* on the cases that both have scores for.
 
@@ -146,9 +178,15 @@ def compare(
             _with_identity(one, matched.difference(0, 1)[start : start + one.cases], margin)
             for one, start in zip(_by_system(matched, drawn, settings, margin), matched.starts, strict=True)
         ),
-        only_before=a.height - both.height,
-        only_after=b.height - both.height,
+        only_before=_names_lacking(a, b),
+        only_after=_names_lacking(b, a),
+        most_missing=most_missing,
     )
+
+
+def _names_lacking(table: pl.DataFrame, other: pl.DataFrame) -> tuple[str, ...]:
+    lacking = table.join(other, on=list(KEYS), how="anti").sort(KEYS)
+    return tuple(f"{system}/{case}" for system, case in lacking.select("system", "case").iter_rows())
 
 
 def _scores_of_method(table: pl.DataFrame, method: str, side: str) -> pl.DataFrame:

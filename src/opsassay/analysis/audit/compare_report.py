@@ -7,7 +7,6 @@ import xml.etree.ElementTree as ET  # written here, never parsed
 from collections.abc import Sequence
 
 from opsassay.analysis.audit.compare import Comparison, Difference, sentence
-from opsassay.core.text import plural
 
 _CONTROL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that no XML document can hold, escaped or not."""
@@ -52,12 +51,7 @@ def markdown(comparisons: Sequence[Comparison], before: str, after: str) -> str:
         mark = " (unsealed)" if comparison.unsealed else ""
         lines.append(_row(comparison.method, "all (mean of systems)", comparison.overall, verdict + mark))
         lines += [_row(comparison.method, one.system, one, one.outcome.value + mark) for one in comparison.systems]
-    left_out = [
-        f"- {_escaped(one.method)}: left out {plural(one.only_before, 'case')} that only A has, "
-        f"{one.only_after} that only B has."
-        for one in comparisons
-        if one.only_before or one.only_after
-    ]
+    left_out = [f"- {_escaped(one.method)}: {_escaped(one.left_out)}." for one in comparisons if one.left_out]
     said = [f"- {_escaped(one.method)}: {sentence(one.overall)}." for one in comparisons]
     unsealed = [f"- {_escaped(one.method)}: {one.unsealed}." for one in comparisons if one.unsealed]
     return "\n".join([*lines, "", *said, *left_out, *unsealed, ""])

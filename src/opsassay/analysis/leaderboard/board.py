@@ -12,6 +12,8 @@ from opsassay.analysis.leaderboard.entries import COSTS, Entry, TaskKey, entries
 from opsassay.analysis.leaderboard.separation import LEVEL, better_than, separate
 from opsassay.core.schema.task import MetricDefinition
 from opsassay.core.text import plural
+from opsassay.evals.runner.domain import is_generated
+from opsassay.evals.runner.generated_tasks import HELD_OUT
 from opsassay.evals.runner.grading import GradedRuns
 from opsassay.scoring.figures import MeanFigure
 from opsassay.scoring.rates import estimate_of
@@ -109,6 +111,11 @@ def make_board(graded: GradedRuns) -> Leaderboard:
     if tasks and complete:
         found = _ranked(complete, tasks)
         warnings = [*_system_warnings(complete, tasks), *_general_warnings(complete, found, len(tasks))]
+    if published := sum(HELD_OUT not in item for item, _ in tasks) if is_generated(graded.domain) else 0:
+        warnings.append(
+            f"{published} of {plural(len(tasks), 'task')} have the published seed: their answers follow from code that "
+            "everybody has, so that a table of answers passes them."
+        )
     void = void_items(one.verdict for one in graded.counted)
     if note := void_note(len(void), len(tasks) + len(void), "task"):
         warnings.insert(0, note)

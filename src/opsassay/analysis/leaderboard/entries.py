@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 
 from opsassay import __version__
-from opsassay.core.schema.run import MetricStatus, RunStatus
+from opsassay.core.schema.run import MetricStatus, Run, RunStatus
 from opsassay.core.schema.scenario import CONTROL
 from opsassay.core.text import plural
 from opsassay.evals.runner.domain import outcome_of
@@ -17,7 +17,7 @@ from opsassay.evals.runner.ranking import ORACLE, run_id, why_not_ranked
 from opsassay.scoring.void import is_void
 
 BASELINES = frozenset({"constant", "chance", "gap", "loudest", "detector", "allow-all", "deny-all", "untouched"})
-"""Solvers that show what no skill looks like; an agent says so of itself by ``baseline`` in its configuration."""
+"""Solvers that show what no skill looks like; a program that somebody brings is none, whatever it calls itself."""
 
 BASELINE_ORACLES = frozenset(
     {"nothing", "no-op", "scale-to-zero", "constant-diagnosis", "constant", "constant-true", "constant-false", "chance"}
@@ -117,7 +117,7 @@ def _entry(graded: GradedRuns, name: str, of: Sequence[GradedRun], tasks: set[Ta
     present = [one for one in of if (one.run.item, one.run.item_hash) in tasks]
     void = sum(is_void(one.verdict.metrics) for one in of)
     made = [run for one in present if (run := _board_run(graded, one)) is not None]
-    entry = Entry(name, tuple(made), _is_baseline(of[0]))
+    entry = Entry(name, tuple(made), _is_baseline(graded, of[0].run))
     scores = entry.by_task()
     reasons = list(dict.fromkeys(reason for one in of for reason in why_not_ranked(one.run)))
     if cells := graded.aborted.get(name):
@@ -149,10 +149,11 @@ def _board_run(graded: GradedRuns, one: GradedRun) -> LeaderboardRun | None:
     )  # fmt: skip
 
 
-def _is_baseline(one: GradedRun) -> bool:
-    solver = one.run.solver
-    said = bool(solver.configuration.get("baseline"))
-    return said or solver.name in BASELINES or _is_baseline_oracle(solver.name)
+def _is_baseline(graded: GradedRuns, run: Run) -> bool:
+    if graded.baselines is not None:
+        return run.solver_hash in graded.baselines
+    brought = run.isolation in ("sealed", "unsealed")
+    return not brought and (run.solver.name in BASELINES or _is_baseline_oracle(run.solver.name))
 
 
 def _is_baseline_oracle(name: str) -> bool:

@@ -30,6 +30,7 @@ class ComplianceDomain:
     """Tasks that ship; none are read from files."""
 
     name: str = DOMAIN
+    generated: bool = True
 
     def metrics(self) -> tuple[MetricDefinition, ...]:
         """Return whether a run passed, then its stages, then rates over worlds and what it took."""

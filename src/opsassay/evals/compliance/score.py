@@ -20,6 +20,7 @@ from opsassay.core.errors import LeftByAgentError
 from opsassay.core.schema.run import Metric, MetricStatus
 from opsassay.core.schema.task import MetricDefinition
 from opsassay.core.untrusted import one_sentence
+from opsassay.evals.compliance.clusters.controls import ComplianceControl, controls
 from opsassay.evals.compliance.clusters.repository import repository, what_was_not_kept
 from opsassay.evals.compliance.clusters.worlds import ComplianceWorld
 from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache, W, evidence_key
@@ -28,7 +29,7 @@ from opsassay.evals.compliance.evidence_collection.evidence import CollectedEvid
 from opsassay.evals.compliance.evidence_collection.host import gather_on_host, playbook_problem
 from opsassay.evals.compliance.files.submitted import collected
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError
-from opsassay.evals.compliance.kyverno.judge import admitted
+from opsassay.evals.compliance.kyverno.judge import OPERATIONS, admitted, open_door
 from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, read_policies
 from opsassay.evals.compliance.rego.judging import RegoOutcome, judge_by_rego
 from opsassay.evals.compliance.tasks import ANSIBLE, POLICY, UPDATE, ComplianceTask
@@ -43,10 +44,11 @@ RATES = ("false_positive_rate", "false_negative_rate", "mutation_kill_rate")
 
 @dataclass(frozen=True)
 class JudgedWorlds:
-    """Which worlds were judged rightly, as (label, right), or why they could not be judged."""
+    """Which worlds were judged rightly, as (label, right), or why they could not be judged; *why* one was not."""
 
     rows: Sequence[tuple[bool, bool]] = ()
     error: str | None = None
+    why: str = ""
 
     def wrong(self, *, compliant: bool | None = None) -> tuple[int, int]:
         """Return how many of the worlds with that label were judged wrongly, and how many there are."""
@@ -103,19 +105,18 @@ def posture(judged: JudgedWorlds, mutated: JudgedWorlds, words: tuple[str, str])
     noisy, compliant = judged.wrong(compliant=True)
     missed, violating = judged.wrong(compliant=False)
     if noisy or missed:
-        return stage_metric(
-            f"{missed} of {violating} violating worlds {words[0]}, {noisy} of {compliant} compliant ones {words[1]}"
-        )
+        said = f"{missed} of {violating} violating worlds {words[0]}, {noisy} of {compliant} compliant ones {words[1]}"
+        return stage_metric(f"{said}{judged.why}")
     wrong, count = mutated.wrong()
-    return stage_metric(f"{wrong} of {count} mutants judged wrongly" if wrong else None)
+    return stage_metric(f"{wrong} of {count} mutants judged wrongly{mutated.why}" if wrong else None)
 
 
 Admits = Callable[[Sequence[KyvernoPolicy], Sequence[Mapping[str, Any]]], bool]
 """Whether objects may be created under policies; raises UnsupportedError for a policy that cannot be judged by."""
 
 
-def grade_enforced(files: Mapping[str, bytes], task: ComplianceTask, admits: Admits = admitted) -> dict[str, Metric]:
-    """Return the metrics of the policy *files* for *task*; *admits* judges, our own evaluator unless another is given."""
+def grade_enforced(files: Mapping[str, bytes], task: ComplianceTask, admits: Admits | None = None) -> dict[str, Metric]:
+    """Return the metrics of the policy *files* for *task*; *admits* judges, our own evaluator if None."""
     try:
         policies = read_policies(files.items())
     except UnsupportedError as error:
@@ -123,8 +124,8 @@ def grade_enforced(files: Mapping[str, bytes], task: ComplianceTask, admits: Adm
     if not policies:
         return without_artefact("the files hold no policy")
     asked = task.applicable_policies(policies)
-    judged, mutated = (_judge_worlds(asked, some, admits) for some in (task.judged(), task.mutants()))
-    others = [_judge_worlds(policies, some, admits) for some in _of_others(task)]
+    judged, mutated = (_judge_worlds(asked, some, task.control, admits) for some in (task.judged(), task.mutants()))
+    others = [_judge_worlds(policies, some, control, admits) for control, some in _of_others(task)]
     gone = None if asked else f"there is no policy {task.policy}"
     broken = gone or judged.error or mutated.error or next((one.error for one in others if one.error), None)
     stages = {
@@ -137,16 +138,41 @@ def grade_enforced(files: Mapping[str, bytes], task: ComplianceTask, admits: Adm
     return all_of(stages, rates_of(judged, mutated, broken))
 
 
-def _judge_worlds(policies: Sequence[KyvernoPolicy], worlds: Sequence[ComplianceWorld], admits: Admits) -> JudgedWorlds:
+def _judge_worlds(
+    policies: Sequence[KyvernoPolicy],
+    worlds: Sequence[ComplianceWorld],
+    control: ComplianceControl,
+    admits: Admits | None,
+) -> JudgedWorlds:
+    rows, why = [], ""
     try:
-        return JudgedWorlds([(one.compliant, admits(policies, one.objects) == one.compliant) for one in worlds])
+        for one in worlds:
+            is_in, door = let_in(policies, one, control, admits)
+            rows.append((one.compliant, is_in == one.compliant))
+            why = why or (f": {door}" if door and not one.compliant else "")
     except UnsupportedError as error:
         return JudgedWorlds(error=str(error))
+    return JudgedWorlds(rows, why=why)
 
 
-def _of_others(task: ComplianceTask) -> list[list[ComplianceWorld]]:
+def let_in(
+    policies: Sequence[KyvernoPolicy], world: ComplianceWorld, control: ComplianceControl, admits: Admits | None
+) -> tuple[bool, str]:
+    """Return whether *world* gets in, and through which door if not by the front; raises UnsupportedError.
+
+    One that violates must be kept out through every door, one that complies be let in whether it is made or changed.
+    """
+    if admits is not None:
+        return admits(policies, world.objects), ""
+    if world.compliant:
+        return all(admitted(policies, world.objects, operation) for operation in OPERATIONS), ""
+    door = open_door(policies, world.objects, control.parts)
+    return door is not None, door or ""
+
+
+def _of_others(task: ComplianceTask) -> list[tuple[ComplianceControl, list[ComplianceWorld]]]:
     """Return the worlds of the other controls that violate them; what complies with one may violate another."""
-    return [[one for one in some if not one.compliant] for some in task.others().values()]
+    return [(controls()[name], [one for one in some if not one.compliant]) for name, some in task.others().items()]
 
 
 def _score_kept_controls(policies: list[KyvernoPolicy], others: Sequence[JudgedWorlds], task: ComplianceTask) -> Metric:
@@ -306,10 +332,10 @@ def definitions() -> tuple[MetricDefinition, ...]:
     )
 
 
-def grade_run(run_dir: Path, task: ComplianceTask, admits: Admits = admitted) -> dict[str, Metric]:
+def grade_run(run_dir: Path, task: ComplianceTask, admits: Admits | None = None) -> dict[str, Metric]:
     """Return every metric of the run in *run_dir*; what a stage that failed keeps from being looked at is failed too.
 
-    *admits* judges policies that are enforced, our own evaluator unless another is given.
+    *admits* judges policies that are enforced, our own evaluator if None.
     """
     run = read_run(run_dir)
     tokens = run.spent.get("input_tokens", 0.0) + run.spent.get("output_tokens", 0.0)
@@ -322,7 +348,7 @@ def grade_run(run_dir: Path, task: ComplianceTask, admits: Admits = admitted) ->
 
 
 def grade_files(
-    files: Mapping[str, bytes], task: ComplianceTask, shelf: EvidenceCache, admits: Admits = admitted
+    files: Mapping[str, bytes], task: ComplianceTask, shelf: EvidenceCache, admits: Admits | None = None
 ) -> dict[str, Metric]:
     """Return the metrics of *files* for *task*; evidence that has to be collected is kept on *shelf*, *admits* judges.
 

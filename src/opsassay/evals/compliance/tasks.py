@@ -145,7 +145,8 @@ class ComplianceTask(GeneratedTask):
         words = f"{self.control.goal[0].upper()}{self.control.goal[1:]}"
         rules = (
             f"Policies are Kyverno ClusterPolicies in {FOLDER}/*.yaml of your workspace, and enforced: what violates is "
-            "kept out, by whatever kind of object it comes, in every namespace. What complies is let in.\n"
+            "kept out, by whatever kind of object it comes, made or changed, under whatever name, in every namespace; what "
+            "is there already is looked at too. What complies is let in.\n"
         )
         if self.task_class == NEW:
             return f"{words}. Write what enforces this.\n{rules}"

@@ -29,6 +29,7 @@ class FinopsDomain:
     """Tasks that ship; none are read from files."""
 
     name: str = DOMAIN
+    generated: bool = True
 
     def metrics(self) -> tuple[MetricDefinition, ...]:
         """Return whether an answer is right, then how near it is, then what it took."""

@@ -47,6 +47,11 @@ class Domain(Protocol):
         """
 
 
+def is_generated(domain: Domain) -> bool:
+    """Return whether the tasks of *domain* follow from seeds, one of which is published."""
+    return bool(getattr(domain, "generated", False))
+
+
 DOMAINS = Registry(
     "domain",
     "opsassay.domains",

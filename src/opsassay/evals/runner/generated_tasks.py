@@ -26,6 +26,8 @@ from opsassay.solvers.agents.limits import Limits, Price
 from opsassay.telemetry.content import whole_file
 
 PUBLISHED_SEED = 1
+HELD_OUT = "@held-out-"
+"""Stands in the ids of tasks whose seeds nobody knows."""
 MIN_SECRET_BYTES = 16
 T = TypeVar("T")
 A = TypeVar("A", bound=Artefact)
@@ -46,7 +48,7 @@ class GeneratedTask(Artefact):
     @property
     def id(self) -> str:
         """Its name, and its number when it is held out."""
-        return self.name + (f"@held-out-{self.held_out}" if self.held_out is not None else "")
+        return self.name + (f"{HELD_OUT}{self.held_out}" if self.held_out is not None else "")
 
     @cached_property
     def commitment(self) -> str:

@@ -102,6 +102,8 @@ class PlatformData(Protocol):
 class PlatformAccess:
     """How pages reach the platform: *reading* and *writing* open it for one request, *status_of* is that of an error.
 
+    *said* is what of an error may be shown.
+
     *roles* and *levels* are what the forms offer; a level has a word for its tasks.
     """
 
@@ -110,6 +112,7 @@ class PlatformAccess:
     status_of: Callable[[Exception], int]
     roles: Sequence[str]
     levels: Mapping[str, str]
+    said: Callable[[Exception], str]
 
 
 @dataclass(frozen=True)

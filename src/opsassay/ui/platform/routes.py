@@ -120,7 +120,7 @@ def _json(page: PlatformPage, asked: PlatformRequest) -> JSONResponse:
 
 def _sorry(access: PlatformAccess, error: OpsAssayError) -> HTMLResponse:
     """Return the page that says why there is none."""
-    view = {"title": "It cannot be done", "answer": plain(str(error), 1000)}
+    view = {"title": "It cannot be done", "answer": plain(access.said(error), 1000)}
     return _show("platform.html", view, None, status=access.status_of(error), sorry=True)
 
 

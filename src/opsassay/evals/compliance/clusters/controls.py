@@ -11,8 +11,12 @@ from pydantic import Field, model_validator
 
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.files import parse_yaml
+from opsassay.evals.compliance.kyverno.readings import EACH, Path
 
 POD_KINDS, ROLE_KINDS = ("Pod",), ("Role", "ClusterRole")
+GROUPS = ("containers", "initContainers", "ephemeralContainers")
+TEMPLATES: tuple[Path, ...] = ((), ("spec", "template"), ("spec", "jobTemplate", "spec", "template"))
+"""Where a pod stands: by itself, in what controllers make, in what scheduled jobs do."""
 WORKLOADS = ("pods", "deployments", "statefulsets", "daemonsets", "jobs", "cronjobs")
 _REGO = """\
 package compliance
@@ -54,6 +58,7 @@ class ComplianceControl(Written):
     violating: tuple[dict[str, Any], ...] = Field(min_length=1)
     pattern: dict[str, Any] | None = None
     validate_: dict[str, Any] | None = Field(default=None, alias="validate")
+    turns_on: tuple[str, ...] = Field(min_length=1, description="the parts that decide, as paths in what scope names")
     rego: tuple[str, ...] = Field(min_length=1, description="what holds of something that violates")
 
     @model_validator(mode="after")
@@ -66,6 +71,15 @@ class ComplianceControl(Written):
     def kinds(self) -> tuple[str, ...]:
         """What its policies are about."""
         return ROLE_KINDS if self.scope == "role" else POD_KINDS
+
+    @property
+    def parts(self) -> list[Path]:
+        """The paths in an object of what decides whether it violates."""
+        if self.scope == "role":
+            return [("rules", EACH, part) for part in self.turns_on]
+        groups = [(group, EACH) for group in GROUPS] if self.scope == "container" else [()]
+        ends = [(*group, *part.replace(EACH, f".{EACH}").split(".")) for group in groups for part in self.turns_on]
+        return [(*template, "spec", *end) for template in TEMPLATES for end in ends]
 
     def fetcher(self) -> str:
         """Return the script that collects all that the control is about."""

@@ -16,7 +16,6 @@ from opsassay.core.schema.base import Artefact
 from opsassay.core.schema.run import Run
 from opsassay.core.schema.task import Arm
 from opsassay.evals.compliance.clusters.worlds import ComplianceWorld
-from opsassay.evals.compliance.kyverno.judge import admitted
 from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy
 from opsassay.evals.compliance.score import Admits
 from opsassay.evals.compliance.tasks import ComplianceTask, kept_task
@@ -91,8 +90,8 @@ def graded_task(root: Path, run: Run) -> ComplianceTask:
     return ReadBackTask(**task.model_dump(), read_back=found)
 
 
-def admissions_of(run: Run, run_dir: Path) -> Admits:
-    """Return what judges the policies of *run*: our evaluator, or what Kyverno said where a plan had it judge."""
+def admissions_of(run: Run, run_dir: Path) -> Admits | None:
+    """Return what judges the policies of *run* in place of our evaluator: what Kyverno said of them, or None."""
     if Arm.parse(run.arm).knob(ENGINE) != CLUSTER:
-        return admitted
+        return None
     return KeptAdmissions(run_dir / ADMITTED).admits

@@ -86,9 +86,7 @@ def what_was_not_kept(before: list[KyvernoPolicy], after: list[KyvernoPolicy], t
     for identity, policy in old.items():
         if policy.name != target and policy.document != new[identity].document:
             return f"the policy {policy.name} was changed, which nobody asked for"
-    rules = {rule.name: rule for rule in next(p for p in after if p.name == target).rules}
-    for rule in next(p for p in before if p.name == target).rules:
-        excluded = rules[rule.name].body.get("exclude") if rule.name in rules else None
-        if excluded and excluded != rule.body.get("exclude"):
-            return f"the rule {rule.name} of {target} leaves out other objects than before"
+    was, now = (next(one for one in some if one.name == target) for some in (before, after))
+    if exempting := sorted(now.exemptions - was.exemptions):
+        return f"the policy {target} leaves out other objects than before: {exempting[0]}"
     return None

@@ -2,24 +2,32 @@
 
 Source: https://kyverno.io/docs/policy-types/cluster-policy/preconditions/#operators, and kyverno/kyverno,
 pkg/engine/variables/operator. ``In`` and ``NotIn``, which are deprecated there, are not of the subset.
+Two values are ordered as durations, quantities, numbers or versions, the first that both are (numeric.go).
 """
 
 from __future__ import annotations
 
 import json
+import operator
 import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from opsassay.evals.compliance.kyverno.documents import UnsupportedError
-from opsassay.evals.compliance.kyverno.values import compare_amounts, is_range, matches, quantity, wildcard
+from semver import Version
 
+from opsassay.evals.compliance.kyverno.documents import UnsupportedError
+from opsassay.evals.compliance.kyverno.readings import ElsewhereError
+from opsassay.evals.compliance.kyverno.values import duration, is_range, matches, quantity, wildcard
+
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 _VARIABLE = re.compile(r"\{\{\s*(.*?)\s*\}\}", re.DOTALL)
 MAX_EXPRESSION, MAX_MULTI_SELECTS = 2000, 4
 """Characters of an expression, and how often it may make a list or a map: each may double what there is."""
-_ORDERS = {
-    "GreaterThan": ">", "GreaterThanOrEquals": ">=", "LessThan": "<", "LessThanOrEquals": "<=",
+_ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "GreaterThan": operator.gt, "GreaterThanOrEquals": operator.ge,
+    "LessThan": operator.lt, "LessThanOrEquals": operator.le,
 }  # fmt: skip
 
 
@@ -95,6 +103,13 @@ def _query_value(expression: str, context: Mapping[str, Any], where: str) -> Any
 
 
 def _holds(given: Any, context: Mapping[str, Any], where: str) -> bool:
+    try:
+        return _compare_values(given, context, where)
+    except ElsewhereError as elsewhere:
+        return elsewhere.either()
+
+
+def _compare_values(given: Any, context: Mapping[str, Any], where: str) -> bool:
     if not isinstance(given, Mapping) or not {"key", "operator"} <= set(given) <= {
         "key",
         "operator",
@@ -103,22 +118,23 @@ def _holds(given: Any, context: Mapping[str, Any], where: str) -> bool:
     }:
         raise UnsupportedError(f"{where}: a condition has key, operator and value, and nothing else.")
     key, value = (resolved(given.get(name), context, where) for name in ("key", "value"))
-    operator = str(given["operator"])
-    if operator in ("Equals", "Equal", "NotEquals", "NotEqual"):
-        return _equals(key, value) != operator.startswith("Not")
-    if operator in _ORDERS:
-        return compare_amounts(_ORDERS[operator], key, value)
-    if operator not in _MEMBERSHIPS:
-        raise UnsupportedError(f"{where}: the operator {operator!r} is not of the subset.")
+    name = str(given["operator"])
+    if name in ("Equals", "Equal", "NotEquals", "NotEqual"):
+        return _equals(key, value) != name.startswith("Not")
+    if name in _ORDERS:
+        both = _read_orderable(key, value)
+        if both is None and _read_orderable(key, key) is None and _read_orderable(value, value) is None:
+            raise UnsupportedError(f"{where}: {name} compares nothing that is a number, an amount or a version.")
+        return both is not None and _ORDERS[name](*both)
+    if name not in _MEMBERSHIPS:
+        raise UnsupportedError(f"{where}: the operator {name!r} is not of the subset.")
     if isinstance(key, bool) or not isinstance(value, list | str):
-        raise UnsupportedError(
-            f"{where}: {operator} is about a text, a number or a list, and values, or a range of them."
-        )
+        raise UnsupportedError(f"{where}: {name} is about a text, a number or a list, and values, or a range of them.")
     keys = key if isinstance(key, list) else [key]
     if isinstance(value, str) and is_range(value):
-        return _MEMBERSHIPS[operator]([matches(value, one) for one in keys])
+        return _MEMBERSHIPS[name]([matches(value, one) for one in keys])
     values = _list_values(value) if isinstance(value, str) else value
-    return _MEMBERSHIPS[operator]([any(_alike(one, other) for other in values) for one in keys])
+    return _MEMBERSHIPS[name]([any(_alike(one, other) for other in values) for one in keys])
 
 
 def _list_values(value: str) -> list[Any]:
@@ -150,8 +166,35 @@ def _alike(one: Any, other: Any) -> bool:
 def _equals(key: Any, value: Any) -> bool:
     if isinstance(key, bool) or isinstance(value, bool):
         return isinstance(key, bool) and isinstance(value, bool) and key == value
-    if isinstance(key, str) and isinstance(value, str):
-        return wildcard(value, key) if quantity(key) is None else quantity(key) == quantity(value)
+    if isinstance(key, str):
+        if both := _durations(key, value):
+            return both[0] == both[1]
+        if isinstance(value, str):
+            return wildcard(value, key) if quantity(key) is None else quantity(key) == quantity(value)
+        return False
     if isinstance(key, int | float) and isinstance(value, str):
-        return quantity(key) == quantity(value)
+        return _NUMBER.fullmatch(value) is not None and quantity(key) == quantity(value)
     return bool(key == value)
+
+
+def _read_orderable(key: Any, value: Any) -> tuple[Any, Any] | None:
+    """Return both as what can be ordered: durations, quantities, numbers or versions, the first that both are."""
+    if both := _durations(key, value):
+        return both
+    one, other = quantity(key), quantity(value)
+    if one is not None and other is not None:
+        return one, other
+    if isinstance(key, str) and isinstance(value, str) and Version.is_valid(key) and Version.is_valid(value):
+        return Version.parse(key), Version.parse(value)
+    return None
+
+
+def _durations(key: Any, value: Any) -> tuple[Decimal, Decimal] | None:
+    """Return both in seconds when one of them is a text that is a duration, and the other one too or a number."""
+    texts = [isinstance(one, str) and one != "0" and duration(one) is not None for one in (key, value)]
+    seconds = [
+        duration(one) if is_text else None if isinstance(one, str) else quantity(one)
+        for one, is_text in zip((key, value), texts, strict=True)
+    ]
+    one, other = seconds
+    return (one, other) if any(texts) and one is not None and other is not None else None

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from opsassay.evals.compliance.kyverno.conditions import hold, query
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError, value_at
 from opsassay.evals.compliance.kyverno.patterns import require_literal_keys, satisfies
-from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, KyvernoRule, filters_of
+from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, KyvernoRule, filters_of, is_narrow
+from opsassay.evals.compliance.kyverno.readings import ElsewhereError, Known, Path, Ways, violating
 from opsassay.evals.compliance.kyverno.values import wildcard
 
-CREATE = "CREATE"
+CREATE, UPDATE = OPERATIONS = "CREATE", "UPDATE"
+"""Ways that an object comes in by."""
+
+
+@dataclass(frozen=True)
+class _Door:
+    """How an object comes: by what *operation*; as a violator may make it on *ways*, all but its *parts*."""
+
+    operation: str = CREATE
+    ways: Ways | None = None
+    parts: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -26,30 +37,73 @@ class RuleResult:
     enforced: bool
 
 
-def judge_objects(policies: Sequence[KyvernoPolicy], objects: Sequence[Mapping[str, Any]]) -> list[RuleResult]:
+def judge_objects(
+    policies: Sequence[KyvernoPolicy], objects: Sequence[Mapping[str, Any]], operation: str = CREATE
+) -> list[RuleResult]:
     """Return what each rule says of each of *objects* that it is about; raises UnsupportedError as rules are met."""
     return [
         RuleResult(policy.name, rule.name, _label(one), "pass" if passes else "fail", rule.enforced)
         for policy in policies
         for rule in policy.rules
         for one in objects
-        if (passes := _passes(policy, rule, one)) is not None
+        if (passes := _passes(policy, rule, one, _Door(operation))) is not None
     ]
 
 
-def admitted(policies: Sequence[KyvernoPolicy], objects: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether every one of *objects* may be created under *policies*; raises UnsupportedError."""
-    return not any(one.result == "fail" and one.enforced for one in judge_objects(policies, objects))
+def admitted(policies: Sequence[KyvernoPolicy], objects: Sequence[Mapping[str, Any]], operation: str = CREATE) -> bool:
+    """Return whether every one of *objects* may be made so under *policies*; raises UnsupportedError."""
+    return not any(one.result == "fail" and one.enforced for one in judge_objects(policies, objects, operation))
+
+
+def open_door(
+    policies: Sequence[KyvernoPolicy], objects: Sequence[Mapping[str, Any]], parts: Iterable[Path]
+) -> str | None:
+    """Return how *objects*, one of which violates in its *parts*, get past *policies*, None when they cannot.
+
+    They are created and changed, and a violator chooses the rest: names, labels, namespaces, who asks, the order of lists,
+    a time when Kyverno does not answer. The answer is empty when they just are let in. Raises UnsupportedError.
+    """
+    said = []
+    for one in objects:
+        ways = [_past(policy, rule, one, tuple(parts)) for policy in policies for rule in policy.rules]
+        if None in ways:
+            return None
+        said += ways
+    return next((one for one in said if one), "")
+
+
+def _past(policy: KyvernoPolicy, rule: KyvernoRule, given: Mapping[str, Any], parts: tuple[Path, ...]) -> str | None:
+    """Return how *given* gets past *rule*, "" when it is not kept out anyway, None when it cannot."""
+    name = f"{policy.name}: {rule.name}"
+    if _passes(policy, rule, given, _Door()) is not False:
+        return ""
+    for operation in OPERATIONS:
+        for one in (given, _reversed(given)):
+            ways = Ways()
+            for way in ways:
+                if _passes(policy, rule, one, _Door(operation, way, parts)) is not False:
+                    return f"{name} turns on {', '.join(way.read) or 'how it comes'}, and nobody asked for that"
+            if not ways.is_exhausted:
+                return f"{name} turns on too much that nobody asked for"
+    if not rule.enforced:
+        return f"{name} only reports, since its action is Audit"
+    return f"{policy.name}: {policy.gap}" if policy.gap else None
+
+
+def _reversed(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _reversed(one) for key, one in value.items()}
+    return [_reversed(one) for one in reversed(value)] if isinstance(value, list) else value
 
 
 def _label(one: Mapping[str, Any]) -> str:
     return f"{one.get('kind')}/{value_at(one, 'metadata', 'name')}"
 
 
-def _passes(policy: KyvernoPolicy, rule: KyvernoRule, given: Mapping[str, Any]) -> bool | None:
+def _passes(policy: KyvernoPolicy, rule: KyvernoRule, given: Mapping[str, Any], door: _Door) -> bool | None:
     """Return whether *given* is as *rule* wants it, None when the rule is not about it."""
     namespace = value_at(given, "metadata", "namespace")
-    if policy.namespace is not None and policy.namespace != namespace:
+    if door.ways is None and policy.namespace is not None and policy.namespace != namespace:
         return None
     kind, judged = given.get("kind"), given
     if kind in rule.controllers:
@@ -59,15 +113,16 @@ def _passes(policy: KyvernoPolicy, rule: KyvernoRule, given: Mapping[str, Any]) 
         judged = {"kind": "Pod", "metadata": template.get("metadata") or {}, "spec": template.get("spec") or {}}
     matched = given if judged is given else {**given, "apiVersion": "v1", "kind": "Pod"}
     where = f"{policy.name}: {rule.name}"
-    if not _block_matches(rule.body["match"], matched, where):
+    if not _block_matches(rule.body["match"], matched, door, where):
         return None
-    if rule.body.get("exclude") and _block_matches(rule.body["exclude"], matched, where):
+    if rule.body.get("exclude") and _block_matches(rule.body["exclude"], matched, door, where):
         return None
-    request = {"object": judged, "operation": CREATE, "namespace": namespace or ""}
-    context = {"request": request}
+    seen = judged if door.ways is None else violating(judged, door.ways, door.parts)
+    request = Known("request.", door.ways, object=seen, operation=door.operation, namespace=namespace or "")
+    context = Known("", door.ways, request=request)
     if (conditions := rule.body.get("preconditions")) and not hold(conditions, context, f"{where}: preconditions"):
         return None
-    return _check(rule.body["validate"], judged, context, where)
+    return _check(rule.body["validate"], seen, context, where)
 
 
 def _template(given: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -76,7 +131,7 @@ def _template(given: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return template if isinstance(template, Mapping) else None
 
 
-def _check(validate: Mapping[str, Any], value: Any, context: Mapping[str, Any], where: str) -> bool:
+def _check(validate: Mapping[str, Any], value: Any, context: Known, where: str) -> bool:
     if "pattern" in validate:
         return satisfies(value, validate["pattern"])
     if "anyPattern" in validate:
@@ -93,7 +148,7 @@ def _check(validate: Mapping[str, Any], value: Any, context: Mapping[str, Any], 
     return all(list(_each(validate["foreach"], context, where)))
 
 
-def _each(given: Any, context: Mapping[str, Any], where: str) -> Iterator[bool]:
+def _each(given: Any, context: Known, where: str) -> Iterator[bool]:
     if not isinstance(given, list):
         raise UnsupportedError(f"{where}: foreach is no list.")
     known = {"list", "pattern", "anyPattern", "deny", "preconditions"}
@@ -103,31 +158,39 @@ def _each(given: Any, context: Mapping[str, Any], where: str) -> Iterator[bool]:
         if sum(check in loop for check in ("pattern", "anyPattern", "deny")) != 1:
             raise UnsupportedError(f"{where}: a foreach has not exactly one check.")
         require_literal_keys([loop.get("pattern"), loop.get("anyPattern")])
-        elements = query(loop["list"], context, where)
+        try:
+            elements = query(loop["list"], context, where)
+        except ElsewhereError:
+            continue  # a violator sees to it that there are none
         for index, element in enumerate(elements if isinstance(elements, list) else []):
-            inner = {**context, "element": element, "elementIndex": index}
+            inner = context.extended(element=element, elementIndex=index)
             if loop.get("preconditions") and not hold(loop["preconditions"], inner, f"{where}: preconditions"):
                 continue
             yield _check(loop, element, inner, where)
 
 
-def _block_matches(block: Any, one: Mapping[str, Any], where: str) -> bool:
+def _block_matches(block: Any, one: Mapping[str, Any], door: _Door, where: str) -> bool:
     how, filters = filters_of(block, where)
-    found = [_matches(resources, one, where) for resources in filters]
+    found = [_matches(resources, one, door, where) for resources in filters]
     return all(found) if how == "all" else any(found)
 
 
-def _matches(resources: Mapping[str, Any], one: Mapping[str, Any], where: str) -> bool:
+def _matches(resources: Mapping[str, Any], one: Mapping[str, Any], door: _Door, where: str) -> bool:
     name, namespace = (str(value_at(one, "metadata", key) or "") for key in ("name", "namespace"))
     names = [*resources.get("names", []), *([resources["name"]] if "name" in resources else [])]
-    checks = [
-        not (kinds := resources.get("kinds", [])) or any(_is_kind(kind, one, where) for kind in kinds),
-        not names or any(wildcard(str(pattern), name) for pattern in names),
-        not (spaces := resources.get("namespaces", [])) or any(wildcard(pattern, namespace) for pattern in spaces),
-        not (operations := resources.get("operations", [])) or CREATE in operations,
-        _selected(resources.get("selector"), value_at(one, "metadata", "labels") or {}, where),
-    ]
-    return all(checks)
+    spaces, operations = resources.get("namespaces", []), resources.get("operations", [])
+    is_selected = _selected(resources.get("selector"), value_at(one, "metadata", "labels") or {}, where)
+    if (kinds := resources.get("kinds", [])) and not any(_is_kind(kind, one, where) for kind in kinds):
+        return False
+    if operations and door.operation not in operations:
+        return False
+    if door.ways is not None and is_narrow(resources):
+        return door.ways.either("names, namespaces or labels")
+    return (
+        is_selected
+        and (not names or any(wildcard(str(pattern), name) for pattern in names))
+        and (not spaces or any(wildcard(pattern, namespace) for pattern in spaces))
+    )
 
 
 def _is_kind(pattern: str, one: Mapping[str, Any], where: str) -> bool:

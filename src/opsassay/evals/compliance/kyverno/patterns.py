@@ -2,9 +2,10 @@
 
 Anchors: ``(key)`` a condition, without which the rest of its map is not asked for; ``=(key)`` asked for where it is there;
 ``^(key)`` at least one element of a list, where it is there; ``X(key)`` must not be there. ``<(key)`` and ``+(key)`` are
-not of the subset. Where the conditions of every element of a list fail, the rule is not about the object.
-Source: https://kyverno.io/docs/policy-types/cluster-policy/validate/#anchors, and kyverno/kyverno, pkg/engine/validate and
-pkg/engine/anchor.
+not of the subset. A wildcard in the key of a label or an annotation, under any anchor, stands for the keys that match it:
+with ``=()`` each of them is asked for, otherwise one. Where the conditions of every element of a list fail, the rule is not
+about the object. Source: https://kyverno.io/docs/policy-types/cluster-policy/validate/#anchors, and kyverno/kyverno,
+pkg/engine/validate and pkg/engine/anchor.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError
+from opsassay.evals.compliance.kyverno.readings import ElsewhereError
 from opsassay.evals.compliance.kyverno.values import matches, wildcard
 
+ALWAYS_THERE = ("name", "image")
+"""What each container has, so that a pattern of any value holds."""
 _ANCHOR = re.compile(r"(=|\^|X|\+|<)?\((.*)\)", re.DOTALL)
 
 
@@ -47,10 +51,19 @@ def _satisfies(value: Any, pattern: Any) -> bool:
 def _map(value: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
     anchored = [(_anchor(key), expected) for key, expected in pattern.items()]
     for (sign, key), expected in anchored:
-        if sign == "()" and not (key in value and _satisfies(value[key], expected)):
+        if sign == "()" and not _read_entry(value, sign, key, expected):
             raise _SkippedError
     ordered = sorted(anchored, key=lambda one: (not one[0][0], not _has_anchor(one[1])))  # what may skip comes first
-    return all(_entry(value, sign, key, expected) for (sign, key), expected in ordered if sign != "()")
+    return all(_read_entry(value, sign, key, expected) for (sign, key), expected in ordered if sign != "()")
+
+
+def _read_entry(value: Mapping[str, Any], sign: str, key: str, expected: Any) -> bool:
+    try:
+        return _entry(value, sign, key, expected)
+    except ElsewhereError as elsewhere:
+        if key in ALWAYS_THERE and expected in ("*", "?*") and sign in ("", "()"):
+            return True
+        return elsewhere.either()
 
 
 def _has_anchor(pattern: Any) -> bool:
@@ -60,15 +73,16 @@ def _has_anchor(pattern: Any) -> bool:
 
 
 def _entry(value: Mapping[str, Any], sign: str, key: str, expected: Any) -> bool:
+    is_wildcard = "*" in key or "?" in key
+    found = [one for one in value if wildcard(key, one)] if is_wildcard else [key] if key in value else []
     if sign == "X":
-        return key not in value
+        return not found
     if sign == "=":
-        return key not in value or _satisfies(value[key], expected)
+        return all(_satisfies(value[one], expected) for one in found)
     if sign == "^":
-        return key not in value or _at_least_one(value[key], expected)
-    if "*" in key or "?" in key:
-        found = [one for one in value if wildcard(key, one)]
-        return bool(found) and any(_satisfies(value[one], expected) for one in found)
+        return all(_at_least_one(value[one], expected) for one in found)
+    if sign == "()" or is_wildcard:
+        return any(_satisfies(value[one], expected) for one in found)
     if expected == "*":
         return value.get(key) is not None
     return _satisfies(value.get(key), expected)

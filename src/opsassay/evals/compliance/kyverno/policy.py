@@ -6,6 +6,8 @@ Of the subset are ``validate`` rules with one of ``pattern``, ``anyPattern``, ``
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,15 +18,41 @@ from opsassay.evals.compliance.kyverno.patterns import require_literal_keys
 KINDS = ("ClusterPolicy", "Policy")
 MAX_RULES, MAX_CONDITIONS, MAX_TOTAL = 200, 500, 512 * 2**10
 """Of all policies together, so that judging them ends."""
+VERSIONS = ("kyverno.io/v1", "kyverno.io/v2beta1")
+_BOOLEAN = (True, False)
+_ACTIONS = ("Audit", "Enforce", "audit", "enforce")
+_DOCUMENT = {"apiVersion", "kind", "metadata", "spec", "status"}
+_METADATA = {"name", "namespace", "labels", "annotations"}
 _SPEC = {
     "validationFailureAction", "background", "failurePolicy", "rules", "admission", "emitWarning", "webhookTimeoutSeconds",
     "schemaValidation", "useServerSideApply",
 }  # fmt: skip
-_RULE = {"name", "match", "exclude", "validate", "preconditions"}
+_VALUES: Mapping[str, tuple[Any, ...]] = {
+    **dict.fromkeys(
+        ("background", "admission", "emitWarning", "schemaValidation", "useServerSideApply", "allowExistingViolations"),
+        _BOOLEAN,
+    ),
+    "failurePolicy": ("Fail", "Ignore"),
+    "webhookTimeoutSeconds": tuple(range(1, 31)),
+    "validationFailureAction": _ACTIONS,
+    "failureAction": _ACTIONS[:2],
+}
+"""What a key may be, where it is there."""
 CHECKS = ("pattern", "anyPattern", "deny", "foreach")
+_RULE = {"name", "match", "exclude", "validate", "preconditions"}
 _VALIDATE = {"message", "failureAction", "allowExistingViolations", *CHECKS}
 _FILTER = {"kinds", "name", "names", "namespaces", "selector", "operations"}
+_PLAIN = re.compile(r"[A-Za-z0-9.:*?_-]*")
 AUTOGEN = "pod-policies.kyverno.io/autogen-controllers"
+_ABOUT = ("title", "category", "severity", "subject", "description", "minversion")
+_NOTES = {
+    AUTOGEN,
+    "kyverno.io/kyverno-version",
+    "kyverno.io/kubernetes-version",
+    *(f"policies.kyverno.io/{one}" for one in _ABOUT),
+}
+"""Annotations of Kyverno's own that are read, or say nothing to it."""
+REQUESTS = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 CONTROLLERS = ("DaemonSet", "Deployment", "Job", "ReplicaSet", "ReplicationController", "StatefulSet", "CronJob")
 
 
@@ -47,6 +75,32 @@ class KyvernoPolicy:
     namespace: str | None
     document: Mapping[str, Any]
     rules: tuple[KyvernoRule, ...]
+
+    @property
+    def gap(self) -> str | None:
+        """What its whole spec lets through, whatever the rules say, None when nothing."""
+        spec = self.document["spec"]
+        if spec.get("admission") is False:
+            return "admission is false, so that nothing is asked of what is created or changed"
+        if spec.get("background") is False:
+            return "background is false, so that what is there already is not looked at"
+        if spec.get("failurePolicy") == "Ignore":
+            return "failurePolicy is Ignore, so that all is let in while Kyverno does not answer"
+        if self.namespace is not None:
+            return f"a Policy is for the namespace {self.namespace} alone"
+        return None
+
+    @property
+    def exemptions(self) -> set[str]:
+        """Every part of it that leaves something out, as text: its gap, and of each match, exclude and precondition."""
+        found: list[Any] = [self.gap] if self.gap else []
+        for rule in self.rules:
+            _, filters = filters_of(rule.body["match"], "match")
+            found += [{"match": one} for one in filters if is_narrow(one)]
+            found += [{key: rule.body[key]} for key in ("exclude", "preconditions") if rule.body.get(key)]
+            loops = rule.body["validate"].get("foreach")
+            found += [{"preconditions": one["preconditions"]} for one in loops or [] if one.get("preconditions")]
+        return {json.dumps(one, sort_keys=True, default=str) for one in found}
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -82,12 +136,16 @@ def _conditions(value: Any) -> int:
 
 def _policy(document: Mapping[str, Any], file: str) -> KyvernoPolicy:
     kind, version, name = document.get("kind"), document.get("apiVersion"), value_at(document, "metadata", "name")
-    if kind not in KINDS or not str(version).startswith("kyverno.io/"):
-        raise UnsupportedError(f"{file}: {kind or 'a document'} of {version} is no {' or '.join(KINDS)} of kyverno.io.")
+    if kind not in KINDS or version not in VERSIONS:
+        raise UnsupportedError(
+            f"{file}: {kind or 'a document'} of {version} is no {' or '.join(KINDS)} of {' or '.join(VERSIONS)}."
+        )
     if not isinstance(name, str) or not name:
         raise UnsupportedError(f"{file}: the policy has no metadata.name.")
-    where, spec = f"{file}: {name}", document.get("spec")
-    spec = _require_known_keys(spec, _SPEC, f"{where}: spec")
+    where = f"{file}: {name}"
+    _require_known_keys(document, _DOCUMENT, where)
+    _require_plain_metadata(document["metadata"], f"{where}: metadata")
+    spec = _require_known_keys(document.get("spec"), _SPEC, f"{where}: spec")
     rules = spec.get("rules")
     if not isinstance(rules, list) or not rules:
         raise UnsupportedError(f"{where}: spec.rules is no list of rules.")
@@ -116,8 +174,6 @@ def _rule(given: Any, spec: Mapping[str, Any], where: str) -> KyvernoRule:
     if rule.get("exclude"):
         filters_of(rule["exclude"], f"{where}: exclude")
     action = validate.get("failureAction", spec.get("validationFailureAction", "Audit"))
-    if str(action).lower() not in ("audit", "enforce"):
-        raise UnsupportedError(f"{where}: {action!r} is neither Audit nor Enforce.")
     return KyvernoRule(name, rule, str(action).lower() == "enforce")
 
 
@@ -139,8 +195,20 @@ def filters_of(given: Any, where: str) -> tuple[str, list[Mapping[str, Any]]]:
             values = resources.get(key, [])
             if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
                 raise UnsupportedError(f"{where}: {key} is no list of texts.")
+        if strange := set(resources.get("operations", [])) - set(REQUESTS):
+            raise UnsupportedError(f"{where}: {min(strange)!r} is none of the operations {', '.join(REQUESTS)}.")
+        for one in (*resources.get("names", []), *resources.get("namespaces", []), resources.get("name", "")):
+            if not isinstance(one, str) or _PLAIN.fullmatch(one) is None:
+                raise UnsupportedError(f"{where}: {one!r} is no name with wildcards; an exclusion stands in exclude.")
         found.append(resources)
     return ("all" if how == "all" else "any"), found
+
+
+def is_narrow(resources: Mapping[str, Any]) -> bool:
+    """Return whether a filter goes by something that whoever makes an object chooses: a name, a namespace, a label."""
+    given = [resources.get("selector"), *(resources.get(key) for key in ("names", "namespaces"))]
+    given.append([resources["name"]] if resources.get("name") else [])
+    return any(one and "*" not in one for one in given)
 
 
 def _kinds(rule: Mapping[str, Any]) -> set[str]:
@@ -169,9 +237,28 @@ def _controllers(rules: list[Mapping[str, Any]], document: Mapping[str, Any]) ->
     return named
 
 
+def _require_plain_metadata(given: Mapping[str, Any], where: str) -> None:
+    """Raise UnsupportedError for metadata that may turn a policy off, and is not read here."""
+    _require_known_keys(given, _METADATA, where)
+    for part in ("labels", "annotations"):
+        notes = given.get(part) or {}
+        if not isinstance(notes, Mapping):
+            raise UnsupportedError(f"{where}: {part} is no map.")
+        for key in notes:
+            domain = key.split("/")[0]
+            if (domain == "kyverno.io" or domain.endswith(".kyverno.io")) and not (
+                part == "annotations" and key in _NOTES
+            ):
+                raise UnsupportedError(f"{where}: {key} of {part} is not of the subset that is judged here.")
+
+
 def _require_known_keys(given: Any, known: set[str], where: str) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
         raise UnsupportedError(f"{where} is no map.")
     if strange := sorted(set(map(str, given)) - known):
         raise UnsupportedError(f"{where}: {strange[0]} is not of the subset that is judged here.")
+    for key in sorted(set(given) & set(_VALUES)):
+        if not any(given[key] is one or (given[key] == one and type(given[key]) is type(one)) for one in _VALUES[key]):
+            allowed = " nor ".join(map(str, _VALUES[key][:4]))
+            raise UnsupportedError(f"{where}: {key} is {given[key]!r}, which is neither {allowed}.")
     return given

@@ -59,6 +59,22 @@ def _without_controllers(task: ComplianceTask) -> Files:
     return policy_files(policy)
 
 
+def _creates_only(task: ComplianceTask) -> Files:
+    created = {"any": [{"resources": {"kinds": list(task.control.kinds), "operations": ["CREATE"]}}]}
+    return {**_before(task), **policy_files(_control_policy(task, match=created))}
+
+
+def _exempts_a_name(task: ComplianceTask) -> Files:
+    condition = {"key": "{{ request.object.metadata.name || 'none' }}", "operator": "NotEquals", "value": _NOTHING}
+    return policy_files(_control_policy(task, preconditions={"all": [condition]}))
+
+
+def _not_at_admission(task: ComplianceTask) -> Files:
+    policy = _control_policy(task)
+    policy["spec"]["admission"] = False
+    return policy_files(policy)
+
+
 def _wrong_folder(task: ComplianceTask) -> Files:
     return {path.replace(FOLDER, "rules"): content for path, content in _right(task).items()}
 
@@ -121,7 +137,7 @@ def _renames(task: ComplianceTask) -> Files:
 
 
 def _leaves_out(task: ComplianceTask) -> Files:
-    excluded = {"any": [{"resources": {"namespaces": [f"{_NOTHING}-*"]}}]}
+    excluded = {"any": [{"resources": {"kinds": ["ReplicaSet"]}}]}
     return {**_before(task), **policy_files(_control_policy(task, exclude=excluded))}
 
 
@@ -134,6 +150,9 @@ ORACLES: Mapping[str, Mapping[str, tuple[Play, str | None]]] = {
         "example-names": (_example_names, "posture"),
         "reports-only": (_reports_only, "posture"),
         "without-a-kind": (_without_controllers, "posture"),
+        "creates-only": (_creates_only, "posture"),
+        "exempts-a-name": (_exempts_a_name, "posture"),
+        "not-at-admission": (_not_at_admission, "posture"),
         "wrong-folder": (_wrong_folder, "artefact"),
         "other-kind": (_other_kind, "artefact"),
         "beyond-subset": (_beyond_subset, "artefact"),
@@ -146,6 +165,7 @@ ORACLES: Mapping[str, Mapping[str, tuple[Play, str | None]]] = {
         "untouched": (_before, "posture"),
         "deny-all": (lambda task: {**_before(task), **_deny_all(task)}, "posture"),
         "allow-all": (lambda task: {**_before(task), **_allow_all(task)}, "posture"),
+        "creates-only": (_creates_only, "posture"),
         "removes-another": (_removes_another, "kept"),
         "weakens-another": (_weakens_another, "kept"),
         "leaves-out-more": (_leaves_out, "kept"),

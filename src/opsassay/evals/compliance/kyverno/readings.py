@@ -1,0 +1,147 @@
+"""What a policy reads of an object that violates: where its verdict turns on anything else, it can be got round.
+
+The parts of an object that make it violate are the *control*'s (`securityContext.privileged` of each container). Whoever
+violates chooses all the rest: names, labels, namespaces, images, who asks. So a check that reads any of the rest may come
+out either way, and a policy keeps the object out only if it does whichever way each of them comes out.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from opsassay.evals.compliance.kyverno.documents import UnsupportedError
+
+Path = tuple[str, ...]
+EACH = "[]"
+"""The step of a path into the elements of a list."""
+MAX_WAYS = 256
+"""How many ways a rule is followed; one that turns on more is taken to let in."""
+
+
+class Ways:
+    """The ways that the checks of one rule may come out; *read* is what they turned on, in the present one."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+        self._outcomes: list[bool] = []
+        self._tried = 0
+
+    def either(self, what: str) -> bool:
+        """Return how a check comes out, on this way, that turns on *what*."""
+        if len(self.read) == len(self._outcomes):
+            self._outcomes.append(True)
+        self.read.append(what)
+        return self._outcomes[len(self.read) - 1]
+
+    def __iter__(self) -> Iterator[Ways]:
+        """Go through all ways, MAX_WAYS at most."""
+        for self._tried in range(MAX_WAYS):
+            self.read = []
+            yield self
+            while self._outcomes and not self._outcomes[-1]:
+                self._outcomes.pop()
+            if not self._outcomes:
+                return
+            self._outcomes[-1] = False
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether every way was gone."""
+        return not self._outcomes
+
+
+class ElsewhereError(Exception):
+    """A check reads something that the violation does not lie in."""
+
+    def __init__(self, ways: Ways, path: Iterable[str]) -> None:
+        self._ways, self.path = ways, ".".join(path).replace(f".{EACH}", EACH)
+        super().__init__(self.path)
+
+    def either(self) -> bool:
+        """Return how the check comes out on this way."""
+        return self._ways.either(self.path)
+
+
+class _Violating(OrderedDict[str, Any]):
+    """A map of a violating object; only what leads to the control's *parts* can be read of it."""
+
+    def __init__(self, content: Mapping[str, Any], ways: Ways, parts: Iterable[Path], path: Path) -> None:
+        super().__init__()
+        self._at = ways, tuple(parts), path
+        for key, value in content.items():
+            OrderedDict.__setitem__(self, key, _guarded(value, ways, self._at[1], (*path, key)))
+
+    def _is_part(self, key: Any) -> bool:
+        path = (*self._at[2], str(key))
+        return any(part[: len(path)] == path for part in self._at[1])
+
+    def _elsewhere(self, *key: str) -> ElsewhereError:
+        return ElsewhereError(self._at[0], (*self._at[2], *key) or ("all of it",))
+
+    def __contains__(self, key: object) -> bool:
+        if not self._is_part(key):
+            raise self._elsewhere(str(key))
+        return OrderedDict.__contains__(self, key)
+
+    def __getitem__(self, key: str) -> Any:
+        return OrderedDict.__getitem__(self, key) if key in self else None
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of *key*; raises ElsewhereError."""
+        return OrderedDict.__getitem__(self, key) if key in self else default
+
+    def keys(self) -> Any:
+        """Return the keys of an element of a list that are of the control; raises ElsewhereError elsewhere."""
+        if self._at[2][-1:] != (EACH,):
+            raise self._elsewhere()
+        return [key for key in OrderedDict.__iter__(self) if self._is_part(key)]
+
+    def _refused(self, *_: Any) -> Any:
+        raise self._elsewhere()
+
+    values = items = __iter__ = __len__ = _refused
+
+    def __eq__(self, other: object) -> bool:
+        if other in ("", [], {}, None, False):  # how JMESPath asks whether there is something
+            return False
+        raise self._elsewhere()
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+_Violating.__name__ = "OrderedDict"  # JMESPath knows maps by the name of their class
+
+
+def _guarded(value: Any, ways: Ways, parts: tuple[Path, ...], path: Path) -> Any:
+    if isinstance(value, Mapping):
+        return _Violating(value, ways, parts, path)
+    if isinstance(value, list):
+        return [_guarded(one, ways, parts, (*path, EACH)) for one in value]
+    return value
+
+
+def violating(one: Mapping[str, Any], ways: Ways, parts: Iterable[Path]) -> Mapping[str, Any]:
+    """Return *one*, of which only what it is and the control's *parts* can be read, on *ways*."""
+    return _Violating(one, ways, (("apiVersion",), ("kind",), *parts), ())
+
+
+class Known(dict[str, Any]):
+    """A map of the request, of which nothing else is known: to ask for more raises UnsupportedError."""
+
+    def __init__(self, where: str, ways: Ways | None, **known: Any) -> None:
+        super().__init__(known)
+        self._where, self._ways = where, ways
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of *key*; raises UnsupportedError, and ElsewhereError for what a violator chooses."""
+        if key not in self:
+            raise UnsupportedError(f"{self._where}{key} is not known here, so that what turns on it cannot be judged.")
+        if self._ways is not None and key in ("namespace", "elementIndex"):
+            raise ElsewhereError(self._ways, (f"{self._where}{key}",))
+        return super().get(key, default)
+
+    def extended(self, **more: Any) -> Known:
+        """Return it with *more* that is known."""
+        return Known(self._where, self._ways, **{**self, **more})

@@ -1,0 +1,58 @@
+"""Processes beside the server: one that something ends is started again, or, when that does not help, the server ends."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from opsassay.core.errors import StartError
+
+LOOK_S = 0.3
+MOST_STARTS, WITHIN_S = 5, 60.0
+"""A process that is started again more often than this within that time is given up."""
+Start = Callable[[], "subprocess.Popen[bytes]"]
+
+
+@dataclass
+class Keeper:
+    """Starts processes again; *say* hears what ended, and *give_up* is done when one cannot be kept."""
+
+    say: Callable[[str], None]
+    give_up: Callable[[], None] = lambda: None
+    has_given_up: threading.Event = field(default_factory=threading.Event)
+
+    @contextmanager
+    def keeping(self, name: str, start: Start, end: Callable[[subprocess.Popen[bytes]], None]) -> Iterator[None]:
+        """Keep the process *name* running while the block lasts: *start* starts it, again too, *end* ends it."""
+        running, leaving = [start()], threading.Event()
+
+        def keep() -> None:
+            starts: list[float] = []
+            while not leaving.wait(LOOK_S):
+                if (code := running[-1].poll()) is None:
+                    continue
+                how = f"was ended by signal {-code}" if code < 0 else f"has ended ({code})"
+                starts = [at for at in starts if at > time.monotonic() - WITHIN_S] + [time.monotonic()]
+                try:
+                    if len(starts) > MOST_STARTS:
+                        raise StartError(f"it was started {MOST_STARTS} times in {WITHIN_S:.0f} s")
+                    running.append(start())
+                    self.say(f"opsassay: {name} {how}; it is started again")
+                except (StartError, OSError) as error:
+                    self.say(f"opsassay: {name} {how}, and is not started again: {error}; the server ends")
+                    self.has_given_up.set()
+                    self.give_up()
+                    return
+
+        thread = threading.Thread(target=keep, name=f"keeper of {name}", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            leaving.set()
+            thread.join()
+            end(running[-1])
