@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import stat
-import time
 import urllib.request
-from pathlib import Path
 
-import psutil
 import pytest
 
 from opsassay.server.client import PlatformError
 
-from ..server.conftest import Running, bundle, finished
+from ..server.conftest import Running, bundle
 
 CLASS = "24 rivals on the platform"
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
@@ -78,7 +72,9 @@ def test_a_name_that_looks_like_another_is_taken(running, how):
     registered(rival, other, "chance")  # the control
 
 
-@pytest.mark.parametrize("name", ["constant", "Chance", "c0nstant", "constant (baseline of finops)", "allow-all", "no baseline of mine"])
+@pytest.mark.parametrize(
+    "name", ["constant", "Chance", "c0nstant", "constant (baseline of finops)", "allow-all", "no baseline of mine"]
+)
 def test_a_name_of_a_baseline_is_the_platforms(running, name):
     rival = running.user(f"rival of {name}"[:70].replace("(", "").replace(")", ""))
     assert "baseline" in refused(registered, rival, name, "chance")

@@ -234,3 +234,16 @@ def test_every_row_of_the_page_has_a_cell_for_each_column(systems):
     rows = page.partition("<tbody>")[2].partition("</tbody>")[0].split("</tr>")[:-1]
     cells = {row.count("<td>") + row.count('<th scope="row">') for row in rows}
     assert cells == {page.partition("<thead>")[2].partition("</thead>")[0].count("<th scope")}
+
+
+def test_cases_whose_fault_can_be_computed_rank_nobody_and_are_counted():
+    marked = [
+        GradedRun(one.folder, one.run, one.verdict.model_copy(update={"fingerprinted": one.run.item < "t12"}))
+        for one in (*GOOD, *CONSTANT)
+    ]
+    board = board_of(marked)
+    assert board.tasks == TASKS - 12
+    assert any(warning.startswith("12 tasks recorded before draws had a secret") for warning in board.warnings)
+    assert not board_of(
+        [GradedRun(one.folder, one.run, one.verdict.model_copy(update={"fingerprinted": True})) for one in GOOD]
+    ).tasks

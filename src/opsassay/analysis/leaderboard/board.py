@@ -117,6 +117,9 @@ def make_board(graded: GradedRuns) -> Leaderboard:
             "everybody has, so that a table of answers passes them."
         )
     void = void_items(one.verdict for one in graded.counted)
+    if marked := {one.run.item for one in graded.counted if one.verdict.fingerprinted}:
+        said = "recorded before draws had a secret: the fault can be computed, so no rank comes of them."
+        warnings.insert(0, f"{plural(len(marked), 'task')} {said}")
     if note := void_note(len(void), len(tasks) + len(void), "task"):
         warnings.insert(0, note)
     rows = [_row(entry, metrics, found.get(entry.name, Standing())) for entry in entries]

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 
 from opsassay import __version__
-from opsassay.core.schema.run import MetricStatus, Run, RunStatus
+from opsassay.core.schema.run import MetricStatus, Run, RunStatus, Verdict
 from opsassay.core.schema.scenario import CONTROL
 from opsassay.core.text import plural
 from opsassay.evals.runner.domain import outcome_of
@@ -94,12 +94,17 @@ def entries_of(graded: GradedRuns) -> list[Entry]:
     Of a task that was changed one form counts, the one that most solvers were run on, of these the latest: whoever brings
     an easier form alone is measured by that of the others. Runs of other forms are stale.
     """
-    present = _present_tasks([one for one in graded.counted if not is_void(one.verdict.metrics)])
+    present = _present_tasks([one for one in graded.counted if ranks(one.verdict)])
     groups: dict[str, list[GradedRun]] = {}
     for one in graded.counted:
         groups.setdefault(graded.name(one.run), []).append(one)
     tasks = set(present.items())
     return [_entry(graded, name, groups[name], tasks) for name in sorted(groups)]
+
+
+def ranks(verdict: Verdict) -> bool:
+    """Return whether *verdict* may rank a solver: its case is neither void nor one whose fault can be computed."""
+    return not verdict.fingerprinted and not is_void(verdict.metrics)
 
 
 def _present_tasks(runs: Sequence[GradedRun]) -> dict[str, str]:
@@ -115,7 +120,7 @@ def _present_tasks(runs: Sequence[GradedRun]) -> dict[str, str]:
 
 def _entry(graded: GradedRuns, name: str, of: Sequence[GradedRun], tasks: set[TaskKey]) -> Entry:
     present = [one for one in of if (one.run.item, one.run.item_hash) in tasks]
-    void = sum(is_void(one.verdict.metrics) for one in of)
+    void = sum(not ranks(one.verdict) for one in of)
     made = [run for one in present if (run := _board_run(graded, one)) is not None]
     entry = Entry(name, tuple(made), _is_baseline(graded, of[0].run))
     scores = entry.by_task()

@@ -128,7 +128,7 @@ class Verdict(Artefact):
     solver: str
     profile: str
     label: str | None = None
-    fingerprinted: bool = False
+    fingerprinted: bool = Field(default=False, exclude_if=lambda marked: not marked)
     metrics: dict[str, Metric]
     evidence: tuple[EvidenceResult, ...] = ()
 

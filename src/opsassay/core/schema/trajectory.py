@@ -252,7 +252,7 @@ class TraceStep(Noun):
     started_at: int | None = None
     ended_at: int | None = None
     usage: dict[str, int] = Field(default_factory=dict)
-    finish_reason: str | None = None
+    finish_reason: str | None = Field(default=None, exclude_if=lambda reason: reason is None)
     model: str | None = None
     request_id: str | None = None
     kind: Literal["plain", "tool"] = "plain"
