@@ -8,8 +8,7 @@ import urllib.request
 import pytest
 
 from opsassay.server.client import PlatformError
-
-from ..server.conftest import Running, bundle
+from server.conftest import Running, bundle
 
 CLASS = "24 rivals on the platform"
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
