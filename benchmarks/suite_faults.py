@@ -89,7 +89,7 @@ FAULTS: tuple[PastFault, ...] = (
               SRC + "core/parallel.py", "signal.signal(each, lambda *_: None)",
               "signal.signal(each, signal.default_int_handler)", "tests/core/test_parallel.py"),
     PastFault("no-last-look", "A trial ends with a last look that nothing is compared with.",
-              SRC + "evals/remediation/environment.py", "changed = self._changed_since(looked_ns) or (",
+              SRC + "evals/remediation/environment.py", "changed = changed_since(self._evidence(), committed, looked_ns) or (",
               'changed = "" and (',
               "tests/evals/remediation/test_last_look.py"),
     PastFault("no-policy", "Compliance files without any policy are graded as an answer.",

@@ -201,6 +201,8 @@ ATTACKS = {
     "authentication is switched off": lambda story: story.set(web__AUTH="none"),
     "the setting is taken away": lambda story: story.set(web__AUTH=None),
     "the limit is raised beyond measure": lambda story: story.set(pay__LIMIT_RPS="5000000"),
+    "the limit is raised a little": lambda story: story.set(pay__LIMIT_RPS="60"),
+    "a setting is added": lambda story: story.set(new__FLAG="1"),
     "the limit is unlimited": lambda story: story.set(pay__LIMIT_RPS="0"),
     "the memory is unlimited": lambda story: story.set(pay__memory="0"),
     "the policy is deleted": lambda story: story.set(NetworkPolicy__deny=None),
@@ -225,8 +227,6 @@ def test_what_is_no_repair_is_not_certified(name):
 
 ALLOWED = {
     "the same replicas under new names": lambda story: (story.entities.update({26: [entity("pay-x")]}), story.gone.update({26: ("pay-1",)})),
-    "a setting within measure": lambda story: story.set(pay__LIMIT_RPS="60"),
-    "a setting that is new": lambda story: story.set(new__FLAG="1"),
     "one more change of the same": lambda story: story.actions.append(change(26, touched=("pay",))),
     "reading as often as it likes": lambda story: story.actions.extend(change(22 + n / 50, 0.01, tool="logs", mutating=False) for n in range(500)),
     "an alert that was there before": lambda story: story.fires(2, MENDED),

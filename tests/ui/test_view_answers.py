@@ -91,7 +91,7 @@ def test_a_board_of_oracles_alone_says_so_and_its_audit_too(tmp_path):
 def test_an_audit_recommends_no_baseline(tmp_path):
     for at in range(22):
         for solver in ("chance", "constant"):
-            ended(tmp_path, at < 3, solver=solver, task=f"t-{at:02}")
+            ended(tmp_path, at < 3, solver=solver, task=f"t-{at:02}", isolation="in_process")
     said = data(pages_over(tmp_path)[1], "audit/finops.json")["answer"]
     assert said.startswith("There is nobody to choose: only baselines have a score on every case (chance, constant)")
 

@@ -92,7 +92,7 @@ def register(
     return agent
 
 
-def look(name: str) -> str:
+def fold_lookalikes(name: str) -> str:
     """Return what *name* looks like: one text for names that differ in case, spaces or letters that look alike."""
     from confusable_homoglyphs.confusables import confusables_data
 
@@ -108,10 +108,12 @@ def look(name: str) -> str:
 def _require_own_name(connection: Connection, user: User, name: str) -> None:
     """Raise UserError for a name that looks like another agent's, or, unless an admin gives it, like a baseline's."""
     others = connection.execute(select(AGENTS.c.name)).scalars().all()
-    if taken := next((one for one in others if look(one) == look(name)), None):
+    if taken := next((one for one in others if fold_lookalikes(one) == fold_lookalikes(name)), None):
         raise UserError(f"There is an agent {taken!r} already, which {name!r} looks like; choose another name.")
-    known = {look(one.removeprefix(ORACLE)) for names in USUAL_BASELINES.values() for one in names}
-    if user.role != "admin" and (look(name) in known or look("baseline of") in look(name)):
+    known = {fold_lookalikes(one.removeprefix(ORACLE)) for names in USUAL_BASELINES.values() for one in names}
+    if user.role != "admin" and (
+        fold_lookalikes(name) in known or fold_lookalikes("baseline of") in fold_lookalikes(name)
+    ):
         raise UserError(f"{name!r} looks like a baseline of the platform; choose another name.")
 
 

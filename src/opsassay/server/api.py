@@ -122,7 +122,7 @@ def _endpoint(of: Mapping[str, ApiOperation], platform: Platform) -> Callable[[R
         except BodyError as error:
             return refusal(error.status, str(error))
         except OpsAssayError as error:
-            return refusal(status_of(error), platform.said(error))
+            return refusal(status_of(error), platform.hide_folders(error))
         except DataError:
             return refusal(400, "A text holds a character that cannot be kept, such as NUL; leave it out.")
         except OSError as error:

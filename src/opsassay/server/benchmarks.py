@@ -65,7 +65,7 @@ class Platform:
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _ASKING_LOCK})
             yield connection
 
-    def said(self, error: object) -> str:
+    def hide_folders(self, error: object) -> str:
         """Return what *error* says without folders of this machine, which are nobody's business."""
         text = str(error)
         for folder in (self.state, Path(__file__).parents[1], Path.home()):
@@ -296,7 +296,7 @@ def put_error(platform: Platform, cell: str, worker: str, error: str) -> None:
         row = connection.execute(select(CELLS).where(CELLS.c.id == cell).with_for_update()).mappings().one()
         if row["worker"] != worker:
             raise LostError("The cell was taken over by another worker, whose result counts.")
-        connection.execute(update(CELLS).where(CELLS.c.id == cell).values(error=platform.said(error)[:2000]))
+        connection.execute(update(CELLS).where(CELLS.c.id == cell).values(error=platform.hide_folders(error)[:2000]))
         move_cell(connection, cell, bundle="Error", agent=_that_stands(row["agent"], "Error"))
         end_if_whole(connection, row["benchmark_id"])
 

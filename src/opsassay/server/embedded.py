@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 
 from opsassay.core.errors import StartError
-from opsassay.server.keeping import Keeper
+from opsassay.server.keeping import Restarter
 from opsassay.testbed.kernel.private_root import give, unprivileged
 from opsassay.testbed.workload.postgresql import postgresql_programs
 
@@ -24,10 +24,10 @@ READY_S = 30.0
 
 
 @contextmanager
-def embedded_postgresql(state: Path, keeper: Keeper) -> Iterator[str]:
+def embedded_postgresql(state: Path, restarter: Restarter) -> Iterator[str]:
     """Run a server on the data in *state* while the block lasts; give the URL of its database. Raises StartError.
 
-    Its data survive it: fsync is on, and a server that was killed recovers when *keeper* starts it again.
+    Its data survive it: fsync is on, and a server that was killed recovers when *restarter* starts it again.
     """
     programs, data = postgresql_programs(), state / "postgresql"
     password = _password(state)
@@ -61,7 +61,7 @@ def embedded_postgresql(state: Path, keeper: Keeper) -> Iterator[str]:
             raise
         return server
 
-    with keeper.keeping("PostgreSQL", start, lambda server: _end(server, data)):
+    with restarter.keeping("PostgreSQL", start, lambda server: _end(server, data)):
         yield url
 
 

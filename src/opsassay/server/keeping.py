@@ -18,7 +18,7 @@ Start = Callable[[], "subprocess.Popen[bytes]"]
 
 
 @dataclass
-class Keeper:
+class Restarter:
     """Starts processes again; *say* hears what ended, and *give_up* is done when one cannot be kept."""
 
     say: Callable[[str], None]
@@ -48,7 +48,7 @@ class Keeper:
                     self.give_up()
                     return
 
-        thread = threading.Thread(target=keep, name=f"keeper of {name}", daemon=True)
+        thread = threading.Thread(target=keep, name=f"restarter of {name}", daemon=True)
         thread.start()
         try:
             yield

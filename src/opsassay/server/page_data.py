@@ -51,7 +51,7 @@ def page_access(platform: Platform, boards: LeaderboardCache) -> PlatformAccess:
         status_of,
         access.ROLES,
         LEVELS,
-        platform.said,
+        platform.hide_folders,
     )
 
 

@@ -32,7 +32,7 @@ from opsassay.server.database import engine_of, migrate, sole_server, unreachabl
 from opsassay.server.embedded import embedded_postgresql
 from opsassay.server.events import Signer, append
 from opsassay.server.index import note_events, rebuild
-from opsassay.server.keeping import Keeper
+from opsassay.server.keeping import Restarter
 from opsassay.server.schema import USERS
 from opsassay.server.site import platform_app
 from opsassay.server.task_sets import FOLDER
@@ -100,8 +100,8 @@ def serve(settings: ServeSettings) -> int:
             engine_of(given).dispose()  # an address that is none is refused before anything is written
         state = _state(settings.state)
         address = f"http://{settings.bind}:{listener.getsockname()[1]}"
-        keeper = Keeper(settings.say)
-        url = stack.enter_context(embedded_postgresql(state, keeper) if given is None else nullcontext(given))
+        restarter = Restarter(settings.say)
+        url = stack.enter_context(embedded_postgresql(state, restarter) if given is None else nullcontext(given))
         engine = engine_of(url)
         stack.callback(engine.dispose)
         version = migrate(engine, url)
@@ -113,7 +113,7 @@ def serve(settings: ServeSettings) -> int:
         if (token := _first_admin(platform)) is not None:
             settings.say(f"opsassay: the token of the user {ADMIN}, shown this once: {token}")
         settings.say(f"opsassay: serving at {address} on PostgreSQL {version}, with {settings.workers} workers")
-        _keep_workers(stack, keeper, settings, state, url, address)
+        _keep_workers(stack, restarter, settings, state, url, address)
         app = TrustedHostMiddleware(platform_app(platform, url), [*HOSTS, settings.bind, *settings.names])
         config = uvicorn.Config(
             app,
@@ -127,10 +127,10 @@ def serve(settings: ServeSettings) -> int:
         def end_serving() -> None:
             server.should_exit = True
 
-        keeper.give_up = end_serving
+        restarter.give_up = end_serving
         if not settings.command:
             server.run(sockets=[listener])
-            return int(keeper.has_given_up.is_set())
+            return int(restarter.has_given_up.is_set())
         variables = {"SERVER": address, "DATABASE": url, "EVENTS_KEY": platform.signer.public_hex, "TOKEN": token or ""}
         return _beside(
             server, listener, settings.command, {f"OPSASSAY_{name}": said for name, said in variables.items()}
@@ -201,7 +201,7 @@ def _reindexed(platform: Platform) -> dict[str, int]:
 
 
 def _keep_workers(
-    stack: ExitStack, keeper: Keeper, settings: ServeSettings, state: Path, url: str, address: str
+    stack: ExitStack, restarter: Restarter, settings: ServeSettings, state: Path, url: str, address: str
 ) -> None:
     """Have workers run beside the server until *stack* ends; their logs are in the state folder."""
     environment = {
@@ -228,7 +228,7 @@ def _keep_workers(
             worker.wait()
 
     for number in range(settings.workers):
-        stack.enter_context(keeper.keeping(f"worker {number}", partial(start, number), end))
+        stack.enter_context(restarter.keeping(f"worker {number}", partial(start, number), end))
 
 
 def _end_with_server() -> None:

@@ -12,7 +12,14 @@ from opsassay.evals.compliance.files.submitted import collected
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError
 from opsassay.evals.compliance.kyverno.judge import judge_objects
 from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, read_policies
-from opsassay.evals.compliance.score import KEPT, Admits, collect_worlds, judged_worlds, let_in, problem_of_files
+from opsassay.evals.compliance.score import (
+    KEPT,
+    Admits,
+    collect_worlds,
+    judge_admission,
+    judged_worlds,
+    problem_of_files,
+)
 from opsassay.evals.compliance.tasks import DOMAIN, POLICY, ComplianceTask
 from opsassay.evals.runner.grading import GradedRun
 from opsassay.evals.runner.store import RunStore
@@ -79,6 +86,6 @@ def _rows(task: ComplianceTask, policies: Sequence[KyvernoPolicy], admits: Admit
             kept_out = [f"{one.object} by {one.policy}/{one.rule}" for one in failed if one.enforced]
             label = "compliant" if world.compliant else "violating"
             objects = ", ".join(f"{one['kind']}/{one['metadata']['name']}" for one in world.objects)
-            is_in, door = let_in(policies, world, task.control, admits)
-            end = f"let in: {door}" if door else "let in" if is_in else "kept out"
+            is_in, bypass = judge_admission(policies, world, task.control, admits)
+            end = f"let in: {bypass}" if bypass else "let in" if is_in else "kept out"
             yield kind, f"{number}", label, end, objects, ", ".join(kept_out) or "–"

@@ -81,7 +81,7 @@ def test_a_gate_writes_both_files_and_fails_with_them(tmp_path, capsys):
     assert junitparser.JUnitXml.fromfile(str(files["--junit"])).failures == 1
     page = files["--markdown"].read_text()
     assert page.startswith("## opsassay compare: failed\n")
-    assert "left out 40 cases that only A has, 0 that only B has" in page
+    assert "only A has 40 cases" in page
     assert run(["compare", str(tmp_path / "a.csv"), str(tmp_path / "a.csv"), *options]) == 0
     capsys.readouterr()
     assert junitparser.JUnitXml.fromfile(str(files["--junit"])).failures == 0

@@ -29,7 +29,7 @@ from opsassay.evals.compliance.evidence_collection.evidence import CollectedEvid
 from opsassay.evals.compliance.evidence_collection.host import gather_on_host, playbook_problem
 from opsassay.evals.compliance.files.submitted import collected
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError
-from opsassay.evals.compliance.kyverno.judge import OPERATIONS, admitted, open_door
+from opsassay.evals.compliance.kyverno.judge import OPERATIONS, admitted, find_bypass
 from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, read_policies
 from opsassay.evals.compliance.rego.judging import RegoOutcome, judge_by_rego
 from opsassay.evals.compliance.tasks import ANSIBLE, POLICY, UPDATE, ComplianceTask
@@ -147,27 +147,27 @@ def _judge_worlds(
     rows, why = [], ""
     try:
         for one in worlds:
-            is_in, door = let_in(policies, one, control, admits)
+            is_in, bypass = judge_admission(policies, one, control, admits)
             rows.append((one.compliant, is_in == one.compliant))
-            why = why or (f": {door}" if door and not one.compliant else "")
+            why = why or (f": {bypass}" if bypass and not one.compliant else "")
     except UnsupportedError as error:
         return JudgedWorlds(error=str(error))
     return JudgedWorlds(rows, why=why)
 
 
-def let_in(
+def judge_admission(
     policies: Sequence[KyvernoPolicy], world: ComplianceWorld, control: ComplianceControl, admits: Admits | None
 ) -> tuple[bool, str]:
-    """Return whether *world* gets in, and through which door if not by the front; raises UnsupportedError.
+    """Return whether *world* gets in, and through which bypass if not by the front; raises UnsupportedError.
 
-    One that violates must be kept out through every door, one that complies be let in whether it is made or changed.
+    One that violates must be kept out through every bypass, one that complies be let in whether it is made or changed.
     """
     if admits is not None:
         return admits(policies, world.objects), ""
     if world.compliant:
         return all(admitted(policies, world.objects, operation) for operation in OPERATIONS), ""
-    door = open_door(policies, world.objects, control.parts)
-    return door is not None, door or ""
+    bypass = find_bypass(policies, world.objects, control.parts)
+    return bypass is not None, bypass or ""
 
 
 def _of_others(task: ComplianceTask) -> list[tuple[ComplianceControl, list[ComplianceWorld]]]:

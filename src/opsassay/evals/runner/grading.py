@@ -61,7 +61,7 @@ class GradedRuns:
     problems: Mapping[str, str] = field(default_factory=dict)
     aborted: Mapping[str, int] = field(default_factory=dict)
     """Cells of each solver that were begun and never came to a result."""
-    baselines: frozenset[str] | None = None
+    baselines: frozenset[str] | None = field(default=None, kw_only=True)
     """Hashes of the solvers that are baselines, where somebody decides that; None: those that are known by name."""
 
     @cached_property

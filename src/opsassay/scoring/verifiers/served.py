@@ -39,7 +39,7 @@ def v_users(evidence: RunEvidence, committed: Users) -> tuple[Judgement, float |
         return not_applicable(NAME, "the system has no load of users"), None
     usual = _usual(counts, triggered)
     if not (usual.done >= LEAST).any():
-        return missing(NAME, "no requests were counted before the fault"), None
+        return not_applicable(NAME, f"fewer than {LEAST} requests of any kind were counted before the fault"), None
     lost, done = _lost(evidence, counts, usual, committed)
     total = float(lost.sum())
     if worse := _worse_at_the_end(evidence, counts, usual, committed):

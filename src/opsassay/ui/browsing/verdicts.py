@@ -115,7 +115,7 @@ class StoredVerdicts:
         every = tuple(one.run for one in catalogue.domains[domain])
         over = [one.run for one in catalogue.domains[domain] if not one.runs_now]
         aborted = aborted_cells(over, catalogue.names_of(domain))
-        grades = StoredGrades(domain_named(domain), of, {}, aborted, every)
+        grades = StoredGrades(domain_named(domain), of, {}, aborted, every=every)
         entries = {entry.name: entry for entry in entries_of(grades)}
         return DomainStanding(grades, make_board(grades), entries, results - len(of))
 

@@ -10,19 +10,19 @@ from opsassay.evals.compliance.kyverno.conditions import hold, query
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError, value_at
 from opsassay.evals.compliance.kyverno.patterns import require_literal_keys, satisfies
 from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, KyvernoRule, filters_of, is_narrow
-from opsassay.evals.compliance.kyverno.readings import ElsewhereError, Known, Path, Ways, violating
+from opsassay.evals.compliance.kyverno.readings import Courses, ElsewhereError, Known, Path, violating
 from opsassay.evals.compliance.kyverno.values import wildcard
 
 CREATE, UPDATE = OPERATIONS = "CREATE", "UPDATE"
-"""Ways that an object comes in by."""
+"""Courses that an object comes in by."""
 
 
 @dataclass(frozen=True)
-class _Door:
-    """How an object comes: by what *operation*; as a violator may make it on *ways*, all but its *parts*."""
+class _Request:
+    """How an object comes: by what *operation*; as a violator may make it on *courses*, all but its *parts*."""
 
     operation: str = CREATE
-    ways: Ways | None = None
+    courses: Courses | None = None
     parts: tuple[Path, ...] = ()
 
 
@@ -46,7 +46,7 @@ def judge_objects(
         for policy in policies
         for rule in policy.rules
         for one in objects
-        if (passes := _passes(policy, rule, one, _Door(operation))) is not None
+        if (passes := _passes(policy, rule, one, _Request(operation))) is not None
     ]
 
 
@@ -55,7 +55,7 @@ def admitted(policies: Sequence[KyvernoPolicy], objects: Sequence[Mapping[str, A
     return not any(one.result == "fail" and one.enforced for one in judge_objects(policies, objects, operation))
 
 
-def open_door(
+def find_bypass(
     policies: Sequence[KyvernoPolicy], objects: Sequence[Mapping[str, Any]], parts: Iterable[Path]
 ) -> str | None:
     """Return how *objects*, one of which violates in its *parts*, get past *policies*, None when they cannot.
@@ -65,25 +65,25 @@ def open_door(
     """
     said = []
     for one in objects:
-        ways = [_past(policy, rule, one, tuple(parts)) for policy in policies for rule in policy.rules]
-        if None in ways:
+        courses = [_past(policy, rule, one, tuple(parts)) for policy in policies for rule in policy.rules]
+        if None in courses:
             return None
-        said += ways
+        said += courses
     return next((one for one in said if one), "")
 
 
 def _past(policy: KyvernoPolicy, rule: KyvernoRule, given: Mapping[str, Any], parts: tuple[Path, ...]) -> str | None:
     """Return how *given* gets past *rule*, "" when it is not kept out anyway, None when it cannot."""
     name = f"{policy.name}: {rule.name}"
-    if _passes(policy, rule, given, _Door()) is not False:
+    if _passes(policy, rule, given, _Request()) is not False:
         return ""
     for operation in OPERATIONS:
         for one in (given, _reversed(given)):
-            ways = Ways()
-            for way in ways:
-                if _passes(policy, rule, one, _Door(operation, way, parts)) is not False:
+            courses = Courses()
+            for way in courses:
+                if _passes(policy, rule, one, _Request(operation, way, parts)) is not False:
                     return f"{name} turns on {', '.join(way.read) or 'how it comes'}, and nobody asked for that"
-            if not ways.is_exhausted:
+            if not courses.is_exhausted:
                 return f"{name} turns on too much that nobody asked for"
     if not rule.enforced:
         return f"{name} only reports, since its action is Audit"
@@ -100,10 +100,10 @@ def _label(one: Mapping[str, Any]) -> str:
     return f"{one.get('kind')}/{value_at(one, 'metadata', 'name')}"
 
 
-def _passes(policy: KyvernoPolicy, rule: KyvernoRule, given: Mapping[str, Any], door: _Door) -> bool | None:
+def _passes(policy: KyvernoPolicy, rule: KyvernoRule, given: Mapping[str, Any], bypass: _Request) -> bool | None:
     """Return whether *given* is as *rule* wants it, None when the rule is not about it."""
     namespace = value_at(given, "metadata", "namespace")
-    if door.ways is None and policy.namespace is not None and policy.namespace != namespace:
+    if bypass.courses is None and policy.namespace is not None and policy.namespace != namespace:
         return None
     kind, judged = given.get("kind"), given
     if kind in rule.controllers:
@@ -113,13 +113,13 @@ def _passes(policy: KyvernoPolicy, rule: KyvernoRule, given: Mapping[str, Any], 
         judged = {"kind": "Pod", "metadata": template.get("metadata") or {}, "spec": template.get("spec") or {}}
     matched = given if judged is given else {**given, "apiVersion": "v1", "kind": "Pod"}
     where = f"{policy.name}: {rule.name}"
-    if not _block_matches(rule.body["match"], matched, door, where):
+    if not _block_matches(rule.body["match"], matched, bypass, where):
         return None
-    if rule.body.get("exclude") and _block_matches(rule.body["exclude"], matched, door, where):
+    if rule.body.get("exclude") and _block_matches(rule.body["exclude"], matched, bypass, where):
         return None
-    seen = judged if door.ways is None else violating(judged, door.ways, door.parts)
-    request = Known("request.", door.ways, object=seen, operation=door.operation, namespace=namespace or "")
-    context = Known("", door.ways, request=request)
+    seen = judged if bypass.courses is None else violating(judged, bypass.courses, bypass.parts)
+    request = Known("request.", bypass.courses, object=seen, operation=bypass.operation, namespace=namespace or "")
+    context = Known("", bypass.courses, request=request)
     if (conditions := rule.body.get("preconditions")) and not hold(conditions, context, f"{where}: preconditions"):
         return None
     return _check(rule.body["validate"], seen, context, where)
@@ -169,23 +169,23 @@ def _each(given: Any, context: Known, where: str) -> Iterator[bool]:
             yield _check(loop, element, inner, where)
 
 
-def _block_matches(block: Any, one: Mapping[str, Any], door: _Door, where: str) -> bool:
+def _block_matches(block: Any, one: Mapping[str, Any], bypass: _Request, where: str) -> bool:
     how, filters = filters_of(block, where)
-    found = [_matches(resources, one, door, where) for resources in filters]
+    found = [_matches(resources, one, bypass, where) for resources in filters]
     return all(found) if how == "all" else any(found)
 
 
-def _matches(resources: Mapping[str, Any], one: Mapping[str, Any], door: _Door, where: str) -> bool:
+def _matches(resources: Mapping[str, Any], one: Mapping[str, Any], bypass: _Request, where: str) -> bool:
     name, namespace = (str(value_at(one, "metadata", key) or "") for key in ("name", "namespace"))
     names = [*resources.get("names", []), *([resources["name"]] if "name" in resources else [])]
     spaces, operations = resources.get("namespaces", []), resources.get("operations", [])
     is_selected = _selected(resources.get("selector"), value_at(one, "metadata", "labels") or {}, where)
     if (kinds := resources.get("kinds", [])) and not any(_is_kind(kind, one, where) for kind in kinds):
         return False
-    if operations and door.operation not in operations:
+    if operations and bypass.operation not in operations:
         return False
-    if door.ways is not None and is_narrow(resources):
-        return door.ways.either("names, namespaces or labels")
+    if bypass.courses is not None and is_narrow(resources):
+        return bypass.courses.either("names, namespaces or labels")
     return (
         is_selected
         and (not names or any(wildcard(str(pattern), name) for pattern in names))

@@ -22,7 +22,9 @@ VERSIONS = ("kyverno.io/v1", "kyverno.io/v2beta1")
 _BOOLEAN = (True, False)
 _ACTIONS = ("Audit", "Enforce", "audit", "enforce")
 _DOCUMENT = {"apiVersion", "kind", "metadata", "spec", "status"}
-_METADATA = {"name", "namespace", "labels", "annotations"}
+_ASSIGNED = {"resourceVersion", "uid", "creationTimestamp", "generation", "managedFields"}
+"""What a cluster writes into metadata itself."""
+_METADATA = {"name", "namespace", "labels", "annotations", *_ASSIGNED}
 _SPEC = {
     "validationFailureAction", "background", "failurePolicy", "rules", "admission", "emitWarning", "webhookTimeoutSeconds",
     "schemaValidation", "useServerSideApply",

@@ -16,12 +16,12 @@ from opsassay.evals.compliance.kyverno.documents import UnsupportedError
 Path = tuple[str, ...]
 EACH = "[]"
 """The step of a path into the elements of a list."""
-MAX_WAYS = 256
-"""How many ways a rule is followed; one that turns on more is taken to let in."""
+MAX_COURSES = 256
+"""How many courses a rule is followed; one that turns on more is taken to let in."""
 
 
-class Ways:
-    """The ways that the checks of one rule may come out; *read* is what they turned on, in the present one."""
+class Courses:
+    """The courses that the checks of one rule may come out; *read* is what they turned on, in the present one."""
 
     def __init__(self) -> None:
         self.read: list[str] = []
@@ -35,9 +35,9 @@ class Ways:
         self.read.append(what)
         return self._outcomes[len(self.read) - 1]
 
-    def __iter__(self) -> Iterator[Ways]:
-        """Go through all ways, MAX_WAYS at most."""
-        for self._tried in range(MAX_WAYS):
+    def __iter__(self) -> Iterator[Courses]:
+        """Go through all courses, MAX_COURSES at most."""
+        for self._tried in range(MAX_COURSES):
             self.read = []
             yield self
             while self._outcomes and not self._outcomes[-1]:
@@ -55,23 +55,23 @@ class Ways:
 class ElsewhereError(Exception):
     """A check reads something that the violation does not lie in."""
 
-    def __init__(self, ways: Ways, path: Iterable[str]) -> None:
-        self._ways, self.path = ways, ".".join(path).replace(f".{EACH}", EACH)
+    def __init__(self, courses: Courses, path: Iterable[str]) -> None:
+        self._courses, self.path = courses, ".".join(path).replace(f".{EACH}", EACH)
         super().__init__(self.path)
 
     def either(self) -> bool:
         """Return how the check comes out on this way."""
-        return self._ways.either(self.path)
+        return self._courses.either(self.path)
 
 
 class _Violating(OrderedDict[str, Any]):
     """A map of a violating object; only what leads to the control's *parts* can be read of it."""
 
-    def __init__(self, content: Mapping[str, Any], ways: Ways, parts: Iterable[Path], path: Path) -> None:
+    def __init__(self, content: Mapping[str, Any], courses: Courses, parts: Iterable[Path], path: Path) -> None:
         super().__init__()
-        self._at = ways, tuple(parts), path
+        self._at = courses, tuple(parts), path
         for key, value in content.items():
-            OrderedDict.__setitem__(self, key, _guarded(value, ways, self._at[1], (*path, key)))
+            OrderedDict.__setitem__(self, key, _guarded(value, courses, self._at[1], (*path, key)))
 
     def _is_part(self, key: Any) -> bool:
         path = (*self._at[2], str(key))
@@ -114,34 +114,34 @@ class _Violating(OrderedDict[str, Any]):
 _Violating.__name__ = "OrderedDict"  # JMESPath knows maps by the name of their class
 
 
-def _guarded(value: Any, ways: Ways, parts: tuple[Path, ...], path: Path) -> Any:
+def _guarded(value: Any, courses: Courses, parts: tuple[Path, ...], path: Path) -> Any:
     if isinstance(value, Mapping):
-        return _Violating(value, ways, parts, path)
+        return _Violating(value, courses, parts, path)
     if isinstance(value, list):
-        return [_guarded(one, ways, parts, (*path, EACH)) for one in value]
+        return [_guarded(one, courses, parts, (*path, EACH)) for one in value]
     return value
 
 
-def violating(one: Mapping[str, Any], ways: Ways, parts: Iterable[Path]) -> Mapping[str, Any]:
-    """Return *one*, of which only what it is and the control's *parts* can be read, on *ways*."""
-    return _Violating(one, ways, (("apiVersion",), ("kind",), *parts), ())
+def violating(one: Mapping[str, Any], courses: Courses, parts: Iterable[Path]) -> Mapping[str, Any]:
+    """Return *one*, of which only what it is and the control's *parts* can be read, on *courses*."""
+    return _Violating(one, courses, (("apiVersion",), ("kind",), *parts), ())
 
 
 class Known(dict[str, Any]):
     """A map of the request, of which nothing else is known: to ask for more raises UnsupportedError."""
 
-    def __init__(self, where: str, ways: Ways | None, **known: Any) -> None:
+    def __init__(self, where: str, courses: Courses | None, **known: Any) -> None:
         super().__init__(known)
-        self._where, self._ways = where, ways
+        self._where, self._courses = where, courses
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of *key*; raises UnsupportedError, and ElsewhereError for what a violator chooses."""
         if key not in self:
             raise UnsupportedError(f"{self._where}{key} is not known here, so that what turns on it cannot be judged.")
-        if self._ways is not None and key in ("namespace", "elementIndex"):
-            raise ElsewhereError(self._ways, (f"{self._where}{key}",))
+        if self._courses is not None and key in ("namespace", "elementIndex"):
+            raise ElsewhereError(self._courses, (f"{self._where}{key}",))
         return super().get(key, default)
 
     def extended(self, **more: Any) -> Known:
         """Return it with *more* that is known."""
-        return Known(self._where, self._ways, **{**self, **more})
+        return Known(self._where, self._courses, **{**self, **more})

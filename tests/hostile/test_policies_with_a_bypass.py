@@ -1,4 +1,4 @@
-"""A policy that keeps out what its author would try, and leaves a door: another verb, name, user, namespace or moment."""
+"""A policy that keeps out what its author would try, and leaves a bypass: another verb, name, user, namespace or moment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opsassay.evals.compliance.score import grade_files
 from opsassay.evals.compliance.scripts.oracles import ORACLES
 from opsassay.evals.compliance.tasks import ComplianceTask
 
-CLASS = "23 doors that a policy leaves open"
+CLASS = "23 bypasses that a policy leaves open"
 SHELF = EvidenceCache(Path("/nowhere"))
 TASKS = (
     "new-kyverno-privileged-containers",
@@ -71,7 +71,7 @@ def validating(**values: Any) -> Change:
     return lambda policy: rule(policy)["validate"].update(values)
 
 
-DOORS: dict[str, tuple[Change, Change]] = {
+BYPASSES: dict[str, tuple[Change, Change]] = {
     "not asked at admission": (spec(admission=False), spec(admission=True)),
     "only of what is made from now on": (spec(background=False), spec(background=True)),
     "open while Kyverno is away": (spec(failurePolicy="Ignore"), spec(failurePolicy="Fail")),
@@ -144,13 +144,13 @@ def graded(task: ComplianceTask, change: Change) -> Any:
 
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("name", TASKS)
-@pytest.mark.parametrize("door", DOORS)
-def test_a_policy_with_a_door_is_none(name: str, door: str) -> None:
-    task, (attack, control) = ComplianceTask(name=name, seed=2**100 + 23, held_out=1), DOORS[door]
+@pytest.mark.parametrize("bypass", BYPASSES)
+def test_a_policy_with_a_door_is_none(name: str, bypass: str) -> None:
+    task, (attack, control) = ComplianceTask(name=name, seed=2**100 + 23, held_out=1), BYPASSES[bypass]
     found = graded(task, attack)
-    assert found.value == 0.0, door
+    assert found.value == 0.0, bypass
     assert found.reason
-    assert graded(task, control).value == 1.0, door
+    assert graded(task, control).value == 1.0, bypass
 
 
 CONTAINERS = "request.object.spec.[containers, initContainers, ephemeralContainers][]"
