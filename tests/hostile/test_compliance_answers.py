@@ -98,7 +98,7 @@ def test_a_policy_that_is_a_trap_is_one_sentence(what: str) -> None:
 def test_many_keys_take_no_time() -> None:
     begun = time.monotonic()
     found = grade_files(
-        {"policies/a.yaml": with_lines("".join(f"{n:05}:\n" for n in range(36000))).encode()}, TASK, SHELF
+        {"policies/a.yaml": with_lines("".join(f"{n:05}:\n" for n in range(28000))).encode()}, TASK, SHELF
     )
     assert found["passed"].value == 1.0
     assert time.monotonic() - begun < 60
