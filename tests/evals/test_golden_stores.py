@@ -122,6 +122,7 @@ def test_incidents_are_graded_to_the_same_verdicts(store, capsys):
         again, first = json.loads(after[path]), json.loads(before[path.parent / "default.json"])
         assert all(result.pop("executed") for result in again["evidence"])
         assert all(again["metrics"].pop(name) for name in ADDED_SINCE)
+        assert again.pop("fingerprinted")  # it was recorded before draws had a secret
         assert again == first
 
 

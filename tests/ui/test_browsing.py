@@ -114,6 +114,8 @@ def test_runs_of_a_task_and_their_neighbours_are_linked(tmp_path):
 @pytest.mark.slow
 def test_figures_are_those_of_the_board_command(tmp_path):
     root = golden("diagnosis_store", tmp_path)
+    for path in root.glob("truth/*/truth.json"):  # as a recording of today: its draws have a secret
+        path.write_text(json.dumps({**json.loads(path.read_text()), "secret": "00"}))
     _, pages = pages_over(root)
     rows = data(pages, "boards/diagnosis.json")["boards"][0]["rows"]
     board = make_board(grade_stores(choose_stores([root]), GradeSettings())[0])

@@ -21,13 +21,21 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "agents": ("mcp", "openai"),
     "apis": ("promql_parser",),
     "audit": ("firthmodels", "krippendorff", "sklearn"),
-    "ciso": ("ansible", "jmespath", "regorus"),
+    "ciso": ("ansible", "jmespath", "regorus", "semver"),
     "discover": ("openevolve",),
     "inspect": ("inspect_ai",),
     "kubernetes": ("kubernetes", "urllib3"),
     "artefacts": ("fsspec", "s3fs"),
     "ray": ("ray",),
-    "server": ("alembic", "cryptography", "procrastinate", "psycopg", "psycopg_pool", "sqlalchemy"),
+    "server": (
+        "alembic",
+        "confusable_homoglyphs",
+        "cryptography",
+        "procrastinate",
+        "psycopg",
+        "psycopg_pool",
+        "sqlalchemy",
+    ),
 }
 """The packages, by the names under which they are imported, that an extra of `pyproject.toml` adds to the base."""
 

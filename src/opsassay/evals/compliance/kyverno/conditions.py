@@ -15,8 +15,6 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from semver import Version
-
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError
 from opsassay.evals.compliance.kyverno.readings import ElsewhereError
 from opsassay.evals.compliance.kyverno.values import duration, is_range, matches, quantity, wildcard
@@ -184,6 +182,13 @@ def _read_orderable(key: Any, value: Any) -> tuple[Any, Any] | None:
     one, other = quantity(key), quantity(value)
     if one is not None and other is not None:
         return one, other
+    return _versions(key, value)
+
+
+def _versions(key: Any, value: Any) -> tuple[Any, Any] | None:
+    """Return both as semantic versions, or None when one of them is none."""
+    from semver import Version  # a package of the extra `ciso`: tasks are listed without it
+
     if isinstance(key, str) and isinstance(value, str) and Version.is_valid(key) and Version.is_valid(value):
         return Version.parse(key), Version.parse(value)
     return None
