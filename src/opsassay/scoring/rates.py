@@ -18,20 +18,20 @@ from opsassay.scoring.figures import MeanFigure
 
 CONFIDENCE = 0.95
 RESAMPLES, SEED = 5000, 42
-_Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 Floats = NDArray[np.float64]
 
 
-def wilson(successes: float, n: float) -> tuple[float, float]:
-    """Return Wilson's 95% interval of *successes*, which may be a mean over repeats, out of *n*; (0, 1) for none.
+def wilson(successes: float, n: float, level: float = CONFIDENCE) -> tuple[float, float]:
+    """Return Wilson's interval of *successes*, which may be a mean over repeats, out of *n*; (0, 1) for none.
 
-    With p = successes / n: (p + z²/2n ± z sqrt(p (1 - p) / n + z²/4n²)) / (1 + z²/n) (Wilson 1927).
+    With p = successes / n: (p + z²/2n ± z sqrt(p (1 - p) / n + z²/4n²)) / (1 + z²/n) (Wilson 1927), z for *level*.
     """
     if not n:
         return 0.0, 1.0
-    p, spread = min(max(successes / n, 0.0), 1.0), _Z**2 / n
-    half = _Z * math.sqrt(p * (1 - p) / n + spread / (4 * n))
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    p, spread = min(max(successes / n, 0.0), 1.0), z**2 / n
+    half = z * math.sqrt(p * (1 - p) / n + spread / (4 * n))
     return max((p + spread / 2 - half) / (1 + spread), 0.0), min((p + spread / 2 + half) / (1 + spread), 1.0)
 
 

@@ -26,6 +26,8 @@ from opsassay.ui.audit_parts import (
 )
 from opsassay.ui.audit_svg import Figure
 
+NONE = (np.nan, np.nan)
+
 
 def _captions(audit: AuditReport) -> tuple[str, ...]:
     return tuple(pair_name(audit, p) for p in shown_pairs(audit, PAIRS_SHOWN))
@@ -70,9 +72,9 @@ def regret_section(audit: AuditReport, drawn: list[Figure]) -> Section:
         (
             pair_name(audit, p),
             *regret_cells(p.loso["macro"].summary(), systems),
-            interval(*p.regret_intervals["macro"]),
+            interval(*p.regret_intervals.get("macro", NONE)),
             *regret_cells(p.loso["weighted"].summary(), systems),
-            interval(*p.regret_intervals["weighted"]),
+            interval(*p.regret_intervals.get("weighted", NONE)),
             count_of(p.loso["median"].summary().reversals, systems),
             count_of(p.loso["trimmed"].summary().reversals, systems),
         )

@@ -10,7 +10,7 @@ from scipy import stats
 
 from opsassay.analysis.audit.effects import paired_effects, pseudo_variance, sign_counts
 from opsassay.analysis.audit.permutation import permutation_p, system_contrasts
-from opsassay.analysis.audit.resampling import bootstrap_means, effect_intervals, permuted_means
+from opsassay.analysis.audit.resampling import bootstrap_means, combined_interval, effect_intervals, permuted_means
 
 from .made import drawn, matched, table
 
@@ -93,13 +93,28 @@ def test_contrasts_of_a_system_with_the_rest():
     )
     permuted, boot = permuted_means(m, 200), bootstrap_means(m, 200)
     found = system_contrasts(
-        paired_effects(m, 0, 1).effect, permuted[:, :, 0] - permuted[:, :, 1], boot[:, :, 0] - boot[:, :, 1], m.sizes
+        paired_effects(m, 0, 1), permuted[:, :, 0] - permuted[:, :, 1], boot[:, :, 0] - boot[:, :, 1], m.sizes
     )
     # s: 1/2 against the four cases of the others, -1 0 0 0.
     assert found.contrast[0] == pytest.approx(0.5 + 0.25)
     assert (found.low <= found.contrast).all()
     assert (found.contrast <= found.high).all()
     assert ((found.p > 0) & (found.p <= 1)).all()
+
+
+def test_a_system_in_which_nothing_varies_adds_its_uncertainty_to_what_it_is_combined_with():
+    m = matched(table({"s": {"a": [1, 1, 1, 0], "b": [0, 0, 1, 0]}, "t": {"a": [1, 1, 1], "b": [1, 1, 1]}}))
+    paired, boot = paired_effects(m, 0, 1), bootstrap_means(m, 500)
+    drawn_effects = boot[:, :, 0] - boot[:, :, 1]
+    still = np.sqrt(paired.variance[1])
+    low, high = combined_interval(paired.effect.mean(), drawn_effects.mean(axis=1), still / 2)
+    alone = combined_interval(paired.effect.mean(), drawn_effects.mean(axis=1), 0.0)
+    assert paired.effect.mean() - low == pytest.approx(np.hypot(paired.effect.mean() - alone[0], 1.959964 * still / 2))
+    assert high - paired.effect.mean() == pytest.approx(np.hypot(alone[1] - paired.effect.mean(), 1.959964 * still / 2))
+    found = system_contrasts(paired, boot[:, :, 0] - boot[:, :, 1], drawn_effects, m.sizes)
+    # Either contrast is the effect of one system less that of the other, so both have the interval of the difference.
+    assert found.high - found.contrast == pytest.approx((found.contrast - found.low)[::-1])
+    assert (found.contrast - found.low).min() > 1.959964 * still
 
 
 def test_drawing_patterns_has_the_distribution_of_drawing_cases(monkeypatch):

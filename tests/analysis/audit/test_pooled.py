@@ -120,7 +120,17 @@ def test_what_few_systems_do_not_define_is_nan_and_nothing_warns():
     one = random_effects(np.array([0.1]), np.array([0.01]))
     assert np.isnan([one.q, one.i2, one.tau2, one.low, one.prediction_low, one.i2_tau2]).all()
     same = random_effects(np.zeros(4), np.full(4, 0.01))
-    assert (same.q, same.i2, same.tau2, same.low) == (0, 0, 0, 0)
+    assert (same.q, same.i2, same.tau2, same.scale) == (0, 0, 0, 0)
+
+
+@given(analyses, st.floats(0, 1))
+@settings(max_examples=100, deadline=None)
+def test_no_interval_is_narrower_than_that_of_the_fixed_effect_however_well_systems_agree(made, spread):
+    effect, variance = np.array(made[0]) * spread**4, np.array(made[1])
+    found, fixed = random_effects(effect, variance), stats.norm.ppf(0.975) / np.sqrt((1 / variance).sum())
+    for low, high in ((found.low, found.high), (found.prediction_low, found.prediction_high)):
+        assert high - low >= 2 * fixed
+        assert low < found.mean < high
 
 
 def test_tiny_variances_converge():

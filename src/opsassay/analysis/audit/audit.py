@@ -90,10 +90,9 @@ class PairAudit:
 class AuditReport:
     """The result of `audit`; `export` turns it into tables and JSON, `web.audit_report` into pages.
 
-    *reference_lows* and *reference_highs*: intervals of the means, S x M with the chance and constant rows of
-    *references*.
-    *modal*: as `baselines.modal_share` gives it. *deviation*: median over pairs and systems of the standard deviation
-    of a case's paired difference, which *power* is simulated with.
+    *references*: the table with chance and constant rows. *modal*: as `baselines.modal_share` gives it. *deviation*:
+    median over pairs and systems of the standard deviation of a case's paired difference, which *power* is simulated
+    with.
     """
 
     settings: AuditSettings
@@ -105,8 +104,6 @@ class AuditReport:
     omnibus_wald: RobustTest
     recommendations: tuple[advice.Recommendation, ...]
     references: Matched
-    reference_lows: Floats
-    reference_highs: Floats
     modal: Floats | None
     protocols: tuple[sensitivity.ProtocolRow, ...]
     protocol_gaps: tuple[sensitivity.ProtocolGap, ...]
@@ -143,8 +140,7 @@ def audit_matched(
     """Audit a matched table; raises NotFoundError for a system of the setting `without` that is not in it."""
     on_step("resampling cases")
     with_labels = baselines.with_references(matched)
-    all_drawn = bootstrap_means(with_labels, settings.resamples, settings.seed)
-    drawn = all_drawn[:, :, : len(matched.methods)]
+    drawn = bootstrap_means(matched, settings.resamples, settings.seed)
     permuted = permuted_means(matched, settings.permutations, settings.seed)
     others = _other_tables(matched, settings)
     penalised = firth_cells(matched)
@@ -153,7 +149,6 @@ def audit_matched(
     adjusted = holm([p.interaction["fractional_logit"].p for p in pairs])
     pairs = [replace(p, holm_p=value) for p, value in zip(pairs, adjusted, strict=True)]
     on_step("tests over all methods, protocols, power")
-    low, high = percentile_intervals(all_drawn, settings.confidence)
     deviation = float(np.median(np.concatenate([p.paired.deviation for p in pairs])))
     return AuditReport(
         settings=settings,
@@ -169,8 +164,6 @@ def audit_matched(
             )
         ),
         references=with_labels,
-        reference_lows=low,
-        reference_highs=high,
         modal=baselines.modal_share(matched.labels, matched.starts, matched.sizes) if matched.labels else None,
         protocols=tuple(sensitivity.protocol_rows(matched)),
         protocol_gaps=tuple(sensitivity.protocol_gaps(matched, level=settings.confidence, ddof=settings.ddof)),
@@ -231,7 +224,7 @@ def _pair(
         wald_left_out=robust.left_out,
         holm_p=None,
         permutation_p=permutation_p(effect, of_permuted, sizes),
-        contrasts=system_contrasts(effect, of_permuted, of_pair, sizes, level),
+        contrasts=system_contrasts(paired, of_permuted, of_pair, sizes, level),
         nested=nested_models(matched, [a, b]),
     )
 
@@ -269,13 +262,17 @@ def _family_cells(matched: Matched, methods: list[int]) -> tuple[Floats, NDArray
 def _regret_intervals(
     drawn: Floats, sizes: NDArray[np.int64], settings: AuditSettings
 ) -> dict[Pooling, tuple[float, float]]:
-    """Return percentile intervals of the mean regret under case resampling, for the two poolings of the paper."""
+    """Return percentile intervals of the mean regret under case resampling, for the two poolings of the paper.
+
+    There is none where no case differs: a bootstrap would say that the regret is known.
+    """
     out: dict[Pooling, tuple[float, float]] = {}
     poolings: tuple[Pooling, ...] = ("macro", "weighted")
     for pooling in poolings:
         mean_regret = leave_one_system_out(drawn, sizes, pooling).regret.mean(axis=1)
-        low, high = percentile_intervals(mean_regret, settings.confidence)
-        out[pooling] = (float(low), float(high))
+        if np.ptp(mean_regret) > 0:
+            low, high = percentile_intervals(mean_regret, settings.confidence)
+            out[pooling] = (float(low), float(high))
     return out
 
 

@@ -14,7 +14,7 @@ from scipy.special import ndtri
 from opsassay.analysis.audit.advice import POWER
 from opsassay.analysis.audit.effects import paired_effects
 from opsassay.analysis.audit.matched import Matched, match
-from opsassay.analysis.audit.resampling import bootstrap_means, effect_intervals, percentile_intervals
+from opsassay.analysis.audit.resampling import bootstrap_means, combined_interval, effect_intervals
 from opsassay.analysis.audit.settings import AuditSettings
 from opsassay.core.errors import UserError
 from opsassay.core.text import plural
@@ -145,9 +145,9 @@ def compare(
     """Compare method ``names[0]`` of *before* with ``names[1]`` of *after* on the cases that both have scores for.
 
     The overall difference is the mean over systems of B - A; its interval resamples cases within systems (percentile;
-    resamples, seed and confidence of *settings*), and is normal with `pseudo_variance` where no system has differences
-    that vary. ``detectable`` = (z_.975 + z_.8) se, at 95 % confidence, is the difference that this n finds with power
-    0.8; se = sqrt(sum over systems of variance_s) / S. Outcome: identical when no case differs, better or worse when
+    resamples, seed and confidence of *settings*); systems whose differences do not vary add `pseudo_variance`
+    (`combined_interval`). ``detectable`` = (z_.975 + z_.8) se, at 95 % confidence, is the difference that this n finds
+    with power 0.8; se = sqrt(sum over systems of variance_s) / S. Outcome: identical when no case differs, better or worse when
     the interval lies on one side of 0, else undecided; with *margin* (a fraction) "not worse" when it lies above
     -margin, "worse" when it lies below, else "not shown". "too few cases", whatever came out, of fewer than `fewest_cases`
     and where not even a difference of 1 would be found. Raises UserError when no case is shared, and when a method
@@ -200,12 +200,11 @@ def _overall(matched: Matched, drawn: np.ndarray, settings: AuditSettings, margi
     paired = paired_effects(matched, 1, 0, settings.ddof)
     difference = float(paired.effect.mean())
     error = float(np.sqrt(paired.variance.sum())) / len(paired.effect)
-    if paired.adjusted.all():  # no difference varies: the bootstrap stands still
-        reach = float(ndtri((1 + settings.confidence) / 2)) * error
-        low, high = difference - reach, difference + reach
-    else:
-        ends = percentile_intervals((drawn[:, :, 1] - drawn[:, :, 0]).mean(axis=1), settings.confidence)
-        low, high = (float(end) for end in ends)
+    unmoved = np.sqrt(paired.variance[paired.adjusted].sum()) / len(paired.effect)
+    ends = combined_interval(
+        paired.effect.mean(), (drawn[:, :, 1] - drawn[:, :, 0]).mean(axis=1), unmoved, settings.confidence
+    )
+    low, high = (float(end) for end in ends)
     before, after = matched.means.mean(axis=0)
     return _difference("", matched.cases, (before, after), difference, (low, high), error, settings.confidence, margin)
 

@@ -13,8 +13,10 @@ import numpy as np
 import polars as pl
 
 from opsassay.analysis.audit.audit import AuditReport, PairAudit
+from opsassay.analysis.audit.baselines import CHANCE
 from opsassay.analysis.audit.interaction import Test
 from opsassay.analysis.audit.selection import HeldOut, Pooling
+from opsassay.scoring.rates import wilson
 from opsassay.telemetry.content import whole_file
 
 Row = dict[str, Any]
@@ -219,23 +221,28 @@ def _flat(row: Row | None) -> Row:
 
 
 def _method_rows(audit: AuditReport) -> list[Row]:
-    """Return mean and interval of each method on each system and pooled, chance and constant rows included."""
-    refs = audit.references
+    """Return mean and Wilson's interval of each method on each system, chance and constant rows included.
+
+    The chance row is an expectation and has no interval.
+    """
+    refs, level = audit.references, audit.settings.confidence
     rows = []
     for j, method in enumerate(refs.methods):
         baseline = j >= len(audit.matched.methods) or method in audit.settings.baselines
         modal = audit.modal[:, j] if audit.modal is not None and j < audit.modal.shape[1] else None
         for s, system in enumerate(refs.systems):
+            mean, n = float(refs.means[s, j]), int(refs.sizes[s])
+            low, high = (None, None) if method == CHANCE else wilson(mean * n, n, level)
             rows.append(
                 {
                     "method": method,
                     "baseline": baseline,
                     "family": refs.families[s],
                     "system": system,
-                    "n": int(refs.sizes[s]),
-                    "mean": float(refs.means[s, j]),
-                    "low": float(audit.reference_lows[s, j]),
-                    "high": float(audit.reference_highs[s, j]),
+                    "n": n,
+                    "mean": mean,
+                    "low": low,
+                    "high": high,
                     "modal_share": float(modal[s]) if modal is not None else None,
                 }
             )

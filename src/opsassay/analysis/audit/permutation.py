@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from opsassay.analysis.audit.effects import TIE
-from opsassay.analysis.audit.resampling import percentile_intervals
+from opsassay.analysis.audit.effects import TIE, PairedEffects
+from opsassay.analysis.audit.resampling import combined_interval
 
 Floats = NDArray[np.float64]
 
@@ -44,15 +44,19 @@ def _between(effect: Floats, sizes: NDArray[np.int64]) -> Floats:
 
 
 def system_contrasts(
-    effect: Floats, permuted: Floats, drawn: Floats, sizes: NDArray[np.int64], level: float = 0.95
+    paired: PairedEffects, permuted: Floats, drawn: Floats, sizes: NDArray[np.int64], level: float = 0.95
 ) -> Contrasts:
     """Return the contrast of every system with the rest, one degree of freedom each (leaderboard-audit, appendix K).
 
-    Intervals are percentiles of the case bootstrap (*drawn*, R x S), p-values two-sided from *permuted* (permutations x
-    S). They are exploratory and not adjusted for the number of systems. NaN with one system.
+    Intervals are those of `combined_interval` over the case bootstrap (*drawn*, R x S), p-values two-sided from
+    *permuted* (permutations x S). They are exploratory and not adjusted for the number of systems. NaN with one system.
     """
-    observed = _against_rest(effect, sizes)
-    low, high = percentile_intervals(_against_rest(drawn, sizes), level)
+    observed = _against_rest(paired.effect, sizes)
+    unmoved = np.where(paired.adjusted, paired.variance, 0.0)
+    others = sizes.sum() - sizes
+    squares = unmoved * sizes.astype(float) ** 2
+    rest = np.divide(squares.sum() - squares, others.astype(float) ** 2, out=np.zeros_like(squares), where=others > 0)
+    low, high = combined_interval(observed, _against_rest(drawn, sizes), np.sqrt(unmoved + rest), level)
     exceeding = (np.abs(_against_rest(permuted, sizes)) >= np.abs(observed) - TIE).sum(axis=0)
     p = np.where(np.isnan(observed), np.nan, (1 + exceeding) / (1 + len(permuted)))
     return Contrasts(observed, low, high, p)

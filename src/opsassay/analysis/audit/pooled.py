@@ -21,7 +21,7 @@ _STEPS = 200
 class RandomEffects:
     """Results by analysis; NaN where a statistic is not defined (k < 2, for prediction intervals k < 3).
 
-    *scale* is the factor of Hartung and Knapp; *standard_error* has it in.
+    *scale* is the factor of Hartung and Knapp; *standard_error* has it in where it is above 1.
     """
 
     k: NDArray[np.int64]
@@ -130,16 +130,17 @@ def tau2_paule_mandel(effect: Floats, variance: Floats) -> Floats:
 def hartung_knapp(effect: Floats, variance: Floats, tau2: Floats) -> tuple[Floats, Floats, Floats]:
     """Return mean, standard error and scale of Hartung and Knapp.
 
-    se^2 = scale / sum w, scale = sum w (y - mean)^2 / (k - 1), w = 1 / (v + tau2). Hartung and Knapp
+    se^2 = max(1, scale) / sum w, scale = sum w (y - mean)^2 / (k - 1), w = 1 / (v + tau2). Hartung and Knapp
     (2001), Sidik and Jonkman (2005). With Paule-Mandel and tau2 > 0 the scale is exactly 1, since that is the equation
-    which tau2 solves; with tau2 = 0 it may be below 1 and is not rounded up, as in metafor.
+    which tau2 solves. With tau2 = 0 it may be below 1, when systems agree better than their variances let expect: the
+    bound (Knapp and Hartung 2003; Roever, Knapp and Friede 2015) keeps the interval no narrower than the fixed effect's.
     """
     weight = 1 / (variance + tau2[..., None])
     k = np.isfinite(variance).sum(axis=-1)
     mean = weighted_mean(effect, weight)
     scale = (weight * (effect - mean[..., None]) ** 2).sum(axis=-1) / np.maximum(k - 1, 1)
     scale = np.where(k > 1, scale, np.nan)
-    return mean, np.sqrt(scale / weight.sum(axis=-1)), scale
+    return mean, np.sqrt(np.maximum(scale, 1.0) / weight.sum(axis=-1)), scale
 
 
 def hksj_interval(

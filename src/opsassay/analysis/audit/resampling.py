@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,18 +71,29 @@ def percentile_intervals(drawn: Floats, level: float | Floats) -> tuple[Floats, 
     return low, high
 
 
+def combined_interval(observed: Floats, drawn: Floats, unmoved: Floats, level: float = 0.95) -> tuple[Floats, Floats]:
+    """Return the interval of what *observed* combines of several systems; *drawn* has resamples along its first axis.
+
+    The bootstrap does not move a system in which no difference varies, so its interval alone would be that of the other
+    systems. *unmoved*, the standard error that those systems add (`effects.pseudo_variance`), is joined to either end
+    as a distance of its own: reach = sqrt(reach_bootstrap^2 + (z unmoved)^2) (Zou and Donner 2008).
+    """
+    low, high = percentile_intervals(drawn, level)
+    further = NormalDist().inv_cdf((1 + level) / 2) * unmoved
+    below, above = np.maximum(observed - low, 0.0), np.maximum(high - observed, 0.0)
+    return observed - np.hypot(below, further), observed + np.hypot(above, further)
+
+
 def effect_intervals(matched: Matched, drawn: Floats, a: int, b: int, level: float = 0.95) -> tuple[Floats, Floats]:
     """Return the paired bootstrap interval of each system's effect (percentile method, Efron and Tibshirani 1993, 13.3).
 
     Where every difference of a system is the same the bootstrap cannot move; there the interval is the one of
     `effects.pseudo_variance`: m +- z sqrt(variance) around m = n d / (n + 2), within [-1, 1].
     """
-    from scipy.special import ndtri
-
     low, high = percentile_intervals(drawn[:, :, a] - drawn[:, :, b], level)
     paired = paired_effects(matched, a, b)
     centre = matched.sizes * paired.effect / (matched.sizes + 2)
-    reach = ndtri((1 + level) / 2) * np.sqrt(paired.variance)
+    reach = NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(paired.variance)
     low = np.where(paired.adjusted, np.maximum(centre - reach, -1.0), low)
     high = np.where(paired.adjusted, np.minimum(centre + reach, 1.0), high)
     return low, high

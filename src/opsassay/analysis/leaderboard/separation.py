@@ -29,13 +29,10 @@ Floats = NDArray[np.float64]
 class Separation:
     """What may be said of k solvers on n tasks.
 
-    *means* f64[k], *low* and *high* f64[k] its interval by a bootstrap over tasks; *better* bool[k, k] tells that a row is
-    better than a column; *first* and *last* i64[k] are the interval of the rank, 1 for the best.
+    *better* bool[k, k] tells that a row is better than a column; *first* and *last* i64[k] are the interval of the rank,
+    1 for the best.
     """
 
-    means: Floats
-    low: Floats
-    high: Floats
     better: NDArray[np.bool_]
     first: NDArray[np.int64]
     last: NDArray[np.int64]
@@ -53,16 +50,8 @@ def separate(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed: 
     first, last = 1 + better.sum(axis=0), solvers - better.sum(axis=1)
     drawn = _bootstrap_counts(tasks, random, draws) @ scores.T / tasks
     tail = 100 * (1 - level) / 2
-    low, high = np.percentile(drawn, [tail, 100 - tail], axis=0)
     best, worst = _drawn_ranks(drawn, tail)
-    return Separation(
-        scores.mean(axis=1),
-        low,
-        high,
-        better,
-        np.minimum(first, best).astype(np.int64),
-        np.maximum(last, worst).astype(np.int64),
-    )
+    return Separation(better, np.minimum(first, best).astype(np.int64), np.maximum(last, worst).astype(np.int64))
 
 
 def better_than(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed: int = 0) -> NDArray[np.bool_]:

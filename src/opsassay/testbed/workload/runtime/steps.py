@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
+import nats
 import valkey
 from opentelemetry import propagate
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
@@ -195,9 +196,10 @@ class Executor:
                 self.hooks.check_statement(work.operation, statement)
                 if delay_ns := await self.hooks.delay_ns("delay_statement", work.operation):
                     self.introduced("delay", span, work, ns=delay_ns, callee=store)
-                pool = await self.clients.database(store)
-                async with asyncio.timeout(step.timeout_s), pool.acquire(timeout=step.timeout_s) as connection:
-                    await connection.fetch(statement, *(draw(argument) for argument in step.args))
+                async with asyncio.timeout(step.timeout_s):
+                    pool = await self.clients.database(store)
+                    async with pool.acquire(timeout=step.timeout_s) as connection:
+                        await connection.fetch(statement, *(draw(argument) for argument in step.args))
             except ApplicationError as error:
                 self.introduced("error", span, work, callee=store)
                 raise CallFailedError(f"{verb} {table}: {error}") from error
@@ -212,8 +214,8 @@ class Executor:
         verb = {"get": "GET", "set": "SET", "delete": "DEL"}[step.cache or "get"]
         async with self._store_span(f"{verb} {key.split(':')[0]}", "valkey", f"cache:{store}", work):
             try:
-                client = await self.clients.cache(store)
                 async with asyncio.timeout(step.timeout_s):
+                    client = await self.clients.cache(store)
                     if step.cache == "set":
                         await client.set(key, b"x" * 64, ex=step.ttl_s)
                     else:
@@ -230,11 +232,14 @@ class Executor:
             headers: dict[str, str] = {COST_HEADER: f"{work.fault_ns},{int(work.fault_error)}"}
             propagate.inject(headers)
             try:
-                queue = await self.clients.queue(store)
-                await queue.publish(step.publish, b"{}", headers=headers)
-            except (TimeoutError, OSError, RuntimeError) as error:
+                async with asyncio.timeout(step.timeout_s):
+                    queue = await self.clients.queue(store)
+                    await queue.publish(step.publish, b"{}", headers=headers)
+            except (TimeoutError, OSError, RuntimeError, nats.errors.Error) as error:
                 span.set_status(Status(StatusCode.ERROR, type(error).__name__))
-                raise CallFailedError(f"publish {step.publish}: {type(error).__name__}") from error
+                raise CallFailedError(
+                    f"publish {step.publish}: {type(error).__name__}", timeout=isinstance(error, TimeoutError)
+                ) from error
 
     def _store_span(self, name: str, system: str, activity: str, work: Work) -> StoreSpan:
         return StoreSpan(self, name, system, activity, work)
