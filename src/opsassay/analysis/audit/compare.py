@@ -147,8 +147,8 @@ def compare(
     The overall difference is the mean over systems of B - A; its interval resamples cases within systems (percentile;
     resamples, seed and confidence of *settings*); systems whose differences do not vary add `pseudo_variance`
     (`combined_interval`). ``detectable`` = (z_.975 + z_.8) se, at 95 % confidence, is the difference that this n finds
-    with power 0.8; se = sqrt(sum over systems of variance_s) / S. Outcome: identical when no case differs, better or worse when
-    the interval lies on one side of 0, else undecided; with *margin* (a fraction) "not worse" when it lies above
+    with power 0.8; se = sqrt(sum over systems of variance_s) / S. Outcome: identical when no case differs, better or
+    worse when the interval lies on one side of 0, else undecided; with *margin* (a fraction) "not worse" when it lies above
     -margin, "worse" when it lies below, else "not shown". "too few cases", whatever came out, of fewer than `fewest_cases`
     and where not even a difference of 1 would be found. Raises UserError when no case is shared, and when a method
     has several scores on one.
