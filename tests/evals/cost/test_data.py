@@ -67,6 +67,46 @@ def test_the_columns_are_focus_1_2_as_another_tool_reads_them():
     )  # fmt: skip
 
 
+CHARGED = (pl.col("ChargeCategory").is_in(["Usage", "Purchase"])) & (
+    pl.col("ChargeClass").fill_null("") != "Correction"
+)
+COMMITTED = pl.col("CommitmentDiscountId").is_not_null()
+FOCUS_RULES = {  # what a row may not be, by FOCUS 1.2, specification/columns
+    **{
+        f"{name} is null": pl.col(name).is_null()
+        for name in (
+            "BilledCost", "BillingAccountId", "BillingAccountType", "BillingCurrency", "BillingPeriodEnd",
+            "BillingPeriodStart", "ChargeCategory", "ChargeFrequency", "ChargePeriodEnd", "ChargePeriodStart",
+            "ContractedCost", "EffectiveCost", "InvoiceIssuerName", "ListCost", "ProviderName", "PublisherName",
+            "ServiceCategory", "ServiceName", "ServiceSubcategory",
+        )
+    },
+    "PricingUnit without PricingQuantity": pl.col("PricingUnit").is_not_null() != pl.col("PricingQuantity").is_not_null(),
+    "PricingQuantity without SkuPriceId": pl.col("PricingQuantity").is_not_null() & pl.col("SkuPriceId").is_null(),
+    "a charge without PricingQuantity": CHARGED & pl.col("PricingQuantity").is_null(),
+    "a charge without unit prices": CHARGED & (pl.col("ListUnitPrice").is_null() | pl.col("ContractedUnitPrice").is_null()),
+    "a tax with a quantity": (pl.col("ChargeCategory") == "Tax") & pl.col("PricingQuantity").is_not_null(),
+    "usage without the state of its commitment":
+        COMMITTED & (pl.col("ChargeCategory") == "Usage") & pl.col("CommitmentDiscountStatus").is_null(),
+    "a commitment without name, category, type or quantity": COMMITTED & pl.any_horizontal(
+        pl.col("CommitmentDiscountName", "CommitmentDiscountCategory", "CommitmentDiscountType",
+               "CommitmentDiscountQuantity", "CommitmentDiscountUnit").is_null()),
+    "something of a commitment without one": ~COMMITTED & pl.any_horizontal(
+        pl.col("CommitmentDiscountName", "CommitmentDiscountCategory", "CommitmentDiscountType",
+               "CommitmentDiscountStatus", "CommitmentDiscountQuantity", "CommitmentDiscountUnit").is_not_null()),
+    "a quantity that was consumed but not used":
+        (pl.col("ConsumedQuantity").is_not_null()) & ((pl.col("ChargeCategory") != "Usage")
+                                                      | (pl.col("CommitmentDiscountStatus") == "Unused")),
+    "a currency that is none": ~pl.col("BillingCurrency").str.contains("^[A-Z]{3}$"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", [1, 7])
+def test_no_row_is_one_that_focus_1_2_does_not_allow(seed):
+    costs = cost_data(seed).tables[COSTS]
+    assert {rule: n for rule, wrong in FOCUS_RULES.items() if (n := costs.filter(wrong).height)} == {}
+
+
 def test_a_bill_has_its_traps():
     costs = cost_data(1).tables[COSTS]
     totals = dict(costs.group_by("SubAccountName").agg(pl.sum("BilledCost")).rows())

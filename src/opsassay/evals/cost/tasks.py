@@ -14,7 +14,7 @@ from opsassay.evals.cost.insight.keys import KPIS, QUESTIONS, TEMPLATES, Questio
 from opsassay.evals.runner.generated_tasks import PUBLISHED_SEED, GeneratedTask
 
 DOMAIN, SYSTEM = "finops", "focus"
-GENERATOR = "1"
+GENERATOR = "2"
 """Version of what makes data and keys; another one makes other truth, so it is part of every commitment."""
 
 LIMITS = {"agent_timeout_s": 900.0}

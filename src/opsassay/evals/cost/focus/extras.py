@@ -9,10 +9,12 @@ from typing import Any
 import polars as pl
 
 from opsassay.evals.cost.focus.planting import Distraction, Planted
-from opsassay.evals.cost.focus.world import CLOSED, MICRO, REFUNDED, Commitment, SubAccount, World
+from opsassay.evals.cost.focus.world import CLOSED, MICRO, REFUNDED, Commitment, Resource, SubAccount, World
 from opsassay.evals.runner.draws import Draws
 
 TAX_PERMILLE = 80
+_OF_NO_SERVICE = {"ServiceName": "Other", "ServiceCategory": "Other", "ServiceSubcategory": "Other (Other)"}
+"""What a charge on a whole account has: FOCUS 1.2 lets none of the three be null."""
 
 
 def window(account: SubAccount) -> dict[str, str | None]:
@@ -65,8 +67,13 @@ def _row(
         "ChargePeriodStart": start, "ChargePeriodEnd": end, "ChargeCategory": category, "ChargeFrequency": "One-Time",
         "BilledCost": cost, "EffectiveCost": cost, "ListCost": cost, "ContractedCost": cost,
         "BillingCurrency": account.currency, "PricingCurrency": "USD",
+        **_OF_NO_SERVICE,
         **further,
     }  # fmt: skip
+
+
+def _service_columns(one: Resource) -> dict[str, Any]:
+    return {"ServiceName": one.service, "ServiceCategory": one.category, "ServiceSubcategory": one.subcategory}
 
 
 def _month(world: World, moment: datetime) -> tuple[datetime, datetime]:
@@ -78,20 +85,33 @@ def _commitments(world: World) -> Iterator[dict[str, Any]]:
     for one in world.commitments:
         rate = world.rates[one.account.currency]
         hourly = one.hourly_micros * MICRO // rate
+        of_service = _service_columns(next(resource for resource in world.resources if resource.commitment == one))
         for start, end in ((world.start, world.middle), (world.middle, world.end)):
             bought = hourly * (int((end - start).total_seconds()) // 3600)
             yield _row(
-                one.account, "Purchase", start, end, bought, **_discount_columns(one), EffectiveCost=0,
-                ChargeFrequency="Recurring",
-                ChargeDescription=f"{one.kind} for {start:%Y-%m}", ServiceCategory="Compute", PricingCategory="Standard",
+                one.account, "Purchase", start, end, bought, **_discount_columns(one), **of_service,
+                **_priced(one, hourly, int((end - start).total_seconds()) // 3600 * MICRO, bought), EffectiveCost=0,
+                ChargeFrequency="Recurring", ChargeDescription=f"{one.kind} for {start:%Y-%m}", PricingCategory="Standard",
             )  # fmt: skip
         for day in range(world.hours // 24):
-            at = world.start + timedelta(days=day)
+            at, unused = world.start + timedelta(days=day), 24 * hourly * one.waste // 1000
             yield _row(
-                one.account, "Usage", at, at + timedelta(days=1), 24 * hourly * one.waste // 1000, **_discount_columns(one),
-                BilledCost=0, CommitmentDiscountStatus="Unused", ChargeFrequency="Usage-Based", ServiceCategory="Compute",
+                one.account, "Usage", at, at + timedelta(days=1), unused, **_discount_columns(one), **of_service,
+                **_priced(one, hourly, 24 * one.waste * MICRO // 1000, unused), BilledCost=0,
+                CommitmentDiscountStatus="Unused", ChargeFrequency="Usage-Based",
                 ChargeDescription=f"{one.kind}, not used", PricingCategory="Committed",
             )  # fmt: skip
+
+
+def _priced(one: Commitment, hourly: int, quantity: int, cost: int) -> dict[str, Any]:
+    """Return what was bought by the hour: *hourly* and *cost* in micro-units of the currency, *quantity* micro-hours."""
+    by_money = one.category == "Spend"
+    return {
+        "SkuId": one.kind, "SkuPriceId": f"{one.kind}-{one.account.provider.name}", "PricingUnit": "Commitment-Hours",
+        "PricingQuantity": quantity, "ListUnitPrice": hourly, "ContractedUnitPrice": hourly,
+        "CommitmentDiscountQuantity": cost if by_money else quantity,
+        "CommitmentDiscountUnit": one.account.currency if by_money else "Hours",
+    }  # fmt: skip
 
 
 def _discount_columns(one: Commitment) -> dict[str, Any]:
@@ -133,8 +153,10 @@ def _hidden_by_credits(
             cost = int(of["BilledCost"][hour])
             back = cost * 3 if factor is None else cost - cost * 1000 // factor
             yield _row(
-                resource.account, "Credit", at, at + timedelta(hours=1), -back, ServiceName=resource.service,
-                ServiceCategory=resource.category, PricingUnit=resource.unit, ChargeDescription="Promotional credit",
+                resource.account, "Credit", at, at + timedelta(hours=1), -back, **_service_columns(resource),
+                PricingUnit=resource.unit, PricingQuantity=int(of["PricingQuantity"][hour]),
+                SkuPriceId=of["SkuPriceId"][hour],
+                ChargeDescription="Promotional credit",
                 ResourceName=resource.name, Tags=resource.tags,
             )  # fmt: skip
 
@@ -154,8 +176,9 @@ def _credits(world: World, draws: Draws, usage: pl.DataFrame) -> Iterator[dict[s
     for account in draws.sample(world.accounts[:-2], 8):
         at = world.middle + timedelta(hours=draws.integer(0, 400))
         cost = -MICRO * draws.integer(1, 40)
-        yield _row(account, "Usage", at, at + timedelta(hours=1), cost, ChargeClass="Correction",
-                   ServiceCategory=draws.choice(("Compute", "Storage")), ChargeDescription="Correction of last month",
+        of_service = _service_columns(draws.choice([one for one in world.resources if one.account == account]))
+        yield _row(account, "Usage", at, at + timedelta(hours=1), cost, ChargeClass="Correction", **of_service,
+                   ChargeDescription="Correction of last month",
                    Tags='{"application": "atlas", "cost_center": "1001", "environment": "prod"}')  # fmt: skip
     closed = next(one for one in world.accounts if one.sub_name == CLOSED)
     at = world.start + timedelta(days=3)
