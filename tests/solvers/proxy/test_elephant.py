@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import resource
-import time
 
 import pytest
 from benchmarks.papers.blame.labelled import read_labelled
@@ -302,16 +301,14 @@ def test_whatever_openai_prints_is_read_back_as_it_was(content, refusal, argumen
 
 
 @pytest.mark.slow
-def test_megabytes_are_read_in_seconds_and_too_much_is_refused():
+def test_megabytes_are_read_and_too_much_is_refused():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     tokens = [{"token": "é", "bytes": [195, 169], "logprob": -0.1, "top_logprobs": []}] * 30_000
     long = completion(NASTY * 50_000).model_dump()
     long["choices"][0]["logprobs"] = {"content": tokens, "refusal": None}
     text = repr(ChatCompletion.model_validate(long))
     assert len(text) > 7_000_000
-    begun = time.perf_counter()
     read = parse_object_repr(text)
-    assert time.perf_counter() - begun < 20
     assert read["choices"][0]["message"]["content"] == NASTY * 50_000
     assert len(read["choices"][0]["logprobs"]["content"]) == 30_000
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 600_000  # kB

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -46,3 +49,36 @@ def test_a_stream_cut_at_any_byte_loses_no_call_and_joins_none(api: str, numberi
         assert step.finish_reason is not None or step.error is not None
         before = len(step.tool_logs)
     assert before == len(CALLS)
+
+
+ODD: tuple[Any, ...] = ([], {}, [[]], None, 3, -1, 2.5, True, "x", {"a": []})
+
+
+def with_odd_fields(events: list[Any]) -> Iterator[list[Any]]:
+    """Yield *events* with one value of one of them, at any depth, replaced by one of another type."""
+
+    def replaced(value: Any) -> Iterator[Any]:
+        yield from ODD
+        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        for key, inner in items:
+            for other in replaced(inner):
+                changed = copy.copy(value)
+                changed[key] = other
+                yield changed
+
+    for place, event in enumerate(events):
+        for other in replaced(event):
+            yield [*events[:place], other, *events[place + 1 :]]
+
+
+@pytest.mark.parametrize("api", PATHS)
+@pytest.mark.parametrize("ends", [True, False], ids=["whole", "without its end"])
+def test_a_field_of_another_type_than_its_own_breaks_no_reading(api: str, ends: bool) -> None:
+    """The proxy assembles while it relays: what it cannot read must not end the call."""
+    body = stream(api, Said("hm", CALLS[:2], 2, "numbered")).decode()
+    lines = [line.removeprefix("data: ") for line in body.splitlines() if line.startswith("data: {")]
+    events = [json.loads(line) for line in lines] if lines else json.loads(body)
+    for changed in with_odd_fields(events if ends else events[:-1]):
+        parts = [json.dumps(event) for event in changed]
+        odd = "".join(f"data: {part}\n\n" for part in parts) if lines else f"[{','.join(parts)}]"
+        assert isinstance(step_of(api, odd.encode()), TraceStep)

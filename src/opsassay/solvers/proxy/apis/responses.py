@@ -17,6 +17,7 @@ from opsassay.solvers.proxy.apis.base import (
     edit_content,
     error_text,
     fields,
+    index_of,
     list_objects,
     raw_use,
     text_or_none,
@@ -106,12 +107,12 @@ def _items(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         begins = kind == "response.output_item.added"
         if not (begins or field or kind == "response.output_item.done"):
             continue
-        id_, index = event.get("item_id") or item.get("id"), event.get("output_index")
+        id_, index = text_or_none(event.get("item_id") or item.get("id")), index_of(event.get("output_index"), -1)
         known = places.get(id_) if id_ else places.get(index, len(items) - 1)
         if known is None or known < 0 or begins:
             items.append({"type": "message", "role": "assistant"})
             known = len(items) - 1
-            places |= {key: known for key in (id_, index) if isinstance(key, int | str)}
+            places |= {key: known for key in (id_, index) if key not in (None, -1)}
         if field:
             texts[known, field] = texts.get((known, field), "") + str(event.get("delta", ""))
         else:
