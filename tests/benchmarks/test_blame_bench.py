@@ -215,7 +215,7 @@ def test_a_budget_is_never_passed_and_a_larger_one_goes_on(tmp_path, jobs):
         reply = answer(input_tokens=len(messages[-1].content) // 4, output_tokens=50)
         time.sleep(0.01)
         with lock:
-            spent[0] += price.cost_of(reply.input_tokens, reply.output_tokens)
+            spent[0] += price.cost_of(reply.usage)
         return reply
 
     cases = cases_of(*(f"t{i}" for i in range(30)))

@@ -174,7 +174,7 @@ class LoggedModel:
         most = tokens_at_most(messages, tools)
         for tried in range(self._settings.retries + 1):
             try:
-                with self._spending.reserved(self._price.cost_of(most, self._settings.answer_tokens)) as spent:
+                with self._spending.reserved(self._most_usd(most, self._settings.answer_tokens)) as spent:
                     reply = self._asked(messages, tools, temperature, asked, most, spent)
             except ModelError as error:
                 if not error.passing or tried == self._settings.retries:
@@ -183,6 +183,11 @@ class LoggedModel:
             else:
                 return reply
         raise AssertionError("a last try returns or raises")
+
+    def _most_usd(self, asked: int, answered: int) -> float:
+        """Return what *asked* and *answered* tokens cost at most: the question may have been written to a cache."""
+        usage = {"input_tokens": asked, "output_tokens": answered}
+        return max(self._price.cost_of(usage), self._price.cost_of({**usage, "cache_write_tokens": asked}))
 
     def _asked(
         self,
@@ -197,10 +202,10 @@ class LoggedModel:
             reply = self._model.complete(messages, tools, temperature=temperature)
         except ModelError as error:
             if error.status is None:  # cut off or timed out: the question may have been charged
-                spent.append(self._price.cost_of(most, 0))
+                spent.append(self._most_usd(most, 0))
                 self._keep(asked, None, spent[0])
             raise
-        spent.append(self._price.cost_of(reply.input_tokens, reply.output_tokens))
+        spent.append(self._price.cost_of(reply.usage))
         self._keep(asked, reply, spent[0])
         return reply
 

@@ -213,7 +213,9 @@ def _answered(
         "calls": cost.calls,
         "input_tokens": cost.input_tokens,
         "output_tokens": cost.output_tokens,
-        "price": None if how.price is None else how.price.cost_of(cost.input_tokens, cost.output_tokens),
+        "price": None
+        if how.price is None
+        else how.price.cost_of({"input_tokens": cost.input_tokens, "output_tokens": cost.output_tokens}),
     }
     asked = {} if model is None or not (cost.calls or blamed.failed) else {"model": model.name, **spent}
     return AnswerLine.model_validate(

@@ -139,7 +139,7 @@ def estimate(store: RunStore, jobs: Sequence[IncidentRun], price: Price, *, agai
         if seen
         else f"assuming {ASSUMED_CALLS} calls of {ASSUMED_INPUT} and {ASSUMED_OUTPUT} tokens a run"
     )
-    money = None if price == Price() else price.cost_of(used, sent)
+    money = None if price == Price() else price.cost_of({"input_tokens": used, "output_tokens": sent})
     return Estimate(len(open_), len(jobs) - len(open_), used, sent, money, basis)
 
 

@@ -48,6 +48,7 @@ from opsassay.solvers.agents.command import CommandAgent
 from opsassay.solvers.agents.contract import Answer, AnswerError, read_answer
 from opsassay.solvers.agents.limits import Meter, Price
 from opsassay.solvers.agents.mcp_server import DiagnosisToolSession
+from opsassay.solvers.agents.models.base import COUNTED
 from opsassay.solvers.agents.prompts import task_prompt
 from opsassay.solvers.agents.record import ACTIONS, TRACE, AgentRecorder
 from opsassay.solvers.proxy.formats.finding import read_one
@@ -297,12 +298,12 @@ def _spent_so_far(folder: Path, price: Price) -> dict[str, float]:
         trace: Trace = read_one(folder / TRACE)
     except UserError:
         return {}
-    tokens = {name: sum(step.usage.get(name, 0) for step in trace.steps) for name in ("input_tokens", "output_tokens")}
+    tokens = {name: sum(step.usage.get(name, 0) for step in trace.steps) for name in COUNTED}
     return {
         "tool_calls": sum(len(step.tool_logs) for step in trace.steps),
         "model_calls": len(trace.steps),
-        **tokens,
-        "money_usd": round(price.cost_of(tokens["input_tokens"], tokens["output_tokens"]), 6),
+        **{name: count for name, count in tokens.items() if count or name in COUNTED[:2]},
+        "money_usd": round(price.cost_of(tokens), 6),
     }
 
 

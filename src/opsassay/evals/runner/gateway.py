@@ -54,8 +54,10 @@ class Gateway:
     def book(self, meter: Meter) -> None:
         """Book in *meter* the tokens of all that is on record, of answers that were cut off too."""
         with suppress(OpsAssayError, OSError):
-            spent = [_tokens(exchange) for exchange in read_session(self.session)]
-            meter.input_tokens, meter.output_tokens = sum(used for used, _ in spent), sum(said for _, said in spent)
+            exchanges = read_session(self.session)
+            meter.usage.clear()
+            for exchange in exchanges:
+                meter.count(_usage(exchange))
 
     def trace(self) -> Trace | None:
         """Return what was asked and answered; None when nothing was, or nothing that can be read."""
@@ -138,9 +140,7 @@ class _Capped:
             return Refuse(422, f"Refused: {reason}.")
         if method == "POST":
             for exchange in self._tail.ended():
-                used, said = _tokens(exchange)
-                self._meter.input_tokens += used
-                self._meter.output_tokens += said
+                self._meter.count(_usage(exchange))
             if limit := self._meter.exhausted():
                 _log.warning("limit reached", limit=limit)
                 return Refuse(422, f"The limit of {limit} of this run is reached; answer with what you have.")
@@ -148,13 +148,13 @@ class _Capped:
         return self._inner.decide(method, path, body)
 
 
-def _tokens(exchange: Exchange) -> tuple[int, int]:
-    """Return the input and output tokens of one call; a quarter of the characters where the endpoint reports none."""
+def _usage(exchange: Exchange) -> dict[str, int]:
+    """Return the tokens of one call; of input and output a quarter of the characters where the endpoint reports none."""
     asked, answer = exchange.asked(), exchange.answer()
     if asked is None or answer is None or (answer.error and not answer.usage):
-        return 0, 0
-    given, said = answer.usage.get("input_tokens"), answer.usage.get("output_tokens")
-    return (
-        sum(len(text) for _, text in asked.messages) // 4 + 1 if given is None else given,
-        len(answer.text) // 4 + 1 if said is None else said,
-    )
+        return {}
+    estimated = {
+        "input_tokens": sum(len(text) for _, text in asked.messages) // 4 + 1,
+        "output_tokens": len(answer.text) // 4 + 1,
+    }
+    return estimated | answer.usage

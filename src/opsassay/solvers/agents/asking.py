@@ -65,7 +65,7 @@ class Asker:
                 pause_s = limits.pause_s * 2**tried if error.pause_s is None else error.pause_s
                 self._sleep(min(pause_s, MAX_PAUSE_S, max(0.0, limits.seconds - self.meter.seconds)))
                 continue
-            self.meter.count(reply)
+            self.meter.count(reply.usage)
             calls = tuple(act(reply))
             self.recorder.step(
                 agent, messages, reply, model=self.model.name, started_ns=began, ended_ns=time.time_ns(), calls=calls

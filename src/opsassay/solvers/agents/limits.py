@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 from pydantic import Field
 
 from opsassay.core.schema.base import Written
-from opsassay.solvers.agents.models.base import Reply
+from opsassay.solvers.agents.models.base import COUNTED
 
 
 class Limits(Written):
@@ -35,10 +36,17 @@ class Price(Written):
 
     input: float = Field(default=0.0, ge=0)
     output: float = Field(default=0.0, ge=0)
+    cached: float | None = Field(default=None, ge=0, description="input that a cache had; as input when left out")
+    cache_write: float | None = Field(
+        default=None, ge=0, description="input written to a cache; as input when left out"
+    )
 
-    def cost_of(self, input_tokens: float, output_tokens: float) -> float:
-        """Return the price of so many tokens, USD."""
-        return (input_tokens * self.input + output_tokens * self.output) / 1e6
+    def cost_of(self, usage: Mapping[str, float]) -> float:
+        """Return the price of *usage*, USD: counts by the names of COUNTED, those of caches parts of the input."""
+        tokens = [usage.get(name, 0) for name in COUNTED]
+        plain = max(0, tokens[0] - tokens[2] - tokens[3])
+        cached, written = (self.input if one is None else one for one in (self.cached, self.cache_write))
+        return (plain * self.input + tokens[1] * self.output + tokens[2] * cached + tokens[3] * written) / 1e6
 
 
 SYNTHESIS_SHARE = 0.8
@@ -51,7 +59,8 @@ class Meter:
     def __init__(self, limits: Limits, price: Price | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits, self.price, self._clock = limits, price or Price(), clock
         self._began = clock()
-        self.tool_calls = self.model_calls = self.input_tokens = self.output_tokens = self.retries = self.repairs = 0
+        self.tool_calls = self.model_calls = self.retries = self.repairs = 0
+        self.usage: Counter[str] = Counter()
         self.hit: list[str] = []
 
     @property
@@ -62,19 +71,22 @@ class Meter:
     @property
     def money_usd(self) -> float:
         """What the tokens cost so far."""
-        return self.price.cost_of(self.input_tokens, self.output_tokens)
+        return self.price.cost_of(self.usage)
 
-    def count(self, reply: Reply) -> None:
-        """Book the tokens of *reply*."""
-        self.input_tokens += reply.input_tokens
-        self.output_tokens += reply.output_tokens
+    def count(self, usage: Mapping[str, int]) -> None:
+        """Book the tokens of *usage*, those of COUNTED."""
+        self.usage.update({name: usage[name] for name in COUNTED if usage.get(name)})
 
     def exhausted(self, share: float = 1.0) -> str | None:
         """Return and note the first limit of which *share* is used up; None when there is room for a request."""
         limits = self.limits
         used = (
             ("model_calls", self.model_calls, float(limits.model_calls) if share == 1 else limits.model_calls - 1),
-            ("tokens", self.input_tokens + self.output_tokens, limits.tokens and limits.tokens * share),
+            (
+                "tokens",
+                self.usage["input_tokens"] + self.usage["output_tokens"],
+                limits.tokens and limits.tokens * share,
+            ),
             ("money_usd", self.money_usd, limits.money_usd and limits.money_usd * share),
             ("seconds", self.seconds, limits.seconds * share),
         )
@@ -94,8 +106,7 @@ class Meter:
         return {
             "tool_calls": self.tool_calls,
             "model_calls": self.model_calls,
-            "input_tokens": self.input_tokens,
-            "output_tokens": self.output_tokens,
+            **{name: self.usage[name] for name in COUNTED if self.usage[name] or name in COUNTED[:2]},
             "money_usd": round(self.money_usd, 6),
             "retries": self.retries,
             "repairs": self.repairs,

@@ -40,7 +40,7 @@ class AgentRecorder:
     ) -> None:
         """Write one step: what the model was sent, what it answered, and what came of the tools that it called."""
         logs = tuple(calls)
-        usage = {"input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens} if reply else {}
+        usage = reply.usage if reply else {}
         with self._lock:
             self.steps += 1
             step = TraceStep(

@@ -25,7 +25,7 @@ from opsassay.solvers.agents.asking import Asker, LimitError
 from opsassay.solvers.agents.base import Exam, agent_named
 from opsassay.solvers.agents.contract import AnswerError
 from opsassay.solvers.agents.limits import Limits, Meter
-from opsassay.solvers.agents.models.base import Message, Reply, ToolRequest
+from opsassay.solvers.agents.models.base import COUNTED, Message, Reply, ToolRequest
 from opsassay.solvers.agents.record import AgentRecorder
 from opsassay.solvers.agents.tools import TelemetryToolbox
 from opsassay.solvers.proxy.apis.counts import inspect_usage
@@ -95,6 +95,5 @@ def _reply(output: ModelOutput) -> Reply:
     return Reply(
         text=output.completion,
         tool_requests=tuple(ToolRequest(id=one.id, tool=one.function, arguments=one.arguments) for one in asked),
-        input_tokens=usage.get("input_tokens", 0),
-        output_tokens=usage.get("output_tokens", 0),
+        **{name: usage[name] for name in COUNTED if name in usage},
     )

@@ -44,6 +44,10 @@ class Message(Noun):
     tool_call_id: str | None = None
 
 
+COUNTED = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
+"""The tokens that have a price of their own; those of caches are parts of the input."""
+
+
 class Reply(Noun):
     """What a model answers.
 
@@ -55,8 +59,16 @@ class Reply(Noun):
     tool_requests: tuple[ToolRequest, ...] = ()
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
     error_status: int | None = None
     broken: Broken | None = None
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """The tokens by the names of COUNTED; those of caches only where there are any."""
+        counts = {name: int(getattr(self, name)) for name in COUNTED}
+        return {name: count for name, count in counts.items() if count or name in COUNTED[:2]}
 
 
 class Model(Protocol):

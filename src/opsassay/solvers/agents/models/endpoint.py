@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from opsassay.core.errors import UserError
 from opsassay.core.schema.tool_session import ToolSpec
-from opsassay.solvers.agents.models.base import Message, ModelError, Reply, ToolRequest
+from opsassay.solvers.agents.models.base import COUNTED, Message, ModelError, Reply, ToolRequest
 from opsassay.solvers.agents.models.scripted import count_tokens
 from opsassay.solvers.proxy.apis.chat import read_answer
 
@@ -98,8 +98,7 @@ class EndpointModel:
         reply = Reply(
             text=read.text,
             tool_requests=tuple(ToolRequest(id=u.id, tool=u.tool, arguments=u.arguments) for u in read.tool_uses),
-            input_tokens=read.usage.get("input_tokens", 0),
-            output_tokens=read.usage.get("output_tokens", 0),
+            **{name: read.usage[name] for name in COUNTED if name in read.usage},
         )
         return count_tokens(
             reply, messages

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from opsassay.core.errors import OperationError
 from opsassay.core.schema.tool_session import ToolSpec
-from opsassay.solvers.agents.models.base import Message, Reply, ToolRequest
+from opsassay.solvers.agents.models.base import COUNTED, Message, Reply, ToolRequest
 from opsassay.solvers.proxy.exchanges import Exchange, read_session
 
 
@@ -28,8 +28,7 @@ class ReplayedModel:
                 Reply(
                     text=answer.text,
                     tool_requests=tuple(uses),
-                    input_tokens=answer.usage.get("input_tokens", 0),
-                    output_tokens=answer.usage.get("output_tokens", 0),
+                    **{name: answer.usage[name] for name in COUNTED if name in answer.usage},
                 )
             )
 
