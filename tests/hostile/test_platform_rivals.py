@@ -110,7 +110,7 @@ def test_reasons_of_held_out_tasks_are_the_admins_until_the_set_is_closed_and_at
     assert not reasons(rival)
     assert reasons(running.client())
     assert not any("published seed" in one for one in board(running, "held")[1])
-    rival.request(agent, "held")
+    finished(rival, rival.request(agent, "held"))
     assert "all that an owner has" in refused(rival.request, agent, "held")
     path = running.state / "task_sets" / "held.yaml"
     path.write_text(json.dumps({**json.loads(path.read_text()), "closed": True}))
@@ -168,6 +168,6 @@ def test_workers_end_with_a_server_that_is_killed_and_the_next_one_starts(runnin
     assert left
     running.process.kill()
     running.process.wait(20)
-    waited(lambda: not any(one.is_running() for one in left))
+    waited(lambda: not any(one.is_running() for one in left), timeout_s=150)
     running.start()
     assert running.client().ask("GET", "/api/health")["status"] == "ok"  # the control

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import time
@@ -9,16 +10,27 @@ from pathlib import Path
 from zoneinfo import ZoneInfoNotFoundError
 
 import pytest
+import sqlalchemy
 import yaml
 
 from opsassay.evals.remediation.trial.contract import mark_phase
 from opsassay.evals.runner.store import RunStore
 from opsassay.server import work
 from opsassay.server.artefacts import Artefacts
-from opsassay.server.benchmarks import HeldError, Platform, beat, claim_cell, give_back, put_error
+from opsassay.server.benchmarks import (
+    HeldError,
+    Platform,
+    beat,
+    claim_cell,
+    give_back,
+    put_error,
+    put_off,
+    queued_cells,
+)
 from opsassay.server.database import engine_of
 from opsassay.server.events import Signer
 from opsassay.server.phases import PhaseReader
+from opsassay.server.presence import is_left
 from opsassay.server.schema import CELLS
 from opsassay.server.timeouts import expire
 from opsassay.server.work import Worker
@@ -192,3 +204,109 @@ def fan_out(running):
     assert worker.wait(120) == 0
     assert [cell["bundle"] for cell in found["cells"]] == ["Terminated"] * 3
     assert "worker 2 of 2: there is nothing left to do" in (running.state / "further.log").read_text()
+
+
+MANY = {"domain": "finops", "baselines": [], "part": {"tasks": ["category-cost", "top-applications"], "repeats": 6}}
+
+
+def waiting_jobs(platform, *benchmarks):
+    """Return the benchmarks of the jobs that wait, in the order in which workers take them."""
+    query = sqlalchemy.text(
+        "SELECT cells.benchmark_id FROM procrastinate_jobs AS job JOIN cells ON cells.id = job.args->>'cell' "
+        "WHERE job.status = 'todo' AND cells.benchmark_id = ANY(:benchmarks) ORDER BY job.priority DESC, job.id"
+    )
+    with platform.engine.connect() as connection:
+        return list(connection.execute(query, {"benchmarks": list(benchmarks)}).scalars())
+
+
+def until(found, timeout_s=60.0):
+    deadline = time.monotonic() + timeout_s
+    while not found():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def test_owners_take_turns_however_many_cells_each_of_them_asks_for(running, platform):
+    (running.state / "task_sets" / "many.yaml").write_text(json.dumps(MANY))
+    first, second = running.user("asks for many"), running.user("asks for few")
+
+    def ask(owner, name, task_set):
+        form = {"name": name, "kind": "built_in", "domains": ["finops"], "source": "chance"}
+        return owner.request(owner.ask("POST", "/api/agents", form)["id"], task_set)
+
+    many = [ask(first, f"large {n}", "many") for n in range(2)]
+    until(lambda: len(waiting_jobs(platform, *many)) == 24)
+    few = ask(second, "small", "many")
+    until(lambda: len(waiting_jobs(platform, few)) == 12)
+    order = ["few" if one == few else "many" for one in waiting_jobs(platform, *many, few)]
+    assert order[:24].count("few") == 12, "who came later does not wait for all of who came before"
+    assert max(len(list(group)) for _, group in itertools.groupby(order[:24])) <= 2
+    assert order[24:] == ["many"] * 12
+
+
+def test_the_same_benchmark_is_joined_until_it_is_at_an_end(running, platform):
+    owner, benchmark = asked(running, "asks twice")
+    (agent,) = (one["id"] for one in owner.ask("GET", "/api/agents")["items"])
+    assert owner.request(agent, "bill") == benchmark
+    assert [one["id"] for one in owner.ask("GET", "/api/benchmarks")["items"]] == [benchmark]
+    form = {"name": "asks too", "kind": "built_in", "domains": ["finops"], "source": "chance"}
+    assert owner.request(owner.ask("POST", "/api/agents", form)["id"], "bill") != benchmark  # the control
+
+
+def far_away(running, name):
+    owner = running.user(f"owner of {name}")
+    form = {"name": name, "kind": "self_hosted", "domains": ["finops"], "source": ""}
+    agent = owner.ask("POST", "/api/agents", form)["id"]
+    return owner, agent, owner.request(agent, "bill")
+
+
+def goes_away(platform, agent):
+    with platform.engine.begin() as connection:
+        connection.execute(sqlalchemy.text("UPDATE agents SET polled_ns = 1 WHERE id = :agent"), {"agent": agent})
+
+
+def test_no_worker_waits_for_an_agent_that_runs_elsewhere_and_is_away(running, platform):
+    owner, agent, benchmark = far_away(running, "late riser")
+
+    def queued():
+        with platform.engine.connect() as connection:
+            return queued_cells(connection, benchmark)
+
+    with platform.engine.connect() as connection:
+        cell = connection.execute(CELLS.select().where(CELLS.c.benchmark_id == benchmark)).mappings().first()["id"]
+    assert queued() == []
+    assert claim_cell(platform, cell, "one") is None
+    owner.ask("GET", f"/api/agents/{agent}/manifest")
+    assert len(queued()) == 3
+    assert claim_cell(platform, cell, "one")["tries"] == 1
+    assert not is_left(platform.engine, cell)
+    goes_away(platform, agent)
+    assert is_left(platform.engine, cell)
+    put_off(platform, cell, "one")
+    with platform.engine.connect() as connection:
+        row = connection.execute(CELLS.select().where(CELLS.c.id == cell)).mappings().one()
+    assert (row["bundle"], row["agent"], row["worker"], row["tries"]) == ("NotStarted", "NotStarted", None, 0)
+    assert claim_cell(platform, cell, "two") is None
+    owner.ask("GET", f"/api/agents/{agent}/manifest")
+    assert claim_cell(platform, cell, "two")["tries"] == 1
+
+
+def test_a_worker_leaves_an_agent_that_has_gone_and_serves_the_others(tmp_path):
+    served = Running(tmp_path / "state", "--workers", "1")
+    engine = engine_of(served.database())
+    platform = Platform(served.state, engine, Signer.from_folder(served.state), Artefacts(served.state / "artefacts"))
+    try:
+        owner, agent, benchmark = far_away(served, "gone fishing")
+
+        def entries():
+            return owner.ask("GET", f"/api/agents/{agent}/manifest")["entries"]
+
+        until(lambda: any(one["agent_status"] == "Ready" for one in entries()))
+        goes_away(platform, agent)
+        other, asked_by_other = asked(served, "in a hurry")
+        assert finished(other, asked_by_other)["state"] == "Finished"
+        assert owner.benchmark(benchmark)["state"] == "Running"
+        until(lambda: any(one["agent_status"] == "Ready" for one in entries()))  # it is back, and so is its task
+    finally:
+        engine.dispose()
+        served.end()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Engine, and_, cast, extract, func, insert, or_, select, text, update
+from sqlalchemy import Connection, Engine, and_, func, insert, or_, select, text, update
 
 from opsassay.core.errors import LostError, OpsAssayError, UserError
 from opsassay.evals.runner.generated_tasks import HELD_OUT
@@ -21,6 +21,7 @@ from opsassay.server.agents import AgentForm, agent_of, planned, register
 from opsassay.server.artefacts import Artefacts
 from opsassay.server.events import Signer, append, chained
 from opsassay.server.index import note
+from opsassay.server.presence import NOW_NS, is_present
 from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, RESULTS, USERS
 from opsassay.server.states import AGENT, BENCHMARK, BUNDLE, StateMachine, route
 from opsassay.server.task_info import LEVEL_OF, is_for, keep_heads
@@ -32,8 +33,6 @@ MOST_CELLS = 20_000
 MOST_OPEN = 10
 """Benchmarks of one owner that are not at an end."""
 _ASKING_LOCK = 0x0A55A904
-NOW_NS = cast(extract("epoch", func.clock_timestamp()) * 1_000_000_000, BigInteger)
-"""Heartbeats are by the clock of the database: those of workers may disagree, or jump."""
 
 
 class HeldError(OpsAssayError):
@@ -80,17 +79,27 @@ class Platform:
 def request_benchmark(platform: Platform, connection: Connection, user: User, agent_id: str, task_set: str) -> str:
     """Freeze the tasks of *task_set* for an agent of *user*, write its cells, and return the benchmark's id, Queued.
 
-    Raises UserError, ForbiddenError, and what the domain says of a plan that cannot be run.
+    The same that is not at an end yet is returned in place of another. Raises UserError, ForbiddenError, and what the
+    domain says of a plan that cannot be run.
     """
     agent = agent_of(connection, user, agent_id)
     tasks = load_task_set(platform.state, task_set)
     if tasks.domain not in agent["domains"]:
         raise UserError(f"{agent['name']} is registered for {', '.join(agent['domains'])}, not for {tasks.domain}.")
+    if (same := _open_benchmark(connection, agent_id, task_set, tasks)) is not None:
+        return same
     if user.role != "admin":
         _require_attempts_left(connection, user, task_set, tasks)
     for name in baselines_of(tasks):
         _ensure_baseline(platform, connection, name, task_set, tasks)
     return _queued(platform, connection, agent, task_set, tasks)
+
+
+def _open_benchmark(connection: Connection, agent_id: str, task_set: str, tasks: TaskSet) -> str | None:
+    """Return the benchmark of an agent on the same tasks that is not at an end; None when there is none."""
+    of_agent = and_(BENCHMARKS.c.agent_id == agent_id, BENCHMARKS.c.task_set == task_set)
+    same = and_(of_agent, BENCHMARKS.c.digest == tasks.digest(), BENCHMARKS.c.state.not_in(BENCHMARK.ends))
+    return connection.execute(select(BENCHMARKS.c.id).where(same)).scalars().first()
 
 
 def _require_attempts_left(connection: Connection, user: User, task_set: str, tasks: TaskSet) -> None:
@@ -230,16 +239,19 @@ def move_cell(connection: Connection, cell: str, **desired: str) -> None:
 
 
 def claim_cell(platform: Platform, cell: str, worker: str) -> Mapping[str, Any] | None:
-    """Give the cell to *worker* and return its row; None when it has come to an end, HeldError while another runs it."""
+    """Give the cell to *worker* and return its row; None when it has come to an end, or its agent is away.
+
+    Raises HeldError while another worker runs it.
+    """
     free = or_(CELLS.c.worker.is_(None), CELLS.c.heartbeat_ns < NOW_NS - int(GONE_S * 1e9))
     with platform.writing() as connection:
         row = connection.execute(
-            update(CELLS).where(and_(CELLS.c.id == cell, free, CELLS.c.bundle.not_in(BUNDLE.ends)))
+            update(CELLS).where(and_(CELLS.c.id == cell, free, is_present(), CELLS.c.bundle.not_in(BUNDLE.ends)))
             .values(worker=worker, heartbeat_ns=NOW_NS, tries=CELLS.c.tries + 1).returning(CELLS)
         ).mappings().first()  # fmt: skip
         if row is None:
-            bundle = connection.execute(select(CELLS.c.bundle).where(CELLS.c.id == cell)).scalar_one_or_none()
-            if bundle is not None and bundle not in BUNDLE.ends:
+            open_one = and_(CELLS.c.id == cell, is_present(), CELLS.c.bundle.not_in(BUNDLE.ends))
+            if connection.execute(select(CELLS.c.id).where(open_one)).first() is not None:
                 raise HeldError(f"Another worker runs the cell {cell} now.")
             return None
         begin_anew(connection, cell)  # whatever another worker had begun
@@ -260,6 +272,15 @@ def beat(platform: Platform, cell: str, worker: str) -> bool:
     with platform.engine.begin() as connection:
         mine = and_(CELLS.c.id == cell, CELLS.c.worker == worker)
         return bool(connection.execute(update(CELLS).where(mine).values(heartbeat_ns=NOW_NS)).rowcount)
+
+
+def put_off(platform: Platform, cell: str, worker: str) -> None:
+    """Bring a cell back to the beginning until its agent asks for work again; the try does not count."""
+    with platform.writing() as connection:
+        mine = and_(CELLS.c.id == cell, CELLS.c.worker == worker)
+        values: dict[str, Any] = {"worker": None, "heartbeat_ns": None, "access": None, "tries": CELLS.c.tries - 1}
+        if connection.execute(update(CELLS).where(mine).values(values)).rowcount:
+            move_cell(connection, cell, bundle=BUNDLE.first, agent=AGENT.first)
 
 
 def give_back(platform: Platform, cell: str, worker: str, *, counts: bool = True, ended_by: str | None = None) -> None:
@@ -356,6 +377,7 @@ def cells_of(connection: Connection, benchmark: str) -> list[dict[str, Any]]:
 
 
 def queued_cells(connection: Connection, benchmark: str) -> Sequence[tuple[str, str]]:
-    """Return id and domain of the cells of a benchmark that are to be run."""
-    query = select(CELLS.c.id, CELLS.c.domain).where(CELLS.c.benchmark_id == benchmark, CELLS.c.bundle == BUNDLE.first)
+    """Return id and domain of the cells of a benchmark that are to be run, and whose agent is not away."""
+    queued = CELLS.c.benchmark_id == benchmark, CELLS.c.bundle == BUNDLE.first, is_present()
+    query = select(CELLS.c.id, CELLS.c.domain).where(*queued)
     return [(row.id, row.domain) for row in connection.execute(query)]

@@ -17,6 +17,7 @@ from opsassay.server.entry_tokens import entry_token, is_token
 from opsassay.server.events import append, last_event, read_events
 from opsassay.server.forms import BenchmarkForm, PromptForm, ReportForm, StatusForm, UserForm
 from opsassay.server.index import note
+from opsassay.server.presence import NOW_NS
 from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, REPORTS, USERS
 from opsassay.server.states import BUNDLE
 from opsassay.server.task_sets import load_task_set, task_set_names
@@ -115,6 +116,8 @@ def get_benchmark(call: Call) -> dict[str, Any]:
 def manifest(call: Call) -> dict[str, Any]:
     """Show what a self-hosted agent has to do: its open entries, each with a token of its own."""
     agent = agent_of(call.connection, call.user, call.path["agent"])
+    with call.platform.engine.begin() as connection:
+        connection.execute(update(AGENTS).where(AGENTS.c.id == agent["id"]).values(polled_ns=NOW_NS))
     query = select(CELLS).join_from(CELLS, BENCHMARKS).where(BENCHMARKS.c.agent_id == agent["id"])
     query = query.where(CELLS.c.bundle.not_in(BUNDLE.ends)).order_by(CELLS.c.since_ns)
     entries = []

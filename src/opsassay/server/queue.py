@@ -9,12 +9,36 @@ from procrastinate.types import JSONValue
 from sqlalchemy import Connection, select, text
 
 from opsassay.server.benchmarks import queued_cells
+from opsassay.server.presence import is_present
 from opsassay.server.schema import BENCHMARKS, CELLS
 from opsassay.server.states import BUNDLE
 
 RUN_CELL = "opsassay.run_cell"
 STALLED_S = 20.0
 """After how long without a heartbeat of its worker a job is given to another."""
+
+
+_FAIR = text("""
+    WITH waiting AS (
+        SELECT job.id, job.priority, agents.owner_id AS owner, cells.id = ANY(:cells) AS is_new
+        FROM procrastinate_jobs AS job
+        JOIN cells ON cells.id = job.args->>'cell'
+        JOIN benchmarks ON benchmarks.id = cells.benchmark_id
+        JOIN agents ON agents.id = benchmarks.agent_id
+        WHERE job.task_name = :task AND job.status = 'todo'
+    ), ahead AS (
+        SELECT owner, LEAST(
+            COALESCE((SELECT MAX(priority) FROM waiting WHERE NOT is_new), 0),
+            COALESCE(MIN(priority) FILTER (WHERE NOT is_new) - 1, 0)
+        ) AS first FROM waiting GROUP BY owner
+    ), placed AS (
+        SELECT id, first + 1 - ROW_NUMBER() OVER (PARTITION BY owner ORDER BY id) AS priority
+        FROM waiting JOIN ahead USING (owner) WHERE is_new
+    )
+    UPDATE procrastinate_jobs AS job SET priority = placed.priority FROM placed WHERE job.id = placed.id
+""")
+"""Start-time fair queueing (Goyal, Vin and Cheng 1997): the cells of an owner follow one another by one step of priority,
+from the step that is served now, so that who asks for few cells does not wait for all of who asked for many."""
 
 
 def queue_name(domain: str) -> str:
@@ -24,8 +48,6 @@ def queue_name(domain: str) -> str:
 
 def defer_benchmark(url: str, cells: Sequence[tuple[str, str]]) -> None:
     """Put *cells*, of id and domain, into their queues; one that waits there already is not put twice."""
-    if not cells:
-        return
     with App(connector=SyncPsycopgConnector(conninfo=url)).open() as app:
         for domain in sorted({domain for _, domain in cells}):
             deferrer = app.configure_task(RUN_CELL, queue=queue_name(domain))
@@ -43,9 +65,13 @@ def defer_lost(url: str, connection: Connection) -> int:
         select(BENCHMARKS.c.id).where(BENCHMARKS.c.state.in_(("Queued", "Running")))
     ).scalars()
     lost = [one for benchmark in benchmarks for one in queued_cells(connection, benchmark) if one[0] not in known]
-    open_ones = select(CELLS.c.id, CELLS.c.domain).where(CELLS.c.bundle.not_in((BUNDLE.first, *BUNDLE.ends)))
+    begun = CELLS.c.bundle.not_in((BUNDLE.first, *BUNDLE.ends))
+    open_ones = select(CELLS.c.id, CELLS.c.domain).where(begun, is_present())
     lost += [(row.id, row.domain) for row in connection.execute(open_ones) if row.id not in known]
-    defer_benchmark(url, lost)
+    if lost:
+        defer_benchmark(url, lost)
+        connection.execute(_FAIR, {"task": RUN_CELL, "cells": [cell for cell, _ in lost]})
+        connection.commit()
     return len(lost)
 
 

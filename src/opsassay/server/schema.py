@@ -42,6 +42,7 @@ AGENTS = Table(
     Column("domains", JSON, nullable=False),
     Column("source", Text, nullable=False),
     Column("created_ns", BigInteger, nullable=False),
+    Column("polled_ns", BigInteger),
 )  # fmt: skip
 
 BENCHMARKS = Table(

@@ -45,11 +45,13 @@ from opsassay.server.benchmarks import (
     give_back,
     move_cell,
     put_error,
+    put_off,
     put_result,
     require_frozen,
 )
 from opsassay.server.entry_tokens import relay_token
 from opsassay.server.phases import PhaseFollower, PhaseReader
+from opsassay.server.presence import is_left
 from opsassay.server.queue import RUN_CELL, STALLED_S, app_of, queue_name
 from opsassay.server.relay import NOTE
 
@@ -70,6 +72,15 @@ PATIENCE_S = 300.0
 
 
 @dataclass
+class _Hold:
+    """A cell in work: its *jobs*, whether they are to *ended*, and whether that is because the agent has *left*."""
+
+    jobs: list[PlannedRun] = field(default_factory=list)
+    ended: threading.Event = field(default_factory=threading.Event)
+    left: bool = False
+
+
+@dataclass
 class Worker:
     """One process that runs cells; *server* is where agents that run elsewhere reach the platform."""
 
@@ -86,10 +97,10 @@ class Worker:
         row = patiently(lambda: claim_cell(self.platform, cell, self.name))
         if row is None:
             return
-        lost, jobs = threading.Event(), list[PlannedRun]()
-        with self._beating(cell, lost, jobs):
+        hold = _Hold()
+        with self._beating(cell, hold):
             try:
-                self._run(row, lost, jobs)
+                self._run(row, hold)
             except LostError as error:
                 _log.warning("cell lost", cell=cell, why=str(error))
             except LeasedError as error:  # the same cell for another benchmark: its result will be this one's too
@@ -116,13 +127,13 @@ class Worker:
                     give_back(self.platform, cell, self.name)
                 raise
 
-    def _run(self, row: Mapping[str, Any], lost: threading.Event, jobs: list[PlannedRun]) -> None:
+    def _run(self, row: Mapping[str, Any], hold: _Hold) -> None:
         cell = row["id"]
         if row["tries"] > MOST_TRIES:
             raise OpsAssayError(f"It was begun {MOST_TRIES} times. {row['error'] or ALL_ENDED}")
         asked = self._asked_by(row["benchmark_id"])
         job = require_frozen(asked.jobs.get(row["hash"]), row)
-        jobs.append(job)
+        hold.jobs.append(job)
         store = RunStore(self.platform.store(asked.task_set))
         with ExitStack() as stack:
             if job.live:
@@ -132,10 +143,14 @@ class Worker:
                 patiently(lambda: self._make_ready(cell, hosted=asked.hosted))
             if asked.hosted:
                 stack.enter_context(self._relayed(cell))
-            end = job.run(store, lambda: lost.is_set() or self.stopping.is_set(), lambda _message: None)
-        if self.stopping.is_set() and (end.run is None or end.run.status is RunStatus.ABORTED):
-            give_back(self.platform, cell, self.name)
-            return
+            end = job.run(store, lambda: hold.ended.is_set() or self.stopping.is_set(), lambda _message: None)
+        if end.run is None or end.run.status is RunStatus.ABORTED:
+            if hold.left:
+                patiently(lambda: put_off(self.platform, cell, self.name))
+                return
+            if self.stopping.is_set():
+                give_back(self.platform, cell, self.name)
+                return
         result, agent = self._result(job, end, store), _agent_state(end)
         patiently(lambda: put_result(self.platform, cell, self.name, result, agent))
 
@@ -176,21 +191,22 @@ class Worker:
         }
 
     @contextmanager
-    def _beating(self, cell: str, lost: threading.Event, jobs: list[PlannedRun]) -> Iterator[None]:
-        """Say again and again that the cell is held, and end *jobs* when it is not, or when the worker is to end."""
+    def _beating(self, cell: str, hold: _Hold) -> Iterator[None]:
+        """Say again and again that the cell is held; end its jobs when it is lost, its agent left, or the worker ends."""
         ended = threading.Event()
 
         def beating() -> None:
             due = time.monotonic() + HEARTBEAT_S
             while not ended.wait(LOOK_S):
-                if lost.is_set() or self.stopping.is_set():
-                    for job in jobs:
+                if hold.ended.is_set() or self.stopping.is_set():
+                    for job in hold.jobs:
                         job.end_all()
                 elif time.monotonic() > due:
                     due = time.monotonic() + HEARTBEAT_S
                     with suppress(SQLAlchemyError):  # a database that is being started again
-                        if not beat(self.platform, cell, self.name):
-                            lost.set()
+                        hold.left = is_left(self.platform.engine, cell)
+                        if hold.left or not beat(self.platform, cell, self.name):
+                            hold.ended.set()
 
         thread = threading.Thread(target=beating, name=f"beat-{cell}", daemon=True)
         thread.start()

@@ -1,0 +1,13 @@
+"""Agents that run elsewhere are noted when they ask for work."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision, down_revision, branch_labels, depends_on = "0003", "0002", None, None
+
+
+def upgrade() -> None:
+    """Add the column; an agent that has not asked since is away."""
+    op.add_column("agents", sa.Column("polled_ns", sa.BigInteger))
