@@ -242,7 +242,7 @@ def test_counts_at_random_times_against_a_loop(tmp_path):
         ("sum(" * 20 + 'rate({a="b"}[1m])' + ")" * 20, "nested too deeply"),
         ('{a="b"} {a="b"}', "expecting the end of the query"),
         ('rate({a="b"}[1m]) > 3', "unexpected >"),
-        ('{a="\\q"}', "invalid escape"),
+        ('{a="\\q"}', "unknown escape sequence"),
         ("{a\x00}", "unexpected"),
     ],
 )

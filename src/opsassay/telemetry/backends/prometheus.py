@@ -13,6 +13,7 @@ import promql_parser as promql
 
 from opsassay import __version__
 from opsassay.telemetry.backends.encoding import matrix_json, point, samples_json, seconds_text, vector_json
+from opsassay.telemetry.backends.literals import decode_literals
 from opsassay.telemetry.backends.naming import is_label_name
 from opsassay.telemetry.backends.promql.evaluating import Evaluation
 from opsassay.telemetry.backends.promql.parsing import parse, parse_selector
@@ -67,7 +68,9 @@ class PrometheusApi:
         at_ms = _time(call, "time", self._now_ms)
         expression = _top(parse(call.first("query") or ""))
         if isinstance(expression, promql.StringLiteral):
-            return _result("string", f"[{seconds_text(at_ms)},{json.dumps(expression.val, ensure_ascii=False)}]")
+            return _result(
+                "string", f"[{seconds_text(at_ms)},{json.dumps(decode_literals(expression.val), ensure_ascii=False)}]"
+            )
         with _turn(self._one_query, _deadline(call)) as deadline:
             evaluation = Evaluation(self.store, np.array([at_ms], dtype=np.int64), deadline)
             if isinstance(expression, promql.MatrixSelector | promql.SubqueryExpr):

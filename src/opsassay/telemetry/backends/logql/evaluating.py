@@ -96,6 +96,8 @@ class LogEvaluation:
 
 def _holding(one: LineFilter, lines: pl.Series) -> Times:
     """Return at which places the *lines* fit a filter."""
-    found = holds_anywhere(one.value, lines) if one.op.endswith("~") else lines.str.contains(one.value, literal=True)
-    fits = found.to_numpy().astype(bool)
+    if one.op.endswith("~"):
+        fits = holds_anywhere(one.value, lines)
+    else:
+        fits = lines.str.contains(one.value, literal=True).to_numpy().astype(bool)
     return np.flatnonzero(fits if one.op.startswith("|") else ~fits).astype(np.int64)

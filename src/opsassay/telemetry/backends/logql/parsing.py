@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from opsassay.core.errors import UserError
-from opsassay.telemetry.backends.matching import Matcher, RegexError, require_regex
+from opsassay.telemetry.backends.literals import DOUBLE, RAW
+from opsassay.telemetry.backends.matching import Matcher, RegexError, compile_regex
 from opsassay.telemetry.backends.requests import duration_ns
 from opsassay.telemetry.backends.tokens import MOST_DEEP, TokenReader
 
@@ -17,16 +17,14 @@ AGGREGATIONS = ("sum", "avg", "min", "max", "count", "topk", "bottomk")
 
 _LONGEST_NS = 2**60
 _TOKEN = re.compile(
-    r"""(?P<space>\s+|\#[^\n]*)
-      | (?P<text>"(?:[^"\\\n]|\\.)*"|`[^`]*`)
+    rf"""(?P<space>\s+|\#[^\n]*)
+      | (?P<text>{DOUBLE}|{RAW})
       | (?P<duration>(?:\d+(?:\.\d+)?(?:ns|us|µs|ms|s|m|h|d|w|y))+)
       | (?P<number>\d+)
       | (?P<word>[a-zA-Z_][a-zA-Z0-9_]*)
-      | (?P<sign>\|=|\|~|\|>|!>|!=|!~|=~|==|[|={}()\[\],<>+\-*/%^])""",
+      | (?P<sign>\|=|\|~|\|>|!>|!=|!~|=~|==|[|={{}}()\[\],<>+\-*/%^])""",
     re.VERBOSE,
 )
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-_GO_ONLY = {"\\a": "\\u0007", "\\v": "\\u000b", "\\'": "'"}
 
 
 class LogqlError(UserError):
@@ -189,12 +187,10 @@ class _LogqlReader(TokenReader):
 
     def _value(self, *, regex: bool) -> str:
         token = self.take("text", "a text in quotes")
-        value = _unquoted(token.text)
-        if value is None:
-            self.fail(token.at, "invalid escape in a text")
+        value = self.unquoted(token)
         if regex:
             try:
-                require_regex(value)
+                compile_regex(value)
             except RegexError as error:
                 raise LogqlError(f"parse error at {self.place(token.at)}: error parsing regexp: {error}") from error
         return value
@@ -205,15 +201,3 @@ class _LogqlReader(TokenReader):
         if not 0 < found <= _LONGEST_NS:
             self.fail(token.at, "a duration has to be greater than 0 and 36 years at most")
         return found
-
-
-def _unquoted(text: str) -> str | None:
-    """Return what the literal *text* means, None when one of its escapes means nothing."""
-    if text.startswith("`"):
-        return text[1:-1]
-    plain = _ESCAPE.sub(lambda found: _GO_ONLY.get(found.group(), found.group()), text)
-    try:
-        value: str = json.loads(re.sub(r"\\x([0-9a-fA-F]{2})", r"\\u00\1", plain), strict=False)
-    except ValueError:
-        return None
-    return value

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import promql_parser as promql
 
+from opsassay.telemetry.backends.literals import decode_literals
 from opsassay.telemetry.backends.promql.aggregating import Grouping, aggregate, grouping_by, grouping_without
 from opsassay.telemetry.backends.promql.elementwise import applied, as_number
 from opsassay.telemetry.backends.promql.histograms import histogram_quantile
 from opsassay.telemetry.backends.promql.operators import Operand, operate
-from opsassay.telemetry.backends.promql.selecting import select
+from opsassay.telemetry.backends.promql.selecting import matchers_of, select
 from opsassay.telemetry.backends.promql.values import (
     TIMED_OUT,
     Present,
@@ -205,12 +206,14 @@ def _equal_labels(expression: promql.Expr) -> Labels:
         expression = expression.expr
     if not isinstance(expression, promql.VectorSelector):
         return {}
-    given = [(one.name, one.value) for one in expression.matchers.matchers if one.op == promql.MatchOp.Equal]
-    names = [one.name for one in expression.matchers.matchers]
-    return {name: value for name, value in given if name != NAME and names.count(name) == 1 and value}
+    matchers = matchers_of(expression)
+    names = [name for _, name, _ in matchers]
+    return {name: text for op, name, text in matchers if op == "=" and name != NAME and names.count(name) == 1 and text}
 
 
 def _grouping(modifier: promql.AggModifier | None) -> Grouping:
     if modifier is None:
         return grouping_by(())
-    return (grouping_by if modifier.type == promql.AggModifierType.By else grouping_without)(modifier.labels)
+    return (grouping_by if modifier.type == promql.AggModifierType.By else grouping_without)(
+        decode_literals(name) for name in modifier.labels
+    )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import promql_parser as promql
 
+from opsassay.telemetry.backends.literals import decode_literals
 from opsassay.telemetry.backends.promql.matching_sets import combined, one_of, pairs_of, with_labels_of
 from opsassay.telemetry.backends.promql.values import Vectors
 from opsassay.telemetry.backends.series import NAME, Labels, Values
@@ -53,7 +54,7 @@ def _between_vectors(
     op: str, modifier: promql.BinModifier | None, left: Vectors, right: Vectors, *, as_bool: bool
 ) -> Vectors:
     matching = modifier.matching if modifier is not None else None
-    named = set(matching.labels) if matching is not None else set()
+    named = {decode_literals(name) for name in matching.labels} if matching is not None else set()
     on = matching is not None and matching.type == promql.LabelModifierType.Include
 
     def signature(labels: Labels) -> Labels:
@@ -93,7 +94,7 @@ def _many(
     first, second = (some, one) if left_has_many else (one, some)
     both = Vectors(some.labels, first.values, some.present & one.present)
     found = _applied(op, both, first.values, second.values, as_bool=as_bool)
-    taken = list(modifier.group_labels or ())
+    taken = [decode_literals(name) for name in modifier.group_labels or ()]
     labels = [with_labels_of(ours, theirs, taken) for ours, theirs in zip(some.labels, one.labels, strict=True)]
     if op in COMPARISON and not as_bool:
         labels = [
