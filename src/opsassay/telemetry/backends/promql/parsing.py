@@ -22,7 +22,9 @@ MOST_DEPTH = 64
 FUNCTIONS = frozenset(
     {
         "rate", "irate", "increase", "delta", "avg_over_time", "min_over_time", "max_over_time", "sum_over_time",
-        "count_over_time", "last_over_time", "stddev_over_time", "present_over_time", "changes", "resets", "idelta",
+        "count_over_time", "last_over_time", "stddev_over_time", "stdvar_over_time", "quantile_over_time",
+        "present_over_time", "absent_over_time", "changes", "resets", "idelta", "deriv", "predict_linear", "label_replace",
+        "label_join",
         "time", "vector", "scalar", "absent", "sort", "sort_desc", "histogram_quantile", *ELEMENTWISE,
     }
 )  # fmt: skip
