@@ -112,6 +112,13 @@ def test_quantiles_put_nan_first_and_are_linear_between_infinities():
         assert [across[()], along[("n", "a"),]] == [pytest.approx([expected], nan_ok=True)] * 2, (values, quantile)
 
 
+@pytest.mark.parametrize("query", [*OF_WINDOWS, *OF_VECTORS, "x * on(n) x", "x or x", "histogram_quantile(0.5, x)",
+                                   "label_replace(x, 'a', '', 'n', '')", "sort(x)", "x > 1", "-x", "abs(x)"])  # fmt: skip
+def test_of_no_series_there_is_no_answer(query):
+    assert rows(store_of({("other", "a"): [1.0] * 100}), query) == {}
+    assert all(value == [-1.5] for value in rows(store_of({("x", "a"): [1.0]}), query, np.array([10**9])).values())
+
+
 @pytest.fixture(scope="module")
 def url(tmp_path_factory):
     series = [
@@ -234,6 +241,8 @@ def test_labels_are_joined_and_replaced_as_the_documentation_says(url):
 
 
 def test_absent_over_time_has_the_labels_that_have_to_be_equal(url):
-    (one,) = at(url, "absent_over_time(none{a='1', b=~'2', c='3', c='4'}[5m])", 1000)["data"]["result"]
-    assert one == {"metric": {"a": "1"}, "value": [START_S + 1000, "1"]}
+    for query in ("absent_over_time(none{%s}[5m])", "absent(none{%s})"):
+        asked = query % "a='1', b=~'2', c='3', c='4', d=~'5', d='5', e='6', e!='7', f=''"
+        (one,) = at(url, asked, 1000)["data"]["result"]
+        assert one == {"metric": {"a": "1", "d": "5"}, "value": [START_S + 1000, "1"]}
     assert over(url, "absent_over_time(hits[5m])", 1000, 3000, 1000) == {"": [1]}

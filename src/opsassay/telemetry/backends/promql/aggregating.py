@@ -65,6 +65,8 @@ def _combined(op: str, vectors: Vectors, owners: Times, counts: Values) -> Value
 
 def _quantiles(vectors: Vectors, owners: Times, shape: tuple[int, int], quantile: Values) -> Values:
     found = np.full(shape, np.nan)
+    if not len(owners):
+        return found
     order = np.argsort(owners, kind="stable")
     for group, rows in enumerate(np.split(order, np.searchsorted(owners[order], np.arange(1, shape[0])))):
         found[group] = quantile_of(vectors.values[rows], vectors.present[rows], quantile)

@@ -255,15 +255,24 @@ def _missing(selector: promql.Expr, there: Present) -> Vectors:
 
 
 def _equal_labels(expression: promql.Expr) -> Labels:
-    """Return the labels that a selector says to be equal to something."""
+    """Return the labels that a selector says to be equal to something.
+
+    What is said again afterwards is left out, as in ``createLabelsForAbsentFunction`` of Prometheus.
+    """
     expression = without_parentheses(expression)
     if isinstance(expression, promql.MatrixSelector):
         expression = expression.vector_selector
     if not isinstance(expression, promql.VectorSelector):
         return {}
-    matchers = matchers_of(expression)
-    names = [name for _, name, _ in matchers]
-    return {name: text for op, name, text in matchers if op == "=" and name != NAME and names.count(name) == 1 and text}
+    found: Labels = {}
+    said: set[str] = set()
+    for op, name, text in matchers_of(expression):
+        if op == "=" and name not in {NAME, *said}:
+            said.add(name)
+            found[name] = text
+        else:
+            found.pop(name, None)
+    return {name: text for name, text in found.items() if text}
 
 
 def _grouping(modifier: promql.AggModifier | None) -> Grouping:

@@ -123,7 +123,7 @@ class Windows:
             for at in range(begin, end, rows := max(1, _AT_ONCE // length)):
                 cells = order[at : min(at + rows, end)]
                 found[cells] = found_of(values[low[cells]], ms[low[cells]], cells % len(self.end_ms))
-        return found.reshape(len(self.numbers), -1)
+        return found.reshape(len(self.numbers), len(self.end_ms))
 
     def _counted(self) -> Times:
         """Return how many samples each range holds, series by series; raises PromqlError for too many."""
