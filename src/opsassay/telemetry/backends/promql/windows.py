@@ -100,8 +100,9 @@ class Windows:
         filled = self.holding(skip + 1)
         found = np.zeros(filled.shape)
         if filled.any():
+            first, last = (int(self.store.bounds[at]) for at in (self.numbers.min(), self.numbers.max() + 1))
             pairs = np.stack([self.positions(self.low + skip)[filled], self.positions(self.high)[filled]], axis=1)
-            found[filled] = reduce(np.append(values, 0.0), pairs.ravel())[::2]
+            found[filled] = reduce(np.append(values[first:last], 0.0), pairs.ravel() - first)[::2]
         return found
 
     def by_length(self, found_of: Callable[[Values, Times, Times], Values], least: int = 1) -> Values:
@@ -257,21 +258,17 @@ def instant_delta(windows: Windows) -> Result:
     return windows.values_at(windows.high - 1) - windows.values_at(windows.high - 2), windows.holding(2)
 
 
-def counted_steps(is_one: Callable[[Values, Values], Present]) -> Callable[[Windows], Result]:
-    """Return the function that counts, in each range, samples that differ from the one before as *is_one* says."""
+def counted_steps(counted: Callable[[SeriesStore], Times]) -> Callable[[Windows], Result]:
+    """Return the function that counts in each range, its first sample left out, what *counted* counts before each."""
 
     def count(windows: Windows) -> Result:
-        values = windows.store.values
-        ones = np.zeros(len(values))
-        ones[1:] = is_one(values[:-1], values[1:])
-        return windows.reduced(ones, np.add.reduceat, skip=1), windows.holding(1)
+        before = counted(windows.store)
+        low, high = (
+            windows.positions(samples) for samples in (np.minimum(windows.low + 1, windows.high), windows.high)
+        )
+        return (before[high] - before[low]).astype(np.float64), windows.holding(1)
 
     return count
-
-
-def _changed(before: Values, after: Values) -> Present:
-    found: Present = (before != after) & ~(np.isnan(before) & np.isnan(after))
-    return found
 
 
 def _present(windows: Windows) -> Result:
@@ -298,7 +295,7 @@ RANGE_FUNCTIONS: Mapping[str, Callable[[Windows], Result]] = {
     "stdvar_over_time": variance_over_time,
     "deriv": slope,
     "present_over_time": _present,
-    "changes": counted_steps(_changed),
-    "resets": counted_steps(np.greater),
+    "changes": counted_steps(lambda store: store.changed),
+    "resets": counted_steps(lambda store: store.fallen),
     "idelta": instant_delta,
 }
