@@ -9,10 +9,11 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -22,8 +23,7 @@ import numpy.typing as npt
 import polars as pl
 
 from opsassay.core.schema.incident import Incident, Window
-from opsassay.telemetry.backends.serving import ApiServer, serving_on_port
-from opsassay.telemetry.datapack import Datapack, write_datapack
+from opsassay.telemetry.datapack import write_datapack
 from opsassay.telemetry.schema import MODALITIES, PERIODS, empty
 
 START_S, HOUR_S, STEP_S = 1_767_322_800, 3600, 15
@@ -81,9 +81,8 @@ def made(services: int, seed: int = 1) -> list[Series]:
     return found
 
 
-@contextmanager
-def served_by_us(folder: Path, series: list[Series]) -> Iterator[str]:
-    """Serve *series* from a recording in *folder* and yield the URL."""
+def write_recording(folder: Path, series: list[Series]) -> None:
+    """Write *series* as a recording to *folder*."""
     rows = [
         pl.DataFrame({"time": one.ms * 10**6, "metric": one.name, "value": one.values}).with_columns(
             pl.lit(one.labels.get(label), pl.String).alias("service_name" if label == "service" else f"attr.{label}")
@@ -104,7 +103,15 @@ def served_by_us(folder: Path, series: list[Series]) -> Iterator[str]:
         abnormal=Window(start_ns=middle, end_ns=end),
     )
     write_datapack(folder, tables, incident, {})
-    with serving_on_port(ApiServer.over(Datapack.open(folder))) as url:
+
+
+@contextmanager
+def served_by_us(folder: Path, series: list[Series]) -> Iterator[str]:
+    """Serve *series* from a recording in *folder* by the command that does, and yield the URL; it ends with the block."""
+    write_recording(folder, series)
+    port = _free_port()
+    command = [sys.executable, "-m", "opsassay", "incident", "serve-apis", folder, "--port", port]
+    with _running(command, f"http://127.0.0.1:{port}") as url:
         yield url
 
 
@@ -128,22 +135,32 @@ def served_by_prometheus(folder: Path, series: list[Series]) -> Iterator[str]:
     settings.write_text("global: {}\n")
     making = [PACKAGES["promtool"], "tsdb", "create-blocks-from", "openmetrics", text, blocks]
     subprocess.run([str(word) for word in making], check=True, capture_output=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    server = subprocess.Popen(
-        [
-            str(PACKAGES["prometheus"]), f"--config.file={settings}", f"--storage.tsdb.path={blocks}",
-            "--storage.tsdb.retention.time=100y", f"--web.listen-address={address}", "--log.level=error",
-        ],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    url = f"http://127.0.0.1:{_free_port()}"
+    command = [
+        PACKAGES["prometheus"], f"--config.file={settings}", f"--storage.tsdb.path={blocks}", "--log.level=error",
+        "--storage.tsdb.retention.time=100y", f"--web.listen-address={url.removeprefix('http://')}",
+    ]  # fmt: skip
+    with _running(command, url):
+        yield url
+
+
+@contextmanager
+def _running(command: Sequence[object], url: str) -> Iterator[str]:
+    """Run *command*, which serves *url*, and yield that once it is ready."""
+    server = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        _wait_until_ready(f"http://{address}")
-        yield f"http://{address}"
+        _wait_until_ready(url)
+        yield url
     finally:
         server.terminate()
         server.wait(timeout=60)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    return port
 
 
 def _wait_until_ready(url: str) -> None:
@@ -154,7 +171,7 @@ def _wait_until_ready(url: str) -> None:
                 return
         except (urllib.error.URLError, ConnectionError) as error:
             if time.monotonic() > until:
-                raise TimeoutError(f"Prometheus at {url} is not ready after 60 s") from error
+                raise TimeoutError(f"the server at {url} is not ready after 60 s") from error
             time.sleep(0.1)
 
 

@@ -388,7 +388,7 @@ def test_every_function_of_the_subset_is_on_its_page_and_evaluated(store):
 
 def test_numbers_of_a_range_are_written_one_way_whatever_stands_beside_them():
     numbers = [0.1, 1e-5, 1e16, 123456.789, 3.0, -2.5, 1e-4, 9.999e15, math.inf, -0.0, 5e-324, 1.5e300]
-    for chosen in ([0.1, -2.5, 123456.789], numbers):
+    for chosen in ([0.1, -2.5, 123456.789], numbers, numbers * 1000, [math.nan, -math.inf, 1e15, 7.0, 1e-300] * 2000):
         values = np.array([chosen])
         found = Vectors([{}], values, np.ones_like(values, dtype=bool))
         (series,) = json.loads(matrix_json(found, np.arange(len(chosen)) * 1000))

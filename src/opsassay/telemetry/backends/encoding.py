@@ -13,13 +13,14 @@ from opsassay.telemetry.backends.promql.values import Vectors, key_of, too_many_
 from opsassay.telemetry.backends.series import Labels, Times, Values
 
 MOST_ANSWER_BYTES = 64 * 2**20
-_POINTS_AT_ONCE = 1 << 17
+_POINTS_AT_ONCE, _MANY_POINTS = 1 << 17, 5000
+_quoted = json.encoder.encode_basestring
 
 
 def number_text(number: float) -> str:
     """Return *number* as Go's ``strconv.FormatFloat(number, 'f', -1, 64)``: all digits, no exponent."""
     text = repr(number)
-    if text.endswith(".0"):
+    if text[-2:] == ".0":
         return text[:-2]
     if "n" in text:
         return {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}[text]
@@ -59,26 +60,32 @@ def vector_json(vectors: Vectors, ms: int, order: Callable[[float], float] | Non
 
 def matrix_json(vectors: Vectors, steps_ms: Times) -> str:
     """Return the result of a range query, in the order of labels; a series without any value is left out."""
-    times = pl.Series([f'[{seconds_text(ms)},"' for ms in steps_ms.tolist()])
+    times = [f'[{seconds_text(ms)},"' for ms in steps_ms.tolist()]
     rows = sorted(np.flatnonzero(vectors.present.any(axis=1)).tolist(), key=lambda row: key_of(vectors.labels[row]))
     at_once = max(1, _POINTS_AT_ONCE // len(steps_ms))
     parts = (rows[begin : begin + at_once] for begin in range(0, len(rows), at_once))
     return _json_list(text for part in parts for text in _series_json(vectors, part, times))
 
 
-def _series_json(vectors: Vectors, rows: list[int], times: pl.Series) -> Iterator[str]:
+def _series_json(vectors: Vectors, rows: list[int], times: list[str]) -> Iterator[str]:
     present = vectors.present[rows]
-    points = (times.gather(np.nonzero(present)[1]) + number_texts(vectors.values[rows][present]) + '"]').to_list()
+    points = _points(times, np.nonzero(present)[1], vectors.values[rows][present])
     ends = np.cumsum(present.sum(axis=1)).tolist()
     for row, begin, end in zip(rows, [0, *ends], ends, strict=False):
         yield f'{{"metric":{_metric(vectors.labels[row])},"values":[{",".join(points[begin:end])}]}}'
 
 
-def number_texts(values: Values) -> pl.Series:
-    """Return each of *values* as `number_text` has it."""
+def _points(times: list[str], at: Times, values: Values) -> list[str]:
+    """Return one sample for each of *values*, which is that of the time *at*; many are written all together."""
+    if len(values) < _MANY_POINTS:
+        return [
+            f'{times[step]}{number_text(value)}"]' for step, value in zip(at.tolist(), values.tolist(), strict=True)
+        ]
     texts = pl.Series(values, dtype=pl.Float64).cast(pl.String).str.strip_suffix(".0")
     others = np.flatnonzero(~(np.abs(values) < 1e15) | ((np.abs(values) < 1e-4) & (values != 0)))
-    return texts.scatter(others, [number_text(value) for value in values[others].tolist()]) if len(others) else texts
+    texts = texts.scatter(others, [number_text(value) for value in values[others].tolist()])
+    found: list[str] = (pl.Series(times).gather(at) + texts + '"]').to_list()
+    return found
 
 
 def samples_json(found: Sequence[tuple[Labels, Times, Values]]) -> str:
@@ -91,7 +98,7 @@ def samples_json(found: Sequence[tuple[Labels, Times, Values]]) -> str:
 
 
 def _metric(labels: Labels) -> str:
-    return json.dumps(labels, ensure_ascii=False, separators=(",", ":"))
+    return "{" + ",".join([f"{_quoted(name)}:{_quoted(text)}" for name, text in labels.items()]) + "}"
 
 
 def _json_list(parts: Iterable[str]) -> str:

@@ -69,9 +69,9 @@ def key_of(labels: Labels) -> tuple[tuple[str, str], ...]:
 
 def merged(vectors: Vectors) -> Vectors:
     """Return *vectors* with one series for the same labels; raises PromqlError when two of these are there at one step."""
-    labels, owners = group_labels(vectors.labels, names_of(vectors.labels))
-    if len(labels) == len(vectors.labels):
+    if _are_distinct(vectors.labels):
         return vectors
+    labels, owners = group_labels(vectors.labels, names_of(vectors.labels))
     counts = count_present(vectors.present, owners, len(labels))
     if (counts > 1).any():
         raise same_labels()
@@ -81,9 +81,13 @@ def merged(vectors: Vectors) -> Vectors:
 def require_distinct(vectors: Vectors) -> Vectors:
     """Return the series of *vectors* that are there; raises PromqlError when two have the same labels at any two steps."""
     vectors = vectors.sampled()
-    if len(group_labels(vectors.labels, names_of(vectors.labels))[0]) < len(vectors.labels):
+    if not _are_distinct(vectors.labels):
         raise same_labels()
     return vectors
+
+
+def _are_distinct(labels: Sequence[Labels]) -> bool:
+    return len(set(_texts(labels, sorted(names_of(labels))))) == len(labels) if len(labels) > 1 else True
 
 
 def same_labels() -> PromqlError:
