@@ -10,12 +10,12 @@ import numpy as np
 import polars as pl
 
 from opsassay.telemetry.backends.logql.parsing import (
-    Constant,
     LineFilter,
     LogqlError,
     LogQuery,
     MetricQuery,
     RangeCount,
+    VectorLiteral,
 )
 from opsassay.telemetry.backends.logs import LogStore
 from opsassay.telemetry.backends.matching import holds_anywhere
@@ -54,7 +54,7 @@ class LogEvaluation:
         A count is of the entries in (step - offset - range, step - offset]; rates are per second of the range. Raises
         RegexError for an expression that cannot be used.
         """
-        if isinstance(query, Constant):
+        if isinstance(query, VectorLiteral):
             return Vectors([{}], np.full((1, len(steps_ns)), query.value), np.ones((1, len(steps_ns)), dtype=bool))
         if isinstance(query, RangeCount):
             return self._count_lines(query, steps_ns, self.store.sets.columns)

@@ -75,13 +75,13 @@ class Aggregated:
 
 
 @dataclass(frozen=True)
-class Constant:
+class VectorLiteral:
     """A vector of one series without labels, as of ``vector(1)``."""
 
     value: float
 
 
-MetricQuery = RangeCount | Aggregated | Constant
+MetricQuery = RangeCount | Aggregated | VectorLiteral
 _ARITHMETIC: Mapping[str, Callable[[float, float], float]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul,
 }  # fmt: skip
@@ -109,13 +109,13 @@ class _LogqlReader(TokenReader):
 
     def whole(self) -> LogQuery | MetricQuery:
         found = self._logs() if self.sees("{") else self._metric(0)
-        while isinstance(found, Constant) and self.sees(
+        while isinstance(found, VectorLiteral) and self.sees(
             *_ARITHMETIC
         ):  # vector(1)+vector(1): Grafana asks whether we live
             op, other = self.step(), self._metric(0)
-            if not isinstance(other, Constant):
+            if not isinstance(other, VectorLiteral):
                 self.fail(op.at, f"{op.text} between vectors is not served here, but between vector() alone")
-            found = Constant(_ARITHMETIC[op.text](found.value, other.value))
+            found = VectorLiteral(_ARITHMETIC[op.text](found.value, other.value))
         if not isinstance(found, LogQuery) and self.sees(*_OPERATORS):
             self.fail(
                 self.peek().at, f"{self.peek().text} is not served here; there are no operators, but between vector()"
@@ -136,7 +136,7 @@ class _LogqlReader(TokenReader):
             self.sign("(")
             value = float(self.take("number", "a number").text)
             self.sign(")")
-            return Constant(value)
+            return VectorLiteral(value)
         if name.text not in AGGREGATIONS:
             self.fail(name.at, f"{name.text} is not served here; there are {', '.join((*RANGES, *AGGREGATIONS))}")
         modifier = self._modifier()
