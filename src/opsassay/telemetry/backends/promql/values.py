@@ -91,7 +91,7 @@ def _are_distinct(labels: Sequence[Labels]) -> bool:
 
 
 def same_labels() -> PromqlError:
-    """Return the error for series that cannot be told apart."""
+    """Return the error for series that have the same labels."""
     return PromqlError("vector cannot contain metrics with the same labelset", "execution", 422)
 
 
