@@ -19,7 +19,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "testbed": ("asyncpg", "dns", "nats", "pyroute2", "valkey"),
     "a2a": ("a2a", "httpx"),
     "agents": ("mcp", "openai"),
-    "apis": ("promql_parser",),
+    "apis": ("promql_parser", "re2"),
     "audit": ("firthmodels", "krippendorff", "sklearn"),
     "ciso": ("ansible", "jmespath", "regorus", "semver"),
     "discover": ("openevolve",),

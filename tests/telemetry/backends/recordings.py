@@ -19,10 +19,11 @@ MINUTE = 60
 AWKWARD = 'we"ird\n\\na{me}'
 
 
-def recorded(path, series, *, alerts=(), spans=(), seconds=3600):
+def recorded(path, series, *, alerts=(), spans=(), logs=(), seconds=3600):
     """Write and open a datapack: *series* are (metric, labels, {second: value}), in the table *metrics_sum*.
 
-    The columns of labels are made by their names. *spans* are rows of traces. The abnormal window is the second half.
+    The columns of labels are made by their names. *spans* are rows of traces, *logs* of
+    logs. The abnormal window is the second half.
     """
     rows = [
         {"time_s": at, "metric": metric, "value": float(value), "service_name": None, **labels}
@@ -37,6 +38,8 @@ def recorded(path, series, *, alerts=(), spans=(), seconds=3600):
     found = [{**plain, **span} for span in spans] or [plain]
     tables["normal", "traces"] = timed(pl.DataFrame(found, infer_schema_length=None))
     tables["abnormal", "traces"] = timed(pl.DataFrame([{**plain, "trace_id": "t1", "time_s": seconds - 1}]))
+    if logs:
+        tables["normal", "logs"] = timed(pl.DataFrame(list(logs), infer_schema_length=None))
     half, end = ((START_S + at) * SECOND for at in (seconds // 2, seconds))
     incident = Incident(
         id="made", system="made", normal=Window(start_ns=START_S * SECOND, end_ns=half),
@@ -68,8 +71,8 @@ def served(view):
         yield url
 
 
-def got(url, path, expected=200, **parameters):
-    """Return the JSON that GET *path* answers, whose status has to be *expected*."""
+def got(url, path, expected=200, *, text=False, **parameters):
+    """Return the JSON, or *text*, that GET *path* answers, whose status has to be *expected*."""
     answer = requests.get(f"{url}{path}?{urlencode(parameters, doseq=True)}", timeout=60)
     assert answer.status_code == expected, answer.text[:500]
-    return answer.json()
+    return answer.text if text else answer.json()

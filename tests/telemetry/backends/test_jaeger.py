@@ -176,3 +176,18 @@ def test_numbers_that_json_has_not_are_no_tags(tmp_path):
         (trace,) = got(url, "/api/traces/a")["data"]
     shares = [tag for one in trace["spans"] for tag in one["tags"] if tag["key"] == "share"]
     assert shares == [{"key": "share", "type": "float64", "value": 0.5}]
+
+
+def test_an_id_may_lack_its_leading_zeros_and_has_hexadecimal_digits(tmp_path):
+    long, short = f"{0xAB12:032x}", f"{0xCD34:016x}"
+    spans = [span(trace, "1", "", "front", 10, 30) for trace in (long, short)]
+    with served(recorded(tmp_path / "incident", [], spans=spans)) as url:
+        for asked, trace in (("ab12", long), ("AB12", long), (f"{0xAB12:016x}", long), (long, long), ("cd34", short),
+                             (f"{0xCD34:032x}", short)):  # fmt: skip
+            for path in (f"/api/traces/{asked}", f"/api/traces?traceID={asked}", f"/tempo/api/traces/{asked}"):
+                found = got(url, path.partition("?")[0], **({"traceID": asked} if "?" in path else {}))
+                assert ("batches" in found) or [one["traceID"] for one in found["data"]] == [trace], path
+        for asked in ("zz", "0x12", "1" * 33, "é"):
+            assert "no id of a trace" in got(url, f"/api/traces/{asked}", 400)["errors"][0]["msg"]
+            assert "no id of a trace" in got(url, "/api/traces", 400, traceID=asked)["errors"][0]["msg"]
+        assert got(url, "/api/traces/12ab", 404)["errors"][0]["msg"] == "trace not found"

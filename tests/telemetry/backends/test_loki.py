@@ -73,11 +73,23 @@ def test_a_stream_has_lokis_shape(url):
             "resultType": "streams",
             "result": [
                 {
-                    "stream": {"k8s_pod_name": "front-1", "level": "INFO", "service_name": "front", "trace_id": "a2"},
+                    "stream": {
+                        "detected_level": "info",
+                        "k8s_pod_name": "front-1",
+                        "level": "INFO",
+                        "service_name": "front",
+                        "trace_id": "a2",
+                    },
                     "values": [[str((START_S + 20) * SECOND), "GET /slow took 1.5s"]],
                 },
                 {
-                    "stream": {"k8s_pod_name": "front-0", "level": "INFO", "service_name": "front", "trace_id": "a1"},
+                    "stream": {
+                        "detected_level": "info",
+                        "k8s_pod_name": "front-0",
+                        "level": "INFO",
+                        "service_name": "front",
+                        "trace_id": "a1",
+                    },
                     "values": [[str((START_S + 10) * SECOND), "GET / 200"]],
                 },
             ],
@@ -155,6 +167,40 @@ def test_labels_values_and_series(url):
     assert got(url, "/loki/api/v1/status/buildinfo")["version"] == "3.0.0"
 
 
+def test_any_of_several_texts_is_enough(url):
+    assert lines(url, f'{ALL} |= "no room" or "again"') == ['refused: "no room"', "refused: (again)"]
+    assert lines(url, f'{ALL} |~ "GET .$" or "1\\\\.5s" or "(again)$"') == ["GET /slow took 1.5s"]
+    assert lines(url, '{service_name="back"} != "tick" or "again"') == ['refused: "no room"']
+    assert lines(url, '{service_name="back"} !~ "t.ck" or "^refused: .n" or "nothing"') == ["refused: (again)"]
+
+
+def test_grafana_is_told_that_loki_lives(url):
+    assert counted(url, "vector(1)+vector(1)") == {(): 2}
+    assert counted(url, "vector(2.5) * vector(2) - vector(1)") == {(): 4}
+    assert counted(url, "sum(vector(3))") == {(): 3}
+
+
+def test_each_entry_has_the_level_that_loki_detects(tmp_path):
+    levels = {
+        "ERROR": "error",
+        "Warning": "warn",
+        "INFO": "info",
+        "debug": "debug",
+        "FATAL": "fatal",
+        "odd": "unknown",
+        None: "unknown",
+    }
+    made = [entry(at, "a", f"{level}", level=level) for at, level in enumerate(levels)]
+    with served(with_logs(tmp_path / "incident", made)) as url:
+        for level in set(levels.values()):
+            expected = [f"{one}" for one, detected in levels.items() if detected == level]
+            assert lines(url, f'{ALL} | detected_level = "{level}"') == expected
+        assert (
+            counted(url, f"sum by (detected_level) (count_over_time({ALL}[1h]))")[("detected_level", "unknown"),] == 2
+        )
+        assert "detected_level" not in got(url, "/loki/api/v1/labels", **span())["data"]
+
+
 def counted(url, query, **further):
     found = got(url, QUERY, query=query, **further)["data"]
     assert found["resultType"] == "vector"
@@ -164,7 +210,7 @@ def counted(url, query, **further):
 def test_counts_over_ranges_against_a_count_by_hand(url):
     at = START_S + 130
     assert counted(url, 'count_over_time({service_name="back"} |= "tick" [10s])', time=at) == {
-        (("level", "INFO"), ("service_name", "back")): 10
+        (("detected_level", "info"), ("level", "INFO"), ("service_name", "back")): 10
     }  # ticks 21 to 30: the instant at which a range begins is outside
     assert counted(url, f"sum(count_over_time({ALL}[1h]))", time=at) == {(): 36}
     assert counted(url, f"sum by (level) (rate({ALL}[1m]))", time=START_S + 60) == {
@@ -177,9 +223,9 @@ def test_counts_over_ranges_against_a_count_by_hand(url):
     }
     assert counted(url, 'sum(bytes_over_time({level="ERROR"}[1h]))', time=at) == {(): 18 + 16}
     assert counted(url, 'sum(count_over_time({service_name="back"}[10s] offset 30s))', time=START_S + 160) == {(): 10}
-    assert counted(url, f"sum without (level, trace_id, k8s_pod_name) (count_over_time({ALL}[1h]))", time=at)[
-        (("service_name", "front"),)
-    ] == 2  # fmt: skip
+    without = "level, detected_level, trace_id, k8s_pod_name"
+    found = counted(url, f"sum without ({without}) (count_over_time({ALL}[1h]))", time=at)
+    assert found[("service_name", "front"),] == 2
     assert counted(url, 'sum(count_over_time({service_name="none"}[1h]))') == {}
 
 
@@ -241,8 +287,24 @@ def test_counts_at_random_times_against_a_loop(tmp_path):
         ('count_over_time({a="b"}[900y])', "36 years at most"),
         ("sum(" * 20 + 'rate({a="b"}[1m])' + ")" * 20, "nested too deeply"),
         ('{a="b"} {a="b"}', "expecting the end of the query"),
-        ('rate({a="b"}[1m]) > 3', "unexpected >"),
-        ('{a="\\q"}', "invalid escape"),
+        *(
+            (query, f"{what} is not served here")
+            for query, what in (
+                ('rate({a="b"}[1m]) > 3', ">"),
+                ('rate({a="b"}[1m]) >= 3', ">="),
+                ('sum(rate({a="b"}[1m])) / 2.5', "/"),
+                ('rate({a="b"}[1m]) and rate({a="b"}[1m])', "and"),
+                ("vector(1) > 0", ">"),
+                ('quantile_over_time(0.9, {a="b"} | unwrap x [1m])', "quantile_over_time"),
+                ('label_replace(rate({a="b"}[1m]), "x", "y", "z", ".")', "label_replace"),
+                ("absent_over_time({a='b'}[1m])", "'"),
+            )
+            if what != "'"
+        ),
+        *((query, "numbers alone are not served here") for query in ("5", "1.5", "1 + 1", "1e3")),
+        ('topk(1.5, rate({a="b"}[1m]))', "expecting a whole number"),
+        ("{a='b'}", "unexpected"),
+        ('{a="\\q"}', "unknown escape sequence"),
         ("{a\x00}", "unexpected"),
     ],
 )

@@ -61,7 +61,7 @@ def store(tmp_path_factory):
 
 def evaluated(store, query, *at_s, key=None):
     steps = np.array([(START_S + at) * 1000 for at in at_s], dtype=np.int64)
-    return Evaluation(store, steps, time.monotonic() + 10).evaluate(parse(query))
+    return Evaluation(store, steps, time.monotonic() + 10, (steps[0], steps[-1])).evaluate(parse(query))
 
 
 def instant(store, query, at_s):
@@ -281,7 +281,7 @@ def test_no_regular_expression_takes_its_time(store):
 
 def test_a_query_ends_at_its_deadline(store):
     with pytest.raises(PromqlError) as caught:
-        Evaluation(store, np.array([0]), time.monotonic() - 1).evaluate(parse("hits"))
+        Evaluation(store, np.array([0]), time.monotonic() - 1, (0, 0)).evaluate(parse("hits"))
     assert (caught.value.kind, caught.value.status) == ("timeout", 503)
 
 
@@ -343,12 +343,14 @@ def test_many_series_at_once_are_what_each_is_by_itself(seed):
     steps = np.arange(-10_000, 620_000, 7_000)
 
     def found(query, *series):
-        whole = Evaluation(store_of(*zip(*series, strict=True)), steps, time.monotonic() + 20).evaluate(parse(query))
+        whole = Evaluation(store_of(*zip(*series, strict=True)), steps, time.monotonic() + 20, (0, 0)).evaluate(
+            parse(query)
+        )
         rows = np.where(whole.present, whole.values, -1.0)
         return {tuple(one.items()): row.tobytes() for one, row in zip(whole.labels, rows, strict=True)}
 
     series = list(zip(labels, ms, values, strict=True))
-    for name in set(RANGE_FUNCTIONS) - {"stddev_over_time"}:  # its last digit depends on all values
+    for name in RANGE_FUNCTIONS:
         query, alone = f"{name}(took_bucket[2m])", {}
         for one in series:
             alone |= found(query, one)
@@ -362,8 +364,10 @@ def test_many_series_at_once_are_what_each_is_by_itself(seed):
         for of_job in of_jobs:
             alone |= found(query, *of_job)
         assert found(query, *series) == alone, query
-    added = Evaluation(store_of(labels, ms, values), steps, time.monotonic() + 20).evaluate(parse("sum(took_bucket)"))
-    rows = Evaluation(store_of(labels, ms, values), steps, time.monotonic() + 20).evaluate(parse("took_bucket"))
+    added = Evaluation(store_of(labels, ms, values), steps, time.monotonic() + 20, (0, 0)).evaluate(
+        parse("sum(took_bucket)")
+    )
+    rows = Evaluation(store_of(labels, ms, values), steps, time.monotonic() + 20, (0, 0)).evaluate(parse("took_bucket"))
     assert added.values[0].tolist() == np.cumsum(np.where(rows.present, rows.values, 0.0), axis=0)[-1].tolist()
 
 
@@ -374,7 +378,9 @@ def test_every_function_of_the_subset_is_on_its_page_and_evaluated(store):
     assert [name for name in FUNCTIONS if f"`{name}`" not in page and f"`{name}()`" not in page] == []
     for name in FUNCTIONS:
         argument = {"time": "", "vector": "1", "clamp": "hits, 1, 2", "clamp_min": "hits, 1", "clamp_max": "hits, 1",
-                    "histogram_quantile": "0.5, hits"}  # fmt: skip
+                    "histogram_quantile": "0.5, hits", "quantile_over_time": "0.5, hits[10m]",
+                    "predict_linear": "hits[10m], 60", "absent_over_time": "hits[10m]",
+                    "label_join": "hits, 'a', '-', 'path'", "label_replace": "hits, 'a', '$1', 'path', '(.*)'"}  # fmt: skip
         if name not in argument:
             argument[name] = "hits[10m]" if name in RANGE_FUNCTIONS else "hits"
         evaluated(store, f"{name}({argument[name]})", 600)
@@ -382,7 +388,7 @@ def test_every_function_of_the_subset_is_on_its_page_and_evaluated(store):
 
 def test_numbers_of_a_range_are_written_one_way_whatever_stands_beside_them():
     numbers = [0.1, 1e-5, 1e16, 123456.789, 3.0, -2.5, 1e-4, 9.999e15, math.inf, -0.0, 5e-324, 1.5e300]
-    for chosen in ([0.1, -2.5, 123456.789], numbers):
+    for chosen in ([0.1, -2.5, 123456.789], numbers, numbers * 1000, [math.nan, -math.inf, 1e15, 7.0, 1e-300] * 2000):
         values = np.array([chosen])
         found = Vectors([{}], values, np.ones_like(values, dtype=bool))
         (series,) = json.loads(matrix_json(found, np.arange(len(chosen)) * 1000))

@@ -126,6 +126,18 @@ def test_tags_durations_and_times(url, search, expected):
     assert ids(url, **search) == expected
 
 
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ('name="GET /back"', ["b2", "a1"]), ("name=none", []), ('name="POST /front" service.name=front', ["c3"]),
+        ('root.name="GET /front"', ["b2", "a1"]), ("root.service.name=front", ["t1", "c3", "b2", "a1"]),
+        ('root.name="GET /front" name="GET /back" http.response.status_code=500', ["a1"]),
+    ],
+)  # fmt: skip
+def test_tags_that_are_no_attributes_are_searched_by(url, tags, expected):
+    assert ids(url, tags=tags) == expected
+
+
 def test_the_spans_of_a_trace_are_otlp(url):
     """Both forms are read by the messages of OpenTelemetry themselves, which refuse a field that they do not know."""
     batches = got(url, "/tempo/api/traces/a1")["batches"]

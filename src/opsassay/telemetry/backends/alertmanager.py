@@ -13,7 +13,7 @@ from typing import Any
 from opsassay import __version__
 from opsassay.core.errors import UserError
 from opsassay.core.schema.incident import Alert
-from opsassay.telemetry.backends.matching import Matcher, RegexError, require_regex
+from opsassay.telemetry.backends.matching import Matcher, RegexError, compile_regex
 from opsassay.telemetry.backends.requests import ApiCall, ApiReply
 from opsassay.telemetry.backends.rules import alert_annotations, alert_labels, rfc3339
 from opsassay.telemetry.backends.series import Labels
@@ -127,7 +127,7 @@ def _matcher(text: str) -> Matcher:
 
 def _whole_regex(regex: str, before: str, name: str = "", op: str = "=~") -> Matcher:
     try:
-        require_regex(regex)
+        compile_regex(regex)
     except RegexError as error:
         raise AlertmanagerError(f"{before}error parsing regexp: {error}") from error
     return Matcher(name, op, regex)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 
 import numpy as np
+import polars as pl
 
 from opsassay.telemetry.backends.promql.values import Vectors, key_of, too_many_samples
 from opsassay.telemetry.backends.series import Labels, Times, Values
 
 MOST_ANSWER_BYTES = 64 * 2**20
+_POINTS_AT_ONCE, _MANY_POINTS = 1 << 17, 5000
+_quoted = json.encoder.encode_basestring
 
 
 def number_text(number: float) -> str:
     """Return *number* as Go's ``strconv.FormatFloat(number, 'f', -1, 64)``: all digits, no exponent."""
     text = repr(number)
-    if text.endswith(".0"):
+    if text[-2:] == ".0":
         return text[:-2]
     if "n" in text:
         return {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}[text]
@@ -59,21 +62,30 @@ def matrix_json(vectors: Vectors, steps_ms: Times) -> str:
     """Return the result of a range query, in the order of labels; a series without any value is left out."""
     times = [f'[{seconds_text(ms)},"' for ms in steps_ms.tolist()]
     rows = sorted(np.flatnonzero(vectors.present.any(axis=1)).tolist(), key=lambda row: key_of(vectors.labels[row]))
-
-    def series_json(row: int) -> str:
-        present, values = vectors.present[row], vectors.values[row]
-        at = times if present.all() else [times[step] for step in np.flatnonzero(present).tolist()]
-        return f'{{"metric":{_metric(vectors.labels[row])},"values":[{",".join(_points(at, values[present]))}]}}'
-
-    return _json_list(series_json(row) for row in rows)
+    at_once = max(1, _POINTS_AT_ONCE // len(steps_ms))
+    parts = (rows[begin : begin + at_once] for begin in range(0, len(rows), at_once))
+    return _json_list(text for part in parts for text in _series_json(vectors, part, times))
 
 
-def _points(at: Sequence[str], values: Values) -> list[str]:
-    """Return one sample for each text of *at*; where Python writes all numbers as Go does, none is looked at twice."""
-    size = np.abs(values)
-    if ((size >= 1e-4) & (size < 1e16) & (values != np.floor(values))).all():
-        return [f'{time}{value!r}"]' for time, value in zip(at, values.tolist(), strict=True)]
-    return [f'{time}{number_text(value)}"]' for time, value in zip(at, values.tolist(), strict=True)]
+def _series_json(vectors: Vectors, rows: list[int], times: list[str]) -> Iterator[str]:
+    present = vectors.present[rows]
+    points = _points(times, np.nonzero(present)[1], vectors.values[rows][present])
+    ends = np.cumsum(present.sum(axis=1)).tolist()
+    for row, begin, end in zip(rows, [0, *ends], ends, strict=False):
+        yield f'{{"metric":{_metric(vectors.labels[row])},"values":[{",".join(points[begin:end])}]}}'
+
+
+def _points(times: list[str], at: Times, values: Values) -> list[str]:
+    """Return one sample for each of *values*, which is that of the time *at*; many are written all together."""
+    if len(values) < _MANY_POINTS:
+        return [
+            f'{times[step]}{number_text(value)}"]' for step, value in zip(at.tolist(), values.tolist(), strict=True)
+        ]
+    texts = pl.Series(values, dtype=pl.Float64).cast(pl.String).str.strip_suffix(".0")
+    others = np.flatnonzero(~(np.abs(values) < 1e15) | ((np.abs(values) < 1e-4) & (values != 0)))
+    texts = texts.scatter(others, [number_text(value) for value in values[others].tolist()])
+    found: list[str] = (pl.Series(times).gather(at) + texts + '"]').to_list()
+    return found
 
 
 def samples_json(found: Sequence[tuple[Labels, Times, Values]]) -> str:
@@ -86,7 +98,7 @@ def samples_json(found: Sequence[tuple[Labels, Times, Values]]) -> str:
 
 
 def _metric(labels: Labels) -> str:
-    return json.dumps(labels, ensure_ascii=False, separators=(",", ":"))
+    return "{" + ",".join([f"{_quoted(name)}:{_quoted(text)}" for name, text in labels.items()]) + "}"
 
 
 def _json_list(parts: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from opsassay.core.errors import UserError
 from opsassay.core.untrusted import read_json
 from opsassay.telemetry.backends.requests import ApiCall, ApiReply, duration_ns
-from opsassay.telemetry.backends.spans import SpanStore, TraceSearch, traces_json
+from opsassay.telemetry.backends.spans import SpanStore, TraceSearch, is_trace_id, trace_ids, traces_json
 
 DEFAULT_TRACES = 100
 MOST_TRACES = 1500
@@ -55,7 +55,7 @@ class JaegerApi:
             case ("api", "traces"):
                 return self._traces(call)
             case ("api", "traces", trace):
-                return self._by_ids([trace.lower(), trace])
+                return self._by_ids([trace])
             case ("api", "dependencies"):
                 return self._dependencies(call)
         return None
@@ -85,8 +85,11 @@ class JaegerApi:
         return self._traces_reply(self.store.search(search))
 
     def _by_ids(self, ids: list[str]) -> ApiReply:
-        reply = self._traces_reply(list(dict.fromkeys(ids)))
+        reply = self._traces_reply(list(dict.fromkeys(each for one in ids for each in trace_ids(one))))
         if reply.content.startswith(b'{"data": []'):
+            for one in ids:
+                if not is_trace_id(one):
+                    raise JaegerError(f"{one[:200]!r} is no id of a trace: it has 1 to 32 hexadecimal digits")
             raise JaegerError("trace not found", 404)
         return reply
 

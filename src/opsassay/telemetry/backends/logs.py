@@ -19,7 +19,8 @@ from opsassay.telemetry.backends.series import Labels, Times
 from opsassay.telemetry.backends.views import View
 
 _NO_LABELS = {"time", "message", "period"}
-_KEY, _NUMBER = "label:", "number:"
+_KEY, _NUMBER, _DETECTED = "label:", "number:", "detected_level"
+_LEVELS = ("trace", "debug", "info", "warn", "error", "critical", "fatal")
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,9 @@ def read_logs(view: View) -> LogStore:
         *(_text(column).alias(f"{_KEY}{name}") for column, name in named.items()),
     )
     rows = view.collect(selected, "logs").drop_nulls(["ns"]).sort("ns", maintain_order=True)
+    if _DETECTED not in named.values():
+        rows = rows.with_columns(_detected_level().alias(f"{_KEY}{_DETECTED}"))
+        keys.append(f"{_KEY}{_DETECTED}")
     sets = rows.select(keys).unique(maintain_order=True).with_row_index("set")
     owners = rows.join(sets, on=keys, how="left", nulls_equal=True, maintain_order="left")["set"]
     return LogStore(
@@ -102,6 +106,14 @@ def read_logs(view: View) -> LogStore:
         rows["ns"].to_numpy().astype(np.int64),
         rows["line"],
     )
+
+
+def _detected_level() -> pl.Expr:
+    """Return what Loki 3 adds to each entry as ``detected_level``, by the level that the entry says."""
+    level = (
+        pl.col(f"{_KEY}level").str.to_lowercase().replace({"warning": "warn", "err": "error", "information": "info"})
+    )
+    return pl.when(level.is_in(_LEVELS)).then(level).otherwise(pl.lit("unknown"))
 
 
 def _labels(row: Mapping[str, str | None]) -> Labels:

@@ -1,20 +1,25 @@
 """Matchers of texts as Prometheus, Loki and Alertmanager have them: equal, not equal, and by regular expressions.
 
-Regular expressions are those of Rust's engine (through polars), which has RE2's syntax and, as RE2, takes time in
-proportion to the text whatever the expression is.
+Regular expressions are RE2's, by that library itself: it takes time in proportion to the text whatever the expression
+is, and has neither lookaround nor backreferences. Each distinct text is matched once.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
+import re2
 
 from opsassay.core.errors import UserError
 
 MOST_REGEX_CHARACTERS = 1000
-_BROKEN = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+_OF_WHOLE_TEXTS = re.compile(r"\\[Az]|\(\?[a-zA-Z]*-")
+"""What means another thing for a line alone than for one among others."""
 
 
 class RegexError(UserError):
@@ -43,33 +48,53 @@ def tester(op: str, value: str, texts: Iterable[str]) -> Callable[[str], bool]:
             return value.__eq__
         case "!=":
             return value.__ne__
-    matching = _matching(value, texts)
+    whole = compile_regex(value, dot_nl=True)
+    matching = {text for text in set(texts) if whole.fullmatch(text)}
     return matching.__contains__ if op == "=~" else lambda text: text not in matching
 
 
-def holds_anywhere(regex: str, texts: pl.Series) -> pl.Series:
+def holds_whole(regex: str, texts: pl.Series) -> pl.Series:
+    """Return for each of *texts* whether *regex* matches all of it, null for null; raises RegexError."""
+    distinct = texts.drop_nulls().unique().to_list()
+    return texts.is_in(pl.Series(list(filter(tester("=~", regex, distinct), distinct)), dtype=pl.String).implode())
+
+
+def holds_anywhere(regex: str, texts: pl.Series) -> npt.NDArray[np.bool_]:
     """Return for each of *texts* whether *regex* matches a part of it; raises RegexError."""
-    require_regex(regex)
-    try:
-        return texts.str.contains(regex)
-    except _BROKEN as error:
-        raise RegexError(f"{regex!r} is no regular expression") from error
+    alone = compile_regex(regex)
+    if _OF_WHOLE_TEXTS.search(regex) or texts.str.contains("\n", literal=True).any():
+        holding = [text for text in texts.unique().to_list() if alone.search(text)]
+        return texts.is_in(pl.Series(holding, dtype=pl.String).implode()).to_numpy().astype(bool)
+    return _lines_with(_compiled(f"(?m){regex}", never_nl=True), texts)
 
 
-def require_regex(regex: str) -> None:
-    """Raise RegexError when *regex* cannot be used."""
+def _lines_with(regex: Any, lines: pl.Series) -> npt.NDArray[np.bool_]:
+    """Return which *lines* have a match, by one pass over all of them: a match never goes beyond its line."""
+    text = "\n".join(lines.to_list()).encode()
+    begins = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lines.str.len_bytes().to_numpy() + 1)])
+    found = np.zeros(len(lines), dtype=bool)
+    at = 0
+    while at <= len(text) and len(lines) and (match := regex.search(text, at)) is not None:
+        line = int(np.searchsorted(begins, match.start(), side="right")) - 1
+        found[line], at = True, int(begins[line + 1])
+    return found
+
+
+def compile_regex(regex: str, *, dot_nl: bool = False) -> Any:
+    """Return *regex*, in which a dot matches line breaks with *dot_nl*; raises RegexError when it cannot be used."""
     if len(regex) > MOST_REGEX_CHARACTERS:
         raise RegexError(f"a regular expression may have {MOST_REGEX_CHARACTERS} characters here")
     try:
-        pl.Series([""]).str.contains(regex)
-    except _BROKEN as error:
-        raise RegexError(f"{regex!r} is no regular expression") from error
+        return _compiled(regex, dot_nl=dot_nl)
+    except re2.error as error:
+        reason = error.args[0].decode(errors="replace")
+        if re.search(r"\(\?(?:[=!]|<[=!])|\\[1-9]", regex):
+            reason += "; RE2 has no lookaround and no backreferences"
+        raise RegexError(f"{regex!r} is no regular expression: {reason}") from error
 
 
-def _matching(regex: str, texts: Iterable[str]) -> set[str]:
-    require_regex(regex)  # alone: "a)(b" would be one within the parentheses below
-    distinct = pl.Series(sorted(set(texts)), dtype=pl.String)
-    try:
-        return set(distinct.filter(distinct.str.contains(f"^(?s:{regex})$")))
-    except _BROKEN as error:
-        raise RegexError(f"{regex!r} is no regular expression") from error
+def _compiled(regex: str, **chosen: bool) -> Any:
+    options = re2.Options()
+    for name, value in {"log_errors": False, **chosen}.items():
+        setattr(options, name, value)
+    return re2.compile(regex, options)

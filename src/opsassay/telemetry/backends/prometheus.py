@@ -13,8 +13,9 @@ import promql_parser as promql
 
 from opsassay import __version__
 from opsassay.telemetry.backends.encoding import matrix_json, point, samples_json, seconds_text, vector_json
+from opsassay.telemetry.backends.literals import decode_literals
 from opsassay.telemetry.backends.naming import is_label_name
-from opsassay.telemetry.backends.promql.evaluating import Evaluation
+from opsassay.telemetry.backends.promql.evaluating import Evaluation, without_parentheses
 from opsassay.telemetry.backends.promql.parsing import parse, parse_selector
 from opsassay.telemetry.backends.promql.selecting import select
 from opsassay.telemetry.backends.promql.values import PromqlError, Vectors
@@ -65,11 +66,13 @@ class PrometheusApi:
 
     def _query(self, call: ApiCall) -> ApiReply:
         at_ms = _time(call, "time", self._now_ms)
-        expression = _top(parse(call.first("query") or ""))
+        expression = without_parentheses(parse(call.first("query") or ""))
         if isinstance(expression, promql.StringLiteral):
-            return _result("string", f"[{seconds_text(at_ms)},{json.dumps(expression.val, ensure_ascii=False)}]")
+            return _result(
+                "string", f"[{seconds_text(at_ms)},{json.dumps(decode_literals(expression.val), ensure_ascii=False)}]"
+            )
         with _turn(self._one_query, _deadline(call)) as deadline:
-            evaluation = Evaluation(self.store, np.array([at_ms], dtype=np.int64), deadline)
+            evaluation = Evaluation(self.store, np.array([at_ms], dtype=np.int64), deadline, (at_ms, at_ms))
             if isinstance(expression, promql.MatrixSelector | promql.SubqueryExpr):
                 return _result("matrix", samples_json(evaluation.samples(expression)))
             found = evaluation.evaluate(expression)
@@ -78,8 +81,8 @@ class PrometheusApi:
             return _result("scalar", point(at_ms, float(found[0])))
 
     def _query_range(self, call: ApiCall) -> ApiReply:
-        steps_ms = _steps(call)
-        expression = _top(parse(call.first("query") or ""))
+        steps_ms, request_ms = _steps(call)
+        expression = without_parentheses(parse(call.first("query") or ""))
         if isinstance(expression, promql.MatrixSelector | promql.SubqueryExpr | promql.StringLiteral):
             kind = "string" if isinstance(expression, promql.StringLiteral) else "range vector"
             raise PromqlError(
@@ -87,7 +90,7 @@ class PrometheusApi:
                 "instant Vector"
             )
         with _turn(self._one_query, _deadline(call)) as deadline:
-            found = Evaluation(self.store, steps_ms, deadline).evaluate(expression)
+            found = Evaluation(self.store, steps_ms, deadline, request_ms).evaluate(expression)
             if not isinstance(found, Vectors):
                 found = Vectors([{}], found[None, :], np.ones((1, len(steps_ms)), dtype=bool))
             return _result("matrix", matrix_json(found, steps_ms))
@@ -156,12 +159,6 @@ class _turn:  # noqa: N801 - used as a function is
         self._lock.release()
 
 
-def _top(expression: promql.Expr) -> promql.Expr:
-    while isinstance(expression, promql.ParenExpr):
-        expression = expression.expr
-    return expression
-
-
 def _order(expression: promql.Expr) -> Any:
     """Return by what the series of an instant answer are sorted: topk, bottomk and sorts say the first ones first."""
     named = expression.op if isinstance(expression, promql.AggregateExpr) else ""
@@ -193,7 +190,8 @@ def _seconds(call: ApiCall, name: str) -> float:
         raise PromqlError(f'invalid parameter "{name}": cannot parse "{text[:200]}" to a valid duration') from error
 
 
-def _steps(call: ApiCall) -> Times:
+def _steps(call: ApiCall) -> tuple[Times, tuple[int, int]]:
+    """Return the steps of a range query, and its start and end, which need not be a step."""
     start_ms, end_ms, step_s = _time(call, "start"), _time(call, "end"), _seconds(call, "step")
     if end_ms < start_ms:
         raise PromqlError('invalid parameter "end": end timestamp must not be before start time')
@@ -208,7 +206,7 @@ def _steps(call: ApiCall) -> Times:
             "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution "
             "(?step=XX)"
         )
-    return np.arange(start_ms, end_ms + 1, step_ms, dtype=np.int64)
+    return np.arange(start_ms, end_ms + 1, step_ms, dtype=np.int64), (start_ms, end_ms)
 
 
 def _deadline(call: ApiCall) -> float:

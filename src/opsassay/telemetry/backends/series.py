@@ -102,10 +102,25 @@ class SeriesStore:
         return lost
 
     @cached_property
+    def fallen(self) -> Times:
+        """Before each sample, how many of all samples are less than the one before."""
+        return _counted_before(self.values[1:] < self.values[:-1])
+
+    @cached_property
+    def changed(self) -> Times:
+        """Before each sample, how many of all samples differ from the one before."""
+        before, after = self.values[:-1], self.values[1:]
+        return _counted_before((before != after) & ~(np.isnan(before) & np.isnan(after)))
+
+    @cached_property
     def _keys(self) -> Times:
         span = self.last_ms - self.first_ms + 2
         numbers = np.repeat(np.arange(len(self.labels), dtype=np.int64), np.diff(self.bounds))
         return numbers * span + (self.ms - self.first_ms)
+
+
+def _counted_before(ones: npt.NDArray[np.bool_]) -> Times:
+    return np.concatenate([np.zeros(2, dtype=np.int64), np.cumsum(ones, dtype=np.int64)])
 
 
 def read_series(view: View) -> SeriesStore:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,22 @@ DERIVED = frozenset({"span.kind", "error", "otel.status_code"})
 """Tags that Jaeger has for what OTLP keeps in fields of a span."""
 
 _KINDS = {pl.Boolean: "bool", pl.String: "string"}
+
+
+def trace_ids(asked: str) -> list[str]:
+    """Return the ids that *asked* may mean: leading zeros may be left out, as with Jaeger and Tempo, digits be large."""
+    digits = asked.lower()
+    return [
+        asked,
+        digits,
+        *(digits.zfill(length) for length in (16, 32)),
+        digits[-16:] if digits[:-16].strip("0") == "" else digits,
+    ]
+
+
+def is_trace_id(asked: str) -> bool:
+    """Return whether *asked* can be the id of a trace."""
+    return re.fullmatch(r"[0-9a-fA-F]{1,32}", asked, re.ASCII) is not None
 
 
 @dataclass(frozen=True)

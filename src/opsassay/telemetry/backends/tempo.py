@@ -15,7 +15,16 @@ from opsassay.core.errors import UserError
 from opsassay.telemetry.backends.jaeger import MOST_SPANS, MOST_TRACES
 from opsassay.telemetry.backends.otlp import attributes, resource_spans
 from opsassay.telemetry.backends.requests import TEXT, ApiCall, ApiReply, duration_ns
-from opsassay.telemetry.backends.spans import DERIVED, PROCESS, SCOPES, TAG, SpanStore, attribute_columns
+from opsassay.telemetry.backends.spans import (
+    DERIVED,
+    PROCESS,
+    SCOPES,
+    TAG,
+    SpanStore,
+    attribute_columns,
+    is_trace_id,
+    trace_ids,
+)
 from opsassay.telemetry.backends.traceql import INTRINSICS, KINDS, STATUS, TraceqlError, read_traceql
 
 DEFAULT_TRACES = 20
@@ -24,6 +33,8 @@ MOST_VALUES = 10_000
 _NO_ROOT = "<root span not yet received>"
 _VERSION = "2.6.0"
 _SERVICE = "service.name"
+_NAMED = {"name": "operation", "root.name": "root_name", "root.service.name": "root_service"}
+"""Of ``tags`` those that are no attributes (``labelMappings`` of Tempo's search of blocks)."""
 
 
 class TempoError(UserError):
@@ -94,9 +105,9 @@ class TempoApi:
         return None
 
     def _trace(self, trace: str) -> list[dict[str, Any]]:
-        spans = self._store.traces([trace, trace.lower()])
+        spans = self._store.traces(trace_ids(trace))
         if not spans.height:
-            if not re.fullmatch(r"[0-9a-fA-F]{1,32}", trace):
+            if not is_trace_id(trace):
                 raise TempoError("trace IDs can only contain hex characters, up to 32 of them")
             raise TempoError("trace not found", 404)
         if spans.height > MOST_SPANS:
@@ -126,7 +137,7 @@ class TempoApi:
             key, equals, value = word.partition("=")
             if not equals or not key:
                 raise TempoError(f"invalid tags: {word[:200]!r} is not KEY=VALUE")
-            columns = self._columns(key)
+            columns = [_NAMED[key]] if key in _NAMED else self._columns(key)
             equal = [(pl.col(column).cast(pl.String) == value).fill_null(value=False) for column in columns]
             conditions.append(pl.any_horizontal([pl.lit(value=False), *equal]))
         if (shortest := _go_duration(call, "minDuration")) is not None:
@@ -156,9 +167,9 @@ class TempoApi:
                 return [("keyword", value) for value in sorted(KINDS)]
             case "name":
                 return self._distinct(["operation"])
-            case "rootName":
+            case "rootName" | "root.name":
                 return self._distinct(["root_name"])
-            case "rootServiceName":
+            case "rootServiceName" | "root.service.name":
                 return self._distinct(["root_service"])
         return self._distinct(self._columns(name))
 

@@ -6,6 +6,7 @@ import re
 from typing import NamedTuple, NoReturn
 
 from opsassay.core.errors import UserError
+from opsassay.telemetry.backends.literals import unquoted
 
 MOST_CHARACTERS = 4096
 MOST_DEEP = 16
@@ -65,6 +66,13 @@ class TokenReader:
         if self.peek().kind != kind:
             self.unexpected(expected)
         return self.step()
+
+    def unquoted(self, token: Token) -> str:
+        """Return what the text in quotes *token* means."""
+        try:
+            return unquoted(token.text)
+        except ValueError as error:
+            self.fail(token.at, str(error))
 
     def unexpected(self, expected: str) -> NoReturn:
         """Raise the error that something else comes than what is *expected*."""

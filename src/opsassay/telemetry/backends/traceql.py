@@ -11,7 +11,8 @@ from typing import Any
 import polars as pl
 
 from opsassay.core.errors import UserError
-from opsassay.telemetry.backends.matching import RegexError, require_regex
+from opsassay.telemetry.backends.literals import DOUBLE, RAW
+from opsassay.telemetry.backends.matching import RegexError, compile_regex, holds_whole
 from opsassay.telemetry.backends.requests import duration_ns
 from opsassay.telemetry.backends.spans import SCOPES, TAG, attribute_columns
 from opsassay.telemetry.backends.tokens import MOST_DEEP, Token, TokenReader
@@ -28,12 +29,12 @@ _ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
 }  # fmt: skip
 _TOKEN = re.compile(
-    r"""(?P<space>\s+)
-      | (?P<text>"(?:[^"\\]|\\.)*"|`[^`]*`)
+    rf"""(?P<space>\s+)
+      | (?P<text>{DOUBLE}|{RAW})
       | (?P<duration>(?:\d+(?:\.\d+)?(?:ns|us|µs|ms|s|m|h))+)
       | (?P<number>-?\d+(?:\.\d+)?)
       | (?P<name>\.?[a-zA-Z_][a-zA-Z0-9_.:/-]*)
-      | (?P<sign>&&|\|\||!=|=~|!~|>=|<=|[{}()=<>|!&+*])""",
+      | (?P<sign>&&|\|\||!=|=~|!~|>=|<=|[{{}}()=<>|!&+*])""",
     re.VERBOSE,
 )
 
@@ -120,7 +121,7 @@ class _TraceqlReader(TokenReader):
     def _fitting(self, column: pl.Expr, type_: pl.DataType, op: str, value: Token) -> pl.Expr:
         """Return the comparison of *column* with a literal; one of another type is never true, as in Tempo."""
         if value.kind == "text":
-            text = self._unquoted(value)
+            text = self.unquoted(value)
             if op.endswith("~"):
                 return self._matched(column, type_, op, text)
             return self._compare_order(column, op, text) if isinstance(type_, pl.String) else pl.lit(value=False)
@@ -136,12 +137,12 @@ class _TraceqlReader(TokenReader):
 
     def _matched(self, column: pl.Expr, type_: pl.DataType, op: str, regex: str) -> pl.Expr:
         try:
-            require_regex(regex)
+            compile_regex(regex)
         except RegexError as error:
             raise TraceqlError(f"invalid TraceQL query: {error}") from error
         if not isinstance(type_, pl.String):
             return pl.lit(value=False)
-        found = column.str.contains(f"^(?s:{regex})$")
+        found = column.map_batches(lambda texts: holds_whole(regex, texts), return_dtype=pl.Boolean)
         return found if op == "=~" else ~found
 
     def _enumerated(self, field: str, op: str, value: Token) -> pl.Expr:
@@ -165,8 +166,3 @@ class _TraceqlReader(TokenReader):
         if value.kind != "duration":
             self.fail(value.at, f"unexpected {value.text or 'end of the query'}, expecting a duration")
         return duration_ns(value.text)
-
-    def _unquoted(self, token: Token) -> str:
-        if token.text.startswith("`"):
-            return token.text[1:-1]
-        return re.sub(r"\\(.)", lambda found: {"n": "\n", "t": "\t"}.get(found[1], found[1]), token.text[1:-1])

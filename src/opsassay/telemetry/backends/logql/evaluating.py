@@ -9,7 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from opsassay.telemetry.backends.logql.parsing import LineFilter, LogqlError, LogQuery, MetricQuery, RangeCount
+from opsassay.telemetry.backends.logql.parsing import (
+    LineFilter,
+    LogqlError,
+    LogQuery,
+    MetricQuery,
+    RangeCount,
+    VectorLiteral,
+)
 from opsassay.telemetry.backends.logs import LogStore
 from opsassay.telemetry.backends.matching import holds_anywhere
 from opsassay.telemetry.backends.promql.aggregating import aggregate, grouping_by, grouping_without
@@ -47,6 +54,8 @@ class LogEvaluation:
         A count is of the entries in (step - offset - range, step - offset]; rates are per second of the range. Raises
         RegexError for an expression that cannot be used.
         """
+        if isinstance(query, VectorLiteral):
+            return Vectors([{}], np.full((1, len(steps_ns)), query.value), np.ones((1, len(steps_ns)), dtype=bool))
         if isinstance(query, RangeCount):
             return self._count_lines(query, steps_ns, self.store.sets.columns)
         if query.op == "sum" and isinstance(query.inner, RangeCount):  # all of them add up: groups are counted at once
@@ -96,6 +105,10 @@ class LogEvaluation:
 
 def _holding(one: LineFilter, lines: pl.Series) -> Times:
     """Return at which places the *lines* fit a filter."""
-    found = holds_anywhere(one.value, lines) if one.op.endswith("~") else lines.str.contains(one.value, literal=True)
-    fits = found.to_numpy().astype(bool)
+    fits = np.zeros(len(lines), dtype=bool)
+    for value in one.values:
+        if one.op.endswith("~"):
+            fits |= holds_anywhere(value, lines)
+        else:
+            fits |= lines.str.contains(value, literal=True).to_numpy().astype(bool)
     return np.flatnonzero(fits if one.op.startswith("|") else ~fits).astype(np.int64)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import operator
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from opsassay.core.errors import UserError
-from opsassay.telemetry.backends.matching import Matcher, RegexError, require_regex
+from opsassay.telemetry.backends.literals import DOUBLE, RAW
+from opsassay.telemetry.backends.matching import Matcher, RegexError, compile_regex
 from opsassay.telemetry.backends.requests import duration_ns
 from opsassay.telemetry.backends.tokens import MOST_DEEP, TokenReader
 
@@ -17,16 +19,14 @@ AGGREGATIONS = ("sum", "avg", "min", "max", "count", "topk", "bottomk")
 
 _LONGEST_NS = 2**60
 _TOKEN = re.compile(
-    r"""(?P<space>\s+|\#[^\n]*)
-      | (?P<text>"(?:[^"\\\n]|\\.)*"|`[^`]*`)
+    rf"""(?P<space>\s+|\#[^\n]*)
+      | (?P<text>{DOUBLE}|{RAW})
       | (?P<duration>(?:\d+(?:\.\d+)?(?:ns|us|µs|ms|s|m|h|d|w|y))+)
-      | (?P<number>\d+)
+      | (?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)
       | (?P<word>[a-zA-Z_][a-zA-Z0-9_]*)
-      | (?P<sign>\|=|\|~|\|>|!>|!=|!~|=~|==|[|={}()\[\],<>+\-*/%^])""",
+      | (?P<sign>\|=|\|~|\|>|!>|!=|!~|=~|==|>=|<=|[|={{}}()\[\],<>+\-*/%^])""",
     re.VERBOSE,
 )
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-_GO_ONLY = {"\\a": "\\u0007", "\\v": "\\u000b", "\\'": "'"}
 
 
 class LogqlError(UserError):
@@ -38,10 +38,10 @@ class LogqlError(UserError):
 
 
 class LineFilter(NamedTuple):
-    """What a line has to hold, or with ``!`` may not: a text (``|=``, ``!=``) or a match (``|~``, ``!~``)."""
+    """What a line has to hold any of, or with ``!`` none: texts (``|=``, ``!=``) or matches (``|~``, ``!~``)."""
 
     op: str
-    value: str
+    values: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,18 @@ class Aggregated:
     limit: int | None = None
 
 
-MetricQuery = RangeCount | Aggregated
+@dataclass(frozen=True)
+class VectorLiteral:
+    """A vector of one series without labels, as of ``vector(1)``."""
+
+    value: float
+
+
+MetricQuery = RangeCount | Aggregated | VectorLiteral
+_ARITHMETIC: Mapping[str, Callable[[float, float], float]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul,
+}  # fmt: skip
+_OPERATORS = (*_ARITHMETIC, "/", "%", "^", "==", "!=", ">", "<", ">=", "<=", "and", "or", "unless")
 
 
 def parse(text: str) -> LogQuery | MetricQuery:
@@ -98,23 +109,44 @@ class _LogqlReader(TokenReader):
 
     def whole(self) -> LogQuery | MetricQuery:
         found = self._logs() if self.sees("{") else self._metric(0)
+        while isinstance(found, VectorLiteral) and self.sees(
+            *_ARITHMETIC
+        ):  # vector(1)+vector(1): Grafana asks whether we live
+            op, other = self.step(), self._metric(0)
+            if not isinstance(other, VectorLiteral):
+                self.fail(op.at, f"{op.text} between vectors is not served here, but between vector() alone")
+            found = VectorLiteral(_ARITHMETIC[op.text](found.value, other.value))
+        if not isinstance(found, LogQuery) and self.sees(*_OPERATORS):
+            self.fail(
+                self.peek().at, f"{self.peek().text} is not served here; there are no operators, but between vector()"
+            )
         if self.peek().kind:
             self.unexpected("the end of the query")
         return found
 
     def _metric(self, deep: int) -> MetricQuery:
+        if self.peek().kind == "number":
+            self.fail(self.peek().at, "numbers alone are not served here")
         name = self.take("word", "a stream selector, a function or an aggregation")
         if deep > MOST_DEEP:
             self.fail(name.at, "the query is nested too deeply")
         if name.text in RANGES:
             return self._range(name.text)
+        if name.text == "vector":
+            self.sign("(")
+            value = float(self.take("number", "a number").text)
+            self.sign(")")
+            return VectorLiteral(value)
         if name.text not in AGGREGATIONS:
             self.fail(name.at, f"{name.text} is not served here; there are {', '.join((*RANGES, *AGGREGATIONS))}")
         modifier = self._modifier()
         self.sign("(")
         limit = None
         if name.text in {"topk", "bottomk"}:
-            limit = int(self.take("number", "a number").text[:9])
+            number = self.take("number", "a number")
+            if not number.text.isdigit():
+                self.fail(number.at, f"unexpected {number.text}, expecting a whole number")
+            limit = int(number.text[:9])
             self.sign(",")
         inner = self._metric(deep + 1)
         self.sign(")")
@@ -156,7 +188,11 @@ class _LogqlReader(TokenReader):
             if op == "|":
                 labels.append(self._label_filter())
             else:
-                lines.append(LineFilter(op, self._value(regex=op.endswith("~"))))
+                values = [self._value(regex=op.endswith("~"))]
+                while self.sees("or"):
+                    self.step()
+                    values.append(self._value(regex=op.endswith("~")))
+                lines.append(LineFilter(op, tuple(values)))
         return LogQuery(selector, tuple(lines), tuple(labels))
 
     def _selector(self) -> tuple[Matcher, ...]:
@@ -189,12 +225,10 @@ class _LogqlReader(TokenReader):
 
     def _value(self, *, regex: bool) -> str:
         token = self.take("text", "a text in quotes")
-        value = _unquoted(token.text)
-        if value is None:
-            self.fail(token.at, "invalid escape in a text")
+        value = self.unquoted(token)
         if regex:
             try:
-                require_regex(value)
+                compile_regex(value)
             except RegexError as error:
                 raise LogqlError(f"parse error at {self.place(token.at)}: error parsing regexp: {error}") from error
         return value
@@ -205,15 +239,3 @@ class _LogqlReader(TokenReader):
         if not 0 < found <= _LONGEST_NS:
             self.fail(token.at, "a duration has to be greater than 0 and 36 years at most")
         return found
-
-
-def _unquoted(text: str) -> str | None:
-    """Return what the literal *text* means, None when one of its escapes means nothing."""
-    if text.startswith("`"):
-        return text[1:-1]
-    plain = _ESCAPE.sub(lambda found: _GO_ONLY.get(found.group(), found.group()), text)
-    try:
-        value: str = json.loads(re.sub(r"\\x([0-9a-fA-F]{2})", r"\\u00\1", plain), strict=False)
-    except ValueError:
-        return None
-    return value

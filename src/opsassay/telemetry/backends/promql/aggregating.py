@@ -12,6 +12,8 @@ from opsassay.telemetry.backends.promql.values import (
     count_present,
     group_labels,
     names_of,
+    quantile_of,
+    reduced_rows,
     summed,
 )
 from opsassay.telemetry.backends.series import NAME, Times, Values
@@ -23,8 +25,7 @@ Grouping = Callable[[set[str]], set[str]]
 def aggregate(op: str, grouping: Grouping, vectors: Vectors, limit: Values | None) -> Vectors:
     """Return *vectors* aggregated by *op*; *limit* is k or the quantile at each step. Raises PromqlError.
 
-    stddev and stdvar divide by the count: of all, and not of a sample. quantile lies between ranks linearly, at rank q
-    * (count - 1); it is -inf below q = 0 and +inf above 1.
+    stddev and stdvar divide by the count: of all, and not of a sample. quantile is `quantile_of`.
     """
     groups, owners = group_labels(vectors.labels, grouping(names_of(vectors.labels)))
     if op in {"topk", "bottomk"}:
@@ -38,40 +39,38 @@ def aggregate(op: str, grouping: Grouping, vectors: Vectors, limit: Values | Non
     elif op in {"count", "group"}:
         values = counts if op == "count" else np.ones(shape)
     else:
-        values = _combined(op, vectors, owners, shape, counts)
+        values = _combined(op, vectors, owners, counts)
     return Vectors(groups, values, counts > 0)
 
 
-def _combined(op: str, vectors: Vectors, owners: Times, shape: tuple[int, int], counts: Values) -> Values:
-    if op in {"min", "max"}:
-        found = np.full(shape, np.nan)  # passed over by fmin and fmax wherever there is a number
-        (np.fmin if op == "min" else np.fmax).at(found, owners, np.where(vectors.present, vectors.values, np.nan))
+def _combined(op: str, vectors: Vectors, owners: Times, counts: Values) -> Values:
+    def added(values: Values) -> Values:
+        return summed(np.where(vectors.present, values, 0.0), owners, len(counts))
+
+    if op in {"min", "max", "stddev", "stdvar"}:
+        extreme = np.fmin if op == "min" else np.fmax  # which pass over NaN wherever there is a number
+        found = reduced_rows(extreme, np.where(vectors.present, vectors.values, np.nan), owners, len(counts))
+        if op in {"min", "max"}:
+            return found
+        away = vectors.values - found[owners]  # from one of the group: of equal values exactly 0
+        away -= (added(away) / counts)[owners]
+        variance = added(away * away) / counts
+        return variance if op == "stdvar" else np.sqrt(variance)
+    found = added(vectors.values)
+    if op == "sum":
         return found
-    found = summed(np.where(vectors.present, vectors.values, 0.0), owners, len(counts))
-    if op in {"avg", "sum"}:
-        return found / counts if op == "avg" else found
-    away = vectors.values - (found / counts)[owners]
-    variance = summed(np.where(vectors.present, away * away, 0.0), owners, len(counts)) / counts
-    return variance if op == "stdvar" else np.sqrt(variance)
+    mean = found / counts
+    return np.where(np.isinf(found), added(vectors.values / counts[owners]), mean) if np.isinf(found).any() else mean
 
 
 def _quantiles(vectors: Vectors, owners: Times, shape: tuple[int, int], quantile: Values) -> Values:
-    """Return the *quantile* of each group at each step, between ranks linearly; infinite outside of 0 to 1."""
     found = np.full(shape, np.nan)
-    for group in range(shape[0]):
-        rows = np.flatnonzero(owners == group)
-        ordered = np.sort(np.where(vectors.present[rows], vectors.values[rows], np.inf), axis=0)
-        count = vectors.present[rows].sum(axis=0)
-        rank = np.clip(np.nan_to_num(quantile), 0, 1) * np.maximum(count - 1, 0)
-        low = np.floor(rank).astype(np.int64)
-        high = np.minimum(low + 1, np.maximum(count - 1, 0))
-        at = np.arange(shape[1])
-        share = rank - low
-        found[group] = np.where(
-            share == 0, ordered[low, at], ordered[low, at] * (1 - share) + ordered[high, at] * share
-        )
-    found = np.where(quantile < 0, -np.inf, np.where(quantile > 1, np.inf, found))
-    return np.where(np.isnan(quantile), np.nan, found)
+    if not len(owners):
+        return found
+    order = np.argsort(owners, kind="stable")
+    for group, rows in enumerate(np.split(order, np.searchsorted(owners[order], np.arange(1, shape[0])))):
+        found[group] = quantile_of(vectors.values[rows], vectors.present[rows], quantile)
+    return found
 
 
 def grouping_by(names: Iterable[str]) -> Grouping:

@@ -40,7 +40,7 @@ def applied(name: str, vectors: Vectors, numbers: Sequence[Values]) -> Vectors:
     found = ELEMENTWISE[name](vectors.values, *(number[None, :] for number in numbers))
     present = vectors.present
     if name == "clamp":
-        present = present & (numbers[0] <= numbers[1])[None, :]
+        present = present & ~(numbers[1] < numbers[0])[None, :]
     return Vectors(vectors.labels, found, present).without_name()
 
 

@@ -8,20 +8,30 @@ from dataclasses import dataclass
 import numpy as np
 import promql_parser as promql
 
+from opsassay.telemetry.backends.literals import decode_literals
 from opsassay.telemetry.backends.promql.aggregating import Grouping, aggregate, grouping_by, grouping_without
 from opsassay.telemetry.backends.promql.elementwise import applied, as_number
 from opsassay.telemetry.backends.promql.histograms import histogram_quantile
+from opsassay.telemetry.backends.promql.labels import label_join, label_replace
 from opsassay.telemetry.backends.promql.operators import Operand, operate
-from opsassay.telemetry.backends.promql.selecting import select
+from opsassay.telemetry.backends.promql.selecting import matchers_of, select
 from opsassay.telemetry.backends.promql.values import (
     TIMED_OUT,
     Present,
     PromqlError,
     Vectors,
+    merged,
     require_distinct,
     too_many_samples,
+    unnamed,
 )
-from opsassay.telemetry.backends.promql.windows import RANGE_FUNCTIONS, Windows, last_sample
+from opsassay.telemetry.backends.promql.windows import (
+    RANGE_FUNCTIONS,
+    Windows,
+    last_sample,
+    predicted,
+    quantile_over_time,
+)
 from opsassay.telemetry.backends.series import NAME, Labels, SeriesStore, Times, Values
 
 LOOKBACK_MS = 5 * 60 * 1000
@@ -41,14 +51,14 @@ class Evaluation:
     store: SeriesStore
     steps_ms: Times
     deadline: float
-    span_ms: tuple[int, int] | None = None
-    """Start and end of the whole query, where these are but steps of a subquery in it."""
+    request_ms: tuple[int, int]
+    """Start and end of the request, which ``@ start()`` and ``@ end()`` are in subqueries too; of an instant its time."""
 
     def evaluate(self, expression: promql.Expr) -> Operand:
         """Return a vector at all steps, or a number at each. Raises PromqlError, also when it takes too long."""
         with np.errstate(all="ignore"):
             found = self._evaluate(expression)
-        return require_distinct(found) if isinstance(found, Vectors) else found
+        return merged(found) if isinstance(found, Vectors) else found
 
     def samples(self, selector: promql.Expr) -> list[tuple[dict[str, str], Times, Values]]:
         """Return labels, times and values of the samples of a range selector or subquery at the first step.
@@ -99,11 +109,37 @@ class Evaluation:
         name = call.func.name
         if name == "time":
             return self.steps_ms / 1000
-        if name in RANGE_FUNCTIONS:
-            windows = self._windows(call.args[0])
-            found = Vectors(windows.labels, *RANGE_FUNCTIONS[name](windows))
-            return found if name == "last_over_time" else require_distinct(found.without_name())
-        return self._of_values(name, call)
+        if name in {"label_replace", "label_join"}:
+            return self._relabelled(name, call)
+        matrix = [argument for argument in call.args if _is_range(argument)]
+        return self._of_ranges(name, call, self._windows(matrix[0])) if matrix else self._of_values(name, call)
+
+    def _of_ranges(self, name: str, call: promql.Call, windows: Windows) -> Vectors:
+        match name:
+            case "absent_over_time":
+                return _missing(call.args[0], windows.holding(1))
+            case "quantile_over_time":
+                result = quantile_over_time(windows, self._number(call.args[0]))
+            case "predict_linear":
+                result = predicted(windows, self._number(call.args[1]), self.steps_ms)
+            case _:
+                result = RANGE_FUNCTIONS[name](windows)
+        if name == "last_over_time":
+            return Vectors(windows.labels, *result)
+        return require_distinct(Vectors([unnamed(labels) for labels in windows.labels], *result))
+
+    def _relabelled(self, name: str, call: promql.Call) -> Vectors:
+        vectors = self._evaluate(call.args[0])
+        assert isinstance(vectors, Vectors)
+        target, first, *others = (_literal(argument) for argument in call.args[1:])
+        if name == "label_join":
+            return label_join(vectors, target, first, others)
+        return label_replace(vectors, target, first, *others)
+
+    def _number(self, expression: promql.Expr) -> Values:
+        found = self._evaluate(expression)
+        assert not isinstance(found, Vectors)
+        return found
 
     def _of_values(self, name: str, call: promql.Call) -> Operand:
         inner, *others = (self._evaluate(argument) for argument in call.args)
@@ -119,8 +155,7 @@ class Evaluation:
             case "scalar":
                 return as_number(inner)
             case "absent":
-                missing: Present = np.logical_not(inner.present.any(axis=0, keepdims=True))
-                return Vectors([_equal_labels(call.args[0])], np.ones(missing.shape), missing)
+                return _missing(call.args[0], inner.present)
             case "sort" | "sort_desc":
                 return inner
         return applied(name, inner, [other for other in others if not isinstance(other, Vectors)])
@@ -134,8 +169,7 @@ class Evaluation:
 
     def _windows(self, selector: promql.Expr) -> Windows:
         """Return the ranges that *selector* means."""
-        while isinstance(selector, promql.ParenExpr):
-            selector = selector.expr
+        selector = without_parentheses(selector)
         if isinstance(selector, promql.SubqueryExpr):
             return self._subquery(selector)
         assert isinstance(selector, promql.MatrixSelector)
@@ -153,12 +187,11 @@ class Evaluation:
         if count > MOST_CELLS:
             raise too_many_samples()
         steps = first + step_ms * np.arange(count, dtype=np.int64)
-        span = self.span_ms or (int(self.steps_ms[0]), int(self.steps_ms[-1]))
-        within = Evaluation(self.store, steps, self.deadline, span)
+        within = Evaluation(self.store, steps, self.deadline, self.request_ms)
         found = within._evaluate(query.expr)
         if not isinstance(found, Vectors):
             found = Vectors([{}], found[None, :], np.ones((1, len(found)), dtype=bool))
-        store = series_at(require_distinct(found), steps)
+        store = series_at(merged(found), steps)
         numbers = np.arange(len(store.labels), dtype=np.int64)
         if len(numbers) * len(ends) > MOST_CELLS:
             raise too_many_samples()
@@ -173,9 +206,8 @@ class Evaluation:
     def _ends(self, selector: promql.VectorSelector | promql.SubqueryExpr) -> Times:
         ends = self.steps_ms
         if selector.at is not None:
-            first, last = self.span_ms or (int(ends[0]), int(ends[-1]))
             at = selector.at
-            edge = first if at.type == promql.AtModifierType.Start else last
+            edge = self.request_ms[0 if at.type == promql.AtModifierType.Start else 1]
             ends = np.full_like(ends, edge if at.at is None else round(at.at.timestamp() * 1000))
         offset = selector.offset
         return ends - (round(offset.total_seconds() * 1000) if offset is not None else 0)
@@ -199,18 +231,53 @@ def _range_ms(selector: promql.MatrixSelector | promql.SubqueryExpr) -> int:
     return range_ms
 
 
-def _equal_labels(expression: promql.Expr) -> Labels:
-    """Return the labels that a selector says to be equal to something, as `absent` has them."""
+def without_parentheses(expression: promql.Expr) -> promql.Expr:
+    """Return what stands in the parentheses of *expression*, itself when it has none."""
     while isinstance(expression, promql.ParenExpr):
         expression = expression.expr
+    return expression
+
+
+def _is_range(expression: promql.Expr) -> bool:
+    return isinstance(without_parentheses(expression), promql.MatrixSelector | promql.SubqueryExpr)
+
+
+def _literal(expression: promql.Expr) -> str:
+    inner = without_parentheses(expression)
+    assert isinstance(inner, promql.StringLiteral)
+    return decode_literals(inner.val)
+
+
+def _missing(selector: promql.Expr, there: Present) -> Vectors:
+    """Return what `absent` is of a *selector* whose series are *there*: 1 at each step at which none is."""
+    missing: Present = np.logical_not(there.any(axis=0, keepdims=True))
+    return Vectors([_equal_labels(selector)], np.ones(missing.shape), missing)
+
+
+def _equal_labels(expression: promql.Expr) -> Labels:
+    """Return the labels that a selector says to be equal to something.
+
+    What is said again afterwards is left out, as in ``createLabelsForAbsentFunction`` of Prometheus.
+    """
+    expression = without_parentheses(expression)
+    if isinstance(expression, promql.MatrixSelector):
+        expression = expression.vector_selector
     if not isinstance(expression, promql.VectorSelector):
         return {}
-    given = [(one.name, one.value) for one in expression.matchers.matchers if one.op == promql.MatchOp.Equal]
-    names = [one.name for one in expression.matchers.matchers]
-    return {name: value for name, value in given if name != NAME and names.count(name) == 1 and value}
+    found: Labels = {}
+    said: set[str] = set()
+    for op, name, text in matchers_of(expression):
+        if op == "=" and name not in {NAME, *said}:
+            said.add(name)
+            found[name] = text
+        else:
+            found.pop(name, None)
+    return {name: text for name, text in found.items() if text}
 
 
 def _grouping(modifier: promql.AggModifier | None) -> Grouping:
     if modifier is None:
         return grouping_by(())
-    return (grouping_by if modifier.type == promql.AggModifierType.By else grouping_without)(modifier.labels)
+    return (grouping_by if modifier.type == promql.AggModifierType.By else grouping_without)(
+        decode_literals(name) for name in modifier.labels
+    )

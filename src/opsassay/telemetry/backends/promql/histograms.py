@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -10,6 +11,7 @@ from opsassay.telemetry.backends.promql.values import Present, Vectors, count_pr
 from opsassay.telemetry.backends.series import NAME, Times, Values
 
 BOUND = "le"
+_NUMBER = re.compile(r"[^_\s]+")
 
 
 def histogram_quantile(quantile: Values, buckets: Vectors, in_time: Callable[[], None]) -> Vectors:
@@ -23,7 +25,8 @@ def histogram_quantile(quantile: Values, buckets: Vectors, in_time: Callable[[],
         begin + (bound[b] - begin) * (rank - count[b-1]) / (count[b] - count[b-1])
 
     *begin* is the bound before, 0 for the first bucket; a first bound of 0 or less is the answer itself, and within
-    +Inf the last finite bound is. Needs +Inf and another bucket, else NaN.
+    +Inf the last finite bound is. Needs +Inf and another bucket, else NaN. Outside of 0 to 1 it is infinite whatever
+    the buckets are.
     """
     bound_of = {text: _bound(text) for text in {labels.get(BOUND, "") for labels in buckets.labels}}
     given = [bound_of[labels.get(BOUND, "")] for labels in buckets.labels]
@@ -45,7 +48,7 @@ def histogram_quantile(quantile: Values, buckets: Vectors, in_time: Callable[[],
 
 def _bound(text: str) -> float | None:
     try:
-        return float(text)
+        return float(text) if _NUMBER.fullmatch(text) else None
     except ValueError:
         return None
 
@@ -89,8 +92,9 @@ def _interpolate_quantile(quantile: Values, bounds: Values, counts: Values) -> V
 
     Within a bucket observations are spread evenly. An empty first bucket, or no observation at all, gives NaN.
     """
+    outside = np.where(quantile < 0, -np.inf, np.where(quantile > 1, np.inf, np.nan))
     if len(bounds) < 2 or bounds[-1] != np.inf:
-        return np.full(len(quantile), np.nan)
+        return outside
     counts = np.maximum.accumulate(counts)  # rates of counters that were read one by one need not rise
     columns, rank = np.arange(len(quantile)), quantile * counts[-1]
     at = (counts[:-1] < rank).sum(axis=0)
@@ -99,5 +103,4 @@ def _interpolate_quantile(quantile: Values, bounds: Values, counts: Values) -> V
     found = np.where((at == 0) & (bounds[0] <= 0), bounds[0], found)
     found = np.where(at == len(bounds) - 1, bounds[-2], found)
     found = np.where(counts[-1] > 0, found, np.nan)
-    outside = np.where(quantile < 0, -np.inf, np.where(quantile > 1, np.inf, found))
-    return np.where(np.isnan(quantile), np.nan, outside)
+    return np.where((quantile >= 0) & (quantile <= 1), found, outside)

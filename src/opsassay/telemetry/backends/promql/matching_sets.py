@@ -1,81 +1,86 @@
-"""Operators between sets of series: `and`, `or`, `unless`, and the matching of many series with one."""
+"""Which series of two vectors belong together, step by step: `and`, `or`, `unless`, and the pairs of an operation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from opsassay.telemetry.backends.promql.values import Present, PromqlError, Vectors, key_of, unnamed
-from opsassay.telemetry.backends.series import Labels
+from opsassay.telemetry.backends.promql.values import (
+    Present,
+    PromqlError,
+    Vectors,
+    count_present,
+    group_labels,
+    merged,
+    names_of,
+    too_many_samples,
+)
+from opsassay.telemetry.backends.series import NAME, Labels, Times
 
-Signature = Callable[[Labels], Labels]
-Key = tuple[tuple[str, str], ...]
+MOST_PAIRED_CELLS = 8_000_000
+"""Pairs of series times steps."""
 
 
-def combined(op: str, left: Vectors, right: Vectors, signature: Signature) -> Vectors:
-    """Return *left* `and`, `or` or `unless` *right*, step by step, by the *signature* of their labels."""
+class Signatures(NamedTuple):
+    """By which labels series belong together: *keys*, and the one of each series on either side."""
+
+    keys: list[Labels]
+    left: Times
+    right: Times
+
+    @classmethod
+    def of(cls, left: Vectors, right: Vectors, names: set[str], *, on: bool) -> Signatures:
+        """Return those by the labels *names*, or without *on* by all others but the name."""
+        both = [*left.labels, *right.labels]
+        keys, numbers = group_labels(both, names if on else names_of(both) - names - {NAME})
+        return cls(keys, numbers[: len(left.labels)], numbers[len(left.labels) :])
+
+    def require_one(self, ones: Vectors, left: Vectors, right: Vectors) -> None:
+        """Raise PromqlError when several of *ones* have a signature at a step at which both sides have any series."""
+        owners, side = (self.left, "left") if ones is left else (self.right, "right")
+        both = left.present.any(axis=0) & right.present.any(axis=0)
+        several = (count_present(ones.present, owners, len(self.keys)) > 1) & both
+        if not several.any():
+            return
+        number = int(several.any(axis=1).argmax())
+        rows = np.flatnonzero((owners == number) & (ones.present & several[number]).any(axis=1))
+        examples = ", ".join(str(ones.labels[row]) for row in rows[:2].tolist())
+        raise PromqlError(
+            f"found duplicate series for the match group {self.keys[number]} on the {side} hand-side of the operation: "
+            f"[{examples}];many-to-many matching not allowed: matching labels must be unique on one side",
+            "execution",
+            422,
+        )
+
+    def pairs(self, steps: int) -> tuple[Times, Times]:
+        """Return the places, left and right, of all pairs with the same signature; raises PromqlError for too many."""
+        order = np.argsort(self.right, kind="stable")
+        low = np.searchsorted(self.right[order], self.left, side="left")
+        counts = np.searchsorted(self.right[order], self.left, side="right") - low
+        if int(counts.sum()) * steps > MOST_PAIRED_CELLS:
+            raise too_many_samples()
+        first = np.repeat(np.arange(len(self.left), dtype=np.int64), counts)
+        within = np.arange(len(first)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return first, order[np.repeat(low, counts) + within]
+
+
+def combined(op: str, left: Vectors, right: Vectors, signatures: Signatures) -> Vectors:
+    """Return *left* `and`, `or` or `unless` *right*, step by step."""
+    count = len(signatures.keys)
     if op == "or":
-        alone = right.present & ~_there(right, left, signature)
-        return _stack_vectors(left, Vectors(right.labels, right.values, alone))
-    there = _there(left, right, signature)
+        alone = right.present & ~_there(left, signatures.left, count)[signatures.right]
+        return merged(
+            Vectors(
+                [*left.labels, *right.labels],
+                np.concatenate([left.values, right.values]),
+                np.concatenate([left.present, alone]),
+            )
+        )
+    there = _there(right, signatures.right, count)[signatures.left]
     return Vectors(left.labels, left.values, left.present & (there if op == "and" else ~there))
 
 
-def one_of(vectors: Vectors, signature: Signature, side: str) -> dict[Key, int]:
-    """Return the one series of each signature; raises PromqlError where there are several on *side*."""
-    found: dict[Key, int] = {}
-    for number, labels in enumerate(vectors.labels):
-        key = key_of(signature(labels))
-        if key in found:
-            raise PromqlError(
-                f"found duplicate series for the match group {dict(key)} on the {side} hand-side of the operation: "
-                f"{unnamed(labels)}; many-to-many matching not allowed: matching labels must be unique on one side",
-                "execution",
-                422,
-            )
-        found[key] = number
+def _there(vectors: Vectors, owners: Times, count: int) -> Present:
+    found: Present = count_present(vectors.present, owners, count) > 0
     return found
-
-
-def pairs_of(many: Vectors, ones: dict[Key, int], signature: Signature) -> tuple[list[int], list[int]]:
-    """Return the series of *many* that have one in *ones*, and which."""
-    found = [
-        (number, ones[key]) for number, labels in enumerate(many.labels) if (key := key_of(signature(labels))) in ones
-    ]
-    return [number for number, _ in found], [one for _, one in found]
-
-
-def with_labels_of(labels: Labels, one: Labels, taken: Sequence[str]) -> Labels:
-    """Return *labels* without their name and with those that are *taken* from the series on the other side."""
-    found = {name: value for name, value in unnamed(labels).items() if name not in taken}
-    return found | {name: one[name] for name in taken if one.get(name)}
-
-
-def _there(vectors: Vectors, others: Vectors, signature: Signature) -> Present:
-    """Return for each series of *vectors*, at each step, whether any of *others* has its signature."""
-    groups: dict[Key, list[int]] = {}
-    for number, labels in enumerate(others.labels):
-        groups.setdefault(key_of(signature(labels)), []).append(number)
-    found = np.zeros_like(vectors.present)
-    for number, labels in enumerate(vectors.labels):
-        if rows := groups.get(key_of(signature(labels))):
-            found[number] = others.present[rows].any(axis=0)
-    return found
-
-
-def _stack_vectors(left: Vectors, right: Vectors) -> Vectors:
-    """Return both below each other; series with the same labels, which are never there at the same step, become one."""
-    known = {key_of(labels): number for number, labels in enumerate(left.labels)}
-    values, present = left.values.copy(), left.present.copy()
-    new = []
-    for number, labels in enumerate(right.labels):
-        if (row := known.get(key_of(labels))) is None:
-            new.append(number)
-            continue
-        values[row] = np.where(right.present[number], right.values[number], values[row])
-        present[row] |= right.present[number]
-    added = right.rows(new)
-    return Vectors(
-        [*left.labels, *added.labels], np.concatenate([values, added.values]), np.concatenate([present, added.present])
-    )

@@ -1,7 +1,7 @@
 """Text to expressions, with bounds before the parser and the subset after it.
 
 The parser is promql-parser, a wheel around the Rust crate of that name: it knows the whole grammar and all types, so
-that what is outside the subset is known from what is no PromQL.
+that what is outside the subset is known from what is no PromQL. Literals reach it coded (`literals.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import promql_parser as promql
 
+from opsassay.telemetry.backends.literals import code_literals, decode_literals
 from opsassay.telemetry.backends.promql.elementwise import ELEMENTWISE
 from opsassay.telemetry.backends.promql.operators import ARITHMETIC, COMPARISON, SETS
 from opsassay.telemetry.backends.promql.values import PromqlError
@@ -21,7 +22,9 @@ MOST_DEPTH = 64
 FUNCTIONS = frozenset(
     {
         "rate", "irate", "increase", "delta", "avg_over_time", "min_over_time", "max_over_time", "sum_over_time",
-        "count_over_time", "last_over_time", "stddev_over_time", "present_over_time", "changes", "resets", "idelta",
+        "count_over_time", "last_over_time", "stddev_over_time", "stdvar_over_time", "quantile_over_time",
+        "present_over_time", "absent_over_time", "changes", "resets", "idelta", "deriv", "predict_linear", "label_replace",
+        "label_join",
         "time", "vector", "scalar", "absent", "sort", "sort_desc", "histogram_quantile", *ELEMENTWISE,
     }
 )  # fmt: skip
@@ -36,10 +39,10 @@ def parse(text: str) -> promql.Expr:
     if len(text) > MOST_QUERY_CHARACTERS:
         raise _wrong(f"the query has more than {MOST_QUERY_CHARACTERS} characters")
     try:
-        found = promql.parse(text)
+        found = promql.parse(code_literals(text))
         _require_subset(found)
     except (ValueError, OverflowError) as error:
-        raise _wrong(f"parse error: {error}") from error
+        raise _wrong(f"parse error: {decode_literals(str(error))}") from error
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # of Rust: x[1e300] is one with promql-parser 0.12
             raise

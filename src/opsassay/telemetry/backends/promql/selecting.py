@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import promql_parser as promql
 
+from opsassay.telemetry.backends.literals import decode_literals
 from opsassay.telemetry.backends.matching import RegexError, tester
 from opsassay.telemetry.backends.promql.values import PromqlError
 from opsassay.telemetry.backends.series import NAME, SeriesStore, Times
@@ -14,9 +15,9 @@ from opsassay.telemetry.backends.series import NAME, SeriesStore, Times
 
 def select(store: SeriesStore, selector: promql.VectorSelector) -> Times:
     """Return the numbers of the series of *store* that *selector* means; raises PromqlError for a wrong regex."""
-    matchers = [(_operator(one.op), one.name, one.value) for one in selector.matchers.matchers]
-    if selector.name is not None:
-        matchers.append(("=", NAME, selector.name))
+    matchers = matchers_of(selector)
+    if all(_test(op, value, [""])("") for op, _, value in matchers):
+        raise _wrong("vector selector must contain at least one non-empty matcher")
     names: Iterable[str] = store.by_name
     for op, label, value in matchers:
         if label == NAME:
@@ -31,6 +32,14 @@ def select(store: SeriesStore, selector: promql.VectorSelector) -> Times:
     return np.array(numbers, dtype=np.int64)
 
 
+def matchers_of(selector: promql.VectorSelector) -> list[tuple[str, str, str]]:
+    """Return operator, label and value of each matcher, that of the metric's name among them."""
+    found = [
+        (_operator(one.op), decode_literals(one.name), decode_literals(one.value)) for one in selector.matchers.matchers
+    ]
+    return found + ([("=", NAME, selector.name)] if selector.name else [])
+
+
 def _operator(op: promql.MatchOp) -> str:
     if op == promql.MatchOp.Equal:
         return "="
@@ -43,4 +52,8 @@ def _test(op: str, value: str, texts: list[str]) -> Callable[[str], bool]:
     try:
         return tester(op, value, texts)
     except RegexError as error:
-        raise PromqlError(f'invalid parameter "query": parse error: {error}') from error
+        raise _wrong(str(error)) from error
+
+
+def _wrong(what: str) -> PromqlError:
+    return PromqlError(f'invalid parameter "query": parse error: {what}')

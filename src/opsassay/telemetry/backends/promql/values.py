@@ -40,13 +40,21 @@ class Vectors:
     present: Present
 
     def without_name(self) -> Vectors:
-        """Return the same without the names of metrics."""
-        return Vectors([unnamed(labels) for labels in self.labels], self.values, self.present)
+        """Return the same without the names of metrics; raises PromqlError as `merged` does."""
+        unnamed_ones = Vectors([unnamed(labels) for labels in self.labels], self.values, self.present)
+        return unnamed_ones if len({labels.get(NAME) for labels in self.labels}) < 2 else merged(unnamed_ones)
 
-    def rows(self, numbers: Sequence[int]) -> Vectors:
+    def sampled(self) -> Vectors:
+        """Return the series that are there at any step."""
+        there = self.present.any(axis=1)
+        return self if there.all() else self.rows(np.flatnonzero(there))
+
+    def rows(self, numbers: Sequence[int] | Times) -> Vectors:
         """Return the series *numbers* alone."""
-        chosen = np.array(numbers, dtype=np.int64)
-        return Vectors([self.labels[number] for number in numbers], self.values[chosen], self.present[chosen])
+        chosen = np.asarray(numbers, dtype=np.int64)
+        if len(chosen) == len(self.labels) and (chosen == np.arange(len(chosen))).all():
+            return self
+        return Vectors([self.labels[number] for number in chosen.tolist()], self.values[chosen], self.present[chosen])
 
 
 def unnamed(labels: Labels) -> Labels:
@@ -59,11 +67,32 @@ def key_of(labels: Labels) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(labels.items()))
 
 
+def merged(vectors: Vectors) -> Vectors:
+    """Return *vectors* with one series for the same labels; raises PromqlError when two of these are there at one step."""
+    if _are_distinct(vectors.labels):
+        return vectors
+    labels, owners = group_labels(vectors.labels, names_of(vectors.labels))
+    counts = count_present(vectors.present, owners, len(labels))
+    if (counts > 1).any():
+        raise same_labels()
+    return Vectors(labels, summed(np.where(vectors.present, vectors.values, 0.0), owners, len(labels)), counts > 0)
+
+
 def require_distinct(vectors: Vectors) -> Vectors:
-    """Return *vectors*; raises PromqlError when two of its series have the same labels, as dropping names can make it."""
-    if len(set(_texts(vectors.labels, sorted(names_of(vectors.labels))))) < len(vectors.labels):
-        raise PromqlError("vector cannot contain metrics with the same labelset", "execution", 422)
+    """Return the series of *vectors* that are there; raises PromqlError when two have the same labels at any two steps."""
+    vectors = vectors.sampled()
+    if not _are_distinct(vectors.labels):
+        raise same_labels()
     return vectors
+
+
+def _are_distinct(labels: Sequence[Labels]) -> bool:
+    return len(set(_texts(labels, sorted(names_of(labels))))) == len(labels) if len(labels) > 1 else True
+
+
+def same_labels() -> PromqlError:
+    """Return the error for series that have the same labels."""
+    return PromqlError("vector cannot contain metrics with the same labelset", "execution", 422)
 
 
 def names_of(labels: Sequence[Labels]) -> set[str]:
@@ -78,6 +107,15 @@ def group_labels(labels: Sequence[Labels], names: set[str]) -> tuple[list[Labels
     owners = [numbers.setdefault(texts, len(numbers)) for texts in _texts(labels, ordered)]
     groups = [{name: text for name, text in zip(ordered, texts, strict=True) if text} for texts in numbers]
     return groups, np.array(owners, dtype=np.int64)
+
+
+def reduced_rows(reduce: np.ufunc, values: Values, owners: Times, groups: int) -> Values:
+    """Return *reduce* over the rows of *values* that have the same owner, of which there is one at least."""
+    if not groups:
+        return values[:0]
+    order = np.argsort(owners, kind="stable")
+    found: Values = reduce.reduceat(values[order], np.searchsorted(owners[order], np.arange(groups)), axis=0)
+    return found
 
 
 def _texts(labels: Sequence[Labels], names: Sequence[str]) -> Iterable[tuple[str, ...]]:
@@ -100,3 +138,21 @@ def summed(values: Values, owners: Times, groups: int) -> Values:
     places = owners[:, None] * steps + np.arange(steps)
     found = np.bincount(places.ravel(), values.ravel(), minlength=groups * steps)
     return found.astype(np.float64, copy=False).reshape(groups, steps)
+
+
+def quantile_of(values: Values, present: Present, quantile: Values) -> Values:
+    """Return the *quantile* of each column of *values*, of those that are *present*, of which there is one at least.
+
+    At rank q * (count - 1) and between ranks linearly, NaN before all numbers; -inf below q = 0 and +inf above 1
+    (``quantile`` of Prometheus).
+    """
+    unknown = np.isnan(values) & present
+    ordered = np.sort(np.where(unknown, -np.inf, np.where(present, values, np.inf)), axis=0)
+    ordered[np.arange(len(ordered))[:, None] < unknown.sum(axis=0)] = np.nan
+    last = np.maximum(present.sum(axis=0) - 1, 0)
+    rank = np.clip(np.nan_to_num(quantile), 0, 1) * last
+    low = np.floor(rank).astype(np.int64)
+    at, share = np.arange(values.shape[1]), rank - low
+    found = ordered[low, at] * (1 - share) + ordered[np.minimum(low + 1, last), at] * share
+    found = np.where(quantile < 0, -np.inf, np.where(quantile > 1, np.inf, found))
+    return np.where(np.isnan(quantile), np.nan, found)

@@ -13,11 +13,14 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from opsassay.telemetry.backends.promql.values import Present, too_many_samples
+from opsassay.telemetry.backends.promql.values import Present, quantile_of, too_many_samples
 from opsassay.telemetry.backends.series import Labels, SeriesStore, Times, Values
 
 MOST_SAMPLES = 50_000_000
 """What all ranges of one function may hold together, as Prometheus' ``--query.max-samples``."""
+
+_AT_ONCE = 1 << 20
+"""Samples that are laid out beside one another at a time."""
 
 Reducer = Callable[[Values, Times], Values]
 Number = TypeVar("Number", bound=np.generic)
@@ -93,14 +96,41 @@ class Windows:
 
         The result has the shape (series, steps). Raises PromqlError when the ranges hold too much.
         """
-        if int(self.counts.sum(axis=1)[self.timeline].sum()) > MOST_SAMPLES:
-            raise too_many_samples()
+        self._counted()
         filled = self.holding(skip + 1)
         found = np.zeros(filled.shape)
         if filled.any():
+            first, last = (int(self.store.bounds[at]) for at in (self.numbers.min(), self.numbers.max() + 1))
             pairs = np.stack([self.positions(self.low + skip)[filled], self.positions(self.high)[filled]], axis=1)
-            found[filled] = reduce(np.append(values, 0.0), pairs.ravel())[::2]
+            found[filled] = reduce(np.append(values[first:last], 0.0), pairs.ravel() - first)[::2]
         return found
+
+    def by_length(self, found_of: Callable[[Values, Times, Times], Values], least: int = 1) -> Values:
+        """Return *found_of* each range that holds *least* samples, shape (series, steps); 0 of all others.
+
+        It is given the values and the times of ranges of one length, shape (ranges, length), and the step of each. Raises
+        PromqlError when the ranges hold too much.
+        """
+        counts = self._counted()
+        low = self.positions(self.low).ravel()
+        found = np.zeros(len(low))
+        order = np.argsort(counts, kind="stable")
+        order = order[np.searchsorted(counts[order], least) :]
+        ends = np.flatnonzero(np.diff(counts[order], append=-1)) + 1
+        for begin, end in zip([0, *ends.tolist()], ends.tolist(), strict=False):
+            length = int(counts[order[begin]])
+            values = np.lib.stride_tricks.sliding_window_view(self.store.values, length)
+            ms = np.lib.stride_tricks.sliding_window_view(self.store.ms, length)
+            for at in range(begin, end, rows := max(1, _AT_ONCE // length)):
+                cells = order[at : min(at + rows, end)]
+                found[cells] = found_of(values[low[cells]], ms[low[cells]], cells % len(self.end_ms))
+        return found.reshape(len(self.numbers), len(self.end_ms))
+
+    def _counted(self) -> Times:
+        """Return how many samples each range holds, series by series; raises PromqlError for too many."""
+        if int(self.counts.sum(axis=1)[self.timeline].sum()) > MOST_SAMPLES:
+            raise too_many_samples()
+        return self.each(self.counts).ravel()
 
 
 Result = tuple[Values, Present]
@@ -152,7 +182,13 @@ def over_time(reduce: Reducer) -> Callable[[Windows], Result]:
 
 def mean_over_time(windows: Windows) -> Result:
     """Return the mean of the samples of each range."""
-    return windows.reduced(windows.store.values, np.add.reduceat) / windows.each(windows.counts), windows.holding(1)
+    total, counts = windows.reduced(windows.store.values, np.add.reduceat), windows.each(windows.counts)
+    mean = total / counts
+    if np.isinf(total).any():  # of a sum that is too large for a number the mean need not be
+        mean = np.where(
+            np.isinf(total), windows.by_length(lambda values, *_: (values / values.shape[1]).sum(axis=1)), mean
+        )
+    return mean, windows.holding(1)
 
 
 def last_sample(windows: Windows) -> Result:
@@ -160,15 +196,61 @@ def last_sample(windows: Windows) -> Result:
     return windows.values_at(windows.high - 1), windows.holding(1)
 
 
+def variance_over_time(windows: Windows) -> Result:
+    """Return the variance of the samples of each range, of all and not of a sample of them; exactly 0 of equal ones."""
+
+    def variance(values: Values, *_: Times) -> Values:
+        away = values - values[:, :1]
+        away -= away.mean(axis=1, keepdims=True)
+        found: Values = np.einsum("ij,ij->i", away, away) / values.shape[1]
+        return found
+
+    return windows.by_length(variance), windows.holding(1)
+
+
 def deviation_over_time(windows: Windows) -> Result:
-    """Return the standard deviation of the samples of each range, of all and not of a sample of them."""
-    values = windows.store.values
-    base = values[np.isfinite(values)].mean() if np.isfinite(values).any() else 0.0  # so that squares stay small
-    away = values - base
-    counts = windows.each(windows.counts)
-    mean = windows.reduced(away, np.add.reduceat) / counts
-    squares = windows.reduced(away * away, np.add.reduceat) / counts
-    return np.sqrt(np.maximum(squares - mean * mean, 0.0)), windows.holding(1)
+    """Return the standard deviation of the samples of each range."""
+    variance, present = variance_over_time(windows)
+    return np.sqrt(variance), present
+
+
+def quantile_over_time(windows: Windows, quantile: Values) -> Result:
+    """Return the *quantile*, one value a step, of the samples of each range, as of an aggregation."""
+
+    def quantiles(values: Values, _: Times, steps: Times) -> Values:
+        return quantile_of(values.T, np.ones(values.T.shape, dtype=bool), quantile[steps])
+
+    return windows.by_length(quantiles), windows.holding(1)
+
+
+def slope(windows: Windows) -> Result:
+    """Return what is gained a second along the line through the samples of each range by least squares: deriv."""
+    return windows.by_length(lambda values, ms, _: _line(values, ms)[0], least=2), windows.holding(2)
+
+
+def predicted(windows: Windows, ahead_s: Values, steps_ms: Times) -> Result:
+    """Return where that line is *ahead_s* after each step: predict_linear."""
+
+    def predict(values: Values, ms: Times, steps: Times) -> Values:
+        gained, mean, middle_ms = _line(values, ms)
+        return mean + gained * ((steps_ms[steps] - middle_ms) / 1000 + ahead_s[steps])
+
+    return windows.by_length(predict, least=2), windows.holding(2)
+
+
+def _line(values: Values, ms: Times) -> tuple[Values, Values, Values]:
+    """Return of each row the gain a second, the mean value and the mean time of the line through it.
+
+    Of equal values the gain is exactly 0; of infinite ones, as in Prometheus, nothing is known.
+    """
+    first = np.where(np.isinf(values[:, :1]), np.nan, values[:, :1])
+    away = values - first
+    mean = away.mean(axis=1)
+    since_first_s = (ms - ms[:, :1]) / 1000
+    middle_s = since_first_s.mean(axis=1)
+    around_s = since_first_s - middle_s[:, None]
+    gained = np.einsum("ij,ij->i", around_s, away - mean[:, None]) / np.einsum("ij,ij->i", around_s, around_s)
+    return gained, first[:, 0] + mean, ms[:, 0] + middle_s * 1000
 
 
 def instant_delta(windows: Windows) -> Result:
@@ -176,21 +258,17 @@ def instant_delta(windows: Windows) -> Result:
     return windows.values_at(windows.high - 1) - windows.values_at(windows.high - 2), windows.holding(2)
 
 
-def counted_steps(is_one: Callable[[Values, Values], Present]) -> Callable[[Windows], Result]:
-    """Return the function that counts, in each range, samples that differ from the one before as *is_one* says."""
+def counted_steps(counted: Callable[[SeriesStore], Times]) -> Callable[[Windows], Result]:
+    """Return the function that counts in each range, its first sample left out, what *counted* counts before each."""
 
     def count(windows: Windows) -> Result:
-        values = windows.store.values
-        ones = np.zeros(len(values))
-        ones[1:] = is_one(values[:-1], values[1:])
-        return windows.reduced(ones, np.add.reduceat, skip=1), windows.holding(1)
+        before = counted(windows.store)
+        low, high = (
+            windows.positions(samples) for samples in (np.minimum(windows.low + 1, windows.high), windows.high)
+        )
+        return (before[high] - before[low]).astype(np.float64), windows.holding(1)
 
     return count
-
-
-def _changed(before: Values, after: Values) -> Present:
-    found: Present = (before != after) & ~(np.isnan(before) & np.isnan(after))
-    return found
 
 
 def _present(windows: Windows) -> Result:
@@ -214,8 +292,10 @@ RANGE_FUNCTIONS: Mapping[str, Callable[[Windows], Result]] = {
     "count_over_time": _count_over_time,
     "last_over_time": last_sample,
     "stddev_over_time": deviation_over_time,
+    "stdvar_over_time": variance_over_time,
+    "deriv": slope,
     "present_over_time": _present,
-    "changes": counted_steps(_changed),
-    "resets": counted_steps(np.greater),
+    "changes": counted_steps(lambda store: store.changed),
+    "resets": counted_steps(lambda store: store.fallen),
     "idelta": instant_delta,
 }

@@ -1,0 +1,69 @@
+"""Texts in quotes, by the one rule of PromQL, LogQL and TraceQL.
+
+All three unquote as Go does (``util/strutil/quote.go`` of Prometheus, which Loki's ``lex.go`` calls too, and
+``strconv.Unquote`` in Tempo's ``lexer.go``): between backticks every character stands for itself; between double quotes,
+and in PromQL alone between single ones, a backslash begins an escape, and an unknown escape is an error.
+"""
+
+from __future__ import annotations
+
+import re
+
+DOUBLE = r'"(?:[^"\\\n]|\\.)*"'
+SINGLE = r"'(?:[^'\\\n]|\\.)*'"
+RAW = r"`[^`]*`"
+
+_ESCAPE = re.compile(
+    rb"""\\(?:(?P<one>[abfnrtv\\'"])|x(?P<byte>[0-9a-fA-F]{2})|(?P<octal>[0-3][0-7]{2})
+    |u(?P<short>[0-9a-fA-F]{4})|U(?P<long>[0-9a-fA-F]{8})|(?P<unknown>.?))""",
+    re.VERBOSE | re.DOTALL,
+)
+_ONE = dict(zip(b"abfnrtv\\", (7, 8, 12, 10, 13, 9, 11, 92), strict=True))
+_CODED = "·"
+_LITERALS = re.compile(rf"#[^\n]*|{DOUBLE}|{SINGLE}|{RAW}|(?P<open>[\"'`])")
+
+
+def unquoted(literal: str) -> str:
+    """Return what *literal* with its quotes means; raises ValueError for an escape that means nothing.
+
+    Bytes that are no UTF-8 become U+FFFD, as Go writes them in JSON.
+    """
+    quote, inner = literal[0], literal[1:-1].encode()
+    if quote == "`":
+        return literal[1:-1]
+
+    def meaning(found: re.Match[bytes]) -> bytes:
+        escape = found.group()
+        match found.lastgroup:
+            case "one" if escape[1:] not in b"'\"":
+                return bytes([_ONE[escape[1]]])
+            case "one" if escape[1:] == quote.encode():
+                return escape[1:]
+            case "byte" | "octal":
+                return bytes([int(found[found.lastgroup], 16 if found.lastgroup == "byte" else 8)])
+            case "short" | "long" if (point := int(found[found.lastgroup], 16)) <= 0x10FFFF:
+                if not 0xD800 <= point < 0xE000:
+                    return chr(point).encode()
+        raise ValueError(f"unknown escape sequence {escape.decode(errors='replace')} in {literal[:100]}")
+
+    return _ESCAPE.sub(meaning, inner).decode(errors="replace")
+
+
+def code_literals(query: str) -> str:
+    """Return the PromQL *query* with what each literal means in hexadecimal digits after a sign that no name can have.
+
+    So the parser reads neither escapes nor regular expressions by rules of its own. Raises ValueError for a literal that
+    is none.
+    """
+
+    def code(found: re.Match[str]) -> str:
+        if found["open"]:
+            raise ValueError(f"unterminated quoted string {query[found.start() :][:100]}")
+        return found.group() if found.group().startswith("#") else f'"{_CODED}{unquoted(found.group()).encode().hex()}"'
+
+    return _LITERALS.sub(code, query)
+
+
+def decode_literals(text: str) -> str:
+    """Return *text*, of which a part or all is what `code_literals` made, as it was meant."""
+    return re.sub(rf"{_CODED}((?:[0-9a-f]{{2}})*)", lambda found: bytes.fromhex(found[1]).decode(), text)

@@ -1,0 +1,111 @@
+"""Drawn queries of PromQL answered by a real Prometheus over the same samples, at an instant and over a range."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import requests
+from benchmarks.promql.grammar import Grammar
+from benchmarks.promql.samples import PACKAGES, START_S, made, served_by_prometheus, served_by_us
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        None in PACKAGES.values(), reason="Debian's package prometheus is not installed: apt install prometheus"
+    ),
+]
+QUERIES, SEED = 500, 20
+INSTANTS_S = (START_S + 1807.5, START_S + 3413.5, START_S + 77.5)
+SPANS_S = (
+    (START_S + 307.5, START_S + 3400.5, 61),
+    (START_S - 299.5, START_S + 901.5, 30),
+    (START_S + 3000.5, START_S + 4400.5, 47),
+)
+DIFFERENCES = [  # query, the series whose sample number at is the instant, s later; ours, theirs; source
+    ('count_over_time(limit_bytes{service="s0"}[30s])', ("limit_bytes", 40, 0), "2", "3",
+     "migration guide of 3.0: range selectors and look-back"),
+    ('early_depth{service="s0"}', ("early_depth", -1, 300), None, "a value", "the same"),
+    ('label_replace(label_replace(vector(1), "a", "x\\ny", "", ""), "a", "", "a", "x.y") * on(a) group_left() vector(2)',
+     ("limit_bytes", 40, 0), "2", None, "migration guide of 3.0: regular expressions"),
+    ('count_over_time(limit_bytes{service="s0"}[61])', ("limit_bytes", 40, 1), "4", "bad_data",
+     "querying/basics of 3.0: numbers and durations"),
+    ('count({"limit_bytes", "service"="s0"})', ("limit_bytes", 40, 1), "1", "bad_data",
+     "migration guide of 3.0: UTF-8 names"),
+    ("stddev(vector(NaN))", ("limit_bytes", 40, 1), "NaN", "0", "changelog of 3.0.0: prometheus#14941"),
+    ("increase(young_total[5m])", ("young_total", 2, 1), repr(20 * 38.5 / 30), repr(20 * 46 / 30),
+     "prometheus#13725"),
+]  # fmt: skip
+SERIES = made(8)
+
+
+@pytest.fixture(scope="module")
+def urls(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("beside")
+    with served_by_us(folder / "ours", SERIES) as ours, served_by_prometheus(folder / "theirs", SERIES) as theirs:
+        yield ours, theirs
+
+
+def answered(url, path, **parameters):
+    """Return the series {labels: [(time, value)]} of an answer, or its status and type of error."""
+    answer = requests.get(f"{url}/api/v1/{path}", params=parameters, timeout=60)
+    found = answer.json()
+    if found["status"] != "success":
+        return answer.status_code, found["errorType"]
+    if found["data"]["resultType"] == "scalar":
+        return {(): [found["data"]["result"]]}
+    return {
+        tuple(sorted(one["metric"].items())): one.get("values") or [one["value"]] for one in found["data"]["result"]
+    }
+
+
+def close(ours, theirs):
+    """Return whether two numbers are the same but for the last digits of their computation."""
+    one, other = float(ours), float(theirs)
+    return (
+        ours == theirs
+        or math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
+        or (math.isnan(one) and math.isnan(other))
+    )
+
+
+def same(ours, theirs):
+    if isinstance(ours, tuple) or isinstance(theirs, tuple):
+        return ours == theirs
+    return ours.keys() == theirs.keys() and all(
+        [at for at, _ in ours[key]] == [at for at, _ in theirs[key]]
+        and all(close(one, other) for (_, one), (_, other) in zip(ours[key], theirs[key], strict=True))
+        for key in ours
+    )
+
+
+def test_drawn_queries_are_answered_as_by_prometheus(urls):
+    grammar, different, answers = Grammar(SEED), [], 0
+    for number in range(QUERIES):
+        query, at_s = grammar.query(), INSTANTS_S[number % len(INSTANTS_S)]
+        start_s, end_s, step_s = SPANS_S[number % len(SPANS_S)]
+        for path, parameters in (
+            ("query", {"time": at_s}), ("query_range", {"start": start_s, "end": end_s, "step": step_s}),
+        ):  # fmt: skip
+            ours, theirs = (answered(url, path, query=query, **parameters) for url in urls)
+            answers += bool(theirs) and isinstance(theirs, dict)
+            if not same(ours, theirs):
+                different.append(f"{path} {parameters}\n    {query}\n    {str(ours)[:600]}\n    {str(theirs)[:600]}")
+    assert not different, f"{len(different)} of {2 * QUERIES} answers differ:\n" + "\n".join(different)
+    assert answers > QUERIES, "more than half of the answers have to hold something"
+
+
+@pytest.mark.parametrize(("query", "instant", "ours", "theirs", "source"), DIFFERENCES)
+def test_what_prometheus_3_does_otherwise_is_listed(urls, query, instant, ours, theirs, source):
+    name, number, later_s = instant
+    ms = next(one.ms for one in SERIES if one.name == name)
+    at_s = f"{ms[number] / 1000 + later_s:.3f}"
+    for url, expected in zip(urls, (ours, theirs), strict=True):
+        found = answered(url, "query", query=query, time=at_s)
+        if isinstance(found, tuple):
+            assert found[1] == expected, source
+        elif expected is None:
+            assert found == {}, source
+        else:
+            ((_, value),) = next(iter(found.values()))
+            assert expected == "a value" or close(value, expected), source
