@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
 PACKAGE, RULE = "compliance", "compliant"
 UNSTEADY = (
@@ -95,9 +95,9 @@ class OpaLibrary:
         self._query = f"values := [value | value := {query}]; {name}(values)"
         self._engine.register_function(name, self._keep, arity=1)
         try:
-            tree = self._engine.eval_query('tree := rego.parse_module("policy.rego", input)', policy)
             self._engine.add_policy("policy.rego", policy)
             self._engine.eval_query("true")  # what compiles, and in it the types
+            tree = self._engine.eval_query('tree := rego.parse_module("policy.rego", input)', policy)
         except OpaError as error:
             raise PolicyError(_first_line(error.message)) from error
         self.package, self.calls = _of_opa_tree(tree[0]["tree"])
@@ -157,7 +157,6 @@ class RegoCpp:
         import regopy
 
         del syntax  # v1 alone
-        regopy.set_default_log_level("None")
         self._new, self._policy, self._query = regopy.Interpreter, policy, query
         self.package, self.calls = None, set[str]()
         try:
@@ -260,18 +259,26 @@ def _first_line(text: str) -> str:
     return " ".join(f"{said.removeprefix('error: ')} ({where})".split() if where else said.split())[:300]
 
 
+def own_output() -> TextIO:
+    """Return standard output for what we say alone: what engines print goes to standard error from now on."""
+    found = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
+    os.dup2(2, 1)
+    return found
+
+
 def main() -> None:
     """Judge, a line at once, so that those before an end from outside count."""
     sys.setrecursionlimit(10_000)
+    output = own_output()
     name, policy, folder, package, rule, syntax = sys.argv[1:]
     try:
         engine = made(name, Path(policy).read_text(encoding="utf-8"), package, rule, syntax)
     except PolicyError as error:
-        print(json.dumps(["checked", str(error)]), flush=True)
+        print(json.dumps(["checked", str(error)]), file=output)
         return
-    print(json.dumps(["checked", ""]), flush=True)
+    print(json.dumps(["checked", ""]), file=output)
     for path in sorted(Path(folder).glob("*.json")):
-        print(json.dumps(outcome_of(engine, path.read_text(encoding="utf-8"), f"data.{package}.{rule}")), flush=True)
+        print(json.dumps(outcome_of(engine, path.read_text(encoding="utf-8"), f"data.{package}.{rule}")), file=output)
 
 
 if __name__ == "__main__":
