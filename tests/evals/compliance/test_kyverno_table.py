@@ -1,4 +1,4 @@
-"""The subset of Kyverno against a table of what Kyverno says, case by case; what is not judged is an error, never a pass."""
+"""The subset of Kyverno against a table of what Kyverno says, case by case; what is not judged is an error."""
 
 from __future__ import annotations
 
@@ -6,12 +6,6 @@ import json
 
 import pytest
 import yaml
-
-from opsassay.evals.compliance.kyverno.conditions import hold
-from opsassay.evals.compliance.kyverno.documents import UnsupportedError
-from opsassay.evals.compliance.kyverno.judge import judge_objects
-from opsassay.evals.compliance.kyverno.patterns import satisfies
-from opsassay.evals.compliance.kyverno.policy import read_policies
 from tests.evals.compliance.kyverno_cases import (
     ANCHORS,
     CONDITIONS,
@@ -20,6 +14,12 @@ from tests.evals.compliance.kyverno_cases import (
     REFUSED_PATTERNS,
     REFUSED_POLICIES,
 )
+
+from opsassay.evals.compliance.kyverno.conditions import hold
+from opsassay.evals.compliance.kyverno.documents import UnsupportedError
+from opsassay.evals.compliance.kyverno.judge import judge_objects
+from opsassay.evals.compliance.kyverno.patterns import satisfies
+from opsassay.evals.compliance.kyverno.policy import read_policies
 
 
 def rows(groups, *, wrapped):

@@ -11,9 +11,9 @@ from pathlib import Path
 from textwrap import wrap
 
 import pytest
+from tests.evals.compliance.rego_cases import COUNT, SEED, RegoCase, rego_cases
 
 from opsassay.evals.compliance.rego.engines import engines_here
-from tests.evals.compliance.rego_cases import COUNT, SEED, RegoCase, rego_cases
 
 PAGE = Path(__file__).parents[3] / "docs" / "rego-engines.md"
 HERE = {one.key: one for one in engines_here()}
@@ -29,11 +29,12 @@ output = own_output()
 for policy, given in json.load(sys.stdin):
     try:
         value = made(sys.argv[1], policy, "compliance", "compliant", "v1").ask(given)
-        print("undefined" if value is UNDEFINED else json.dumps(value, default=lambda some: sorted(some, key=str)), file=output)
+        said = "undefined" if value is UNDEFINED else json.dumps(value, default=lambda some: sorted(some, key=str))
+        print(said, file=output)
     except (PolicyError, EvaluationError):
         print("error", file=output)
 """
-"""What asks an engine, in a process of its own: what it says is a value as JSON, undefined, or error, no policy included."""
+"""What asks an engine, in a process of its own: a value as JSON, `undefined`, or `error`, as of what is no policy."""
 
 
 @cache
@@ -71,9 +72,9 @@ def table() -> str:
     versions = " and ".join(HERE[engine].label for engine in OTHERS)
     totals = " and ".join(f"{same[engine]} of {engine}'s" for engine in OTHERS)
     text = (
-        f"{versions} beside {HERE[OPA].label}, over {COUNT} policies with inputs (seed {SEED}). {totals} answers are OPA's. "
-        "`tests/evals/compliance/test_rego_engines.py` makes this page and holds it against the engines. Which of them judges: "
-        "[compliance](compliance.md#rego)."
+        f"{versions} beside {HERE[OPA].label}, over {COUNT} policies with inputs (seed {SEED}). {totals} answers are "
+        "OPA's. `tests/evals/compliance/test_rego_engines.py` makes this page and holds it against the engines. Which "
+        "of them judges: [compliance](compliance.md#rego)."
     )
     head = ["| cases | number | regorus differs in | rego-cpp differs in |", "| --- | --- | --- | --- |"]
     return "\n".join(["# Engines of Rego", "", *wrap(text, 128, break_long_words=False), "", *head, *rows, ""])

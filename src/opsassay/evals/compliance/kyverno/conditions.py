@@ -186,16 +186,20 @@ def _alike(one: Any, other: Any) -> bool:
     return wildcard(_text(one), _text(other)) or wildcard(_text(other), _text(one))
 
 
+def _equals_text(key: str, value: Any) -> bool | None:
+    if both := _durations(key, value):
+        return both[0] == both[1]
+    if not isinstance(value, str):
+        return False
+    if (amount := quantity(key)) is not None:
+        return None if (other := quantity(value)) is None else amount == other
+    return wildcard(value, key)
+
+
 def _equals(key: Any, value: Any) -> bool | None:
     """Return whether both are equal, None where Kyverno says neither that they are nor that they are not."""
     if isinstance(key, str):
-        if both := _durations(key, value):
-            return both[0] == both[1]
-        if not isinstance(value, str):
-            return False
-        if (amount := quantity(key)) is not None:
-            return None if (other := quantity(value)) is None else amount == other
-        return wildcard(value, key)
+        return _equals_text(key, value)
     if key is None:
         return None
     if isinstance(key, int | float) and not isinstance(key, bool):
