@@ -24,11 +24,11 @@ MISSING = [key for key in OTHERS if key not in HERE] + ([] if OPA else ["OPA"])
 
 ASKING = """
 import json, sys
-from opsassay.evals.compliance.rego.worker import UNDEFINED, EvaluationError, PolicyError, made, own_output
+from opsassay.evals.compliance.rego.worker import UNDEFINED, EvaluationError, PolicyError, own_output, read_policy
 output = own_output()
 for policy, given in json.load(sys.stdin):
     try:
-        value = made(sys.argv[1], policy, "compliance", "compliant", "v1").ask(given)
+        value = read_policy(sys.argv[1], policy, "compliance", "compliant", "v1").ask(given)
         said = "undefined" if value is UNDEFINED else json.dumps(value, default=lambda some: sorted(some, key=str))
         print(said, file=output)
     except (PolicyError, EvaluationError):
@@ -72,7 +72,7 @@ def table() -> str:
     versions = " and ".join(HERE[engine].label for engine in OTHERS)
     totals = " and ".join(f"{same[engine]} of {engine}'s" for engine in OTHERS)
     text = (
-        f"{versions} beside {HERE[OPA].label}, over {COUNT} policies with inputs (seed {SEED}). {totals} answers are "
+        f"{versions} against {HERE[OPA].label}, over {COUNT} policies with inputs (seed {SEED}). {totals} answers are "
         "OPA's. `tests/evals/compliance/test_rego_engines.py` makes this page and holds it against the engines. Which "
         "of them judges: [compliance](compliance.md#rego)."
     )

@@ -98,7 +98,7 @@ def _problem_of_text(policy: bytes) -> str | None:
 
 
 @dataclass(frozen=True)
-class _Said:
+class _EngineAnswer:
     """What one engine said: what is wrong with the policy, or a kind and a reason for each input."""
 
     problem: str | None
@@ -107,7 +107,7 @@ class _Said:
 
 def _asked(
     engine: RegoEngine, policy: bytes, inputs: Sequence[bytes], limits: SandboxLimits, question: RegoQuestion
-) -> _Said:
+) -> _EngineAnswer:
     with TemporaryDirectory(prefix="opsassay-rego-") as made:
         view, work = Path(made, "view"), Path(made, "work")
         (view / "inputs").mkdir(parents=True)
@@ -122,16 +122,16 @@ def _asked(
         end = seal.run(command)
     said = [json.loads(line) for line in end.stdout_tail.splitlines() if line.endswith("]")]
     if not said:
-        return _Said(f"it was not read to its end: {end.reason}")
+        return _EngineAnswer(f"it was not read to its end: {end.reason}")
     first, *rows = said
     if first[1]:
-        return _Said(first[1])
+        return _EngineAnswer(first[1])
     late = ("late", f"the policy was not done with it: {end.reason}")
     found = [(kind, reason) for kind, reason in rows[: len(inputs)]]
-    return _Said(None, (*found, *[late] * (len(inputs) - len(found))))
+    return _EngineAnswer(None, (*found, *[late] * (len(inputs) - len(found))))
 
 
-def _agreed(engines: Sequence[RegoEngine], said: Sequence[_Said], count: int) -> JudgedByRego:
+def _agreed(engines: Sequence[RegoEngine], said: Sequence[_EngineAnswer], count: int) -> JudgedByRego:
     """Return what all *engines* say of *count* inputs; what one says otherwise, or none can say, is not judged."""
     if all(one.problem for one in said):
         return JudgedByRego(said[0].problem)

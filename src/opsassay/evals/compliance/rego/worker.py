@@ -181,7 +181,7 @@ class RegoCpp:
 ENGINES: Mapping[str, Any] = {"opa": OpaProgram, "library": OpaLibrary, "regorus": Regorus, "rego-cpp": RegoCpp}
 
 
-def made(engine: str, policy: str, package: str, rule: str, syntax: str) -> Engine:
+def read_policy(engine: str, policy: str, package: str, rule: str, syntax: str) -> Engine:
     """Return the engine of that name with *policy*; raises PolicyError for one that may not be asked."""
     found: Engine = ENGINES[engine](policy, f"data.{package}.{rule}", syntax)
     if found.package not in (None, package):
@@ -272,7 +272,7 @@ def main() -> None:
     output = own_output()
     name, policy, folder, package, rule, syntax = sys.argv[1:]
     try:
-        engine = made(name, Path(policy).read_text(encoding="utf-8"), package, rule, syntax)
+        engine = read_policy(name, Path(policy).read_text(encoding="utf-8"), package, rule, syntax)
     except PolicyError as error:
         print(json.dumps(["checked", str(error)]), file=output)
         return
