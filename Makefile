@@ -49,6 +49,7 @@ $(VENV)/.developed: pyproject.toml $(VENV)/constraints.txt | $(VENV)/bin/python
 locked: $(VENV)/bin/python
 	@$(PIP) --require-hashes -r requirements.lock
 	@$(PIP) --no-deps --no-build-isolation -e .
+	@$(BIN)/python install.py --opa
 	@touch $(VENV)/constraints.txt $(VENV)/.installed $(VENV)/.developed
 
 lock: $(VENV)/bin/python
@@ -137,6 +138,7 @@ test-python:
 	@$(PYTHON) -m venv .venv-python
 	@sed -e '/^ /d' -e 's/ \\$$//' requirements.lock > .venv-python/constraints.txt
 	@.venv-python/bin/python -m pip install -q --disable-pip-version-check -c .venv-python/constraints.txt -e '.[dev]'
+	@.venv-python/bin/python install.py --opa
 	.venv-python/bin/python -m pytest -n 2 --dist loadfile -m "not system and not live and not browser and not slow and $(OUTSIDE_CI)"
 
 lint: $(VENV)/.developed

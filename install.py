@@ -1,5 +1,7 @@
 """Installs OpsAssay into the environment that runs this: ``python install.py [-c CONSTRAINTS] EXTRA``; used by make.
 
+``python install.py --opa`` installs OPA's engine alone: the package says that it needs a newer Python than it does.
+
 One line says how far it is, the whole output is in ``install.log`` beside the environment. uv installs where the index
 has it, several packages at a time; pip does where it has not, or where uv fails.
 """
@@ -14,13 +16,17 @@ import time
 from pathlib import Path
 
 LOG = Path(sys.prefix) / "install.log"
+OPA = "opa-golib-python-bindings"
 PIP = [sys.executable, "-m", "pip"]
 
 
 def main(words: list[str]) -> int:
     """Install the extra that *words* end with; return the exit status."""
-    *pinned, extra = words
     LOG.write_text("", encoding="utf-8")
+    if words == ["--opa"]:
+        _opa()
+        return 0
+    *pinned, extra = words
     began = time.monotonic()
     what = ["-e", f".[{extra}]"]
     print(
@@ -33,8 +39,27 @@ def main(words: list[str]) -> int:
             print(f"\nThe installation failed; {_shown(LOG)} says why:\n{tail}", file=sys.stderr)
             return 1
         print("\nThe locked versions cannot be had here; these are the newest.", flush=True)
+    if _has("gordon_to_regorus"):  # Rego is judged
+        _opa()
     _line(f"Installed {_count()} packages in {time.monotonic() - began:.0f} s.\n")
     return 0
+
+
+def _opa() -> None:
+    """Install OPA's engine by the hashes of requirements.lock: one wheel for every Python 3, which asks for 3.14."""
+    locked = Path(__file__).with_name("requirements.lock").read_text(encoding="utf-8")
+    version, hashes = re.findall(rf"^{OPA}==(\S+).*\n((?:    --hash=\S+.*\n)+)", locked, re.MULTILINE)[0]
+    wanted = Path(sys.prefix) / "opa.txt"
+    wanted.write_text(f"{OPA}=={version} \\\n{hashes}", encoding="utf-8")
+    words = ["--no-deps", "--only-binary", ":all:", "--ignore-requires-python", "--require-hashes", "-r", str(wanted)]
+    if not _has(OPA.replace("-", "_")) and not _pip(words):
+        print(
+            "OPA's engine cannot be had here: an `opa` on the PATH judges Rego, or two other engines that have to agree."
+        )
+
+
+def _has(name: str) -> bool:
+    return any((Path(sys.prefix) / "lib").glob(f"python*/site-packages/{name}-*.dist-info"))
 
 
 def _uv(what: list[str]) -> bool:

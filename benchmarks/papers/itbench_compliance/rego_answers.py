@@ -20,7 +20,7 @@ from .new_policies import placed, worlds
 from .public_rules import COLLECTED, POLICY_FILE, RUN_FILES, prints_false
 from .verdicts import JudgedSubmission
 
-RegoWord = Literal["true", "false", "undefined", "error"]
+RegoWord = Literal["true", "false", "undefined", "error", "not judged"]
 Rego = Callable[[bytes, object], RegoWord]
 """What a policy says of evidence at ``data.check.result``. The examples' policies are of Rego v0."""
 

@@ -21,7 +21,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "agents": ("mcp", "openai"),
     "apis": ("promql_parser", "re2"),
     "audit": ("firthmodels", "krippendorff", "sklearn"),
-    "ciso": ("ansible", "jmespath", "regorus", "semver"),
+    "ciso": ("ansible", "jmespath", "opa_bindings", "regopy", "regorus", "semver"),
     "discover": ("openevolve",),
     "inspect": ("inspect_ai",),
     "kubernetes": ("kubernetes", "urllib3"),

@@ -84,11 +84,15 @@ class MetricStatus(StrEnum):
 
 
 class Metric(Noun):
-    """One grade; *value* is set exactly when it is scored, *reason* when it is not."""
+    """One grade; *value* is set exactly when it is scored, *reason* when it is not.
+
+    *judge* is the engine that judged, with its version, where the grade turns on one.
+    """
 
     value: float | None = None
     status: MetricStatus
     reason: str = ""
+    judge: str = Field(default="", exclude_if=lambda judge: not judge)
 
 
 class EvidenceResult(Noun):

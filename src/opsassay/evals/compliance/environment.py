@@ -150,7 +150,7 @@ class ComplianceToolbox(Toolbox):
             case KyvernoApply():
                 return self._applied(asked.world)
             case OpaCheck():
-                problem = judge_by_rego(self.workspace.read(POLICY), []).problem
+                problem = judge_by_rego(self.workspace.read(POLICY), []).required().problem
                 return (f"Error: {POLICY}: {problem}", "error") if problem else ("It is a policy.", "ok")
             case OpaEval():
                 return self._evaluated(asked.input)
@@ -188,7 +188,7 @@ class ComplianceToolbox(Toolbox):
         if found.problem:
             return f"Error: {POLICY}: {found.problem}", "error"
         (outcome,) = found.outcomes
-        return (f"Error: {outcome.reason}", "error") if outcome.kind == "error" else (outcome.kind, "ok")
+        return (f"Error: {outcome.reason}", "error") if outcome.reason else (outcome.kind, "ok")
 
     def _run_kubectl(self, asked: KubectlWords) -> tuple[str, Status]:
         world = self._world(asked.world)

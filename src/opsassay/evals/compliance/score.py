@@ -31,6 +31,7 @@ from opsassay.evals.compliance.files.submitted import collected
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError
 from opsassay.evals.compliance.kyverno.judge import OPERATIONS, admitted, find_bypass
 from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, read_policies
+from opsassay.evals.compliance.rego.engines import judges
 from opsassay.evals.compliance.rego.judging import RegoOutcome, judge_by_rego
 from opsassay.evals.compliance.tasks import ANSIBLE, POLICY, UPDATE, ComplianceTask
 from opsassay.evals.runner.run import reading_what_was_left
@@ -221,7 +222,7 @@ def problem_of_files(task: ComplianceTask, files: Mapping[str, bytes]) -> str | 
         return f"there is no {missing}"
     if why := _collector_problem(task.collector, files[task.collector]):
         return f"{task.collector}: {why}"
-    why = judge_by_rego(files[POLICY], []).problem
+    why = judge_by_rego(files[POLICY], []).required().problem
     return f"{POLICY}: {why}" if why else None
 
 
@@ -283,9 +284,9 @@ def _plan_collection(
 def judged_worlds(
     policy: bytes, worlds: Sequence[CollectedWorld]
 ) -> tuple[list[tuple[bool, RegoOutcome]], list[tuple[bool, RegoOutcome]]]:
-    """Return what *policy* says of the worlds and of their mutants, each with its label."""
+    """Return what *policy* says of the worlds and of their mutants, each with its label; raises NotJudgedError."""
     inputs = [one.data or b"null" for world in worlds for one in (world.evidence, world.mutant)]
-    outcomes = judge_by_rego(policy, inputs).outcomes
+    outcomes = judge_by_rego(policy, inputs).required().outcomes
     labels = [one.compliant for one in worlds]
     return (
         list(zip(labels, outcomes[::2], strict=True)),
@@ -317,6 +318,9 @@ def _collector_problem(name: str, content: bytes) -> str | None:
     return playbook_problem(text) if name.endswith(".yml") else None
 
 
+SUBSET = "OpsAssay's subset of Kyverno"
+JUDGED = ("passed", "artefact", "posture")
+"""The grades that an engine has a say in."""
 KEPT = "evidence"
 """Folder of a run with the evidence that was collected when it was graded."""
 
@@ -352,12 +356,18 @@ def grade_files(
 ) -> dict[str, Metric]:
     """Return the metrics of *files* for *task*; evidence that has to be collected is kept on *shelf*, *admits* judges.
 
-    What their content can raise is a failure of theirs, so that one answer does not end the grading of others.
+    What their content can raise is a failure of theirs, so that one answer does not end the grading of others. Raises
+    NotJudgedError where engines of Rego disagree, which is nobody's failure: such a run has no grade.
     """
     try:
         with reading_what_was_left():
             if task.collector is None:
-                return grade_enforced(files, task, admits)
-            return grade_collected(files, task, shelf)
+                return _judged_by(SUBSET, grade_enforced(files, task, admits))
+            label = " and ".join(one.label for one in judges())
+            return _judged_by(label, grade_collected(files, task, shelf))
     except LeftByAgentError as error:
         return without_artefact(str(error))
+
+
+def _judged_by(judge: str, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+    return {name: one.model_copy(update={"judge": judge}) if name in JUDGED else one for name, one in metrics.items()}

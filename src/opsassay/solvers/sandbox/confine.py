@@ -72,6 +72,8 @@ def _limit(limits: dict[str, Any]) -> None:
     }
     if limits["address_space_bytes"]:
         requested[resource.RLIMIT_AS] = limits["address_space_bytes"]
+    if limits["data_bytes"]:
+        requested[resource.RLIMIT_DATA] = limits["data_bytes"]
     for kind, most in requested.items():
         _, hard = resource.getrlimit(kind)
         bound = most if hard == resource.RLIM_INFINITY else min(most, hard)

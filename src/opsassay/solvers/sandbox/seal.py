@@ -29,14 +29,17 @@ class SandboxLimits:
     """What one command may use, with all the processes that it starts.
 
     *memory_bytes* is held by a control group where one can be made, for all together; elsewhere it bounds the address
-    space of each process, unless *address_space_bytes* says otherwise. *work_bytes* and *work_files* bound /work, /tmp and
-    /dev/shm each; *collect_bytes* what is copied out of /work; *output_bytes* what is kept of each stream's end.
+    space of each process, unless *address_space_bytes* or *data_bytes* says otherwise; *data_bytes* bounds what each may
+    write into of its own, for programs that reserve more addresses than they use memory, as Go's do. *work_bytes* and
+    *work_files* bound /work, /tmp and /dev/shm each; *collect_bytes* what is copied out of /work; *output_bytes* what is
+    kept of each stream's end.
     """
 
     wall_clock_s: float = 600.0
     memory_bytes: int = 2 * 2**30
     cpu_cores: float | None = None
     address_space_bytes: int | None = None
+    data_bytes: int | None = None
     processes: int = 256
     open_files: int = 1024
     file_bytes: int = 256 * 2**20
@@ -160,7 +163,7 @@ class Sandbox:
                     f"{odd} is neither a plain file nor a folder; copy what it leads to before the folder is sealed."
                 )
         limits = asdict(self.limits)
-        if limits["address_space_bytes"] is None and not memory_is_held():
+        if limits["address_space_bytes"] is None and limits["data_bytes"] is None and not memory_is_held():
             limits["address_space_bytes"] = limits["memory_bytes"]
         return {
             "runner": os.getpid(),

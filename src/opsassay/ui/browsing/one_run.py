@@ -132,6 +132,7 @@ def _metric(name: str, metric: Metric) -> View:
         "words": value if metric.value is None else format_value(metric.value, about.unit),
         "status": metric.status.value,
         "reason": plain(metric.reason, 600),
+        "judge": plain(metric.judge, 200),
     }
 
 

@@ -11,16 +11,18 @@ import json
 import operator
 import re
 from collections.abc import Callable, Mapping
-from decimal import Decimal
+from decimal import ROUND_DOWN, Decimal
 from functools import lru_cache
 from typing import Any
 
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError
 from opsassay.evals.compliance.kyverno.readings import ElsewhereError
-from opsassay.evals.compliance.kyverno.values import duration, is_range, matches, quantity, wildcard
+from opsassay.evals.compliance.kyverno.values import duration, equals_number, is_range, matches, quantity, wildcard
 
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 _VARIABLE = re.compile(r"\{\{\s*(.*?)\s*\}\}", re.DOTALL)
+MAX_WHOLE = 1e21
+"""From where on Go prints a whole number with an exponent."""
 MAX_EXPRESSION, MAX_MULTI_SELECTS = 2000, 4
 """Characters of an expression, and how often it may make a list or a map: each may double what there is."""
 _ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
@@ -118,7 +120,8 @@ def _compare_values(given: Any, context: Mapping[str, Any], where: str) -> bool:
     key, value = (resolved(given.get(name), context, where) for name in ("key", "value"))
     name = str(given["operator"])
     if name in ("Equals", "Equal", "NotEquals", "NotEqual"):
-        return _equals(key, value) != name.startswith("Not")
+        equal = _equals(key, value)
+        return equal is not None and equal != name.startswith("Not")
     if name in _ORDERS:
         both = _read_orderable(key, value)
         if both is None and _read_orderable(key, key) is None and _read_orderable(value, value) is None:
@@ -126,25 +129,40 @@ def _compare_values(given: Any, context: Mapping[str, Any], where: str) -> bool:
         return both is not None and _ORDERS[name](*both)
     if name not in _MEMBERSHIPS:
         raise UnsupportedError(f"{where}: the operator {name!r} is not of the subset.")
-    if isinstance(key, bool) or not isinstance(value, list | str):
+    if isinstance(key, bool | Mapping) or key is None or not isinstance(value, list | str):
         raise UnsupportedError(f"{where}: {name} is about a text, a number or a list, and values, or a range of them.")
+    return _MEMBERSHIPS[name](_members(key, value, f"{where}: {name}"))
+
+
+def _members(key: Any, value: list[Any] | str, where: str) -> list[bool]:
+    """Return of each of the keys whether it is among the values: a list, a text that is one in JSON, a range or a text.
+
+    Wildcards count on either side of a list; of a key alone beside a text, on the text's side.
+    """
     keys = key if isinstance(key, list) else [key]
-    if isinstance(value, str) and is_range(value):
-        return _MEMBERSHIPS[name]([matches(value, one) for one in keys])
-    values = _list_values(value) if isinstance(value, str) else value
-    return _MEMBERSHIPS[name]([any(_alike(one, other) for other in values) for one in keys])
+    if isinstance(value, list):
+        return [any(_alike(one, other) for other in value) for one in keys]
+    if not isinstance(key, list) and wildcard(value, _text(key)):
+        return [True]
+    if is_range(value):
+        if "!-" in value:
+            raise UnsupportedError(f"{where} has the range {value!r}; say AnyNotIn or AllNotIn of what it leaves out.")
+        return [matches(value, _text(one)) for one in keys]
+    values = _list_values(value, where)
+    if isinstance(key, list):
+        return [any(_alike(one, other) for other in values) for one in keys]
+    return [_text(key) in values]
 
 
-def _list_values(value: str) -> list[Any]:
-    """Return the values of a text: those of a list in JSON, else itself alone."""
-    if value.startswith("["):
-        try:
-            found = json.loads(value)
-        except (ValueError, RecursionError):
-            return [value]
-        if isinstance(found, list) and all(isinstance(one, str) for one in found):
-            return found
-    return [value]
+def _list_values(value: str, where: str) -> list[str]:
+    """Return the values of a text: those of a list in JSON, else itself alone; raises UnsupportedError for other JSON."""
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return [value]
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise UnsupportedError(f"{where} has {value[:60]!r}, which is JSON and no list of texts; give a list.")
+    return found
 
 
 _MEMBERSHIPS: Mapping[str, Callable[[list[bool]], bool]] = {
@@ -155,34 +173,56 @@ _MEMBERSHIPS: Mapping[str, Callable[[list[bool]], bool]] = {
 }
 
 
+def _text(value: Any) -> str:
+    """Return a value as Go prints it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    whole = isinstance(value, float) and value.is_integer() and abs(value) < MAX_WHOLE
+    return str(int(value)) if whole else str(value)
+
+
 def _alike(one: Any, other: Any) -> bool:
     """Return whether one of both, as text, is a pattern of the other: wildcards count on either side."""
-    texts = [("true" if value else "false") if isinstance(value, bool) else str(value) for value in (one, other)]
-    return wildcard(texts[0], texts[1]) or wildcard(texts[1], texts[0])
+    return wildcard(_text(one), _text(other)) or wildcard(_text(other), _text(one))
 
 
-def _equals(key: Any, value: Any) -> bool:
-    if isinstance(key, bool) or isinstance(value, bool):
-        return isinstance(key, bool) and isinstance(value, bool) and key == value
-    if isinstance(key, str):
-        if both := _durations(key, value):
-            return both[0] == both[1]
-        if isinstance(value, str):
-            return wildcard(value, key) if quantity(key) is None else quantity(key) == quantity(value)
+def _equals_text(key: str, value: Any) -> bool | None:
+    if both := _durations(key, value):
+        return both[0] == both[1]
+    if not isinstance(value, str):
         return False
-    if isinstance(key, int | float) and isinstance(value, str):
-        return _NUMBER.fullmatch(value) is not None and quantity(key) == quantity(value)
-    return bool(key == value)
+    if (amount := quantity(key)) is not None:
+        return None if (other := quantity(value)) is None else amount == other
+    return wildcard(value, key)
+
+
+def _equals(key: Any, value: Any) -> bool | None:
+    """Return whether both are equal, None where Kyverno says neither that they are nor that they are not."""
+    if isinstance(key, str):
+        return _equals_text(key, value)
+    if key is None:
+        return None
+    if isinstance(key, int | float) and not isinstance(key, bool):
+        return equals_number(value, key)
+    return json.dumps(key, sort_keys=True) == json.dumps(value, sort_keys=True)
 
 
 def _read_orderable(key: Any, value: Any) -> tuple[Any, Any] | None:
-    """Return both as what can be ordered: durations, quantities, numbers or versions, the first that both are."""
+    """Return both as the first that both are: durations, quantities (of two texts), numbers or versions."""
     if both := _durations(key, value):
         return both
-    one, other = quantity(key), quantity(value)
-    if one is not None and other is not None:
-        return one, other
+    two_texts = isinstance(key, str) and isinstance(value, str)
+    for reading in (quantity, _number)[not two_texts :]:
+        if (one := reading(key)) is not None and (other := reading(value)) is not None:
+            return one, other
+    if isinstance(key, str) and (number := _number(key)) is not None:
+        return _durations(float(number), value)  # a number beside a duration is seconds
     return _versions(key, value)
+
+
+def _number(value: Any) -> Decimal | None:
+    """Return a number, or a text that is written as one without a unit."""
+    return quantity(value) if not isinstance(value, str) or _NUMBER.fullmatch(value) else None
 
 
 def _versions(key: Any, value: Any) -> tuple[Any, Any] | None:
@@ -198,8 +238,13 @@ def _durations(key: Any, value: Any) -> tuple[Decimal, Decimal] | None:
     """Return both in seconds when one of them is a text that is a duration, and the other one too or a number."""
     texts = [isinstance(one, str) and one != "0" and duration(one) is not None for one in (key, value)]
     seconds = [
-        duration(one) if is_text else None if isinstance(one, str) else quantity(one)
+        duration(one) if is_text else None if isinstance(one, str) else _whole_seconds(one)
         for one, is_text in zip((key, value), texts, strict=True)
     ]
     one, other = seconds
     return (one, other) if any(texts) and one is not None and other is not None else None
+
+
+def _whole_seconds(value: Any) -> Decimal | None:
+    """Return a number as seconds, of which Kyverno takes the whole ones."""
+    return None if (seconds := quantity(value)) is None else seconds.to_integral_value(ROUND_DOWN)

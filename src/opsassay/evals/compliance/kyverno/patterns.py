@@ -52,9 +52,17 @@ def _map(value: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
     anchored = [(_anchor(key), expected) for key, expected in pattern.items()]
     for (sign, key), expected in anchored:
         if sign == "()" and not _read_entry(value, sign, key, expected):
+            _require_one_end(value, anchored)
             raise _SkippedError
     ordered = sorted(anchored, key=lambda one: (not one[0][0], not _has_anchor(one[1])))  # what may skip comes first
     return all(_read_entry(value, sign, key, expected) for (sign, key), expected in ordered if sign != "()")
+
+
+def _require_one_end(value: Mapping[str, Any], anchored: list[tuple[tuple[str, str], Any]]) -> None:
+    """Raise UnsupportedError where another anchor beside a condition that fails does too: Kyverno reads either first."""
+    for (sign, key), expected in anchored:
+        if sign in ("=", "^", "X") and not _read_entry(value, sign, key, expected):
+            raise UnsupportedError(f"{sign}({key}) fails beside a condition that does not hold; which counts is open.")
 
 
 def _read_entry(value: Mapping[str, Any], sign: str, key: str, expected: Any) -> bool:
@@ -91,6 +99,8 @@ def _entry(value: Mapping[str, Any], sign: str, key: str, expected: Any) -> bool
 def _list(value: list[Any], pattern: list[Any]) -> bool:
     if len(pattern) != 1:
         raise UnsupportedError(f"a pattern lists {len(pattern)} values; give one, which every element is held against.")
+    if isinstance(pattern[0], list):
+        raise UnsupportedError("a pattern lists a list, which Kyverno holds against elements by their places.")
     kept = []
     for one in value:
         try:

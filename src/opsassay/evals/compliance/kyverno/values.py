@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import ROUND_UP, Decimal
 from typing import Any
 
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError
@@ -31,8 +31,12 @@ _SECONDS = {
     **dict.fromkeys(("us", "\u00b5s", "\u03bcs"), Decimal("1e-6")),
     "ns": Decimal("1e-9"), "ms": Decimal("1e-3"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600),
 }  # fmt: skip
-_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
-_RANGE = re.compile(r"([^!<>=|&]+?)(!?-)([^!<>=|&]+)")
+_MOST, _LEAST = Decimal(2**63 - 1), Decimal("1e-9")
+"""What Kubernetes holds of a quantity: no more than this, and what is finer is rounded up."""
+_INTEGER = re.compile(r"[+-]?\d+")
+_FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_END = r"([-|+]?\d+(?:\.\d+)?[A-Za-z]*)"
+_RANGE = re.compile(rf"{_END}(!?-){_END}")
 _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt,
 }  # fmt: skip
@@ -42,7 +46,10 @@ def quantity(value: Any) -> Decimal | None:
     """Return *value* in base units (cores, bytes), None when it is no number and no quantity of Kubernetes."""
     match = _QUANTITY.fullmatch(text) if (text := _amount_text(value)) is not None else None
     try:
-        return None if match is None else Decimal(match[1] + (match[2] or "")) * _SCALE[match[3]]
+        amount = None if match is None else Decimal(match[1] + (match[2] or "")) * _SCALE[match[3]]
+        if amount is None or abs(amount) >= _MOST:
+            return amount and _MOST.copy_sign(amount)
+        return amount.quantize(_LEAST, ROUND_UP)
     except ArithmeticError:  # beyond all exponents
         return None
 
@@ -105,8 +112,7 @@ def matches(pattern: Any, value: Any) -> bool:
     if pattern is None:
         return value is None or (not isinstance(value, dict | list) and value in (0, "", False))
     if isinstance(pattern, int | float):
-        written = isinstance(value, str) and _NUMBER.fullmatch(value) is None
-        return not written and (both := amounts(value, pattern)) is not None and both[0] == both[1]
+        return equals_number(value, pattern)
     if not isinstance(pattern, str):
         raise UnsupportedError(f"a pattern ends in {type(pattern).__name__}, which is no value.")
     if len(pattern) > MAX_LEAF:
@@ -114,32 +120,51 @@ def matches(pattern: Any, value: Any) -> bool:
     if "{{" in pattern or "$(" in pattern:
         raise UnsupportedError(f"the pattern {pattern[:60]!r} has a variable; write the value, or use deny conditions.")
     return value == pattern or any(
-        all(_matches_pattern(part.strip(), value) for part in whole.split("&")) for whole in pattern.split("|")
+        all(_matches_pattern(part.strip(" "), value) for part in whole.split("&")) for whole in pattern.split("|")
     )
+
+
+def equals_number(value: Any, number: float) -> bool:
+    """Return whether *value* is *number*: a text has to be written as an integer where *number* is one."""
+    if isinstance(value, str):
+        as_written = _INTEGER if isinstance(number, int) else _FLOAT
+        return as_written.fullmatch(value) is not None and quantity(value) == quantity(number)
+    return not isinstance(value, bool) and isinstance(value, int | float) and value == number
 
 
 def _matches_pattern(pattern: str, value: Any) -> bool:
     if isinstance(value, dict | list):
         return False
-    if is_range(pattern) and (bounds := _RANGE.fullmatch(pattern)):
+    sign = next((one for one in (*_ORDERS, "!") if len(pattern) > 1 and pattern.startswith(one)), "")
+    if not sign and (bounds := _RANGE.fullmatch(pattern)):
+        low, high = bounds[1], bounds[3]
         if bounds[2] == "-":
-            return compares(">=", value, bounds[1].strip()) and compares("<=", value, bounds[3].strip())
-        return compares("<", value, bounds[1].strip()) or compares(">", value, bounds[3].strip())
-    for sign in _ORDERS:
-        if pattern.startswith(sign):
-            return compares(sign, value, pattern.removeprefix(sign).strip())
-    unlike = pattern.startswith("!")
-    literal = pattern.removeprefix("!").strip()
+            return compares(">=", value, low) and compares("<=", value, high)
+        return compares("<", value, low) or compares(">", value, high)
+    literal = pattern.removeprefix(sign).strip()
+    if sign in _ORDERS:
+        return compares(sign, value, literal)
     if both := amounts(_present(value), literal):
-        return (both[0] == both[1]) is not unlike
-    text = ("true" if value else "false") if isinstance(value, bool) else str(value)
-    return value is not None and wildcard(literal, text) is not unlike
+        return (both[0] == both[1]) is (sign == "")
+    return value is not None and wildcard(literal, _text(value)) is (sign == "")
+
+
+def _text(value: Any) -> str:
+    """Return a value as wildcards see it: numbers that are not whole with an exponent, as Go writes them."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, float):
+        return str(value)
+    sign, digits, exponent = Decimal(repr(value)).as_tuple()
+    mantissa = "".join(map(str, digits)).lstrip("0").rstrip("0") or "0"
+    power = 0 if mantissa == "0" else len(digits) + int(exponent) - 1
+    fraction = f".{mantissa[1:]}" if mantissa[1:] else ""
+    return f"{'-' * sign}{mantissa[0]}{fraction}E{'-' if power < 0 else '+'}{abs(power):02}"
 
 
 def is_range(text: str) -> bool:
     """Return whether *text* is a range of amounts, as 5000-6000, or all but one, as 1!-1023."""
-    bounds = _RANGE.fullmatch(text)
-    return bounds is not None and all(_is_amount(bounds[at].strip()) for at in (1, 3))
+    return _RANGE.fullmatch(text) is not None
 
 
 def _is_amount(value: Any) -> bool:

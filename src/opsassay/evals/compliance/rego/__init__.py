@@ -1,1 +1,1 @@
-"""Rego policies of strangers, judged by regorus in a seal, with four outcomes: true, false, undefined, error."""
+"""Rego policies of strangers, judged by OPA in a seal, or by two engines that have to agree."""

@@ -1,25 +1,34 @@
-"""A Rego policy of a stranger, asked about each piece of evidence, in a seal: no network, no files, little time."""
+"""A Rego policy of a stranger, asked about each piece of evidence, in a seal: no network, no files, little time.
+
+OPA judges. Where it is not here, regorus and rego-cpp do, and what they do not agree on is not judged: it certifies nobody
+and fails nobody.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib.util import find_spec
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from opsassay.core.errors import UserError
-from opsassay.core.extras import install_hint
+from opsassay.core.errors import OpsAssayError
 from opsassay.evals.compliance.rego import worker
+from opsassay.evals.compliance.rego.engines import PLACE, RegoEngine, judges
 from opsassay.solvers.sandbox import Sandbox, SandboxLimits, python_path
 
 MAX_POLICY = 256 * 2**10
 LIMITS = SandboxLimits(
-    wall_clock_s=20.0, memory_bytes=2**30, processes=4, work_bytes=2**20, output_bytes=2**20, file_bytes=2**20
+    wall_clock_s=20.0, memory_bytes=2**30, processes=32, work_bytes=2**20, output_bytes=2**20, file_bytes=2**20
 )
-_PLACE = "/opt/opsassay-rego"
+"""Threads are processes to the kernel, and Go starts some."""
+_ENVIRONMENT = {"LANG": "C.UTF-8", "GOMAXPROCS": "2", "GOMEMLIMIT": "700MiB"}
+NOT_JUDGED = "not judged: the engines disagree"
+
+
+class NotJudgedError(OpsAssayError):
+    """No engine whose word counts says what a policy says; the message is one sentence."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +42,9 @@ class RegoQuestion:
 
 @dataclass(frozen=True)
 class RegoOutcome:
-    """What a policy said of one input: true, false, undefined, or an error with its *reason*."""
+    """What a policy said of one input: true, false, undefined, or an error or what was not judged with its *reason*."""
 
-    kind: Literal["true", "false", "undefined", "error"]
+    kind: Literal["true", "false", "undefined", "error", "not judged"]
     reason: str = ""
 
 
@@ -44,28 +53,61 @@ _OURS = RegoQuestion()
 
 @dataclass(frozen=True)
 class JudgedByRego:
-    """What is wrong with a policy by itself, if anything, and its outcome for each input, in their order."""
+    """What is wrong with a policy by itself, if anything, its outcome for each input, in their order, and who *judged*."""
 
     problem: str | None
     outcomes: tuple[RegoOutcome, ...] = ()
+    judge: str = ""
+
+    def required(self) -> JudgedByRego:
+        """Return it; raises NotJudgedError where the engines disagree about any of it."""
+        found = next((one.reason for one in self.outcomes if one.kind == "not judged"), None)
+        if found is not None:
+            raise NotJudgedError(f"{found}; put `opa` on the PATH and grade again.")
+        return self
 
 
 def judge_by_rego(
-    policy: bytes, inputs: Sequence[bytes], limits: SandboxLimits = LIMITS, question: RegoQuestion = _OURS
+    policy: bytes,
+    inputs: Sequence[bytes],
+    limits: SandboxLimits = LIMITS,
+    question: RegoQuestion = _OURS,
+    engines: Sequence[RegoEngine] | None = None,
 ) -> JudgedByRego:
-    """Return what *policy* says of each of *inputs* (JSON texts), all in one seal.
+    """Return what *policy* says of each of *inputs* (JSON texts), those of one engine all in one seal.
 
-    An input that the seal's *limits* did not let it come to is an error. Raises StartError when no seal can be made,
-    UserError when regorus is not installed.
+    *engines* are those that judge, as many as have to agree, those of `judges` if None. An input that the seal's *limits*
+    did not let it come to is an error. Raises StartError when no seal can be made, UserError when no engine is installed.
     """
+    some = judges(question.syntax) if engines is None else engines
+    judge = " and ".join(one.label for one in some)
+    if problem := _problem_of_text(policy):
+        return JudgedByRego(problem, judge=judge)
+    said = [_asked(one, policy, inputs, limits, question) for one in some]
+    return replace(_agreed(some, said, len(inputs)), judge=judge)
+
+
+def _problem_of_text(policy: bytes) -> str | None:
     if len(policy) > MAX_POLICY:
-        return JudgedByRego(f"it has {len(policy)} bytes, more than {MAX_POLICY}")
+        return f"it has {len(policy)} bytes, more than {MAX_POLICY}"
     try:
         policy.decode("utf-8")
     except UnicodeDecodeError:
-        return JudgedByRego("it is not UTF-8 text")
-    if b"\0" in policy:
-        return JudgedByRego("it holds a NUL, at which engines stop reading")
+        return "it is not UTF-8 text"
+    return "it holds a NUL, at which engines stop reading" if b"\0" in policy else None
+
+
+@dataclass(frozen=True)
+class _EngineAnswer:
+    """What one engine said: what is wrong with the policy, or a kind and a reason for each input."""
+
+    problem: str | None
+    rows: tuple[tuple[str, str], ...] = ()
+
+
+def _asked(
+    engine: RegoEngine, policy: bytes, inputs: Sequence[bytes], limits: SandboxLimits, question: RegoQuestion
+) -> _EngineAnswer:
     with TemporaryDirectory(prefix="opsassay-rego-") as made:
         view, work = Path(made, "view"), Path(made, "work")
         (view / "inputs").mkdir(parents=True)
@@ -73,24 +115,44 @@ def judge_by_rego(
         (view / "policy.rego").write_bytes(policy)
         for number, text in enumerate(inputs):
             (view / "inputs" / f"{number:05}.json").write_bytes(text)
-        readable = {f"{_PLACE}/worker.py": Path(worker.__file__), f"{_PLACE}/regorus": _engine()}
-        seal = Sandbox(view, work, {}, {}, limits, {"LANG": "C.UTF-8"}, readable=readable)
+        readable = {f"{PLACE}/worker.py": Path(worker.__file__), **engine.shown}
+        seal = Sandbox(view, work, {}, {}, replace(limits, **engine.limits), _ENVIRONMENT, readable=readable)
         asked = (question.package, question.rule, question.syntax)
-        command = [python_path(), "-S", f"{_PLACE}/worker.py", "/view/policy.rego", "/view/inputs", *asked]
+        command = [python_path(), "-S", f"{PLACE}/worker.py", engine.key, "/view/policy.rego", "/view/inputs", *asked]
         end = seal.run(command)
     said = [json.loads(line) for line in end.stdout_tail.splitlines() if line.endswith("]")]
     if not said:
-        return JudgedByRego(f"it was not read to its end: {end.reason}")
+        return _EngineAnswer(f"it was not read to its end: {end.reason}")
     first, *rows = said
     if first[1]:
-        return JudgedByRego(first[1])
-    outcomes = [RegoOutcome(kind, reason) for kind, reason in rows[: len(inputs)]]
-    late = RegoOutcome("error", f"the policy was not done with it: {end.reason}")
-    return JudgedByRego(None, (*outcomes, *[late] * (len(inputs) - len(outcomes))))
+        return _EngineAnswer(first[1])
+    late = ("late", f"the policy was not done with it: {end.reason}")
+    found = [(kind, reason) for kind, reason in rows[: len(inputs)]]
+    return _EngineAnswer(None, (*found, *[late] * (len(inputs) - len(found))))
 
 
-def _engine() -> Path:
-    found = find_spec("regorus")
-    if found is None or not found.submodule_search_locations:
-        raise UserError(f"Rego policies are judged with regorus, which is not installed; {install_hint('ciso')}.")
-    return Path(next(iter(found.submodule_search_locations)))
+def _agreed(engines: Sequence[RegoEngine], said: Sequence[_EngineAnswer], count: int) -> JudgedByRego:
+    """Return what all *engines* say of *count* inputs; what one says otherwise, or none can say, is not judged."""
+    if all(one.problem for one in said):
+        return JudgedByRego(said[0].problem)
+    if any(one.problem for one in said):
+        why = _disagreement(engines, [one.problem or "it is a policy" for one in said])
+        return JudgedByRego(None, (RegoOutcome("not judged", why),) * max(count, 1))
+    found = []
+    for rows in zip(*(one.rows for one in said), strict=True):
+        kinds = {kind for kind, _ in rows}
+        kind, reason = rows[0]
+        if len(rows) > 1 and (len(kinds) > 1 or kind == "error"):
+            words = [f"{kind} ({reason})" if reason else kind for kind, reason in rows]
+            found.append(RegoOutcome("not judged", _disagreement(engines, words)))
+        else:
+            found.append(RegoOutcome(_KINDS.get(kind, "error"), reason))
+    return JudgedByRego(None, tuple(found))
+
+
+_KINDS: dict[str, Literal["true", "false", "undefined"]] = {"true": "true", "false": "false", "undefined": "undefined"}
+
+
+def _disagreement(engines: Sequence[RegoEngine], words: Sequence[str]) -> str:
+    by_engine = "; ".join(f"{engine.label}: {word}" for engine, word in zip(engines, words, strict=True))
+    return f"{NOT_JUDGED} ({by_engine})"

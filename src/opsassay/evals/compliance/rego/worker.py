@@ -1,47 +1,227 @@
-"""What judges in the seal: one policy over many inputs, an outcome a line. Runs with regorus alone.
+"""What judges in the seal: one policy over many inputs, an outcome a line. Runs with one engine of Rego alone.
 
 ::
 
-    python worker.py POLICY FOLDER PACKAGE RULE SYNTAX      reads FOLDER/*.json in the order of their names, prints JSON
+    python worker.py ENGINE POLICY FOLDER PACKAGE RULE SYNTAX    reads FOLDER/*.json, by name, and prints JSON
+
+An engine says what is wrong with a policy by itself, which functions it calls and what it says of an input. Errors of
+built-in functions are undefined where the engine can have it so, as in ``opa eval`` without ``--strict-builtin-errors``.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TextIO
 
 PACKAGE, RULE = "compliance", "compliant"
-UNSTEADY = ("time.now_ns", "rand.intn", "uuid.rfc4122")
-"""Functions whose value does not follow from the input: the same evidence has to be judged the same whenever it is."""
+UNSTEADY = (
+    "time.now_ns", "rand.intn", "uuid.rfc4122", "http.send", "opa.runtime", "net.lookup_ip_addr", "io.jwt.decode_verify",
+    "io.jwt.encode_sign", "io.jwt.encode_sign_raw",
+)  # fmt: skip
+"""Functions whose value does not follow from the input: the same evidence has to be judged the same wherever it is."""
+OPA_PLACE = "/opt/opsassay-rego/opa"
+UNDEFINED = object()
+"""What the rule is where it has no value."""
 
 
-def _engine(syntax: str) -> Any:
-    import regorus
-
-    engine = regorus.Engine()
-    engine.set_rego_v0(syntax == "v0")
-    return engine
+class PolicyError(Exception):
+    """What is wrong with a policy before it is asked anything, in one sentence."""
 
 
-def problem_of(policy: str, package: str = PACKAGE, syntax: str = "v1") -> str | None:
-    """Return what is wrong with *policy* before it is asked anything, None when nothing is."""
-    engine = _engine(syntax)
+class EvaluationError(Exception):
+    """An engine has no value and does not say undefined either."""
+
+
+class Engine(Protocol):
+    """One engine with one policy; made with it, it raises PolicyError for a policy that is none."""
+
+    package: str | None
+    calls: set[str]
+
+    def ask(self, given: str) -> Any:
+        """Return the value of the rule for the JSON text *given*, or UNDEFINED; raises EvaluationError."""
+
+
+class OpaProgram:
+    """The program ``opa``."""
+
+    def __init__(self, policy: str, query: str, syntax: str) -> None:
+        self._syntax = ["--v0-compatible"] if syntax == "v0" else []
+        self._path, self._query = "/tmp/policy.rego", query  # noqa: S108 - of the seal alone
+        Path(self._path).write_text(policy, encoding="utf-8")
+        tree = self._run("parse", "--format", "json", self._path)
+        if tree.returncode:
+            raise PolicyError(_first_line(tree.stderr or tree.stdout))
+        checked = self._run("check", self._path)
+        if checked.returncode:
+            raise PolicyError(_first_line(checked.stderr or checked.stdout))
+        self.package, self.calls = _of_opa_tree(json.loads(tree.stdout))
+
+    def ask(self, given: str) -> Any:
+        """Return the value of the rule, UNDEFINED where it has none; raises EvaluationError."""
+        end = self._run("eval", "--format", "json", "--stdin-input", "--data", self._path, self._query, given=given)
+        try:
+            said = json.loads(end.stdout)
+        except ValueError:
+            raise EvaluationError(_first_line(end.stderr or end.stdout)) from None
+        if said.get("errors"):
+            raise EvaluationError(_first_line(said["errors"][0].get("message", "")))
+        return said["result"][0]["expressions"][0]["value"] if said.get("result") else UNDEFINED
+
+    def _run(self, verb: str, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        command = [OPA_PLACE, verb, *self._syntax, *words]
+        return subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+
+
+class OpaLibrary:
+    """OPA's Go engine as a shared library.
+
+    It ends an evaluation with the first error of a built-in when all is done. So the query hands what the rule is to a
+    function of ours: it is called where the evaluation came to its end, with the values, and with none for undefined.
+    """
+
+    def __init__(self, policy: str, query: str, syntax: str) -> None:
+        from opa_bindings import OpaEngine, OpaError
+
+        del syntax  # v1 alone
+        self._error, self._said, self._engine = OpaError, list[Any](), OpaEngine()
+        self._engine.print_handler = lambda *_: None
+        name = f"said_{os.urandom(16).hex()}"  # no policy can know it
+        self._query = f"values := [value | value := {query}]; {name}(values)"
+        self._engine.register_function(name, self._keep, arity=1)
+        try:
+            self._engine.add_policy("policy.rego", policy)
+            self._engine.eval_query("true")  # what compiles, and in it the types
+            tree = self._engine.eval_query('tree := rego.parse_module("policy.rego", input)', policy)
+        except OpaError as error:
+            raise PolicyError(_first_line(error.message)) from error
+        self.package, self.calls = _of_opa_tree(tree[0]["tree"])
+
+    def _keep(self, values: list[Any]) -> bool:
+        self._said.append(values)
+        return True
+
+    def ask(self, given: str) -> Any:
+        """Return the value of the rule, UNDEFINED where it has none; raises EvaluationError."""
+        self._said.clear()
+        why = "no reason was given"
+        try:
+            self._engine.eval_query(self._query, json.loads(given))
+        except self._error as error:
+            why = _first_line(error.message)
+        if not self._said:
+            raise EvaluationError(why)
+        return self._said[0][0] if self._said[0] else UNDEFINED
+
+
+class Regorus:
+    """regorus, which ends an evaluation with the first error of a built-in."""
+
+    def __init__(self, policy: str, query: str, syntax: str) -> None:
+        import regorus
+
+        self._new, self._policy, self._query, self._syntax = regorus.Engine, policy, query, syntax
+        try:
+            engine = self._engine()
+        except RuntimeError as error:
+            raise PolicyError(_first_line(str(error))) from error
+        self.package = engine.get_packages()[0].removeprefix("data.")
+        self.calls = set(_calls_of_regorus(json.loads(engine.get_ast_as_json())))
+
+    def _engine(self) -> Any:
+        engine = self._new()
+        engine.set_rego_v0(self._syntax == "v0")
+        engine.add_policy("policy.rego", self._policy)
+        return engine
+
+    def ask(self, given: str) -> Any:
+        """Return the value of the rule, UNDEFINED where it has none; raises EvaluationError."""
+        try:
+            engine = self._engine()
+            engine.set_input_json(given)
+            found = engine.eval_query(self._query)["result"]
+        except RuntimeError as error:
+            raise EvaluationError(_first_line(str(error))) from error
+        return found[0]["expressions"][0]["value"] if found else UNDEFINED
+
+
+class RegoCpp:
+    """rego-cpp, by the package regopy; it says nothing of calls."""
+
+    def __init__(self, policy: str, query: str, syntax: str) -> None:
+        import regopy
+
+        del syntax  # v1 alone
+        self._new, self._policy, self._query = regopy.Interpreter, policy, query
+        self.package, self.calls = None, set[str]()
+        try:
+            self._new().add_module("policy.rego", policy)
+        except regopy.RegoError as error:
+            raise PolicyError(_first_line(str(error))) from error
+
+    def ask(self, given: str) -> Any:
+        """Return the value of the rule, UNDEFINED where it has none; raises EvaluationError."""
+        import regopy
+
+        try:
+            engine = self._new()
+            engine.add_module("policy.rego", self._policy)
+            engine.set_input(json.loads(given))
+            said = str(engine.query(f"value := {self._query}"))
+            return UNDEFINED if said == "undefined" else json.loads(said)["bindings"]["value"]
+        except (regopy.RegoError, ValueError, LookupError) as error:
+            raise EvaluationError(_first_line(str(error))) from error
+
+
+ENGINES: Mapping[str, Any] = {"opa": OpaProgram, "library": OpaLibrary, "regorus": Regorus, "rego-cpp": RegoCpp}
+
+
+def read_policy(engine: str, policy: str, package: str, rule: str, syntax: str) -> Engine:
+    """Return the engine of that name with *policy*; raises PolicyError for one that may not be asked."""
+    found: Engine = ENGINES[engine](policy, f"data.{package}.{rule}", syntax)
+    if found.package not in (None, package):
+        raise PolicyError(f"its package is {found.package}, not {package}")
+    if called := next((name for name in UNSTEADY if name in found.calls), None):
+        raise PolicyError(f"it calls {called}, so that what it says does not follow from the evidence")
+    return found
+
+
+def outcome_of(engine: Engine, given: str, query: str) -> tuple[str, str]:
+    """Return true, false, undefined, other (a value that is no boolean) or error, and the reason of the last two."""
     try:
-        engine.add_policy("policy.rego", policy)
-    except RuntimeError as error:
-        return _first_line(error)
-    packages = engine.get_packages()
-    if f"data.{package}" not in packages:
-        return f"its package is {packages[0][5:]}, not {package}"
-    called = next((name for name in _calls(json.loads(engine.get_ast_as_json())) if name in UNSTEADY), None)
-    return f"it calls {called}, so that what it says does not follow from the evidence" if called else None
+        value = engine.ask(given)
+    except EvaluationError as error:
+        return "error", str(error)
+    if value is UNDEFINED:
+        return "undefined", ""
+    if isinstance(value, bool):
+        return str(value).lower(), ""
+    return "other", f"{query} is no boolean but {json.dumps(value, default=str)[:80]}"
 
 
-def _calls(tree: Any) -> Iterator[str]:
-    """Yield the names of the functions that are called in the syntax *tree* of a policy."""
+def _of_opa_tree(tree: Any) -> tuple[str, set[str]]:
+    """Return the package of OPA's syntax *tree* and every dotted name in it, which those of called functions are among."""
+    package = ".".join(part["value"] for part in tree["package"]["path"][1:])
+    names, todo = set[str](), [tree]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, dict):
+            if one.get("type") == "ref":
+                parts = [str(part["value"]) for part in one["value"] if part["type"] in ("var", "string")]
+                names |= {".".join(parts[:2]), ".".join(parts[:3])}
+            todo += one.values()
+        elif isinstance(one, list):
+            todo += one
+    return package, names
+
+
+def _calls_of_regorus(tree: Any) -> Iterator[str]:
+    """Yield the names of the functions that are called in the syntax *tree* that regorus gives."""
     todo = [tree]
     while todo:
         one = todo.pop()
@@ -67,40 +247,38 @@ def _name_of(function: Any) -> str:
     return ".".join([function["Var"]["value"], *reversed(parts)])
 
 
-def outcome_of(policy: str, given: str, query: str, syntax: str = "v1") -> tuple[str, str]:
-    """Return the outcome of *query* under *policy*, with the JSON text *given* as its input, and why, if it is an error."""
-    engine = _engine(syntax)
-    try:
-        engine.add_policy("policy.rego", policy)
-        engine.set_input_json(given)
-        found = engine.eval_query(query)["result"]
-    except RuntimeError as error:
-        return "error", _first_line(error)
-    if not found:
-        return "undefined", ""
-    value = found[0]["expressions"][0]["value"]
-    if isinstance(value, bool):
-        return str(value).lower(), ""
-    return "error", f"{query} is no boolean but {json.dumps(value, default=str)[:80]}"
-
-
-def _first_line(error: RuntimeError) -> str:
-    """Return what the engine says is wrong, without the picture of the line and its own stack."""
-    lines = str(error).split("Stack backtrace")[0].strip().splitlines()
-    said = next((line for line in lines if line.startswith("error:")), lines[-1] if lines else "no reason was given")
+def _first_line(text: str) -> str:
+    """Return what an engine says is wrong, without the picture of the line and its own stack."""
+    lines = text.split("Stack backtrace", maxsplit=1)[0].strip().splitlines()
+    if len(lines) > 1 and lines[0].rstrip(":").endswith(("errors occurred", "error occurred", "Errors")):
+        lines = lines[1:]
+    said = next((line for line in lines if line.startswith("error:")), None)
     where = next((line.strip("-> ") for line in lines if line.strip().startswith("-->")), "")
+    if said is None:
+        said = (lines[-1] if where else lines[0]) if lines else "no reason was given"
     return " ".join(f"{said.removeprefix('error: ')} ({where})".split() if where else said.split())[:300]
+
+
+def own_output() -> TextIO:
+    """Return standard output for what we say alone: what engines print goes to standard error from now on."""
+    found = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
+    os.dup2(2, 1)
+    return found
 
 
 def main() -> None:
     """Judge, a line at once, so that those before an end from outside count."""
     sys.setrecursionlimit(10_000)
-    policy = Path(sys.argv[1]).read_text(encoding="utf-8")
-    package, rule, syntax = sys.argv[3:]
-    print(json.dumps(["checked", problem_of(policy, package, syntax) or ""]), flush=True)
-    for path in sorted(Path(sys.argv[2]).glob("*.json")):
-        found = outcome_of(policy, path.read_text(encoding="utf-8"), f"data.{package}.{rule}", syntax)
-        print(json.dumps(found), flush=True)
+    output = own_output()
+    name, policy, folder, package, rule, syntax = sys.argv[1:]
+    try:
+        engine = read_policy(name, Path(policy).read_text(encoding="utf-8"), package, rule, syntax)
+    except PolicyError as error:
+        print(json.dumps(["checked", str(error)]), file=output)
+        return
+    print(json.dumps(["checked", ""]), file=output)
+    for path in sorted(Path(folder).glob("*.json")):
+        print(json.dumps(outcome_of(engine, path.read_text(encoding="utf-8"), f"data.{package}.{rule}")), file=output)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,95 @@
+"""Which engines of Rego are here, and which of them judge: OPA where it is, else two others that have to agree."""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+from opsassay.core.errors import UserError
+from opsassay.core.extras import install_hint
+from opsassay.evals.compliance.rego import worker
+
+PLACE = str(Path(worker.OPA_PLACE).parent)
+_GO = {"data_bytes": 2**30}
+_LIMITS = {"regorus": {}, "rego-cpp": {"address_space_bytes": 2**39}}
+"""rego-cpp reserves 256 GiB, to write into: where no control group holds its memory, only its time is bounded."""
+_LIBRARY = "opa-golib-python-bindings"
+_MODULE = re.compile(rb"dep\tgithub\.com/open-policy-agent/opa\t(v[0-9.]+)")
+_PROGRAM = re.compile(r"^Version: (1\.\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class RegoEngine:
+    """One engine: its *key* in the worker, its *label* with its version, and what of it is *shown* in the seal, by place.
+
+    *limits* are those of the seal that it needs others of: engines that reserve more addresses than they use memory.
+    """
+
+    key: str
+    label: str
+    shown: Mapping[str, Path]
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+
+def engines_here(syntax: str = "v1") -> list[RegoEngine]:
+    """Return every engine that is installed and knows *syntax*, OPA first: by the program, then by the library."""
+    found = [_program()] if syntax == "v0" else [_program(), _library()]
+    found += [_package("regorus", "regorus", "regorus", "gordon-to-regorus")]
+    found += [] if syntax == "v0" else [_package("rego-cpp", "rego-cpp", "regopy", "regopy")]
+    return [one for one in found if one is not None]
+
+
+def judges(syntax: str = "v1") -> list[RegoEngine]:
+    """Return the engine that judges, OPA, or those that judge together without it; raises UserError when there is none.
+
+    Policies in the syntax v0, of which no verdict depends, are left to regorus alone where there is no program `opa`.
+    """
+    here = engines_here(syntax)
+    if here and here[0].key in ("opa", "library"):
+        return here[:1]
+    if len(here) < (1 if syntax == "v0" else 2):
+        raise UserError(f"Rego policies are judged by OPA or by regorus and regopy together; {install_hint('ciso')}.")
+    return here
+
+
+@functools.cache
+def _program() -> RegoEngine | None:
+    """Return the program ``opa`` on the PATH, of version 1 or later."""
+    if (path := shutil.which("opa")) is None:
+        return None
+    said = subprocess.run([path, "version"], capture_output=True, text=True, check=False).stdout
+    number = _PROGRAM.search(said)
+    return RegoEngine("opa", f"OPA {number[1]} (opa)", {worker.OPA_PLACE: Path(path)}, _GO) if number else None
+
+
+@functools.cache
+def _library() -> RegoEngine | None:
+    """Return OPA's engine as a library, with the version of OPA that Go wrote into it."""
+    if (folder := _folder("opa_bindings")) is None:
+        return None
+    with (folder / "libopabridge.so").open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        number = _MODULE.search(data)
+        label = f"OPA {number[1].decode().removeprefix('v') if number else 'of unknown version'}"
+    return RegoEngine("library", f"{label} ({_LIBRARY} {version(_LIBRARY)})", {f"{PLACE}/opa_bindings": folder}, _GO)
+
+
+@functools.cache
+def _package(key: str, name: str, module: str, distribution: str) -> RegoEngine | None:
+    if (folder := _folder(module)) is None:
+        return None
+    libraries = folder.with_name(f"{module}.libs")  # what a wheel brings of the system
+    shown = {f"{PLACE}/{one.name}": one for one in (folder, libraries) if one.exists()}
+    return RegoEngine(key, f"{name} ({distribution} {version(distribution)})", shown, _LIMITS[key])
+
+
+def _folder(module: str) -> Path | None:
+    found = find_spec(module)
+    return Path(next(iter(found.submodule_search_locations))) if found and found.submodule_search_locations else None
