@@ -58,10 +58,10 @@ def backends(
     as_json: bool,
     **options: str | None,
 ) -> None:
-    """Make a datapack of a past incident of what your backends hold; FILE is an incident.yaml with further settings.
+    """Make a datapack of a past incident from what your backends hold; FILE is an incident.yaml with settings.
 
-    Tokens are in the environment: OPSASSAY_PROMETHEUS_TOKEN, OPSASSAY_LOKI_TOKEN, and so on. An import that was cut off goes
-    on when the same command is run again.
+    Tokens are in the environment: OPSASSAY_PROMETHEUS_TOKEN, OPSASSAY_LOKI_TOKEN, and so on. An import that was cut
+    off goes on when the same command is run again.
     """
     from opsassay.telemetry.importers.backends.importing import import_backends
 

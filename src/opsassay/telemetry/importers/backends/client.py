@@ -19,6 +19,9 @@ from opsassay.telemetry.importers.backends.redaction import Redaction
 from opsassay.telemetry.importers.backends.settings import NAMES, Backend, Limits
 
 LONGEST_PAUSE_S = 30.0
+SHORTEST_SECRET = 6
+"""Characters of a token that is looked for in texts; a shorter one would be found in words."""
+
 _AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 _CHUNK = 2**16
 
@@ -57,6 +60,11 @@ def tokens() -> dict[str, str]:
     """Return the tokens that the environment has, by backend."""
     found = {name: os.environ.get(token_variable(name), "").strip() for name in NAMES}
     return {name: token for name, token in found.items() if token}
+
+
+def secrets_in(found: Mapping[str, str]) -> list[str]:
+    """Return the texts of tokens that may stand nowhere: with and without their scheme, as ``Basic``."""
+    return [part for token in found.values() for part in (token, token.rpartition(" ")[2]) if len(part) >= SHORTEST_SECRET]
 
 
 class _AgainError(Exception):

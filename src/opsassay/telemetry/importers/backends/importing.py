@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Awaitable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from opsassay.core.errors import OperationError, OpsAssayError, UserError
 from opsassay.core.schema.incident import Fault, Incident, RootLabel, Truth, Window
 from opsassay.core.text import plural
 from opsassay.core.untrusted import read_plain
-from opsassay.telemetry.importers.backends.client import BackendClient, Spent, tokens
+from opsassay.telemetry.importers.backends.client import BackendClient, Spent, secrets_in, tokens
 from opsassay.telemetry.importers.backends.pages import Pages
 from opsassay.telemetry.importers.backends.placing import Placing
 from opsassay.telemetry.importers.backends.redaction import Redaction
@@ -54,6 +55,17 @@ class PagedTables(Mapping[tuple[str, str], pl.DataFrame]):
 
     def __len__(self) -> int:
         return len(PERIODS) * len(MODALITIES)
+
+    def is_bare(self, period: str) -> bool:
+        """Return whether no table of *period* has a row."""
+        return not any(self._has_rows(period, modality) for modality in MODALITIES)
+
+    def _has_rows(self, period: str, modality: str) -> bool:
+        if modality == "metrics_histogram":
+            return not self[period, modality].is_empty()
+        files = self._pages.files(modality)
+        found = pl.scan_parquet(files, glob=False).filter(self._inside(period, modality)) if files else pl.LazyFrame()
+        return not found.head(1).collect().is_empty()
 
     def _inside(self, period: str, modality: str) -> pl.Expr:
         """Return whether a row is of *period*, both ends of which are rounded down to what the backend keeps of times."""
@@ -116,28 +128,32 @@ def import_backends(settings: PastIncident, out: Path, on_case: OnCase | None = 
     source = Source(settings.system, id_, partial(_read, settings, id_, Path(out)))
     report = import_sources([source], out, on_case)
     if Tree(out).incident_path(id_).exists():
-        _pages(settings, out, id_).remove()
+        shutil.rmtree(_left_by(out, id_), ignore_errors=True)
     return report
 
 
 def _pages(settings: PastIncident, out: Path, id_: str) -> Pages:
     """Return the pages of this import; by other rules of what is read they would be other pages."""
     rules = settings.model_copy(update={"limits": type(settings.limits)(), "root": None, "postmortem": None})
-    return Pages(Path(out) / f".importing-{id_}" / rules.digest()[:16])
+    return Pages(_left_by(out, id_) / rules.digest()[:16])
+
+
+def _left_by(out: Path, id_: str) -> Path:
+    return Path(out) / f".importing-{id_}"
 
 
 def _read(settings: PastIncident, id_: str, out: Path) -> ReadCase:
     windows = settings.windows()
-    redaction = Redaction(settings.redact, tokens().values())
+    redaction = Redaction(settings.redact, secrets_in(tokens()))
     further = _postmortem(settings, redaction)
     pages = _pages(settings, out, id_)
     notes = asyncio.run(_read_all(settings, pages, redaction))
-    if not any(pages.files(table) for table in (*MODALITIES, HISTOGRAM_PARTS)):
-        raise UserError(
-            f"The backends hold nothing between the times of both windows ({'; '.join(notes)}); check the windows, "
-            "their zone and `select`."
-        )
     tables = PagedTables(pages, windows, 1 if settings.jaeger is None else 1000)
+    if bare := [period for period in PERIODS if tables.is_bare(period)]:
+        raise UserError(
+            f"The backends hold nothing in the {' and the '.join(bare)} window ({'; '.join(notes)}); check --{bare[0]}, its "
+            "zone, and `select`."
+        )
     incident = Incident(
         id=id_, system=settings.system, normal=windows["normal"], abnormal=windows["abnormal"],
         provenance={"format": "backends", "backends": sorted(settings.backends())},

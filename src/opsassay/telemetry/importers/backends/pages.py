@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -54,10 +53,6 @@ class Pages:
     def files(self, table: str) -> list[Path]:
         """Return the files of *table* of all whole pages."""
         return [self._path(name, table) for name, note in sorted(self._known.items()) if table in note["rows"]]
-
-    def remove(self) -> None:
-        """Remove all pages."""
-        shutil.rmtree(self._folder)
 
     def _path(self, name: str, table: str) -> Path:
         return self._folder / f"{name}.{table}.parquet"

@@ -17,6 +17,9 @@ from opsassay.telemetry.importers.backends.spans import SpanRows
 IDS_A_PAGE = 200
 _MOST_SEARCHED = 2_000_000
 _SECOND_NS, _US = 10**9, 1000
+_SHORTEST_US = 100_000
+"""A shorter window is not halved when Jaeger gives as many traces as were asked for: more are asked for."""
+
 T = TypeVar("T")
 
 
@@ -143,12 +146,9 @@ class JaegerReader(_Reader):
                 await self._search(service, window.start_ns // _US, -(-window.end_ns // _US), known)
         self._say("jaeger")
 
-    async def _services(self) -> list[str]:
-        if (kept := self._pages.kept("jaeger", "services")) is None:
-            answer = await self._client.get("/api/services")
-            names = self._client.read(lambda got: sorted(str(name) for name in got["data"] or ()), answer)
-            kept = self._pages.keep("jaeger", "services", names=names)
-        return list(kept["names"])
+    async def _services(self) -> Sequence[str]:
+        answer = await self._client.get("/api/services")
+        return self._client.read(lambda got: sorted(str(name) for name in got["data"] or ()), answer)
 
     async def _search(self, service: str, start_us: int, end_us: int, known: set[str]) -> None:
         """Read the traces of *service* from *start_us* to before *end_us*, but for the *known* ones."""
@@ -176,7 +176,7 @@ class JaegerReader(_Reader):
                 return self._pages.keep(*key, split=True)
             traces = self._client.read(lambda got: list(got["data"] or ()), answer)
             full = len(traces) >= limit
-            if full and end_us - start_us > 1:
+            if full and end_us - start_us > _SHORTEST_US:
                 return self._pages.keep(*key, split=True)
             if full and limit < _MOST_SEARCHED:
                 limit *= 4
