@@ -1,4 +1,4 @@
-"""Backends made by code that answer in the documented forms of Loki, Tempo, Jaeger and Prometheus, and remember who asked."""
+"""Backends made by code that answer in the documented forms of Loki, Tempo, Jaeger and Prometheus."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Store:
         self.asked, self.heads, self.url = [], [], ""
         self._lock = threading.Lock()
 
-    def reply(self, method, path, parameters, headers):
+    def reply(self, path, parameters, headers):
         with self._lock:
             self.asked.append((path, tuple(sorted((k, tuple(v)) for k, v in parameters.items()))))
             self.heads.append(dict(headers))
@@ -50,14 +50,14 @@ def serving(store):
 
         def do_GET(self):
             parts = urlsplit(self.path)
-            self._reply("GET", parts.path, parse_qs(parts.query))
+            self._reply(parts.path, parse_qs(parts.query))
 
         def do_POST(self):
             form = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
-            self._reply("POST", self.path, parse_qs(form))
+            self._reply(self.path, parse_qs(form))
 
-        def _reply(self, method, path, parameters):
-            status, content, *further = store.reply(method, path, parameters, self.headers)
+        def _reply(self, path, parameters):
+            status, content, *further = store.reply(path, parameters, self.headers)
             body = content if isinstance(content, bytes) else json.dumps(content).encode()
             try:
                 self.send_response(status)

@@ -1,4 +1,4 @@
-"""Backends that fail, wait, babble or ask for tokens; imports that are killed: one sentence each, nothing twice, no secrets."""
+"""Backends that fail, wait or ask for tokens, and imports that are killed: one sentence each, nothing twice, no secrets."""
 
 from __future__ import annotations
 
@@ -29,11 +29,10 @@ def run(out, stores, *words, **environment):
     with ExitStack() as stack:
         for store in stores.values():
             stack.enter_context(serving(store))
-        done = subprocess.run(
+        return subprocess.run(
             command(out, stores, *words), env={**os.environ, **environment}, capture_output=True, text=True, timeout=100,
             check=False,
         )  # fmt: skip
-    return done
 
 
 def everything_in(folder):
@@ -71,7 +70,7 @@ def test_each_failing_backend_gets_one_sentence(tmp_path, kind):
     spoil, expected = BAD[kind]
     spoilt = {
         "prometheus": prometheus(SERIES, spoil=spoil), "loki": loki(entries(9), spoil=spoil),
-        "tempo": tempo(trees(3), spoil=lambda n, path, h: spoil(n, path, h)),
+        "tempo": tempo(trees(3), spoil=spoil),
     }  # fmt: skip
     done = run(tmp_path / "t", spoilt, "-c", "limits.timeout_s=1", "-c", "limits.retry_s=1.2")
     assert done.returncode == 1

@@ -211,7 +211,9 @@ def test_names_labels_and_tables_follow_the_one_rule(tmp_path):
         "n1",
     )
     assert set(sums.filter(pl.col("metric").str.starts_with("requests"))["attr.k8s.pod.name"]) == {"10.0.0.1:80"}
-    assert any("1 series have no label that names a service" in note for note in notes)
+    assert any(
+        "series of 1 metric have no label that names a service; they are kept (homeless)" in note for note in notes
+    )
     assert any("1 metric are left out by leave_out (go_threads)" in note for note in notes)
 
 

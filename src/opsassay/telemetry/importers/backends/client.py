@@ -64,7 +64,9 @@ def tokens() -> dict[str, str]:
 
 def secrets_in(found: Mapping[str, str]) -> list[str]:
     """Return the texts of tokens that may stand nowhere: with and without their scheme, as ``Basic``."""
-    return [part for token in found.values() for part in (token, token.rpartition(" ")[2]) if len(part) >= SHORTEST_SECRET]
+    return [
+        part for token in found.values() for part in (token, token.rpartition(" ")[2]) if len(part) >= SHORTEST_SECRET
+    ]
 
 
 class _AgainError(Exception):

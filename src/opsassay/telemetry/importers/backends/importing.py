@@ -151,8 +151,8 @@ def _read(settings: PastIncident, id_: str, out: Path) -> ReadCase:
     tables = PagedTables(pages, windows, 1 if settings.jaeger is None else 1000)
     if bare := [period for period in PERIODS if tables.is_bare(period)]:
         raise UserError(
-            f"The backends hold nothing in the {' and the '.join(bare)} window ({'; '.join(notes)}); check --{bare[0]}, its "
-            "zone, and `select`."
+            f"The backends hold nothing in the {' and the '.join(bare)} window ({'; '.join(notes)}); check "
+            f"--{bare[0]}, its zone, and `select`."
         )
     incident = Incident(
         id=id_, system=settings.system, normal=windows["normal"], abnormal=windows["abnormal"],

@@ -68,9 +68,9 @@ class SeriesReader:
             ("nameless", "have no label that names a service"),
             ("repeated", "coincide with another series once labels are dropped"),
         ):
-            if seen[what]:
+            if named := sorted(key.partition(" ")[2] for key in seen if key.startswith(f"{what} ")):
                 self.notes.append(
-                    f"prometheus: {plural(seen[what], 'series').replace('seriess', 'series')} {about}; they are kept"
+                    f"prometheus: series of {plural(len(named), 'metric')} {about}; they are kept ({_some(named)})"
                 )
 
     async def _metadata(self) -> dict[str, str]:
@@ -147,7 +147,9 @@ class SeriesReader:
                 continue
             table, row = self._row(one["metric"])
             place = tuple(sorted((name, value) for name, value in row.items() if name != "series"))
-            seen.update(samples=int(inside.sum()), nameless=not row["service_name"], repeated=place in places)
+            raw = one["metric"]["__name__"]
+            odd = {f"nameless {raw}": not row["service_name"], f"repeated {raw}": place in places}
+            seen.update(samples=int(inside.sum()), **odd)
             places.add(place)
             rows.setdefault(table, []).append(row)
             samples.setdefault(table, []).append((ms[inside], values[inside]))

@@ -157,7 +157,7 @@ class StreamReader:
         word = pl.col("message").str.extract(severity.WORD).str.to_uppercase()
         level = severity.levels(pl.lit(None, pl.String()), pl.coalesce(pl.col("level"), word, pl.lit("")))
         frame = frame.with_columns(level.replace("WARNING", "WARN").alias("level"))
-        columns = [name for name in schema if name not in {"trace_id", "span_id", "level"}]
+        columns = [name for name in schema if name != "level"]
         frame = frame.with_columns(self._client.redaction.texts(frame[name]) for name in columns)
         seen = Counter(entries=len(entries), nameless=sum(not row["service_name"] for row in rows))
         return frame.select(pl.exclude("ns"), time=at_ns(pl.col("ns"))), +seen

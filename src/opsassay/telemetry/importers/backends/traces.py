@@ -85,9 +85,7 @@ class TempoReader(_Reader):
             asked = {"q": "{}", "start": start_s, "end": end_s, "limit": limit}
             try:
                 answer = await self._client.get("/api/search", asked)
-                ids = self._client.read(
-                    lambda got: [str(one["traceID"]).lower().zfill(32) for one in got.get("traces") or ()], answer
-                )
+                ids = self._client.read(_found, answer)
             except BackendError as error:
                 if not is_too_much(error) or end_s - start_s <= 1:
                     raise
@@ -127,8 +125,7 @@ class TempoReader(_Reader):
                 if not is_too_much(error):
                     raise
                 return None, "large"
-            partial = "partial" if str(answer.get("status", "")).upper() == "PARTIAL" else "whole"
-            return self._client.read(_resource_spans, answer), partial
+            return self._client.read(_resource_spans, answer)
         return None, "gone"
 
 
@@ -197,9 +194,17 @@ class JaegerReader(_Reader):
         return self._pages.keep(*key, tables={"traces": table}, **note)
 
 
-def _resource_spans(answer: Any) -> list[dict[str, Any]]:
+def _resource_spans(answer: Any) -> tuple[list[dict[str, Any]], str]:
     trace = answer.get("trace") or answer
-    return list(trace.get("resourceSpans") or trace.get("batches") or ())
+    partial = str(answer.get("status", "")).upper() == "PARTIAL"
+    return list(trace.get("resourceSpans") or trace.get("batches") or ()), "partial" if partial else "whole"
+
+
+def _found(answer: Any) -> list[str]:
+    """Return the ids of the traces that a search found; Tempo leaves out zeros in front, and a list without any."""
+    if not answer.keys() & {"traces", "metrics"} and answer:
+        raise ValueError
+    return [str(one["traceID"]).lower().zfill(32) for one in answer.get("traces") or ()]
 
 
 async def _all(asks: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
