@@ -99,19 +99,15 @@ class TempoReader(_Reader):
             limit *= 4
 
     async def _read_batch(self, ids: list[str]) -> dict[str, Any]:
-        rows, seen = self._rows, Counter[str]()
-        for answer, what in await _all([self._trace(id_) for id_ in ids]):
-            seen[what] += 1
-            if answer is not None:
-                seen["traces"] += 1
-                self._client.read(rows.add_otlp, answer)
-        table = rows.take()
+        seen = Counter(await _all([self._trace(id_) for id_ in ids]))
+        seen["traces"] = seen["whole"] + seen["partial"]
+        table = self._rows.take()
         seen.update(spans=table.height)
-        note = {"seen": dict(+seen), "no_column": sorted(rows.no_column)}
+        note = {"seen": dict(+seen), "no_column": sorted(self._rows.no_column)}
         return self._pages.keep("tempo", ids, tables={"traces": table}, **note)
 
-    async def _trace(self, id_: str) -> tuple[list[dict[str, Any]] | None, str]:
-        """Return the resource spans of a trace and what is to be said of it; versions before 2.7 have one path alone."""
+    async def _trace(self, id_: str) -> str:
+        """Add the spans of a trace and return what is to be said of it; older versions have one path alone."""
         for path in (f"/api/v2/traces/{id_}", f"/api/traces/{id_}"):
             try:
                 answer = await self._client.get(path)
@@ -120,13 +116,15 @@ class TempoReader(_Reader):
                     raise
                 if "page not found" in error.said:
                     continue
-                return None, "gone"
+                return "gone"
             except BackendError as error:
                 if not is_too_much(error):
                     raise
-                return None, "large"
-            return self._client.read(_resource_spans, answer)
-        return None, "gone"
+                return "large"
+            spans, what = self._client.read(_resource_spans, answer)
+            self._client.read(self._rows.add_otlp, spans)
+            return what
+        return "gone"
 
 
 class JaegerReader(_Reader):
