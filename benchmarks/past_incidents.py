@@ -1,7 +1,8 @@
 """Speed and memory of `opsassay incident import backends`: one hour of 40 services from Prometheus, Loki and Tempo.
 
-The backends are one process that answers in their forms out of what it makes by rule: 4.8 million samples of 500 metrics, 200,000
-log lines, a million spans in 50,000 traces. It shares the cores with the import, so the time is an upper bound.
+The backends are one process that answers in their forms out of data that it makes by rule: 4.8 million samples of 500
+metrics, 200,000 log lines, a million spans in 50,000 traces. It shares the cores with the import: the time is an
+upper bound.
 
     .venv/bin/python benchmarks/past_incidents.py [--share 0.1]
 """
@@ -37,7 +38,12 @@ def trace_template(kind: int) -> str:
     groups = []
     for n in range(SPANS):
         service = f"service-{(kind + n) % SERVICES}"
-        tags = {"http.request.method": "GET", "http.response.status_code": "200", "url.path": f"/items/{n}", "peer": service}
+        tags = {
+            "http.request.method": "GET",
+            "http.response.status_code": "200",
+            "url.path": f"/items/{n}",
+            "peer": service,
+        }
         span = {
             "traceId": "@id@", "spanId": base64.b64encode((n + 1).to_bytes(8, "big")).decode(), "name": f"GET /{service}",
             "kind": "SPAN_KIND_SERVER", "startTimeUnixNano": f"{TIME}{n:02d}0000000",
@@ -54,7 +60,7 @@ def application(share: float) -> web.Application:
     """Return the three backends, with *share* of the hour's rows."""
     metrics, lines, traces = round(METRICS * share), round(200_000 * share), round(50_000 * share)
     templates = [trace_template(kind) for kind in range(SERVICES)]
-    series = [[json.dumps({"__name__": f"metric_{m}{'_total' * (m % 2)}", "service": f"service-{s}", "pod": f"service-{s}-0"})
+    series = [[json.dumps({"__name__": f"metric_{m}{'_total' * (m % 2)}", "service": f"service-{s}", "pod": f"pod-{s}"})
                for s in range(SERVICES)] for m in range(metrics)]  # fmt: skip
 
     async def names(_: web.Request) -> web.Response:
@@ -85,12 +91,18 @@ def application(share: float) -> web.Application:
         streams: dict[int, list[list[str]]] = {}
         for n in range(first, min(lines, first + limit)):
             if (at := BEGIN_S * 10**9 + n * every) < end:
-                streams.setdefault(n % SERVICES, []).append([str(at), f"request {n} of user {n % 997} took {n % 89} ms, Bearer abcdefgh{n}"])
-        result = [{"stream": {"service_name": f"service-{s}", "level": "info"}, "values": v} for s, v in streams.items()]
+                streams.setdefault(n % SERVICES, []).append(
+                    [str(at), f"request {n} took {n % 89} ms, Bearer abcdefgh{n}"]
+                )
+        result = [
+            {"stream": {"service_name": f"service-{s}", "level": "info"}, "values": v} for s, v in streams.items()
+        ]
         return web.json_response({"data": {"resultType": "streams", "result": result}})
 
     async def search(request: web.Request) -> web.Response:
-        start, end, limit = (int(request.query[name]) - BEGIN_S * (name != "limit") for name in ("start", "end", "limit"))
+        start, end, limit = (
+            int(request.query[name]) - BEGIN_S * (name != "limit") for name in ("start", "end", "limit")
+        )
         per_s = traces / SECONDS
         chosen = range(max(0, int(start * per_s)), min(traces, int((end + 1) * per_s)))[:limit]
         return web.json_response({"traces": [{"traceID": f"{n + 1:032x}"} for n in chosen]})
@@ -104,7 +116,8 @@ def application(share: float) -> web.Application:
 
     app = web.Application()
     app.add_routes([
-        web.get("/api/v1/label/__name__/values", names), web.get("/api/v1/metadata", metadata), web.post("/api/v1/query", query),
+        web.get("/api/v1/label/__name__/values", names), web.get("/api/v1/metadata", metadata),
+        web.post("/api/v1/query", query),
         web.get("/loki/api/v1/labels", labels), web.get("/loki/api/v1/query_range", logs), web.get("/api/search", search),
         web.get("/api/v2/traces/{id}", trace),
     ])  # fmt: skip
@@ -123,7 +136,9 @@ async def serve(share: float) -> None:
 
 def measure(share: float, folder: Path) -> None:
     """Import *share* of the hour into *folder* and print what it took."""
-    server = subprocess.Popen([sys.executable, __file__, "--serve", "--share", str(share)], stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        [sys.executable, __file__, "--serve", "--share", str(share)], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert server.stdout is not None
         url = f"http://127.0.0.1:{server.stdout.readline().strip()}"

@@ -109,7 +109,8 @@ def trees(traces, spans=4):
 
 STORES = {
     "tempo": tempo, "jaeger": jaeger,
-    "tempo, older path": lambda spans: tempo(spans, v2=False), "tempo, ids in hex": lambda spans: tempo(spans, hexadecimal=True),
+    "tempo, older path": lambda spans: tempo(spans, v2=False),
+    "tempo, ids in hex": lambda spans: tempo(spans, hexadecimal=True),
 }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ import aiohttp
 from opsassay.core.errors import OperationError
 from opsassay.core.text import plural
 from opsassay.telemetry.importers.backends.redaction import Redaction
-from opsassay.telemetry.importers.backends.settings import NAMES, Backend, Limits
+from opsassay.telemetry.importers.backends.settings import NAMES, Backend, ImportLimits
 
 LONGEST_PAUSE_S = 30.0
 SHORTEST_SECRET = 6
@@ -43,7 +43,7 @@ class RejectedError(BackendError):
 
 
 @dataclass
-class Spent:
+class ImportUsage:
     """What an import asked for so far, of the *most* bytes that it may have."""
 
     most: int
@@ -81,11 +81,11 @@ class BackendClient:
     """Asks the backend *name*; `get` raises BackendError for what cannot be had within the limits."""
 
     def __init__(
-        self, session: aiohttp.ClientSession, name: str, backend: Backend, limits: Limits, spent: Spent,
+        self, session: aiohttp.ClientSession, name: str, backend: Backend, limits: ImportLimits, usage: ImportUsage,
         redaction: Redaction,
     ) -> None:  # fmt: skip
         self.name, self.backend, self.limits, self.redaction = name, backend, limits, redaction
-        self._session, self._spent = session, spent
+        self._session, self._usage = session, usage
         self._room, self._next_s = asyncio.Semaphore(limits.at_once), 0.0
         self._headers = {"Accept": "application/json"}
         if token := tokens().get(name):
@@ -96,7 +96,7 @@ class BackendClient:
     @property
     def requests(self) -> int:
         """Requests that were sent."""
-        return self._spent.requests.get(self.name, 0)
+        return self._usage.requests.get(self.name, 0)
 
     async def get(self, path: str, parameters: Mapping[str, Any] | None = None, *, post: bool = False) -> Any:
         """Return the JSON that *path* answers; with *post* the *parameters* are a form."""
@@ -105,7 +105,7 @@ class BackendClient:
             try:
                 async with self._room:
                     await self._turn()
-                    content = await self._once(path, parameters or {}, post=post)
+                    content = await self._ask_once(path, parameters or {}, post=post)
             except (_AgainError, aiohttp.ClientError, TimeoutError) as error:
                 pause_s = max(min(0.5 * 2**attempt, LONGEST_PAUSE_S), getattr(error, "pause_s", 0.0))
                 if time.monotonic() + pause_s > deadline:
@@ -138,8 +138,8 @@ class BackendClient:
         if (wait_s := self._next_s - 1 / self.limits.requests_per_s - now) > 0:
             await asyncio.sleep(wait_s)
 
-    async def _once(self, path: str, parameters: Mapping[str, Any], *, post: bool) -> bytes:
-        self._spent.requests[self.name] = self.requests + 1
+    async def _ask_once(self, path: str, parameters: Mapping[str, Any], *, post: bool) -> bytes:
+        self._usage.requests[self.name] = self.requests + 1
         url = self.backend.url.rstrip("/") + path
         asked = {"data": parameters} if post else {"params": parameters}
         options: Any = {"headers": self._headers, "allow_redirects": False, **asked}
@@ -160,10 +160,10 @@ class BackendClient:
         content = bytearray()
         async for chunk in reply.content.iter_chunked(_CHUNK):
             content += chunk
-            self._spent.size += len(chunk)
-            if self._spent.size > self._spent.most:
+            self._usage.size += len(chunk)
+            if self._usage.size > self._usage.most:
                 raise self.failed(
-                    f"and the others gave {self._spent.most} bytes, the most of limits.total_bytes in one go"
+                    f"and the others gave {self._usage.most} bytes, the most of limits.total_bytes in one go"
                 )
             if len(content) > self.limits.answer_bytes:
                 reply.close()

@@ -18,7 +18,7 @@ from opsassay.core.errors import OperationError, OpsAssayError, UserError
 from opsassay.core.schema.incident import Fault, Incident, RootLabel, Truth, Window
 from opsassay.core.text import plural
 from opsassay.core.untrusted import read_plain
-from opsassay.telemetry.importers.backends.client import BackendClient, Spent, secrets_in, tokens
+from opsassay.telemetry.importers.backends.client import BackendClient, ImportUsage, secrets_in, tokens
 from opsassay.telemetry.importers.backends.pages import Pages
 from opsassay.telemetry.importers.backends.placing import Placing
 from opsassay.telemetry.importers.backends.redaction import Redaction
@@ -200,12 +200,12 @@ def _without_collections() -> Iterator[None]:
 
 async def _read_all(settings: PastIncident, pages: Pages, redaction: Redaction) -> list[str]:
     """Return the notes of all backends, which are read side by side; raises one OperationError for all that fail."""
-    spent = Spent(settings.limits.total_bytes)
+    usage = ImportUsage(settings.limits.total_bytes)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
         readers = {
             name: _READERS[name](
-                BackendClient(session, name, one, settings.limits, spent, redaction), pages, Placing(settings)
+                BackendClient(session, name, one, settings.limits, usage, redaction), pages, Placing(settings)
             )
             for name, one in settings.backends().items()
         }
@@ -213,9 +213,9 @@ async def _read_all(settings: PastIncident, pages: Pages, redaction: Redaction) 
         found = await asyncio.gather(*(_guarded(reader.read(windows)) for reader in readers.values()))
     if errors := [str(error) for error in found if error is not None]:
         raise OperationError("\n".join(errors))
-    asked = sum(spent.requests.values())
+    asked = sum(usage.requests.values())
     notes = [note for reader in readers.values() for note in reader.notes]
-    return [*notes, f"asked for {plural(spent.size, 'byte')} in {plural(asked, 'request')}"]
+    return [*notes, f"asked for {plural(usage.size, 'byte')} in {plural(asked, 'request')}"]
 
 
 async def _guarded(reading: Awaitable[None]) -> OpsAssayError | None:

@@ -21,8 +21,8 @@ class Redaction:
     """The *rules* applied to labels and texts; *tokens* are replaced wherever they stand."""
 
     def __init__(self, rules: Redact, tokens: Iterable[str] = ()) -> None:
-        self._names = {_plain(name) for name in rules.labels}
-        self._headers = {_plain(name) for name in rules.headers}
+        self._names = {_comparable(name) for name in rules.labels}
+        self._headers = {_comparable(name) for name in rules.headers}
         known = sorted({token for token in tokens if token}, key=len, reverse=True)
         self._texts = [*(re.escape(token) for token in known), *rules.texts]
         words = "|".join(re.escape(name) for name in rules.headers)
@@ -58,10 +58,10 @@ class Redaction:
 
     @cache  # noqa: B019 - as many as there are names, for as long as an import takes
     def _hides(self, name: str) -> bool:
-        if _plain(name) in self._names:
+        if _comparable(name) in self._names:
             return True
         header = _HEADER_ATTRIBUTE.fullmatch(name)
-        return header is not None and (_plain(header[1]) in self._headers | self._names)
+        return header is not None and (_comparable(header[1]) in self._headers | self._names)
 
     def _replaced(self, column: pl.Series) -> pl.Series:
         if self._header:
@@ -71,6 +71,6 @@ class Redaction:
         return column
 
 
-def _plain(name: str) -> str:
+def _comparable(name: str) -> str:
     """Return *name* as labels and attributes are compared: ``http.request.header.x-api-key`` is one with ``_``."""
     return re.sub(r"[^a-z0-9]", "_", name.lower())

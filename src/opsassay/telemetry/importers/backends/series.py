@@ -61,20 +61,22 @@ class SeriesReader:
         self.notes.append(f"prometheus: {plural(seen['samples'], 'sample')} of {plural(len(read), 'metric')}")
         if buckets:
             self.notes.append(f"prometheus: {plural(len(buckets), 'metric')} of buckets are left out: a datapack keeps "
-                              f"none ({_some(buckets)})")  # fmt: skip
+                              f"none ({_some_names(buckets)})")  # fmt: skip
         if out:
-            self.notes.append(f"prometheus: {plural(len(out), 'metric')} are left out by leave_out ({_some(out)})")
+            self.notes.append(
+                f"prometheus: {plural(len(out), 'metric')} are left out by leave_out ({_some_names(out)})"
+            )
         for what, about in (
             ("nameless", "have no label that names a service"),
             ("repeated", "coincide with another series once labels are dropped"),
         ):
             if named := sorted(key.partition(" ")[2] for key in seen if key.startswith(f"{what} ")):
                 self.notes.append(
-                    f"prometheus: series of {plural(len(named), 'metric')} {about}; they are kept ({_some(named)})"
+                    f"prometheus: series of {plural(len(named), 'metric')} {about}; they are kept ({_some_names(named)})"
                 )
 
     async def _metadata(self) -> dict[str, str]:
-        if (kept := self._pages.kept("prometheus", "metadata")) is None:
+        if (kept := self._pages.kept_note("prometheus", "metadata")) is None:
             try:
                 answer = await self._client.get("/api/v1/metadata")
             except RejectedError as error:
@@ -88,7 +90,7 @@ class SeriesReader:
         return dict(kept["kinds"])
 
     async def _names(self, windows: Sequence[Window]) -> list[str]:
-        if (kept := self._pages.kept("prometheus", "names")) is None:
+        if (kept := self._pages.kept_note("prometheus", "names")) is None:
             found: set[str] = set()
             for window in windows:
                 asked = {
@@ -104,10 +106,10 @@ class SeriesReader:
     async def _read_page(self, page: Page) -> Counter[str]:
         """Read one *page*, in halves when it is too much: of its metrics first, then of its time."""
         names, start_ms, end_ms = page
-        kept = self._pages.kept("prometheus", names, start_ms, end_ms)
+        kept = self._pages.kept_note("prometheus", names, start_ms, end_ms)
         if kept is None:
             try:
-                answer = await self._ask(page)
+                answer = await self._ask_page(page)
                 tables, seen = self._client.read(lambda got: self._tables(got, start_ms, end_ms), answer)
                 kept = self._pages.keep("prometheus", names, start_ms, end_ms, tables=tables, seen=dict(seen))
             except BackendError as error:
@@ -121,7 +123,7 @@ class SeriesReader:
             total += await self._read_page(half)
         return total
 
-    async def _ask(self, page: Page) -> Any:
+    async def _ask_page(self, page: Page) -> Any:
         names, start_ms, end_ms = page
         words = "|".join(re.escape(name) for name in names)
         selector = self._selector(f"__name__=~{json.dumps(words, ensure_ascii=False)}")
@@ -204,5 +206,5 @@ def _halves(page: Page) -> list[Page]:
     return [(names, start_ms, at), (names, at, end_ms)]
 
 
-def _some(names: Sequence[str]) -> str:
+def _some_names(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

@@ -59,7 +59,7 @@ class Backend(Written):
     services: tuple[str, ...] = Field(default=(), description="Jaeger: services whose traces are read; all if empty")
 
     @model_validator(mode="after")
-    def _checked(self) -> Backend:
+    def _require_usable(self) -> Backend:
         try:
             parts = urlsplit(self.url)
             known = not self.url or (parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0)
@@ -74,14 +74,14 @@ class Backend(Written):
         return self
 
 
-class Metric(Written):
+class MetricRule(Written):
     """What one metric of Prometheus becomes."""
 
     name: str = Field(default="", description="its name in the datapack; as in Prometheus if empty")
     table: str = Field(default="", description="metrics (gauges) or metrics_sum (counters); by the rule if empty")
 
     @model_validator(mode="after")
-    def _checked(self) -> Metric:
+    def _require_usable(self) -> MetricRule:
         if self.table not in {"", *_TABLES}:
             raise ValueError(f"a metric is in one of {', '.join(_TABLES)}")
         return self
@@ -95,13 +95,13 @@ class Redact(Written):
     texts: tuple[str, ...] = Field(default=TEXTS, description="regular expressions; what fits them goes, in any text")
 
     @model_validator(mode="after")
-    def _checked(self) -> Redact:
+    def _require_usable(self) -> Redact:
         for pattern in self.texts:
             _require_pattern(pattern)
         return self
 
 
-class Limits(Written):
+class ImportLimits(Written):
     """What an import may ask of a backend."""
 
     requests_per_s: float = Field(default=500, gt=0, le=100_000, description="of each backend")
@@ -136,10 +136,10 @@ class PastIncident(Written):
     postmortem: Path | None = Field(default=None, description="a text that is kept with the truth")
     service: tuple[str, ...] = Field(default=SERVICE_LABELS, description="labels; the first that is there is the name")
     services: dict[str, str] = Field(default_factory=dict, description="names of services: as found, as they shall be")
-    metrics: dict[str, Metric] = Field(default_factory=dict, description="metrics whose rule is another")
+    metrics: dict[str, MetricRule] = Field(default_factory=dict, description="metrics whose rule is another")
     drop_labels: tuple[str, ...] = Field(default=DROPPED_LABELS, description="labels that tell no two series apart")
     redact: Redact = Redact()
-    limits: Limits = Limits()
+    limits: ImportLimits = ImportLimits()
 
     @model_validator(mode="before")
     @classmethod

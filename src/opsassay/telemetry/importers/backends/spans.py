@@ -43,24 +43,37 @@ class SpanRows:
             kind = str(tags.get("span.kind", "")).capitalize() or None
             start_ns, duration = int(span["startTime"]) * 1000, int(span["duration"]) * 1000
             ids = (str(span["traceID"]).lower(), str(span["spanID"]).lower(), _jaeger_parent(span))
-            self._add(ids, str(span["operationName"]), kind, duration, status, place, tags, start_ns)
+            self._add_span(ids, str(span["operationName"]), kind, duration, status, place, tags, start_ns)
 
     def add_otlp(self, groups: Iterable[Mapping[str, Any]]) -> None:
         """Add the spans of resource spans in OTLP's JSON, as Tempo sends it: ids in base64 or hex, names or numbers."""
         for group in groups:
-            place = self._resource({key: _plain(value) for key, value in _pairs(group.get("resource") or {})})
+            place = self._place_of(
+                {key: _attribute_value(value) for key, value in _attribute_pairs(group.get("resource") or {})}
+            )
             scopes = group.get("scopeSpans") or group.get("instrumentationLibrarySpans") or ()
             for span in (span for scope in scopes for span in scope.get("spans") or ()):
-                tags = {key: _plain(value) for key, value in _pairs(span)}
+                tags = {key: _attribute_value(value) for key, value in _attribute_pairs(span)}
                 start_ns, end_ns = int(span["startTimeUnixNano"]), int(span.get("endTimeUnixNano") or 0)
-                ids = (_id(span["traceId"], 16), _id(span["spanId"], 8), _id(span.get("parentSpanId") or "", 8))
+                ids = (
+                    _hex_id(span["traceId"], 16),
+                    _hex_id(span["spanId"], 8),
+                    _hex_id(span.get("parentSpanId") or "", 8),
+                )
                 status = _STATUS.get((span.get("status") or {}).get("code", 0), "Unset")
                 duration = max(0, end_ns - start_ns)
-                self._add(
-                    ids, str(span.get("name", "")), _kind(span.get("kind")), duration, status, place, tags, start_ns
+                self._add_span(
+                    ids,
+                    str(span.get("name", "")),
+                    _span_kind(span.get("kind")),
+                    duration,
+                    status,
+                    place,
+                    tags,
+                    start_ns,
                 )
 
-    def _add(
+    def _add_span(
         self, ids: tuple[str, str, str], name: str, kind: str | None, duration: int, status: str,
         place: tuple[Any, ...], tags: Mapping[str, Any], start_ns: int,
     ) -> None:  # fmt: skip
@@ -77,9 +90,9 @@ class SpanRows:
 
     def _jaeger_resource(self, process: Mapping[str, Any]) -> tuple[Any, ...]:
         tags = {tag["key"]: tag["value"] for tag in process.get("tags") or ()}
-        return self._resource({**tags, "service.name": process["serviceName"]})
+        return self._place_of({**tags, "service.name": process["serviceName"]})
 
-    def _resource(self, given: Mapping[str, Any]) -> tuple[Any, ...]:
+    def _place_of(self, given: Mapping[str, Any]) -> tuple[Any, ...]:
         labels = self._redaction.labels(given)
         self.no_column |= labels.keys() - {column.removeprefix("attr.") for column in _RESOURCE} - _SAID_OTHERWISE
         service = self._placing.renamed(labels.get("service.name", ""))
@@ -106,28 +119,28 @@ def _jaeger_parent(span: Mapping[str, Any]) -> str:
     return str(found).lower()
 
 
-def _kind(given: Any) -> str | None:
+def _span_kind(given: Any) -> str | None:
     if isinstance(given, int):
         return SPAN_KINDS[given] if 0 <= given < len(SPAN_KINDS) else None
     word = str(given or "").removeprefix("SPAN_KIND_").capitalize()
     return word if word in SPAN_KINDS else None
 
 
-def _id(text: str, size: int) -> str:
+def _hex_id(text: str, size: int) -> str:
     """Return the id *text* of *size* bytes in hexadecimal digits; '' for none."""
     plain = text.lower() if len(text) == 2 * size else b64decode(text, validate=True).hex()
     return plain if plain.strip("0") else ""
 
 
-def _pairs(holder: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+def _attribute_pairs(holder: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
     return ((pair["key"], pair.get("value") or {}) for pair in holder.get("attributes") or ())
 
 
-def _plain(value: Mapping[str, Any]) -> Any:
+def _attribute_value(value: Mapping[str, Any]) -> Any:
     """Return an attribute's value; headers are lists, whose first element counts."""
     for form, inner in value.items():
         if form == "arrayValue":
             elements = inner.get("values") or [{}]
-            return _plain(elements[0])
+            return _attribute_value(elements[0])
         return inner
     return ""

@@ -24,7 +24,7 @@ _SPAN = ("span_id", "spanid", "spanID", "span.id")
 _LARGEST_PAGE = 1_000_000
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """One entry: ns since 1970, its line, all its labels."""
 
     ns: int
@@ -65,7 +65,7 @@ class StreamReader:
         given = self._client.backend.select.strip().removeprefix("{").removesuffix("}").strip(" ,")
         if given:
             return f"{{{given}}}"
-        if (kept := self._pages.kept("loki", "labels")) is None:
+        if (kept := self._pages.kept_note("loki", "labels")) is None:
             answer = await self._client.get("/loki/api/v1/labels")
             names = self._client.read(lambda got: [str(name) for name in got.get("data") or []], answer)
             kept = self._pages.keep("loki", "labels", names=names)
@@ -79,7 +79,7 @@ class StreamReader:
         limit = self._client.limits.entries
         while start_ns < end_ns:
             key = ("loki", selector, start_ns, end_ns)
-            kept = self._pages.kept(*key)
+            kept = self._pages.kept_note(*key)
             if kept is None:
                 entries, next_ns, limit, lost = await self._page(selector, start_ns, end_ns, limit)
                 table, seen = self._table(entries)
@@ -91,7 +91,9 @@ class StreamReader:
             self._no_column |= set(kept["no_column"])
             start_ns = int(kept["next_ns"])
 
-    async def _page(self, selector: str, start_ns: int, end_ns: int, limit: int) -> tuple[list[Entry], int, int, int]:
+    async def _page(
+        self, selector: str, start_ns: int, end_ns: int, limit: int
+    ) -> tuple[list[LogEntry], int, int, int]:
         """Return the entries of a page, where the next one begins, the limit that Loki took, and instants cut short.
 
         A full page ends before the last instant that it has: the others of that instant may not be in it. When it has no
@@ -99,7 +101,7 @@ class StreamReader:
         """
         while True:
             try:
-                found = await self._ask(selector, start_ns, end_ns, limit)
+                found = await self._ask_range(selector, start_ns, end_ns, limit)
             except BackendError as error:
                 if not is_too_much(error) or limit <= 1:
                     raise
@@ -113,12 +115,14 @@ class StreamReader:
             whole, lost = await self._instant(selector, last_ns, limit, found)
             return whole, last_ns + 1, limit, lost
 
-    async def _instant(self, selector: str, at_ns_: int, limit: int, found: list[Entry]) -> tuple[list[Entry], int]:
+    async def _instant(
+        self, selector: str, at_ns_: int, limit: int, found: list[LogEntry]
+    ) -> tuple[list[LogEntry], int]:
         larger = limit
         while larger < _LARGEST_PAGE:
             larger *= 4
             try:
-                entries = await self._ask(selector, at_ns_, at_ns_ + 1, larger)
+                entries = await self._ask_range(selector, at_ns_, at_ns_ + 1, larger)
             except BackendError as error:
                 if not is_too_much(error):
                     raise
@@ -127,22 +131,22 @@ class StreamReader:
                 return entries, 0
         return await self._by_stream(selector, at_ns_, limit, found)
 
-    async def _by_stream(self, selector: str, at: int, limit: int, found: list[Entry]) -> tuple[list[Entry], int]:
+    async def _by_stream(self, selector: str, at: int, limit: int, found: list[LogEntry]) -> tuple[list[LogEntry], int]:
         asked = {"match[]": selector, "start": str(at), "end": str(at + 1)}
         answer = await self._client.get("/loki/api/v1/series", asked)
         streams = self._client.read(lambda got: [dict(one) for one in got["data"]], answer)
-        entries: list[Entry] = []
+        entries: list[LogEntry] = []
         lost = 0
         for stream in streams:
             matchers = ",".join(
                 f"{name}={json.dumps(str(value), ensure_ascii=False)}" for name, value in sorted(stream.items())
             )
-            one = await self._ask(f"{{{matchers}}}", at, at + 1, limit)
+            one = await self._ask_range(f"{{{matchers}}}", at, at + 1, limit)
             lost |= len(one) >= limit
             entries += one
         return entries or found, lost
 
-    async def _ask(self, selector: str, start_ns: int, end_ns: int, limit: int) -> list[Entry]:
+    async def _ask_range(self, selector: str, start_ns: int, end_ns: int, limit: int) -> list[LogEntry]:
         asked = {
             "query": selector, "start": str(start_ns), "end": str(end_ns), "limit": str(limit), "direction": "forward",
         }  # fmt: skip
@@ -150,7 +154,7 @@ class StreamReader:
         found = self._client.read(lambda got: list(_entries(got)), answer)
         return [entry for entry in found if start_ns <= entry.ns < end_ns]
 
-    def _table(self, entries: list[Entry]) -> tuple[pl.DataFrame, Counter[str]]:
+    def _table(self, entries: list[LogEntry]) -> tuple[pl.DataFrame, Counter[str]]:
         rows = [self._row(entry) for entry in entries]
         schema = {name: SCHEMA["logs"][name] for name in SCHEMA["logs"] if name != "time"}
         frame = pl.DataFrame(rows, schema={**schema, "ns": pl.Int64()})
@@ -162,20 +166,21 @@ class StreamReader:
         seen = Counter(entries=len(entries), nameless=sum(not row["service_name"] for row in rows))
         return frame.select(pl.exclude("ns"), time=at_ns(pl.col("ns"))), +seen
 
-    def _row(self, entry: Entry) -> dict[str, Any]:
+    def _row(self, entry: LogEntry) -> dict[str, Any]:
         labels = self._client.redaction.labels(entry.labels)
         service = self._placing.service(labels)
         known = {self._columns[name]: value for name, value in labels.items() if name in self._columns}
         used = {*self._columns, *_LEVELS, *_TRACE, *_SPAN, *self._placing.service_labels}
         self._no_column |= labels.keys() - used
         return {
-            "ns": entry.ns, "message": entry.line, "service_name": service, "level": _first(labels, _LEVELS),
-            "trace_id": (_first(labels, _TRACE) or "").lower(), "span_id": (_first(labels, _SPAN) or "").lower(),
+            "ns": entry.ns, "message": entry.line, "service_name": service, "level": _first_label(labels, _LEVELS),
+            "trace_id": (_first_label(labels, _TRACE) or "").lower(),
+            "span_id": (_first_label(labels, _SPAN) or "").lower(),
             **known,
         }  # fmt: skip
 
 
-def _entries(answer: Any) -> Iterable[Entry]:
+def _entries(answer: Any) -> Iterable[LogEntry]:
     """Yield the entries of an answer; the labels of an entry that Loki gives apart are added to those of its stream."""
     if answer["data"]["resultType"] != "streams":
         raise ValueError
@@ -188,8 +193,8 @@ def _entries(answer: Any) -> Iterable[Entry]:
                     {} if {"structuredMetadata", "parsed"} & apart.keys() else apart
                 )
                 labels = {**labels, **further}
-            yield Entry(int(value[0]), str(value[1]), labels)
+            yield LogEntry(int(value[0]), str(value[1]), labels)
 
 
-def _first(labels: dict[str, str], names: Iterable[str]) -> str | None:
+def _first_label(labels: dict[str, str], names: Iterable[str]) -> str | None:
     return next((labels[name] for name in names if labels.get(name)), None)

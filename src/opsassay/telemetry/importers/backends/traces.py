@@ -65,12 +65,12 @@ class TempoReader(_Reader):
         ids = sorted(found)
         for at in range(0, len(ids), IDS_A_PAGE):
             batch = ids[at : at + IDS_A_PAGE]
-            self._took(self._pages.kept("tempo", batch) or await self._read_batch(batch))
+            self._took(self._pages.kept_note("tempo", batch) or await self._read_batch(batch))
         self._say("tempo")
 
     async def _search(self, start_s: int, end_s: int) -> set[str]:
         """Return the ids of the traces from *start_s* to *end_s*, whole seconds of the epoch."""
-        kept = self._pages.kept("tempo", "search", start_s, end_s)
+        kept = self._pages.kept_note("tempo", "search", start_s, end_s)
         if kept is None:
             kept = self._pages.keep("tempo", "search", start_s, end_s, **await self._searched(start_s, end_s))
         self._took(kept)
@@ -85,7 +85,7 @@ class TempoReader(_Reader):
             asked = {"q": "{}", "start": start_s, "end": end_s, "limit": limit}
             try:
                 answer = await self._client.get("/api/search", asked)
-                ids = self._client.read(_found, answer)
+                ids = self._client.read(_ids_found, answer)
             except BackendError as error:
                 if not is_too_much(error) or end_s - start_s <= 1:
                     raise
@@ -99,7 +99,7 @@ class TempoReader(_Reader):
             limit *= 4
 
     async def _read_batch(self, ids: list[str]) -> dict[str, Any]:
-        seen = Counter(await _all([self._trace(id_) for id_ in ids]))
+        seen = Counter(await _gathered([self._trace(id_) for id_ in ids]))
         seen["traces"] = seen["whole"] + seen["partial"]
         table = self._rows.take()
         seen.update(spans=table.height)
@@ -148,7 +148,7 @@ class JaegerReader(_Reader):
     async def _search(self, service: str, start_us: int, end_us: int, known: set[str]) -> None:
         """Read the traces of *service* from *start_us* to before *end_us*, but for the *known* ones."""
         key = ("jaeger", service, start_us, end_us)
-        kept = self._pages.kept(*key)
+        kept = self._pages.kept_note(*key)
         if kept is None:
             kept = await self._searched(service, start_us, end_us, known)
         elif (ids := self._pages.read(*key, table="traces", columns=["trace_id"])) is not None:
@@ -198,14 +198,14 @@ def _resource_spans(answer: Any) -> tuple[list[dict[str, Any]], str]:
     return list(trace.get("resourceSpans") or trace.get("batches") or ()), "partial" if partial else "whole"
 
 
-def _found(answer: Any) -> list[str]:
+def _ids_found(answer: Any) -> list[str]:
     """Return the ids of the traces that a search found; Tempo leaves out zeros in front, and a list without any."""
     if not answer.keys() & {"traces", "metrics"} and answer:
         raise ValueError
     return [str(one["traceID"]).lower().zfill(32) for one in answer.get("traces") or ()]
 
 
-async def _all(asks: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def _gathered(asks: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Return what *asks* give, in their order; the first that fails ends the others."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(ask) for ask in asks]
