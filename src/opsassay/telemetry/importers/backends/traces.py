@@ -123,7 +123,7 @@ class TempoReader(_Reader):
                 return "large"
             spans, what = self._client.read(_resource_spans, answer)
             self._client.read(self._rows.add_otlp, spans)
-            return what
+            return str(what)
         return "gone"
 
 
@@ -143,7 +143,8 @@ class JaegerReader(_Reader):
 
     async def _services(self) -> Sequence[str]:
         answer = await self._client.get("/api/services")
-        return self._client.read(lambda got: sorted(str(name) for name in got["data"] or ()), answer)
+        names: list[str] = self._client.read(lambda got: sorted(str(name) for name in got["data"] or ()), answer)
+        return names
 
     async def _search(self, service: str, start_us: int, end_us: int, known: set[str]) -> None:
         """Read the traces of *service* from *start_us* to before *end_us*, but for the *known* ones."""
