@@ -79,7 +79,7 @@ def test_a_past_incident_is_made_of_its_backends_as_the_page_has_it(tmp_path, mo
             out, err = capsys.readouterr()
             assert code == 0, f"{line}\n{out}\n{err}"
             said[line.split()[2]] = out
-    assert "is borne out by the recording" in said["incident"]
+    assert "is borne out by the recording" in said["annotate"]
     assert (tmp_path / "scores.csv").stat().st_size > 0
 
 
