@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -12,10 +13,14 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from live import state_folder
 from opsassay.cli import run
+from opsassay.telemetry.backends.serving import ApiServer, api_urls, serving_on_port
+from opsassay.telemetry.importers.backends.settings import PastIncident
 from telemetry.packs import make_tree
+from telemetry.past_incidents.test_round_trip import recorded, window
 from test_docs import ROOT, blocks, commands_in
 
 DOCS = ROOT / "docs"
@@ -52,6 +57,30 @@ def test_the_runbook_of_the_tutorial_is_the_one_that_is_run():
     (shown,) = blocks(DOCS / "test-my-runbook.md", "python")
     kept = (ROOT / "examples" / "pytest" / "test_runbook.py").read_text()  # which tests/test_pytest_plugin.py runs
     assert shown.partition("import pytest")[2] == kept.partition("import pytest")[2]
+
+
+@pytest.mark.slow
+def test_a_past_incident_is_made_of_its_backends_as_the_page_has_it(tmp_path, monkeypatch, capsys):
+    """The addresses and the windows of the page become those of a recorded incident that is served."""
+    monkeypatch.chdir(tmp_path)
+    pack = recorded(tmp_path / "pack")
+    (file,) = blocks(DOCS / "own-system.md", "yml")
+    assert PastIncident.model_validate(yaml.safe_load(file)).windows()
+    with serving_on_port(ApiServer.over(pack)) as url:
+        urls = api_urls(url)
+        for name, port in (("prometheus", 9090), ("loki", 3100), ("tempo", 3200)):
+            file = file.replace(f"http://{name}:{port}", urls[name])
+        for period in ("normal", "abnormal"):
+            file = re.sub(rf"^{period}: .*$", f"{period}: {window(getattr(pack.incident, period))}", file, flags=re.M)
+        (tmp_path / "incident.yaml").write_text(file)
+        said = {}
+        for line in commands_in((DOCS / "own-system.md").read_text()):
+            code = run(shlex.split(line)[1:])
+            out, err = capsys.readouterr()
+            assert code == 0, f"{line}\n{out}\n{err}"
+            said[line.split()[2]] = out
+    assert "is borne out by the recording" in said["annotate"]
+    assert (tmp_path / "scores.csv").stat().st_size > 0
 
 
 @pytest.mark.long

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from opsassay.annotation.search.rules import RULES_VERSION
 from opsassay.annotation.verdict.annotate import annotate, annotate_opened, open_pack
-from opsassay.annotation.verdict.hypothetical_roots import possible_types
+from opsassay.annotation.verdict.hypothetical_roots import possible_types, pretend
 from opsassay.annotation.verdict.placebo import sham
 from opsassay.annotation.verdict.settings import AnnotateSettings
 from opsassay.core.errors import NotFoundError, OpsAssayError, UserError
 from opsassay.core.schema.causal_graph import Annotation, CausalGraph, FaultVerdict
-from opsassay.core.schema.faults import CATALOGUE
+from opsassay.core.schema.faults import CATALOGUE, fault_type
 from opsassay.core.schema.incident import AffectedByFault, EffectCheck, Fault, Label, Truth
 from opsassay.telemetry.tree import Case, resolve, write_annotation
 
@@ -32,13 +32,15 @@ class AnnotateJob:
 
     *root* and *sham* pretend: the fault was on another service; a fault of this type was there although nothing was
     broken (on *root*, or on every service in turn; EVERY_TYPE: each type that may be there). What is pretended is never
-    written. *again* makes anew what is unchanged.
+    written. *again* makes anew what is unchanged. With *others*, other roots are looked for that would explain an incident
+    whose root is stated.
     """
 
     path: Path
     root: str | None = None
     sham: str | None = None
     again: bool = False
+    others: bool = False
     settings: AnnotateSettings = field(default_factory=AnnotateSettings)
 
 
@@ -53,6 +55,9 @@ class Annotated:
     seconds: float
     unchanged: bool = False
     pretended: str | None = None
+    stated: str | None = (
+        None  # whether the recording bears out a root that somebody stated, and what else would explain it
+    )
 
 
 def annotate_path(path: Path) -> Annotated:
@@ -71,10 +76,32 @@ def run_job(job: AnnotateJob) -> list[Annotated]:
         annotation = known or annotate_case(case, job.root, job.settings)
         if known is None and job.root is None and case.truth_path is not None:
             write_annotation(case.truth_path, annotation)
+        stated = _about_stated(case, annotation, job) if job.root is None else None
     except OpsAssayError as error:
         return [Annotated(job.path.name, job.path, None, str(error), time.perf_counter() - began)]
     seconds = time.perf_counter() - began
-    return [Annotated(case.name, job.path, annotation, None, seconds, known is not None, job.root)]
+    return [Annotated(case.name, job.path, annotation, None, seconds, known is not None, job.root, stated)]
+
+
+def _about_stated(case: Case, annotation: Annotation, job: AnnotateJob) -> str | None:
+    """Return whether the recording bears out the stated root of *case*, None when nothing is only stated."""
+    if case.truth is None or not case.truth.stated:
+        return None
+    fault = case.truth.faults[0]
+    borne_out = annotation.label is Label.ATTRIBUTED
+    about = (
+        f"The stated root, {fault.kind} at {fault.place}, is {'' if borne_out else 'not '}borne out by the recording."
+    )
+    if not job.others:
+        return about
+    opened = open_pack(case.datapack, job.settings)
+    kinds: dict[str, list[str]] = {}
+    for tried in pretend(opened, fault, job.settings, case.datapack.services()):
+        kind = fault_type(tried.type).kind
+        if tried.label is Label.ATTRIBUTED and (tried.service, kind) != (fault.service, fault.kind):
+            kinds.setdefault(tried.service, []).append(kind.value)
+    also = "; ".join(f"{service} ({', '.join(found)})" for service, found in sorted(kinds.items()))
+    return f"{about} What else would explain it: {also or 'nothing that was tried'}."
 
 
 def annotate_case(case: Case, root: str | None = None, settings: AnnotateSettings | None = None) -> Annotation:

@@ -58,6 +58,9 @@ COMMANDS = {
     "incident record": CommandEntry("Record one incident as a datapack, with its truth apart.", "incident.record"),
     "incident campaign": CommandEntry("Record many incidents from a plan, resumable.", "incident.campaign"),
     "incident import": CommandEntry("Bring public data into a tree of datapacks.", "incident.import_"),
+    "incident import backends": CommandEntry(
+        "Bring a past incident from Prometheus, Loki, Tempo or Jaeger.", "incident.import_:backends"
+    ),
     "incident annotate": CommandEntry("Find the true cascade of each incident and its label.", "incident.annotate"),
     "incident curate": CommandEntry("Make a stratified, checksummed suite of annotated incidents.", "incident.curate"),
     "incident audit-labels": CommandEntry(

@@ -59,7 +59,8 @@ def leak_notes(incident_dir: Path, truth: Truth) -> tuple[str, ...]:
 def _pattern(truth: Truth) -> str:
     """Return one regular expression for all that must not be said (of the syntax that Python and polars share)."""
     words = {word for fault in truth.faults for word in (fault.type, fault.kind and fault.kind.value) if word}
-    instants = {text for fault in truth.faults for text in _instants(fault)}
+    timed = () if truth.stated else truth.faults  # a stated fault has the times of the window, which everybody knows
+    instants = {text for fault in timed for text in _instants(fault)}
     exact = [rf"(?i:{re.escape(word)})" for word in sorted(words)]
     exact += [rf"(?:^|[^0-9]){re.escape(instant)}{_NO_FRACTION}" for instant in sorted(instants)]
     return "|".join([_TELLING.replace("(?i)", "(?i:", 1) + ")", *exact])

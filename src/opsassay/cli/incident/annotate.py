@@ -65,7 +65,7 @@ def command(
     type_ = fault_type(sham).name if sham and sham != EVERY_TYPE else sham
     done: list[Annotated] = []
     cases = [
-        AnnotateJob(case.datapack.path, root, type_, again, chosen)
+        AnnotateJob(case.datapack.path, root, type_, again, explain, chosen)
         for path in paths
         for case in resolve(path, lambda where, error: done.append(Annotated(where.name, where, None, str(error), 0.0)))
     ]
@@ -139,6 +139,9 @@ def _print(items: list[dict[str, Any]], done: list[Any], *, explain: bool) -> No
     ]
     print_table("True cascades", columns, rows)
     echo(", ".join(f"{n} {label}" for label, n in Counter(i["label"] or "failed" for i in items).items()))
+    for annotated in done if not explain else ():
+        if annotated.stated:
+            echo(f"{annotated.name}: {annotated.stated}")
     for annotated in done if explain else ():
         for line in _reasons(annotated):
             echo(line)
@@ -148,6 +151,8 @@ def _reasons(annotated: Any) -> Iterator[str]:
     from opsassay.annotation.verdict.explain import explain
 
     yield f"\n{annotated.name}" + (f", pretending {annotated.pretended}" if annotated.pretended else "")
+    if annotated.stated:
+        yield annotated.stated
     yield from explain(annotated.annotation).lines() if annotated.annotation else [f"failed: {annotated.error}"]
 
 
@@ -173,6 +178,7 @@ def _item(annotated: Any, *, explain: bool) -> dict[str, Any]:
         "rejected_by": dict(Counter(path.gate for path in annotation.rejected)) if annotation else {},
         "false_alarm_rate": annotation.false_alarm_rate if annotation else None,
         "pretended": annotated.pretended,
+        **({"stated": annotated.stated} if annotated.stated else {}),
         "unchanged": annotated.unchanged,
         "error": annotated.error,
         "seconds": round(annotated.seconds, 3),

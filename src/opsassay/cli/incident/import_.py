@@ -1,12 +1,17 @@
-"""opsassay incident import."""
+"""opsassay incident import, and of a past incident from backends."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import FOLDER, json_option, print_json, print_table, say
+from opsassay.cli.output import FOLDER, echo, json_option, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from opsassay.telemetry.importers.backends.settings import PastIncident
+    from opsassay.telemetry.importers.cases import ImportReport
 
 
 @click.command("import")
@@ -23,15 +28,85 @@ def command(context: click.Context, format_: str, path: Path, output: Path, *, a
     from opsassay.telemetry.importers import IMPORTERS
 
     report = IMPORTERS.load(format_)(path, output, lambda name, became: say(f"opsassay: {name}: {became}"))
+    _print(report, f"{format_} into {output}", as_json=as_json)
+    context.exit(1 if report.failed else 0)
+
+
+@click.command("backends")
+@click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--prometheus", metavar="URL", help="Metrics are read from here.")
+@click.option("--loki", metavar="URL", help="Logs are read from here.")
+@click.option("--tempo", metavar="URL", help="Traces are read from here.")
+@click.option("--jaeger", metavar="URL", help="Traces are read from here, instead of Tempo.")
+@click.option("--normal", metavar="FROM..TO", help="The window before the incident, ISO 8601.")
+@click.option("--abnormal", metavar="FROM..TO", help="The window while it lasts.")
+@click.option("--root", metavar="SERVICE:KIND", help="The root cause that you state; nothing verifies it.")
+@click.option("--postmortem", metavar="FILE", help="A text that is kept with the truth.")
+@click.option(
+    "-c", "changes", multiple=True, metavar="KEY=VALUE", help="One setting, as in -c limits.requests_per_s=20."
+)
+@click.option("-o", "--output", required=True, type=FOLDER, help="Folder of the incident tree.")
+@json_option
+@click.pass_context
+def backends(
+    context: click.Context,
+    /,
+    file: Path | None,
+    changes: tuple[str, ...],
+    output: Path,
+    *,
+    as_json: bool,
+    **options: str | None,
+) -> None:
+    """Make a datapack of a past incident from your backends; FILE is an incident.yaml with settings.
+
+    Tokens are in the environment: OPSASSAY_PROMETHEUS_TOKEN, OPSASSAY_LOKI_TOKEN, and so on. An import that was cut
+    off goes on when the same command is run again.
+    """
+    from opsassay.telemetry.importers.backends.importing import import_backends
+
+    settings = _settings(file, changes, {name: value for name, value in options.items() if value is not None})
+    report = import_backends(settings, output, lambda name, became: say(f"opsassay: {name}: {became}"))
+    for _, sentences in report.failed:
+        for sentence in sentences.splitlines():
+            say(f"opsassay: {sentence}")
+    if as_json or not report.failed:
+        _print(report, f"backends into {output}", as_json=as_json)
+    if not report.failed and not as_json:
+        echo(f"Next: `opsassay incident annotate {output} --explain`.")
+    context.exit(1 if report.failed else 0)
+
+
+def _settings(file: Path | None, changes: tuple[str, ...], options: dict[str, str]) -> PastIncident:
+    """Return the settings of *file* with *changes*, then *options* on top; a path in the file is seen from its folder."""
+    import yaml
+
+    from opsassay.core.schema.files import load_yaml, parse_yaml
+    from opsassay.core.schema.overrides import merge_layers, with_changes
+    from opsassay.telemetry.importers.backends.settings import NAMES, PastIncident
+
+    given: dict[str, Any] = {}
+    if file is not None:
+        read = load_yaml(file, PastIncident)
+        given = read.model_dump(mode="json", exclude_unset=True)
+        if read.postmortem is not None:
+            given["postmortem"] = str(file.parent / read.postmortem)
+    changed = with_changes(PastIncident, given, changes, example="limits.traces=100")
+    whole = changed.model_dump(mode="json", exclude_unset=True)
+    for name, value in options.items():
+        whole = merge_layers(whole, {name: {"url": value} if name in NAMES else value})
+        parse_yaml(yaml.safe_dump(whole), PastIncident, f"--{name}", lines=False)
+    return PastIncident.model_validate(whole)
+
+
+def _print(report: ImportReport, title: str, *, as_json: bool) -> None:
+    """Print what became of each case, and the notes."""
     groups = (("imported", report.imported), ("skipped", report.skipped), ("failed", report.failed))
     items = [{"case": name, "status": status, "detail": detail} for status, cases in groups for name, detail in cases]
     if as_json:
         notes = [{"case": name, "note": note} for name, note in report.notes]
         print_json("incident import", items, notes=notes)
     else:
-        print_table(
-            f"{format_} into {output}", ("case", "status", "id or reason"), [tuple(item.values()) for item in items]
-        )
+        print_table(title, ("case", "status", "id or reason"), [tuple(item.values()) for item in items])
         for name, note in report.notes:
             say(f"opsassay: {name}: {note}")
-    context.exit(1 if report.failed else 0)

@@ -30,6 +30,10 @@ KINDS = {
     "scenario": ("opsassay.core.schema.scenario:Scenario", "a remediation scenario"),
     "cluster": ("opsassay.testbed.substrates.kubernetes.settings:ClusterSettings", "which cluster is meant"),
     "task-set": ("opsassay.server.task_sets:TaskSet", "what agents are asked on the platform"),
+    "incident": (
+        "opsassay.telemetry.importers.backends.settings:PastIncident",
+        "a past incident for `opsassay incident import backends`: incident.yaml",
+    ),
     "annotate": ("opsassay.annotation.verdict.settings:AnnotateSettings", "settings of `opsassay incident annotate`"),
     "audit": ("opsassay.analysis.audit.settings:AuditSettings", "settings of `opsassay audit`"),
     "blame": ("opsassay.analysis.blame.settings:BlameSettings", "settings of `opsassay trace blame`"),

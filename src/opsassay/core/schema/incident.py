@@ -154,6 +154,11 @@ class Truth(Artefact):
     recovered: bool | None = None
     isolation: str = ""
     notes: tuple[str, ...] = ()
+    stated: bool = Field(
+        default=False,
+        exclude_if=lambda stated: not stated,
+        description="somebody says so; nothing was injected or verified",
+    )
     secret: str = Field(default="", description="what names, load and windows were drawn from; '' when imported or old")
     public: dict[str, Any] = Field(default_factory=dict, description="injection.json as it was imported, word for word")
 

@@ -43,7 +43,7 @@ class ReadCase:
 
     incident: Incident | None
     truth: Truth | None
-    frames: Frames = field(default_factory=dict)
+    frames: Mapping[tuple[str, str], pl.DataFrame] = field(default_factory=dict)
     env: Mapping[str, Any] = field(default_factory=dict)
     annotation: Annotation | None = None
     further: Mapping[str, str] = field(default_factory=dict)  # other files of the truth folder: name to text

@@ -10,12 +10,12 @@ import polars as pl
 from opsassay.telemetry.otlp.columns import Attributes, Resources, hexadecimal, integer, text, times
 from opsassay.telemetry.schema import SCHEMA
 
-_KINDS = (None, "Internal", "Server", "Client", "Producer", "Consumer")
+SPAN_KINDS = (None, "Internal", "Server", "Client", "Producer", "Consumer")
 _STATUSES = ("Unset", "Ok", "Error")
 _CONSUMER = 5
 
 # Columns and the attributes that fill them: the stable semantic conventions first, then what older libraries send.
-_SOURCES: dict[str, tuple[str, ...]] = {
+ATTRIBUTE_SOURCES: dict[str, tuple[str, ...]] = {
     "attr.http.request.method": ("http.request.method", "http.method"),
     "attr.http.response.status_code": ("http.response.status_code", "http.status_code"),
     "attr.http.request.content_length": (
@@ -32,7 +32,7 @@ _SOURCES: dict[str, tuple[str, ...]] = {
     ),
 }
 _READERS: dict[str, Callable[[Any], Any]] = {
-    key: text if column.endswith("method") else integer for column, keys in _SOURCES.items() for key in keys
+    key: text if column.endswith("method") else integer for column, keys in ATTRIBUTE_SOURCES.items() for key in keys
 }
 
 
@@ -85,10 +85,10 @@ class TraceColumns:
             "span_id": hexadecimal(self._ids[1]),
             "parent_span_id": hexadecimal(self._ids[2]),
             "span_name": pl.Series(self._names, dtype=pl.String()),
-            "attr.span_kind": _words(self._kinds, _KINDS),
+            "attr.span_kind": _words(self._kinds, SPAN_KINDS),
             "duration": _durations(self._starts, self._ends),
             "attr.status_code": _words(self._statuses, _STATUSES),
-            **{column: self._coalesced(column, keys) for column, keys in _SOURCES.items()},
+            **{column: self._coalesced(column, keys) for column, keys in ATTRIBUTE_SOURCES.items()},
             **self._resources.source_columns(self._resource),
         }
         columns = {name: own[name] for name in SCHEMA["traces"]}

@@ -1,0 +1,201 @@
+"""Requests to one backend within limits, tried again with pauses; what fails is one sentence without any token."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import aiohttp
+
+from opsassay.core.errors import OperationError
+from opsassay.core.text import plural
+from opsassay.telemetry.importers.backends.redaction import Redaction
+from opsassay.telemetry.importers.backends.settings import NAMES, Backend, ImportLimits
+
+LONGEST_PAUSE_S = 30.0
+SHORTEST_SECRET = 6
+"""Characters of a token that is looked for in texts; a shorter one would be found in words."""
+
+_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+_CHUNK = 2**16
+
+
+class BackendError(OperationError):
+    """A backend that cannot be read: which one, what it does, what to do next."""
+
+
+class TooLargeError(BackendError):
+    """An answer that is longer than one may be; whoever asked asks for less."""
+
+
+class RejectedError(BackendError):
+    """A request that the backend does not take; *status* is HTTP's, *said* the first line of its answer."""
+
+    def __init__(self, message: str, status: int, said: str) -> None:
+        self.status, self.said = status, said
+        super().__init__(message)
+
+
+@dataclass
+class ImportUsage:
+    """What an import asked for so far, of the *most* bytes that it may have."""
+
+    most: int
+    size: int = 0
+    requests: dict[str, int] = field(default_factory=dict)
+
+
+def token_variable(name: str) -> str:
+    """Return the environment variable that has the token of the backend *name*."""
+    return f"OPSASSAY_{name.upper()}_TOKEN"
+
+
+def tokens() -> dict[str, str]:
+    """Return the tokens that the environment has, by backend."""
+    found = {name: os.environ.get(token_variable(name), "").strip() for name in NAMES}
+    return {name: token for name, token in found.items() if token}
+
+
+def secrets_in(found: Mapping[str, str]) -> list[str]:
+    """Return the texts of tokens that may stand nowhere: with and without their scheme, as ``Basic``."""
+    return [
+        part for token in found.values() for part in (token, token.rpartition(" ")[2]) if len(part) >= SHORTEST_SECRET
+    ]
+
+
+class _AgainError(Exception):
+    """Ask again, after *pause_s* at least."""
+
+    def __init__(self, what: str, pause_s: float = 0.0) -> None:
+        self.pause_s = pause_s
+        super().__init__(what)
+
+
+class BackendClient:
+    """Asks the backend *name*; `get` raises BackendError for what cannot be had within the limits."""
+
+    def __init__(
+        self, session: aiohttp.ClientSession, name: str, backend: Backend, limits: ImportLimits, usage: ImportUsage,
+        redaction: Redaction,
+    ) -> None:  # fmt: skip
+        self.name, self.backend, self.limits, self.redaction = name, backend, limits, redaction
+        self._session, self._usage = session, usage
+        self._room, self._next_s = asyncio.Semaphore(limits.at_once), 0.0
+        self._headers = {"Accept": "application/json"}
+        if token := tokens().get(name):
+            self._headers["Authorization"] = token if " " in token else f"Bearer {token}"
+        if backend.tenant:
+            self._headers["X-Scope-OrgID"] = backend.tenant
+
+    @property
+    def requests(self) -> int:
+        """Requests that were sent."""
+        return self._usage.requests.get(self.name, 0)
+
+    async def get(self, path: str, parameters: Mapping[str, Any] | None = None, *, post: bool = False) -> Any:
+        """Return the JSON that *path* answers; with *post* the *parameters* are a form."""
+        deadline = time.monotonic() + self.limits.retry_s
+        for attempt in count():
+            try:
+                async with self._room:
+                    await self._turn()
+                    content = await self._ask_once(path, parameters or {}, post=post)
+            except (_AgainError, aiohttp.ClientError, TimeoutError) as error:
+                pause_s = max(min(0.5 * 2**attempt, LONGEST_PAUSE_S), getattr(error, "pause_s", 0.0))
+                if time.monotonic() + pause_s > deadline:
+                    raise self.failed(
+                        f"{self._about(error)}, also after {plural(attempt + 1, 'try').replace('trys', 'tries')}"
+                    ) from error
+                await asyncio.sleep(pause_s)
+            else:
+                return self._json(content)
+        raise AssertionError
+
+    def read(self, reader: Callable[[Any], Any], answer: Any) -> Any:
+        """Return what *reader* makes of an *answer*; raises BackendError for one of another form."""
+        try:
+            return reader(answer)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise self.failed("answers in a form that is not its own") from error
+
+    def failed(self, what: str) -> BackendError:
+        """Return the error that this backend does *what*."""
+        return BackendError(self._sentence(what))
+
+    def _sentence(self, what: str) -> str:
+        way_out = f"check its URL and {token_variable(self.name)}, then run the command again: it goes on from here."
+        return f"{self.name} at {self.backend.url} {what}; {way_out}"
+
+    async def _turn(self) -> None:
+        now = time.monotonic()
+        self._next_s = max(now, self._next_s) + 1 / self.limits.requests_per_s
+        if (wait_s := self._next_s - 1 / self.limits.requests_per_s - now) > 0:
+            await asyncio.sleep(wait_s)
+
+    async def _ask_once(self, path: str, parameters: Mapping[str, Any], *, post: bool) -> bytes:
+        self._usage.requests[self.name] = self.requests + 1
+        url = self.backend.url.rstrip("/") + path
+        asked = {"data": parameters} if post else {"params": parameters}
+        options: Any = {"headers": self._headers, "allow_redirects": False, **asked}
+        async with asyncio.timeout(self.limits.timeout_s):
+            async with self._session.request("POST" if post else "GET", url, **options) as reply:
+                content = await self._content(reply)
+                if reply.status < 300:
+                    return content
+                said = self.redaction.sentence(content[:4096].decode("utf-8", "replace"))
+                if reply.status in _AGAIN and not _is_too_much(said):
+                    raise _AgainError(f"answers {reply.status}", _pause_s(reply.headers.get("Retry-After", "")))
+                what = (
+                    "redirects elsewhere" if reply.status < 400 else f"answers {reply.status} ({said or reply.reason})"
+                )
+                raise RejectedError(self._sentence(what), reply.status, said)
+
+    async def _content(self, reply: aiohttp.ClientResponse) -> bytes:
+        content = bytearray()
+        async for chunk in reply.content.iter_chunked(_CHUNK):
+            content += chunk
+            self._usage.size += len(chunk)
+            if self._usage.size > self._usage.most:
+                raise self.failed(
+                    f"and the others gave {self._usage.most} bytes, the most of limits.total_bytes in one go"
+                )
+            if len(content) > self.limits.answer_bytes:
+                reply.close()
+                raise TooLargeError(self._sentence(f"answers with more than {self.limits.answer_bytes} bytes at once"))
+        return bytes(content)
+
+    def _json(self, content: bytes) -> Any:
+        try:
+            return json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise self.failed("answers with something that is not JSON") from error
+
+    def _about(self, error: BaseException) -> str:
+        match error:
+            case _AgainError():
+                return str(error)
+            case TimeoutError():
+                return f"gives no answer within {self.limits.timeout_s:g} s"
+            case aiohttp.ClientConnectorError():
+                return "cannot be reached"
+        return f"breaks off ({self.redaction.sentence(error)})"
+
+
+def _is_too_much(said: str) -> bool:
+    """Return whether a backend says of a request that it is too large, by whatever status."""
+    return any(word in said for word in ("too many samples", "timed out", "max entries", "exceeds"))
+
+
+def is_too_much(error: BackendError) -> bool:
+    """Return whether *error* goes away when less is asked for."""
+    return isinstance(error, TooLargeError) or (isinstance(error, RejectedError) and _is_too_much(error.said))
+
+
+def _pause_s(text: str) -> float:
+    return min(float(text), LONGEST_PAUSE_S) if text.isascii() and text.isdigit() else 0.0

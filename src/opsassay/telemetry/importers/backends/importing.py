@@ -1,0 +1,231 @@
+"""A past incident read from its backends into a datapack; what was read before an interruption is not asked for again."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import shutil
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import polars as pl
+
+from opsassay.core.errors import OperationError, OpsAssayError, UserError
+from opsassay.core.schema.incident import Fault, Incident, RootLabel, Truth, Window
+from opsassay.core.text import plural
+from opsassay.core.untrusted import read_plain
+from opsassay.telemetry.importers.backends.client import BackendClient, ImportUsage, secrets_in, tokens
+from opsassay.telemetry.importers.backends.pages import Pages
+from opsassay.telemetry.importers.backends.placing import Placing
+from opsassay.telemetry.importers.backends.redaction import Redaction
+from opsassay.telemetry.importers.backends.series import HISTOGRAM_PARTS, SeriesReader
+from opsassay.telemetry.importers.backends.settings import PastIncident, read_root
+from opsassay.telemetry.importers.backends.streams import StreamReader
+from opsassay.telemetry.importers.backends.traces import JaegerReader, TempoReader
+from opsassay.telemetry.importers.cases import ImportReport, OnCase, ReadCase, Source, case_id, import_sources
+from opsassay.telemetry.otlp.metrics import histogram_deltas
+from opsassay.telemetry.schema import MODALITIES, PERIODS, conform, empty
+from opsassay.telemetry.tree import Tree
+
+STATED = "the root was stated by whoever imported the incident; nothing verified it"
+_MOST_TEXT_BYTES = 2**20
+_READERS: Mapping[str, Any] = {
+    "prometheus": SeriesReader, "loki": StreamReader, "tempo": TempoReader, "jaeger": JaegerReader,
+}  # fmt: skip
+
+
+class PagedTables(Mapping[tuple[str, str], pl.DataFrame]):
+    """The tables of a datapack by (period, modality), each made of its *pages* when it is asked for and not kept."""
+
+    def __init__(self, pages: Pages, windows: Mapping[str, Window], span_unit_ns: int) -> None:
+        self._pages, self._windows, self._span_unit_ns = pages, windows, span_unit_ns
+
+    def __getitem__(self, key: tuple[str, str]) -> pl.DataFrame:
+        period, modality = key
+        inside = self._inside(period, modality)
+        if modality == "metrics_histogram":
+            return self._histograms().filter(inside)
+        files = self._pages.files(modality)
+        return pl.scan_parquet(files, glob=False).filter(inside).collect() if files else empty(modality)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return ((period, modality) for period in PERIODS for modality in MODALITIES)
+
+    def __len__(self) -> int:
+        return len(PERIODS) * len(MODALITIES)
+
+    def is_bare(self, period: str) -> bool:
+        """Return whether no table of *period* has a row."""
+        return not any(self._has_rows(period, modality) for modality in MODALITIES)
+
+    def _has_rows(self, period: str, modality: str) -> bool:
+        if modality == "metrics_histogram":
+            return not self[period, modality].is_empty()
+        files = self._pages.files(modality)
+        found = pl.scan_parquet(files, glob=False).filter(self._inside(period, modality)) if files else pl.LazyFrame()
+        return not found.head(1).collect().is_empty()
+
+    def _inside(self, period: str, modality: str) -> pl.Expr:
+        """Return whether a row is of *period*, both ends of which are rounded down to what the backend keeps of times."""
+        window, at = self._windows[period], pl.col("time").dt.epoch("ns")
+        unit = 10**6 if modality.startswith("metrics") else self._span_unit_ns if modality == "traces" else 1
+        return (at >= window.start_ns // unit * unit) & (at < window.end_ns // unit * unit)
+
+    def _histograms(self) -> pl.DataFrame:
+        """Return what happened between the samples of ``_count`` and ``_sum``; the first of each series is its base.
+
+        Windows that do not touch have a base each.
+        """
+        files = self._pages.files(HISTOGRAM_PARTS)
+        if not files:
+            return empty("metrics_histogram")
+        parts = pl.scan_parquet(files, glob=False).collect()
+        of_part = {name: parts.filter(pl.col("part") == name).drop("part") for name in ("count", "sum")}
+        sums = of_part["sum"].select("series", "time", sum="value")
+        both = of_part["count"].rename({"value": "count"}).join(sums, on=["series", "time"], how="left")
+        normal, abnormal = (self._windows[period] for period in PERIODS)
+        touching = normal.end_ns == abnormal.start_ns
+        of_normal = self._inside("normal", "metrics_histogram")
+        points = both.with_columns(
+            start_ns=pl.lit(0, pl.UInt64()) if touching else of_normal.cast(pl.UInt64()),
+            cumulative=pl.lit(value=True), min=pl.lit(None, pl.Float64()), max=pl.lit(None, pl.Float64()),
+        )  # fmt: skip
+        return conform(histogram_deltas(points, 2), "metrics_histogram", "histograms of Prometheus")
+
+    def about(self) -> list[str]:
+        """Return what is to be said of the spans: how many lie outside both windows, how many traces are incomplete."""
+        files = self._pages.files("traces")
+        if not files:
+            return []
+        spans = pl.scan_parquet(files, glob=False).select("time", "trace_id", "span_id", "parent_span_id").collect()
+        inside = spans.select(self._inside("normal", "traces") | self._inside("abnormal", "traces")).to_series()
+        notes = (
+            [f"{plural(out, 'span')} of these traces lie outside both windows"] if (out := int((~inside).sum())) else []
+        )
+        kept = spans.filter(inside).drop("time")
+        parents = kept.select("trace_id", parent_span_id="span_id")
+        orphans = kept.filter(pl.col("parent_span_id") != "").join(
+            parents, on=["trace_id", "parent_span_id"], how="anti"
+        )
+        if orphans.height:
+            broken, whole = orphans["trace_id"].n_unique(), kept["trace_id"].n_unique()
+            notes.append(f"{broken:,} of {plural(whole, 'trace')} are incomplete: a span's parent is not there")
+        return notes
+
+
+def import_backends(settings: PastIncident, out: Path, on_case: OnCase | None = None) -> ImportReport:
+    """Bring the incident of *settings* into the tree *out*; one that is there is skipped.
+
+    Pages that are read lie in ``out/.importing-ID`` until the datapack is whole: an import that was cut off goes on.
+    Raises UserError for settings by which nothing can be read; a backend that cannot be read is in the report.
+    """
+    settings.require()
+    known = [settings.system, *(window.canonical_json() for window in settings.windows().values())]
+    known += [f"{name} {one.url}" for name, one in settings.backends().items()]
+    id_ = case_id("backends", *known)
+    source = Source(settings.system, id_, partial(_read, settings, id_, Path(out)))
+    report = import_sources([source], out, on_case)
+    if Tree(out).incident_path(id_).exists():
+        shutil.rmtree(_left_by(out, id_), ignore_errors=True)
+    return report
+
+
+def _pages(settings: PastIncident, out: Path, id_: str) -> Pages:
+    """Return the pages of this import; by other rules of what is read they would be other pages."""
+    rules = settings.model_copy(update={"limits": type(settings.limits)(), "root": None, "postmortem": None})
+    return Pages(_left_by(out, id_) / rules.digest()[:16])
+
+
+def _left_by(out: Path, id_: str) -> Path:
+    return Path(out) / f".importing-{id_}"
+
+
+def _read(settings: PastIncident, id_: str, out: Path) -> ReadCase:
+    windows = settings.windows()
+    redaction = Redaction(settings.redact, secrets_in(tokens()))
+    further = _postmortem(settings, redaction)
+    pages = _pages(settings, out, id_)
+    with _without_collections():
+        notes = asyncio.run(_read_all(settings, pages, redaction))
+    tables = PagedTables(pages, windows, 1 if settings.jaeger is None else 1000)
+    if bare := [period for period in PERIODS if tables.is_bare(period)]:
+        raise UserError(
+            f"The backends hold nothing in the {' and the '.join(bare)} window ({'; '.join(notes)}); check "
+            f"--{bare[0]}, its zone, and `select`."
+        )
+    incident = Incident(
+        id=id_, system=settings.system, normal=windows["normal"], abnormal=windows["abnormal"],
+        provenance={"format": "backends", "backends": sorted(settings.backends())},
+    )  # fmt: skip
+    truth = _truth(settings, incident, postmortem=bool(further))
+    notes = [*notes, *tables.about()]
+    return ReadCase(incident, truth, tables, {"namespace": settings.system}, further=further, notes=tuple(notes))
+
+
+def _truth(settings: PastIncident, incident: Incident, *, postmortem: bool) -> Truth | None:
+    if settings.root is None:
+        return Truth(id=incident.id, system=incident.system) if postmortem else None
+    service, type_ = read_root(settings.root)
+    window = incident.abnormal
+    fault = Fault(type=type_, service=service, start_ns=window.start_ns, end_ns=window.end_ns)
+    return Truth(
+        id=incident.id, system=incident.system, faults=(fault,), roots=(RootLabel(service=(service,)),), stated=True,
+        notes=(f"{settings.root}: {STATED}",),
+    )  # fmt: skip
+
+
+def _postmortem(settings: PastIncident, redaction: Redaction) -> dict[str, str]:
+    if settings.postmortem is None:
+        return {}
+    try:
+        text = read_plain(settings.postmortem, _MOST_TEXT_BYTES).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{settings.postmortem} cannot be read as a text in UTF-8; check the path.") from error
+    return {"postmortem.md": redaction.whole(text)}
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Look for no circles of references in the block: answers have none, and looking doubles the time of reading JSON."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+async def _read_all(settings: PastIncident, pages: Pages, redaction: Redaction) -> list[str]:
+    """Return the notes of all backends, which are read side by side; raises one OperationError for all that fail."""
+    usage = ImportUsage(settings.limits.total_bytes)
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        readers = {
+            name: _READERS[name](
+                BackendClient(session, name, one, settings.limits, usage, redaction), pages, Placing(settings)
+            )
+            for name, one in settings.backends().items()
+        }
+        windows = list(settings.windows().values())
+        found = await asyncio.gather(*(_guarded(reader.read(windows)) for reader in readers.values()))
+    if errors := [str(error) for error in found if error is not None]:
+        raise OperationError("\n".join(errors))
+    asked = sum(usage.requests.values())
+    notes = [note for reader in readers.values() for note in reader.notes]
+    return [*notes, f"asked for {plural(usage.size, 'byte')} in {plural(asked, 'request')}"]
+
+
+async def _guarded(reading: Awaitable[None]) -> OpsAssayError | None:
+    """Return the first error that OpsAssay can name, of those that requests side by side raise too."""
+    found: list[OpsAssayError] = []
+    try:
+        await reading
+    except* OpsAssayError as errors:
+        group: BaseException = errors
+        while isinstance(group, BaseExceptionGroup):
+            group = group.exceptions[0]
+        found.append(group)  # type: ignore[arg-type]
+    return found[0] if found else None

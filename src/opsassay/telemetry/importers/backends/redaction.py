@@ -1,0 +1,76 @@
+"""What never enters a datapack: values of labels and headers, texts that look like credentials, the tokens themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+import polars as pl
+
+from opsassay.core.text import first_line
+from opsassay.core.untrusted import one_sentence
+from opsassay.telemetry.importers.backends.settings import Redact
+
+REDACTED = "[redacted]"
+_HEADER_ATTRIBUTE = re.compile(r"http[._](?:request|response)[._]header[._](.+)", re.IGNORECASE)
+
+
+class Redaction:
+    """The *rules* applied to labels and texts; *tokens* are replaced wherever they stand."""
+
+    def __init__(self, rules: Redact, tokens: Iterable[str] = ()) -> None:
+        self._names = {_comparable(name) for name in rules.labels}
+        self._headers = {_comparable(name) for name in rules.headers}
+        known = sorted({token for token in tokens if token}, key=len, reverse=True)
+        self._texts = [*(re.escape(token) for token in known), *rules.texts]
+        words = "|".join(re.escape(name) for name in rules.headers)
+        self._header = rf"(?i)\b((?:{words})[\"']?\s*[:=]\s*[\"'\[]*)[^\"'\r\n]+" if words else ""
+
+    def labels(self, given: Mapping[str, Any]) -> dict[str, str]:
+        """Return *given* as texts, with the values of redacted labels and headers replaced; other texts are as they are."""
+        return {str(name): self.label(str(name), value) for name, value in given.items()}
+
+    def label(self, name: str, value: Any) -> str:
+        """Return the *value* of one label as `labels` has it."""
+        return REDACTED if self._hides(name) else str(value)
+
+    def texts(self, column: pl.Series) -> pl.Series:
+        """Return the texts of *column*, each distinct one redacted once."""
+        distinct = column.unique()
+        if distinct.len() * 2 > column.len():
+            return self._replaced(column).rename(column.name)
+        plain = pl.DataFrame({"found": distinct, "plain": self._replaced(distinct)})
+        found = pl.DataFrame({"found": column})
+        return found.join(plain, on="found", how="left", nulls_equal=True, maintain_order="left")["plain"].rename(
+            column.name
+        )
+
+    def sentence(self, text: str | BaseException) -> str:
+        """Return the first line of *text*, redacted, short enough for a message."""
+        line = first_line(text) if isinstance(text, BaseException) else (text.strip().splitlines() or [""])[0]
+        return one_sentence(str(self._replaced(pl.Series([line], dtype=pl.String()))[0]))[:160]
+
+    def whole(self, text: str) -> str:
+        """Return a longer *text*, redacted line by line."""
+        return "\n".join(self._replaced(pl.Series(text.split("\n"), dtype=pl.String())).to_list())
+
+    @cache  # noqa: B019 - as many as there are names, for as long as an import takes
+    def _hides(self, name: str) -> bool:
+        if _comparable(name) in self._names:
+            return True
+        header = _HEADER_ATTRIBUTE.fullmatch(name)
+        return header is not None and (_comparable(header[1]) in self._headers | self._names)
+
+    def _replaced(self, column: pl.Series) -> pl.Series:
+        if self._header:
+            column = column.str.replace_all(self._header, f"${{1}}{REDACTED}")
+        for pattern in self._texts:
+            column = column.str.replace_all(pattern, REDACTED)
+        return column
+
+
+def _comparable(name: str) -> str:
+    """Return *name* as labels and attributes are compared: ``http.request.header.x-api-key`` is one with ``_``."""
+    return re.sub(r"[^a-z0-9]", "_", name.lower())
