@@ -19,8 +19,8 @@ import urllib.request
 from pathlib import Path
 from urllib.parse import urlencode
 
-from benchmarks.promql.grammar import Grammar
-from benchmarks.promql.samples import HOUR_S, START_S, STEP_S, made, served_by_prometheus, served_by_us
+from .grammar import Grammar
+from .samples import HOUR_S, START_S, STEP_S, made, served_by_prometheus, served_by_us
 
 KINDS = {
     "query": {"time": START_S + HOUR_S - 0.5},
@@ -40,12 +40,12 @@ def main() -> None:
         folder = Path(name)
         with served_by_us(folder / "ours", series) as ours, served_by_prometheus(folder / "theirs", series) as theirs:
             for path, parameters in KINDS.items():
-                found = []
+                found: list[tuple[float, float, float, str]] = []
                 for query in queries:
                     given = {"query": query, **parameters}
-                    times = [median_ms(url, path, given, chosen.repeats) for url in (ours, theirs)]
-                    if None not in times:
-                        found.append((times[0] / times[1], *times, query))
+                    mine, other = (median_ms(url, path, given, chosen.repeats) for url in (ours, theirs))
+                    if mine is not None and other is not None:
+                        found.append((mine / other, mine, other, query))
                 found.sort(reverse=True)
                 ratios = [ratio for ratio, *_ in found]
                 print(f"{path}: {len(found)} queries, median {statistics.median(ratios):.2f}, worst {ratios[0]:.2f}")
