@@ -109,7 +109,7 @@ def test_a_store_keeps_the_body_and_refuses_another(tmp_path):
     file.write_text(file.read_text().replace('"seed": 1', '"seed": 2'))
     with pytest.raises(DatapackError, match="not what its name says"):
         kept_task(tmp_path, PUBLISHED.commitment)
-    file.write_text(file.read_text().replace('"generator": "1"', '"generator": "0"'))
+    file.write_text(file.read_text().replace('"generator": "2"', '"generator": "0"'))
     with pytest.raises(DatapackError, match="generator 0"):
         kept_task(tmp_path, PUBLISHED.commitment)
     with pytest.raises(DatapackError, match="cannot be read"):

@@ -110,7 +110,7 @@ found["traces"] = [fetched(os.environ[f"{{name}}_URL"] + "/api/traces/truth.json
     assert json.loads(found["loki"][1])["data"] == ["cart", "frontend", "store"]
     assert [one["labels"]["service"] for one in json.loads(found["alertmanager"][1])] == ["frontend"]
     assert json.loads(found["tempo"][1])["traces"][0]["rootServiceName"] == "loadgenerator"
-    assert (found["usual"], found["traces"]) == (["3100", "9093", "3200"], [404, 400])
+    assert (found["usual"], found["traces"]) == (["3100", "9093", "3200"], [400, 400])
     everything = json.dumps(found)
     for secret in ("root:x:", "HTTPResponseAbort", other, "http_response", "causal_graph", "PAR1"):
         assert secret not in everything

@@ -59,7 +59,10 @@ def code_literals(query: str) -> str:
     def code(found: re.Match[str]) -> str:
         if found["open"]:
             raise ValueError(f"unterminated quoted string {query[found.start() :][:100]}")
-        return found.group() if found.group().startswith("#") else f'"{_CODED}{unquoted(found.group()).encode().hex()}"'
+        if found.group().startswith("#"):
+            return found.group()
+        meant = unquoted(found.group())  # what is empty stays so: the parser asks each selector for a matcher that is not
+        return f'"{_CODED}{meant.encode().hex()}"' if meant else '""'
 
     return _LITERALS.sub(code, query)
 
