@@ -78,7 +78,7 @@ WRONG = [
     ("incident import rcabnch tree -o out", "'rcabnch'", "did you mean 'rcabench'"),
     ("incident import rcabench nowhere -o out", "nowhere", "folder"),
     ("incident import rcabench empty -o out", "empty", "datapack"),
-    ("incident import backends -o out", "window is missing", "give --normal FROM..TO"),
+    ("incident import backends -o out", "No backend is named", "give at least one of --prometheus"),
     ("incident import backends nowhere.yaml -o out", "nowhere.yaml", "check the path"),
     ("incident annotate", "PATH", "--help"),
     ("incident annotate nowhere", "nowhere is not there", "expected a folder"),
