@@ -61,7 +61,9 @@ def code_literals(query: str) -> str:
             raise ValueError(f"unterminated quoted string {query[found.start() :][:100]}")
         if found.group().startswith("#"):
             return found.group()
-        meant = unquoted(found.group())  # what is empty stays so: the parser asks each selector for a matcher that is not
+        meant = unquoted(
+            found.group()
+        )  # what is empty stays so: the parser asks each selector for a matcher that is not
         return f'"{_CODED}{meant.encode().hex()}"' if meant else '""'
 
     return _LITERALS.sub(code, query)
