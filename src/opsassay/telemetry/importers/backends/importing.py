@@ -31,7 +31,7 @@ from opsassay.telemetry.otlp.metrics import histogram_deltas
 from opsassay.telemetry.schema import MODALITIES, PERIODS, conform, empty
 from opsassay.telemetry.tree import Tree
 
-STATED = "the root was stated by whoever imported the incident; nothing verified it"
+STATED = "the root was stated when the incident was imported; nothing verified it"
 _MOST_TEXT_BYTES = 2**20
 _READERS: Mapping[str, Any] = {
     "prometheus": SeriesReader, "loki": StreamReader, "tempo": TempoReader, "jaeger": JaegerReader,
