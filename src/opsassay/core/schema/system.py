@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from opsassay.core.schema.base import Written
+from opsassay.core.schema.program import Program
 
 Engine = Literal["postgresql", "valkey", "nats"]
 IsolationLevel = Literal["namespaced", "plain"]
 """How a system on one machine is kept apart: network namespaces with real packets, or loopback with a relay."""
+_PASSWORD = re.compile(r"\{password:([^}]*)\}")
 ACTIONS = ("call", "parallel", "sql", "cache", "publish", "compute_ms", "wait_ms", "log")
 
 
@@ -87,6 +90,7 @@ class Service(Written):
     cpu_limit: float = Field(default=0.5, gt=0, description="cores that a replica may use")
     memory_limit_mb: int = Field(default=256, ge=64, description="memory that a replica may use, MiB")
     pool: int = Field(default=8, ge=1, description="connections that a replica keeps to each callee and store")
+    program: Program | None = Field(default=None, description="a program of your own that the service runs")
     operations: dict[str, Operation] = Field(default_factory=dict, description="'METHOD /route' to steps")
     consumes: dict[str, Operation] = Field(default_factory=dict, description="queue subject to steps")
     periodic: dict[str, PeriodicJob] = Field(default_factory=dict, description="benign background jobs by name")
@@ -101,6 +105,14 @@ class Service(Written):
     drain_s: float = Field(
         default=0.0, ge=0, le=60, description="how long one that is stopped finishes what it has begun"
     )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        described = ("operations", "consumes", "periodic", "releases", "required", "gateway", "pool", "start_s")
+        defaults = {name: type(self).model_fields[name].get_default(call_default_factory=True) for name in described}
+        if self.program and (both := [name for name in described if getattr(self, name) != defaults[name]]):
+            raise ValueError(f"a service with a program has no {both[0]}: the program does what it does")
+        return self
 
     def steps(self) -> list[Step]:
         """Return every step of every operation, consumer and job, of all releases."""
@@ -153,8 +165,9 @@ class Slo(Written):
 class LoadMix(Written):
     """One kind of user request and how often it comes."""
 
-    request: str = Field(description="'service METHOD /route'")
+    request: str = Field(description="'service METHOD /route'; to a program, {int:N} in it is drawn from 1 to N")
     weight: float = Field(default=1.0, gt=0)
+    body: str | None = Field(default=None, description="JSON that is sent to a program, with drawn parts")
 
     @field_validator("request")
     @classmethod
@@ -199,7 +212,26 @@ class System(Written):
                 self._check_step(name, step)
         for kind in self.load.mix:
             self._check_route(f"load.mix: {kind.request!r}", kind.request)
+        for name in self.programs():
+            self._check_program(name)
         return self
+
+    def _check_program(self, name: str) -> None:
+        program = self.services[name].program
+        assert program is not None
+        for called in program.calls or ():
+            if called == name or called not in {*self.services, *self.stores}:
+                known = ", ".join(sorted({*self.services, *self.stores} - {name}))
+                raise ValueError(f"services.{name}.program.calls: {called!r} is not one of {known or 'no others'}")
+        for key, value in program.environment.items():
+            for store in _PASSWORD.findall(value):
+                if store not in self.stores or self.stores[store].password is None:
+                    where = f"services.{name}.program.environment.{key}"
+                    raise ValueError(f"{where}: there is no store {store!r} with a password")
+
+    def programs(self) -> list[str]:
+        """Return the services that run a program of the user's own."""
+        return [name for name, service in self.services.items() if service.program is not None]
 
     def _check_step(self, service: str, step: Step) -> None:
         if step.call:
@@ -214,9 +246,21 @@ class System(Written):
         callee, route = target.split(maxsplit=1)
         if callee not in self.services:
             raise ValueError(f"{where}: there is no service {callee!r}")
+        if (program := self.services[callee].program) is not None:
+            if not program.ports:
+                raise ValueError(f"{where}: the program of {callee} has no ports")
+            return
         if route not in self.services[callee].operations:
             known = ", ".join(self.services[callee].operations)
             raise ValueError(f"{where}: {callee} has no operation {route!r}; it has {known or 'none'}")
+
+    def variables(self, program: Program) -> dict[str, str]:
+        """Return the environment that the system's file gives *program*, passwords filled in."""
+
+        def password(found: re.Match[str]) -> str:
+            return self.stores[found[1]].password or ""
+
+        return {key: _PASSWORD.sub(password, value) for key, value in program.environment.items()}
 
     def store_of(self, step: Step, engine: str) -> str | None:
         """Return the store that *step* uses: the named one, or the first of the right engine; None if there is none."""
@@ -226,7 +270,19 @@ class System(Written):
 
     def calls(self) -> set[tuple[str, str]]:
         """Return the (caller, callee) pairs between services."""
-        return {(name, s.callee) for name, service in self.services.items() for s in service.steps() if s.callee}
+        written = {(name, s.callee) for name, service in self.services.items() for s in service.steps() if s.callee}
+        return written | {(name, callee) for name, callee in self._program_calls() if callee in self.services}
+
+    def _program_calls(self) -> set[tuple[str, str]]:
+        """Return (service, what its program calls): what it says, else whatever listens."""
+        listening = {name for name, service in self.services.items() if not service.program or service.program.ports}
+        listening |= set(self.stores)
+        return {
+            (name, callee)
+            for name, service in self.services.items()
+            if (program := service.program) is not None
+            for callee in (listening - {name} if program.calls is None else program.calls)
+        }
 
     def uses(self) -> set[tuple[str, str]]:
         """Return the (service, store) pairs, queue subjects consumed included."""
@@ -238,6 +294,7 @@ class System(Written):
             for action, engine in engines.items()
             if getattr(step, action) is not None and (store := self.store_of(step, engine))
         }
+        pairs |= {(name, callee) for name, callee in self._program_calls() if callee in self.stores}
         queue = next((name for name, store in self.stores.items() if store.engine == "nats"), None)
         return pairs | {(name, queue) for name, service in self.services.items() if service.consumes and queue}
 

@@ -7,7 +7,6 @@ the notes. injection.json beside the folders, in the public form, is the truth; 
 
 from __future__ import annotations
 
-import base64
 import gzip
 import hashlib
 import json
@@ -43,7 +42,7 @@ from opsassay.telemetry.importers.cases import (
     import_sources,
 )
 from opsassay.telemetry.injection import INJECTION, read_public_truth
-from opsassay.telemetry.otlp.json_form import IDS, REQUESTS, requests_in
+from opsassay.telemetry.otlp.json_form import REQUESTS, requests_in, with_bytes
 from opsassay.telemetry.otlp.logs import LogColumns
 from opsassay.telemetry.otlp.metrics import MetricColumns, histogram_deltas
 from opsassay.telemetry.otlp.requests import parse
@@ -177,7 +176,7 @@ def _requests_of_json(payload: bytes, place: str, notes: list[str]) -> Iterator[
             for key, signal in REQUESTS.items():
                 if key in request:
                     message = _SIGNALS[signal][1]()
-                    json_format.ParseDict({key: _with_bytes(request[key])}, message, ignore_unknown_fields=True)
+                    json_format.ParseDict({key: with_bytes(request[key])}, message, ignore_unknown_fields=True)
                     notes += [f"{place}: {what}" for what in _without_rows(request[key], signal)]
                     yield signal, message
     except (ValueError, RecursionError, json_format.ParseError) as error:
@@ -230,15 +229,3 @@ def _is_object(line: bytes) -> bool:
         return isinstance(json.loads(line), dict | list)
     except (ValueError, RecursionError):
         return False
-
-
-def _with_bytes(value: Any) -> Any:
-    """Return OTLP JSON, whose ids are hexadecimal, as protobuf JSON, whose bytes are base64."""
-    if isinstance(value, list):
-        return [_with_bytes(part) for part in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        key: base64.b64encode(bytes.fromhex(part)).decode() if key in IDS else _with_bytes(part)
-        for key, part in value.items()
-    }

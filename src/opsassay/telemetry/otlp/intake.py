@@ -1,4 +1,4 @@
-"""The data port: POST /v1/traces, /v1/metrics and /v1/logs as OTLP/HTTP protobuf. Nothing here controls the receiver.
+"""The data port: POST /v1/traces, /v1/metrics and /v1/logs as OTLP/HTTP, protobuf or JSON. It does not control the receiver.
 
 Answers as the OTLP specification wants them: an empty export response when everything was kept, else a
 google.rpc.Status with one sentence. 503 with Retry-After is the retryable answer.
@@ -16,11 +16,11 @@ from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 
 from opsassay.core.logs import Log
 from opsassay.telemetry.otlp.counts import SIGNALS
-from opsassay.telemetry.otlp.requests import BrokenBodyError, LargeBodyError, count_items, parse, unpack
+from opsassay.telemetry.otlp.requests import BrokenBodyError, LargeBodyError, count_items, parse, parse_json, unpack
 from opsassay.telemetry.otlp.sessions import OverloadError, SessionRecorder
 from opsassay.telemetry.otlp.spool import MAX_PAYLOAD_BYTES, Kind
 
-CONTENT_TYPE = "application/x-protobuf"
+CONTENT_TYPE, JSON = "application/x-protobuf", "application/json"
 MAX_BODIES_BYTES = 256 * 1024 * 1024
 BODY_TIMEOUT_S = 30.0
 _RETRY_AFTER_S = 1
@@ -66,8 +66,8 @@ class Intake:
     async def _export(self, request: web.Request) -> web.Response:
         signal = request.path.rsplit("/", 1)[-1]
         kind = _KINDS.get(request.headers.get("Content-Encoding", "").strip().lower())
-        if request.content_type != CONTENT_TYPE or kind is None:
-            return self._refuse(signal, 415, f"Send {CONTENT_TYPE}, plain or with Content-Encoding gzip.")
+        if request.content_type not in (CONTENT_TYPE, JSON) or kind is None:
+            return self._refuse(signal, 415, f"Send {CONTENT_TYPE} or {JSON}, plain or with Content-Encoding gzip.")
         length = request.content_length
         if length is not None and length > MAX_PAYLOAD_BYTES:
             return self._refuse(signal, 413, _TOO_LARGE)
@@ -80,8 +80,13 @@ class Intake:
         try:
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 payload = await request.read()
-            items = count_items(signal, parse(signal, unpack(kind, payload)))
-            await self._recorder.record(signal, kind, payload, items)
+            body = unpack(kind, payload)
+            if as_json := request.content_type == JSON:
+                message = parse_json(signal, body)
+                kind, payload = Kind.PROTOBUF, message.SerializeToString()
+            else:
+                message = parse(signal, body)
+            await self._recorder.record(signal, kind, payload, count_items(signal, message))
         except (LargeBodyError, web.HTTPRequestEntityTooLarge):
             return self._refuse(signal, 413, _TOO_LARGE)
         except BrokenBodyError as error:
@@ -92,7 +97,7 @@ class Intake:
             return self._refuse(signal, 408, f"The body did not arrive within {BODY_TIMEOUT_S:.0f} s; send it again.")
         except (OSError, ClientError, web.RequestPayloadError):
             return self._refuse(signal, 400, "The body ended before its length; send it again.")
-        return web.Response(content_type=CONTENT_TYPE)
+        return web.json_response({}) if as_json else web.Response(content_type=CONTENT_TYPE)
 
     def _refuse(self, signal: str, status: int, sentence: str) -> web.Response:
         self._recorder.tallies[signal].invalid_requests += 1

@@ -84,3 +84,15 @@ def _id(name: str, text: Any) -> str:
         return bytes.fromhex(text).hex() if text.strip("0") else ""
     except (TypeError, ValueError, AttributeError, binascii.Error) as error:
         raise ValueError(f"{name} {json.dumps(text)[:40]} is no hexadecimal id") from error
+
+
+def with_bytes(value: Any) -> Any:
+    """Return OTLP JSON in its one form, whose ids are hexadecimal, as protobuf's JSON mapping, whose bytes are base64."""
+    if isinstance(value, list):
+        return [with_bytes(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: base64.b64encode(bytes.fromhex(part)).decode() if key in IDS else with_bytes(part)
+        for key, part in value.items()
+    }

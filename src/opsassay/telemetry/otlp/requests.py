@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Callable
 from typing import Any
 
+from google.protobuf.json_format import ParseDict, ParseError  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from opsassay.core.errors import UserError
+from opsassay.telemetry.otlp.json_form import requests_in, with_bytes
 from opsassay.telemetry.otlp.spool import MAX_PAYLOAD_BYTES, Kind
 
 
@@ -56,6 +59,20 @@ def parse(signal: str, body: bytes) -> Any:
         return message.FromString(body)
     except DecodeError as error:
         raise BrokenBodyError(f"The body is not a protobuf {message.DESCRIPTOR.name}; check the endpoint.") from error
+
+
+def parse_json(signal: str, body: bytes) -> Any:
+    """Return the export request message of *signal* in the OTLP JSON *body*; raises BrokenBodyError when it is not one."""
+    message, left_out = _MESSAGES[signal](), list[str]()
+    try:
+        for request in requests_in(json.loads(body), left_out):
+            ParseDict(with_bytes(request), message, ignore_unknown_fields=True)
+    except (ValueError, RecursionError, ParseError) as error:
+        reason = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
+        raise BrokenBodyError(f"The body is no OTLP JSON of {signal}: {reason}") from error
+    if left_out:
+        raise BrokenBodyError(f"The body is no OTLP JSON of {signal}: {left_out[0]}")
+    return message
 
 
 def count_items(signal: str, message: Any) -> int:

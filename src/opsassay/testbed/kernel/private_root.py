@@ -11,6 +11,7 @@ import os
 import shutil
 import stat
 import subprocess
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -39,6 +40,41 @@ exec chroot /mnt setpriv --reuid={PRIVATE_UID} --regid={PRIVATE_UID} --clear-gro
 
 Without /proc the loader does not know where a program lies, so that libraries beside it have to be named.
 """
+
+PROGRAM_ROOT = f"""
+set -e
+mount -t tmpfs -o mode=0755,size=16m opsassay /mnt
+for place in /usr /bin /sbin /lib /lib32 /lib64; do
+  if [ -L "$place" ]; then cp -P "$place" "/mnt$place"
+  elif [ -d "$place" ]; then mkdir -p "/mnt$place"; mount -o bind,ro "$place" "/mnt$place"; fi
+done
+mkdir -p /mnt/etc /mnt/dev/shm /mnt/tmp /mnt/proc
+mount -t tmpfs -o mode=1777,size=256m opsassay /mnt/dev/shm
+mount -t tmpfs -o mode=1777,size=256m opsassay /mnt/tmp
+mount -t proc proc /mnt/proc
+for name in null zero random urandom; do touch /mnt/dev/$name; mount --bind /dev/$name /mnt/dev/$name; done
+ln -s /proc/self/fd /mnt/dev/fd
+for name in ssl ca-certificates localtime mime.types; do
+  if [ -d "/etc/$name" ]; then mkdir "/mnt/etc/$name"; mount -o bind,ro "/etc/$name" "/mnt/etc/$name"
+  elif [ -f "/etc/$name" ]; then cp "/etc/$name" "/mnt/etc/$name"; fi
+done
+echo "root:x:0:0::/tmp:/bin/false
+program:x:{PRIVATE_UID}:{PRIVATE_UID}::/tmp:/bin/false" > /mnt/etc/passwd
+echo "127.0.0.1 localhost" > /mnt/etc/hosts
+printf "$1" > /mnt/etc/resolv.conf
+echo 0 > /proc/sys/net/ipv4/ip_unprivileged_port_start || true
+user="$2" directory="$3" count="$4"
+shift 4
+while [ "$count" -gt 0 ]; do
+  mkdir -p "/mnt$1"
+  mount -o bind,ro "$1" "/mnt$1"
+  shift
+  count=$((count - 1))
+done
+exec chroot /mnt setpriv $user --no-new-privs --pdeathsig KILL env -C "$directory" "$@"
+"""
+"""A script for sh, run in mount and process namespaces of its own: the resolver's file, how the user changes, the folder to
+start in, the folders to show with their number before them, the command."""
 
 _UNSHARED = ["unshare", "--mount", "--propagation", "private", "sh", "-c", PRIVATE_ROOT, "sh"]
 _ENDING = ["setpriv", "--no-new-privs", "--pdeathsig", "KILL"]
@@ -93,6 +129,25 @@ def unprivileged(programs: Path, data: Path) -> list[str]:
             return _NOBODY
         case Confinement.NONE:
             return []
+
+
+def program_words(resolver: str, directory: str, folders: Sequence[str]) -> list[str]:
+    """Return the words that let a user's program run in a root and a process table of its own, as nobody in particular.
+
+    It sees the system's programs, *directory*, in which it starts, and *folders* read-only, ``/tmp`` of its own, and asks
+    the name servers that *resolver*, the text of resolv.conf, names. All of its processes end with its first one.
+    """
+    unshare = ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--propagation", "private"]
+    ours = confinement() is Confinement.PRIVATE_ROOT
+    user = f"--reuid={PRIVATE_UID} --regid={PRIVATE_UID} --clear-groups" if ours else ""
+    shown = sorted({folder for folder in folders if not folder.startswith("/usr/")})  # what holds others comes first
+    script = ["sh", "-c", PROGRAM_ROOT, "sh", resolver, user, directory, str(len(shown)), *shown]
+    return [*unshare, *script]
+
+
+def program_owner() -> int:
+    """Return the user whom the programs of `program_words` run as."""
+    return PRIVATE_UID if confinement() is Confinement.PRIVATE_ROOT else os.geteuid()
 
 
 def _libraries(programs: Path) -> str:

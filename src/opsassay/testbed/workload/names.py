@@ -13,12 +13,16 @@ from typing import Any
 import dns.exception
 import dns.flags
 import dns.message
+import dns.name
 import dns.rcode
+import dns.rdatatype
 import dns.rrset
 
 from opsassay.testbed.core.networks import Endpoint
 
 TTL_S = 1
+PORT_OF_NAMES = 53
+"""Where programs of the user's own ask, as resolv.conf knows no other port."""
 
 Answer = list[Endpoint] | dns.rcode.Rcode
 """Where to connect to, or the code of a failure."""
@@ -54,7 +58,7 @@ class NameServer(asyncio.DatagramProtocol):
         response = dns.message.make_response(query)
         response.flags |= dns.flags.AA
         labels = question.name.to_text().split(".")
-        answer = self._resolve_name(labels[0], labels[1]) if len(labels) > 3 else dns.rcode.NXDOMAIN
+        answer = self.resolve(labels[0], labels[1]) if len(labels) > 3 else dns.rcode.NXDOMAIN
         if isinstance(answer, dns.rcode.Rcode):
             response.set_rcode(answer)
         elif answer:
@@ -65,9 +69,68 @@ class NameServer(asyncio.DatagramProtocol):
             response.additional.extend(found)
         self._transport.sendto(response.to_wire(), address)
 
-    def _resolve_name(self, service: str, caller: str) -> Answer:
+    def resolve(self, service: str, caller: str) -> Answer:
+        """Return where *caller* reaches *service*, or why it cannot."""
         override = self.overrides.get(caller)
         if override is not None and (answer := override(service)) is not None:
             return answer
         endpoints = self._lookup(service, caller)
         return dns.rcode.NXDOMAIN if endpoints is None else endpoints
+
+
+class ProgramNames(asyncio.DatagramProtocol):
+    """Answers the resolvers of programs: A and SRV records of services and stores, ``orders`` or ``orders.shop``.
+
+    *addresses* gives the addresses of a name, None for one that does not exist; *caller_at* says whose the address is that
+    asks, so that what *names* answers a caller wrongly is answered wrongly here.
+    """
+
+    def __init__(
+        self, names: NameServer, addresses: Callable[[str], list[str] | None], caller_at: Callable[[str], str]
+    ) -> None:
+        self._names, self._addresses, self._caller_at = names, addresses, caller_at
+
+    async def start(self, address: str) -> None:
+        """Listen on the port of name servers of *address*."""
+        loop = asyncio.get_running_loop()
+        await loop.create_datagram_endpoint(lambda: self, local_addr=(address, PORT_OF_NAMES))
+
+    def connection_made(self, transport: Any) -> None:
+        """Remember the socket."""
+        self._transport = transport
+
+    def datagram_received(self, data: bytes, address: tuple[str, int]) -> None:
+        """Answer one query; what is no query is ignored."""
+        try:
+            query = dns.message.from_wire(data)
+            question = query.question[0]
+        except (dns.exception.DNSException, IndexError):
+            return
+        response = dns.message.make_response(query)
+        response.flags |= dns.flags.AA | dns.flags.RA
+        labels = [label for label in question.name.to_text(omit_final_dot=True).split(".") if label[:1] != "_"]
+        found = self._found(labels[0] if labels else "", self._caller_at(address[0]))
+        if isinstance(found, dns.rcode.Rcode):
+            response.set_rcode(found)
+        elif question.rdtype == dns.rdatatype.A:
+            response.answer.append(
+                dns.rrset.from_text_list(question.name, TTL_S, "IN", "A", [host for host, _ in found])
+            )
+        elif question.rdtype == dns.rdatatype.SRV:
+            target = dns.name.from_text(labels[0])
+            ports = [f"0 0 {port} {target}" for port in {port for _, port in found if port}]
+            if ports:
+                response.answer.append(dns.rrset.from_text_list(question.name, TTL_S, "IN", "SRV", ports))
+        self._transport.sendto(response.to_wire(), address)
+
+    def _found(self, name: str, caller: str) -> Answer:
+        """Return the endpoints of *name* for *caller*; what is answered wrongly to it is."""
+        override = self._names.overrides.get(caller)
+        if override is not None and (answer := override(name)) is not None:
+            return answer
+        addresses = self._addresses(name)
+        if addresses is None:
+            return dns.rcode.NXDOMAIN
+        endpoints = self._names.resolve(name, caller)
+        ports = {} if isinstance(endpoints, dns.rcode.Rcode) else dict(endpoints)
+        return [(address, ports.get(address, 0)) for address in addresses]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from opsassay.testbed.catalogue.network import ENGINE_ACTIVITY
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Fleet, Replica
 from opsassay.testbed.core.networks import Network
 from opsassay.testbed.core.state import SystemState
 from opsassay.testbed.workload.containers import Containers
+from opsassay.testbed.workload.names import PORT_OF_NAMES
 from opsassay.testbed.workload.runtime.ledger import LOAD_RECORD
 
 
@@ -49,6 +51,25 @@ class Orders:
             "settings": replica.settings,
             "clock_offset_ns": self.clocks.get(replica.host, 0),
             "beside_mb": 0,
+        }
+
+    def program(self, replica: Replica) -> dict[str, Any]:
+        """Return what the next process of *replica*, whose service has a program of the user's own, is sent."""
+        system, program = self.fleet.system, replica.spec.program
+        assert program is not None
+        return {
+            "id": replica.id,
+            "management": str(self.state.management_socket),
+            "endpoint": self.endpoint,
+            "names": [self.network.home, PORT_OF_NAMES],
+            **self.network.site(replica.id).parameters(),
+            "program_groups": self.containers.entrances(self.containers.group_of(replica)),
+            "program": program.model_dump(mode="json"),
+            "variables": system.variables(program),
+            "settings": replica.settings,
+            "resource": self.fleet.resource(replica),
+            "services": [name for name in system.services if name != replica.service],
+            "stores": {name: ENGINE_ACTIVITY[store.engine] + name for name, store in system.stores.items()},
         }
 
     def load(self, rate_rps: float) -> dict[str, Any]:

@@ -43,7 +43,7 @@ async def _poll_one(system: Supervisor, replica: Replica) -> None:
     gauges["clock_offset_ms"] = (gauges["clock_ns"] - time.time_ns()) / 1e6
     replica.gauges.append((time.monotonic(), gauges))
     replica.history.append((time.monotonic(), answer["stats"]))
-    replica.ready = replica.port is not None and not replica.draining
+    replica.ready = replica.port is not None and not replica.draining and answer.get("ready", True)
 
 
 async def sample(system: Supervisor) -> None:

@@ -37,7 +37,7 @@ from opsassay.testbed.substrates.local.orders import Orders
 from opsassay.testbed.substrates.local.polling import poll, sample
 from opsassay.testbed.substrates.local.relayed import RelayedNetwork
 from opsassay.testbed.workload.containers import containers_for
-from opsassay.testbed.workload.names import NameServer
+from opsassay.testbed.workload.names import NameServer, ProgramNames
 from opsassay.testbed.workload.processes import Channels, Template, log_tail, start_program
 from opsassay.testbed.workload.runtime.ledger import LedgerWriter
 from opsassay.testbed.workload.stores import RunningStore, start_store
@@ -128,6 +128,8 @@ class Supervisor:
         await asyncio.gather(self.template.start(), self._start_receiver(), stores)
         await self.network.open({store.name: store.port for store in self.stores.values()})
         names_port = await self.names.start(self.network.home)
+        if self.system.programs():
+            await ProgramNames(self.names, self.addresses, self.caller_at).start(self.network.home)
         self.orders = Orders(
             self.state,
             self.fleet,
@@ -172,9 +174,10 @@ class Supervisor:
     async def start_replica(self, replica: Replica) -> None:
         """Start a process of *replica*, by its present settings and release."""
         replica.settings, replica.started_release = dict(self.operations.settings[replica.service]), replica.release
-        order = self.orders.replica(replica)
+        role = "replica" if replica.spec.program is None else "program"
+        order = self.orders.replica(replica) if role == "replica" else self.orders.program(replica)
         replica.started_at, replica.starts = time.monotonic(), replica.starts + 1
-        replica.pid = await self.template.spawn("replica", replica.id, order)
+        replica.pid = await self.template.spawn(role, replica.id, order)
 
     async def _wait_ready(self) -> None:
         def settled() -> bool:
@@ -339,6 +342,20 @@ class Supervisor:
     async def push_hooks(self, replica: Replica) -> None:
         """Make the process of the replica run the hooks of its desired state."""
         await self.channels.request(replica.id, "hooks", hooks=replica.hooks_now, watch=replica.watch)
+
+    def addresses(self, name: str) -> list[str] | None:
+        """Return the data addresses of the store or service *name*, None for no such: of ready replicas, else of all."""
+        if name in self.stores:
+            return [self.stores[name].site.address]
+        target = self.operations.records.get(name, name)
+        if target not in self.system.services:
+            return None
+        replicas = self.fleet.replicas_of(target)
+        return [self.network.site(r.id).address for r in [r for r in replicas if r.ready] or replicas]
+
+    def caller_at(self, address: str) -> str:
+        """Return the replica whose management address is *address*, '' for others."""
+        return next((name for name in self.fleet.replicas if self.network.site(name).management == address), "")
 
     def lookup(self, service: str, caller: str) -> list[Endpoint] | None:
         """Return where *caller* reaches ready replicas: over its links, else by their own addresses. None: no service."""

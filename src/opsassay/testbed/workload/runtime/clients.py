@@ -50,12 +50,17 @@ def expected_answer(service: str, operation: str) -> dict[str, Any]:
     return {"ok": True, "service": service, "operation": operation}
 
 
-def check_answer(response: aiohttp.ClientResponse, body: bytes, service: str, method: str, route: str) -> None:
-    """Raise CallFailedError unless *response* is the answer of *service* to this request: status, JSON, fields."""
-    operation = f"{method} {route}"
+def check_status(response: aiohttp.ClientResponse, service: str, method: str, route: str) -> None:
+    """Raise CallFailedError when *response* has the status of an error."""
     if response.status >= 400:
         message = f"{method} {service}{route} answered {response.status}"
         raise CallFailedError(message, status=response.status, wrong=response.status < 500)
+
+
+def check_answer(response: aiohttp.ClientResponse, body: bytes, service: str, method: str, route: str) -> None:
+    """Raise CallFailedError unless *response* is the answer of *service* to this request: status, JSON, fields."""
+    operation = f"{method} {route}"
+    check_status(response, service, method, route)
     try:
         answer = json.loads(body)
     except ValueError as error:
@@ -137,17 +142,20 @@ class Clients:
         """Whether a connection outlasts the request that it was made for."""
 
     async def request(
-        self, service: str, method: str, route: str, headers: dict[str, str], timeout_s: float
+        self, service: str, method: str, route: str, headers: dict[str, str], timeout_s: float, body: str | None = None
     ) -> tuple[aiohttp.ClientResponse, bytes]:
-        """Send one HTTP request to a ready backend of *service*; return the response and its body."""
+        """Send one HTTP request, with a JSON *body* or none, to a ready backend of *service*; return response and body."""
         if self._http is None:
             connector = aiohttp.TCPConnector(limit_per_host=self._pool_size, limit=0)
             self._http = aiohttp.ClientSession(connector=connector)
         headers = headers if self.lasting else {**headers, **CLOSING}
+        if body is not None:
+            headers = {**headers, "Content-Type": "application/json"}
         try:
             async with asyncio.timeout(timeout_s):
                 address, port = await self._upstream(service)
-                async with self._http.request(method, f"http://{address}:{port}{route}", headers=headers) as response:
+                url = f"http://{address}:{port}{route}"
+                async with self._http.request(method, url, headers=headers, data=body) as response:
                     return response, await response.read()
         except TimeoutError as error:
             raise CallFailedError(

@@ -26,6 +26,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind
 
 from opsassay.testbed.workload.runtime.clock import Clock
+from opsassay.testbed.workload.runtime.program_output import OutputLine
 
 EXPORT_EVERY_S = 0.5
 METRICS_EVERY_S = 5.0
@@ -111,6 +112,19 @@ class Instruments:
                 severity_text=level,
                 severity_number=SEVERITIES[level],
                 body=message,
+            )
+        )
+
+    def record(self, line: OutputLine) -> None:
+        """Emit the log record of a *line* of a program's output."""
+        self._logger.emit(
+            LogRecord(
+                timestamp=self.clock.time_ns(),
+                trace_id=line.trace_id,
+                span_id=line.span_id,
+                severity_text=line.level,
+                severity_number=SeverityNumber(line.number),
+                body=line.body,
             )
         )
 

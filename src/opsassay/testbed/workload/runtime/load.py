@@ -6,20 +6,22 @@ import asyncio
 import json
 import os
 import random
+import re
 import time
 from typing import Any
 
 from opentelemetry import propagate
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
-from opsassay.core.schema.system import System
+from opsassay.core.schema.system import LoadMix, System
 from opsassay.testbed.workload.runtime import management
-from opsassay.testbed.workload.runtime.clients import CallFailedError, Clients, Names, check_answer
+from opsassay.testbed.workload.runtime.clients import CallFailedError, Clients, Names, check_answer, check_status
 from opsassay.testbed.workload.runtime.instruments import Instruments
 from opsassay.testbed.workload.runtime.stats import Stats
 
 NAME = "loadgenerator"
 IN_FLIGHT_LIMIT = 2_000
+_NUMBER = re.compile(r"\{int:(\d+)\}")
 
 
 class LoadGenerator:
@@ -49,13 +51,16 @@ class LoadGenerator:
             if len(self.tasks) >= IN_FLIGHT_LIMIT:
                 self.counts["shed"] += 1
                 continue
-            task = asyncio.create_task(self.send(kind.request, due))
+            task = asyncio.create_task(self.send(kind, due))
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
 
-    async def send(self, request: str, due: float) -> None:
-        """Send one *request* that was *due* at that monotonic time; write its line."""
+    async def send(self, kind: LoadMix, due: float) -> None:
+        """Send one request of *kind* that was *due* at that monotonic time; write its line."""
+        request = kind.request
         service, method, route = request.split()
+        program = self.system.services[service].program
+        path, body = (route, None) if program is None else (self.drawn(route), kind.body and self.drawn(kind.body))
         self.counts["sent"] += 1
         status, error = 0, ""
         late_ns = int((time.monotonic() - due) * 1e9)
@@ -65,11 +70,15 @@ class LoadGenerator:
             headers: dict[str, str] = {}
             propagate.inject(headers)
             try:
-                response, body = await self.clients.request(service, method, route, headers, self.system.load.timeout_s)
+                limit_s = self.system.load.timeout_s
+                response, answer = await self.clients.request(service, method, path, headers, limit_s, body)
                 status = response.status
                 span.set_attribute("http.response.status_code", status)
-                span.set_attribute("http.response.body.size", len(body))
-                check_answer(response, body, service, method, route)
+                span.set_attribute("http.response.body.size", len(answer))
+                if program is None:
+                    check_answer(response, answer, service, method, route)
+                else:
+                    check_status(response, service, method, route)
             except CallFailedError as failure:
                 error = str(failure)
             if error:
@@ -82,6 +91,10 @@ class LoadGenerator:
         line = {"time_ns": started_ns, "request": request, "status": status, "error": error, "late_ns": late_ns,
                 "latency_ns": int((time.monotonic() - due) * 1e9)}  # fmt: skip
         os.write(self.record, json.dumps(line).encode() + b"\n")
+
+    def drawn(self, text: str) -> str:
+        """Return *text* with a number from 1 to N in the place of each ``{int:N}``."""
+        return _NUMBER.sub(lambda found: str(self.random.randint(1, int(found[1]))), text)
 
     async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
         """Answer with the counters."""

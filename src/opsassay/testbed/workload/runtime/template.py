@@ -8,7 +8,6 @@ reports ``{"spawned"}`` and ``{"exited"}`` on standard output. At the end of inp
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import json
 import os
@@ -25,12 +24,13 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opsassay.core.logs import Log, configure
 from opsassay.testbed.kernel.namespaces import enter
 from opsassay.testbed.workload import packets
-from opsassay.testbed.workload.runtime import allocator, burner, load, pressure, relay, replica
-from opsassay.testbed.workload.runtime.forks import die_with_parent
+from opsassay.testbed.workload.runtime import allocator, burner, load, pressure, program, relay, replica
+from opsassay.testbed.workload.runtime.forks import die_with_parent, give_way_in_a_full_group
 
 _log = Log(__name__)
 ROLES = {
     "replica": replica.main,
+    "program": program.main,
     "relay": relay.main,
     "load": load.main,
     "pressure": pressure.main,
@@ -101,12 +101,6 @@ def spawn(request: dict[str, Any]) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
-
-
-def give_way_in_a_full_group() -> None:
-    """Have the kernel kill this process, not the larger one that fills the group, as a cluster does with what it runs."""
-    with contextlib.suppress(OSError):  # no such file outside Linux
-        Path("/proc/self/oom_score_adj").write_text("999")
 
 
 def enter_child(log: Path) -> None:

@@ -1,0 +1,65 @@
+"""Program: any program of a user's own as a service of a system: its command, its environment, when it is ready."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from opsassay.core.schema.base import Written
+
+Runtime = Literal["node", "python"]
+
+
+class Ready(Written):
+    """When a program is ready: exactly one of the three."""
+
+    http: str | None = Field(default=None, description="'GET /healthz': answered with a status below 400")
+    tcp: int | None = Field(default=None, ge=1, le=65535, description="a port that accepts connections")
+    log: str | None = Field(default=None, min_length=1, description="a text that its output has in a line")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        given = [name for name in ("http", "tcp", "log") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"ready is exactly one of http, tcp and log; this one has {', '.join(given) or 'none'}")
+        if self.http is not None and (len(self.http.split()) != 2 or not self.http.split()[1].startswith("/")):
+            raise ValueError(f"ready.http must read 'METHOD /path', not {self.http!r}")
+        return self
+
+
+class Program(Written):
+    """A program that a service runs, in a network, a file system and a control group of its own."""
+
+    command: tuple[str, ...] = Field(min_length=1, description="the program and its arguments; no shell reads them")
+    directory: str = Field(default=".", description="where it starts, from the folder of this file; it reads it only")
+    environment: dict[str, str] = Field(
+        default_factory=dict, description="its variables; {password:STORE} is that store's password"
+    )
+    ports: dict[str, int] = Field(default_factory=dict, description="where it listens by name; users call the first")
+    ready: Ready
+    runtime: Runtime | None = Field(default=None, description="adds this language's OpenTelemetry instrumentation")
+    calls: tuple[str, ...] | None = Field(
+        default=None, description="the services and stores that it calls; all others when left out"
+    )
+    folders: tuple[str, ...] = Field(default=(), description="further folders that it may read, from that of this file")
+
+    @field_validator("ports")
+    @classmethod
+    def _real_ports(cls, value: dict[str, int]) -> dict[str, int]:
+        if wrong := [f"{name}: {port}" for name, port in value.items() if not 0 < port < 65536]:
+            raise ValueError(f"a port is 1 to 65535, not {wrong[0]}")
+        if len({*value.values()}) < len(value):
+            raise ValueError("two ports are the same")
+        return value
+
+    @model_validator(mode="after")
+    def _can_be_reached(self) -> Self:
+        if self.ready.http is not None and not self.ports:
+            raise ValueError("ready.http needs a port in ports")
+        return self
+
+    @property
+    def port(self) -> int:
+        """The port that users and other services call, 0 for a program that only calls others."""
+        return next(iter(self.ports.values()), 0)

@@ -1,0 +1,127 @@
+"""A user's own programs as this machine has them: where a command lies, what it reads, how it is instrumented."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from opsassay.core.errors import ConfigError
+from opsassay.core.schema.files import where
+from opsassay.core.schema.program import Program
+from opsassay.core.schema.system import System
+
+BINARIES = (".venv/bin", "node_modules/.bin")
+"""Where a project keeps its programs, before those on the PATH."""
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+PYTHON_HOOK = "opentelemetry/instrumentation/auto_instrumentation"
+NODE_REGISTER = "@opentelemetry/auto-instrumentations-node/build/src/register.js"
+HOOKS = Path(__file__).parent / "hooks"
+"""What a language's runtime reads before a program."""
+
+
+def placed(system: System, source: Path) -> System:
+    """Return *system*, read from the file *source*, with its programs as they lie on this machine: absolute paths.
+
+    Raises ConfigError for a folder or a program that is not there, and for instrumentation that is not installed.
+    """
+    services = dict(system.services)
+    for name in system.programs():
+        program = system.services[name].program
+        assert program is not None
+        services[name] = services[name].model_copy(update={"program": _Placement(source, name, program).placed()})
+    return system.model_copy(update={"services": services})
+
+
+class _Placement:
+    """Places the *program* of the service *name*, whose system is in the file *source*."""
+
+    def __init__(self, source: Path, name: str, program: Program) -> None:
+        self._source, self._field, self._program = source, f"services.{name}.program", program
+        self._project = source.resolve().parent
+
+    def placed(self) -> Program:
+        directory = self._folder("directory", self._program.directory)
+        places = [folder / binaries for folder in (directory, self._project) for binaries in BINARIES]
+        path = ":".join([*(str(place) for place in places if place.is_dir()), os.environ.get("PATH", SYSTEM_PATH)])
+        command = self._command(directory, path)
+        folders = [directory, *(self._folder("folders", each) for each in self._program.folders), *_needed_by(command)]
+        variables = {"PATH": f"{command.parent}:{SYSTEM_PATH}", **self._program.environment}
+        if self._program.runtime == "python":
+            variables |= self._python_hook(command, variables)
+        elif self._program.runtime == "node":
+            modules = self._node_modules(directory)
+            folders += [modules, HOOKS]
+            variables |= _node_hook(modules, variables)
+        return self._program.model_copy(
+            update={
+                "directory": str(directory),
+                "command": (str(command), *self._program.command[1:]),
+                "folders": tuple(dict.fromkeys(map(str, folders))),
+                "environment": variables,
+            }
+        )
+
+    def _error(self, field: str, words: str) -> ConfigError:
+        return ConfigError(f"{where(self._source, f'{self._field}.{field}')}: {words}")
+
+    def _folder(self, field: str, path: str) -> Path:
+        folder = (self._project / path).resolve()
+        if not folder.is_dir():
+            raise self._error(field, f"there is no folder {path}; name it from the folder of this file.")
+        return folder
+
+    def _command(self, directory: Path, path: str) -> Path:
+        """Return the program, its last link not followed: a virtual environment is known by where its Python lies."""
+        asked = self._program.command[0]
+        found = shutil.which(directory / asked if "/" in asked else asked, path=path)
+        if found is None:
+            raise self._error("command", f"there is no program {asked}; install it, or name its path.")
+        return _behind_shim(Path(os.path.abspath(found)))  # noqa: PTH100 - resolve() would follow the link
+
+    def _python_hook(self, command: Path, variables: dict[str, str]) -> dict[str, str]:
+        sites = sorted(command.parent.parent.glob(f"lib/python*/site-packages/{PYTHON_HOOK}"))
+        if not sites:
+            words = (
+                f"{command} has no OpenTelemetry; run `pip install opentelemetry-distro opentelemetry-exporter-otlp`"
+            )
+            raise self._error(
+                "runtime", f"{words} there, and `opentelemetry-bootstrap -a install`, or leave runtime out."
+            )
+        return {"PYTHONPATH": ":".join(filter(None, [str(sites[0]), variables.get("PYTHONPATH")]))}
+
+    def _node_modules(self, directory: Path) -> Path:
+        folders = (folder / "node_modules" for folder in (directory, *directory.parents))
+        found = next((folder for folder in folders if (folder / NODE_REGISTER).exists()), None)
+        if found is None:
+            words = "run `npm install @opentelemetry/api @opentelemetry/auto-instrumentations-node` there"
+            raise self._error("runtime", f"{directory} has no OpenTelemetry; {words}, or leave runtime out.")
+        return found
+
+
+def _behind_shim(command: Path) -> Path:
+    """Return the Python that *command* starts where that is a script of a version manager, else *command*."""
+    if not command.name.startswith("python") or command.read_bytes()[:2] != b"#!":
+        return command
+    asked = subprocess.run([command, "-c", "import sys; print(sys.executable)"], capture_output=True, text=True, check=False)
+    return Path(asked.stdout.strip()) if asked.returncode == 0 else command
+
+
+def _node_hook(modules: Path, variables: dict[str, str]) -> dict[str, str]:
+    options = f"{variables.get('NODE_OPTIONS', '')} --require {HOOKS / 'node.cjs'}".strip()
+    detectors = {"OTEL_NODE_RESOURCE_DETECTORS": "env"}  # others ask clouds and name this machine
+    return {**detectors, **variables, "OPENTELEMETRY_MODULES": str(modules), "NODE_OPTIONS": options}
+
+
+def _needed_by(command: Path) -> list[Path]:
+    """Return the folders that the program *command* reads beside its own: those of its interpreter, of its libraries."""
+    program = command.resolve()
+    needed = [command.parent, program.parent]
+    environment = command.parent.parent
+    if (settings := environment / "pyvenv.cfg").exists():
+        homes = [line.partition("=")[2].strip() for line in settings.read_text().splitlines() if line[:4] == "home"]
+        needed += [environment, *(Path(home).resolve().parent for home in homes)]
+    elif program.name.startswith("python"):
+        needed.append(program.parent.parent)
+    return needed

@@ -1,0 +1,224 @@
+"""One replica of a service that runs a program of the user's own: starts it, watches it, passes on what it says.
+
+This process is the replica to all others: it is in the pod's network, but not in its control group. The program is in a
+root and a process table of its own, and ends with this process, whatever ended that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import aiohttp
+import psutil
+
+from opsassay.core.logs import Log
+from opsassay.core.schema.program import Program, Ready
+from opsassay.testbed.core.networks import LOOPBACK
+from opsassay.testbed.kernel.private_root import program_owner, program_words
+from opsassay.testbed.workload.runtime import management
+from opsassay.testbed.workload.runtime.forks import die_with_parent, give_way_in_a_full_group
+from opsassay.testbed.workload.runtime.instruments import Instruments
+from opsassay.testbed.workload.runtime.program_output import read_line
+from opsassay.testbed.workload.runtime.program_telemetry import PORT, ProgramTelemetry
+from opsassay.testbed.workload.runtime.replica import duplicate_segments
+from opsassay.testbed.workload.runtime.stats import Stats
+
+_log = Log(__name__)
+READY_EVERY_S, READY_TIMEOUT_S = 0.1, 1.0
+CHECK_EVERY_S, CHECKS_UNTIL_NOT_READY = 1.0, 3
+TERM_GRACE_S = 4.0
+LINE_LIMIT = 1 << 20
+TELEMETRY = {
+    "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{LOOPBACK}:{PORT}",
+    "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+    "OTEL_BSP_SCHEDULE_DELAY": "500",
+    "OTEL_BLRP_SCHEDULE_DELAY": "500",
+    "OTEL_METRIC_EXPORT_INTERVAL": "5000",
+    "OTEL_LOGS_EXPORTER": "none",
+}
+"""What every SDK of OpenTelemetry reads; what a program logs is taken from its output, so that it is there once."""
+
+
+class ProgramReplica:
+    """Runs the program of one replica."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+        self.program = Program.model_validate(config["program"])
+        self.stats = Stats()
+        self.instruments = Instruments(config["endpoint"], config["resource"], metrics=False)
+        self.telemetry = ProgramTelemetry(
+            self.stats, config["endpoint"], config["resource"], config["services"], config["stores"]
+        )
+        self.process: asyncio.subprocess.Process | None = None
+        self.ready, self.stopping, self.said = False, False, asyncio.Event()
+        self._reading: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Start the program, its output read from now on."""
+        await self.telemetry.start()
+        pipes = [os.pipe() for _ in ("stdout", "stderr")]
+        for _, written in pipes:
+            os.fchown(written, program_owner(), -1)  # programs open /dev/stdout anew
+        resolver = f"nameserver {self.config['names'][0]}\\noptions timeout:2 attempts:2\\n"
+        words = program_words(resolver, self.program.directory, self.program.folders)
+        self.process = await asyncio.create_subprocess_exec(
+            *words,
+            *self.program.command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=pipes[0][1],
+            stderr=pipes[1][1],
+            env=self.environment(),
+            preexec_fn=partial(_become_program, self.config["program_groups"]),
+        )
+        for read, written in pipes:
+            os.close(written)
+            self._reading.append(asyncio.create_task(self.read_output(read)))
+
+    def environment(self) -> dict[str, str]:
+        """Return the program's variables: what its file and its operators say, over what telemetry needs."""
+        resource = self.config["resource"]
+        described = ",".join(f"{key}={value}" for key, value in resource.items() if key != "service.name")
+        named = {"OTEL_SERVICE_NAME": resource["service.name"], "OTEL_RESOURCE_ATTRIBUTES": described}
+        of_file, of_operators = self.config["variables"], self.config["settings"]
+        marker = {key: value for key, value in os.environ.items() if key.startswith("OPSASSAY_SYSTEM")}
+        return {"HOME": "/tmp", "LANG": "C.UTF-8", **TELEMETRY, **named, **marker, **of_file, **of_operators}  # noqa: S108
+
+    async def read_output(self, descriptor: int) -> None:
+        """Turn each line that is written into a log record, and keep it in the log of this replica."""
+        reader = asyncio.StreamReader(limit=LINE_LIMIT)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        pipe = os.fdopen(descriptor, "rb", 0)  # the transport closes it
+        await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, pipe)
+        while True:
+            try:
+                line = await reader.readuntil(b"\n")
+            except asyncio.IncompleteReadError as end:
+                self.note(end.partial)
+                return
+            except asyncio.LimitOverrunError as full:
+                line = await reader.readexactly(full.consumed)
+            self.note(line)
+
+    def note(self, line: bytes) -> None:
+        """Emit one line of output as a log record."""
+        if not (text := line.decode(errors="replace").rstrip()):
+            return
+        print(text, flush=True)
+        if self.program.ready.log is not None and self.program.ready.log in text:
+            self.said.set()
+        self.instruments.record(read_line(text))
+
+    async def wait_ready(self) -> None:
+        """Return when the program is ready; end this process when it ends before."""
+        assert self.process is not None
+        ended = asyncio.create_task(self.process.wait())
+        while not await self.answers():
+            if ended.done():
+                await self.end(ended.result())
+            await asyncio.sleep(READY_EVERY_S)
+        self.ready = True
+
+    async def answers(self) -> bool:
+        """Tell whether the program is ready now."""
+        try:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                return await self.ready_by(self.program.ready)
+        except (OSError, TimeoutError, aiohttp.ClientError):
+            return False
+
+    async def ready_by(self, ready: Ready) -> bool:
+        """Ask the program what *ready* says; raises OSError, TimeoutError, ClientError where it does not answer."""
+        if ready.log is not None:
+            return self.said.is_set()
+        address = self.config["address"]
+        if ready.tcp is not None:
+            _, writer = await asyncio.open_connection(address, ready.tcp)
+            writer.close()
+            return True
+        assert ready.http is not None
+        method, path = ready.http.split()
+        url = f"http://{address}:{self.program.port}{path}"
+        async with aiohttp.ClientSession() as session, session.request(method, url) as answer:
+            return answer.status < 400
+
+    async def watch(self) -> None:
+        """Ask for readiness again and again; ends with the program, whose status becomes this process's."""
+        assert self.process is not None
+        ended = asyncio.create_task(self.process.wait())
+        failures = 0
+        while not ended.done():
+            failures = 0 if await self.answers() else failures + 1
+            self.ready = failures < CHECKS_UNTIL_NOT_READY
+            await asyncio.wait([ended], timeout=CHECK_EVERY_S)
+        await self.end(ended.result())
+
+    async def end(self, status: int) -> NoReturn:
+        """End this process after the program, which ended with *status*, when all that it wrote is sent."""
+        await asyncio.gather(*self._reading)
+        await self.flush({})
+        _log.info("the program ended", status=status)
+        os._exit(0 if self.stopping else status if 0 < status < 256 else 1)
+
+    def stop(self) -> None:
+        """Have the program end as a platform does: SIGTERM, a while, SIGKILL."""
+        self.stopping = True
+        asyncio.get_running_loop().call_later(TERM_GRACE_S, self.signal, signal.SIGKILL)
+        self.signal(signal.SIGTERM)
+
+    def signal(self, number: int) -> None:
+        """Send *number* to the program, the first process of its own process table."""
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            assert self.process is not None
+            for child in psutil.Process(self.process.pid).children():
+                child.send_signal(number)
+
+    async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Answer with what the program's spans say, and with what the kernel says of it."""
+        assert self.process is not None
+        memory, cpu_s = 0, 0.0
+        with contextlib.suppress(psutil.Error):
+            for process in psutil.Process(self.process.pid).children(recursive=True):
+                memory += process.memory_info().rss
+                cpu_s += sum(process.cpu_times()[:2])
+        gauges = {
+            "memory_bytes": memory,
+            "cpu_s": cpu_s,
+            "duplicate_segments": duplicate_segments(),
+            "clock_ns": time.time_ns(),
+        }
+        return {"stats": self.stats.snapshot(), "gauges": gauges, "ready": self.ready}
+
+    async def set_hooks(self, _: dict[str, Any]) -> int:
+        """Answer that no hook acts: nothing of ours is in the program."""
+        return 0
+
+    async def flush(self, _: dict[str, Any]) -> None:
+        """Send the log records that are still queued."""
+        await asyncio.to_thread(self.instruments.flush)
+
+
+def _become_program(groups: list[str]) -> None:
+    die_with_parent()
+    give_way_in_a_full_group()
+    for entrance in groups:
+        Path(entrance).write_text(str(os.getpid()))
+
+
+async def main(config: dict[str, Any]) -> None:
+    """Run the program until it ends, or the supervisor hangs up."""
+    replica = ProgramReplica(config)
+    loop = asyncio.get_running_loop()
+    await replica.start()
+    loop.add_signal_handler(signal.SIGTERM, replica.stop)
+    await replica.wait_ready()
+    hello = {"id": config["id"], "port": replica.program.port}
+    handlers = {"ping": replica.ping, "hooks": replica.set_hooks, "flush": replica.flush}
+    await management.serve(config["management"], hello, handlers, [asyncio.create_task(replica.watch())])

@@ -1,0 +1,123 @@
+"""What a program sends over OTLP/HTTP: counted, given the identity of its pod, and passed on to the receiver.
+
+The endpoint is on the loopback of the program's own network, so that no fault of the data network silences telemetry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+from aiohttp import web
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from opsassay.core.errors import UserError
+from opsassay.telemetry.otlp.intake import CONTENT_TYPE, JSON
+from opsassay.telemetry.otlp.requests import parse, parse_json, unpack
+from opsassay.telemetry.otlp.spool import MAX_PAYLOAD_BYTES, Kind
+
+PORT = 4318
+HOST_ATTRIBUTES = ("host.", "process.", "container.", "os.", "k8s.", "service.")
+"""Resource attributes that tell of this machine, or what the pod's identity says in their place."""
+GROUPS = {"traces": "resource_spans", "metrics": "resource_metrics", "logs": "resource_logs"}
+"""The field of an export request that holds what comes from one resource."""
+GZIP_MAGIC = b"\x1f\x8b"
+PEER_FIELDS = ("server.address", "net.peer.name", "peer.service", "net.sock.peer.name")
+URL_FIELDS = ("url.full", "http.url")
+STATUS_FIELDS = ("http.response.status_code", "http.status_code")
+METHOD_FIELDS = ("http.request.method", "http.method")
+
+
+class ProgramTelemetry:
+    """Takes a program's telemetry, counts its spans into *stats*, sends it on to *endpoint* as *resource*'s.
+
+    *stores* maps the names of stores to what commands to them are counted under (``sql:db``), *services* are the others.
+    """
+
+    def __init__(
+        self, stats: Any, endpoint: str, resource: Mapping[str, str], services: Iterable[str], stores: Mapping[str, str]
+    ) -> None:
+        self._stats, self._endpoint, self._resource = stats, endpoint, dict(resource)
+        self._peers = {name: f"call:{name}" for name in services} | dict(stores)
+        self._http: aiohttp.ClientSession | None = None
+
+    async def start(self) -> None:
+        """Listen on the loopback."""
+        application = web.Application(client_max_size=MAX_PAYLOAD_BYTES)
+        for signal in GROUPS:
+            application.router.add_post(f"/v1/{signal}", self._export)
+        runner = web.AppRunner(application, access_log=None, handle_signals=False)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", PORT).start()
+        self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(5))
+
+    async def _export(self, request: web.Request) -> web.Response:
+        signal = request.path.rpartition("/")[2]
+        try:
+            message = _read(signal, request.content_type, await request.read())
+        except UserError as error:
+            return web.Response(status=400, text=str(error))
+        for group in getattr(message, GROUPS[signal]):
+            self._identify(group.resource)
+            if signal == "traces":
+                for scope in group.scope_spans:
+                    for span in scope.spans:
+                        self._count(span)
+        assert self._http is not None
+        headers = {"Content-Type": CONTENT_TYPE}
+        try:
+            async with self._http.post(
+                f"{self._endpoint}/v1/{signal}", data=message.SerializeToString(), headers=headers
+            ) as answer:
+                body, status = await answer.read(), answer.status
+        except (aiohttp.ClientError, TimeoutError) as error:
+            return web.Response(status=503, text=f"The receiver does not answer: {error}")
+        if request.content_type == JSON and status == 200:
+            return web.json_response({})
+        return web.Response(status=status, body=body, content_type=CONTENT_TYPE)
+
+    def _identify(self, resource: Any) -> None:
+        kept = [one for one in resource.attributes if not one.key.startswith(HOST_ATTRIBUTES)]
+        del resource.attributes[:]
+        resource.attributes.extend(kept)
+        resource.attributes.extend(
+            KeyValue(key=key, value=AnyValue(string_value=value)) for key, value in self._resource.items()
+        )
+
+    def _count(self, span: Any) -> None:
+        fields = {one.key: _plain(one.value) for one in span.attributes}
+        status = next((fields[name] for name in STATUS_FIELDS if name in fields), 0)
+        ok = span.status.code != 2 and int(status or 0) < 400
+        took_ns = max(span.end_time_unix_nano - span.start_time_unix_nano, 0)
+        if span.kind == Span.SPAN_KIND_SERVER:
+            method = next((fields[name] for name in METHOD_FIELDS if name in fields), "")
+            operation = f"{method} {fields['http.route']}" if "http.route" in fields else span.name
+            for activity in ("server", f"server {operation}"):
+                self._stats.add(activity, took_ns, ok=ok)
+        elif span.kind == Span.SPAN_KIND_CONSUMER:
+            self._stats.add("consumer", took_ns, ok=ok)
+        elif span.kind == Span.SPAN_KIND_CLIENT and (activity := self._peers.get(_peer(fields))) is not None:
+            self._stats.add(activity, took_ns, ok=ok)
+
+
+def _read(signal: str, content_type: str, body: bytes) -> Any:
+    """Return the export request in *body*; raises BrokenBodyError, LargeBodyError."""
+    plain = unpack(Kind.GZIP if body[:2] == GZIP_MAGIC else Kind.PROTOBUF, body)
+    return (parse_json if content_type == JSON else parse)(signal, plain)
+
+
+def _plain(value: Any) -> Any:
+    kind = value.WhichOneof("value")
+    return getattr(value, kind) if kind in ("string_value", "int_value", "bool_value", "double_value") else None
+
+
+def _peer(fields: Mapping[str, Any]) -> str:
+    """Return the first part of the name that a client span says it called, '' when it names none."""
+    name = next((str(fields[key]) for key in PEER_FIELDS if fields.get(key)), "")
+    if not name:
+        url = next((str(fields[key]) for key in URL_FIELDS if fields.get(key)), "")
+        name = urlsplit(url).hostname or ""
+    return name.partition(".")[0]
