@@ -27,7 +27,7 @@ from opsassay.cli.output import (
 from opsassay.evals.runner.tables import percent
 
 if TYPE_CHECKING:
-    from opsassay.core.schema.system import IsolationLevel
+    from opsassay.core.schema.system import IsolationLevel, System
 
 HALVINGS = 2
 """How often the load is halved before the demo gives up on a machine."""
@@ -37,6 +37,7 @@ METRICS = ("exact_match", "any_service", "f1", "path_reachability", "node_f1", "
 @click.command("demo")
 @click.option("-o", "--output", type=FOLDER, help="Folder; opsassay-out/demo-TIME when left out.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Chooses the fault.")
+@click.option("--system", default="shop", show_default=True, help="What is broken: a system's name, or its YAML file.")
 @click.option("--fault", "fault_name", help="Fault type to inject instead of the seed's.")
 @normal_option
 @abnormal_option
@@ -47,19 +48,22 @@ METRICS = ("exact_match", "any_service", "f1", "path_reachability", "node_f1", "
 @json_option
 @click.pass_context
 def command(
-    context: click.Context, output: Path | None, seed: int, fault_name: str | None, normal_s: float, abnormal_s: float,
-    rate_rps: float | None, isolation: IsolationLevel | None, *, as_json: bool,
+    context: click.Context, output: Path | None, seed: int, system: str, fault_name: str | None, normal_s: float,
+    abnormal_s: float, rate_rps: float | None, isolation: IsolationLevel | None, *, as_json: bool,
 ) -> None:  # fmt: skip
-    """Break the shop, record it, explain the cascade, let every method diagnose it, grade them, write a report."""
+    """Break a system, record it, explain the cascade, let every method diagnose it, grade them, write a report."""
     from opsassay.core.schema.incident import FaultPlan
+    from opsassay.testbed.apps import load_system
     from opsassay.testbed.recording.record import Schedule
 
-    fault, service, parameters = choose_fault(seed, fault_name)
+    app = load_system(system)
+    shipped = system == "shop"
+    fault, service, parameters = choose_fault(seed, fault_name) if shipped else draw_fault(app, seed, fault_name)
     plan = FaultPlan.model_validate({"fault": fault, "target": {"service": service}, "parameters": parameters})
     root = output or Path("opsassay-out") / time.strftime("demo-%Y%m%d-%H%M%S")
     with stages() as shown:
         schedule = Schedule(8.0, normal_s, abnormal_s)
-        id_ = record_incident(root, plan, schedule, rate_rps, isolation, shown)
+        id_ = record_incident(root, app, plan, schedule, rate_rps, isolation, shown)
         result = explain_and_grade(root, id_, seed, shown)
     if as_json:
         print_json("demo", result.pop("items"), **result)
@@ -82,23 +86,44 @@ def choose_fault(seed: int, name: str | None) -> tuple[str, str, dict[str, Any]]
     return faults[0] if seed == 0 else random.Random(seed).choice(faults)  # noqa: S311
 
 
-def record_incident(
-    root: Path, plan: Any, schedule: Any, rate_rps: float | None, isolation: IsolationLevel | None, shown: Stages
-) -> str:
-    """Run the shop, break it, record it into the tree at *root*; return the incident's id.
+def draw_fault(app: System, seed: int, name: str | None) -> tuple[str, str, dict[str, Any]]:
+    """Return (type, service, parameters) of a fault on a service behind the entries of *app*, as *seed* draws it.
 
-    Raises NotNormalError when the shop is not healthy and steady on this machine, also with a quarter of the load.
+    Raises NotFoundError for a type that the demo does not draw.
+    """
+    from opsassay.core.errors import NotFoundError
+
+    known: dict[str, dict[str, Any]] = {"NetworkDelay": {"delay_ms": 300}, "PodFailure": {}, "CPUStress": {"cores": 2}}
+    if name is not None and name not in known:
+        raise NotFoundError("fault of the demo", name, known, "Others: `opsassay incident record`.")
+    chance = random.Random(seed)  # noqa: S311
+    called = sorted({callee for _, callee in app.calls()} or app.services)
+    fault = name or chance.choice(sorted(known))
+    return fault, chance.choice(called), known[fault]
+
+
+def record_incident(
+    root: Path,
+    app: System,
+    plan: Any,
+    schedule: Any,
+    rate_rps: float | None,
+    isolation: IsolationLevel | None,
+    shown: Stages,
+) -> str:
+    """Run *app*, break it, record it into the tree at *root*; return the incident's id.
+
+    Raises NotNormalError when it is not healthy and steady on this machine, also with a quarter of the load.
     """
     from opsassay.annotation.evidence.baseline import drift_objection
     from opsassay.core.draws import derived_seed, new_secret
     from opsassay.telemetry.tree import Tree
-    from opsassay.testbed.apps import load_system
     from opsassay.testbed.recording.record import record
     from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
-    app, substrate, name = load_system("shop"), LocalSubstrate(), f"demo-{os.getpid()}"
+    substrate, name = LocalSubstrate(), f"demo-{os.getpid()}"
     secret = new_secret()
-    shown.started("starting shop")
+    shown.started(f"starting {app.system}")
     seed = derived_seed(secret, "system")
     with substrate.deployed(app, name, seed=seed, rate_rps=rate_rps, isolation=isolation) as running:
         spool = running.state.dir / "recording"  # goes with the system, however this process ends
@@ -106,7 +131,7 @@ def record_incident(
             running, app, plan, Tree(root), schedule,
             secret=secret, halvings=HALVINGS, steady=drift_objection, spool=spool, progress=shown,
         )  # fmt: skip
-        shown.started("stopping shop")
+        shown.started(f"stopping {app.system}")
     return id_
 
 

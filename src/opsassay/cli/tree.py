@@ -46,6 +46,9 @@ COMMANDS = {
     "new plan": CommandEntry("Write a working example of a plan.", "new.example:plan"),
     "new schema": CommandEntry("Print the JSON Schema of a file that people write, for editors.", "new.schema"),
     "system up": CommandEntry("Start a system and leave it running.", "system.up"),
+    "system check": CommandEntry(
+        "Say what of a system can be seen and broken, and what does not work.", "system.check"
+    ),
     "system down": CommandEntry("Stop running systems.", "system.down"),
     "system status": CommandEntry(
         "Show running systems and isolation levels; clear what was left behind.", "system.status"

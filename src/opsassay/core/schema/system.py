@@ -298,6 +298,11 @@ class System(Written):
         queue = next((name for name, store in self.stores.items() if store.engine == "nats"), None)
         return pairs | {(name, queue) for name, service in self.services.items() if service.consumes and queue}
 
+    def looked_up_by(self, service: str) -> list[str]:
+        """Return the names that *service* looks up: services, and stores too where it is a program, in order."""
+        pairs = self.calls() | (self.uses() if self.services[service].program is not None else set())
+        return sorted({callee for caller, callee in pairs if caller == service})
+
     def probe_paths(self) -> dict[str, str]:
         """Return entry service to the path of the GET that users send it most; the root where they send none."""
         rarest_first = sorted(self.load.mix, key=lambda kind: kind.weight)

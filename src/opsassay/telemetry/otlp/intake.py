@@ -1,4 +1,4 @@
-"""The data port: POST /v1/traces, /v1/metrics and /v1/logs as OTLP/HTTP, protobuf or JSON. It does not control the receiver.
+"""The data port: POST /v1/traces, /v1/metrics and /v1/logs as OTLP/HTTP, protobuf or JSON. It controls nothing.
 
 Answers as the OTLP specification wants them: an empty export response when everything was kept, else a
 google.rpc.Status with one sentence. 503 with Retry-After is the retryable answer.

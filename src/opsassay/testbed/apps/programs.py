@@ -104,7 +104,9 @@ def _behind_shim(command: Path) -> Path:
     """Return the Python that *command* starts where that is a script of a version manager, else *command*."""
     if not command.name.startswith("python") or command.read_bytes()[:2] != b"#!":
         return command
-    asked = subprocess.run([command, "-c", "import sys; print(sys.executable)"], capture_output=True, text=True, check=False)
+    asked = subprocess.run(
+        [command, "-c", "import sys; print(sys.executable)"], capture_output=True, text=True, check=False
+    )
     return Path(asked.stdout.strip()) if asked.returncode == 0 else command
 
 

@@ -55,7 +55,7 @@ def _looks_up_others(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
 
 def _callee_names(fleet: Fleet, fault: PlannedFault) -> list[str]:
     assert fault.target is not None
-    return sorted({callee for caller, callee in fleet.system.calls() if caller == fault.target.name})
+    return fleet.system.looked_up_by(fault.target.name)
 
 
 FAMILY = (

@@ -7,7 +7,7 @@ from itertools import combinations
 from pathlib import Path
 
 from opsassay.core.errors import ConfigError, NotFoundError, RefusedError
-from opsassay.core.schema.faults import NO_FAULT
+from opsassay.core.schema.faults import NO_FAULT, Actuator, fault_type
 from opsassay.core.schema.files import where
 from opsassay.core.schema.incident import FaultPlan, PlannedFault
 from opsassay.core.schema.system import System
@@ -90,9 +90,18 @@ def _of_service(system: System, fault: PlannedFault, name: str, index: int) -> I
     if index >= service.replicas:
         words = f"{name} has no replica {index}; it has {service.replicas}, counted from 0."
         yield Objection("target.replica", RefusedError(words))
+    if service.program is not None and fault.fault != NO_FAULT and _inside_runtime(fault.fault):
+        words = f"it acts inside OpsAssay's own runtime, and {name} runs a program of yours"
+        way_out = "faults of pods, resources, names and the network act on it"
+        yield Objection("fault", RefusedError(f"{fault.fault} cannot act on {name}: {words}; {way_out}."))
+        return
     operation = fault.parameters.get("operation")
     if operation is not None and operation not in service.operations:
         yield Objection("parameters.operation", NotFoundError(f"operation of {name}", operation, service.operations))
+
+
+def _inside_runtime(fault: str) -> bool:
+    return fault_type(fault).actuator is Actuator.RUNTIME_HOOK
 
 
 def _clash(fleet: Fleet, first: PlannedFault, second: PlannedFault) -> str | None:

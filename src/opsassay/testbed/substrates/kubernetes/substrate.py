@@ -87,6 +87,10 @@ class KubernetesSubstrate:
         *furnishing* it is as a scenario wants it, and waits for its turn on the cluster.
         """
         _refuse_level(isolation)
+        if programs := system.programs():
+            raise UserError(
+                f"{programs[0]} runs a program of this machine; on a cluster services are of OpsAssay's runtime."
+            )
         self.api.require()
         deployed = Deployed(system, name, seed, rate_rps, self.image, self._endpoint)
         timeout_s = START_TIMEOUT_S

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from opsassay.core.errors import NotFoundError, RefusedError
 from opsassay.core.schema.faults import fault_type
-from opsassay.core.schema.system import IsolationLevel
+from opsassay.core.schema.system import IsolationLevel, System
 from opsassay.testbed.kernel.probe import Machine, probe_machine
 from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 
@@ -60,3 +60,13 @@ def refusal(fault: str, level: IsolationLevel) -> str | None:
     if not (there := probe()[level]).available:
         return there.reason
     return REPERTOIRES[level].refusal(fault_type(fault).name)
+
+
+def require_namespaces(system: System, level: IsolationLevel) -> None:
+    """Raise RefusedError when *system* has programs and *level* keeps them in no network of their own."""
+    if level != "namespaced" and (programs := system.programs()):
+        reason = probe()["namespaced"].reason
+        raise RefusedError(
+            f"{programs[0]} runs a program, which listens on ports of its own choice: that needs a network namespace, and "
+            f"{f'this machine has none: {reason}' if reason else f'the {level} level has none; leave the level out'}."
+        )

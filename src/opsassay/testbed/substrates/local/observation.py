@@ -34,7 +34,9 @@ def status_of(system: Supervisor) -> SystemStatus:
             for entry in sorted(system.system.entries())
         },
         backends={
-            entry: [f"http://{address}:{port}" for address, port in system.lookup(entry, LOAD_GENERATOR) or ()]
+            entry: [
+                f"http://{address}:{port}" for address, port in system.directory.lookup(entry, LOAD_GENERATOR) or ()
+            ]
             for entry in sorted(system.system.entries())
         },
         probe=system.network.probe(),

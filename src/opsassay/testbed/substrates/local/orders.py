@@ -10,7 +10,6 @@ from opsassay.testbed.core.fleet import LOAD_GENERATOR, Fleet, Replica
 from opsassay.testbed.core.networks import Network
 from opsassay.testbed.core.state import SystemState
 from opsassay.testbed.workload.containers import Containers
-from opsassay.testbed.workload.names import PORT_OF_NAMES
 from opsassay.testbed.workload.runtime.ledger import LOAD_RECORD
 
 
@@ -61,7 +60,8 @@ class Orders:
             "id": replica.id,
             "management": str(self.state.management_socket),
             "endpoint": self.endpoint,
-            "names": [self.network.home, PORT_OF_NAMES],
+            "names": [self.network.home, self.names_port],
+            "resolver": self.network.home,
             **self.network.site(replica.id).parameters(),
             "program_groups": self.containers.entrances(self.containers.group_of(replica)),
             "program": program.model_dump(mode="json"),

@@ -36,7 +36,7 @@ from opsassay.testbed.core.status import SystemStatus
 from opsassay.testbed.core.substrate import LOCAL, Capabilities, require_settings
 from opsassay.testbed.injection.journal import Journal
 from opsassay.testbed.kernel.namespaces import rooms_of, who_is_in
-from opsassay.testbed.substrates.local.capabilities import choose_level, machine, probe
+from opsassay.testbed.substrates.local.capabilities import choose_level, machine, probe, require_namespaces
 from opsassay.testbed.workload.processes import log_tail
 
 if TYPE_CHECKING:
@@ -160,6 +160,7 @@ class LocalSubstrate:
         that this machine has.
         """
         level = choose_level(isolation)
+        require_namespaces(system, level)
         state = SystemState.for_system(name)
         if (lock := acquire_lock(state)) is None:
             raise UserError(

@@ -25,12 +25,14 @@ from opsassay.core.errors import OpsAssayError, StartError
 from opsassay.core.logs import Log, configure
 from opsassay.core.schema.system import System
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Fleet, Replica, sleep_until
-from opsassay.testbed.core.networks import Endpoint, Network
+from opsassay.testbed.core.networks import Network
 from opsassay.testbed.core.state import SystemState, release_lock
 from opsassay.testbed.injection.journal import Journal
 from opsassay.testbed.injection.unexpected_exits import UnexpectedExits, sentences
 from opsassay.testbed.kernel.namespaces import isolate
+from opsassay.testbed.substrates.local import rollout
 from opsassay.testbed.substrates.local.control import ControlServer
+from opsassay.testbed.substrates.local.directory import Directory
 from opsassay.testbed.substrates.local.namespaced import NamespacedNetwork, open_entrances
 from opsassay.testbed.substrates.local.operations import Operations
 from opsassay.testbed.substrates.local.orders import Orders
@@ -80,7 +82,8 @@ class Supervisor:
             else RelayedNetwork(state, self.fleet, self.template, self.channels)
         )
         self.containers = containers_for(state, self.fleet, limited=order["isolation"] == NamespacedNetwork.level)
-        self.names = NameServer(self.lookup)
+        self.directory = Directory(self)
+        self.names = NameServer(self.directory.lookup)
         self.journal = Journal(state.journal)
         self.stores: dict[str, RunningStore] = {}
         self.companions: dict[str, set[int]] = {}
@@ -129,7 +132,7 @@ class Supervisor:
         await self.network.open({store.name: store.port for store in self.stores.values()})
         names_port = await self.names.start(self.network.home)
         if self.system.programs():
-            await ProgramNames(self.names, self.addresses, self.caller_at).start(self.network.home)
+            await ProgramNames(self.names, self.directory.addresses, self.directory.caller_at).start(self.network.home)
         self.orders = Orders(
             self.state,
             self.fleet,
@@ -309,6 +312,9 @@ class Supervisor:
         The former process goes on serving the connections that it has; whoever asks for the successor ends it.
         """
         former, former_port = replica.pid, replica.port
+        if replica.spec.program is not None:  # two of them cannot listen on the same port
+            await rollout.stop(self, replica)
+            return former if await rollout.start(self, replica) else None
         replica.pod = self.fleet.pod_name(replica.service)
         await self.start_replica(replica)
         replica.restarts = 0
@@ -342,29 +348,6 @@ class Supervisor:
     async def push_hooks(self, replica: Replica) -> None:
         """Make the process of the replica run the hooks of its desired state."""
         await self.channels.request(replica.id, "hooks", hooks=replica.hooks_now, watch=replica.watch)
-
-    def addresses(self, name: str) -> list[str] | None:
-        """Return the data addresses of the store or service *name*, None for no such: of ready replicas, else of all."""
-        if name in self.stores:
-            return [self.stores[name].site.address]
-        target = self.operations.records.get(name, name)
-        if target not in self.system.services:
-            return None
-        replicas = self.fleet.replicas_of(target)
-        return [self.network.site(r.id).address for r in [r for r in replicas if r.ready] or replicas]
-
-    def caller_at(self, address: str) -> str:
-        """Return the replica whose management address is *address*, '' for others."""
-        return next((name for name in self.fleet.replicas if self.network.site(name).management == address), "")
-
-    def lookup(self, service: str, caller: str) -> list[Endpoint] | None:
-        """Return where *caller* reaches ready replicas: over its links, else by their own addresses. None: no service."""
-        target = self.operations.records.get(service, service)
-        if target not in self.system.services:
-            return None
-        ready = [replica for replica in self.fleet.replicas_of(target) if replica.ready]
-        linked = [at for at in (self.network.endpoint(caller, replica.id) for replica in ready) if at is not None]
-        return linked or [(self.network.site(r.id).address, r.port) for r in ready if r.port is not None]
 
 
 def main() -> None:

@@ -23,11 +23,14 @@ from opsassay.core.schema.program import Program, Ready
 from opsassay.testbed.core.networks import LOOPBACK
 from opsassay.testbed.kernel.private_root import program_owner, program_words
 from opsassay.testbed.workload.runtime import management
+from opsassay.testbed.workload.runtime.clients import Clients, Names
+from opsassay.testbed.workload.runtime.curl import send_as_operator
 from opsassay.testbed.workload.runtime.forks import die_with_parent, give_way_in_a_full_group
 from opsassay.testbed.workload.runtime.instruments import Instruments
 from opsassay.testbed.workload.runtime.program_output import read_line
 from opsassay.testbed.workload.runtime.program_telemetry import PORT, ProgramTelemetry
 from opsassay.testbed.workload.runtime.replica import duplicate_segments
+from opsassay.testbed.workload.runtime.settings import Settings
 from opsassay.testbed.workload.runtime.stats import Stats
 
 _log = Log(__name__)
@@ -57,6 +60,7 @@ class ProgramReplica:
         self.telemetry = ProgramTelemetry(
             self.stats, config["endpoint"], config["resource"], config["services"], config["stores"]
         )
+        self.clients = Clients(Names(config["names"], config["id"]), 1, {}, Settings(relayed=False))
         self.process: asyncio.subprocess.Process | None = None
         self.ready, self.stopping, self.said = False, False, asyncio.Event()
         self._reading: list[asyncio.Task[None]] = []
@@ -67,7 +71,7 @@ class ProgramReplica:
         pipes = [os.pipe() for _ in ("stdout", "stderr")]
         for _, written in pipes:
             os.fchown(written, program_owner(), -1)  # programs open /dev/stdout anew
-        resolver = f"nameserver {self.config['names'][0]}\\noptions timeout:2 attempts:2\\n"
+        resolver = f"nameserver {self.config['resolver']}\\noptions timeout:2 attempts:2\\n"
         words = program_words(resolver, self.program.directory, self.program.folders)
         self.process = await asyncio.create_subprocess_exec(
             *words,
@@ -200,6 +204,10 @@ class ProgramReplica:
         """Answer that no hook acts: nothing of ours is in the program."""
         return 0
 
+    async def curl(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Send one request from the pod's network to a service of the system; see `curl.py`."""
+        return await send_as_operator(self.clients, request)
+
     async def flush(self, _: dict[str, Any]) -> None:
         """Send the log records that are still queued."""
         await asyncio.to_thread(self.instruments.flush)
@@ -220,5 +228,5 @@ async def main(config: dict[str, Any]) -> None:
     loop.add_signal_handler(signal.SIGTERM, replica.stop)
     await replica.wait_ready()
     hello = {"id": config["id"], "port": replica.program.port}
-    handlers = {"ping": replica.ping, "hooks": replica.set_hooks, "flush": replica.flush}
+    handlers = {"ping": replica.ping, "hooks": replica.set_hooks, "flush": replica.flush, "curl": replica.curl}
     await management.serve(config["management"], hello, handlers, [asyncio.create_task(replica.watch())])

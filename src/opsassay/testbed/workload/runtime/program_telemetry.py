@@ -99,8 +99,8 @@ class ProgramTelemetry:
                 self._stats.add(activity, took_ns, ok=ok)
         elif span.kind == Span.SPAN_KIND_CONSUMER:
             self._stats.add("consumer", took_ns, ok=ok)
-        elif span.kind == Span.SPAN_KIND_CLIENT and (activity := self._peers.get(_peer(fields))) is not None:
-            self._stats.add(activity, took_ns, ok=ok)
+        elif span.kind == Span.SPAN_KIND_CLIENT and (called := self._peers.get(_peer(fields))) is not None:
+            self._stats.add(called, took_ns, ok=ok)
 
 
 def _read(signal: str, content_type: str, body: bytes) -> Any:
@@ -116,8 +116,6 @@ def _plain(value: Any) -> Any:
 
 def _peer(fields: Mapping[str, Any]) -> str:
     """Return the first part of the name that a client span says it called, '' when it names none."""
-    name = next((str(fields[key]) for key in PEER_FIELDS if fields.get(key)), "")
-    if not name:
-        url = next((str(fields[key]) for key in URL_FIELDS if fields.get(key)), "")
-        name = urlsplit(url).hostname or ""
-    return name.partition(".")[0]
+    host = next((str(fields[key]) for key in PEER_FIELDS if fields.get(key)), None)
+    url = next((str(fields[key]) for key in URL_FIELDS if fields.get(key)), "")
+    return (host or urlsplit(url).hostname or "").partition(".")[0]

@@ -20,8 +20,7 @@ class Lookups(ABC):
     def __init__(self, injection: Injection[LocalUnderTest]) -> None:
         self._injection = injection
         hostname = injection.plan.parameters.get("hostname")
-        asked = {callee for caller, callee in injection.system.system.calls() if caller == injection.replica.service}
-        self._hosts = [hostname] if hostname else sorted(asked)
+        self._hosts = [hostname] if hostname else injection.system.system.looked_up_by(injection.replica.service)
         self._account = Account(injection, own=self._hosts)
         self._former: Callable[[str], Answer | None] | None = None
         self._installed = False
@@ -32,6 +31,10 @@ class Lookups(ABC):
         overrides = self._injection.system.names.overrides
         self._former, self._installed = overrides.get(self._injection.replica.id), True
         overrides[self._injection.replica.id] = self._override
+        if self._injection.replica.spec.program is not None:
+            self._injection.notes += await self._injection.system.directory.hang_up(
+                self._injection.replica, self._hosts
+            )
 
     async def undo(self) -> None:
         """Remove the override; caches forget within a second."""

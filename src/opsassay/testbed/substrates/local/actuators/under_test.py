@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
 from opsassay.testbed.core.fleet import Replica
@@ -12,6 +12,13 @@ from opsassay.testbed.workload.containers import Containers
 from opsassay.testbed.workload.names import NameServer
 from opsassay.testbed.workload.processes import Channels, Template
 from opsassay.testbed.workload.runtime.ledger import LedgerWriter
+
+
+class Directory(Protocol):
+    """Knows where names lead."""
+
+    async def hang_up(self, replica: Replica, names: Sequence[str]) -> list[str]:
+        """End the connections of *replica* to *names*; return notes on what could not be done."""
 
 
 class LocalUnderTest(SystemUnderTest, Protocol):
@@ -25,6 +32,10 @@ class LocalUnderTest(SystemUnderTest, Protocol):
     ledger: LedgerWriter
     companions: dict[str, set[int]]
     """Processes that count to a container or host, by replica id or host name."""
+
+    @property
+    def directory(self) -> Directory:
+        """Where names lead."""
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         """Run *coroutine* as a task; its failure ends the system rather than pass unseen."""

@@ -1,0 +1,55 @@
+"""opsassay system check."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import click
+
+from opsassay.cli.output import echo, json_option, print_json, print_table, say, stages
+from opsassay.cli.substrates import fresh_option, split_level, substrate_of
+
+
+@click.command("check")
+@click.argument("system")
+@click.option(
+    "--seconds", type=click.FloatRange(5, 600), default=20.0, show_default=True, help="How long its load is watched."
+)
+@fresh_option
+@json_option
+@click.pass_context
+def command(context: click.Context, system: str, seconds: float, substrate: str, *, as_json: bool) -> None:
+    """Start SYSTEM, watch it, stop it: say what can be seen of it and which faults can hit it. Nothing is broken.
+
+    Exit status 1 when something does not work, each with its sentence.
+    """
+    from opsassay.testbed.apps import load_system
+    from opsassay.testbed.recording.check import check_system
+
+    app = load_system(system)
+    where, isolation = split_level(substrate)
+    began = time.monotonic()
+    with stages() as shown:
+        shown.started(f"starting {app.system}")
+        name = f"check-{os.getpid()}"
+        with substrate_of(where).deployed(app, name, isolation=isolation) as running:
+            ready_s = time.monotonic() - began
+            shown.started("watching its load", seconds)
+            found = check_system(running, app, seconds)
+            shown.started(f"stopping {app.system}")
+    if as_json:
+        items = [{**vars(one), "callers": list(one.callers), "faults": list(one.faults)} for one in found.services]
+        print_json("system check", items, findings=list(found.findings), ready_s=round(ready_s, 1))
+    else:
+        rows = [
+            (one.service, one.spans, one.logs, ", ".join(one.callers) or None, len(one.faults))
+            for one in found.services
+        ]
+        titles = ("service", "spans", "log records", "called by", "fault types")
+        print_table(f"{app.system}: ready after {ready_s:.1f} s", titles, rows)
+        for sentence in found.findings:
+            say(sentence)
+        if not found.findings:
+            echo(f"All of it works. Next: `opsassay demo --system {system}`.")
+    context.exit(1 if found.findings else 0)

@@ -1,0 +1,118 @@
+"""What of a running system can be seen and broken: its load, spans and their parents, fault types of each service."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opsassay.core.errors import UserError
+from opsassay.core.schema.faults import CATALOGUE
+from opsassay.core.schema.incident import FaultPlan
+from opsassay.core.schema.system import System
+from opsassay.telemetry.otlp.seal import decode_spool
+from opsassay.testbed.core.substrate import RunningSystem
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MOST_FAILURES = 0.05
+
+
+@dataclass(frozen=True)
+class ServiceCheck:
+    """What was seen of one *service*: rows of telemetry, who calls it by its spans, the fault types that can hit it."""
+
+    service: str
+    spans: int
+    logs: int
+    callers: tuple[str, ...]
+    faults: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SystemCheck:
+    """The services of a system, and in sentences what does not work."""
+
+    services: tuple[ServiceCheck, ...]
+    findings: tuple[str, ...]
+
+
+def check_system(running: RunningSystem, system: System, seconds: float) -> SystemCheck:
+    """Watch *running* under its load for some *seconds* and return what was seen; nothing is broken."""
+    with tempfile.TemporaryDirectory(prefix="opsassay-check-") as folder:
+        spool = Path(folder) / "check"
+        running.receiver.open_session(spool, spool.name)
+        try:
+            time.sleep(seconds)
+            running.flush()
+        finally:
+            running.receiver.close_session(spool.name)
+        frames = decode_spool(spool)
+    hops = _hops(frames["traces"])
+    spans, logs = (_count(frames[name]) for name in ("traces", "logs"))
+    services = tuple(
+        ServiceCheck(
+            name,
+            spans.get(name, 0),
+            logs.get(name, 0),
+            tuple(sorted(caller for caller, callee in hops if callee == name)),
+            tuple(possible_faults(running, name)),
+        )
+        for name in system.services
+    )
+    return SystemCheck(services, (*_load_findings(frames["traces"]), *_trace_findings(system, spans, hops)))
+
+
+def possible_faults(running: RunningSystem, service: str) -> Iterator[str]:
+    """Yield the fault types that can be injected into *service* of *running* with their default parameters."""
+    for name in CATALOGUE:
+        plan = FaultPlan.model_validate({"fault": name, "target": {"service": service}})
+        try:
+            running.require(plan)
+        except UserError:
+            continue
+        yield name
+
+
+def _count(frame: pl.DataFrame) -> dict[str, int]:
+    return dict(frame.group_by("service_name").len().iter_rows())
+
+
+def _hops(traces: pl.DataFrame) -> set[tuple[str, str]]:
+    """Return the (caller, callee) pairs of services between which a span has its parent."""
+    parents = traces.select("trace_id", parent_span_id="span_id", caller="service_name")
+    pairs = traces.join(parents, on=["trace_id", "parent_span_id"]).select("caller", "service_name").unique()
+    return {(caller, callee) for caller, callee in pairs.iter_rows() if caller != callee}
+
+
+def _load_findings(traces: pl.DataFrame) -> Iterator[str]:
+    from opsassay.testbed.core.fleet import LOAD_GENERATOR
+
+    sent = traces.filter(traces["service_name"] == LOAD_GENERATOR)
+    failed = sent.filter(sent["attr.status_code"] == "Error") if sent.height else sent
+    if not sent.height:
+        yield "No request of the load was answered: see `load:` and the ports of the entry services."
+    elif failed.height > MOST_FAILURES * sent.height:
+        share = f"{failed.height} of {sent.height}"
+        yield f"{share} requests of the load fail before anything is broken; mend that first (`opsassay system logs`)."
+
+
+def _trace_findings(system: System, spans: dict[str, int], hops: set[tuple[str, str]]) -> Iterator[str]:
+    for name in system.services:
+        if not spans.get(name):
+            yield f"{name} sends no spans: name its runtime, or send OTLP to OTEL_EXPORTER_OTLP_ENDPOINT."
+    told = {name for name in system.services if spans.get(name)}
+    broken = sorted((a, b) for a, b in system.calls() if a in told and b in told and (a, b) not in hops)
+    stated = [(a, b) for a, b in broken if (program := system.services[a].program) is None or program.calls is not None]
+    for caller, callee in stated:
+        yield f"No span of {callee} has its parent in {caller}: {caller} does not pass `traceparent` on, or never calls it."
+    for queue in (name for name, store in system.stores.items() if store.engine == "nats"):
+        users = sorted(service for service, store in system.uses() if store == queue and service in told)
+        alone = [one for one in users if not any(one in hop for hop in hops)]
+        if alone:
+            whose = ", ".join(alone)
+            yield f"Spans of {whose} have no parents across {queue}: pass `traceparent` on in the message's headers."
