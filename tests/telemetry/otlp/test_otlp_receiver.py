@@ -17,6 +17,7 @@ import pytest
 from opsassay.core.errors import LostError, StartError, UserError
 from opsassay.telemetry.otlp.client import ReceiverControl, start_receiver
 from opsassay.telemetry.otlp.control import socket_address
+from opsassay.telemetry.otlp.requests import parse_json
 from opsassay.telemetry.otlp.seal import decode_spool
 
 SIXTEEN_MIB = 16 * 1024 * 1024
@@ -91,7 +92,15 @@ def test_gzip_is_kept_as_it_came(receiver, numbered_spans, tmp_path):
             gzip.compress(bytes(SIXTEEN_MIB + 1), mtime=0),
             {"Content_Encoding": "gzip"},
         ),
-        (415, "Send application/x-protobuf", b"{}", {"Content_Type": "application/json"}),
+        (415, "or application/json", b"{}", {"Content_Type": "text/plain"}),
+        (400, "no OTLP JSON of traces", b"{", {"Content_Type": "application/json"}),
+        (400, "no OTLP JSON of traces", b"[1]", {"Content_Type": "application/json"}),
+        (
+            400,
+            "traceId",
+            b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "xyz"}]}]}]}',
+            {"Content_Type": "application/json"},
+        ),
         (415, "Send application/x-protobuf", b"", {"Content_Encoding": "br"}),
     ],
 )
@@ -104,6 +113,33 @@ def test_a_wrong_body_gets_one_sentence_and_is_counted(receiver, tmp_path, statu
     assert (counts.invalid_requests, counts.received_requests) == (1, 0)
     receiver.control.close_session("a")
     assert decode_spool(tmp_path / "r")["traces"].is_empty()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_json_gives_the_rows_that_protobuf_gives(receiver, tmp_path, packed):
+    span = {
+        "traceId": "0102030405060708090a0b0c0d0e0f10", "spanId": "a1a2a3a4a5a6a7a8", "name": "GET /items", "kind": 2,
+        "startTimeUnixNano": "1700000000000000001", "endTimeUnixNano": 1700000000000000009,
+        "attributes": [{"key": "http.response.status_code", "value": {"intValue": "503"}}], "status": {"code": 2},
+    }  # fmt: skip
+    resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "shop"}}]}
+    body = {"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": [span]}]}]}
+    payload = json.dumps(body).encode()
+    as_protobuf = parse_json("traces", payload).SerializeToString()
+    tables = []
+    for name, sent, headers in (
+        ("json", gzip.compress(payload) if packed else payload, {"Content_Type": "application/json"}),
+        ("protobuf", gzip.compress(as_protobuf) if packed else as_protobuf, {}),
+    ):
+        receiver.control.open_session(tmp_path / name, name)
+        status, answer, _ = receiver.post("traces", sent, **headers, **({"Content_Encoding": "gzip"} if packed else {}))
+        assert status == 200, answer
+        receiver.control.close_session(name)
+        tables.append(decode_spool(tmp_path / name)["traces"])
+    assert tables[0].equals(tables[1])
+    (row,) = tables[0].iter_rows(named=True)
+    assert (row["service_name"], row["span_name"], row["attr.status_code"]) == ("shop", "GET /items", "Error")
+    assert (row["trace_id"], row["span_id"]) == (span["traceId"], span["spanId"])
 
 
 def test_a_body_over_the_limit_is_refused_before_it_is_sent(receiver):

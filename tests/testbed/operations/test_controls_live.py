@@ -20,7 +20,7 @@ from opsassay.evals.runner.store import RunStore
 from opsassay.testbed.scenarios import load_scenario, names
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
-SAMPLE, SEED, SIDE_BY_SIDE = 12, 0, 4
+SAMPLE, SEED, SIDE_BY_SIDE = 8, 0, 4
 
 
 def hurried(scenario, agent, arm, **how):

@@ -150,6 +150,14 @@ def program_owner() -> int:
     return PRIVATE_UID if confinement() is Confinement.PRIVATE_ROOT else os.geteuid()
 
 
+def may_read(folder: Path) -> bool:
+    """Tell whether programs of `program_words` can read *folder*: root's run as another user."""
+    if os.geteuid() != 0 or confinement() is not Confinement.PRIVATE_ROOT:
+        return True
+    status = folder.stat()
+    return status.st_uid == PRIVATE_UID or status.st_mode & 0o005 == 0o005
+
+
 def _libraries(programs: Path) -> str:
     """Return the folder beside the package of *programs* where `auditwheel repair` puts libraries, "" without one."""
     beside = (package.with_name(f"{package.name}.libs") for package in (programs, *programs.parents) if package.name)

@@ -60,6 +60,7 @@ class NamespacedNetwork:
         expect_exit: Callable[[int], None],
     ) -> None:
         self._state, self._fleet, self._template, self._channels = state, fleet, template, channels
+        self._outside: dict[str, Endpoint] = {entry: one.getsockname() for entry, one in entrances.items()}
         self._entrances, self._kernel_can, self._expect_exit = entrances, kernel_can, expect_exit
         self._fabric = Fabric([*fleet.system.hosts, *BESIDE])
         self._places: dict[str, Place] = {}
@@ -111,8 +112,7 @@ class NamespacedNetwork:
 
     def entrances(self, entry: str) -> list[Endpoint]:
         """Return the address outside of *entry*."""
-        address, port = self._entrances[entry].getsockname()
-        return [(address, port)]
+        return [self._outside[entry]]
 
     async def impair(self, fault: str, target: str, streams: Sequence[Stream], impairment: Mapping[str, Any]) -> None:
         """Start the packet process of *target*: it acts when it has said hello."""

@@ -1,0 +1,160 @@
+"""Programs in a system's file: what is wrong with one is said with file, line and field before anything starts."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from opsassay.core.errors import ConfigError, RefusedError
+from opsassay.core.schema.incident import FaultPlan
+from opsassay.testbed.apps import load_system
+from opsassay.testbed.injection.preconditions import require
+from opsassay.testbed.kernel.private_root import Confinement, confinement
+from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
+from opsassay.testbed.substrates.local.capabilities import require_namespaces
+
+SYSTEM = """
+system: pair
+stores: {{db: {{engine: postgresql, password: secret}}, cache: {{engine: valkey}}}}
+services:
+  front:
+    program:
+      command: [sh, -c, "exec sleep 60"]
+      ports: {{http: 8080}}
+      ready: {{tcp: 8080}}
+      {front}
+    {service}
+  back:
+    program: {{command: [./run.sh], directory: back, ports: {{http: 80, admin: 81}}, ready: {{http: GET /}}}}
+load: {{mix: [{{request: "{request}"}}]}}
+"""
+
+
+@pytest.fixture
+def written(tmp_path):
+    tmp_path.chmod(0o755)
+    (tmp_path / "back").mkdir()
+    script = tmp_path / "back" / "run.sh"
+    script.write_text("#!/bin/sh\nexec sleep 60\n")
+    script.chmod(0o755)
+
+    def write(front="", service="", request="front GET /"):
+        path = tmp_path / "system.yaml"
+        path.write_text(SYSTEM.format(front=front, service=service, request=request))
+        return str(path)
+
+    return write
+
+
+def test_a_program_is_placed_where_it_lies(written, tmp_path):
+    system = load_system(written())
+    back, front = system.services["back"].program, system.services["front"].program
+    assert back.command == (str(tmp_path / "back" / "run.sh"),)
+    assert back.directory == str(tmp_path / "back")
+    assert str(tmp_path / "back") in back.folders
+    assert front.command[0].endswith("/sh")
+    assert (front.port, back.port) == (8080, 80)
+    assert load_system(written()).model_validate(system.model_dump(mode="json")) == system, "as the supervisor gets it"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"front": "directory: nowhere"}, "services.front.program.directory: there is no folder nowhere"),
+        ({"front": "folders: [gone]"}, "services.front.program.folders: there is no folder gone"),
+        ({"front": "runtime: node"}, "services.front.program.runtime: .* has no OpenTelemetry; run `npm install"),
+        ({"front": "runtime: python"}, "services.front.program.runtime: .* has no OpenTelemetry; run `pip install"),
+        ({"front": "runtime: ruby"}, "runtime"),
+        ({"front": "calls: [bakc]"}, "'bakc' is not one of back, cache, db"),
+        ({"front": "calls: [front]"}, "'front' is not one of back, cache, db"),
+        ({"front": "environment: {URL: 'x:{password:dbx}@y'}"}, "there is no store 'dbx' with a password"),
+        ({"front": "environment: {URL: 'x:{password:cache}@y'}"}, "there is no store 'cache' with a password"),
+        ({"front": "prots: {http: 80}"}, "prots"),
+        ({"service": "operations: {GET /x: {steps: [{compute_ms: 1}]}}"}, "a service with a program has no operations"),
+        ({"service": "start_s: 3"}, "a service with a program has no start_s"),
+        ({"request": "frnt GET /"}, "there is no service 'frnt'"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(written, given, says):
+    with pytest.raises(ConfigError, match=says) as raised:
+        load_system(written(**given))
+    assert "system.yaml:" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        (
+            "{command: [no-such-program-here], ready: {tcp: 1}, ports: {a: 1}}",
+            "there is no program no-such-program-here",
+        ),
+        ("{command: [], ready: {tcp: 1}, ports: {a: 1}}", "command"),
+        ("{command: [sh], ready: {}}", "exactly one of http, tcp and log"),
+        ("{command: [sh], ready: {tcp: 1, log: x}}", "exactly one of http, tcp and log"),
+        ("{command: [sh], ready: {http: /x}, ports: {a: 1}}", "must read 'METHOD /path'"),
+        ("{command: [sh], ready: {http: GET /x}}", "ready.http needs a port"),
+        ("{command: [sh], ready: {tcp: 1}, ports: {a: 0}}", "a port is 1 to 65535"),
+        ("{command: [sh], ready: {tcp: 1}, ports: {a: 70000}}", "a port is 1 to 65535"),
+        ("{command: [sh], ready: {tcp: 1}, ports: {a: 1, b: 1}}", "two ports are the same"),
+        ("{command: [sh], ready: {tcp: 1}}", "the program of one has no ports"),
+    ],
+)
+def test_a_program_that_cannot_run_is_refused(tmp_path, program, says):
+    tmp_path.chmod(0o755)
+    path = tmp_path / "system.yaml"
+    path.write_text(
+        f"system: one\nservices:\n  one:\n    program: {program}\nload: {{mix: [{{request: one GET /}}]}}\n"
+    )
+    with pytest.raises(ConfigError, match=says):
+        load_system(str(path))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user's programs run as that user")
+def test_a_folder_that_roots_programs_cannot_read_is_named_with_the_way_out(written, tmp_path):
+    if confinement() is not Confinement.PRIVATE_ROOT:
+        pytest.skip("root may mount nothing here")
+    path = written()
+    (tmp_path / "back").chmod(0o700)
+    with pytest.raises(ConfigError, match=r"services.back.program.directory: .*`chmod -R o\+rX "):
+        load_system(path)
+
+
+def test_a_program_calls_what_it_says_else_all_that_listens(written):
+    system = load_system(written("calls: [back, db]"))
+    assert ("front", "back") in system.calls()
+    assert {store for service, store in system.uses() if service == "front"} == {"db"}
+    assert {("back", "front")} == {pair for pair in system.calls() if pair[0] == "back"}, "it says nothing: all others"
+    assert {store for service, store in system.uses() if service == "back"} == {"db", "cache"}
+    assert system.looked_up_by("front") == ["back", "db"]
+
+
+@pytest.mark.parametrize(
+    "fault", ["HTTPRequestDelay", "HTTPResponseReplaceBody", "JVMException", "JVMMemoryStress", "TimeSkew"]
+)
+def test_faults_of_our_runtime_are_refused_with_the_reason(written, fault):
+    plan = FaultPlan.model_validate({"fault": fault, "target": {"service": "front"}})
+    with pytest.raises(RefusedError, match="inside OpsAssay's own runtime, and front runs a program of yours"):
+        require(load_system(written()), plan, REPERTOIRES["namespaced"].refusal)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["PodKill", "PodFailure", "ContainerKill", "CPUStress", "MemoryStress", "DNSError", "NetworkDelay", "NetworkLoss",
+     "NetworkPartition", "NetworkCorrupt", "NetworkBandwidth", "NetworkDuplicate"],
+)  # fmt: skip
+def test_faults_of_the_platform_are_possible(written, fault):
+    plan = FaultPlan.model_validate({"fault": fault, "target": {"service": "front"}})
+    require(load_system(written()), plan, REPERTOIRES["namespaced"].refusal)
+
+
+def test_the_plain_level_says_why_it_has_no_programs(written):
+    system = load_system(written())
+    require_namespaces(system, "namespaced")
+    with pytest.raises(RefusedError, match="front runs a program, which listens on ports of its own choice"):
+        require_namespaces(system, "plain")
+
+
+def test_passwords_are_filled_in_where_the_program_is_started(written):
+    system = load_system(written("environment: {URL: 'postgresql://app:{password:db}@db/{x}'}"))
+    assert system.variables(system.services["front"].program)["URL"] == "postgresql://app:secret@db/{x}"
