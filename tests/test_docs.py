@@ -65,6 +65,7 @@ ORDER = (
     "incident fetch",
     "incident import",
     "system status",
+    "system check",
     "system render",
     "demo",
     "server start",
@@ -223,7 +224,7 @@ def test_yaml_in_the_docs_and_all_examples_are_valid():
 @pytest.mark.alone
 @pytest.mark.timeout(400)
 def test_the_readme_is_run_word_for_word(tmp_path):
-    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns(".venv", "node_modules"))
     with state_folder():
         for line in commands_in((ROOT / "README.md").read_text()):
             done = run_opsassay(*shlex.split(line)[1:], cwd=tmp_path)

@@ -188,5 +188,6 @@ def private_words(path: Path) -> Iterator[str]:
 @pytest.mark.parametrize("folder", ["src/opsassay", "docs", "examples"])
 def test_private_words_are_not_used(folder):
     paths = [path for suffix in ("py", "md") for path in sorted((ROOT / folder).rglob(f"*.{suffix}"))]
+    paths = [path for path in paths if not {".venv", "node_modules"} & set(path.parts)]
     terms = ", ".join(f"{word}: {term}" for word, term in (PLAIN_TERM | IDENTIFIER_ONLY).items())
     assert [found for path in paths for found in private_words(path)] == [], f"say instead {terms}"

@@ -44,6 +44,8 @@ WRONG = [
     ("new schema agnt", "'agnt'", "agent"),
     ("new schema agent -o nowhere/x.json", "nowhere", "make it"),
     # systems
+    ("system check shp", "'shp'", "did you mean 'shop'"),
+    ("system check shop --seconds nan", "--seconds", "number"),
     ("system up shp", "'shp'", "did you mean 'shop'"),
     ("system up nowhere.yaml", "nowhere.yaml", "check the path"),
     ("system up shop --rate -3", "--rate", "--help"),

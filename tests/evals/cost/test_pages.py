@@ -102,7 +102,7 @@ def test_the_page_on_cost_names_every_task_tool_metric_and_key():
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_page_on_cost_is_run_word_for_word(tmp_path, monkeypatch):
-    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns(".venv", "node_modules"))
     monkeypatch.chdir(tmp_path)
     lines = [line[2:] for line in PAGE.splitlines() if line.startswith("$ opsassay")]
     assert len(lines) == 5

@@ -22,7 +22,7 @@ HOOKS = Path(__file__).parent / "hooks"
 """What a language's runtime reads before a program."""
 
 
-def placed(system: System, source: Path) -> System:
+def place_programs(system: System, source: Path) -> System:
     """Return *system*, read from the file *source*, with its programs as they lie on this machine: absolute paths.
 
     Raises ConfigError for a folder or a program that is not there, and for instrumentation that is not installed.
@@ -31,7 +31,7 @@ def placed(system: System, source: Path) -> System:
     for name in system.programs():
         program = system.services[name].program
         assert program is not None
-        services[name] = services[name].model_copy(update={"program": _Placement(source, name, program).placed()})
+        services[name] = services[name].model_copy(update={"program": _Placement(source, name, program).place_program()})
     return system.model_copy(update={"services": services})
 
 
@@ -42,7 +42,8 @@ class _Placement:
         self._source, self._field, self._program = source, f"services.{name}.program", program
         self._project = source.resolve().parent
 
-    def placed(self) -> Program:
+    def place_program(self) -> Program:
+        """Return the program with absolute paths and all its variables."""
         directory = self._folder("directory", self._program.directory)
         places = [folder / binaries for folder in (directory, self._project) for binaries in BINARIES]
         path = ":".join([*(str(place) for place in places if place.is_dir()), os.environ.get("PATH", SYSTEM_PATH)])

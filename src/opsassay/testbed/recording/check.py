@@ -105,13 +105,13 @@ def _trace_findings(system: System, spans: dict[str, int], hops: set[tuple[str, 
     for name in system.services:
         if not spans.get(name):
             yield f"{name} sends no spans: name its runtime, or send OTLP to OTEL_EXPORTER_OTLP_ENDPOINT."
-    told = {name for name in system.services if spans.get(name)}
-    broken = sorted((a, b) for a, b in system.calls() if a in told and b in told and (a, b) not in hops)
+    seen = {name for name in system.services if spans.get(name)}
+    broken = sorted((a, b) for a, b in system.calls() if a in seen and b in seen and (a, b) not in hops)
     stated = [(a, b) for a, b in broken if (program := system.services[a].program) is None or program.calls is not None]
     for caller, callee in stated:
         yield f"No span of {callee} has its parent in {caller}: {caller} does not pass `traceparent` on, or never calls it."
     for queue in (name for name, store in system.stores.items() if store.engine == "nats"):
-        users = sorted(service for service, store in system.uses() if store == queue and service in told)
+        users = sorted(service for service, store in system.uses() if store == queue and service in seen)
         alone = [one for one in users if not any(one in hop for hop in hops)]
         if alone:
             whose = ", ".join(alone)

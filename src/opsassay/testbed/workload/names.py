@@ -109,7 +109,7 @@ class ProgramNames(asyncio.DatagramProtocol):
         response = dns.message.make_response(query)
         response.flags |= dns.flags.AA | dns.flags.RA
         labels = [label for label in question.name.to_text(omit_final_dot=True).split(".") if label[:1] != "_"]
-        found = self._found(labels[0] if labels else "", self._caller_at(address[0]))
+        found = self._find_endpoints(labels[0] if labels else "", self._caller_at(address[0]))
         if isinstance(found, dns.rcode.Rcode):
             response.set_rcode(found)
         elif question.rdtype == dns.rdatatype.A:
@@ -123,7 +123,7 @@ class ProgramNames(asyncio.DatagramProtocol):
                 response.answer.append(dns.rrset.from_text_list(question.name, TTL_S, "IN", "SRV", ports))
         self._transport.sendto(response.to_wire(), address)
 
-    def _found(self, name: str, caller: str) -> Answer:
+    def _find_endpoints(self, name: str, caller: str) -> Answer:
         """Return the endpoints of *name* for *caller*; what is answered wrongly to it is."""
         override = self._names.overrides.get(caller)
         if override is not None and (answer := override(name)) is not None:

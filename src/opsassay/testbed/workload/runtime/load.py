@@ -60,7 +60,7 @@ class LoadGenerator:
         request = kind.request
         service, method, route = request.split()
         program = self.system.services[service].program
-        path, body = (route, None) if program is None else (self.drawn(route), kind.body and self.drawn(kind.body))
+        path, body = (route, None) if program is None else (self.draw_numbers(route), kind.body and self.draw_numbers(kind.body))
         self.counts["sent"] += 1
         status, error = 0, ""
         late_ns = int((time.monotonic() - due) * 1e9)
@@ -92,7 +92,7 @@ class LoadGenerator:
                 "latency_ns": int((time.monotonic() - due) * 1e9)}  # fmt: skip
         os.write(self.record, json.dumps(line).encode() + b"\n")
 
-    def drawn(self, text: str) -> str:
+    def draw_numbers(self, text: str) -> str:
         """Return *text* with a number from 1 to N in the place of each ``{int:N}``."""
         return _NUMBER.sub(lambda found: str(self.random.randint(1, int(found[1]))), text)
 

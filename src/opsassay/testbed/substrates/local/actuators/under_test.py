@@ -14,7 +14,7 @@ from opsassay.testbed.workload.processes import Channels, Template
 from opsassay.testbed.workload.runtime.ledger import LedgerWriter
 
 
-class Directory(Protocol):
+class HangsUp(Protocol):
     """Knows where names lead."""
 
     async def hang_up(self, replica: Replica, names: Sequence[str]) -> list[str]:
@@ -34,7 +34,7 @@ class LocalUnderTest(SystemUnderTest, Protocol):
     """Processes that count to a container or host, by replica id or host name."""
 
     @property
-    def directory(self) -> Directory:
+    def directory(self) -> HangsUp:
         """Where names lead."""
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> None:
