@@ -205,6 +205,8 @@ def test_openrca_takes_the_time_around_each_record_and_two_records_as_one_incide
     assert {note for _, note in report.notes} == {
         "metric/odd.csv has no column for service_name, time and is left out",
         "the reason 'node disk space consumption' has no type",
+        "There are traces of the abnormal window alone: nothing can be compared in them.",
+        "There are logs of the normal window alone: nothing can be compared in them.",
     }
     id_ = report.imported[0][1]
     pack, truth = tree.datapack(id_), tree.truth(id_)

@@ -15,6 +15,7 @@ from opsassay.core.schema.incident import Incident, Truth
 from opsassay.core.text import first_line
 from opsassay.telemetry.content import opaque_id, whole_folder, write_datapack
 from opsassay.telemetry.leaks import leak_notes
+from opsassay.telemetry.schema import one_sided
 from opsassay.telemetry.tree import TRUTH, Tree, write_annotation, write_noun
 
 OnCase = Callable[[str, str], None]
@@ -106,6 +107,10 @@ def _import_one(source: Source, tree: Tree) -> tuple[str, ReadCase]:
     if made.incident is not None:
         folder = tree.incident_path(source.id)
         write_datapack(folder, made.frames, made.incident, made.env)
+        lacking = one_sided(
+            lambda period, modality: (table := made.frames.get((period, modality))) is not None and table.height > 0
+        )
+        made = replace(made, notes=(*made.notes, *lacking))
         if made.truth is not None:
             made = replace(made, notes=(*made.notes, *leak_notes(folder, made.truth)))
     return "imported", made
