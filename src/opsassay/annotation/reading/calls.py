@@ -7,12 +7,13 @@ inside one.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
 
 from opsassay.annotation.reading.exits import find_exits
+from opsassay.annotation.reading.gaps import about_gaps, unobserved
 from opsassay.annotation.reading.names import coded, codes, distinct_pairs, join_names, known_names
 from opsassay.annotation.reading.parents import Index
 from opsassay.annotation.reading.spans import Spans, index_of, nullable, read_spans, take_or_missing
@@ -42,7 +43,7 @@ class Calls:
     the baseline, where it had one), absent, store, gap_ms (exit minus callee), lead_ms (callee start minus exit start),
     lag_ms (the same of messages), callee_ms (while the exit lasted), overrun (the callee worked on when the exit
     ended), critical (the share of it that the caller waited for nothing else: parallel calls wait for the last).
-    *notes*: what was odd about the spans, in sentences.
+    *notes*: what was odd about the spans, in sentences. *gaps*: (from, to) in ns, by period, that were not observed.
     *start_ns* and *end_ns*: of the windows by period, UTC. Dense ids count rows from 0 on, before any are filtered out.
     """
 
@@ -53,10 +54,13 @@ class Calls:
     start_ns: dict[str, int]
     end_ns: dict[str, int]
     notes: tuple[str, ...] = ()
+    gaps: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def seconds(self, period: str) -> float:
-        """Return the length of *period*, at least one second."""
-        return max((self.end_ns[period] - self.start_ns[period]) / 1e9, 1.0)
+        """Return how long *period* was observed, at least one second: what rates are over."""
+        start, end = self.start_ns[period], self.end_ns[period]
+        lost = sum(max(min(b, end) - max(a, start), 0) for a, b in self.gaps.get(period, ()))
+        return max((end - start - lost) / 1e9, 1.0)
 
 
 def read_calls(pack: Datapack) -> Calls:
@@ -68,14 +72,19 @@ def read_calls(pack: Datapack) -> Calls:
     spans = read_spans(pack)
     entries, entry_of = _entries(spans)
     exits = find_exits(spans, entries, entry_of)
-    status_known, notes = spans.status_known, spans.notes
+    status_known = spans.status_known
+    windows = {"normal": pack.incident.normal, "abnormal": pack.incident.abnormal}
+    gaps = {period: unobserved(spans.frame, period, window) for period, window in windows.items()}
+    notes = (
+        *spans.notes,
+        *(about_gaps(period, gaps[period], window) for period, window in windows.items() if gaps[period]),
+    )
     del spans, entry_of  # memory is highest from here on
     with ThreadPoolExecutor(1) as beside:  # neither reads what the other adds
         cut_short = beside.submit(_cut_short, entries, exits)
         waited, exits = with_waits(entries, exits)
         entries = waited.with_columns(cut_short=cut_short.result())
     entries, exits = _split_wildcards(entries, exits)
-    windows = {"normal": pack.incident.normal, "abnormal": pack.incident.abnormal}
     services = known_names(entries.get_column("service"))
     return Calls(
         entries=_with_outer_spans(entries, exits, status_known=status_known),
@@ -85,6 +94,7 @@ def read_calls(pack: Datapack) -> Calls:
         start_ns={p: w.start_ns for p, w in windows.items()},
         end_ns={p: w.end_ns for p, w in windows.items()},
         notes=notes,
+        gaps=gaps,
     )
 
 
