@@ -90,8 +90,8 @@ def _about_stated(case: Case, annotation: Annotation, job: AnnotateJob) -> str |
     if case.truth is None or not case.truth.stated:
         return None
     window, (place, *_) = case.datapack.incident.abnormal, case.truth.roots[0].service
-    types = [one.type for one in (*case.truth.faults, *annotation.faults)] or [next(iter(CATALOGUE))]
-    fault = Fault(type=types[0], service=place, start_ns=window.start_ns, end_ns=window.end_ns)
+    type_ = annotation.faults[0].type if annotation.faults else next(iter(CATALOGUE))
+    fault = Fault(type=type_, service=place, start_ns=window.start_ns, end_ns=window.end_ns)
     fault = case.truth.faults[0] if case.truth.faults else fault
     what = f"{fault.kind} at {place}" if case.truth.faults or annotation.faults else place
     borne_out = annotation.label is Label.ATTRIBUTED

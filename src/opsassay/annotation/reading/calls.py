@@ -35,8 +35,8 @@ class Calls:
     (service::operation), pod, kind, duration_ms, own_ms (not waiting for an exit), store_ms (waiting for stores),
     exit_gap_ms (between its exits and their callees), felt_ms (by the load generator), failed, own_error (failed, and
     blames no other service), cut_short (a usual callee is missing), felt_failed, ended_early (failed, in less than its
-    node's usual time), any_failed_exit, logged_error, response_bytes, caller_entry (null at the surface), surface
-    (bool), shape (a hash of the set of callees).
+    node's usual time), any_failed_exit, logged_error, spans (how many it has), response_bytes,
+    caller_entry (null at the surface), surface (bool), shape (a hash of the set of callees).
     *exits*: exit (dense id), period, caller_entry (null for a load generator), caller_node, caller_service,
     from_generator, virtual (no span of its own: the callee's stands in), name, time_ns, end_ns, duration_ms, failed,
     asynchronous, callee_entry, callee_node and callee_service (the expected ones when absent), usual_service (that of
@@ -121,6 +121,9 @@ def _entries(spans: Spans) -> tuple[pl.DataFrame, Index]:
         node=join_names(begun.get_column("service"), "::", begun.get_column("operation")),
         duration_ms=(pl.col("end_ns") - pl.col("time_ns")) / 1e6,
         logged_error=inside("logged_error", also_exits=True),
+        spans=pl.Series(
+            np.bincount(spans.entry[spans.entry >= 0], minlength=spans.parent.size)[rows].astype(np.uint32)
+        ),
         failed=pl.col("error") | (unknown & inside("error")),
         own_error=pl.col("own_error") | (unknown & inside("own_error")),
         surface=pl.Series((parent < 0) | take_or_missing(spans.generator, parent, 0)),

@@ -44,7 +44,7 @@ def infer_kind(opened: Opened, seen: ObservedPack, service: str, settings: Annot
         shown = any(verdict.shown for verdict in found.faults)
         return _CARRIED if found.label is Label.ATTRIBUTED else _SHOWN if shown else _UNSEEN
 
-    ways = {}
+    ways: dict[int, list[str]] = {}
     for type_ in possible_types(opened.calls, service):
         ways.setdefault(id(SIGNATURES[fault_type(type_).kind]), []).append(type_)
     odds: dict[tuple[str, ...], float] = {}

@@ -132,7 +132,7 @@ class PastIncident(Written):
     jaeger: _At | None = None
     normal: _Span | None = Field(default=None, description="FROM..TO, ISO 8601, before the incident")
     abnormal: _Span | None = Field(default=None, description="FROM..TO, ISO 8601, while it lasts")
-    root: str | None = Field(default=None, description="SERVICE or SERVICE:KIND, as the team states it; nothing verifies it")
+    root: str | None = Field(default=None, description="SERVICE or SERVICE:KIND, as the team states it; not verified")
     postmortem: Path | None = Field(default=None, description="a text that is kept with the truth")
     service: tuple[str, ...] = Field(default=SERVICE_LABELS, description="labels; the first that is there is the name")
     services: dict[str, str] = Field(default_factory=dict, description="names of services: as found, as they shall be")
