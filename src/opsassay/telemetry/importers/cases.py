@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -139,6 +140,17 @@ def split_at(cut_ns: int, whole: Mapping[str, pl.DataFrame]) -> Frames:
     for modality, table in whole.items():
         frames["normal", modality], frames["abnormal", modality] = table.filter(~after), table.filter(after)
     return frames
+
+
+def owner_and_metric(column: str, separator: str) -> tuple[str, str]:
+    """Return service ('' when none is named) and metric of *column*: ``carts_cpu``, and ``carts_lat_50`` or ``_lat_p50``.
+
+    A number at the end belongs to the metric before it: it is a quantile.
+    """
+    name = re.escape(separator)
+    found = re.fullmatch(rf"(.+?){name}((?:(?!{name})[^\d])+{name}p?\d[\d.]*)", column)
+    owner, _, metric = column.rpartition(separator)
+    return (found[1], found[2]) if found else (owner, metric)
 
 
 def read_csv(path: Path, **options: Any) -> pl.DataFrame:
