@@ -143,14 +143,14 @@ def _annotate_unknown(case: Case, places: Sequence[tuple[str, ...]], settings: A
         for names in places
     ]
     annotation = annotate_seen(opened, seen, [one.fault for one in found if one.fault], settings=settings)
-    told = tuple(one.sentence for one in found if one.fault)
+    sentences = tuple(one.sentence for one in found if one.fault)
     unseen = "; ".join(one.sentence for one in found if not one.fault)
-    if not told:
+    if not sentences:
         drifted = annotation.label is Label.DRIFTED
         label, reason = decide(drifted=drifted, shown=None, alarms=len(seen.alarms), paths=0, unseen=unseen)
         return annotation.model_copy(update={"label": label, "reason": reason})
-    told += (f"Of another root {unseen}.",) if unseen else ()
-    return annotation.model_copy(update={"notes": (*annotation.notes, *told)})
+    sentences += (f"Of another root {unseen}.",) if unseen else ()
+    return annotation.model_copy(update={"notes": (*annotation.notes, *sentences)})
 
 
 def _by_service(affected: Sequence[AffectedByFault]) -> list[Fault]:

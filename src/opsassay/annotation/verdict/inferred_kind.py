@@ -16,7 +16,7 @@ from opsassay.core.schema.incident import Fault, Label
 _CARRIED, _SHOWN, _UNSEEN = "carried", "shown", "unseen"
 _IF_TRUE = {_CARRIED: 0.7, _SHOWN: 0.2, _UNSEEN: 0.1}
 """How often a fault of a kind that there was is carried to the surface, shown at its place alone, or neither."""
-_TOLD = 3
+_NAMED = 3
 """How many other kinds are named."""
 
 
@@ -44,12 +44,12 @@ def infer_kind(opened: Opened, seen: ObservedPack, service: str, settings: Annot
         shown = any(verdict.shown for verdict in found.faults)
         return _CARRIED if found.label is Label.ATTRIBUTED else _SHOWN if shown else _UNSEEN
 
-    ways: dict[int, list[str]] = {}
+    by_signature: dict[int, list[str]] = {}
     for type_ in possible_types(opened.calls, service):
-        ways.setdefault(id(SIGNATURES[fault_type(type_).kind]), []).append(type_)
+        by_signature.setdefault(id(SIGNATURES[fault_type(type_).kind]), []).append(type_)
     odds: dict[tuple[str, ...], float] = {}
     best: list[tuple[float, str]] = []
-    for types in ways.values():
+    for types in by_signature.values():
         here = outcome(types[0], service)
         elsewhere = [outcome(types[0], place) for place in others] if here != _UNSEEN else [_UNSEEN] * len(others)
         odds[tuple(types)] = _IF_TRUE[here] * (len(others) + 1) / (elsewhere.count(here) + 0.5)
@@ -57,11 +57,11 @@ def infer_kind(opened: Opened, seen: ObservedPack, service: str, settings: Annot
     if not best:
         return InferredKind(None, f"no kind of fault shows at {service}")
     ranked = sorted(odds.items(), key=lambda each: -each[1])
-    shares = [f"{_names(types)} {value / sum(odds.values()):.0%}" for types, value in ranked[: 1 + _TOLD]]
+    shares = [f"{_names(types)} {value / sum(odds.values()):.0%}" for types, value in ranked[: 1 + _NAMED]]
     type_ = max(best, key=lambda each: each[0])[1]
     fault = Fault(type=type_, service=service, start_ns=window.start_ns, end_ns=window.end_ns)
-    told = f"Nobody says what broke {service}; it is inferred, by likelihood: {', '.join(shares)}."
-    return InferredKind(fault, told)
+    sentence = f"Nobody says what broke {service}; it is inferred, by likelihood: {', '.join(shares)}."
+    return InferredKind(fault, sentence)
 
 
 def _names(types: Sequence[str]) -> str:

@@ -107,19 +107,19 @@ def _cases(fault_list: Path) -> Iterator[Source]:
         yield Source(name, case_id("nezha", name), partial(_without_fault, name, day, normal))
 
 
-def _begun(fault: dict[str, str]) -> datetime:
+def _injected_at(fault: dict[str, str]) -> datetime:
     return datetime.fromisoformat(fault["inject_time"]).replace(tzinfo=UTC)
 
 
 def _disturbed(faults: list[dict[str, str]]) -> pl.Expr:
     """Return which metrics tell of a minute in which one of *faults* acted: an expression over their time."""
     at, lasting = pl.col("time").dt.epoch("ns"), (MINUTES + 1) * _MINUTE_NS
-    starts = [int(_begun(fault).timestamp()) * 1_000_000_000 for fault in faults]
+    starts = [int(_injected_at(fault).timestamp()) * 1_000_000_000 for fault in faults]
     return pl.any_horizontal(pl.lit(value=False), *(at.is_between(s, s + lasting, closed="left") for s in starts))
 
 
 def _read(name: str, day: Path, fault: dict[str, str], normal: Any, disturbed: pl.Expr) -> ReadCase:
-    begun = _begun(fault)
+    begun = _injected_at(fault)
     minutes = [(begun + timedelta(minutes=i)).strftime("%H_%M") for i in range(MINUTES)]
     there = [minute for minute in minutes if (day / "trace" / f"{minute}_trace.csv").exists()]
     if not there:
