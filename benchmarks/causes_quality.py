@@ -34,6 +34,9 @@ from opsassay.telemetry.datapack import Datapack
 Rate = tuple[int, int]
 """Hits and tries."""
 
+UNSEEN_SEED = 38
+"""Draws the third of all incidents, by name over both folders of packs, that the rules were not made on."""
+
 WRONG = ("shown, own type", "shown, any type", "attributed, own type", "attributed, any type")
 
 
@@ -152,15 +155,30 @@ def judge(folder: Path, table: Table) -> tuple[OfFamily, dict[str, Rate], str]:
     return result, near, fault_type(fault.type).category.value
 
 
+def unseen(data: Path) -> set[str]:
+    """Return the names of the incidents in the folders of *data* that are kept apart until the end."""
+    folders = ("nezha-datapacks", "nezha-ob-datapacks")
+    names = sorted(p.parent.name for folder in folders for p in (data / folder).glob("*/injection.json"))
+    return set(random.Random(UNSEEN_SEED).sample(names, len(names) // 3))
+
+
 def main() -> None:
     """Try every service of every pack as the root and print what was shown and attributed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default = Path(os.environ.get("OPSASSAY_DATA", Path(__file__).parents[2] / "shared" / "data")) / "nezha-datapacks"
     parser.add_argument("folder", type=Path, nargs="?", default=default, help="packs; $OPSASSAY_DATA/nezha-datapacks")
-    parser.add_argument("--part", choices=("all", "even", "odd"), default="all", help="by place in the sorted list")
+    parts = ("all", "even", "odd", "seen", "unseen")
+    parser.add_argument("--part", choices=parts, default="all", help="by place in the sorted list, or by UNSEEN_SEED")
     given = parser.parse_args()
     folders = sorted(p.parent for p in given.folder.glob("*/injection.json"))
-    folders = {"all": folders, "even": folders[::2], "odd": folders[1::2]}[given.part]
+    third = unseen(given.folder.parent)
+    folders = {
+        "all": folders,
+        "even": folders[::2],
+        "odd": folders[1::2],
+        "seen": [folder for folder in folders if folder.name not in third],
+        "unseen": [folder for folder in folders if folder.name in third],
+    }[given.part]
     if not folders:
         print(f"SKIPPED: no public datapacks in {given.folder}; set OPSASSAY_DATA or give a folder")
         return

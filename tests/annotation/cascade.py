@@ -62,6 +62,7 @@ class Effect:
     fails: dict[str, float] = field(default_factory=dict)
     changes: dict[str, float] = field(default_factory=dict)
     spoils: dict[str, float] = field(default_factory=dict)
+    skips: dict[str, float] = field(default_factory=dict)
     misleads: dict[str, str] = field(default_factory=dict)
     store_fails: dict[str, float] = field(default_factory=dict)
     gone: frozenset[str] = frozenset()
@@ -178,6 +179,8 @@ class _Recorder:
         now, ok, hollow = start + own / 2, True, False
         if self.acts(start) and self.random.random() < self.effect.fails.get(call.service, 0.0):
             now, ok = start + 1, False
+        elif self.acts(start) and self.random.random() < self.effect.skips.get(call.service, 0.0):
+            now = start + 0.2  # it answers without asking anyone
         else:
             ends = [now]
             for child in call.calls:

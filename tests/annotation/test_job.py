@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -13,7 +14,7 @@ from opsassay.annotation.job import AnnotateJob, run_job
 from opsassay.annotation.verdict.settings import AnnotateSettings
 from opsassay.core.errors import OperationError
 from opsassay.core.parallel import map_processes
-from opsassay.core.schema.incident import Label, Truth
+from opsassay.core.schema.incident import Label, RootLabel, Truth
 from opsassay.telemetry.content import write_datapack
 from opsassay.telemetry.tree import Tree
 
@@ -107,3 +108,50 @@ def test_a_ray_cluster_that_is_not_there_is_one_sentence():
     pytest.importorskip("ray", reason="ray is not installed: pip install '.[ray]'")
     with pytest.raises(OperationError, match=r"No ray cluster answers at 'auto'.*start one or use -j\.$"):
         list(map_processes(run_job, [1], 1, ray="auto"))
+
+
+UNKNOWN = {
+    "slow": (Effect(own_ms={"payment": 300}), ("http_slow",)),
+    "failing": (Effect(fails={"payment": 0.6}), ("http_response_status_modified", "http_aborted")),
+    "strained": (Effect(own_ms={"payment": 300}, cpu={"payment": 1.5}), ("cpu_stress",)),
+    "on its link": (Effect(directed_ms={("*", "payment"): 300}), ("network_delay",)),
+}
+
+
+def _stated(tmp_path, effect, service, *, stated):
+    tree = Tree(tmp_path / "tree")
+    tree.write_truth(Truth(id="c" * 16, system="cascade", roots=(RootLabel(service=(service,)),), stated=stated))
+    tree.incidents_dir.mkdir(parents=True)
+    known = incident().model_copy(update={"id": "c" * 16})
+    write_datapack(tree.incident_path("c" * 16), frames(systems.deep(), effect), known, {})
+    return tree
+
+
+@pytest.mark.parametrize("way", UNKNOWN)
+@pytest.mark.parametrize("stated", [True, False])
+def test_a_root_without_a_kind_is_annotated_by_what_it_shows(tmp_path, way, stated):
+    effect, kinds = UNKNOWN[way]
+    (done,) = run_job(job(_stated(tmp_path, effect, "payment", stated=stated), "c", others=True))
+    assert done.annotation.label is Label.ATTRIBUTED
+    assert done.annotation.roots[0].service == ("payment",)
+    told = done.annotation.notes[-1]
+    shares = [int(share) for share in re.findall(r"(\d+)%", told)]
+    assert shares == sorted(shares, reverse=True)
+    assert any(re.search(rf"\b{kind}\b[^%]* {shares[0]}%", told) for kind in kinds), told
+    assert ("borne out" in done.stated) if stated else (done.stated is None)
+    (again,) = run_job(job(_tree_of(done), "c"))
+    assert again.unchanged
+
+
+def _tree_of(done):
+    return Tree(done.datapack.parents[1])
+
+
+@pytest.mark.parametrize(
+    ("effect", "label"), [(CALM, Label.NO_EFFECT), (Effect(own_ms={"catalogue": 400}), Label.UNEXPLAINED)]
+)
+def test_a_root_that_shows_no_kind_is_said(tmp_path, effect, label):
+    (done,) = run_job(job(_stated(tmp_path, effect, "weather", stated=True), "c"))
+    assert done.annotation.label is label
+    assert "no kind of fault shows at weather" in done.annotation.reason
+    assert "not borne out" in done.stated

@@ -205,6 +205,8 @@ def test_openrca_takes_the_time_around_each_record_and_two_records_as_one_incide
     assert {note for _, note in report.notes} == {
         "metric/odd.csv has no column for service_name, time and is left out",
         "the reason 'node disk space consumption' has no type",
+        "There are traces of the abnormal window alone: nothing can be compared in them.",
+        "There are logs of the normal window alone: nothing can be compared in them.",
     }
     id_ = report.imported[0][1]
     pack, truth = tree.datapack(id_), tree.truth(id_)
@@ -341,3 +343,27 @@ def test_nezha_keeps_what_users_and_hosts_feel(nezha: tuple[ImportReport, Tree])
     front = metrics.filter(pl.col("metric") == "http.request.duration.p99")
     assert set(front.get_column("service_name")) == {"ts-gateway-service"}
     assert front.get_column("attr.k8s.pod.name").null_count() == front.height > 0
+
+
+@pytest.mark.parametrize(
+    ("column", "service", "metric"),
+    [
+        ("carts_lat_50", "carts", "lat_50"),
+        ("carts_lat_p99", "carts", "lat_p99"),
+        ("carts_lat_99.9", "carts", "lat_99.9"),
+        ("ts_order_service_lat_90", "ts_order_service", "lat_90"),
+        ("front-end_latency-50", "front-end", "latency-50"),
+        ("queue_master_cpu", "queue_master", "cpu"),
+        ("db_1_cpu", "db_1", "cpu"),
+        ("db_1_lat_50", "db_1", "lat_50"),
+    ],
+)
+def test_a_quantile_at_the_end_of_a_column_belongs_to_its_metric(tmp_path, column, service, metric):
+    source = rcaeval(tmp_path / "in")
+    run = source / "RE2-OB" / "cartservice_cpu" / "1"
+    (run / "simple_metrics.csv").write_text(
+        f"time,{column}\n" + "\n".join(f"{t},{t}" for t in range(80, 120)), encoding="utf-8"
+    )
+    report, tree = imported("rcaeval", source, tmp_path / "out")
+    metrics = tree.datapack(report.imported[0][1]).read("normal", "metrics")
+    assert metrics.select("service_name", "metric").unique().rows() == [(service, metric)]

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opsassay.annotation.search.rules import RULES_VERSION
-from opsassay.annotation.verdict.annotate import annotate, annotate_opened, open_pack
+from opsassay.annotation.verdict.annotate import annotate, annotate_opened, annotate_seen, open_pack
 from opsassay.annotation.verdict.hypothetical_roots import possible_types, pretend
+from opsassay.annotation.verdict.inferred_kind import infer_kind
+from opsassay.annotation.verdict.label import decide
 from opsassay.annotation.verdict.placebo import sham
 from opsassay.annotation.verdict.settings import AnnotateSettings
 from opsassay.core.errors import NotFoundError, OpsAssayError, UserError
@@ -22,7 +24,7 @@ from opsassay.telemetry.tree import Case, resolve, write_annotation
 EVERY_TYPE = "every"
 """A sham of each type that may be at a service."""
 
-CAUSES_VERSION = "5"
+CAUSES_VERSION = "6"
 """Part of what an annotation is made from; raised when the way of making it changes."""
 
 
@@ -87,11 +89,13 @@ def _about_stated(case: Case, annotation: Annotation, job: AnnotateJob) -> str |
     """Return whether the recording bears out the stated root of *case*, None when nothing is only stated."""
     if case.truth is None or not case.truth.stated:
         return None
-    fault = case.truth.faults[0]
+    window, (place, *_) = case.datapack.incident.abnormal, case.truth.roots[0].service
+    type_ = annotation.faults[0].type if annotation.faults else next(iter(CATALOGUE))
+    fault = Fault(type=type_, service=place, start_ns=window.start_ns, end_ns=window.end_ns)
+    fault = case.truth.faults[0] if case.truth.faults else fault
+    what = f"{fault.kind} at {place}" if case.truth.faults or annotation.faults else place
     borne_out = annotation.label is Label.ATTRIBUTED
-    about = (
-        f"The stated root, {fault.kind} at {fault.place}, is {'' if borne_out else 'not '}borne out by the recording."
-    )
+    about = f"The stated root, {what}, is {'' if borne_out else 'not '}borne out by the recording."
     if not job.others:
         return about
     opened = open_pack(case.datapack, job.settings)
@@ -107,7 +111,8 @@ def _about_stated(case: Case, annotation: Annotation, job: AnnotateJob) -> str |
 def annotate_case(case: Case, root: str | None = None, settings: AnnotateSettings | None = None) -> Annotation:
     """Return the annotation of *case*; a fault whose effect check failed is no_effect whatever the telemetry says.
 
-    *root* pretends that the fault was on that service. Raises UserError
+    Where a root is named and no fault, its kind is the one that is seen there. *root* pretends that the fault was on
+    that service. Raises UserError
     for a case without truth, NotFoundError for a *root* that is nowhere in the traces.
     """
     if case.truth is None:
@@ -116,12 +121,36 @@ def annotate_case(case: Case, root: str | None = None, settings: AnnotateSetting
         )
     settings = settings or AnnotateSettings()
     _require_service(case, root)
+    unknown = [label.service for label in case.truth.roots if label.service] if not case.truth.faults else []
+    if unknown and root is None:
+        inferred = _annotate_unknown(case, unknown, settings)
+        return inferred.model_copy(update={"made_from": made_from(case, settings)})
     affected = case.truth.affected()
     acting = [one for one in affected if one.acted]
     annotation = annotate(case.datapack, _by_service(acting or affected), root=root, settings=settings)
     if root is None:
         annotation = _without_effect(annotation, case.truth, acting=bool(acting) or not affected)
     return annotation.model_copy(update={"made_from": made_from(case, settings)})
+
+
+def _annotate_unknown(case: Case, places: Sequence[tuple[str, ...]], settings: AnnotateSettings) -> Annotation:
+    """Return the annotation of *case*, of which it is known that one service of each of *places* was broken."""
+    opened = open_pack(case.datapack, settings)
+    seen = opened.since(None, settings)
+    known = case.datapack.services()
+    found = [
+        infer_kind(opened, seen, next((name for name in names if name in known), names[0]), settings)
+        for names in places
+    ]
+    annotation = annotate_seen(opened, seen, [one.fault for one in found if one.fault], settings=settings)
+    sentences = tuple(one.sentence for one in found if one.fault)
+    unseen = "; ".join(one.sentence for one in found if not one.fault)
+    if not sentences:
+        drifted = annotation.label is Label.DRIFTED
+        label, reason = decide(drifted=drifted, shown=None, alarms=len(seen.alarms), paths=0, unseen=unseen)
+        return annotation.model_copy(update={"label": label, "reason": reason})
+    sentences += (f"Of another root {unseen}.",) if unseen else ()
+    return annotation.model_copy(update={"notes": (*annotation.notes, *sentences)})
 
 
 def _by_service(affected: Sequence[AffectedByFault]) -> list[Fault]:
@@ -143,6 +172,7 @@ def made_from(case: Case, settings: AnnotateSettings) -> str:
         case.datapack.incident.content_hash or case.datapack.incident.canonical_json(),
         *(fault.canonical_json() for fault in case.truth.faults),
         *(effect.canonical_json() for effect in case.truth.effects),
+        *(root.canonical_json() for root in case.truth.roots if not case.truth.faults),
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

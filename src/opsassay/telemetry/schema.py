@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -89,6 +89,16 @@ Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 def empty(modality: str) -> pl.DataFrame:
     """Return a table of *modality* without rows."""
     return pl.DataFrame(schema=SCHEMA[modality])
+
+
+def one_sided(has_rows: Callable[[str, str], bool]) -> tuple[str, ...]:
+    """Return a sentence for each modality that is there in one period alone; *has_rows* is asked (period, modality)."""
+    there = {modality: [period for period in PERIODS if has_rows(period, modality)] for modality in MODALITIES}
+    return tuple(
+        f"There are {modality} of the {periods[0]} window alone: nothing can be compared in them."
+        for modality, periods in there.items()
+        if len(periods) == 1
+    )
 
 
 def conform(frame: Frame, modality: str, where: str) -> Frame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from opsassay.annotation.evidence.metrics import resource_states
+from opsassay.annotation.evidence.metrics import raised, resource_states
 from opsassay.annotation.evidence.thresholds import ResourceThresholds
 
 NANO = 1_000_000_000
@@ -61,3 +61,35 @@ def test_hosts_memory_and_restarts_have_onsets_too():
 def test_noise_has_no_onset():
     calm = samples("container.cpu.usage", 1, lambda second: 0.5 + 0.05 * (second % 3))
     assert resource_states(calm, BEGAN_S * NANO, ResourceThresholds()) == {}
+
+
+USUAL = [0.00058, 0.00061, 0.0006, 0.00063, 0.0005]
+
+
+def readings(normal, abnormal):
+    """Return processor use and the share of a limit of 0.02 cores, a reading a minute, of cart."""
+    rows = [
+        (metric, period, value / of)
+        for metric, of in (("k8s.pod.cpu.usage", 1.0), ("k8s.pod.cpu_limit_utilization", 0.02))
+        for period, values in (("normal", normal), ("abnormal", abnormal))
+        for value in values
+    ]
+    table = pl.DataFrame(rows, ["metric", "period", "value"], orient="row")
+    return table.with_columns(service_name=pl.lit("cart"), **{"attr.k8s.pod.name": pl.lit("cart-0")})
+
+
+@pytest.mark.parametrize("odd", [[], [0.02], [0.0], [float("nan")]])
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_an_odd_reading_before_hides_no_processor_at_its_limit(count, odd):
+    if odd == [0.02] and count < 2:
+        pytest.skip("of two readings none is the odd one")
+    table = readings(USUAL[:count] + odd, [0.0008, 0.0178, 0.0179])
+    found = raised(table, "cart", "cpu", ResourceThresholds())
+    assert found.passed
+    assert found.used_up
+
+
+@pytest.mark.parametrize("normal", [USUAL, USUAL[:2], USUAL[:1]])
+def test_readings_that_differ_by_their_resolution_are_no_rise(normal):
+    limits = ResourceThresholds(cpu_cores=0.0, cpu_ratio=1.0)
+    assert not raised(readings(normal, [0.0012, 0.0011]), "cart", "cpu", limits).passed

@@ -153,6 +153,26 @@ def test_robust_scores_by_hand() -> None:
     assert np.isnan(scores[4])
 
 
+def test_memory_is_scored_in_whole_megabytes_once_what_is_constant_is_left_out() -> None:
+    # 5.2 to 5.9 MB are all 5: their range is 0 and counts as 1; in bytes 9 MB would be 16.5 ranges away
+    normal = np.array([[5.2e6, 5.2e6], [5.4e6, 5.4e6], [5.6e6, 5.6e6], [5.9e6, 5.9e6]])
+    abnormal = np.array([[9.1e6, 9.1e6], [5.5e6, 5.5e6]])
+    in_bytes, in_megabytes = robust_scores(normal, abnormal, np.array([False, True]))
+    assert in_megabytes == 9 - 5
+    assert in_bytes == pytest.approx((9.1 - 5.5) / (5.675 - 5.35))
+
+
+@pytest.mark.parametrize(("metric", "first"), [("mem", "b"), ("memory", "a"), ("container.memory.working_set", "a")])
+def test_baro_takes_the_public_memory_step_for_the_public_columns_alone(tmp_path, metric, first) -> None:
+    """a's memory moves by half a megabyte, which is nothing in whole ones; b's processor by a few ranges."""
+    calm = [5.01e6, 5.02e6, 5.03e6, 5.02e6, 5.01e6] * 6
+    flat = [10.0, 10.2, 9.8, 10.1, 9.9] * 6
+    normal = {("a", metric): calm, ("b", "cpu"): flat}
+    abnormal = {("a", metric): [value + 0.5e6 for value in calm], ("b", "cpu"): [value + 3 for value in flat]}
+    pack = metrics_only(tmp_path / "pack", normal, abnormal)
+    assert Baro().diagnose(pack).ranking[0].service == first
+
+
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Datapack:
     """One reading of a is far out, three of b a little, all of c move by a large share."""

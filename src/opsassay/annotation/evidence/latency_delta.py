@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 
 import polars as pl
 
@@ -108,11 +109,9 @@ def since(calls: Calls, start_ns: int | None) -> Calls:
     if start_ns is None or not calls.start_ns["abnormal"] < start_ns < calls.end_ns["abnormal"]:
         return calls
     keep = (pl.col("period") == "normal") | (pl.col("end_ns") >= start_ns)
-    return Calls(
+    return replace(
+        calls,
         entries=calls.entries.filter(keep),
         exits=calls.exits.filter(keep),
-        services=calls.services,
-        status_known=calls.status_known,
         start_ns={**calls.start_ns, "abnormal": start_ns},
-        end_ns=calls.end_ns,
     )

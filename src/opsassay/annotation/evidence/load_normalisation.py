@@ -59,7 +59,7 @@ def _busy(scene: EvidenceContext) -> pl.Expr | None:
     rates = {}
     for period in PERIODS:
         came = own.filter(pl.col("period") == period).select("trace", moment=moment_of(calls, period, limits)).unique()
-        length_s = calls.seconds(period) / _moments(calls, period, limits)
+        length_s = _length_s(calls, period) / _moments(calls, period, limits)
         rates[period] = came.group_by("moment").agg(rate=pl.len() / length_s)
     usual = rates["normal"].get_column("rate").max()
     before = own.filter(pl.col("period") == "normal")
@@ -75,7 +75,12 @@ def _busy(scene: EvidenceContext) -> pl.Expr | None:
 
 def _moments(calls: Calls, period: str, limits: LoadThresholds) -> int:
     """Return into how many moments of equal length *period* is parted: a queue outlives the second that filled it."""
-    return max(int(calls.seconds(period) / limits.moment_s), 1)
+    return max(int(_length_s(calls, period) / limits.moment_s), 1)
+
+
+def _length_s(calls: Calls, period: str) -> float:
+    """Return the length of *period* with its gaps: moments lie side by side."""
+    return max((calls.end_ns[period] - calls.start_ns[period]) / NANO, 1.0)
 
 
 def moment_of(calls: Calls, period: str, limits: LoadThresholds) -> pl.Expr:

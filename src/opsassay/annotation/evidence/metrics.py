@@ -16,18 +16,26 @@ WINDOW_S = 5.0
 
 @dataclass(frozen=True)
 class Family:
-    """Metrics that mean the same: *pattern* matches their names, *utilisation* those of the share of the limit (D.5)."""
+    """Metrics that mean the same: *pattern* matches their names, *utilisation* those of the share of the limit (D.5).
+
+    *resolution*, in *unit*, is the least by which readings differ.
+    """
 
     state: str
     pattern: str
     utilisation: str
     unit: str
+    resolution: float
 
 
 FAMILIES = {
-    "cpu": Family("cpu", r"^(container|k8s\.pod)\.cpu[._]usage", r"cpu[._]limit_utilization$", "cores"),
-    "memory": Family("mem", r"^(container|k8s\.pod)\.memory[._]working_set", r"memory[._]limit_utilization$", "bytes"),
+    "cpu": Family("cpu", r"^(container|k8s\.pod)\.cpu[._]usage", r"cpu[._]limit_utilization$", "cores", 1e-3),
+    "memory": Family(
+        "mem", r"^(container|k8s\.pod)\.memory[._]working_set", r"memory[._]limit_utilization$", "bytes", 2.0**20
+    ),
 }
+_TO_SD, _LEAST_SPREAD = 1.4826, 0.05
+"""A median absolute deviation times the first is a normal distribution's sd; it is at least that share of the median."""
 _HOST_CPU = r"^k8s\.node\.cpu[._]usage"
 _COUNTED = {"restart": r"restarts?$", "unready": r"pod\.ready$"}
 _POD = pl.coalesce("attr.k8s.pod.name", "service_name")
@@ -36,10 +44,14 @@ _PERIODS = {period: pl.col("period") == period for period in ("normal", "abnorma
 
 @dataclass(frozen=True)
 class Raised:
-    """Whether a resource rose, with the sentence that says by how much."""
+    """Whether a resource rose, with the sentence that says by how much.
+
+    *used_up*: it is at its limit, which it was not, and no other service's rose as much; *passed* asks for certainty too.
+    """
 
     passed: bool
     sentence: str
+    used_up: bool = False
 
 
 def _least(family: str, limits: ResourceThresholds) -> tuple[float, float]:
@@ -49,18 +61,23 @@ def _least(family: str, limits: ResourceThresholds) -> tuple[float, float]:
     return limits.memory_mb * 2**20, limits.memory_ratio
 
 
-def _levels(rows: pl.DataFrame, owner: pl.Expr) -> pl.DataFrame:
-    """Return per *owner*, service and metric the levels before and now, the largest rise first."""
+def _levels(rows: pl.DataFrame, owner: pl.Expr, family: str) -> pl.DataFrame:
+    """Return per *owner*, service and metric the levels before and now, the largest rise first.
+
+    *before* is the median, *deviation* the sd that the median absolute deviation tells: one odd reading moves neither.
+    """
     value = pl.col("value")
+    normal = value.filter(_PERIODS["normal"])
+    least = pl.max_horizontal(pl.col("before").abs() * _LEAST_SPREAD, pl.lit(FAMILIES[family].resolution))
     return (
         rows.group_by("service_name", "metric", owner=owner)
         .agg(
-            before=value.filter(_PERIODS["normal"]).mean(),
-            deviation=value.filter(_PERIODS["normal"]).std(),
+            before=normal.median(),
+            deviation=_TO_SD * (normal - normal.median()).abs().median(),
             now=value.filter(_PERIODS["abnormal"]).quantile(0.75),
         )
         .drop_nulls(["owner", "before", "now"])
-        .with_columns(rise=pl.col("now") - pl.col("before"))
+        .with_columns(rise=pl.col("now") - pl.col("before"), deviation=pl.max_horizontal("deviation", least))
         .sort("rise", "owner", descending=[True, False])
     )
 
@@ -78,16 +95,16 @@ def raised(metrics: pl.DataFrame, service: str, family: str, limits: ResourceThr
     """Return whether *family* (cpu, memory, restart, unready) of *service* rose; *metrics* has a column `period`.
 
     *growth* is how many times its usual traffic the service has: so many times its usual processor use is no rise.
-    *metrics* is the metrics table and that column; processor use is in cores, memory in bytes. With *before* (mean) and
-    sd (ddof 1) of the normal window and *now*, the upper quartile of the abnormal one, the largest rise of the
-    service's pods counts when now - growth * before >= least and now >= ratio * growth * before (or the limit of the
-    resource is used up, growth being below ratio), when now - before >= dominance * the largest rise of any service,
-    and when (now - before) / sd is above the critical one of z_levels. Restarts count when one was added, unready when
-    readiness fell.
+    *metrics* is the metrics table and that column; processor use is in cores, memory in bytes. With *before* (median)
+    and sd (by the median absolute deviation, with a floor) of the normal window and *now*, the upper quartile of the
+    abnormal one, the largest rise of the service's pods counts when now - growth * before >= least and now >= ratio *
+    growth * before (or the limit of the resource is used up, growth being below ratio), when now - before >= dominance
+    * the largest rise of any service, and when (now - before) / sd is above the critical one of z_levels. Restarts
+    count when one was added, unready when readiness fell.
     """
     if family in _COUNTED:
         return _detect_counter(metrics, service, family)
-    levels = _levels(_of_family(metrics, family), _POD)
+    levels = _levels(_of_family(metrics, family), _POD, family)
     mine = levels.filter(pl.col("service_name") == service).head(1)
     if not mine.height:
         return Raised(passed=False, sentence=f"no {family} metric of {service}")
@@ -99,7 +116,7 @@ def raised(metrics: pl.DataFrame, service: str, family: str, limits: ResourceThr
 
 def host_raised(metrics: pl.DataFrame, host: str, limits: ResourceThresholds) -> Raised:
     """Return whether the processor use of *host*, in cores, rose by the rule of `raised`, among all hosts."""
-    levels = _levels(_of_hosts(metrics), pl.col("attr.k8s.node.name"))
+    levels = _levels(_of_hosts(metrics), pl.col("attr.k8s.node.name"), "cpu")
     mine = levels.filter(pl.col("owner") == host).head(1)
     if not mine.height:
         return Raised(passed=False, sentence=f"no processor metric of {host}")
@@ -121,9 +138,10 @@ def _judge_level(
     usual = row["before"] * growth
     much = used_up or (row["now"] - usual >= least and row["now"] >= ratio * usual)
     first = row["rise"] >= limits.dominance * levels.item(0, "rise")
-    severity = int(z_severity(row["now"], row["before"], row["deviation"] or 0.0, limits.z_levels))
+    severity = int(z_severity(row["now"], row["before"], row["deviation"], limits.z_levels))
     words = f"{family} of {name} went from {row['before']:.3g} to {row['now']:.3g} {FAMILIES[family].unit}"
-    return Raised(passed=much and first and severity == Severity.CRITICAL, sentence=words)
+    certain = severity == Severity.CRITICAL
+    return Raised(passed=much and first and certain, sentence=words, used_up=used_up and first)
 
 
 def resource_states(metrics: pl.DataFrame, start_ns: int, limits: ResourceThresholds) -> dict[str, NodeState]:
@@ -166,8 +184,8 @@ def _onsets(rows: pl.DataFrame, owner: pl.Expr, family: str, start_ns: int, limi
         .group_by(*by, "width_ns", "first_ns")
         .agg(level=pl.col("value").mean())
     )
-    usual = _levels(rows, owner).select(*by, "before", "deviation")
-    far = pl.col("level") - pl.col("before") > limits.z_levels[2] * pl.max_horizontal("deviation", pl.lit(0.0))
+    usual = _levels(rows, owner, family).select(*by, "before", "deviation")
+    far = pl.col("level") - pl.col("before") > limits.z_levels[2] * pl.col("deviation")
     much = (pl.col("level") >= pl.col("before") + least) & (pl.col("level") >= ratio * pl.col("before"))
     high = windows.join(usual, on=by).filter(much & far)
     return high.group_by("service_name", "owner").agg(pl.col("first_ns").min(), pl.col("width_ns").max()).sort("owner")
@@ -187,8 +205,8 @@ def _restarts(metrics: pl.DataFrame) -> pl.DataFrame:
 def _saturated(metrics: pl.DataFrame, pod: str, pattern: str, limit: float) -> bool:
     """Tell whether the share of its limit that *pod* uses went above *limit*."""
     rows = metrics.filter(pl.col("metric").str.contains(pattern) & (pod == _POD) & pl.col("value").is_finite())
-    used = dict(rows.group_by("period").agg(pl.col("value").quantile(0.75)).iter_rows())
-    return len(used) == 2 and bool(used["abnormal"] > limit >= used["normal"])
+    now, before = (rows.filter(_PERIODS[period]).get_column("value") for period in ("abnormal", "normal"))
+    return bool(now.len() and before.len() and now.quantile(0.75) > limit >= before.median())  # type: ignore[operator]
 
 
 def _detect_counter(metrics: pl.DataFrame, service: str, family: str) -> Raised:

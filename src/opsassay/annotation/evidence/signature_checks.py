@@ -5,7 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from opsassay.annotation.evidence.context import EvidenceContext, SignatureCheck, Sources
-from opsassay.annotation.evidence.metrics import Raised, host_raised, raised
+from opsassay.annotation.evidence.metrics import host_raised, raised
+from opsassay.annotation.evidence.times import starved_time
 
 
 def way_changed(scene: EvidenceContext) -> SignatureCheck:
@@ -47,16 +48,17 @@ def _growth(scene: EvidenceContext) -> float:
     return max(rates[0] / rates[1], 1.0) if rates[1] else 1.0
 
 
-def _resource(scene: EvidenceContext, family: str) -> SignatureCheck:
-    found: Raised = raised(
-        scene.metrics, scene.root, family, scene.thresholds.resources, _growth(scene) if family == "cpu" else 1.0
-    )
-    return SignatureCheck(passed=found.passed, sentence=found.sentence)
-
-
 def cpu_raised(scene: EvidenceContext) -> SignatureCheck:
-    """Look for a rise in processor use, among the largest of the system."""
-    return _resource(scene, "cpu")
+    """Look for a rise in processor use, among the largest of the system.
+
+    Few readings leave it uncertain; a processor at its limit whose service answers late is a sign as well.
+    """
+    found = raised(scene.metrics, scene.root, "cpu", scene.thresholds.resources, _growth(scene))
+    late = starved_time(scene) if found.used_up and not found.passed else None
+    if late is not None and late.passed:
+        words = f"{found.sentence}, all that it may use, and {late.sentence}"
+        return SignatureCheck(passed=True, sentence=words)
+    return SignatureCheck(passed=found.passed, sentence=found.sentence)
 
 
 def host_cpu_raised(scene: EvidenceContext) -> SignatureCheck:
@@ -67,7 +69,8 @@ def host_cpu_raised(scene: EvidenceContext) -> SignatureCheck:
 
 def memory_raised(scene: EvidenceContext) -> SignatureCheck:
     """Look for a rise in memory, among the largest of the system."""
-    return _resource(scene, "memory")
+    found = raised(scene.metrics, scene.root, "memory", scene.thresholds.resources)
+    return SignatureCheck(passed=found.passed, sentence=found.sentence)
 
 
 def gc_raised(scene: EvidenceContext) -> SignatureCheck:

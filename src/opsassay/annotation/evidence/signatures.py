@@ -26,6 +26,7 @@ from opsassay.annotation.evidence.signature_checks import (
     payload_changed,
     way_changed,
 )
+from opsassay.annotation.evidence.structure import calls_skipped
 from opsassay.annotation.evidence.times import clock_shift, own_time, starved_time, store_time
 from opsassay.core.schema.faults import FaultKind
 
@@ -85,12 +86,17 @@ SIGNATURES: Mapping[FaultKind, KindRule] = MappingProxyType(
         FaultKind.JVM_THREAD_CPU_STRESS: _CPU,
         FaultKind.JVM_HEAP_STRESS: _MEMORY,
         FaultKind.JVM_GC_PRESSURE: KindRule((gc_raised,), _STARVED, "container", "cpu"),
-        FaultKind.JVM_METHOD_EXCEPTION: KindRule((own_errors, way_changed), (own_errors,), "service", "err"),
+        FaultKind.JVM_METHOD_EXCEPTION: KindRule(
+            (own_errors, way_changed, calls_skipped), (own_errors, calls_skipped), "service", "err"
+        ),
         FaultKind.JVM_JDBC_EXCEPTION: KindRule((store_errors,), (store_errors,), "service", "err"),
         FaultKind.JVM_METHOD_LATENCY: KindRule((own_time,), (own_time,), "service", "lat"),
         FaultKind.JVM_JDBC_LATENCY: KindRule((store_time,), (store_time,), "service", "lat"),
         FaultKind.JVM_METHOD_MUTATED: KindRule(
-            (payload_changed, own_errors, way_changed), (payload_changed, own_errors), "service", "err"
+            (payload_changed, own_errors, way_changed, calls_skipped),
+            (payload_changed, own_errors, calls_skipped),
+            "service",
+            "err",
         ),
         FaultKind.DNS_RESOLUTION_FAILED: KindRule((lookup_failures,), (lookup_failures,), "service", "err"),
         FaultKind.DNS_RESOLUTION_WRONG: KindRule(

@@ -7,12 +7,13 @@ inside one.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
 
 from opsassay.annotation.reading.exits import find_exits
+from opsassay.annotation.reading.gaps import about_gaps, unobserved
 from opsassay.annotation.reading.names import coded, codes, distinct_pairs, join_names, known_names
 from opsassay.annotation.reading.parents import Index
 from opsassay.annotation.reading.spans import Spans, index_of, nullable, read_spans, take_or_missing
@@ -34,15 +35,15 @@ class Calls:
     (service::operation), pod, kind, duration_ms, own_ms (not waiting for an exit), store_ms (waiting for stores),
     exit_gap_ms (between its exits and their callees), felt_ms (by the load generator), failed, own_error (failed, and
     blames no other service), cut_short (a usual callee is missing), felt_failed, ended_early (failed, in less than its
-    node's usual time), any_failed_exit, logged_error, response_bytes, caller_entry (null at the surface), surface
-    (bool), shape (a hash of the set of callees).
+    node's usual time), any_failed_exit, logged_error, spans (how many it has), response_bytes,
+    caller_entry (null at the surface), surface (bool), shape (a hash of the set of callees).
     *exits*: exit (dense id), period, caller_entry (null for a load generator), caller_node, caller_service,
     from_generator, virtual (no span of its own: the callee's stands in), name, time_ns, end_ns, duration_ms, failed,
     asynchronous, callee_entry, callee_node and callee_service (the expected ones when absent), usual_service (that of
     the baseline, where it had one), absent, store, gap_ms (exit minus callee), lead_ms (callee start minus exit start),
     lag_ms (the same of messages), callee_ms (while the exit lasted), overrun (the callee worked on when the exit
     ended), critical (the share of it that the caller waited for nothing else: parallel calls wait for the last).
-    *notes*: what was odd about the spans, in sentences.
+    *notes*: what was odd about the spans, in sentences. *gaps*: (from, to) in ns, by period, that were not observed.
     *start_ns* and *end_ns*: of the windows by period, UTC. Dense ids count rows from 0 on, before any are filtered out.
     """
 
@@ -53,10 +54,13 @@ class Calls:
     start_ns: dict[str, int]
     end_ns: dict[str, int]
     notes: tuple[str, ...] = ()
+    gaps: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def seconds(self, period: str) -> float:
-        """Return the length of *period*, at least one second."""
-        return max((self.end_ns[period] - self.start_ns[period]) / 1e9, 1.0)
+        """Return how long *period* was observed, at least one second: what rates are over."""
+        start, end = self.start_ns[period], self.end_ns[period]
+        lost = sum(max(min(b, end) - max(a, start), 0) for a, b in self.gaps.get(period, ()))
+        return max((end - start - lost) / 1e9, 1.0)
 
 
 def read_calls(pack: Datapack) -> Calls:
@@ -68,14 +72,19 @@ def read_calls(pack: Datapack) -> Calls:
     spans = read_spans(pack)
     entries, entry_of = _entries(spans)
     exits = find_exits(spans, entries, entry_of)
-    status_known, notes = spans.status_known, spans.notes
+    status_known = spans.status_known
+    windows = {"normal": pack.incident.normal, "abnormal": pack.incident.abnormal}
+    gaps = {period: unobserved(spans.frame, period, window) for period, window in windows.items()}
+    notes = (
+        *spans.notes,
+        *(about_gaps(period, gaps[period], window) for period, window in windows.items() if gaps[period]),
+    )
     del spans, entry_of  # memory is highest from here on
     with ThreadPoolExecutor(1) as beside:  # neither reads what the other adds
         cut_short = beside.submit(_cut_short, entries, exits)
         waited, exits = with_waits(entries, exits)
         entries = waited.with_columns(cut_short=cut_short.result())
     entries, exits = _split_wildcards(entries, exits)
-    windows = {"normal": pack.incident.normal, "abnormal": pack.incident.abnormal}
     services = known_names(entries.get_column("service"))
     return Calls(
         entries=_with_outer_spans(entries, exits, status_known=status_known),
@@ -85,6 +94,7 @@ def read_calls(pack: Datapack) -> Calls:
         start_ns={p: w.start_ns for p, w in windows.items()},
         end_ns={p: w.end_ns for p, w in windows.items()},
         notes=notes,
+        gaps=gaps,
     )
 
 
@@ -111,6 +121,9 @@ def _entries(spans: Spans) -> tuple[pl.DataFrame, Index]:
         node=join_names(begun.get_column("service"), "::", begun.get_column("operation")),
         duration_ms=(pl.col("end_ns") - pl.col("time_ns")) / 1e6,
         logged_error=inside("logged_error", also_exits=True),
+        spans=pl.Series(
+            np.bincount(spans.entry[spans.entry >= 0], minlength=spans.parent.size)[rows].astype(np.uint32)
+        ),
         failed=pl.col("error") | (unknown & inside("error")),
         own_error=pl.col("own_error") | (unknown & inside("own_error")),
         surface=pl.Series((parent < 0) | take_or_missing(spans.generator, parent, 0)),

@@ -43,7 +43,8 @@ class StatementThresholds(Written):
 
 
 _WRAPPED = r'"(?:log|message|msg)"\s*:\s*"((?:[^"\\]|\\.)*)"'
-"""The line itself in what a container runtime writes around it."""
+"""The line itself in what a container runtime, and then a logger of JSON, writes around it."""
+_NESTED = 3
 
 _PLACE = (
     r"([\w.$\[\]/-]+\.(?:py|java|kt|scala|go|js|ts|cs|rb|rs|php|cc|cpp):\d+"  # file:line
@@ -52,7 +53,8 @@ _PLACE = (
 _PLACE_COLUMNS = (("attr.code.file.path", "attr.code.line.number"), ("attr.code.filepath", "attr.code.lineno"))
 
 _VALUES = (
-    (r"[0-9a-fA-F-]*[0-9][0-9a-fA-F.:-]*", ""),  # numbers, times, ids
+    (r"(?i)\b(?:trace|span|request|correlation)[_ -]?id\b\W{1,4}[\w-]+", ""),  # who asks, not what is said
+    (r"[0-9a-fA-F-]*[0-9][\w.:-]*|[\w-]+[0-9][\w-]*", ""),  # numbers, times, ids: words with a digit
     (r"[:=：]\s*[^\[\]]*", ""),  # what follows a colon or an equals sign
     (r"\[[^\[\]]*\]\]", "]"),  # a list inside brackets
 )
@@ -154,6 +156,9 @@ def _read(pack: Datapack) -> pl.DataFrame:
     logs = pack.both("logs")
     columns = set(logs.collect_schema().names())
     message = pl.coalesce(pl.col("message").str.extract(_WRAPPED), "message")
+    for _ in range(_NESTED - 1):
+        inner = message.str.replace_all(r'\\(["\\])', "$1").str.extract(_WRAPPED)
+        message = pl.when(message.str.starts_with("{")).then(pl.coalesce(inner, message)).otherwise(message)
     text = message
     for pattern, instead in _VALUES:
         text = text.str.replace_all(pattern, instead)

@@ -29,6 +29,7 @@ from opsassay.annotation.verdict.settings import AnnotateSettings
 from opsassay.core.schema.causal_graph import Annotation, FaultVerdict
 from opsassay.core.schema.incident import Fault, Label
 from opsassay.telemetry.datapack import Datapack
+from opsassay.telemetry.schema import one_sided
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +74,10 @@ def open_pack(pack: Datapack, settings: AnnotateSettings | None = None) -> Opene
     settings = settings or AnnotateSettings()
     require_readable(pack, settings.limits.memory_mb)
     calls = read_calls(pack)
+    lacking = one_sided(
+        lambda period, modality: bool(pack.collect(pack.scan(period, modality).head(1), modality).height)
+    )
+    calls = replace(calls, notes=(*calls.notes, *lacking))
     metrics, histograms = (pack.collect(pack.both(m), m) for m in ("metrics", "metrics_histogram"))
     with ThreadPoolExecutor(1) as beside:
         normal = calls.entries.select(NEEDED).filter(pl.col("period") == "normal")

@@ -142,6 +142,9 @@ def _print(items: list[dict[str, Any]], done: list[Any], *, explain: bool) -> No
     for annotated in done if not explain else ():
         if annotated.stated:
             echo(f"{annotated.name}: {annotated.stated}")
+    noted = Counter(note for one in done if one.annotation for note in one.annotation.notes)
+    for note, count in noted.items() if not explain else ():
+        echo(note if len(done) == 1 else f"{count} of {len(done)}: {note}")
     for annotated in done if explain else ():
         for line in _reasons(annotated):
             echo(line)
@@ -177,6 +180,7 @@ def _item(annotated: Any, *, explain: bool) -> dict[str, Any]:
         "faults": [fault.model_dump(mode="json") for fault in annotation.faults] if annotation else [],
         "rejected_by": dict(Counter(path.gate for path in annotation.rejected)) if annotation else {},
         "false_alarm_rate": annotation.false_alarm_rate if annotation else None,
+        "notes": list(annotation.notes) if annotation else [],
         "pretended": annotated.pretended,
         **({"stated": annotated.stated} if annotated.stated else {}),
         "unchanged": annotated.unchanged,

@@ -40,7 +40,7 @@ def command(context: click.Context, format_: str, path: Path, output: Path, *, a
 @click.option("--jaeger", metavar="URL", help="Traces are read from here, instead of Tempo.")
 @click.option("--normal", metavar="FROM..TO", help="The window before the incident, ISO 8601.")
 @click.option("--abnormal", metavar="FROM..TO", help="The window while it lasts.")
-@click.option("--root", metavar="SERVICE:KIND", help="The root cause that you state; nothing verifies it.")
+@click.option("--root", metavar="SERVICE[:KIND]", help="The root cause that you state; nothing verifies it.")
 @click.option("--postmortem", metavar="FILE", help="A text that is kept with the truth.")
 @click.option(
     "-c", "changes", multiple=True, metavar="KEY=VALUE", help="One setting, as in -c limits.requests_per_s=20."

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from opsassay.core.schema.diagnosis import Diagnosis
 from opsassay.core.schema.faults import FaultKind
@@ -15,7 +16,11 @@ from opsassay.solvers.methods.claims import KIND_PROTOCOL, KINDS, claim_of_signa
 from opsassay.solvers.methods.matrix import COLUMN_SET, IMPUTATION, METRIC_TO_SERVICE, Matrix, baseline_words, readings
 from opsassay.solvers.methods.parameters import NotNegative, Positive
 from opsassay.solvers.methods.propagation import PROTOCOL
+from opsassay.solvers.methods.signals import METRIC
 from opsassay.telemetry.datapack import Datapack
+
+MEMORY = "mem"
+"""The metric that the public code turns from bytes into whole megabytes: RCAEval's columns that end in ``_mem``."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,8 @@ class Baro:
     def diagnose(self, view: Datapack) -> Diagnosis:
         """Return the service of the column with the largest robust score."""
         table = readings(view, window_s=self.window)
-        scores = robust_scores(table.normal, table.abnormal)
+        memory = np.array([signal == METRIC + MEMORY for signal in table.signals], dtype=bool)
+        scores = robust_scores(table.normal, table.abnormal, memory)
         # A column that is constant in a period has no score; its service ranks behind all that have one.
         lowest = min(np.nanmin(scores, initial=0.0), 0.0)
         known = np.where(np.isnan(scores), lowest, scores)
@@ -55,6 +61,7 @@ class Baro:
             claim_threshold=f"a score of at least {self.claim_at_score:g}",
             fault_kind=KIND_PROTOCOL,
             propagation=PROTOCOL,
+            memory=f"columns named {MEMORY!r} (RCAEval's, bytes) in whole megabytes",
             left_out="the Bayesian change-point detection: the boundary of the incident is the change point",
         )
         if not ranking or ranking[0].score < self.claim_at_score:
@@ -64,10 +71,11 @@ class Baro:
         return claim_of_signal(view, ranking, table.signals[place], 1.0, protocol, note)
 
 
-def robust_scores(normal: Matrix, abnormal: Matrix) -> Matrix:
+def robust_scores(normal: Matrix, abnormal: Matrix, memory: NDArray[np.bool_] | None = None) -> Matrix:
     """Return per column the largest (reading - median) / interquartile range; NaN for a column that is left out.
 
-    *normal* and *abnormal* are readings, bins x columns in each column's own unit. score_j = max over t of
+    *normal* and *abnormal* are readings, bins x columns in each column's own unit; columns marked in *memory* are bytes
+    and are compared in whole megabytes, as RCAEval's preprocessing has it. score_j = max over t of
     (abnormal_tj - q50_j) / (q75_j - q25_j), quartiles of the normal column (BARO, FSE 2024, RobustScorer).
 
     As the reference scorer: signed, so a fall does not count; quartiles interpolate linearly; a range that is nothing
@@ -75,9 +83,11 @@ def robust_scores(normal: Matrix, abnormal: Matrix) -> Matrix:
     """
     if not normal.size or not abnormal.size:
         return np.full(normal.shape[1], np.nan)
+    varies = (normal != normal[0]).any(axis=0) & (abnormal != abnormal[0]).any(axis=0)
+    if memory is not None:
+        normal, abnormal = (np.where(memory, np.trunc(part / 1e6), part) for part in (normal, abnormal))
     lower, median, upper = np.quantile(normal, (0.25, 0.5, 0.75), axis=0)
     spread = upper - lower
     spread = np.where(spread < 10 * np.finfo(np.float64).eps, 1.0, spread)
-    varies = (normal != normal[0]).any(axis=0) & (abnormal != abnormal[0]).any(axis=0)
     scores: Matrix = np.where(varies, ((abnormal - median) / spread).max(axis=0), np.nan)
     return scores

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from opsassay.core.schema.incident import Incident, Truth
 from opsassay.core.text import first_line
 from opsassay.telemetry.content import opaque_id, whole_folder, write_datapack
 from opsassay.telemetry.leaks import leak_notes
+from opsassay.telemetry.schema import one_sided
 from opsassay.telemetry.tree import TRUTH, Tree, write_annotation, write_noun
 
 OnCase = Callable[[str, str], None]
@@ -106,6 +108,10 @@ def _import_one(source: Source, tree: Tree) -> tuple[str, ReadCase]:
     if made.incident is not None:
         folder = tree.incident_path(source.id)
         write_datapack(folder, made.frames, made.incident, made.env)
+        lacking = one_sided(
+            lambda period, modality: (table := made.frames.get((period, modality))) is not None and table.height > 0
+        )
+        made = replace(made, notes=(*made.notes, *lacking))
         if made.truth is not None:
             made = replace(made, notes=(*made.notes, *leak_notes(folder, made.truth)))
     return "imported", made
@@ -134,6 +140,17 @@ def split_at(cut_ns: int, whole: Mapping[str, pl.DataFrame]) -> Frames:
     for modality, table in whole.items():
         frames["normal", modality], frames["abnormal", modality] = table.filter(~after), table.filter(after)
     return frames
+
+
+def owner_and_metric(column: str, separator: str) -> tuple[str, str]:
+    """Return service ('' when none is named) and metric of *column*: ``carts_cpu``, and ``carts_lat_50`` or ``_lat_p50``.
+
+    A number at the end belongs to the metric before it: it is a quantile.
+    """
+    name = re.escape(separator)
+    found = re.fullmatch(rf"(.+?){name}((?:(?!{name})[^\d])+{name}p?\d[\d.]*)", column)
+    owner, _, metric = column.rpartition(separator)
+    return (found[1], found[2]) if found else (owner, metric)
 
 
 def read_csv(path: Path, **options: Any) -> pl.DataFrame:

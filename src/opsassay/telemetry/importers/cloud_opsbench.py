@@ -32,6 +32,7 @@ from opsassay.telemetry.importers.cases import (
     import_sources,
     iso_ns,
     numbers,
+    owner_and_metric,
     read_csv,
     split_at,
 )
@@ -129,14 +130,14 @@ def _metrics(path: Path, offset: str, notes: list[str]) -> pl.DataFrame:
     if "time" not in table.columns:
         raise DatapackError(f"{path} has no column 'time'; restore it from the source.")
     columns = [column for column in table.columns if column != "time"]
-    split = {column: column.rpartition("-") for column in columns}
+    split = {column: owner_and_metric(column, "-") for column in columns}
     notes += [f"{_METRICS}: the column {c!r} names no component and is left out" for c in columns if not split[c][0]]
-    nodes = {component for component, _, metric in split.values() if metric == _OF_NODES}
+    nodes = {component for component, metric in split.values() if metric == _OF_NODES}
     named = [column for column in columns if split[column][0]]
     names = pl.DataFrame(
         {
             "column": named,
-            "metric": [split[c][2] for c in named],
+            "metric": [split[c][1] for c in named],
             "service_name": ["" if split[c][0] in nodes else split[c][0] for c in named],
             "attr.k8s.node.name": [split[c][0] if split[c][0] in nodes else None for c in named],
         },

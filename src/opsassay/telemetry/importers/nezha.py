@@ -1,7 +1,7 @@
 """Nezha (IntelligentDDS/Nezha): traces, logs and metrics as CSV, a minute per file, and a list of faults per day.
 
-``construct_data/DATE/{trace,log}`` is the system without a fault, ``rca_data/DATE/{trace,log,metric}`` with faults, and
-``rca_data/DATE/DATE-fault_list.json`` says when which pod got what.
+``construct_data/DATE/{trace,log,metric}`` is the system without a fault, ``rca_data/DATE/{trace,log,metric}`` with
+faults, and ``rca_data/DATE/DATE-fault_list.json`` says when which pod got what.
 """
 
 from __future__ import annotations
@@ -36,6 +36,10 @@ from opsassay.telemetry.schema import empty
 
 MINUTES = 3
 """Files that a fault lasts: that of its injection and the two after it."""
+QUIET_MINUTES = 10
+"""How long before a fault its normal metrics begin: a no-fault recording of minutes holds few of them, or none."""
+_MINUTE_NS = 60_000_000_000
+"""Metrics are sampled once a minute and tell of the minute before."""
 
 _TYPES = {
     "return": "JVMReturn",
@@ -66,6 +70,7 @@ _METRICS = {
 others keep theirs. Columns without a pod are those of front_service.csv, which is what users feel."""
 
 _LEVEL = r"\s(TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\s"
+_SEVERITY = r'(?i)"severity\\*"\s*:\s*\\*"([a-z]+)'
 
 
 def import_nezha(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
@@ -73,12 +78,15 @@ def import_nezha(source: Path, out: Path, on_case: OnCase | None = None) -> Impo
 
     The normal period is the day's no-fault recording, the abnormal one begins at ``inject_time``, which is UTC
     (``inject_timestamp`` is about eight hours off on some mornings and is not used), and lasts as far as MINUTES files.
-    Metrics are those within either period. Faults whose minutes are not there are reported as failed.
+    Normal metrics are those of the QUIET_MINUTES before the fault in which no other acted, and of the normal period.
+    Faults whose minutes are not there are reported as failed. *source* is rca_data/DATE or any folder above it.
     Raises UserError when *source* holds no list of faults, DatapackError for one that cannot be read.
     """
-    expected = "expected a folder with rca_data/DATE/DATE-fault_list.json, and construct_data beside rca_data."
-    roots = folders_below(source, lambda folder: any((folder / "rca_data").glob("*/*fault_list.json")), expected)
-    days = [path for root in roots for path in sorted((root / "rca_data").glob("*/*fault_list.json"))]
+    expected = (
+        "expected rca_data/DATE with DATE-fault_list.json, or a folder above, and construct_data beside rca_data."
+    )
+    folders = folders_below(Path(source).absolute(), lambda folder: any(folder.glob("*fault_list.json")), expected)
+    days = [path for folder in folders for path in sorted(folder.glob("*fault_list.json"))]
     return import_sources((case for day in days for case in _cases(day)), out, on_case)
 
 
@@ -93,14 +101,25 @@ def _cases(fault_list: Path) -> Iterator[Source]:
         raise DatapackError(f"{fault_list} is no list of faults ({first_line(error)}); restore it.") from error
     for fault in faults:
         name = f"{day.name} {fault['inject_time'][11:]}"
-        yield Source(name, case_id("nezha", name), partial(_read, name, day, fault, normal))
+        yield Source(name, case_id("nezha", name), partial(_read, name, day, fault, normal, _disturbed(faults)))
     if usual.is_dir():
         name = f"{day.name} without a fault"
         yield Source(name, case_id("nezha", name), partial(_without_fault, name, day, normal))
 
 
-def _read(name: str, day: Path, fault: dict[str, str], normal: Any) -> ReadCase:
-    begun = datetime.fromisoformat(fault["inject_time"]).replace(tzinfo=UTC)
+def _injected_at(fault: dict[str, str]) -> datetime:
+    return datetime.fromisoformat(fault["inject_time"]).replace(tzinfo=UTC)
+
+
+def _disturbed(faults: list[dict[str, str]]) -> pl.Expr:
+    """Return which metrics tell of a minute in which one of *faults* acted: an expression over their time."""
+    at, lasting = pl.col("time").dt.epoch("ns"), (MINUTES + 1) * _MINUTE_NS
+    starts = [int(_injected_at(fault).timestamp()) * 1_000_000_000 for fault in faults]
+    return pl.any_horizontal(pl.lit(value=False), *(at.is_between(s, s + lasting, closed="left") for s in starts))
+
+
+def _read(name: str, day: Path, fault: dict[str, str], normal: Any, disturbed: pl.Expr) -> ReadCase:
+    begun = _injected_at(fault)
     minutes = [(begun + timedelta(minutes=i)).strftime("%H_%M") for i in range(MINUTES)]
     there = [minute for minute in minutes if (day / "trace" / f"{minute}_trace.csv").exists()]
     if not there:
@@ -133,7 +152,15 @@ def _read(name: str, day: Path, fault: dict[str, str], normal: Any) -> ReadCase:
         roots=(label,),
         notes=(f"nezha: {json.dumps(fault, sort_keys=True)}",),
     )
-    return ReadCase(incident, truth, _frames(day, incident, normal(), after), {"namespace": system}, notes=tuple(notes))
+    frames = _frames(day, incident, normal(), after)
+    at, metrics, ends_ns = pl.col("time").dt.epoch("ns"), _metrics(day, _entrance(normal())), incident.abnormal.end_ns
+    before = at.is_between(begun_ns - QUIET_MINUTES * _MINUTE_NS, begun_ns, closed="left") & ~disturbed
+    during = at.is_between(begun_ns, min(ends_ns, begun_ns + MINUTES * _MINUTE_NS) + _MINUTE_NS, closed="left")
+    frames["normal", "metrics"] = pl.concat(
+        [frames["normal", "metrics"].filter(~disturbed), metrics.filter(before)]
+    ).unique(maintain_order=True)
+    frames["abnormal", "metrics"] = metrics.filter(during)
+    return ReadCase(incident, truth, frames, {"namespace": system}, notes=tuple(notes))
 
 
 def _without_fault(name: str, day: Path, normal: Any) -> ReadCase:
@@ -212,7 +239,9 @@ def _logs(path: Path) -> pl.DataFrame:
         time=at_ns(pl.col("TimeUnixNano").cast(pl.Int64)),
         trace_id="TraceID",
         span_id="SpanID",
-        level=pl.col("Log").str.extract(_LEVEL).fill_null("INFO"),
+        level=pl.coalesce(
+            pl.col("Log").str.extract(_SEVERITY).str.to_uppercase(), pl.col("Log").str.extract(_LEVEL), pl.lit("INFO")
+        ),
         service_name=_service(pl.col("PodName")),
         message="Log",
         **{"attr.k8s.pod.name": pl.col("PodName")},
@@ -226,8 +255,7 @@ def _service(pod: pl.Expr) -> pl.Expr:
 def _frames(day: Path, incident: Incident, normal: dict[str, pl.DataFrame], after: dict[str, pl.DataFrame]) -> Frames:
     frames: Frames = {("normal", m): frame for m, frame in normal.items()}
     frames |= {("abnormal", m): frame for m, frame in after.items()}
-    entrance = normal["traces"].filter(pl.col("parent_span_id") == "").get_column("service_name")
-    metrics = pl.concat([_metrics(day), _of_front(day, str(entrance.mode().sort().first()))])
+    metrics = _metrics(day, _entrance(normal))
     for period, window in (("normal", incident.normal), ("abnormal", incident.abnormal)):
         within = pl.col("time").dt.epoch("ns").is_between(window.start_ns, window.end_ns, closed="left")
         frames[period, "metrics"] = metrics.filter(within)
@@ -245,30 +273,33 @@ def _incident(id_: str, system: str, normal: dict[str, pl.DataFrame], after: dic
     return Incident(id=id_, system=system, normal=windows[0], abnormal=windows[1], provenance=provenance)
 
 
+def _entrance(normal: dict[str, pl.DataFrame]) -> str:
+    """Return the service at which requests enter."""
+    roots = normal["traces"].filter(pl.col("parent_span_id") == "").get_column("service_name")
+    return str(roots.mode().sort().first())
+
+
 @cache
-def _metrics(day: Path) -> pl.DataFrame:
-    """Return time, metric, value, service_name and pod of every pod's metrics of the day."""
-    parts = [_of_pod(path) for path in sorted((day / "metric").glob("*_metric.csv"))]
-    return pl.concat(parts) if parts else empty("metrics").select(_METRIC_COLUMNS)
+def _metrics(day: Path, entrance: str) -> pl.DataFrame:
+    """Return time, metric, value, service_name and pod of every pod's metrics of *day*, with faults and without.
 
-
-def _of_pod(path: Path) -> pl.DataFrame:
-    return _unpivoted(read_csv(path)).with_columns(service_name=_service(pl.col("attr.k8s.pod.name")))
-
-
-def _of_front(day: Path, entrance: str) -> pl.DataFrame:
-    """Return the metrics of front_service.csv, said of the service at which requests enter: it names none of its own."""
-    path = day / "metric" / "front_service.csv"
-    if not path.exists():
-        return empty("metrics").select(_METRIC_COLUMNS)
-    return _unpivoted(read_csv(path)).with_columns(service_name=pl.lit(entrance))
+    Those of front_service.csv are said of *entrance*: it names no service of its own.
+    """
+    folders = [day / "metric", day.parent.parent / "construct_data" / day.name / "metric"]
+    pods = [path for folder in folders for path in sorted(folder.glob("*_metric.csv"))]
+    parts = [_unpivoted(path).with_columns(service_name=_service(pl.col("attr.k8s.pod.name"))) for path in pods]
+    fronts = [path for folder in folders if (path := folder / "front_service.csv").exists()]
+    parts += [_unpivoted(path).with_columns(service_name=pl.lit(entrance)) for path in fronts]
+    known = pl.concat(parts) if parts else empty("metrics").select(_METRIC_COLUMNS)
+    return known.unique(["time", "metric", "service_name", "attr.k8s.pod.name"], keep="first", maintain_order=True)
 
 
 _METRIC_COLUMNS = ("time", "metric", "value", "service_name", "attr.k8s.pod.name")
 
 
-def _unpivoted(table: pl.DataFrame) -> pl.DataFrame:
+def _unpivoted(path: Path) -> pl.DataFrame:
     """Return _METRIC_COLUMNS of a file with a column per metric; where no pod is named there is none."""
+    table = read_csv(path)
     columns = [c for c in table.columns if c not in {"Time", "TimeStamp", "PodName", "ServiceName"}]
     renamed = {c: _METRICS.get(c, (f"nezha.{c}", 1.0)) for c in columns}
     wide = table.select(

@@ -26,6 +26,7 @@ from opsassay.telemetry.importers.cases import (
     folders_below,
     import_sources,
     numbers,
+    owner_and_metric,
     read_csv,
     split_at,
 )
@@ -107,11 +108,11 @@ def _metrics(path: Path) -> tuple[pl.DataFrame, list[str]]:
     if "time" not in table.columns:
         raise DatapackError(f"{path} has no column 'time'; restore it from the source.")
     columns = [c for c in table.columns if c not in {"time", "time.1"}]
-    split = {c: c.rpartition("_") for c in columns}
-    nameless = [c for c, (service, _, _) in split.items() if not service]
+    split = {c: owner_and_metric(c, "_") for c in columns}
+    nameless = [c for c, (service, _) in split.items() if not service]
     named = [c for c in columns if c not in nameless]
     names = pl.DataFrame(
-        {"column": named, "service_name": [split[c][0] for c in named], "metric": [split[c][2] for c in named]},
+        {"column": named, "service_name": [split[c][0] for c in named], "metric": [split[c][1] for c in named]},
         schema=dict.fromkeys(("column", "service_name", "metric"), pl.String),
     )
     long = (

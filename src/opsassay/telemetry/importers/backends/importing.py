@@ -171,9 +171,10 @@ def _truth(settings: PastIncident, incident: Incident, *, postmortem: bool) -> T
         return Truth(id=incident.id, system=incident.system) if postmortem else None
     service, type_ = read_root(settings.root)
     window = incident.abnormal
-    fault = Fault(type=type_, service=service, start_ns=window.start_ns, end_ns=window.end_ns)
+    times = {"start_ns": window.start_ns, "end_ns": window.end_ns}
+    faults = () if type_ is None else (Fault(type=type_, service=service, **times),)
     return Truth(
-        id=incident.id, system=incident.system, faults=(fault,), roots=(RootLabel(service=(service,)),), stated=True,
+        id=incident.id, system=incident.system, faults=faults, roots=(RootLabel(service=(service,)),), stated=True,
         notes=(f"{settings.root}: {STATED}",),
     )  # fmt: skip
 

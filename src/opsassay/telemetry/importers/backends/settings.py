@@ -132,7 +132,7 @@ class PastIncident(Written):
     jaeger: _At | None = None
     normal: _Span | None = Field(default=None, description="FROM..TO, ISO 8601, before the incident")
     abnormal: _Span | None = Field(default=None, description="FROM..TO, ISO 8601, while it lasts")
-    root: str | None = Field(default=None, description="SERVICE:KIND, as the team states it; nothing verifies it")
+    root: str | None = Field(default=None, description="SERVICE or SERVICE:KIND, as the team states it; not verified")
     postmortem: Path | None = Field(default=None, description="a text that is kept with the truth")
     service: tuple[str, ...] = Field(default=SERVICE_LABELS, description="labels; the first that is there is the name")
     services: dict[str, str] = Field(default_factory=dict, description="names of services: as found, as they shall be")
@@ -190,14 +190,16 @@ def parse_window(text: str) -> Window:
     return Window(start_ns=start_ns, end_ns=end_ns)
 
 
-def read_root(text: str) -> tuple[str, str]:
-    """Return service and fault type of *text*, SERVICE:KIND; KIND is an observable kind or a type of the catalogue.
+def read_root(text: str) -> tuple[str, str | None]:
+    """Return service and fault type of *text*, SERVICE or SERVICE:KIND; without a KIND the type is None.
 
-    Raises UserError.
+    KIND is an observable kind or a type of the catalogue. Raises UserError.
     """
     service, colon, kind = text.rpartition(":")
-    if not colon or not service or not kind:
-        raise UserError(f"--root {text}: expected SERVICE:KIND, as in orders:http_slow.")
+    if not colon and text:
+        return text, None
+    if not service or not kind:
+        raise UserError(f"--root {text}: expected SERVICE or SERVICE:KIND, as in orders:http_slow.")
     if kind in CATALOGUE:
         return service, kind
     for row in CATALOGUE.values():
