@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
+from click.testing import CliRunner
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from opsassay.cli.incident.import_ import command as import_command
 from opsassay.core.errors import UserError
 from opsassay.core.schema.incident import Label
 from opsassay.solvers.methods.base import method_named
@@ -18,6 +22,7 @@ from opsassay.telemetry.importers.cases import ImportReport
 from opsassay.telemetry.importers.petshop import read_metrics
 from opsassay.telemetry.leaks import leaks
 from opsassay.telemetry.tree import Tree, resolve
+from telemetry.packs import make_public, old_injection
 
 
 def imported(format_: str, source: Path, out: Path) -> tuple[ImportReport, Tree]:
@@ -286,6 +291,35 @@ def test_rcaeval_components_that_only_metrics_show_are_candidates(tmp_path):
     pack = tree.datapack(report.imported[0][1])
     assert pack.services() == ["cartservice"]
     assert {"adservice", "cartservice"} <= {one.service for one in method_named("max-z").diagnose(pack).ranking}
+
+
+def rcaeval_twice(folder: Path) -> None:
+    shutil.copytree(rcaeval(folder) / "RE2-OB" / "cartservice_cpu", folder / "RE2-OB" / "adservice_mem")
+
+
+def public_twice(folder: Path) -> None:
+    make_public(folder / "a", traces=5)
+    shutil.copytree(folder / "a", folder / "b")
+    (folder / "b" / "injection.json").write_text(json.dumps(old_injection(13)))
+
+
+def itbench_twice(folder: Path) -> None:
+    for place, root in (("a", "x"), ("b", "y")):
+        (folder / place / "s-1").mkdir(parents=True)
+        (folder / place / "s-1" / "groundtruth_v1.yaml").write_text(f"groups: [{{id: {root}, root_cause: true}}]")
+
+
+@pytest.mark.parametrize(
+    ("format_", "make"), [("rcaeval", rcaeval_twice), ("rcabench", public_twice), ("itbench", itbench_twice)]
+)
+def test_a_case_that_is_there_with_another_truth_is_a_conflict(tmp_path: Path, format_: str, make: Any) -> None:
+    make(tmp_path / "in")
+    arguments = [format_, str(tmp_path / "in"), "-o", str(tmp_path / "out"), "--json"]
+    for became in (["failed", "imported"], ["failed", "skipped"]):  # the same once more
+        done = CliRunner().invoke(import_command, arguments)
+        items = json.loads(done.stdout)["items"]
+        assert (done.exit_code, sorted(item["status"] for item in items)) == (1, became)
+        assert all("is in conflict with" in item["detail"] for item in items if item["status"] == "failed")
 
 
 # OTLP

@@ -73,7 +73,7 @@ def _source(folder: Path) -> Source:
     # The scenario's number is a key to its public answer, so the id follows from the recording.
     recorded = next((folder / name for name in (TRACES, LOGS) if (folder / name).exists()), None)
     id_ = case_id(_SYSTEM, folder.name if recorded is None else file_digest(recorded))
-    return Source(folder.name, id_, partial(_read, folder, id_))
+    return Source(folder.name, id_, partial(_read, folder, id_), by_content=True)
 
 
 def _read(folder: Path, id_: str) -> ReadCase:
