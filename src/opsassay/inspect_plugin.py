@@ -93,7 +93,7 @@ def telemetry(incidents: str) -> Solver:
         del generate
         pack = _opened(incidents)[str(state.sample_id)][0].datapack
         sql = LockedSql(pack, timeout_s=LIMITS.query_seconds, max_rows=MAX_ROWS).__enter__()
-        _SESSIONS[state.uuid] = _ToolSession(sql, TelemetryToolbox(sql), pack.services(), pack.incident)
+        _SESSIONS[state.uuid] = _ToolSession(sql, TelemetryToolbox(sql), pack.candidates(), pack.incident)
         store().set(_SAMPLE, state.uuid)
         state.tools = [tool.as_tool() for tool in telemetry_tools()]
         return state

@@ -14,10 +14,12 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import polars as pl
 import pytest
 from benchmarks.papers.blame.__main__ import cli as bench_cli
 from benchmarks.papers.blame.answers import ANSWERS, REPLIES, read_answers
 from benchmarks.papers.blame.bench import Bench, bench
+from benchmarks.papers.blame.score_table import score_table
 from benchmarks.papers.blame.settings import BenchSettings
 from click.testing import CliRunner
 
@@ -267,6 +269,17 @@ def test_what_changed_is_asked_anew_and_two_models_share_a_folder(tmp_path):
     edited = cases[0].model_copy(update={"trace": trace_of("one", words="more ")})
     bench([edited], ["all-at-once"], Bench(settings=ONCE, model=models[0], folder=tmp_path))
     assert len(asked) == 7
+
+
+def test_an_arm_is_part_of_the_key_of_a_score_table(tmp_path):
+    cases = cases_of("one", "two")
+    for shown, said in ((True, 1), (False, 4)):
+        settings = BenchSettings(runs=1, reference=shown)
+        model = ScriptedModel(lambda *_, said=said: answer(said))
+        bench(cases, ["all-at-once"], Bench(settings=settings, model=model, folder=tmp_path))
+    table = score_table(tmp_path, cases, "step").filter(pl.col("method").str.starts_with("all-at-once"))
+    scores = {method: table.filter(method=method).get_column("predicted").to_list() for method in table["method"]}
+    assert scores == {"all-at-once": ["1", "1"], "all-at-once [reference=false]": ["4", "4"]}
 
 
 def test_one_process_at_a_time_writes_a_folder(tmp_path):

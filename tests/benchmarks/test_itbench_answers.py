@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
-from benchmarks.papers.itbench_answers import (
-    ItbenchAnswer,
-    ItbenchTruth,
-    command,
-    read_itbench_answer,
-    scenario_number,
-    score_trials,
-)
+from benchmarks.papers.itbench_answers import command, scenario_number, score_trials
+from benchmarks.papers.itbench_truths import command as disagreements
 from click.testing import CliRunner
 
 from opsassay.core.errors import UserError
+from opsassay.scoring.itbench import ItbenchAnswer, ItbenchTruth, read_itbench_answer
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "itbench"
 TRUTH = EXAMPLE / "truths" / "scenario_7"
@@ -72,7 +68,7 @@ def test_more_roots_than_there_are_cost(truth):
     ],
 )
 def test_a_name_is_the_group_whose_kind_and_filter_it_matches_as_a_whole(truth, name, group):
-    assert truth._group_of(name) == group
+    assert truth.group_of(name) == group
 
 
 def test_what_the_truth_does_not_know_earns_nothing_and_is_named(truth):
@@ -138,6 +134,122 @@ def test_answers_without_a_truth_are_one_sentence(tmp_path):
 )
 def test_folders_of_one_scenario_have_its_number(name, number):
     assert scenario_number(name) == number
+
+
+MANDATED = {
+    "by its name": ("{id: a, kind: ConfigMap, namespace: n, name: flags}", "n/ConfigMap/flags"),
+    "by its name beside a filter": ("{id: a, kind: Pod, namespace: n, name: x, filter: [y-.*]}", "n/Pod/x"),
+    "a namespace": ("{id: a, kind: Namespace, namespace: n, name: n}", "n/Namespace/n"),
+    "a namespace without one": ("{id: a, kind: Namespace, namespace: n, name: n}", "Namespace/n"),
+    "a node anywhere": ("{id: a, kind: Node, name: w1}", "default/Node/w1"),
+    "a workload under its pods' filter": ("{id: a, kind: Deployment, namespace: n, filter: [x-.*]}", "n/Deployment/x"),
+    "a pod by its workload": ("{id: a, kind: Pod, namespace: n, filter: [x-.*]}", "n/Pod/x"),
+    "a pod": ("{id: a, kind: Pod, namespace: n, filter: ['x-[a-z0-9]+-[a-z0-9]+$']}", "n/Pod/x-5d9c7f6b8-x2x4z"),
+    "a workload of such pods": (
+        "{id: a, kind: Deployment, namespace: n, filter: ['^x-[a-z0-9]+-.*$']}",
+        "n/Deployment/x",
+    ),
+    "a word": (r"{id: a, kind: Service, namespace: n, filter: ['x\b']}", "n/Service/x"),
+    "a filter as it stands": (r"{id: a, kind: Service, namespace: n, filter: ['x\b']}", r"n/Service/x\b"),
+    "what ends so": ("{id: a, kind: NetworkChaos, namespace: n, filter: ['.*x']}", "n/NetworkChaos/x"),
+    "a star": ("{id: a, kind: HPA, namespace: n, filter: ['*.*']}", "n/HPA/anything"),
+    "a group's id": ("{id: a-1, kind: Service, namespace: n, filter: ['x']}", "n/Service/a-1"),
+    "no kind in the truth": ("{id: a, namespace: n, filter: ['x']}", "n/Service/x"),
+    "another case of the kind": ("{id: a, kind: HttpChaos, namespace: n, filter: ['x']}", "n/HTTPChaos/x"),
+}
+
+
+def _made(folder: Path, text: str, file: str = "groundtruth_v1.yaml") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / file).write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("kind", MANDATED)
+def test_a_root_is_found_by_the_name_that_the_form_mandates(kind, tmp_path):
+    group, name = MANDATED[kind]
+    broader = r"{id: near, kind: Service, namespace: n, filter: ['front-.*']}"
+    text = f"groups:\n- {broader}\n- {group[:-1]}, root_cause: true}}\n"
+    truth = ItbenchTruth.read(_made(tmp_path, text))
+    found = truth.score(ItbenchAnswer((name,), ()))
+    assert (found.fl, found.found, found.precision, found.unknown) == (1.0, True, 1.0, ())
+
+
+def test_of_several_filters_that_match_the_one_that_says_most_is_meant(tmp_path):
+    text = "groups:\n- {id: a, kind: Pod, filter: [front-.*], root_cause: true}\n- {id: b, filter: [front-proxy-.*]}\n"
+    truth = ItbenchTruth.read(_made(tmp_path, text))
+    assert [truth.group_of(f"n/Pod/{name}") for name in ("front-1", "front-proxy", "front-proxy-1-x")] == [
+        "a",
+        "b",
+        "b",
+    ]
+
+
+ODD = {
+    "an empty alias": "aliases: [[]]",
+    "aliases that are no lists": "aliases: [3, a, null, {a: b}]",
+    "aliases that are a number": "aliases: 7",
+    "propagations that are none": "propagations: [3, {source: 1, target: [x]}, null]",
+    "alerts that are none": "alerts: {group_id: a}",
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_one_odd_truth_or_answer_never_ends_the_others(kind, tmp_path):
+    group = (
+        "groups:\n- {id: a, kind: Service, filter: [x, 3, '('], root_cause: true}\n- 5\n- {id: [b], filter: {c: d}}\n"
+    )
+    _made(tmp_path / "t" / "s-1", f"{group}{ODD[kind]}\n")
+    _made(tmp_path / "t" / "s-2", "groups: [")
+    (tmp_path / "t" / "s-3" / "groundtruth_v1.yaml").mkdir(parents=True)
+    for number in (1, 2, 3, 4):
+        trial = tmp_path / "a" / f"s-{number}"
+        _made(trial / "1", '{"entities": [{"name": "n/Service/x", "contributing_factor": true}]}', "agent_output.json")
+        _made(trial / "2", '{"entities": 3}', "agent_output.json")
+    done = CliRunner().invoke(command, [str(tmp_path / "t"), str(tmp_path / "a"), "--json"])
+    assert done.exit_code == 1, done.exception
+    items = json.loads(done.stdout)["items"]
+    assert [(i["scenario"], i["trial"], i["root_found"], i["ntam_fl"]) for i in items] == [("s-1", 1, True, 1.0)]
+
+
+V2_TEXT = "entities:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: flags, namespace: n}}\n- {kind: Pod}\n"
+
+
+def test_the_second_form_alone_is_a_truth_and_the_verdict_names_the_file(tmp_path):
+    folder = _made(tmp_path / "t" / "s-1", V2_TEXT, "groundtruth.yaml")
+    alone = ItbenchTruth.read(folder).score(ItbenchAnswer(("n/ConfigMap/flags",), ()))
+    assert (alone.fl, alone.precision, alone.truth) == (1.0, 1.0, "groundtruth.yaml")
+    _made(folder, "groups:\n- {id: a, kind: Pod, namespace: n, filter: [flags-.*], root_cause: true}\n")
+    both = ItbenchTruth.read(folder).score(ItbenchAnswer(("n/ConfigMap/flags",), ()))
+    assert (both.found, both.truth) == (False, "groundtruth_v1.yaml")
+    done = CliRunner().invoke(disagreements, [str(tmp_path / "t"), "--json"])
+    (item,) = json.loads(done.stdout)["items"]
+    assert item == {"scenario": "s-1", "v1": ["a"], "v2": ["n/ConfigMap/flags"], "roots": "other kinds"}
+
+
+def _mandated(truth: ItbenchTruth, group: str) -> str:
+    """Return NAMESPACE/KIND/NAME of a group: its name, else what its first filter is about, else its id."""
+    of = truth.truth.groups[group]
+    bare = re.sub(r"\\b|-?\.\*|\*", "", str((of.get("filter") or [group])[0]))
+    return f"{of.get('namespace')}/{of.get('kind')}/{of.get('name') or bare or group}"
+
+
+@pytest.mark.parametrize("file", ["groundtruth_v1.yaml", "groundtruth.yaml"])
+def test_every_public_ground_truth_answered_in_the_mandated_form_is_whole(real_data, file):
+    graded = 0
+    for folder in sorted((real_data / "itbench-groundtruth").glob("scenario_*")):
+        try:
+            truth = ItbenchTruth.read(folder, (file,))
+        except UserError:
+            continue  # files that name no root cause
+        said = {name: _mandated(truth, name) for name in truth.truth.groups}
+        edges = tuple((said[edge.source], said[edge.target]) for edge in truth.truth.annotation.graph.edges)
+        found = truth.score(ItbenchAnswer(tuple(said[root] for root in truth.truth.roots), edges))
+        assert (found.fl, found.fpc, found.found, found.precision) == (
+            pytest.approx(1.0), pytest.approx(1.0), True, 1.0
+        ), folder.name  # fmt: skip
+        graded += 1
+    assert graded >= 41
 
 
 @pytest.mark.slow

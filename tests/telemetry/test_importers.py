@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
+from click.testing import CliRunner
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from opsassay.cli.incident.import_ import command as import_command
 from opsassay.core.errors import UserError
 from opsassay.core.schema.incident import Label
+from opsassay.solvers.methods.base import method_named
 from opsassay.telemetry.importers import IMPORTERS
 from opsassay.telemetry.importers.cases import ImportReport
 from opsassay.telemetry.importers.petshop import read_metrics
 from opsassay.telemetry.leaks import leaks
 from opsassay.telemetry.tree import Tree, resolve
+from telemetry.packs import make_public, old_injection
 
 
 def imported(format_: str, source: Path, out: Path) -> tuple[ImportReport, Tree]:
@@ -210,14 +216,112 @@ def test_openrca_takes_the_time_around_each_record_and_two_records_as_one_incide
     }
     id_ = report.imported[0][1]
     pack, truth = tree.datapack(id_), tree.truth(id_)
-    assert [root.service for root in truth.roots] == [("cart-0",), ("node-6",)]
+    assert [(root.service, root.pod) for root in truth.roots] == [(("cart",), ("cart-0",)), (("node-6",), ())]
     assert truth.faults == ()  # one of the two has no kind, so neither is graded by kind
     spans = pack.read("abnormal", "traces").select("duration", "attr.status_code", "parent_span_id").rows()
-    assert spans == [(12_000_000, "Unset", ""), (5_000_000, "Error", "s")]
+    assert spans == [(12_000, "Unset", ""), (5_000, "Error", "s")]
     metrics = pack.read("normal", "metrics")
     assert sorted(metrics.get_column("metric").unique()) == ["cnt", "cpu", "mrt", "rr", "sr"]
     assert pack.read("normal", "logs").get_column("level").to_list() == ["WARN"]
     assert leaks(tree.incident_path(id_), truth) == []
+
+
+OPENRCA_SPANS = {
+    "Market": (
+        "timestamp,cmdb_id,span_id,trace_id,duration,type,status_code,operation_name,parent_span",
+        "{ms},front-0,a,t,{long},rpc,0,get,", "{later},cart2-0,b,t,{short},rpc,0,get,a", 1_000,
+    ),
+    "Bank": (
+        "timestamp,cmdb_id,parent_id,span_id,trace_id,duration",
+        "{ms},front,,a,t,{long}", "{later},cart,a,b,t,{short}", 1_000_000,
+    ),
+    "Telecom": (
+        "callType,startTime,elapsedTime,success,traceId,id,pid,cmdb_id,dsName,serviceName",
+        "OSB,{ms},{long},True,t,a,None,front,,x", "JDBC,{later},{short},True,t,b,a,cart,db,", 1_000_000,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("system", "unit"), [(name, right) for name in OPENRCA_SPANS for right in (True, False)])
+def test_openrca_durations_are_in_the_unit_of_their_system_and_an_odd_one_is_said(tmp_path, system, unit):
+    header, first, second, ns = OPENRCA_SPANS[system]
+    folder = openrca(tmp_path / system)
+    scale = 1_000_000 // ns if unit else ns // 1_000  # of a millisecond as the system counts, and as another does
+    ms = (DAY + 3600 + 5) * 1000
+    told = {"ms": ms, "later": ms + 20, "long": 50 * scale, "short": 10 * scale}
+    rows = [header, *(line.replace(",t,", f",t{n},").format(**told) for n in range(6) for line in (first, second))]
+    (folder / "telemetry" / "2021_03_20" / "trace" / "trace_span.csv").write_text("\n".join(rows) + "\n")
+    report, tree = imported("openrca", folder, tmp_path / "out")
+    durations = tree.datapack(report.imported[0][1]).read("abnormal", "traces").get_column("duration").to_list()
+    assert (set(durations), len(durations)) == ({50 * scale * ns, 10 * scale * ns}, 12)
+    assert any("the longest span of a trace lasts" in note for _, note in report.notes) is not unit
+
+
+@pytest.mark.parametrize(
+    ("file", "header", "id_", "place"),
+    [
+        ("metric_container", "timestamp,cmdb_id,kpi_name,value", "node-6.cart2-0", ("cart", "cart2-0", "node-6")),
+        ("metric_node", "timestamp,cmdb_id,kpi_name,value", "node-1", ("node-1", None, "node-1")),
+        ("metric_mesh", "timestamp,cmdb_id,kpi_name,value", "cart-1.source.cart.redis-db", ("cart", "cart-1", None)),
+        ("metric_mesh", "timestamp,cmdb_id,kpi_name,value", "cart2-0.destination.ad.cart", ("cart", "cart2-0", None)),
+        ("metric_runtime", "timestamp,cmdb_id,kpi_name,value", "cart.ts:8088", ("cart", None, None)),
+        ("metric_service", "service,timestamp,rr,sr,mrt,count", "cart-grpc", ("cart", None, None)),
+        ("metric_service", "service,timestamp,rr,sr,mrt,count", "cart2-http", ("cart", None, None)),
+        ("metric_container", "timestamp,cmdb_id,kpi_name,value", "node-2.redis-db-0", ("redis-db", "redis-db-0", "node-2")),
+        ("metric_container", "timestamp,cmdb_id,kpi_name,value", "Tomcat04", ("Tomcat04", None, None)),
+        ("metric_container", "itemid,name,bomc_id,timestamp,value,cmdb_id", "docker_008", ("docker_008", None, None)),
+        ("metric_app", "serviceName,startTime,avg_time,num,succee_num,succee_rate", "osb_001", ("osb_001", None, None)),
+    ],
+)  # fmt: skip
+def test_openrca_ids_of_metrics_are_service_pod_and_node_and_each_is_a_candidate(tmp_path, file, header, id_, place):
+    folder = openrca(tmp_path / "cloudbed-1")
+    cells = {"timestamp": str(DAY + 3605), "startTime": str((DAY + 3605) * 1000), "kpi_name": "odd", "name": "odd"}
+    cells |= dict.fromkeys(("cmdb_id", "service", "serviceName"), id_)
+    row = ",".join(cells.get(column, "7") for column in header.split(","))
+    (folder / "telemetry" / "2021_03_20" / "metric" / f"{file}_more.csv").write_text(f"{header}\n{row}\n")
+    report, tree = imported("openrca", folder, tmp_path / "out")
+    pack = tree.datapack(report.imported[0][1])
+    read = pack.read("abnormal", "metrics").filter(pl.col("value") == 7)
+    places = read.select("service_name", "attr.k8s.pod.name", "attr.k8s.node.name").unique().rows()
+    assert places == [place]
+    assert {place[0], "cart"} <= set(pack.candidates())
+    assert {place[0], "cart"} <= {one.service for one in method_named("max-z").diagnose(pack).ranking}
+
+
+def test_rcaeval_components_that_only_metrics_show_are_candidates(tmp_path):
+    report, tree = imported("rcaeval", rcaeval(tmp_path / "in"), tmp_path / "out")
+    pack = tree.datapack(report.imported[0][1])
+    assert pack.services() == ["cartservice"]
+    assert {"adservice", "cartservice"} <= {one.service for one in method_named("max-z").diagnose(pack).ranking}
+
+
+def rcaeval_twice(folder: Path) -> None:
+    shutil.copytree(rcaeval(folder) / "RE2-OB" / "cartservice_cpu", folder / "RE2-OB" / "adservice_mem")
+
+
+def public_twice(folder: Path) -> None:
+    make_public(folder / "a", traces=5)
+    shutil.copytree(folder / "a", folder / "b")
+    (folder / "b" / "injection.json").write_text(json.dumps(old_injection(13)))
+
+
+def itbench_twice(folder: Path) -> None:
+    for place, root in (("a", "x"), ("b", "y")):
+        (folder / place / "s-1").mkdir(parents=True)
+        (folder / place / "s-1" / "groundtruth_v1.yaml").write_text(f"groups: [{{id: {root}, root_cause: true}}]")
+
+
+@pytest.mark.parametrize(
+    ("format_", "make"), [("rcaeval", rcaeval_twice), ("rcabench", public_twice), ("itbench", itbench_twice)]
+)
+def test_a_case_that_is_there_with_another_truth_is_a_conflict(tmp_path: Path, format_: str, make: Any) -> None:
+    make(tmp_path / "in")
+    arguments = [format_, str(tmp_path / "in"), "-o", str(tmp_path / "out"), "--json"]
+    for became in (["failed", "imported"], ["failed", "skipped"]):  # the same once more
+        done = CliRunner().invoke(import_command, arguments)
+        items = json.loads(done.stdout)["items"]
+        assert (done.exit_code, sorted(item["status"] for item in items)) == (1, became)
+        assert all("is in conflict with" in item["detail"] for item in items if item["status"] == "failed")
 
 
 # OTLP

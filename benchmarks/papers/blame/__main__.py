@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
 import click
 
@@ -27,10 +27,15 @@ from .bench import bench as compare
 from .labelled import read_labelled
 from .reruns import reruns_in
 from .score_table import BlameMetric, score_table, write_score_table
-from .settings import BenchSettings
+from .settings import BenchSettings, Scorer
 
 _W = TypeVar("_W", bound=Written)
 _PATH = click.Path(path_type=Path)
+_scorer_option = click.option(
+    "--scorer",
+    type=click.Choice(get_args(Scorer)),
+    help="How answers are held against labels; exact where nothing says.",
+)
 
 
 @click.group("blame")
@@ -54,11 +59,13 @@ def cli() -> None:
     "--config", type=_PATH, help="YAML of settings: what is shown, runs, prices, the context and long traces."
 )
 @click.option("-c", "changes", multiple=True, metavar="KEY=VALUE", help="One setting, as in -c runs=1.")
+@_scorer_option
 @json_option
 @click.pass_context
 def bench(
     context: click.Context, folder: Path, techniques: tuple[str, ...], model: str | None, output: Path | None, jobs: int,
-    budget: float | None, reruns: Path | None, config: Path | None, changes: tuple[str, ...], *, as_json: bool,
+    budget: float | None, reruns: Path | None, config: Path | None, changes: tuple[str, ...], scorer: str | None, *,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Compare techniques on the labelled traces in FOLDER; the rule-based rows are always there.
 
@@ -69,7 +76,7 @@ def bench(
             raise NotFoundError("attribution technique", technique, names())
         if technique == JOINED:
             raise UserError("The technique 'joined' reads run folders, which a benchmark of traces has not.")
-    settings = _changed(BenchSettings, config, changes)
+    settings = _changed(BenchSettings, config, _with_scorer(changes, scorer))
     price = settings.prices.get(model) if model else None
     if budget is not None and model is not None and price is None:
         raise UserError(
@@ -92,14 +99,14 @@ def bench(
         say(f"opsassay: {technique}, {count} of {len(cases)} cannot be run again and are left out")
     failed = sum(answer.failed is not None for answer in result.answers)
     if as_json:
-        scoring = "compat" if settings.compat else "exact"
+        scoring = settings.scorer
         shown = {
             name: getattr(settings, name) for name in ("reference", "metadata", "inputs", "truncate_middle", "long")
         }
         totals = {"failed": failed, "open": result.open, "stopped": result.stopped, "spent": result.spent}
         print_json("bench", [_bench_item(row) for row in result.rows], scoring=scoring, shown=shown, **totals)
     else:
-        _print_bench(result.rows, compat=settings.compat)
+        _print_bench(result.rows, scorer=settings.scorer)
         if price is not None:
             echo(f"Spent: {result.spent:.4f} USD" + ("" if budget is None else f" of {budget:g}") + ".")
     if result.stopped:
@@ -120,13 +127,21 @@ def bench(
     show_default=True,
     help="What is the score.",
 )
-@click.option("-c", "changes", multiple=True, metavar="KEY=VALUE", help="One setting, as in -c compat=true.")
-def scores(answers: Path, folder: Path, output: Path, metric: str, changes: tuple[str, ...]) -> None:
+@click.option("-c", "changes", multiple=True, metavar="KEY=VALUE", help="One setting, as in -c tolerance=2.")
+@_scorer_option
+def scores(
+    answers: Path, folder: Path, output: Path, metric: str, changes: tuple[str, ...], scorer: str | None
+) -> None:
     """Write ANSWERS, as `bench FOLDER -o ANSWERS` kept them, scored by the labels in FOLDER, for `opsassay audit`."""
-    table = score_table(answers, _labelled(folder), cast("BlameMetric", metric), _changed(BenchSettings, None, changes))
+    settings = _changed(BenchSettings, None, _with_scorer(changes, scorer))
+    table = score_table(answers, _labelled(folder), cast("BlameMetric", metric), settings)
     write_score_table(table, output)
     missing = table["score"].null_count()
     echo(f"Written: {output}; {table.height} scores, {missing} of them empty.")
+
+
+def _with_scorer(changes: tuple[str, ...], scorer: str | None) -> tuple[str, ...]:
+    return (*changes, f"scorer={scorer}") if scorer else changes
 
 
 def _changed(model: type[_W], config: Path | None, changes: tuple[str, ...]) -> _W:
@@ -171,7 +186,7 @@ def _bench_item(row: BenchRow) -> dict[str, Any]:
     }
 
 
-def _print_bench(rows: list[BenchRow], *, compat: bool) -> None:
+def _print_bench(rows: list[BenchRow], *, scorer: str) -> None:
     thirds = "early / middle / late step"
     columns = ("technique", "n", "failed", "agent", "step", "near", "no answer", thirds, "calls", "tokens")
     for subset in dict.fromkeys(row.subset for row in rows):
@@ -191,7 +206,7 @@ def _print_bench(rows: list[BenchRow], *, compat: bool) -> None:
             )
             for row in own
         ]
-        scoring = ", scored by substring" if compat else ""
+        scoring = "" if scorer == "exact" else f", scored as {scorer}"
         print_table(f"{subset}{scoring}; accuracy [95% interval]", columns, shown)
 
 

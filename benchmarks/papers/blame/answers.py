@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from pydantic import Field
+
 from opsassay.core.errors import UserError
 from opsassay.core.schema.base import Noun
 from opsassay.core.schema.json_lines import append_line, read_nouns
@@ -32,8 +34,9 @@ ANSWERS, REPLIES = "answers.jsonl", "replies.jsonl"
 
 
 class AnswerLine(Noun):
-    """What a technique said of a trace in one *run*; *asked* is the digest of all that it was asked with.
+    """What a technique said of a trace in one *run*.
 
+    *asked* is the digest of all that it was asked with, *arm* what of the settings was not by default.
     *failed* says why the model gave no answer, in which case there is none; *price* is in USD, None when it is not known.
     """
 
@@ -51,6 +54,7 @@ class AnswerLine(Noun):
     failed: str | None = None
     notes: tuple[str, ...] = ()
     asked: str = ""
+    arm: str = Field(default="", exclude_if=lambda arm: not arm)
 
     @property
     def question(self) -> Question:

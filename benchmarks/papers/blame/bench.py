@@ -198,7 +198,13 @@ def _answered(
     """Return the answer to one question; raises BudgetReachedError."""
     case, about = (
         task.case,
-        {"trace": task.case.id, "technique": task.technique, "run": task.run, "asked": task.question[0]},
+        {
+            "trace": task.case.id,
+            "technique": task.technique,
+            "run": task.run,
+            "asked": task.question[0],
+            "arm": how.settings.arm,
+        },
     )
     if task.technique == FITTED and case.id in fitted:
         given = fitted[case.id]
@@ -236,7 +242,7 @@ def _outcome(line: AnswerLine) -> str:
 def scored(case: LabelledTrace, line: AnswerLine, settings: BenchSettings) -> Scored:
     """Return how the answer in *line* compares with the label of *case*."""
     given = Attribution(agent_name=line.agent, step_id=line.step)
-    found = score(case, given, tolerance=settings.tolerance, compat=settings.compat)
+    found = score(case, given, tolerance=settings.tolerance, scorer=settings.scorer)
     return replace(found, failed=line.failed is not None)
 
 

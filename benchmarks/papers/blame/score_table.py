@@ -27,9 +27,10 @@ def score_table(
 ) -> pl.DataFrame:
     """Return the answers in *folder* beside the labels of *cases*, one row per trace and technique, runs averaged.
 
-    Columns: family (the subset), system, case (the trace), method (the technique, with its model where there are
-    several), score in [0, 1], null where every run failed, predicted and expected (agents, or steps), steps (of the
-    trace). The most frequent answer of the runs is the predicted one. Raises UserError where no answer is of *cases*.
+    Columns: family (the subset), system, case (the trace), method (the technique, with its model where there are several,
+    and its arm: settings that are not by default), score in [0, 1], null where every run failed, predicted and expected
+    (agents, or steps), steps (of the trace). The most frequent answer of the runs is the predicted one. Raises UserError
+    where no answer is of *cases*.
     """
     answers = read_answers(folder)
     by_id, models = {case.id: case for case in cases}, {line.model for line in answers if line.model}
@@ -37,6 +38,7 @@ def score_table(
     for line in answers:
         if line.trace in by_id:
             method = f"{line.technique} ({line.model})" if line.model and len(models) > 1 else line.technique
+            method += f" [{line.arm}]" if line.arm else ""
             cells.setdefault((line.trace, method), []).append(line)
     if not cells:
         raise UserError(

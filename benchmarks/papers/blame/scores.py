@@ -17,6 +17,8 @@ from opsassay.core.schema.trajectory import Attribution, LabelledTrace
 from opsassay.scoring.figures import MeanFigure
 from opsassay.scoring.rates import wilson
 
+from .settings import Scorer
+
 
 @dataclass(frozen=True)
 class Scored:
@@ -56,11 +58,11 @@ class TechniqueSummary:
         return asdict(self)
 
 
-def score(case: LabelledTrace, answer: Attribution, *, tolerance: int = 1, compat: bool = False) -> Scored:
+def score(case: LabelledTrace, answer: Attribution, *, tolerance: int = 1, scorer: Scorer = "exact") -> Scored:
     """Return how *answer* compares with the label of *case*; a step within *tolerance* steps counts as near.
 
-    *compat* is the public code's rule: the label's text is looked for inside the answer's, steps counted from 0, so
-    that step 1 is found in 12.
+    The other scorers are the rules of public code: the label's text is looked for inside the answer's, so that step 1
+    is found in 12; "whoandwhen" counts steps from 0, "traceelephant" from 1.
     """
     label, n = case.label, len(case.trace.steps)
     answered = answer.agent_name is not None and answer.step_id is not None
@@ -72,8 +74,8 @@ def score(case: LabelledTrace, answer: Attribution, *, tolerance: int = 1, compa
         agent_type=agent_type(label.agent_name or ""),
         third=third((label.step_id or 1), n),
         answered=answered,
-        agent=_agent_matches(label, answer, compat=compat),
-        step=_step_matches(label, answer, compat=compat),
+        agent=_agent_matches(label, answer, scorer),
+        step=_step_matches(label, answer, scorer),
         step_within=near,
     )
 
@@ -110,16 +112,18 @@ def third(step_id: int, steps: int) -> str:
     return ("early", "middle", "late")[min(2, (step_id - 1) * 3 // max(1, steps))]
 
 
-def _agent_matches(label: Attribution, answer: Attribution, *, compat: bool) -> bool:
+def _agent_matches(label: Attribution, answer: Attribution, scorer: Scorer) -> bool:
     if answer.agent_name is None or label.agent_name is None:
         return False
-    return label.agent_name in answer.agent_name if compat else label.agent_name == answer.agent_name
+    return label.agent_name == answer.agent_name if scorer == "exact" else label.agent_name in answer.agent_name
 
 
-def _step_matches(label: Attribution, answer: Attribution, *, compat: bool) -> bool:
+def _step_matches(label: Attribution, answer: Attribution, scorer: Scorer) -> bool:
     if answer.step_id is None or label.step_id is None:
         return False
-    return str(label.step_id - 1) in str(answer.step_id - 1) if compat else label.step_id == answer.step_id
+    first = 0 if scorer == "whoandwhen" else 1
+    said = [str(one - 1 + first) for one in (label.step_id, answer.step_id)]
+    return said[0] == said[1] if scorer == "exact" else said[0] in said[1]
 
 
 def _mean(values: Iterable[float]) -> float:

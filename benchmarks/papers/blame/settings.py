@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from typing import Literal
+
 from pydantic import Field
 
 from opsassay.analysis.blame.settings import BlameSettings
 from opsassay.solvers.agents.limits import Price
+
+Scorer = Literal["exact", "whoandwhen", "traceelephant"]
 
 
 class BenchSettings(BlameSettings):
     """A comparison: beside the settings of techniques, how often, how it is scored, and what tokens cost."""
 
     runs: int = Field(default=3, ge=1, description="runs of techniques that ask a model")
-    compat: bool = Field(default=False, description="score by substring, as the public code does")
+    scorer: Scorer = Field(default="exact", description="exact, or by substring as the code of a paper does")
     prices: dict[str, Price] = Field(default_factory=dict, description="USD per million tokens, by model")
     answer_tokens: int = Field(
         default=4_096, ge=16, description="most tokens of one answer, asked for when there is a budget"
@@ -23,3 +28,10 @@ class BenchSettings(BlameSettings):
     def asking(self) -> BlameSettings:
         """Return the settings that change what a model is asked."""
         return BlameSettings.model_validate(self.model_dump(include=set(BlameSettings.model_fields)))
+
+    @property
+    def arm(self) -> str:
+        """What of `asking` is not by default, as ``reference=false, tolerance=2``; '' where nothing is."""
+        usual = BlameSettings().model_dump(mode="json")
+        asked = self.asking().model_dump(mode="json")
+        return ", ".join(f"{name}={json.dumps(value)}" for name, value in asked.items() if value != usual[name])

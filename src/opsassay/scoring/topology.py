@@ -60,7 +60,7 @@ class Topology:
         graph: rustworkx.PyGraph[str, None] = rustworkx.PyGraph()
         names = sorted({name for group in self.aliases for name in group})
         index = {name: graph.add_node(name) for name in names}
-        for group in self.aliases:
+        for group in filter(None, self.aliases):
             first, *others = sorted(group)
             graph.add_edges_from_no_data([(index[first], index[other]) for other in others])
         parts = [sorted(graph[i] for i in part) for part in rustworkx.connected_components(graph)]

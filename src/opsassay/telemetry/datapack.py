@@ -98,6 +98,13 @@ class Datapack:
         """
         return list(self._services)
 
+    def candidates(self) -> list[str]:
+        """Return the names of all components that have a row in any table, sorted, without load generators.
+
+        Besides services these are what metrics alone show: hosts, databases, caches.
+        """
+        return list(self._candidates)
+
     def load_generators(self) -> frozenset[str]:
         """Return the names of services that only make traffic."""
         return LOAD_GENERATORS | frozenset(self.env.get("load_generators", ()))
@@ -105,6 +112,11 @@ class Datapack:
     @cached_property
     def _services(self) -> tuple[str, ...]:
         names = self._names("traces") or self._names("metrics") | self._names("logs")
+        return tuple(sorted(names - self.load_generators() - {""}))
+
+    @cached_property
+    def _candidates(self) -> tuple[str, ...]:
+        names = {name for modality in MODALITIES for name in self._names(modality)}
         return tuple(sorted(names - self.load_generators() - {""}))
 
     def _names(self, modality: str) -> set[str]:

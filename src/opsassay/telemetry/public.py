@@ -12,7 +12,7 @@ from opsassay.core.schema.faults import NO_FAULT
 from opsassay.core.schema.incident import Incident, Truth
 from opsassay.telemetry.content import TABLES, whole_folder, write_datapack
 from opsassay.telemetry.datapack import Datapack, read_object
-from opsassay.telemetry.importers.cases import ImportReport
+from opsassay.telemetry.importers.cases import ImportReport, require_same_truth
 from opsassay.telemetry.injection import CAUSAL_GRAPH, INJECTION, UNKNOWN, public_injection, read_public_truth
 from opsassay.telemetry.leaks import leak_notes
 from opsassay.telemetry.schema import MODALITIES, PERIODS
@@ -31,9 +31,9 @@ from opsassay.telemetry.tree import (
 def import_public(source: Path, out: Path, on_case: Callable[[str, str], None] | None = None) -> ImportReport:
     """Bring the public-form datapacks in *source* (one, or a folder of them) into the tree *out*.
 
-    An id follows from the content, so a case that is already there is skipped. A case that cannot be read is
-    reported with its reason and the rest goes on; *on_case* is called with each folder's name and what became of it. Raises
-    UserError when *source* holds no such datapack.
+    An id follows from the content, so a case that is already there is skipped, and one with another truth fails as a
+    conflict. A case that cannot be read is reported with its reason and the rest goes on; *on_case* is called with each
+    folder's name and what became of it. Raises UserError when *source* holds no such datapack.
     """
     tree = Tree(out)
     became: dict[str, list[tuple[str, str]]] = {"imported": [], "skipped": [], "failed": []}
@@ -108,6 +108,7 @@ def _import_one(folder: Path, tree: Tree) -> tuple[str, str, tuple[str, ...]]:
     datapack = Datapack.open(folder)
     incident = datapack.incident
     if tree.incident_path(incident.id).exists():
+        require_same_truth(tree, incident.id, _truth_of(folder, incident), folder.name)
         return incident.id, "skipped", ()
     truth, annotation = _truth_of(folder, incident), read_public_annotation(folder)
     frames = {(period, modality): datapack.read(period, modality) for period in PERIODS for modality in MODALITIES}

@@ -63,11 +63,15 @@ def case_of(n, agent, step):
     return LabelledTrace(id="x", subset="u", trace=trace, label=Attribution(agent_name=agent, step_id=step))
 
 
-def test_compat_finds_step_1_in_12_and_exact_does_not():
-    case, answer = case_of(14, "B", 2), Attribution(agent_name="Big B", step_id=13)  # counted from 0: 1 and 12
-    assert (score(case, answer).agent, score(case, answer).step) == (False, False)
-    compat = score(case, answer, compat=True)
-    assert (compat.agent, compat.step) == (True, True)
+@pytest.mark.parametrize(
+    ("label", "said", "found"),
+    [(2, 13, {"whoandwhen"}), (1, 12, {"traceelephant"}), (1, 11, {"whoandwhen", "traceelephant"}), (3, 2, set())],
+)
+def test_the_scorers_of_papers_look_inside_the_answer_and_count_from_0_or_1(label, said, found):
+    case, answer = case_of(14, "B", label), Attribution(agent_name="Big B", step_id=said)
+    rows = {scorer: score(case, answer, scorer=scorer) for scorer in ("exact", "whoandwhen", "traceelephant")}
+    assert {scorer for scorer, row in rows.items() if row.step} == found
+    assert {scorer for scorer, row in rows.items() if row.agent} == {"whoandwhen", "traceelephant"}
 
 
 def test_no_answer_is_wrong_and_shown_apart():

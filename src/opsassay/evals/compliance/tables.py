@@ -1,6 +1,7 @@
 """Tables 5 and 24 of ITBench over a store of compliance runs.
 
 A pass rate is the mean over tasks of the share of repeats that passed; a run that left no policies counts as 0.
+Behind ± are standard errors over runs; the time to process is that of every run that ended.
 """
 
 from __future__ import annotations
@@ -41,24 +42,32 @@ def _share(rows: Sequence[ResultRow], metric: str) -> float | None:
     return fmean(map(fmean, per_task.values())) if per_task else None
 
 
+def _pass_rate(rows: Sequence[ResultRow]) -> str | None:
+    """Return pass@1 in percent with its standard error over runs."""
+    grades = [grade for row in rows if (grade := row.metrics.get("passed")) is not None]
+    passed = [float(grade.value == 1.0) for grade in grades if grade.status is not MetricStatus.NOT_APPLICABLE]
+    rate = percent(_share(rows, "passed"))
+    return rate if rate is None else f"{rate}{_standard_error([100 * one for one in passed])}"
+
+
 def _seconds(rows: Sequence[ResultRow]) -> str | None:
-    """Return mean and standard deviation of the time that runs with the right posture took, and how many they are."""
-    right = [row.run for row in rows if (grade := row.metrics.get("passed")) is not None and grade.value == 1.0]
-    found = [(run.ended_ns - run.started_ns) / 1e9 for run in right if run is not None and run.ended_ns is not None]
-    if not found:
-        return None
-    return f"{fmean(found):.1f} ± {stdev(found) if len(found) > 1 else 0.0:.1f} (n={len(found)})"
+    """Return the mean time that runs took, right or wrong, with its standard error."""
+    runs = [row.run for row in rows if row.run is not None]
+    found = [(run.ended_ns - run.started_ns) / 1e9 for run in runs if run.ended_ns is not None]
+    return f"{fmean(found):.1f}{_standard_error(found)}" if found else None
+
+
+def _standard_error(values: Sequence[float]) -> str:
+    """Return " ± " and sd (ddof 1) / sqrt(n) of *values*, nothing for fewer than two."""
+    return f" ± {stdev(values) / len(values) ** 0.5:.1f}" if len(values) > 1 else ""
 
 
 def _by_class(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     found = []
     for name, rows in sorted(solvers.items()):
-        cells: list[str | None] = [name]
-        for one in CLASSES:
-            of = [row for row in rows if row.task.startswith(one)]
-            cells += [percent(_share(of, "passed")), _seconds(of)]
-        found.append(tuple(cells))
-    columns = ("solver", *(title for one in CLASSES for title in (f"{one} pass@1", f"{one} time to posture, s")))
+        of_class = [[row for row in rows if row.task.startswith(one)] for one in CLASSES]
+        found.append((name, *map(_pass_rate, of_class), _pass_rate(rows), _seconds(rows)))
+    columns = ("solver", *(f"{one} pass@1" for one in CLASSES), "overall pass@1", "time to process, s")
     return ResultTable("Solvers on compliance tasks", columns, tuple(found), __doc__ or "", number=5)
 
 

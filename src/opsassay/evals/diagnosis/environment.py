@@ -120,7 +120,7 @@ class IncidentEnvironment:
     def __init__(self, incident: Datapack, meter: Meter, recorder: AgentRecorder, *, with_tools: bool) -> None:
         self._incident, self._meter, self._recorder, self._with_tools = incident, meter, recorder, with_tools
         self._stack, self._made = ExitStack(), list[Path]()
-        self.services = incident.services()
+        self.services = incident.candidates()
 
     def prepare(self) -> None:
         """Copy what is seen of the incident, and plant the canary."""

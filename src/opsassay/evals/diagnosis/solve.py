@@ -263,7 +263,7 @@ def _agent_in_worker(setup: Setup, incident: Datapack, run_dir: Path) -> Attempt
     }
     keys = {name: os.environ[name] for name in KEYS if name in os.environ} if setup.paid else {}
     with opaque_view(incident) as folder:
-        canary = Canary(incident.incident, incident.services())
+        canary = Canary(incident.incident, incident.candidates())
         canary.plant(folder)
         try:
             code = shared_workers().run(job, folder, limits.seconds, keys)

@@ -58,7 +58,7 @@ class AlertCount:
         z = z_scores(table.normal, table.abnormal)
         extreme = np.abs(z).max(axis=0, initial=0.0)
         flagged = Counter(s for s, value in zip(table.services, extreme, strict=True) if value > self.z)
-        ranking = ranked({service: float(flagged[service]) for service in view.services()})
+        ranking = ranked({service: float(flagged[service]) for service in view.candidates()})
         protocol = stated(
             baseline_window=baseline_words(self.window),
             column_set=f"{COLUMN_SET}; means of {table.step_s:g} s bins",

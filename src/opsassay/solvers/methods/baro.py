@@ -51,7 +51,7 @@ class Baro:
         # A column that is constant in a period has no score; its service ranks behind all that have one.
         lowest = min(np.nanmin(scores, initial=0.0), 0.0)
         known = np.where(np.isnan(scores), lowest, scores)
-        ranking = ranked(dict.fromkeys(view.services(), lowest) | table.by_service(known))
+        ranking = ranked(dict.fromkeys(view.candidates(), lowest) | table.by_service(known))
         protocol = stated(
             baseline_window=baseline_words(self.window),
             column_set=f"{COLUMN_SET}; means of {table.step_s:g} s bins",

@@ -52,7 +52,7 @@ class Cd1Min:
         table = readings(view, max(shortest, own_step_ns(view)))
         change, passes = self._changes(table.normal, table.abnormal)
         scores = np.where(passes, np.abs(change), 0.0)
-        ranking = ranked(dict.fromkeys(view.services(), 0.0) | table.by_service(scores))
+        ranking = ranked(dict.fromkeys(view.candidates(), 0.0) | table.by_service(scores))
         protocol = stated(
             baseline_window=f"the last {self.window_steps} steps of the normal period; z over the whole case window",
             column_set=f"{COLUMN_SET}; means of {table.step_s:g} s bins",

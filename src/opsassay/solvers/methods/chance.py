@@ -34,7 +34,7 @@ class Chance:
         """Return a service and a kind, each drawn uniformly; no edges."""
         seed = hashlib.sha256(f"chance\0{self.salt}\0{view.incident.id}".encode()).digest()
         draw = random.Random(seed)  # noqa: S311 - a reproducible draw, no secret
-        services = view.services()
+        services = view.candidates()
         order = draw.sample(services, len(services))
         kind = draw.choice(list(FaultKind))
         claims = tuple(

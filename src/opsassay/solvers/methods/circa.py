@@ -72,7 +72,7 @@ class Circa:
         parents = structural_parents(groups, calls)
         residual = self._residuals(table, groups, parents)
         scores = self._adjusted(np.abs(residual).max(axis=0, initial=0.0), groups, parents)
-        ranking = ranked(dict.fromkeys(view.services(), 0.0) | table.by_service(scores))
+        ranking = ranked(dict.fromkeys(view.candidates(), 0.0) | table.by_service(scores))
         protocol = stated(
             baseline_window=f"{baseline_words(self.window)}, on which the regressions are fitted",
             column_set=f"{COLUMN_SET}; means of {table.step_s:g} s bins",

@@ -64,7 +64,7 @@ class Gap:
 
 def row_rates(view: Datapack) -> pl.DataFrame:
     """Return service, normal, abnormal: rows per second over all five tables, sorted by service."""
-    table = pl.LazyFrame({"service_name": view.services()}, schema={"service_name": pl.String})
+    table = pl.LazyFrame({"service_name": view.candidates()}, schema={"service_name": pl.String})
     for period in PERIODS:
         names = pl.concat([view.scan(period, modality).select("service_name") for modality in MODALITIES])
         rate = names.group_by("service_name").agg((pl.len() / seconds(view, period)).alias(period))

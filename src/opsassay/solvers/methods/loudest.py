@@ -50,7 +50,7 @@ class Loudest:
         """Return the service with the largest excess of complaints per second."""
         counts = complaints(view, self.slow_ratio)
         scores = {row["service"]: row["excess"] / seconds(view, "abnormal") for row in counts.iter_rows(named=True)}
-        ranking = ranked(dict.fromkeys(view.services(), 0.0) | scores)
+        ranking = ranked(dict.fromkeys(view.candidates(), 0.0) | scores)
         protocol = stated(
             baseline_window="the whole normal period",
             column_set="failed spans, log lines of level error and above, slow spans (over "
@@ -110,7 +110,7 @@ def complaints(view: Datapack, slow_ratio: float) -> pl.DataFrame:
         )
         is_error = pl.col("level").is_in(ERROR_LEVELS)
         of_logs = view.scan(period, "logs").group_by("service_name").agg(error_lines=is_error.sum())
-        joined = pl.LazyFrame({"service_name": view.services()}, schema={"service_name": pl.String})
+        joined = pl.LazyFrame({"service_name": view.candidates()}, schema={"service_name": pl.String})
         for part in (of_traces, of_logs):
             joined = joined.join(part, on="service_name", how="left")
         per_period.append(joined.with_columns(pl.col(_PARTS).fill_null(0).cast(pl.Float64)))

@@ -126,7 +126,7 @@ def _has_rows(view: Datapack, modality: str) -> bool:
 
 def _columns(view: Datapack, long: pl.DataFrame) -> pl.DataFrame:
     """Return service and signal of the columns that both periods have, sorted."""
-    services = view.services()
+    services = view.candidates()
     gauges = [
         view.scan(period, "metrics")
         .filter(pl.col("service_name").is_in(services))

@@ -53,7 +53,7 @@ class MaxZ:
         table = readings(view, window_s=self.window)
         z = z_scores(table.normal, table.abnormal)
         scores = np.abs(z).max(axis=0, initial=0.0)
-        ranking = ranked(dict.fromkeys(view.services(), 0.0) | table.by_service(scores))
+        ranking = ranked(dict.fromkeys(view.candidates(), 0.0) | table.by_service(scores))
         protocol = stated(
             baseline_window=baseline_words(self.window),
             column_set=f"{COLUMN_SET}; means of {table.step_s:g} s bins",

@@ -107,7 +107,7 @@ class SelfTime:
         callees = _usual_callees(view)
         spans = {period: _exclusive(view, period, callees) for period in PERIODS}
         usual = spans["normal"].group_by(_OPERATION).agg(p99=pl.col("self_ms").quantile(0.99, "linear")).lazy()
-        table = pl.LazyFrame({"service": view.services()}, schema={"service": pl.String})
+        table = pl.LazyFrame({"service": view.candidates()}, schema={"service": pl.String})
         for period in PERIODS:
             emitted = spans[period].lazy().group_by(service="service_name").agg(pl.len().alias(f"spans_{period}"))
             origins = self._origins(spans[period].lazy(), usual, period)
@@ -163,7 +163,7 @@ def _linked(view: Datapack, period: str) -> pl.LazyFrame:
     """Return the spans of *period* with start and end (ns), failed and is_client."""
     return (
         view.scan(period, "traces")
-        .filter(pl.col("service_name").is_in(view.services()))
+        .filter(pl.col("service_name").is_in(view.candidates()))
         .with_columns(start=pl.col("time").dt.epoch("ns"), failed=failed_span())
         .with_columns(
             end=pl.col("start") + pl.col("duration").cast(pl.Int64),

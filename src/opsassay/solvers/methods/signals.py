@@ -53,7 +53,7 @@ def binned_signals(view: Datapack, width_ns: int, *, golden: bool = True) -> pl.
     Signals are COUNTS (0 where a bin has no row), latency_mean_ms and latency_p95_ms (absent there), and the mean of
     each gauge of the metrics table. A row belongs to the bin (time - start of the period) // *width_ns*, in whole numbers:
     one that lies exactly on a step opens its bin. Only whole bins of a period count; services are those of
-    `view.services()`. Without *golden* there are gauges only, for recordings that have no spans, and a last bin that the
+    `view.candidates()`. Without *golden* there are gauges only, for recordings that have no spans, and a last bin that the
     period does not fill counts as well: its samples are whole.
     """
     return pl.concat([_of_period(view, period, width_ns, golden=golden) for period in PERIODS])
@@ -64,7 +64,7 @@ def _of_period(view: Datapack, period: str, width_ns: int, *, golden: bool) -> p
     bins = bins_of(window, width_ns, partial=not golden)
     place = (pl.col("time").dt.epoch("ns") - window.start_ns) // width_ns
     width_s = width_ns / NANO
-    services = view.services()
+    services = view.candidates()
 
     def rows(modality: str) -> pl.LazyFrame:
         frame = view.scan(period, modality).with_columns(bin=place).rename({"service_name": "service"})

@@ -62,13 +62,15 @@ class Source:
     name: str
     id: str
     read: Callable[[], ReadCase]
+    by_content: bool = False  # the id follows from the recording, so that a case of another truth may have it
 
 
 def import_sources(sources: Iterable[Source], out: Path, on_case: OnCase | None = None) -> ImportReport:
     """Read each of *sources* in turn into the tree *out*, truth before telemetry, and report what became of it.
 
     A case whose folder is there already is skipped without being read, so that an import that was cut off goes on
-    where it stopped. One that cannot be read is reported, and the rest goes on.
+    where it stopped; where its id is *by_content* it is read, and fails as a conflict if it has another truth. One that
+    cannot be read is reported, and the rest goes on.
     """
     tree = Tree(out)
     became: dict[str, list[tuple[str, str]]] = {"imported": [], "skipped": [], "failed": []}
@@ -92,10 +94,12 @@ def import_sources(sources: Iterable[Source], out: Path, on_case: OnCase | None 
 
 
 def _import_one(source: Source, tree: Tree) -> tuple[str, ReadCase]:
-    if tree.incident_path(source.id).exists():
+    there = tree.incident_path(source.id).exists()
+    if there and not source.by_content:
         return "skipped", ReadCase(None, None)
     made = source.read()
-    if made.incident is None and (tree.truth_path(source.id) / TRUTH).exists():
+    if there or (made.incident is None and (tree.truth_path(source.id) / TRUTH).exists()):
+        require_same_truth(tree, source.id, made.truth, source.name)
         return "skipped", ReadCase(None, None)
     tree.remove(source.id)  # truth without an incident is left over from an import that was cut off
     if made.truth is not None:
@@ -115,6 +119,21 @@ def _import_one(source: Source, tree: Tree) -> tuple[str, ReadCase]:
         if made.truth is not None:
             made = replace(made, notes=(*made.notes, *leak_notes(folder, made.truth)))
     return "imported", made
+
+
+def require_same_truth(tree: Tree, id_: str, given: Truth | None, name: str) -> None:
+    """Raise DatapackError where the case *id_* of *tree* has other faults or roots than *given*, those of *name*."""
+    if given is None or not (tree.truth_path(id_) / TRUTH).exists():
+        return
+    kept = tree.truth(id_)
+    if (kept.faults, kept.roots) != (given.faults, given.roots):
+        said = [
+            ", ".join(dict.fromkeys(n for root in one.roots for n in root.service)) or "none" for one in (kept, given)
+        ]
+        raise DatapackError(
+            f"{name} is in conflict with {id_}, which is there already: its truth differs (root causes {said[1]}, there "
+            f"{said[0]}); correct one of them, or import it into another tree."
+        )
 
 
 def case_id(*known: object) -> str:

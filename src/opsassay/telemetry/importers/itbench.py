@@ -1,14 +1,15 @@
 """ITBench ground truth (itbench-hub/ITBench): what was broken and how it spread, without telemetry.
 
-``groundtruth_v1.yaml`` comes flat or under ``spec``: groups (entities, each with regular expressions that match its
-names), aliases, propagations and alerts. ``groundtruth.yaml`` (v2) names the faulted objects and the solutions.
+``groundtruth_v1.yaml`` comes flat or under ``spec``: groups (entities, each with its name or regular expressions that
+match its names), aliases, propagations and alerts. ``groundtruth.yaml`` (v2) names the faulted objects and the solutions.
+Graded is v1 where it names a root cause, v2 elsewhere.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -68,25 +69,37 @@ class GroundTruth:
 
 def _read(folder: Path, id_: str) -> ReadCase:
     notes: list[str] = []
-    first, second = (read_spec(folder / name, notes) for name in (V1, V2))
-    if first is None and second is None:
-        raise DatapackError(f"{folder} has no ground truth that can be read: {'; '.join(notes)}.")
-    objects = _objects(second, notes) if second is not None else ()
-    found = ground_truth(folder.name, first or {}, V1, notes)
-    if not found.roots and not objects:
-        raise DatapackError(f"{folder} names no root cause, in {V1} nor in {V2}; correct it or leave it out.")
+    file, found = graded_truth(folder, notes)
     roots = tuple(_label(found.groups[name]) for name in found.roots)
-    names = tuple(f"itbench: faulted object {name}" for name in objects)
-    truth = Truth(id=id_, system="itbench", roots=roots or tuple(RootLabel(service=(n,)) for n in objects), notes=names)
+    objects = [] if file == V2 else [g["name"] for g in faulted_objects(read_spec(folder / V2, []) or {}, [])]
+    names = (f"itbench: graded by {file}", *(f"itbench: faulted object {name}" for name in objects))
+    truth = Truth(id=id_, system="itbench", roots=roots, notes=names)
     annotation = found.annotation.model_copy(update={"notes": tuple(notes)})
     return ReadCase(None, truth, annotation=annotation, further=found.further, notes=tuple(notes))
 
 
+def graded_truth(folder: Path, notes: list[str], files: Sequence[str] = (V1, V2)) -> tuple[str, GroundTruth]:
+    """Return the first of *files* in *folder* that names a root cause, and what it says; what is broken goes to *notes*.
+
+    Raises DatapackError where none does.
+    """
+    for file in files:
+        spec = read_spec(folder / file, notes)
+        if spec is not None:
+            found = ground_truth(folder.name, spec, file, notes)
+            if found.roots:
+                return file, found
+            notes.append(f"{file} names no root cause")
+    raise DatapackError(f"{folder} has no ground truth that names a root cause: {'; '.join(notes)}.")
+
+
 def ground_truth(case: str, spec: Mapping[str, Any], file: str, notes: list[str]) -> GroundTruth:
     """Return what *spec*, from the file named *file*, says of *case*; what is broken in it is added to *notes*."""
+    if not spec.get("groups"):
+        spec = {"groups": faulted_objects(spec, notes)}
     groups = _groups(spec, file, notes)
     graph = _graph(case, spec, groups, file, notes)
-    aliases = [[str(name) for name in group] for group in _as_list(spec.get("aliases"))]
+    aliases = [[str(name) for name in _as_list(group)] for group in _as_list(spec.get("aliases")) if group]
     named = {name for group in aliases for name in group}
     notes += [f"{file}: the alias {name!r} is no group" for name in sorted(named - groups.keys())]
     annotation = Annotation(
@@ -95,7 +108,9 @@ def ground_truth(case: str, spec: Mapping[str, Any], file: str, notes: list[str]
         graph=graph,
     )
     entities = {
-        "groups": {name: {"kind": g.get("kind"), "filters": filters_of(g)} for name, g in groups.items()},
+        "groups": {
+            name: {"kind": g.get("kind"), "name": g.get("name"), "filters": filters_of(g)} for name, g in groups.items()
+        },
         "aliases": aliases,
     }
     roots = tuple(name for name, group in groups.items() if group.get("root_cause"))
@@ -111,7 +126,7 @@ def read_spec(path: Path, notes: list[str]) -> dict[str, Any] | None:
         text = path.read_text(encoding="utf-8")
         require_small(text, path.name)
         documents = [d for d in yaml.safe_load_all(text) if d is not None]
-    except (ConfigError, yaml.YAMLError, UnicodeDecodeError) as error:
+    except (ConfigError, yaml.YAMLError, UnicodeDecodeError, OSError, RecursionError) as error:
         notes.append(f"{path.name} is not YAML ({first_line(error)})")
         return None
     if len(documents) != 1 or not isinstance(documents[0], dict):
@@ -192,25 +207,53 @@ def _say_cycles(pairs: list[tuple[str, str]], file: str, notes: list[str]) -> No
     notes += [f"{file}: the propagations run in a circle: {', '.join(circle)}" for circle in sorted(circles)]
 
 
-def _objects(spec: Mapping[str, Any], notes: list[str]) -> tuple[str, ...]:
-    found = []
+def faulted_objects(spec: Mapping[str, Any], notes: list[str]) -> list[dict[str, Any]]:
+    """Return the objects that v2 calls faulted as groups that are root causes, each once."""
+    found: dict[str, dict[str, Any]] = {}
     for place, entity in enumerate(_as_list(spec.get("entities"))):
-        name = (entity.get("metadata") or {}).get("name") if isinstance(entity, dict) else None
-        if name:
-            found.append(str(name))
-        else:
+        about = entity.get("metadata") if isinstance(entity, dict) else None
+        if not isinstance(about, dict) or not about.get("name"):
             notes.append(f"{V2}: entity {place + 1} has no name")
-    return tuple(found)
+            continue
+        kind, namespace = str(entity.get("kind") or ""), str(about.get("namespace") or "")
+        group: dict[str, Any] = {"kind": kind, "namespace": namespace, "name": str(about["name"]), "root_cause": True}
+        name = "/".join(filter(None, (namespace, kind, group["name"])))
+        found.setdefault(name, {"id": name, **group})
+    return list(found.values())
 
 
 def _label(group: Mapping[str, Any]) -> RootLabel:
-    name = str(group["id"])
-    return RootLabel(service=(name,), pod=(name,) if str(group.get("kind")).lower() == "pod" else ())
+    names = tuple(dict.fromkeys(str(group[key]) for key in ("id", "name") if group.get(key)))
+    return RootLabel(service=names, pod=names if str(group.get("kind")).lower() == "pod" else ())
 
 
 def filters_of(group: Mapping[str, Any]) -> list[str]:
-    """Return the regular expressions that match the names of a group's entities."""
-    return [str(pattern) for pattern in _as_list(group.get("filter"))]
+    """Return the regular expressions that match the names of a group's entities, its own name's first."""
+    return [re.escape(str(name)) for name in _as_list(group.get("name"))] + [
+        str(pattern) for pattern in _as_list(group.get("filter"))
+    ]
+
+
+def stem_of(pattern: str) -> str:
+    r"""Return the name that a filter is about: ``ad`` of ``ad-.*``, ``ad\b``, ``^ad$`` and ``.*ad``."""
+    bare = re.sub(r"^(\^|[*+?]?\.[*+]-?)+|(\$|\\b|-?\.[*+])+$", "", pattern)
+    return re.sub(r"\\(.)", r"\1", bare)
+
+
+def compiled_filter(pattern: str) -> re.Pattern[str] | None:
+    """Return *pattern* compiled so that ``-.*`` may be missing; None where it cannot be.
+
+    A ``*`` at the start, with nothing to repeat, is left out.
+    """
+    try:
+        return re.compile(re.sub(r"(?<=\w)-\.\*", "(?:-.*)?", pattern.lstrip("*+?")))
+    except re.error:
+        return None
+
+
+def fits_filter(pattern: re.Pattern[str], name: str) -> bool:
+    """Return whether *name*, or a pod that is called after it, is matched as a whole."""
+    return any(pattern.fullmatch(f"{name}{end}") for end in ("", "-0", "-5d9c7f6b8-x2x4z"))
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -123,9 +123,10 @@ def _fault(row: dict[str, Any], end_ns: int) -> Fault | None:
 
 
 def _label(component: str) -> RootLabel:
-    """Return the label of a component: a replica ``name-0`` is a pod of its service too."""
-    service = component.rpartition("-")[0] if component.rpartition("-")[2].isdigit() else component
-    return RootLabel(service=(component,), pod=(component,) if service != component else ())
+    """Return the label of a component by `_placed`: a pod ``cart2-0`` is of the service ``cart`` too."""
+    named = pl.DataFrame({"service_name": [component]}, schema={"service_name": pl.String})
+    service, pod = named.select(**_placed()).select("service_name", "attr.k8s.pod.name").row(0)
+    return RootLabel(service=(service,), pod=(pod,) if pod else ())
 
 
 COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -149,6 +150,17 @@ COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """The columns that are read of each kind of file, by the names that the systems give them."""
 
+NS_PER_DURATION = {"parent_span": 1_000, "parent_id": 1_000_000, "pid": 1_000_000}
+"""What one of a span's duration is, in ns, by the column of its parent: Market (cloudbed-1, cloudbed-2) has microseconds,
+Bank and Telecom (``elapsedTime``) milliseconds. Source: spans of the public files. A Market span of 49,877 whose children
+start up to 50 ms after it, in milliseconds of epoch, lasts 49.9 ms. `_odd_durations` holds each file against the same."""
+
+FACTOR = 30
+"""By how much the longest span of a trace may differ from the time between its first and last start, in the median."""
+
+FEWEST_TRACES = 5
+"""Traces with several starts from which on units are held against them."""
+
 _OPTIONAL = {"trace": {"span_name", "status", "parent_span_id"}, "log": set(), "metric": {"metric", "value"}}
 
 
@@ -164,7 +176,9 @@ def _frames(day: Path, incident: Incident) -> tuple[Frames, list[str]]:
             if isinstance(table, str):
                 notes.append(table)
             else:
-                parts[modality].append({"trace": _traces, "log": _logs, "metric": _metrics}[kind](table))
+                read = {"trace": _traces, "log": _logs, "metric": _metrics}[kind](table)
+                notes += _odd_durations(read, path.name) if kind == "trace" else []
+                parts[modality].append(read.with_columns(**_placed()))
     whole = {m: pl.concat(found, how="diagonal_relaxed") if found else empty(m) for m, found in parts.items()}
     known = {m: table.select([c for c in table.columns if c in SCHEMA[m]]) for m, table in whole.items()}
     return split_at(incident.abnormal.start_ns, known), notes
@@ -188,6 +202,8 @@ def _within(path: Path, kind: str, start_s: float, end_s: float) -> pl.DataFrame
     seconds = pl.when(stamp > 1e11).then(stamp / 1000).otherwise(stamp)  # milliseconds or seconds
     picked = [pl.col(name).alias(ours) for ours, name in chosen.items() if name is not None and ours != "time"]
     used = {name for name in chosen.values() if name}
+    unit = next((ns for column, ns in NS_PER_DURATION.items() if column in given), 1_000_000)
+    picked += [pl.lit(unit).alias("ns_per_duration")] if kind == "trace" else []
     others = [pl.col(c) for c in given if c not in used and kind == "metric" and chosen["value"] is None]
     return (
         lazy.select(*picked, *others, time=seconds)
@@ -198,18 +214,54 @@ def _within(path: Path, kind: str, start_s: float, end_s: float) -> pl.DataFrame
 
 
 def _traces(table: pl.DataFrame) -> pl.DataFrame:
-    """Return spans; durations are milliseconds in all systems."""
+    """Return spans; the unit of durations is that of the system whose name the parent's column has."""
     have = set(table.columns)
     status = pl.col("status").str.to_lowercase() if "status" in have else pl.lit(None, pl.String)
     failed = ~status.is_in(["0", "200", "ok", "true", "0.0"]) & status.is_not_null()
     return table.with_columns(
-        duration=(numbers("duration") * 1e6).clip(lower_bound=0).cast(pl.UInt64, strict=False).fill_null(0),
+        duration=(numbers("duration") * pl.col("ns_per_duration"))
+        .clip(lower_bound=0)
+        .cast(pl.UInt64, strict=False)
+        .fill_null(0),
         parent_span_id=pl.col("parent_span_id").replace("None", "").fill_null("")
         if "parent_span_id" in have
         else pl.lit(""),
         span_name=pl.col("span_name") if "span_name" in have else pl.lit(""),
         **{"attr.status_code": pl.when(failed).then(pl.lit("Error")).otherwise(pl.lit("Unset"))},
     )
+
+
+def _odd_durations(spans: pl.DataFrame, name: str) -> list[str]:
+    """Return a note where durations and starts of the spans of a trace cannot be in the units they are read in."""
+    start = pl.col("time").dt.epoch("ns")
+    traces = spans.group_by("trace_id").agg(apart=start.max() - start.min(), longest=pl.col("duration").max())
+    ratios = traces.filter(pl.col("apart") > 0).select(pl.col("longest") / pl.col("apart")).to_series()
+    ratio = ratios.median()
+    if ratios.len() < FEWEST_TRACES or not isinstance(ratio, float) or 1 / FACTOR <= ratio <= FACTOR:
+        return []
+    return [
+        f"trace/{name}: the longest span of a trace lasts {ratio:.2g} times what lies between its first and last start"
+    ]
+
+
+def _placed() -> dict[str, pl.Expr]:
+    """Return service, pod and node of the ids of Market; an id of another system is a service.
+
+    ``node-6`` is a node, ``node-6.ad2-0`` a pod on it; ``ad-0`` and ``ad2-0`` are pods of ``ad``, as ``ad-0.source.ad.db``
+    is; ``ad-grpc`` and ``ad.ts:8088`` are the service ``ad``. A node stands as a service of its own too, to be named.
+    """
+    given = pl.col("service_name")
+    bare = (
+        given.str.replace(r"^node-\d+\.", "")
+        .str.replace(r"\.(?:source|destination)\..*$", "")
+        .str.replace(r"2?(?:-grpc|-http|\.[a-z]+:\d+)$", "")
+    )
+    is_pod = bare.str.contains(r"-\d+$") & ~bare.str.contains(r"^node-\d+$")
+    return {
+        "service_name": pl.when(is_pod).then(bare.str.replace(r"2?-\d+$", "")).otherwise(bare),
+        "attr.k8s.pod.name": pl.when(is_pod).then(bare),
+        "attr.k8s.node.name": given.str.extract(r"^(node-\d+)(?:\.|$)"),
+    }
 
 
 def _logs(table: pl.DataFrame) -> pl.DataFrame:

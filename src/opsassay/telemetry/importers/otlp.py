@@ -78,7 +78,7 @@ def _source(folder: Path) -> Source:
     for file in sorted(f for period in PERIODS for f in (folder / period).iterdir() if f.is_file()):
         digest.update(f"{file.name}\0{file_digest(file)}\0".encode())
     id_ = case_id("otlp", digest.hexdigest())
-    return Source(folder.name, id_, partial(_read, folder, id_))
+    return Source(folder.name, id_, partial(_read, folder, id_), by_content=True)
 
 
 def _read(folder: Path, id_: str) -> ReadCase:

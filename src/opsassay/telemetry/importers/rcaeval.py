@@ -54,7 +54,7 @@ def _cases(folders: Iterator[Path]) -> Iterator[Source]:
         # The folder's name is the answer, so the id follows from the recording alone.
         metrics = next((folder / n for n in _METRICS if (folder / n).exists()), folder / _INJECTED)
         id_ = case_id("rcaeval", file_digest(metrics))
-        yield Source(name, id_, partial(_read, folder, id_))
+        yield Source(name, id_, partial(_read, folder, id_), by_content=True)
 
 
 def _read(folder: Path, id_: str) -> ReadCase:

@@ -40,7 +40,12 @@ SCORES = (
 def about(item: IncidentItem) -> dict[str, Any]:
     """Return what of *item* goes into the metadata of its sample: nothing that is not in its telemetry."""
     task = item.task
-    return {"item": task.id, "commitment": task.commitment, "system": task.system, "services": item.datapack.services()}
+    return {
+        "item": task.id,
+        "commitment": task.commitment,
+        "system": task.system,
+        "services": item.datapack.candidates(),
+    }
 
 
 def shown_scores(verdict: Verdict) -> tuple[dict[str, float], str]:

@@ -33,7 +33,7 @@ def grade_given(
 
     Raises UserError when the case has no truth, DatapackError for damaged files.
     """
-    outcome = read_given(text, case.datapack.services())
+    outcome = read_given(text, case.datapack.candidates())
     cell = RunSpec(IncidentItem.from_datapack(case.datapack).task, solver, solver.digest())
     run = Run(
         cell=cell.hash,

@@ -64,7 +64,7 @@ def solve(job: dict[str, Any], incident: Datapack) -> dict[str, Any]:
         model = model_named(job["model"], retries=0, timeout_s=min(limits.seconds, 300.0))
         with LockedSql(incident, timeout_s=limits.query_seconds, max_rows=MAX_ROWS) as sql:
             asker = Asker(model, meter, AgentRecorder(Path.cwd()), temperature=job["temperature"])
-            exam = Exam(incident.incident, tuple(incident.services()), TelemetryToolbox(sql), asker, meter)
+            exam = Exam(incident.incident, tuple(incident.candidates()), TelemetryToolbox(sql), asker, meter)
             answer = agent.solve(exam)
         payload["diagnosis"] = answer.diagnosis.model_dump(mode="json", by_alias=True)
     except ModelError as error:

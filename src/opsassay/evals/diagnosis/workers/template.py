@@ -182,6 +182,10 @@ def _done(job: dict[str, Any]) -> dict[str, Any]:
     answer: Any = method_named(job["name"], job.get("parameters", {})).diagnose(incident)
     if not isinstance(answer, Diagnosis):
         return {"error": f"the answer is not a Diagnosis but {type(answer).__name__}"}
+    ranked = {one.service for one in answer.ranking}
+    if left_out := [name for name in incident.candidates() if ranked and name not in ranked]:
+        note = f"left out of the ranking: {', '.join(left_out)}"
+        answer = answer.model_copy(update={"notes": (*answer.notes, note)})
     if given := job.get("parameters"):
         answer = answer.model_copy(update={"protocol": {**answer.protocol, "parameters": given}})
     return {"diagnosis": answer.model_dump(mode="json", by_alias=True)}

@@ -1,0 +1,199 @@
+"""Answers in ITBench's own form, matched with ITBench's own ground truth: NTAM of root causes and of the chain.
+
+The form is that of ``agent_output.json`` of ITBench's public SRE agent: ``entities`` with ``name`` (NAMESPACE/KIND/NAME) or
+``id`` and ``contributing_factor`` or ``root_cause``; ``propagations`` with ``source`` and ``target``. An entity is the
+group of the ground truth whose kind and name or filter it matches; a workload owns the pods that are called after it. Who
+calls whom follows from the propagations of the ground truth: an effect calls its cause.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from opsassay.core.errors import DatapackError, UserError
+from opsassay.core.untrusted import read_plain
+from opsassay.scoring.ntam import Ntam, chains_of
+from opsassay.scoring.topology import Topology
+from opsassay.telemetry.importers.itbench import (
+    ENTITIES,
+    V1,
+    V2,
+    GroundTruth,
+    compiled_filter,
+    filters_of,
+    fits_filter,
+    graded_truth,
+    stem_of,
+)
+
+MOST_BYTES = 4 * 2**20
+LONGEST_NAME = 300
+OWNERS = frozenset({"deployment", "statefulset", "daemonset", "replicaset", "job"})
+"""Kinds whose pods are called after them."""
+CLUSTER_WIDE = frozenset({"namespace", "node", "persistentvolume", "storageclass", "clusterrole", "clusterrolebinding"})
+"""Kinds whose objects are in no namespace, whatever an answer or a truth says."""
+
+
+@dataclass(frozen=True)
+class ItbenchAnswer:
+    """What an agent says: entities that contribute, and propagations from cause to effect, by the names that it gives."""
+
+    roots: tuple[str, ...]
+    edges: tuple[tuple[str, str], ...]
+
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """Every entity that it names, once."""
+        return tuple(dict.fromkeys([*self.roots, *(end for edge in self.edges for end in edge)]))
+
+
+@dataclass(frozen=True)
+class ItbenchScore:
+    """How an answer matches: *fl* and *fpc* are NTAM in [0, 1], *found* whether a claimed root is a true one.
+
+    *precision* is the share of claimed roots that are true ones, *unknown* what the ground truth has no entity for,
+    *truth* the file that was graded by.
+    """
+
+    fl: float
+    fpc: float
+    found: bool
+    precision: float | None
+    unknown: tuple[str, ...]
+    truth: str
+
+
+@dataclass(frozen=True)
+class ItbenchTruth:
+    """The ground truth of one scenario, with what finds the group that a name means."""
+
+    name: str
+    truth: GroundTruth
+    file: str = V1
+    notes: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def read(cls, folder: Path, files: Sequence[str] = (V1, V2)) -> ItbenchTruth:
+        """Return the first of *files* in *folder* that names a root cause; raises UserError where none does."""
+        notes: list[str] = []
+        try:
+            file, truth = graded_truth(folder, notes, files)
+        except DatapackError as error:
+            raise UserError(str(error)) from error
+        return cls(folder.name, truth, file, tuple(notes))
+
+    def score(self, answer: ItbenchAnswer) -> ItbenchScore:
+        """Return how *answer* matches."""
+        groups = {name: self.group_of(name) for name in answer.all_names}
+        topology = self._topology(groups)
+        edges = [(edge.source, edge.target) for edge in self.truth.annotation.graph.edges]
+        true = chains_of(edges, self.truth.roots, topology)
+        said_roots = [groups[name] or name for name in answer.roots]
+        said = chains_of([(groups[a] or a, groups[b] or b) for a, b in answer.edges], said_roots, topology)
+        roots = set(topology.all_of(self.truth.roots))
+        right = [name for name in topology.all_of(said_roots) if name in roots]
+        ntam, claimed = Ntam(topology), topology.all_of(said_roots)
+        return ItbenchScore(
+            ntam.localisation(true, said),
+            ntam.propagation(true, said),
+            bool(right),
+            len(right) / len(claimed) if claimed else None,
+            tuple(name for name, group in groups.items() if group is None and not self._owned(name)),
+            self.file,
+        )
+
+    def _topology(self, groups: Mapping[str, str | None]) -> Topology:
+        edges = self.truth.annotation.graph.edges
+        calls = frozenset((edge.target, edge.source) for edge in edges if edge.source != edge.target)
+        owns = frozenset((name, pod) for name, group in groups.items() if group is None for pod in self._owned(name))
+        known = frozenset(self.truth.groups)
+        return Topology(owns, calls, known | {name for name, _ in owns}, self._aliases)
+
+    @cached_property
+    def _aliases(self) -> tuple[frozenset[str], ...]:
+        """Groups that the truth calls aliases, and those that no name can tell apart."""
+        alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        for name, of in self.truth.groups.items():
+            alike[str(of.get("kind")).lower(), str(of.get("namespace")), *map(str, filters_of(of) or [name])].append(
+                name
+            )
+        said = json.loads(self.truth.further[ENTITIES])["aliases"]
+        return tuple(map(frozenset, [*said, *(names for names in alike.values() if len(names) > 1)]))
+
+    def group_of(self, name: str) -> str | None:
+        """Return the group that *name* means: by its id, else the nearest of those of its kind and namespace.
+
+        Nearest is a group of that name, then one whose filter matches it as a whole, then one whose filter matches its
+        beginning; of several the one whose filter says most.
+        """
+        if name in self.truth.groups:
+            return name
+        namespace, kind, base = _parts(name)
+        near = [(self.distance(one, base), one) for one in self.truth.groups if self._fits(one, namespace, kind)]
+        found = min(((distance, one) for distance, one in near if base and distance is not None), default=None)
+        return found[1] if found else None
+
+    def distance(self, group: str, base: str) -> tuple[int, int, bool, int] | None:
+        """Return how near the name *base* is to *group*, less being nearer; None where no filter of it matches."""
+        filters = filters_of(self.truth.groups[group])
+        place = list(self.truth.groups).index(group)
+        exact = base == group or any(base in {pattern, stem_of(pattern)} for pattern in filters)
+        compiled = [one for one in map(compiled_filter, filters) if one is not None]
+        whole = any(fits_filter(one, base) for one in compiled)
+        if not exact and not whole and not any(one.match(base) for one in compiled):
+            return None
+        says = max((len(stem_of(pattern)) for pattern in filters), default=0)
+        return 0 if exact else 1 if whole else 2, -says, not group.startswith(f"{base}-"), place
+
+    def _owned(self, name: str) -> list[str]:
+        """Return the groups of pods that the workload *name* owns."""
+        namespace, kind, base = _parts(name)
+        if kind not in OWNERS:
+            return []
+        pods = [one for one in self.truth.groups if self._fits(one, namespace, "pod")]
+        patterns = {pod: map(compiled_filter, filters_of(self.truth.groups[pod])) for pod in pods}
+        return [pod for pod in pods if any(one is not None and fits_filter(one, base) for one in patterns[pod])]
+
+    def _fits(self, group: str, namespace: str, kind: str) -> bool:
+        of = self.truth.groups[group]
+        own_kind, own_namespace = str(of.get("kind") or "").lower(), str(of.get("namespace") or "")
+        anywhere = not namespace or not own_namespace or own_kind in CLUSTER_WIDE
+        return (not kind or not own_kind or own_kind == kind) and (anywhere or own_namespace == namespace)
+
+
+def _parts(name: str) -> tuple[str, str, str]:
+    """Return namespace, kind in small letters and name of NAMESPACE/KIND/NAME; '' for what is not said."""
+    *before, base = name.split("/")
+    kind = before[-1].lower() if before else ""
+    return before[-2] if len(before) > 1 else "", kind, base
+
+
+def read_itbench_answer(path: Path) -> ItbenchAnswer:
+    """Return the answer in *path*; raises UserError for what is no answer in ITBench's form."""
+    try:
+        given = json.loads(read_plain(path, MOST_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not JSON ({str(error)[:100]}); it counts as no answer.") from error
+    entities = given.get("entities") if isinstance(given, dict) else None
+    if not isinstance(entities, list):
+        raise UserError(f"{path} has no list of entities; an answer has entities and propagations.")
+    roots = [_name(one) for one in entities if isinstance(one, dict) and _contributes(one)]
+    listed = given.get("propagations") or []
+    pairs = [(one.get("source"), one.get("target")) for one in listed if isinstance(one, dict)]
+    edges = [(a[:LONGEST_NAME], b[:LONGEST_NAME]) for a, b in pairs if isinstance(a, str) and isinstance(b, str)]
+    return ItbenchAnswer(tuple(dict.fromkeys(filter(None, roots))), tuple(dict.fromkeys(edges)))
+
+
+def _contributes(entity: Mapping[str, Any]) -> bool:
+    return entity.get("contributing_factor", entity.get("root_cause")) is True
+
+
+def _name(entity: Mapping[str, Any]) -> str:
+    name = entity.get("name", entity.get("id"))
+    return name[:LONGEST_NAME] if isinstance(name, str) else ""
