@@ -6,11 +6,14 @@ Source of names, types and meanings: the FOCUS 1.2 specification (https://focus.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.resources import files
 from typing import Literal
 
 import numpy as np
 import polars as pl
+import yaml
 
+from opsassay.core.schema.files import YAML_LOADER
 from opsassay.evals.cost.focus.world import MICRO, Resource, World
 from opsassay.evals.runner.draws import Draws
 
@@ -25,95 +28,15 @@ DTYPES: Mapping[ColumnKind, pl.DataType] = {
 
 COSTS, EXCHANGE_RATES, BUDGETS, RESOURCE_DAYS = "costs", "exchange_rates", "budgets", "resource_days"
 
-_COST_COLUMNS: Mapping[str, tuple[ColumnKind, str]] = {
-    "ProviderName": ("text", "who made the resources available"),
-    "PublisherName": ("text", "who produced them"),
-    "InvoiceIssuerName": ("text", "who sends the invoice"),
-    "InvoiceId": ("text", "invoice that the charge is on"),
-    "BillingAccountId": ("text", "account that pays"),
-    "BillingAccountName": ("text", "its name"),
-    "BillingAccountType": ("text", "what the provider calls such an account"),
-    "SubAccountId": ("text", "account within it that the charge belongs to"),
-    "SubAccountName": ("text", "its name"),
-    "SubAccountType": ("text", "what the provider calls such an account"),
-    "BillingPeriodStart": ("time", "start of the billing month, inclusive, UTC"),
-    "BillingPeriodEnd": ("time", "its end, exclusive, UTC"),
-    "ChargePeriodStart": ("time", "start of what the charge is for, inclusive, UTC"),
-    "ChargePeriodEnd": ("time", "its end, exclusive, UTC"),
-    "ChargeCategory": ("text", "Usage, Purchase, Tax, Credit or Adjustment"),
-    "ChargeClass": ("text", "Correction for what corrects an earlier charge, else NULL"),
-    "ChargeDescription": ("text", "what it is, in words"),
-    "ChargeFrequency": ("text", "One-Time, Recurring or Usage-Based"),
-    "BilledCost": ("money", "what is invoiced, in BillingCurrency: 0 for usage of a commitment, negative for credits"),
-    "EffectiveCost": ("money", "cost with all discounts and with commitments spread over their use, in BillingCurrency"),
-    "ListCost": ("money", "cost at list prices, without any discount, in BillingCurrency"),
-    "ContractedCost": ("money", "cost at negotiated prices, without commitments, in BillingCurrency"),
-    "ListUnitPrice": ("money", "list price of one PricingUnit"),
-    "ContractedUnitPrice": ("money", "negotiated price of one PricingUnit"),
-    "PricingCategory": ("text", "Standard, Committed, Dynamic or Other"),
-    "PricingQuantity": ("quantity", "amount in PricingUnit"),
-    "PricingUnit": ("text", "unit of the prices"),
-    "PricingCurrency": ("text", "currency of the prices"),
-    "PricingCurrencyContractedUnitPrice": ("money", "ContractedUnitPrice in PricingCurrency"),
-    "PricingCurrencyEffectiveCost": ("money", "EffectiveCost in PricingCurrency"),
-    "PricingCurrencyListUnitPrice": ("money", "ListUnitPrice in PricingCurrency"),
-    "BillingCurrency": ("text", "currency of all costs of the row"),
-    "ConsumedQuantity": ("quantity", "amount consumed, in ConsumedUnit"),
-    "ConsumedUnit": ("text", "unit of ConsumedQuantity; it may differ from row to row"),
-    "ServiceName": ("text", "service that was used"),
-    "ServiceCategory": ("text", "its category, as Compute, Storage, Databases, Networking"),
-    "ServiceSubcategory": ("text", "its finer category"),
-    "SkuId": ("text", "what was sold"),
-    "SkuMeter": ("text", "what is metered"),
-    "SkuPriceId": ("text", "its price"),
-    "SkuPriceDetails": ("text", "JSON object with details of the price"),
-    "ResourceId": ("text", "resource"),
-    "ResourceName": ("text", "its name"),
-    "ResourceType": ("text", "its type"),
-    "RegionId": ("text", "region"),
-    "RegionName": ("text", "its name"),
-    "AvailabilityZone": ("text", "zone in the region"),
-    "CommitmentDiscountId": ("text", "commitment that the charge is of"),
-    "CommitmentDiscountName": ("text", "its name"),
-    "CommitmentDiscountCategory": ("text", "Spend or Usage"),
-    "CommitmentDiscountType": ("text", "what the provider calls it"),
-    "CommitmentDiscountStatus": ("text", "Used or Unused for usage rows of a commitment, else NULL"),
-    "CommitmentDiscountQuantity": ("quantity", "amount of the commitment"),
-    "CommitmentDiscountUnit": ("text", "its unit"),
-    "CapacityReservationId": ("text", "capacity reservation"),
-    "CapacityReservationStatus": ("text", "Used or Unused"),
-    "Tags": ("text", "JSON object of tags; NULL, or the text NULL, where there are none"),
-}  # fmt: skip
 
-TABLES: Mapping[str, Mapping[str, tuple[ColumnKind, str]]] = {
-    COSTS: _COST_COLUMNS,
-    EXCHANGE_RATES: {
-        "Currency": ("text", "a BillingCurrency"),
-        "UsdPerUnit": ("money", "USD for one unit of it, the same for the whole period"),
-    },
-    BUDGETS: {
-        "SubAccountId": ("text", "account that the budget is for"),
-        "Month": ("text", "month as YYYY-MM"),
-        "BudgetUsd": ("money", "what was granted, USD"),
-        "ForecastUsd": ("money", "what was forecast, USD"),
-    },
-    RESOURCE_DAYS: {
-        "Day": ("text", "day of UTC as YYYY-MM-DD"),
-        "ResourceId": ("text", "resource, as in costs"),
-        "ProviderName": ("text", "who made it available"),
-        "SubAccountId": ("text", "account that it belongs to"),
-        "ServiceCategory": ("text", "category of its service"),
-        "Tags": ("text", "JSON object of its tags; NULL, or the text NULL, where there are none"),
-        "CapacityUnits": ("quantity", "what was provided on that day, summed over its hours"),
-        "PeakCapacityUnits": ("quantity", "what was provided in the hour that had the most"),
-        "UsedUnits": ("quantity", "what of it was used"),
-        "ForecastUnits": ("quantity", "what was forecast to be used"),
-        "AccessTier": ("text", "Standard (frequent access), Infrequent or Archive for storage, else NULL"),
-        "StoredGb": ("quantity", "what was stored, GB, else NULL"),
-        "CarbonKg": ("quantity", "carbon that it caused, kg"),
-    },
-}
-"""Kind and description of every column of every table."""
+def _known_tables() -> Mapping[str, Mapping[str, tuple[ColumnKind, str]]]:
+    text = files(__package__).joinpath("columns.yaml").read_text(encoding="utf-8")
+    tables = yaml.load(text, Loader=YAML_LOADER)  # noqa: S506 - one of the two safe ones
+    return {table: {name: (kind, meaning) for name, (kind, meaning) in rows.items()} for table, rows in tables.items()}
+
+
+TABLES = _known_tables()
+"""Kind and description of every column of every table; `columns.yaml` has them."""
 
 
 def frame_schema(table: str) -> pl.Schema:

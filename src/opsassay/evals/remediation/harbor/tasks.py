@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterable
+from importlib.resources import files
 from pathlib import Path
 
 import yaml
@@ -25,54 +26,12 @@ from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 HOME = "/opt/opsassay"
 """Where the container has what belongs to the trial."""
 
-_INSTRUCTION = """\
-{prompt}
 
-## How you work here
+def _template(name: str) -> str:
+    """Return the file *name* of the folder `container`: what goes into the container, with fields where they are needed."""
+    return files(__package__).joinpath("container", name).read_text(encoding="utf-8")
 
-- The system runs in this container and is operated by its tools, which the MCP server `opsassay` offers. On a command
-  line `{home}/{open}/ops` lists them, and `{home}/{open}/ops NAME KEY=VALUE ...` calls one.
-- Your first call, or the start of the MCP server, begins your time: {seconds:g} s. When it is over every call is refused.
-- From then on `{home}/{open}/apis.env` has the URLs of Prometheus, Jaeger, Loki, Alertmanager and Tempo over the same
-  telemetry, read only.
-- What you do is judged by what the system went through, and by how it is after you have ended.
-"""
-_DOCKERFILE = """\
-FROM {image}
-{copy}RUN {installs} \\
- && useradd --system opsassay && useradd --create-home agent \\
- && package=$(python3 -c 'import opsassay; print(*opsassay.__path__)') \\
- && chown -R opsassay "$package" && chmod -R go= "$package"
-COPY . {home}
-RUN chown -R opsassay {home} && chmod -R go= {home}/{private} && chmod 666 {home}/{open}/arrived
-WORKDIR /home/agent
-ENTRYPOINT ["{home}/entry.sh"]
-"""
-_ENTRY = """\
-#!/bin/sh
-# Starts the trial as the user whose folder `private` is, beside whatever the container is to run.
-as= folder=$(cd "$(dirname "$0")" && pwd) && owner=$(stat -c %u "$folder/private") || exit
-set -- "$folder" "$@"
-if [ "$owner" != "$(id -u)" ]; then as="setpriv --reuid=$owner --regid=$owner --clear-groups"; fi
-HOME="$folder/private" OPSASSAY_STATE="$folder/private/state" XDG_CACHE_HOME="$folder/private/cache" \\
-  $as python3 -m opsassay.evals.remediation.harbor.trial perform "$1" > "$folder/private/trial.log" 2>&1 < /dev/null &
-shift
-exec "$@"
-"""
-_OPEN_TOOLS = """\
-#!/bin/sh
-# What the trial runs as its agent: opens the tools to whoever works here, until that is over. Arguments: SOCKET OPEN OVER
-chmod 711 "$(dirname "$1")" && chmod 666 "$1" && env | grep _URL= > "$2/apis.env" && ln -sfn "$1" "$2/tools.sock"
-until [ -e "$3" ]; do sleep 0.2; done
-"""
-_ARRIVE = """\
-# Says that the agent is here, and waits until its tools are open.
-here=$(dirname "$(readlink -f "$0")")
-echo here >> "$here/arrived"
-until [ -L "$here/tools.sock" ]; do sleep 0.1; done
-"""
-_OPS = "#!/bin/sh\n" + _ARRIVE + 'exec python3 "$here/opsassay_tool.py" "$@"\n'
-_MCP = "#!/bin/sh\n" + _ARRIVE + 'exec python3 "$here/opsassay_mcp.py" "$here/tools.sock"\n'
+
 _TEST = f"""\
 #!/bin/sh
 # Says that the agent has ended, waits for the end of the trial, and hands on its grades. test.sh [FOLDER [LOGS]]
@@ -120,15 +79,18 @@ def _files(scenario: Scenario, install: ContainerInstall) -> dict[str, str | byt
     places = {"home": HOME, "open": OPEN, "private": PRIVATE}
     kept = scenario.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     oracle = next(one for one in scenario.oracles.values() if one.certified)
+    arrive = _template("arrive.sh")
     return {
         "task.toml": _toml(scenario),
-        "instruction.md": _INSTRUCTION.format(prompt=scenario.prompt(), seconds=environment.agent_timeout_s, **places),
-        "environment/Dockerfile": _DOCKERFILE.format(image=IMAGE, copy=copy, installs=installs, **places),
-        "environment/entry.sh": _ENTRY,
-        f"environment/{OPEN}/ops": _OPS,
-        f"environment/{OPEN}/mcp": _MCP,
+        "instruction.md": _template("instruction.md").format(
+            prompt=scenario.prompt(), seconds=environment.agent_timeout_s, **places
+        ),
+        "environment/Dockerfile": _template("Dockerfile").format(image=IMAGE, copy=copy, installs=installs, **places),
+        "environment/entry.sh": _template("entry.sh"),
+        f"environment/{OPEN}/ops": f'#!/bin/sh\n{arrive}exec python3 "$here/opsassay_tool.py" "$@"\n',
+        f"environment/{OPEN}/mcp": f'#!/bin/sh\n{arrive}exec python3 "$here/opsassay_mcp.py" "$here/tools.sock"\n',
         f"environment/{OPEN}/arrived": "",
-        f"environment/{PRIVATE}/open_tools.sh": _OPEN_TOOLS,
+        f"environment/{PRIVATE}/open_tools.sh": _template("open_tools.sh"),
         f"environment/{PRIVATE}/{SCENARIO}": yaml.safe_dump(kept, sort_keys=False, allow_unicode=True),
         **install.files(f"environment/{PRIVATE}/"),
         "tests/test.sh": _TEST,
