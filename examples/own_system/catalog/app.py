@@ -13,7 +13,9 @@ CACHED_S = 5
 
 @asynccontextmanager
 async def lifespan(app: FastAPI):
-    app.state.database = await asyncpg.create_pool(os.environ["DATABASE_URL"], min_size=1, max_size=8, command_timeout=2)
+    app.state.database = await asyncpg.create_pool(
+        os.environ["DATABASE_URL"], min_size=1, max_size=8, command_timeout=2
+    )
     app.state.cache = redis.asyncio.from_url(os.environ["CACHE_URL"], socket_timeout=1, socket_connect_timeout=1)
     yield
 

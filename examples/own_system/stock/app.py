@@ -9,7 +9,9 @@ from fastapi import FastAPI, HTTPException
 
 @asynccontextmanager
 async def lifespan(app: FastAPI):
-    app.state.database = await asyncpg.create_pool(os.environ["DATABASE_URL"], min_size=1, max_size=8, command_timeout=2)
+    app.state.database = await asyncpg.create_pool(
+        os.environ["DATABASE_URL"], min_size=1, max_size=8, command_timeout=2
+    )
     yield
 
 

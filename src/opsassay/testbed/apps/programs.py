@@ -31,7 +31,9 @@ def place_programs(system: System, source: Path) -> System:
     for name in system.programs():
         program = system.services[name].program
         assert program is not None
-        services[name] = services[name].model_copy(update={"program": _Placement(source, name, program).place_program()})
+        services[name] = services[name].model_copy(
+            update={"program": _Placement(source, name, program).place_program()}
+        )
     return system.model_copy(update={"services": services})
 
 

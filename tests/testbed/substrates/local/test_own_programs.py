@@ -128,9 +128,7 @@ def test_output_is_log_records_and_the_load_is_spans(running, tmp_path):
 def test_its_processes_are_in_its_control_group(running):
     front = running.status().pids["front-0"]
     (program,) = [
-        process
-        for process in psutil.Process(front).children(recursive=True)
-        if process.name().startswith("python")
+        process for process in psutil.Process(front).children(recursive=True) if process.name().startswith("python")
     ]
     group = Path(f"/proc/{program.pid}/cgroup").read_text()
     if "opsassay-pair" not in group:
@@ -212,7 +210,9 @@ def test_kill_9_leaves_nothing(project, victim):
             min(found, key=lambda one: one.create_time()).kill()  # the replicas are forks of the template
             LocalSubstrate().status()
         deadline = time.monotonic() + 60
-        while LocalSubstrate().names() or any(psutil.pid_exists(pid) and _mentions(psutil.Process(pid), "own_program.py") for pid in programs):
+        while LocalSubstrate().names() or any(
+            psutil.pid_exists(pid) and _mentions(psutil.Process(pid), "own_program.py") for pid in programs
+        ):
             assert time.monotonic() < deadline, "a program outlived its system"
             time.sleep(0.1)
         LocalSubstrate().status()

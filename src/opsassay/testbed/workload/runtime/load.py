@@ -60,7 +60,9 @@ class LoadGenerator:
         request = kind.request
         service, method, route = request.split()
         program = self.system.services[service].program
-        path, body = (route, None) if program is None else (self.draw_numbers(route), kind.body and self.draw_numbers(kind.body))
+        path, body = (
+            (route, None) if program is None else (self.draw_numbers(route), kind.body and self.draw_numbers(kind.body))
+        )
         self.counts["sent"] += 1
         status, error = 0, ""
         late_ns = int((time.monotonic() - due) * 1e9)
