@@ -16,10 +16,13 @@ from opsassay.cli.substrates import fresh_option, split_level, substrate_of
 @click.option(
     "--seconds", type=click.FloatRange(5, 600), default=20.0, show_default=True, help="How long its load is watched."
 )
+@click.option("--rate", "rate_rps", type=click.FloatRange(min=0.1), help="Load in requests per second.")
 @fresh_option
 @json_option
 @click.pass_context
-def command(context: click.Context, system: str, seconds: float, substrate: str, *, as_json: bool) -> None:
+def command(
+    context: click.Context, system: str, seconds: float, rate_rps: float | None, substrate: str, *, as_json: bool
+) -> None:
     """Start SYSTEM, watch it, stop it: say what can be seen of it and which faults can hit it. Nothing is broken.
 
     Exit status 1 when something does not work, each with its sentence.
@@ -33,7 +36,7 @@ def command(context: click.Context, system: str, seconds: float, substrate: str,
     with stages() as shown:
         shown.started(f"starting {app.system}")
         name = f"check-{os.getpid()}"
-        with substrate_of(where).deployed(app, name, isolation=isolation) as running:
+        with substrate_of(where).deployed(app, name, rate_rps=rate_rps, isolation=isolation) as running:
             ready_s = time.monotonic() - began
             shown.started("watching its load", seconds)
             found = check_system(running, app, seconds)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 MOST_FAILURES = 0.05
+WARM_UP_S = 8.0
+"""How long programs have to fill caches and compile, before their requests are judged."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class SystemCheck:
 
 
 def check_system(running: RunningSystem, system: System, seconds: float) -> SystemCheck:
-    """Watch *running* under its load for some *seconds* and return what was seen; nothing is broken."""
+    """Watch *running*, once warm, under its load for some *seconds* and return what was seen; nothing is broken."""
+    time.sleep(WARM_UP_S)
     with tempfile.TemporaryDirectory(prefix="opsassay-check-") as folder:
         spool = Path(folder) / "check"
         running.receiver.open_session(spool, spool.name)

@@ -29,7 +29,7 @@ def test_no_file_of_the_example_knows_of_opsassay():
 
 
 def test_the_check_finds_every_hop_and_nothing_to_complain_of(system):
-    done = run_opsassay("system", "check", system, "--seconds", "20", "--json")
+    done = run_opsassay("system", "check", system, "--seconds", "20", "--rate", "8", "--json")
     found = json.loads(done.stdout)
     assert (done.returncode, found["findings"]) == (0, []), done.stderr
     callers = {item["service"]: set(item["callers"]) for item in found["items"]}
@@ -45,7 +45,12 @@ def test_a_delay_in_it_is_recorded_and_explained(system, tmp_path):
     plan.write_text("fault: NetworkDelay\ntarget: {service: stock}\nparameters: {delay_ms: 400}\n")
     tree = tmp_path / "tree"
     windows = ["--warmup", "20", "--normal", "40", "--abnormal", "40"]
-    done = run_opsassay("incident", "record", system, str(plan), *windows, "-o", str(tree))
+    started = run_opsassay("system", "up", system, "--name", "own", "--rate", "8")
+    assert started.returncode == 0, started.stderr
+    try:
+        done = run_opsassay("incident", "record", system, str(plan), "--on", "own", *windows, "-o", str(tree))
+    finally:
+        run_opsassay("system", "down", "own")
     assert done.returncode == 0, done.stderr
     explained = run_opsassay("incident", "annotate", str(tree), "--json")
     (item,) = json.loads(explained.stdout)["items"]

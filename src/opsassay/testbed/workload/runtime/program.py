@@ -34,7 +34,7 @@ from opsassay.testbed.workload.runtime.settings import Settings
 from opsassay.testbed.workload.runtime.stats import Stats
 
 _log = Log(__name__)
-READY_EVERY_S, READY_TIMEOUT_S = 0.1, 1.0
+READY_EVERY_S, READY_TIMEOUT_S = 0.1, 2.0
 CHECK_EVERY_S, CHECKS_UNTIL_NOT_READY = 1.0, 3
 TERM_GRACE_S = 4.0
 LINE_LIMIT = 1 << 20
