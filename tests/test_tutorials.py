@@ -111,5 +111,5 @@ def test_tutorials_are_read_in_their_order():
     site = (ROOT / "mkdocs.yml").read_text()
     start = site[site.index("Tutorials:") :].splitlines()[0]
     assert [Path(name.strip(" []")).stem for name in start.split(":")[1].split(",")] == [
-        "grade-my-agent", "grade-my-method", "test-my-runbook", "choose-an-agent",
+        "own-system", "grade-my-agent", "grade-my-method", "test-my-runbook", "choose-an-agent",
     ]  # fmt: skip

@@ -116,7 +116,7 @@ def test_a_trial_without_an_answer_counts_as_nothing(truth, tmp_path):
     scores = score_trials(truth, tmp_path / "7")
     assert (scores.trials, sorted(scores.scores), sorted(scores.bad)) == (4, ["1", "2"], ["3", "4"])
     assert scores.mean([1.0, 0.5])[0] == 0.375
-    done = CliRunner().invoke(command, [str(EXAMPLE / "truths"), str(tmp_path)])
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(command, [str(EXAMPLE / "truths"), str(tmp_path)])
     assert done.exit_code == 1
     assert "0.25 ± 0.25" in done.stdout
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from opsassay.annotation.reading.tails import beta_binomial_at_least, hypergeometric_at_least
+from opsassay.annotation.reading.tails import beta_binomial_at_least, binomial_at_most, hypergeometric_at_least
 
 
 @st.composite
@@ -45,6 +45,13 @@ def test_beta_binomial_tail(rows):
     hits, more, a, b = columns(rows)
     found = beta_binomial_at_least(hits, hits + more, a, b)
     assert found == pytest.approx(stats.betabinom.sf(hits - 1, hits + more, a, b), rel=1e-6, abs=1e-9)
+
+
+@given(st.lists(st.tuples(st.integers(1, 20_000), st.floats(0, 1)), min_size=1), st.floats(0.001, 0.999))
+def test_binomial_tail(rows, p):
+    n = np.array([draws for draws, _ in rows], dtype=float)
+    k = np.floor(n * np.array([share for _, share in rows]))
+    assert binomial_at_most(k, n, p) == pytest.approx(stats.binom.cdf(k, n, p), abs=1e-8)
 
 
 def test_no_rows():

@@ -16,6 +16,7 @@ from opsassay.telemetry.tree import Tree
 
 TRACE, SPAN = "a1" * 16, "b2" * 8
 AT_NS = 1_700_000_000 * 10**9
+ONE_SIDED = "There are {} of the abnormal window alone: nothing can be compared in them."
 
 
 def span(**other: Any) -> dict[str, Any]:
@@ -88,7 +89,7 @@ def test_signals_in_one_file_are_all_read(tmp_path: Path) -> None:
     tree, id_, report = imported(tmp_path, "both.json", json.dumps(both))
     assert names_of(tree, id_) == ["GET /"]
     assert tree.datapack(id_).read("abnormal", "logs").get_column("message").to_list() == ["no"]
-    assert report.notes == ()
+    assert [words for _, words in report.notes] == [ONE_SIDED.format("logs")]
 
 
 def _named_otherwise() -> bytes:
@@ -190,7 +191,7 @@ def test_a_number_that_is_none_is_read(tmp_path: Path) -> None:
     text = json.dumps({"resourceMetrics": [{"scopeMetrics": [{"metrics": [gauge]}]}]})
     tree, id_, report = imported(tmp_path, "m.json", text)
     assert tree.datapack(id_).read("abnormal", "metrics").height == 1
-    assert report.notes == ()
+    assert [words for _, words in report.notes] == [ONE_SIDED.format("metrics")]
 
 
 @pytest.mark.parametrize("text", ["", "err", "ERR", "info", "50", "SEVERE", "emerg", "Warning", "notice", "Fehler"])

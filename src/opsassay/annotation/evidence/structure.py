@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-from scipy.stats import binom
 
 from opsassay.annotation.evidence.context import EvidenceContext, SignatureCheck, Sources
 from opsassay.annotation.reading.calls import Calls
 from opsassay.annotation.reading.spans import index_of
-from opsassay.annotation.reading.tails import beta_binomial_at_least
+from opsassay.annotation.reading.tails import beta_binomial_at_least, binomial_at_most
 
 _NORMAL = pl.col("period") == "normal"
 MORE, AS_MANY, FEWER = 0.1, 0.75, 0.9
@@ -37,7 +36,7 @@ def calls_skipped(scene: EvidenceContext) -> SignatureCheck:
     n0, k0, n, k = (mine.get_column(name).to_numpy().astype(float) for name in ("n0", "k0", "n", "k"))
     chance = beta_binomial_at_least(k, n, k0 + limits.prior_spans * rate, n0 - k0 + limits.prior_spans * (1 - rate))
     longer = scene.calls.seconds("abnormal") / scene.calls.seconds("normal")
-    fewer = binom.cdf(n - k, n - k + n0 - k0, longer / (1 + longer)) < scene.thresholds.chance
+    fewer = binomial_at_most(n - k, n - k + n0 - k0, longer / (1 + longer)) < scene.thresholds.chance
     replaced = fewer & (n >= AS_MANY * n0 * longer) & (n - k < FEWER * (n0 - k0) * longer)
     ratio = pl.col("bare_ms") / pl.col("usual_ms")
     found = mine.filter(

@@ -61,6 +61,16 @@ def beta_binomial_at_least(k: Floats, n: Floats, a: Floats, b: Floats) -> Floats
     return np.clip(1 - below, 0.0, 1.0)
 
 
+def binomial_at_most(k: Floats, n: Floats, p: float) -> Floats:
+    """Return P(X <= k) of *n* draws with probability *p*, which is neither 0 nor 1."""
+    found = []
+    for most, draws in zip(k.astype(np.int64).tolist(), n.tolist(), strict=True):
+        j = np.arange(1, most + 1)
+        steps = np.cumsum(np.log((draws - j + 1) / j) + math.log(p / (1 - p)))
+        found.append(np.exp(draws * math.log1p(-p) + np.concatenate(([0.0], steps))).sum())
+    return np.minimum(np.array(found, dtype=np.float64), 1.0)
+
+
 def _log_gamma(values: Floats) -> Floats:
     return np.array([math.lgamma(value) for value in values.tolist()])
 

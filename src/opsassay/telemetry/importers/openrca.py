@@ -125,7 +125,7 @@ def _fault(row: dict[str, Any], end_ns: int) -> Fault | None:
 def _label(component: str) -> RootLabel:
     """Return the label of a component by `_placed`: a pod ``cart2-0`` is of the service ``cart`` too."""
     named = pl.DataFrame({"service_name": [component]}, schema={"service_name": pl.String})
-    service, pod = named.select(**_placed()).select("service_name", "attr.k8s.pod.name").row(0)
+    service, pod = named.select(**_place_ids()).select("service_name", "attr.k8s.pod.name").row(0)
     return RootLabel(service=(service,), pod=(pod,) if pod else ())
 
 
@@ -178,7 +178,7 @@ def _frames(day: Path, incident: Incident) -> tuple[Frames, list[str]]:
             else:
                 read = {"trace": _traces, "log": _logs, "metric": _metrics}[kind](table)
                 notes += _odd_durations(read, path.name) if kind == "trace" else []
-                parts[modality].append(read.with_columns(**_placed()))
+                parts[modality].append(read.with_columns(**_place_ids()))
     whole = {m: pl.concat(found, how="diagonal_relaxed") if found else empty(m) for m, found in parts.items()}
     known = {m: table.select([c for c in table.columns if c in SCHEMA[m]]) for m, table in whole.items()}
     return split_at(incident.abnormal.start_ns, known), notes
@@ -244,7 +244,7 @@ def _odd_durations(spans: pl.DataFrame, name: str) -> list[str]:
     ]
 
 
-def _placed() -> dict[str, pl.Expr]:
+def _place_ids() -> dict[str, pl.Expr]:
     """Return service, pod and node of the ids of Market; an id of another system is a service.
 
     ``node-6`` is a node, ``node-6.ad2-0`` a pod on it; ``ad-0`` and ``ad2-0`` are pods of ``ad``, as ``ad-0.source.ad.db``

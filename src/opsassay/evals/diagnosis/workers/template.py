@@ -179,11 +179,12 @@ def _done(job: dict[str, Any]) -> dict[str, Any]:
     incident = Datapack.open(Path(INCIDENT_FOLDER))
     if job["kind"] == "agent":
         return solve(job, incident)
+    candidates = incident.candidates()  # before a method has its hands on the files
     answer: Any = method_named(job["name"], job.get("parameters", {})).diagnose(incident)
     if not isinstance(answer, Diagnosis):
         return {"error": f"the answer is not a Diagnosis but {type(answer).__name__}"}
     ranked = {one.service for one in answer.ranking}
-    if left_out := [name for name in incident.candidates() if ranked and name not in ranked]:
+    if left_out := [name for name in candidates if ranked and name not in ranked]:
         note = f"left out of the ranking: {', '.join(left_out)}"
         answer = answer.model_copy(update={"notes": (*answer.notes, note)})
     if given := job.get("parameters"):
