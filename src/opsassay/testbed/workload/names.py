@@ -7,13 +7,13 @@ It listens on a UDP port of the management address. The caller is part of the na
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 import dns.exception
 import dns.flags
 import dns.message
-import dns.name
 import dns.rcode
 import dns.rdatatype
 import dns.rrset
@@ -28,7 +28,31 @@ Answer = list[Endpoint] | dns.rcode.Rcode
 """Where to connect to, or the code of a failure."""
 
 
-class NameServer(asyncio.DatagramProtocol):
+class AnsweringServer(asyncio.DatagramProtocol, ABC):
+    """Reads queries and sends what `fill_response` makes of them."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Remember the socket."""
+        self._transport = transport
+
+    def datagram_received(self, data: bytes, address: tuple[str, int]) -> None:
+        """Answer one query; what is no query is ignored, as a name server does."""
+        try:
+            query = dns.message.from_wire(data)
+            question = query.question[0]
+        except (dns.exception.DNSException, IndexError):
+            return
+        response = dns.message.make_response(query)
+        response.flags |= dns.flags.AA
+        self.fill_response(response, question, address[0])
+        self._transport.sendto(response.to_wire(), address)
+
+    @abstractmethod
+    def fill_response(self, response: dns.message.Message, question: dns.rrset.RRset, caller: str) -> None:
+        """Write the answer to *question*, which came from the address *caller*, into *response*."""
+
+
+class NameServer(AnsweringServer):
     """Answers from *lookup*(service, caller) -> endpoints, None for a service that does not exist.
 
     *overrides* maps a caller to what answers in its stead: *override*(service) -> answer, None to leave it.
@@ -44,19 +68,8 @@ class NameServer(asyncio.DatagramProtocol):
         port: int = transport.get_extra_info("sockname")[1]
         return port
 
-    def connection_made(self, transport: Any) -> None:
-        """Remember the socket."""
-        self._transport = transport
-
-    def datagram_received(self, data: bytes, address: tuple[str, int]) -> None:
-        """Answer one query; what is no query is ignored, as a name server does."""
-        try:
-            query = dns.message.from_wire(data)
-            question = query.question[0]
-        except (dns.exception.DNSException, IndexError):
-            return
-        response = dns.message.make_response(query)
-        response.flags |= dns.flags.AA
+    def fill_response(self, response: dns.message.Message, question: dns.rrset.RRset, caller: str) -> None:  # noqa: ARG002
+        """Answer with where the backends of a service listen; the caller is named in the question."""
         labels = question.name.to_text().split(".")
         answer = self.resolve(labels[0], labels[1]) if len(labels) > 3 else dns.rcode.NXDOMAIN
         if isinstance(answer, dns.rcode.Rcode):
@@ -67,7 +80,6 @@ class NameServer(asyncio.DatagramProtocol):
             response.answer.append(dns.rrset.from_text_list(question.name, TTL_S, "IN", "SRV", records))
             found = [dns.rrset.from_text(target, TTL_S, "IN", "A", host) for host, target in targets.items()]
             response.additional.extend(found)
-        self._transport.sendto(response.to_wire(), address)
 
     def resolve(self, service: str, caller: str) -> Answer:
         """Return where *caller* reaches *service*, or why it cannot."""
@@ -78,7 +90,7 @@ class NameServer(asyncio.DatagramProtocol):
         return dns.rcode.NXDOMAIN if endpoints is None else endpoints
 
 
-class ProgramNames(asyncio.DatagramProtocol):
+class ProgramNames(AnsweringServer):
     """Answers the resolvers of programs: A and SRV records of services and stores, ``orders`` or ``orders.shop``.
 
     *addresses* gives the addresses of a name, None for one that does not exist; *caller_at* says whose the address is that
@@ -95,33 +107,19 @@ class ProgramNames(asyncio.DatagramProtocol):
         loop = asyncio.get_running_loop()
         await loop.create_datagram_endpoint(lambda: self, local_addr=(address, PORT_OF_NAMES))
 
-    def connection_made(self, transport: Any) -> None:
-        """Remember the socket."""
-        self._transport = transport
-
-    def datagram_received(self, data: bytes, address: tuple[str, int]) -> None:
-        """Answer one query; what is no query is ignored."""
-        try:
-            query = dns.message.from_wire(data)
-            question = query.question[0]
-        except (dns.exception.DNSException, IndexError):
-            return
-        response = dns.message.make_response(query)
-        response.flags |= dns.flags.AA | dns.flags.RA
+    def fill_response(self, response: dns.message.Message, question: dns.rrset.RRset, caller: str) -> None:
+        """Answer with A or SRV records; other types have none."""
+        response.flags |= dns.flags.RA
         labels = [label for label in question.name.to_text(omit_final_dot=True).split(".") if label[:1] != "_"]
-        found = self._find_endpoints(labels[0] if labels else "", self._caller_at(address[0]))
+        found = self._find_endpoints(labels[0] if labels else "", self._caller_at(caller))
         if isinstance(found, dns.rcode.Rcode):
             response.set_rcode(found)
-        elif question.rdtype == dns.rdatatype.A:
-            response.answer.append(
-                dns.rrset.from_text_list(question.name, TTL_S, "IN", "A", [host for host, _ in found])
-            )
-        elif question.rdtype == dns.rdatatype.SRV:
-            target = dns.name.from_text(labels[0])
-            ports = [f"0 0 {port} {target}" for port in {port for _, port in found if port}]
-            if ports:
-                response.answer.append(dns.rrset.from_text_list(question.name, TTL_S, "IN", "SRV", ports))
-        self._transport.sendto(response.to_wire(), address)
+            return
+        kind, records = "A", [host for host, _ in found]
+        if question.rdtype == dns.rdatatype.SRV:
+            kind, records = "SRV", [f"0 0 {port} {labels[0]}." for port in {port for _, port in found if port}]
+        if records and question.rdtype in (dns.rdatatype.A, dns.rdatatype.SRV):
+            response.answer.append(dns.rrset.from_text_list(question.name, TTL_S, "IN", kind, records))
 
     def _find_endpoints(self, name: str, caller: str) -> Answer:
         """Return the endpoints of *name* for *caller*; what is answered wrongly to it is."""
