@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import FOLDER, echo, json_option, print_json, print_table, say, stages
+from opsassay.cli.output import FOLDER, NumberRange, echo, json_option, print_json, print_table, say, stages
 from opsassay.evals.runner.tables import percent
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def command(
 @click.command("verify")
 @click.argument("printed", type=_FILE)
 @click.argument("source", metavar="[SCORES]", required=False, type=_FILE)
-@click.option("--tolerance", type=click.FloatRange(min=0), help="Exit 1 where a figure differs by more than this.")
+@click.option("--tolerance", type=NumberRange(min=0), help="Exit 1 where a figure differs by more than this.")
 @_settings_option
 @_override_option
 @_metric_option

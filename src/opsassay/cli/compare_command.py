@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import FILE, echo, json_option, print_json, print_table, say
+from opsassay.cli.output import FILE, NumberRange, echo, json_option, print_json, print_table, say
 from opsassay.evals.runner.tables import percent
 
 if TYPE_CHECKING:
@@ -19,12 +19,10 @@ if TYPE_CHECKING:
 @click.argument("before", metavar="A", type=click.Path(path_type=Path))
 @click.argument("after", metavar="B", type=click.Path(path_type=Path))
 @click.option("--metric", help="Which grade is the score, for a folder of runs; one defined on all when left out.")
-@click.option(
-    "--margin", type=click.FloatRange(0, 100), help="Fail unless B is shown to lose less than this many points."
-)
+@click.option("--margin", type=NumberRange(0, 100), help="Fail unless B is shown to lose less than this many points.")
 @click.option(
     "--missing",
-    type=click.FloatRange(0, 100),
+    type=NumberRange(0, 100),
     default=10.0,
     show_default=True,
     help="Fail when one side lacks more than this share of all cases, in percent.",

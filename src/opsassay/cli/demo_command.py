@@ -13,6 +13,7 @@ import yaml
 
 from opsassay.cli.output import (
     FOLDER,
+    NumberRange,
     Stages,
     abnormal_option,
     echo,
@@ -42,7 +43,7 @@ METRICS = ("exact_match", "any_service", "f1", "path_reachability", "node_f1", "
 @normal_option
 @abnormal_option
 @click.option(
-    "--rate", "rate_rps", type=click.FloatRange(min=1, max=1000), help="User requests a second; the system's own (30)."
+    "--rate", "rate_rps", type=NumberRange(min=1, max=1000), help="User requests a second; the system's own (30)."
 )
 @isolation_option
 @json_option

@@ -24,20 +24,29 @@ if TYPE_CHECKING:
     from opsassay.evals.runner.tables import ResultTable
 
 SCHEMA_VERSION = 1
+LARGEST = 1e9
+"""No window, rate or limit is larger: a billion seconds are 31 years."""
 
 TYPED = "opsassay.typed"
 """Where a click context notes the name of before that was typed, and the name that it has now."""
 
+
+class NumberRange(click.FloatRange):
+    """A number within bounds: neither nan nor infinite, and of a size that a clock or a counter can take."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number; end with what it must be otherwise."""
+        number: float = super().convert(value, param, ctx)
+        if not abs(number) <= LARGEST:
+            self.fail(f"{value} is no number that can be used; give one of at most {LARGEST:,.0f}.", param, ctx)
+        return number
+
+
 normal_option = click.option(
-    "--normal", "normal_s", type=click.FloatRange(min=2), default=60.0, show_default=True, help="Normal window, s."
+    "--normal", "normal_s", type=NumberRange(min=2), default=60.0, show_default=True, help="Normal window, s."
 )
 abnormal_option = click.option(
-    "--abnormal",
-    "abnormal_s",
-    type=click.FloatRange(min=2),
-    default=60.0,
-    show_default=True,
-    help="Abnormal window, s.",
+    "--abnormal", "abnormal_s", type=NumberRange(min=2), default=60.0, show_default=True, help="Abnormal window, s."
 )
 isolation_option = click.option(
     "--isolation",

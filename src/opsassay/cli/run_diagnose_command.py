@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import FOLDER, cases_apart, echo, json_option, print_json, print_table, say
+from opsassay.cli.output import FOLDER, NumberRange, cases_apart, echo, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
     from opsassay.core.schema.diagnosis import Diagnosis
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option("--model", help="Of an agent: scripted:FILE, replayed:SESSION, or a model of OPENAI_BASE_URL.")
 @click.option("-o", "--output", type=FOLDER, help="Folder of the run store; PATH itself when left out.")
 @click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=1), help="Limit per run, s; 120 for methods, an agent's own."
+    "--timeout", "timeout_s", type=NumberRange(min=1), help="Limit per run, s; 120 for methods, an agent's own."
 )
 @click.option("--sweep", "sweeps", multiple=True, help="Parameters to try: alert-count.z=2.5,3,3.5, or a YAML file.")
 @click.option(

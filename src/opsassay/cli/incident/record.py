@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from opsassay.cli.output import abnormal_option, echo, json_option, normal_option, otlp_option, print_json, stages
+from opsassay.cli.output import (
+    NumberRange,
+    abnormal_option,
+    echo,
+    json_option,
+    normal_option,
+    otlp_option,
+    print_json,
+    stages,
+)
 from opsassay.cli.substrates import fresh_option, split_level, substrate_of
 
 if TYPE_CHECKING:
@@ -23,7 +32,7 @@ if TYPE_CHECKING:
 @click.option("--on", "name", help="Record on this running system instead of a fresh one.")
 @normal_option
 @abnormal_option
-@click.option("--warmup", "warmup_s", type=click.FloatRange(min=0), default=8.0, show_default=True, help="Warm-up, s.")
+@click.option("--warmup", "warmup_s", type=NumberRange(min=0), default=8.0, show_default=True, help="Warm-up, s.")
 @click.option(
     "--like",
     type=click.Path(path_type=Path),

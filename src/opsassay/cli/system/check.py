@@ -7,16 +7,16 @@ import time
 
 import click
 
-from opsassay.cli.output import echo, json_option, print_json, print_table, say, stages
+from opsassay.cli.output import NumberRange, echo, json_option, print_json, print_table, say, stages
 from opsassay.cli.substrates import fresh_option, split_level, substrate_of
 
 
 @click.command("check")
 @click.argument("system")
 @click.option(
-    "--seconds", type=click.FloatRange(5, 600), default=20.0, show_default=True, help="How long its load is watched."
+    "--seconds", type=NumberRange(5, 600), default=20.0, show_default=True, help="How long its load is watched."
 )
-@click.option("--rate", "rate_rps", type=click.FloatRange(min=0.1), help="Load in requests per second.")
+@click.option("--rate", "rate_rps", type=NumberRange(min=0.1), help="Load in requests per second.")
 @fresh_option
 @json_option
 @click.pass_context

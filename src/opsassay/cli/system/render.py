@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from opsassay.cli.output import echo
+from opsassay.cli.output import NumberRange, echo
 
 
 @click.command("render")
 @click.argument("system")
 @click.option("--name", help="Namespace of the instance; the system's own name when left out.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Makes the load repeatable.")
-@click.option("--rate", "rate_rps", type=click.FloatRange(min=0.1), help="Load in requests per second.")
+@click.option("--rate", "rate_rps", type=NumberRange(min=0.1), help="Load in requests per second.")
 @click.option("--image", help="Image that everything runs; the one that the documented build makes when left out.")
 @click.option("--endpoint", help="OTLP/HTTP endpoint for telemetry; a receiver with the system when left out.")
 def command(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from opsassay.cli.output import echo, json_option, print_json, stages
+from opsassay.cli.output import NumberRange, echo, json_option, print_json, stages
 from opsassay.cli.substrates import fresh_option, split_level, substrate_of, there
 
 
@@ -12,7 +12,7 @@ from opsassay.cli.substrates import fresh_option, split_level, substrate_of, the
 @click.argument("system")
 @click.option("--name", help="Name of the running instance; the system's own name when left out.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Makes pod names and load repeatable.")
-@click.option("--rate", "rate_rps", type=click.FloatRange(min=0.1), help="Load in requests per second.")
+@click.option("--rate", "rate_rps", type=NumberRange(min=0.1), help="Load in requests per second.")
 @fresh_option
 @click.option("--image", help="On a cluster: what every pod runs, when your registry calls it otherwise.")
 @json_option

@@ -48,9 +48,9 @@ def _without_surrogates(noun: Artefact, text: str) -> str:
 
 
 class Written(BaseModel):
-    """A value in a file that a person writes: frozen, and an unknown key is an error."""
+    """A value in a file that a person writes: frozen; an unknown key is an error, and so is a number that is not finite."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
 
     def digest(self) -> str:
         """Return the SHA-256 of the canonical JSON, in hexadecimal."""

@@ -11,7 +11,6 @@ from opsassay.core.errors import ConfigError
 from opsassay.core.schema.files import where
 from opsassay.core.schema.program import Program
 from opsassay.core.schema.system import System
-from opsassay.testbed.kernel.private_root import may_read
 
 BINARIES = (".venv/bin", "node_modules/.bin")
 """Where a project keeps its programs, before those on the PATH."""
@@ -74,6 +73,8 @@ class _Placement:
         folder = (self._project / path).resolve()
         if not folder.is_dir():
             raise self._error(field, f"there is no folder {path}; name it from the folder of this file.")
+        from opsassay.testbed.kernel.private_root import may_read  # pages that list systems need no kernel
+
         if not may_read(folder):
             raise self._error(
                 field, f"root's programs run as another user, who cannot read it; `chmod -R o+rX {folder}`."
