@@ -20,12 +20,11 @@ OTHER_TIME = 2.0
 def calls_skipped(scene: EvidenceContext) -> SignatureCheck:
     """Look for an operation of the root that answers without any call, where its requests always needed some.
 
-    Nobody below can be to blame, for no answer came back yet. Of an operation k0 of n0 requests made no call before, and
+    No service below can be the cause, since it was not called. Of an operation k0 of n0 requests made no call before, and
     k of n do now. That is a sign when it is beyond a beta-binomial forecast drawn towards how often calls are missing at
     other services (spans that are lost or not sampled are missing everywhere), corrected for all operations; when such
-    requests take another time than those that call; and when they came in place of those and not beside them, which
-    would be another mix of requests. A service whose calls fail, or whose calls nobody but their callees tells of, has
-    none.
+    requests take another time than those that call; and when they came in place of those, not in addition to
+    them, which would be another mix of requests. A service whose calls fail, or show at their callees alone, has none.
     """
     nodes = _nodes(scene.calls)
     limits = scene.thresholds.statements

@@ -1,4 +1,4 @@
-"""The kind of a fault of which somebody says where it was and nobody what it was: what its place shows."""
+"""The kind of a fault whose place is stated and whose kind is not: inferred from the signs at that place."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def infer_kind(opened: Opened, seen: ObservedPack, service: str, settings: Annot
     shares = [f"{_names(types)} {value / sum(odds.values()):.0%}" for types, value in ranked[: 1 + _NAMED]]
     type_ = max(best, key=lambda each: each[0])[1]
     fault = Fault(type=type_, service=service, start_ns=window.start_ns, end_ns=window.end_ns)
-    sentence = f"Nobody says what broke {service}; it is inferred, by likelihood: {', '.join(shares)}."
+    sentence = f"The kind of fault of {service} is not stated; it is inferred, by likelihood: {', '.join(shares)}."
     return InferredKind(fault, sentence)
 
 

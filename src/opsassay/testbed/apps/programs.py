@@ -126,7 +126,7 @@ def _node_hook(modules: Path, variables: dict[str, str]) -> dict[str, str]:
 
 
 def _needed_by(command: Path) -> list[Path]:
-    """Return the folders that the program *command* reads beside its own: those of its interpreter, of its libraries."""
+    """Return the folders that the program *command* reads in addition to its own: its interpreter's and its libraries'."""
     program = command.resolve()
     needed = [command.parent, program.parent]
     environment = command.parent.parent

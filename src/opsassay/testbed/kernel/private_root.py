@@ -132,7 +132,7 @@ def unprivileged(programs: Path, data: Path) -> list[str]:
 
 
 def program_words(resolver: str, directory: str, folders: Sequence[str]) -> list[str]:
-    """Return the words that let a user's program run in a root and a process table of its own, as nobody in particular.
+    """Return the words that let a user's program run in a root and a process table of its own, not as root.
 
     It sees the system's programs, *directory*, in which it starts, and *folders* read-only, ``/tmp`` of its own, and asks
     the name servers that *resolver*, the text of resolv.conf, names. All of its processes end with its first one.
