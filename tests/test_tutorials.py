@@ -74,7 +74,7 @@ def test_a_past_incident_is_made_of_its_backends_as_the_page_has_it(tmp_path, mo
             file = re.sub(rf"^{period}: .*$", f"{period}: {window(getattr(pack.incident, period))}", file, flags=re.M)
         (tmp_path / "incident.yaml").write_text(file)
         said = {}
-        for line in commands_in((DOCS / "own-system.md").read_text()):
+        for line in commands_in((DOCS / "own-system.md").read_text().partition("## A past incident")[2]):
             code = run(shlex.split(line)[1:])
             out, err = capsys.readouterr()
             assert code == 0, f"{line}\n{out}\n{err}"

@@ -73,12 +73,18 @@ def command(
     context.exit(1 if result["void"] else 0)
 
 
+def drawn_faults(part: str) -> dict[str, dict[str, Any]]:
+    """Return the faults of the *part* of demo.yaml, "shop" or "own", by name."""
+    parts: dict[str, dict[str, dict[str, Any]]]
+    parts = yaml.safe_load(Path(__file__).with_name("demo.yaml").read_text(encoding="utf-8"))
+    return parts[part]
+
+
 def choose_fault(seed: int, name: str | None) -> tuple[str, str, dict[str, Any]]:
     """Return (type, service, parameters) of the named fault, or of the one that *seed* means; raises NotFoundError."""
     from opsassay.core.errors import NotFoundError
 
-    known: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("demo.yaml").read_text(encoding="utf-8"))
-    by_name = {fault: (fault, one["service"], one["parameters"]) for fault, one in known.items()}
+    by_name = {fault: (fault, one["service"], one["parameters"]) for fault, one in drawn_faults("shop").items()}
     if name is not None:
         if name not in by_name:
             raise NotFoundError("fault of the demo", name, by_name, "Others: `opsassay incident record`.")
@@ -94,7 +100,7 @@ def draw_fault(app: System, seed: int, name: str | None) -> tuple[str, str, dict
     """
     from opsassay.core.errors import NotFoundError
 
-    known: dict[str, dict[str, Any]] = {"NetworkDelay": {"delay_ms": 300}, "PodFailure": {}, "CPUStress": {"cores": 2}}
+    known = drawn_faults("own")
     if name is not None and name not in known:
         raise NotFoundError("fault of the demo", name, known, "Others: `opsassay incident record`.")
     chance = random.Random(seed)  # noqa: S311
