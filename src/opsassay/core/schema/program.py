@@ -31,13 +31,14 @@ class Ready(Written):
 class Program(Written):
     """A program that a service runs, in a network, a file system and a control group of its own."""
 
-    command: tuple[str, ...] = Field(min_length=1, description="the program and its arguments; no shell reads them")
+    command: tuple[str, ...] = Field(default=(), description="the program and its arguments; no shell reads them")
+    container: str | None = Field(default=None, description="in place of a command: the service of a compose project")
     directory: str = Field(default=".", description="where it starts, from the folder of this file; it reads it only")
     environment: dict[str, str] = Field(
         default_factory=dict, description="its variables; {password:STORE} is that store's password"
     )
     ports: dict[str, int] = Field(default_factory=dict, description="where it listens by name; users call the first")
-    ready: Ready
+    ready: Ready | None = None
     runtime: Runtime | None = Field(default=None, description="adds this language's OpenTelemetry instrumentation")
     calls: tuple[str, ...] | None = Field(
         default=None, description="the services and stores that it calls; all others when left out"
@@ -54,8 +55,12 @@ class Program(Written):
         return value
 
     @model_validator(mode="after")
-    def _can_be_reached(self) -> Self:
-        if self.ready.http is not None and not self.ports:
+    def _can_be_started(self) -> Self:
+        if not self.command and self.container is None:
+            raise ValueError("command is missing: the program and its arguments")
+        if self.ready is None and self.container is None:
+            raise ValueError("ready is missing: one of http, tcp and log")
+        if self.ready is not None and self.ready.http is not None and not self.ports:
             raise ValueError("ready.http needs a port in ports")
         return self
 

@@ -8,11 +8,12 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from opsassay.core.schema.base import Written
+from opsassay.core.schema.compose import ComposeProject, ComposeService
 from opsassay.core.schema.program import Program
 
 Engine = Literal["postgresql", "valkey", "nats"]
-IsolationLevel = Literal["namespaced", "plain"]
-"""How a system on one machine is kept apart: network namespaces with real packets, or loopback with a relay."""
+IsolationLevel = Literal["namespaced", "plain", "compose"]
+"""How a system on one machine is kept apart: network namespaces with real packets, loopback with a relay, or containers."""
 _PASSWORD = re.compile(r"\{password:([^}]*)\}")
 ACTIONS = ("call", "parallel", "sql", "cache", "publish", "compute_ms", "wait_ms", "log")
 
@@ -197,6 +198,7 @@ class System(Written):
     services: dict[str, Service]
     load: Load
     slo: Slo = Slo()
+    compose: ComposeProject | None = Field(default=None, description="the project whose containers the services are")
 
     @model_validator(mode="after")
     def _names_resolve(self) -> Self:
@@ -312,3 +314,14 @@ class System(Written):
     def entries(self) -> set[str]:
         """Return the services that users call."""
         return {kind.request.split()[0] for kind in self.load.mix}
+
+
+class ComposeSystem(Written):
+    """A compose project with the load of its users: what a system file says when it names a compose file."""
+
+    system: str
+    description: str = ""
+    compose: str = Field(description="the compose file, from the folder of this file")
+    services: dict[str, ComposeService] = Field(default_factory=dict, description="what the compose file does not say")
+    load: Load
+    slo: Slo = Slo()

@@ -9,6 +9,7 @@ from opsassay.core.errors import NotFoundError
 from opsassay.core.schema.files import load_yaml
 from opsassay.core.schema.system import System
 from opsassay.testbed.apps import generate
+from opsassay.testbed.apps.compose import is_compose_file, load_compose
 from opsassay.testbed.apps.programs import place_programs
 
 APPS = Path(__file__).parent
@@ -25,7 +26,8 @@ def load_system(name: str) -> System:
     Raises NotFoundError, ConfigError, and UserError for a size that cannot be generated.
     """
     if name.endswith((".yaml", ".yml")):
-        return place_programs(load_yaml(Path(name), System), Path(name))
+        path = Path(name)
+        return load_compose(path) if is_compose_file(path) else place_programs(load_yaml(path, System), path)
     if (generated := generate.by_name(name)) is not None:
         return generated
     if name not in names():

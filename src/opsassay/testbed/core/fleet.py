@@ -59,6 +59,7 @@ class Replica:
     host: str
     pod: str
     pid: int | None = None
+    watched_by: int | None = None  # the process of ours whose end is that of the replica: its own but for containers
     port: int | None = None
     ready: bool = False
     held: bool = False  # not to be started again for now

@@ -11,8 +11,9 @@ import fcntl
 import json
 import os
 import shutil
+import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from opsassay.core.schema.json_lines import append_object
 
 MARKER = "OPSASSAY_SYSTEM"
 GROUPS_FILE = "groups.json"
+UNDO_FILE = "undo.json"
+UNDO_S, UNDO_ATTEMPTS, UNDO_AGAIN_AFTER_S = 120.0, 3, 2.0
 LOOKS, LOOK_S = 5, 0.02
 SOCKET_PATH_LIMIT = 100  # sun_path is 108 bytes on Linux, 104 on macOS
 
@@ -198,6 +201,31 @@ def remove_groups(state: SystemState) -> None:
         remove_below(folder)
 
 
+def note_undo(state: SystemState, words: Sequence[str]) -> None:
+    """Write down the command that undoes what the system is about to do outside its own processes and groups."""
+    state.write(UNDO_FILE, {"words": list(words)})
+
+
+def undo_outside(state: SystemState) -> None:
+    """Run the command that was written down, if there is one; raises OperationError when it fails."""
+    path = state.dir / UNDO_FILE
+    if not path.exists():
+        return
+    words = json.loads(path.read_text())["words"]
+    failure = ""
+    for _ in range(UNDO_ATTEMPTS):  # the guard of a killed system may be at it too
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, timeout=UNDO_S, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            failure = str(error)
+        else:
+            if done.returncode == 0:
+                return
+            failure = (done.stderr.strip().splitlines() or ["it says no reason"])[-1]
+        time.sleep(UNDO_AGAIN_AFTER_S)
+    raise OperationError(f"System {state.name}: `{' '.join(words)}` fails: {failure}; run it by hand.")
+
+
 def leftovers(state: SystemState, groups: Iterable[Path]) -> list[str]:
     """Return what is there of a system that should be gone, each in words; *groups* are those that it had."""
     found = [f"process {process.pid} still runs" for process in marked_processes(state)]
@@ -259,6 +287,7 @@ def clear_leftovers(state: SystemState) -> int:
                 f"System {state.name}: process {alive[0].pid} does not end; end it by hand, then retry."
             )
         time.sleep(0.05)
+    undo_outside(state)
     remove_groups(state)
     shutil.rmtree(state.dir, ignore_errors=True)
     return len(processes)

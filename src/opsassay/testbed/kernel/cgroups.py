@@ -149,6 +149,19 @@ def find_groups() -> Groups | None:
     return search()[0]
 
 
+def mounted_groups() -> Groups | None:
+    """Return the hierarchies that are mounted, for groups that others made; None where there are none."""
+    mounted = mounts(Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
+    parents: dict[str, Path] = {}
+    versions: dict[str, int] = {}
+    for controller in (*CONTROLLERS, ACCOUNTING):
+        if controller in mounted:
+            parents[controller], versions[controller] = mounted[controller].point, 1
+        elif "" in mounted and controller != ACCOUNTING:
+            parents[controller], versions[controller] = mounted[""].point, 2
+    return Groups(parents, versions) if parents else None
+
+
 def search() -> tuple[Groups | None, dict[str, str]]:
     """Return where groups can be made, and for each controller that is out of reach the reason and the way out."""
     mounted = mounts(Path("/proc/self/mountinfo").read_text(encoding="utf-8"))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 DATA_NETWORK = ipaddress.IPv4Network("10.77.0.0/16")
 MANAGEMENT_NETWORK = ipaddress.IPv4Network("10.78.0.0/16")
 DATA_INTERFACE, MANAGEMENT_INTERFACE = "eth0", "mgmt0"
+"""The first is what engines and network plugins call the interface of a container or pod too."""
 MANAGEMENT_ADDRESS = str(MANAGEMENT_NETWORK[1])
 
 
@@ -133,3 +134,15 @@ def _address(place: Place) -> None:
         ):
             netlink.addr("add", index=socket.if_nametoindex(interface), address=address, prefixlen=16)
             raise_interface(interface)
+
+
+def peer_of(namespace: str) -> str:
+    """Return the name, in the caller's namespace, of the other end of the data interface in *namespace*."""
+    from pyroute2 import IPRoute
+
+    def other_end() -> int:
+        with IPRoute() as netlink:
+            (link,) = netlink.get_links(socket.if_nametoindex(DATA_INTERFACE))
+            return int(link.get_attr("IFLA_LINK"))
+
+    return socket.if_indextoname(inside(namespace, other_end))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from dataclasses import dataclass
 
 from opsassay.core.errors import NotFoundError, RefusedError
@@ -53,6 +54,22 @@ def choose_level(desired: str | None) -> IsolationLevel:
                 raise RefusedError(f"This machine has no {desired} isolation: {level.reason}.")
             return name
     raise NotFoundError("isolation level", desired, LEVELS)
+
+
+def level_for(system: System, desired: str | None) -> IsolationLevel:
+    """Return the isolation level to run *system* on: *desired*, or the best that there is; containers have their own.
+
+    Raises NotFoundError and RefusedError.
+    """
+    if system.compose is not None:
+        if desired not in (None, "compose"):
+            raise RefusedError(f"The containers of {system.system} have no {desired} isolation; leave the level out.")
+        if os.geteuid() != 0:
+            raise RefusedError("Faults act in the networks of containers, which takes root; run it as root.")
+        return "compose"
+    level = choose_level(desired)
+    require_namespaces(system, level)
+    return level
 
 
 def refusal(fault: str, level: IsolationLevel) -> str | None:

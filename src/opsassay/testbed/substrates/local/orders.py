@@ -72,6 +72,12 @@ class Orders:
             "stores": {name: ENGINE_ACTIVITY[store.engine] + name for name, store in system.stores.items()},
         }
 
+    def container(self, replica: Replica, container: str) -> dict[str, Any]:
+        """Return what the process that watches the *container* of *replica* is sent."""
+        project = self.fleet.system.compose
+        assert project is not None
+        return {**self.program(replica), "inside": None, "engine": list(project.engine), "container": container}
+
     def load(self, rate_rps: float) -> dict[str, Any]:
         """Return what the load generator is given."""
         return {

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from opsassay.testbed.core.fleet import Replica, sleep_until
+from opsassay.testbed.workload.engine import CALL_S
 
 if TYPE_CHECKING:
     from opsassay.testbed.substrates.local.supervisor import Supervisor
@@ -49,6 +50,11 @@ async def stop(system: Supervisor, replica: Replica) -> None:
         return
     await asyncio.sleep(replica.spec.drain_s)
     system.unexpected_exits.expect(pid)
+    if system.system.compose is not None:
+        with contextlib.suppress(ConnectionError):
+            await system.channels.request(replica.id, "stop", timeout_s=CALL_S)
+        await sleep_until(lambda: replica.pid != pid, TERM_TIMEOUT_S, 0.02)
+        return
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)

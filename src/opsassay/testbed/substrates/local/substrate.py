@@ -14,12 +14,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from opsassay.core import errors
 from opsassay.core.errors import LostError, NotFoundError, StartError, UserError
 from opsassay.core.schema.incident import FaultPlan
-from opsassay.core.schema.system import System
+from opsassay.core.schema.system import IsolationLevel, System
 from opsassay.telemetry.otlp.client import ReceiverControl
 from opsassay.testbed.core.event import InjectionEvent, as_event
 from opsassay.testbed.core.observer_log import forget_observer_log, observer_log
@@ -36,7 +36,7 @@ from opsassay.testbed.core.status import SystemStatus
 from opsassay.testbed.core.substrate import LOCAL, Capabilities, require_settings
 from opsassay.testbed.injection.journal import Journal
 from opsassay.testbed.kernel.namespaces import rooms_of, who_is_in
-from opsassay.testbed.substrates.local.capabilities import choose_level, machine, probe, require_namespaces
+from opsassay.testbed.substrates.local.capabilities import level_for, machine, probe
 from opsassay.testbed.workload.processes import log_tail
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from opsassay.testbed.substrates.local.probes import LocalProbes
 
 START_TIMEOUT_S = 90.0
+COMPOSE_TIMEOUT_S = 600.0
+"""Images may have to be built and fetched."""
 STOP_TIMEOUT_S = 30.0
 WAKE_UP_S = 0.3
 LAST_WORDS_S = 10.0
@@ -110,7 +112,11 @@ class LocalSystem:
         from opsassay.testbed.injection.preconditions import require
         from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 
-        require(self.definition(), plan, REPERTOIRES[choose_level(self.status().isolation)].refusal, source=source)
+        require(self.definition(), plan, REPERTOIRES[self._level()].refusal, source=source)
+
+    def _level(self) -> IsolationLevel:
+        isolation = self.status().isolation
+        return next(level for level in get_args(IsolationLevel) if level == isolation)
 
     def inject(self, plan: FaultPlan, over: Event | None = None) -> Iterator[InjectionEvent]:
         """Inject *plan* and yield its events; hanging up, at the latest when *over* is set, undoes it."""
@@ -159,8 +165,7 @@ class LocalSubstrate:
         An *owned* system ends with the process that deployed it, however that ends. *isolation* None is the best level
         that this machine has.
         """
-        level = choose_level(isolation)
-        require_namespaces(system, level)
+        level = level_for(system, isolation)
         state = SystemState.for_system(name)
         if (lock := acquire_lock(state)) is None:
             raise UserError(
@@ -183,7 +188,8 @@ class LocalSubstrate:
             }
             process = _start_supervisor(state, order)
             try:
-                self._wait_ready(running, process, on_progress)
+                limit_s = COMPOSE_TIMEOUT_S if system.compose is not None else START_TIMEOUT_S
+                self._wait_ready(running, process, on_progress, limit_s)
             except BaseException:
                 process.kill()
                 _reap(state)
@@ -196,9 +202,13 @@ class LocalSubstrate:
         return running
 
     def _wait_ready(
-        self, running: LocalSystem, process: subprocess.Popen[bytes], on_progress: Callable[[SystemStatus], None] | None
+        self,
+        running: LocalSystem,
+        process: subprocess.Popen[bytes],
+        on_progress: Callable[[SystemStatus], None] | None,
+        limit_s: float,
     ) -> None:
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
             if process.poll() is not None:
                 raise self._start_failure(running.state, process.returncode)
@@ -212,7 +222,7 @@ class LocalSubstrate:
                 if status.phase == "ready":
                     return
             time.sleep(0.02)
-        raise StartError(f"System {running.state.name} is not ready after {START_TIMEOUT_S:g} s.", _logs(running.state))
+        raise StartError(f"System {running.state.name} is not ready after {limit_s:g} s.", _logs(running.state))
 
     def _start_failure(self, state: SystemState, status: int) -> StartError:
         if reason := state.why_it_failed():
@@ -276,7 +286,7 @@ class LocalSubstrate:
         from opsassay.testbed.injection.preconditions import require
         from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 
-        require(system, plan, REPERTOIRES[choose_level(isolation)].refusal, source=source, within=within)
+        require(system, plan, REPERTOIRES[level_for(system, isolation)].refusal, source=source, within=within)
 
     def logs(self, name: str) -> dict[str, str]:
         """Return the log of each process of the system *name*; also of one that has failed, until it is cleared."""

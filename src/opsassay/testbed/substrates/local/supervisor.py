@@ -16,14 +16,14 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import psutil
 
 from opsassay.core.errors import OpsAssayError, StartError
 from opsassay.core.logs import Log, configure
-from opsassay.core.schema.system import System
+from opsassay.core.schema.system import IsolationLevel, System
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Fleet, Replica, sleep_until
 from opsassay.testbed.core.networks import Network
 from opsassay.testbed.core.state import SystemState, release_lock
@@ -31,6 +31,7 @@ from opsassay.testbed.injection.journal import Journal
 from opsassay.testbed.injection.unexpected_exits import UnexpectedExits, sentences
 from opsassay.testbed.kernel.namespaces import isolate
 from opsassay.testbed.substrates.local import rollout
+from opsassay.testbed.substrates.local.composed import ComposeContainers, ComposeNetwork
 from opsassay.testbed.substrates.local.control import ControlServer
 from opsassay.testbed.substrates.local.directory import Directory
 from opsassay.testbed.substrates.local.namespaced import NamespacedNetwork, open_entrances
@@ -38,7 +39,8 @@ from opsassay.testbed.substrates.local.operations import Operations
 from opsassay.testbed.substrates.local.orders import Orders
 from opsassay.testbed.substrates.local.polling import poll, sample
 from opsassay.testbed.substrates.local.relayed import RelayedNetwork
-from opsassay.testbed.workload.containers import containers_for
+from opsassay.testbed.workload.containers import Containers, containers_for
+from opsassay.testbed.workload.engine import CALL_S
 from opsassay.testbed.workload.names import NameServer, ProgramNames
 from opsassay.testbed.workload.processes import Channels, Template, log_tail, start_program
 from opsassay.testbed.workload.runtime.ledger import LedgerWriter
@@ -68,20 +70,7 @@ class Supervisor:
         self.channels = Channels(state, lambda hello: self.spawn(self._on_hello(hello)))
         self.template = Template(state, lambda *ended: self.spawn(self._on_exit(*ended)))
         self.unexpected_exits = UnexpectedExits()
-        self.network: Network = (
-            NamespacedNetwork(
-                state,
-                self.fleet,
-                self.template,
-                self.channels,
-                entrances,
-                order["kernel_can"],
-                self.unexpected_exits.expect,
-            )
-            if order["isolation"] == NamespacedNetwork.level
-            else RelayedNetwork(state, self.fleet, self.template, self.channels)
-        )
-        self.containers = containers_for(state, self.fleet, limited=order["isolation"] == NamespacedNetwork.level)
+        self.network, self.containers = self._isolated(order["isolation"], entrances, order["kernel_can"])
         self.directory = Directory(self)
         self.names = NameServer(self.directory.lookup)
         self.journal = Journal(state.journal)
@@ -96,6 +85,20 @@ class Supervisor:
         self.failure: OpsAssayError | None = None
         self._receiver: asyncio.subprocess.Process | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
+
+    def _isolated(
+        self, level: IsolationLevel, entrances: Mapping[str, socket.socket], kernel_can: Collection[str]
+    ) -> tuple[Network, Containers]:
+        """Return the network and the control groups of the isolation *level*."""
+        state, fleet, processes = self.state, self.fleet, (self.template, self.channels)
+        expect = self.unexpected_exits.expect
+        if level == ComposeNetwork.level:
+            composed = ComposeNetwork(state, fleet, *processes, kernel_can, expect)
+            return composed, ComposeContainers(state, fleet, composed)
+        if level == NamespacedNetwork.level:
+            network = NamespacedNetwork(state, fleet, *processes, entrances, kernel_can, expect)
+            return network, containers_for(state, fleet, limited=True)
+        return RelayedNetwork(state, fleet, *processes), containers_for(state, fleet, limited=False)
 
     # --- the life of a system -------------------------------------------------------------------------------------
 
@@ -131,7 +134,7 @@ class Supervisor:
         await asyncio.gather(self.template.start(), self._start_receiver(), stores)
         await self.network.open({store.name: store.port for store in self.stores.values()})
         names_port = await self.names.start(self.network.home)
-        if self.system.programs():
+        if self.system.programs() and self.system.compose is None:
             await ProgramNames(self.names, self.directory.addresses, self.directory.caller_at).start(self.network.home)
         self.orders = Orders(
             self.state,
@@ -177,10 +180,14 @@ class Supervisor:
     async def start_replica(self, replica: Replica) -> None:
         """Start a process of *replica*, by its present settings and release."""
         replica.settings, replica.started_release = dict(self.operations.settings[replica.service]), replica.release
-        role = "replica" if replica.spec.program is None else "program"
-        order = self.orders.replica(replica) if role == "replica" else self.orders.program(replica)
+        if isinstance(self.network, ComposeNetwork):
+            role, order = "container", self.orders.container(replica, self.network.containers[replica.id])
+        elif replica.spec.program is not None:
+            role, order = "program", self.orders.program(replica)
+        else:
+            role, order = "replica", self.orders.replica(replica)
         replica.started_at, replica.starts = time.monotonic(), replica.starts + 1
-        replica.pid = await self.template.spawn(role, replica.id, order)
+        replica.pid = replica.watched_by = await self.template.spawn(role, replica.id, order)
 
     async def _wait_ready(self) -> None:
         def settled() -> bool:
@@ -237,8 +244,10 @@ class Supervisor:
     async def _on_exit(self, name: str, pid: int, status: int) -> None:
         if self.phase == "stopping":
             return
-        self.unexpected_exits.note_exit(name, pid, status)
         replica = self.fleet.replicas.get(name)
+        if replica is not None and pid == replica.watched_by:
+            pid = replica.pid or pid  # the end of a container's watcher is that of the container
+        self.unexpected_exits.note_exit(name, pid, status)
         if replica is None:
             if name in ("template", "relay", LOAD_GENERATOR):
                 self.give_up(
@@ -344,6 +353,18 @@ class Supervisor:
         """Return how many lines could not be written: by this process, replicas and the relay, where there is one."""
         relay = await self.channels.request("relay", "ping") if "relay" in self.channels.names() else {"ledger_lost": 0}
         return self.ledger.lost + self.fleet.lost_ledger_lines() + int(relay["ledger_lost"])
+
+    async def end_process(self, replica: Replica) -> None:
+        """Kill the process of *replica*, which may be gone already; a container is killed by its engine."""
+        if (pid := replica.pid) is None:
+            return
+        self.unexpected_exits.expect(pid)
+        if self.system.compose is not None:
+            with contextlib.suppress(ConnectionError):
+                await self.channels.request(replica.id, "kill", timeout_s=CALL_S)
+        else:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     async def push_hooks(self, replica: Replica) -> None:
         """Make the process of the replica run the hooks of its desired state."""

@@ -40,7 +40,7 @@ async def serve(
 async def _serve_requests(socket_path: str, hello: dict[str, Any], handlers: Mapping[str, Handler]) -> None:
     reader, writer = await asyncio.open_unix_connection(socket_path)
     try:
-        writer.write(encode({"hello": {**hello, "pid": os.getpid()}}))
+        writer.write(encode({"hello": {"pid": os.getpid(), **hello}}))
         while line := await reader.readline():
             request = json.loads(line)
             try:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import time
 from functools import partial
 from pathlib import Path
@@ -67,7 +68,7 @@ class ProgramReplica:
 
     async def start(self) -> None:
         """Start the program, its output read from now on."""
-        await self.telemetry.start()
+        await self.telemetry.start(socket.create_server((LOOPBACK, PORT)))
         pipes = [os.pipe() for _ in ("stdout", "stderr")]
         for _, written in pipes:
             os.fchown(written, program_owner(), -1)  # programs open /dev/stdout anew
@@ -116,14 +117,23 @@ class ProgramReplica:
         if not (text := line.decode(errors="replace").rstrip()):
             return
         print(text, flush=True)
-        if self.program.ready.log is not None and self.program.ready.log in text:
+        if (ready := self.program.ready) is not None and ready.log is not None and ready.log in text:
             self.said.set()
         self.instruments.record(read_line(text))
 
+    async def wait_end(self) -> int:
+        """Return the program's status when it has ended."""
+        assert self.process is not None
+        return await self.process.wait()
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the processes of the program."""
+        assert self.process is not None
+        return psutil.Process(self.process.pid).children(recursive=True)
+
     async def wait_ready(self) -> None:
         """Return when the program is ready; end this process when it ends before."""
-        assert self.process is not None
-        ended = asyncio.create_task(self.process.wait())
+        ended = asyncio.create_task(self.wait_end())
         while not await self.answers():
             if ended.done():
                 await self.end(ended.result())
@@ -138,8 +148,9 @@ class ProgramReplica:
         except (OSError, TimeoutError, aiohttp.ClientError):
             return False
 
-    async def ready_by(self, ready: Ready) -> bool:
+    async def ready_by(self, ready: Ready | None) -> bool:
         """Ask the program what *ready* says; raises OSError, TimeoutError, ClientError where it does not answer."""
+        assert ready is not None, "a program says when it is ready"
         if ready.log is not None:
             return self.said.is_set()
         address = self.config["address"]
@@ -155,8 +166,7 @@ class ProgramReplica:
 
     async def watch(self) -> None:
         """Ask for readiness again and again; ends with the program, whose status becomes this process's."""
-        assert self.process is not None
-        ended = asyncio.create_task(self.process.wait())
+        ended = asyncio.create_task(self.wait_end())
         failures = 0
         while not ended.done():
             failures = 0 if await self.answers() else failures + 1
@@ -186,10 +196,9 @@ class ProgramReplica:
 
     async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
         """Answer with what the program's spans say, and with what the kernel says of it."""
-        assert self.process is not None
         memory, cpu_s = 0, 0.0
         with contextlib.suppress(psutil.Error):
-            for process in psutil.Process(self.process.pid).children(recursive=True):
+            for process in self.processes():
                 memory += process.memory_info().rss
                 cpu_s += sum(process.cpu_times()[:2])
         gauges = {

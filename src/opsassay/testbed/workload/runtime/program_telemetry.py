@@ -5,6 +5,7 @@ The endpoint is on the loopback of the program's own network, so that no fault o
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -44,14 +45,14 @@ class ProgramTelemetry:
         self._peers = {name: f"call:{name}" for name in services} | dict(stores)
         self._http: aiohttp.ClientSession | None = None
 
-    async def start(self) -> None:
-        """Listen on the loopback."""
+    async def start(self, listening: socket.socket) -> None:
+        """Take what arrives at *listening*, on the loopback of the program's network."""
         application = web.Application(client_max_size=MAX_PAYLOAD_BYTES)
         for signal in GROUPS:
             application.router.add_post(f"/v1/{signal}", self._export)
         runner = web.AppRunner(application, access_log=None, handle_signals=False)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", PORT).start()
+        await web.SockSite(runner, listening).start()
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(5))
 
     async def _export(self, request: web.Request) -> web.Response:

@@ -24,13 +24,14 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opsassay.core.logs import Log, configure
 from opsassay.testbed.kernel.namespaces import enter
 from opsassay.testbed.workload import packets
-from opsassay.testbed.workload.runtime import allocator, burner, load, pressure, program, relay, replica
+from opsassay.testbed.workload.runtime import allocator, burner, container, load, pressure, program, relay, replica
 from opsassay.testbed.workload.runtime.forks import die_with_parent, give_way_in_a_full_group
 
 _log = Log(__name__)
 ROLES = {
     "replica": replica.main,
     "program": program.main,
+    "container": container.main,
     "relay": relay.main,
     "load": load.main,
     "pressure": pressure.main,

@@ -13,7 +13,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,7 +23,7 @@ from aiohttp import web
 
 from opsassay.core.errors import OperationError
 from opsassay.core.logs import Log
-from opsassay.testbed.kernel.namespaces import inside
+from opsassay.testbed.kernel.network import peer_of
 from opsassay.testbed.substrates.kubernetes.endpoints.key import requires_key
 from opsassay.testbed.workload.runtime.burner import fork_burner
 
@@ -33,8 +32,6 @@ ORDER_FILE = Path("/etc/opsassay/node/order.json")
 PROCESSES = Path("/proc")
 LEDGER = Path("/tmp/packets.jsonl")  # noqa: S108 - a pod has a disk of its own
 BEGIN_TIMEOUT_S = 30.0
-INTERFACE = "eth0"
-"""What every common network plugin calls a pod's interface."""
 
 
 def main() -> None:
@@ -206,15 +203,3 @@ def process_of(uid: str, processes: Path) -> int:
         if any(name in groups for name in names) and theirs.st_ino != own.st_ino:
             return int(folder.name)
     raise OperationError(f"no process of the pod {uid} is on this node any more")
-
-
-def peer_of(namespace: str) -> str:
-    """Return the name, on the node, of the other end of the pod's interface."""
-    from pyroute2 import IPRoute
-
-    def other_end() -> int:
-        with IPRoute() as netlink:
-            (link,) = netlink.get_links(socket.if_nametoindex(INTERFACE))
-            return int(link.get_attr("IFLA_LINK"))
-
-    return socket.if_indextoname(inside(namespace, other_end))

@@ -29,8 +29,7 @@ class Kill:
         for replica in self._injection.replicas:
             self.before_the_kill(replica)
         for replica in self._injection.replicas:
-            if replica.pid is not None:
-                kill(self._injection, replica.pid)
+            await self._injection.system.end_process(replica)
 
     def before_the_kill(self, replica: Replica) -> None:
         """Say what shall become of *replica*."""

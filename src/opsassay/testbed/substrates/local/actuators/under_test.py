@@ -42,3 +42,6 @@ class LocalUnderTest(SystemUnderTest, Protocol):
 
     async def replace(self, replica: Replica, timeout_s: float) -> int | None:
         """Start a successor of the replica's process and hand over; return the former pid, None if it did not come."""
+
+    async def end_process(self, replica: Replica) -> None:
+        """Kill the process of *replica*, which may be gone already."""

@@ -1,0 +1,32 @@
+"""ComposeProject: a compose project that is run as a system, and the file by which a user says what its own does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from opsassay.core.schema.base import Written
+from opsassay.core.schema.program import Ready
+
+
+class ComposeProject(Written):
+    """A project as it is run: a copy of the user's, with names, volumes and networks of its own."""
+
+    compose: tuple[str, ...] = Field(min_length=1, description="the compose program, such as docker compose")
+    engine: tuple[str, ...] = Field(min_length=1, description="the engine's program, such as docker")
+    directory: str = Field(description="the folder of the user's compose file")
+    content: dict[str, Any] = Field(description="the compose file that is run")
+    copied: dict[str, str] = Field(
+        default_factory=dict, description="folders that containers may write to: of the user, by the name of the copy"
+    )
+
+
+class ComposeService(Written):
+    """What a compose file does not say of a service."""
+
+    port: int | None = Field(default=None, ge=1, le=65535, description="where it listens; its first port when left out")
+    ready: Ready | None = Field(default=None, description="when it is ready: its port answers when left out")
+    calls: tuple[str, ...] | None = Field(
+        default=None, description="the services that it calls; all others when left out"
+    )

@@ -1,0 +1,297 @@
+"""A compose project as a system: read by its own compose program, and copied so that the user's own is not touched.
+
+The copy has a name, volumes and networks of its own, publishes no port of this machine, and writes to copies of folders.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from opsassay.core.errors import ConfigError, NotFoundError, RefusedError
+from opsassay.core.schema.compose import ComposeProject, ComposeService
+from opsassay.core.schema.files import load_yaml
+from opsassay.core.schema.program import Program, Ready
+from opsassay.core.schema.system import ComposeSystem, Load, LoadMix, Service, System
+
+COMMANDS = (("docker", "compose"), ("docker-compose",), ("podman", "compose"), ("podman-compose",))
+"""Compose programs, in the order in which they are tried; each has the engine of its name."""
+TRY_S, READ_S = 10.0, 60.0
+MOST_COPIED_BYTES = 200 * 2**20
+CPU_LIMIT, MEMORY_LIMIT_MB = 1.0, 512
+"""What a container may use where its project sets no limit, so that pressure on it has something to exhaust."""
+KNOWN_PORTS = {
+    "postgres": 5432, "postgis": 5432, "valkey": 6379, "redis": 6379, "nats": 4222, "mysql": 3306, "mariadb": 3306,
+    "mongo": 27017, "rabbitmq": 5672, "memcached": 11211, "kafka": 9092, "elasticsearch": 9200, "minio": 9000,
+}  # fmt: skip
+"""Ports of stores by a part of their image's name: compose files seldom state them."""
+UNITS = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30}
+
+
+@functools.cache
+def compose_program() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the compose program and the engine that answer here; raises RefusedError when there are none."""
+    own = Path(sys.executable).parent
+    for words in COMMANDS:
+        engine = (words[0].removesuffix("-compose"),)
+        found = shutil.which(words[0]) or shutil.which(str(own / words[0]))
+        if found and shutil.which(engine[0]) and _answers(engine[0], "info") and _answers(found, *words[1:], "version"):
+            return (found, *words[1:]), engine
+    tried = ", ".join(" ".join(words) for words in COMMANDS)
+    raise RefusedError(
+        f"No compose program with an engine answers on this machine (tried {tried}); start Docker, or install podman and "
+        "podman-compose."
+    )
+
+
+def _answers(*words: str) -> bool:
+    try:
+        return subprocess.run(words, capture_output=True, timeout=TRY_S, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def is_compose_file(path: Path) -> bool:
+    """Tell whether the file at *path* is a compose file, or a system file that names one."""
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        return False  # whoever reads it as a system says what is wrong
+    if not isinstance(document, dict):
+        return False
+    services = document.get("services")
+    described = services.values() if isinstance(services, dict) else ()
+    containers = any(isinstance(one, dict) and {"image", "build"} & one.keys() for one in described)
+    return "compose" in document or (containers and "load" not in document)
+
+
+def load_compose(path: Path) -> System:
+    """Return the system of the compose file at *path*, or of the system file at *path* that names one.
+
+    Raises ConfigError for a file that cannot be read or run as a copy, RefusedError where no engine answers.
+    """
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    written = load_yaml(path, ComposeSystem) if "compose" in document else None
+    file = path.resolve().parent / written.compose if written else path.resolve()
+    if not file.is_file():
+        raise ConfigError(f"{path}: there is no compose file {written.compose if written else path}; check the path.")
+    project = _Project(file, written.services if written else {})
+    services = project.services()
+    if unknown := sorted(set(project.stated) - set(services)):
+        raise ConfigError(f"{path}: {NotFoundError('service of ' + file.name, unknown[0], services)}")
+    load = written.load if written else _load_of(project)
+    try:
+        return System(
+            system=written.system if written else project.name,
+            description=written.description if written else f"The compose project {file.parent.name}",
+            host_cpu_limit=float(max([os.cpu_count() or 1, *(one.cpu_limit for one in services.values())])),
+            host_memory_limit_mb=sum(one.memory_limit_mb * one.replicas for one in services.values()),
+            services=services,
+            load=load,
+            slo=written.slo if written else System.model_fields["slo"].default,
+            compose=ComposeProject(
+                compose=project.compose,
+                engine=project.engine,
+                directory=str(file.parent),
+                content=project.content,
+                copied=project.copied,
+            ),
+        )
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {error.errors()[0]['msg'].removeprefix('Value error, ')}.") from error
+
+
+def _load_of(project: _Project) -> Load:
+    """Return a GET of the root of each service that publishes a port, where no file says what users do."""
+    if not project.published:
+        raise ConfigError(
+            f"{project.file}: no service publishes a port, so that users reach none; write a system file with `compose: "
+            f"{project.file.name}` and `load:` (docs/own-system.md)."
+        )
+    return Load(mix=tuple(LoadMix(request=f"{name} GET /") for name in sorted(project.published)))
+
+
+class _Project:
+    """The project of the compose *file*, with what the user's system file has *stated* of its services."""
+
+    def __init__(self, file: Path, stated: Mapping[str, ComposeService]) -> None:
+        self.file, self.stated = file, stated
+        self.compose, self.engine = compose_program()
+        self.copied: dict[str, str] = {}
+        read = self._read()
+        self.name = str(read.get("name") or file.parent.name).lower()
+        self._described: dict[str, dict[str, Any]] = read["services"]
+        self.ports = {name: list(_ports(one)) for name, one in self._described.items()}
+        self.published = {name for name, one in self._described.items() if one.get("ports") and not _store_port(one)}
+        self.content = self._copy(read)
+
+    def _read(self) -> dict[str, Any]:
+        """Return the file as its compose program reads it: merged, extended, variables filled in."""
+        words = [*self.compose, "-f", str(self.file), "config"]
+        try:
+            done = subprocess.run(
+                words, capture_output=True, text=True, timeout=READ_S, cwd=self.file.parent, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ConfigError(f"{self.file}: `{' '.join(words)}` did not end in {READ_S:g} s.") from error
+        if done.returncode != 0:
+            said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+            raise ConfigError(f"{self.file}: {said[-1].strip() if said else 'its compose program refuses it'}")
+        found = yaml.safe_load(done.stdout)
+        if not isinstance(found, dict) or not isinstance(found.get("services"), dict) or not found["services"]:
+            raise ConfigError(f"{self.file}: it has no services.")
+        return found
+
+    def services(self) -> dict[str, Service]:
+        """Return the services as the system has them."""
+        return {name: self._service(name, one) for name, one in self._described.items()}
+
+    def _service(self, name: str, described: Mapping[str, Any]) -> Service:
+        stated = self.stated.get(name, ComposeService())
+        port = stated.port or next(iter(self.ports[name]), 0)
+        ready = stated.ready or (Ready(tcp=port) if port else None)
+        cpu, memory_mb = _limits(described)
+        count = described.get("deploy", {}).get("replicas") or described.get("scale") or 1
+        return Service(
+            replicas=int(count),
+            cpu_limit=cpu,
+            memory_limit_mb=memory_mb,
+            program=Program(container=name, ports={"http": port} if port else {}, ready=ready, calls=stated.calls),
+        )
+
+    def _copy(self, read: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the compose file that is run."""
+        kept = {key: read[key] for key in ("networks", "volumes", "secrets", "configs") if read.get(key)}
+        for kind, described in kept.items():
+            kept[kind] = {name: self._own(kind, name, one or {}) for name, one in described.items()}
+        return {**kept, "services": {name: self._service_copy(name, one) for name, one in self._described.items()}}
+
+    def _own(self, kind: str, name: str, described: Mapping[str, Any]) -> dict[str, Any]:
+        if described.get("external"):
+            raise self._refuse(f"{kind}.{name}", "it is external: a copy of the project cannot have one of its own")
+        own = {key: value for key, value in described.items() if key not in ("name", "ipam")}
+        if "file" in own:
+            own["file"] = str(self._path(own["file"]))
+        return own
+
+    def _service_copy(self, name: str, described: Mapping[str, Any]) -> dict[str, Any]:
+        for key in ("network_mode", "pid", "ipc"):
+            if str(described.get(key, "")).split(":")[0] in ("host", "container", "service"):
+                raise self._refuse(f"services.{name}.{key}", "it shares what faults need to have apart; leave it out")
+        cpu, memory_mb = _limits(described)
+        dropped = ("container_name", "ports", "profiles", "hostname")
+        copy = {key: value for key, value in described.items() if key not in dropped}
+        copy["environment"] = _mapping(described.get("environment")) | self._environment(name)
+        copy |= {"cpus": cpu, "mem_limit": f"{memory_mb}m"}
+        if (deploy := copy.get("deploy")) and deploy.get("resources"):
+            copy["deploy"] = {key: value for key, value in deploy.items() if key != "resources"}
+        if volumes := described.get("volumes"):
+            copy["volumes"] = [self._volume(name, one) for one in volumes]
+        if build := described.get("build"):
+            build = {"context": build} if isinstance(build, str) else dict(build)
+            copy["build"] = build | {"context": str(self._path(build.get("context", ".")))}
+            copy["image"] = f"localhost/opsassay/{self.file.parent.name.lower()}-{name}"
+        if files := described.get("env_file"):
+            copy["env_file"] = [
+                str(self._path(_env_file(one))) for one in (files if isinstance(files, list) else [files])
+            ]
+        return copy
+
+    def _environment(self, name: str) -> dict[str, str]:
+        from opsassay.testbed.workload.runtime.program import TELEMETRY  # brings the runtime's libraries
+
+        return {**TELEMETRY, "OTEL_SERVICE_NAME": name}
+
+    def _volume(self, service: str, volume: Any) -> dict[str, Any] | str:
+        """Return the volume of *service* as the copy has it: a folder that may be written to is a copy of the user's."""
+        if isinstance(volume, str):
+            parts = volume.split(":")
+            if len(parts) == 1 or not parts[0].startswith((".", "/", "~")):
+                return volume
+            options = parts[2].split(",") if len(parts) > 2 else []
+            source, target, read_only = parts[0], parts[1], "ro" in options
+        elif volume.get("type") == "bind":
+            source, target, read_only = volume["source"], volume["target"], bool(volume.get("read_only"))
+        else:
+            return dict(volume)
+        place = self._path(source)
+        if place.is_socket():
+            words = "it hands the container a socket of this machine, out of reach of every fault and of the clean-up"
+            raise self._refuse(f"services.{service}.volumes", f"{words}: {place}")
+        if not read_only:
+            size = sum(file.stat().st_size for file in _files(place))
+            if size > MOST_COPIED_BYTES:
+                words = f"the container may write to {place} ({size / 2**20:.0f} MiB), too much to copy"
+                raise self._refuse(f"services.{service}.volumes", f"{words}; use a named volume, or `:ro`")
+            self.copied[f"copy-{len(self.copied)}"] = str(place)
+            return f"{{copies}}/copy-{len(self.copied) - 1}:{target}"
+        return f"{place}:{target}:ro"
+
+    def _path(self, path: str) -> Path:
+        return (self.file.parent / Path(path).expanduser()).resolve()
+
+    def _refuse(self, field: str, words: str) -> ConfigError:
+        return ConfigError(f"{self.file}: {field}: {words}.")
+
+
+def _files(place: Path) -> Iterator[Path]:
+    if place.is_file():
+        yield place
+    for folder, _, names in os.walk(place):
+        yield from (file for name in names if (file := Path(folder) / name).is_file() and not file.is_symlink())
+
+
+def _ports(described: Mapping[str, Any]) -> Iterator[int]:
+    """Yield the ports at which the containers of a service listen, those that it publishes first."""
+    for one in (*_listed(described.get("ports")), *_listed(described.get("expose"))):
+        text = (
+            str(one["target"] if isinstance(one, dict) else one).rpartition(":")[2].partition("/")[0].partition("-")[0]
+        )
+        if text.isdigit():
+            yield int(text)
+    if (port := _store_port(described)) is not None:
+        yield port
+
+
+def _store_port(described: Mapping[str, Any]) -> int | None:
+    image = str(described.get("image") or "").rpartition("/")[2].partition(":")[0]
+    return next((port for name, port in KNOWN_PORTS.items() if name in image), None)
+
+
+def _limits(described: Mapping[str, Any]) -> tuple[float, int]:
+    """Return the cores and the memory, MiB, that a container of the service may use."""
+    limits = described.get("deploy", {}).get("resources", {}).get("limits", {})
+    cpu = float(limits.get("cpus") or described.get("cpus") or CPU_LIMIT)
+    memory = limits.get("memory") or described.get("mem_limit")
+    return cpu, max(64, _bytes(memory) // 2**20) if memory else MEMORY_LIMIT_MB
+
+
+def _bytes(size: Any) -> int:
+    """Return what compose files write as a size: 512m, 1gb, 536870912."""
+    text = str(size).strip().lower().removesuffix("ib").removesuffix("b")
+    unit = UNITS.get(text[-1:], 0)
+    return int(float(text[:-1]) * unit) if unit else int(float(text))
+
+
+def _listed(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, list) else ()
+
+
+def _mapping(environment: Any) -> dict[str, Any]:
+    if isinstance(environment, list):
+        pairs = (str(one).partition("=") for one in environment)
+        return {name: value if given else os.environ.get(name, "") for name, given, value in pairs}
+    return dict(environment or {})
+
+
+def _env_file(one: Any) -> str:
+    return str(one["path"] if isinstance(one, dict) else one)

@@ -1,0 +1,207 @@
+"""The `compose` level: the containers of a compose project, run by their engine; real packets between them.
+
+The project is a copy with a name of its own. A guard, a process that outlives the supervisor, takes it down when the
+supervisor ends, whatever ended it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any, ClassVar
+
+import yaml
+
+from opsassay.core.errors import OperationError, RefusedError, StartError
+from opsassay.core.schema.system import IsolationLevel
+from opsassay.testbed.core.fleet import LOAD_GENERATOR, Fleet, Replica
+from opsassay.testbed.core.networks import LOOPBACK, Endpoint, Site
+from opsassay.testbed.core.state import SystemState, note_undo
+from opsassay.testbed.kernel.cgroups import CPU, Usage, memberships, mounted_groups
+from opsassay.testbed.kernel.network import DATA_INTERFACE, Place, peer_of
+from opsassay.testbed.substrates.local.impairing import Impairing
+from opsassay.testbed.workload.containers import Containers
+from opsassay.testbed.workload.engine import ContainerState, Engine, run_words
+from opsassay.testbed.workload.processes import Channels, Template
+
+UP_S, DOWN_S = 540.0, 60.0
+"""How long a project may take to start, images built and fetched included, and to stop."""
+NO_NAMESPACE = -1
+
+
+class ComposeNetwork(Impairing):
+    """The networks that the engine makes; users and telemetry of ours stay in the namespace of this machine."""
+
+    level: ClassVar[IsolationLevel] = "compose"
+    interface: ClassVar[str | None] = DATA_INTERFACE
+    home = LOOPBACK
+
+    def __init__(
+        self,
+        state: SystemState,
+        fleet: Fleet,
+        template: Template,
+        channels: Channels,
+        kernel_can: Collection[str],
+        expect_exit: Callable[[int], None],
+    ) -> None:
+        super().__init__(state, template, channels, kernel_can, expect_exit)
+        project = fleet.system.compose
+        assert project is not None
+        self._fleet, self._project = fleet, project
+        self._engine = Engine(project.engine)
+        self._file = state.dir / "compose.yaml"
+        self._name = f"opsassay-{state.name}".lower()
+        self._ports: dict[str, int | None] = {}
+        self._guard: asyncio.subprocess.Process | None = None
+        self.containers: dict[str, str] = {}
+        """The container of each replica."""
+
+    async def prepare(self) -> None:
+        """Start the project: what undoes it is there before it; raises StartError."""
+        self._file.write_text(yaml.safe_dump(await asyncio.to_thread(self._content), sort_keys=False))
+        down = self._words("down", "--volumes", "--remove-orphans", "--timeout", "2")
+        note_undo(self._state, down)
+        self._guard = await asyncio.create_subprocess_exec(
+            "sh", "-c", 'cat >/dev/null; exec "$@"', "guard", *down,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+            cwd="/", start_new_session=True,
+        )  # fmt: skip
+        try:
+            await run_words(self._words("up", "--detach", "--build"), UP_S)
+            for service, spec in self._fleet.system.services.items():
+                found = await self._engine.containers(self._name, service)
+                if len(found) < spec.replicas:
+                    raise StartError(f"The engine made {len(found)} of {spec.replicas} containers of {service}.")
+                self.containers |= {f"{service}-{number}": one.id for number, one in enumerate(found[: spec.replicas])}
+        except OperationError as error:
+            raise StartError(f"The compose project does not start: {error}") from error
+
+    def _content(self) -> dict[str, Any]:
+        """Return the project's file, with copies of the folders that its containers write to."""
+        copies = self._state.dir / "copies"
+        copies.mkdir()
+        for name, source in self._project.copied.items():
+            if Path(source).is_dir():
+                shutil.copytree(source, copies / name, symlinks=True)
+            elif Path(source).exists():
+                shutil.copy2(source, copies / name)
+            else:
+                (copies / name).mkdir()
+        content = self._project.content
+        for service in content["services"].values():
+            volumes = service.get("volumes", [])
+            service["volumes"] = [
+                one.replace("{copies}", str(copies)) if isinstance(one, str) else one for one in volumes
+            ]
+        return content
+
+    def _words(self, *verb: str) -> list[str]:
+        return [*self._project.compose, "-p", self._name, "-f", str(self._file), *verb]
+
+    async def open(self, stores: dict[str, int]) -> None:
+        """Nothing: the engine has made everything reachable."""
+
+    async def admit(self, name: str, host: str) -> None:  # noqa: ARG002 - the engine chooses the host
+        """Raise RefusedError: the project's own file says how many containers a service has."""
+        raise RefusedError(f"{name} would be a further container; the compose file says how many there are.")
+
+    async def look_at(self, name: str) -> ContainerState:
+        """Return the state of the container of *name*, whose address and namespace are known from now on."""
+        state = await self._engine.inspect(self.containers[name])
+        if state.pid:
+            namespace = f"/proc/{state.pid}/ns/net"
+            peer = await asyncio.to_thread(peer_of, namespace)
+            host = self._fleet.replicas[name].host
+            self._places[name] = Place(name, host, NO_NAMESPACE, namespace, state.address, LOOPBACK, peer)
+            users = Place(
+                LOAD_GENERATOR, host, NO_NAMESPACE, f"/proc/{os.getpid()}/ns/net", state.gateway, LOOPBACK, ""
+            )
+            self._places.setdefault(LOAD_GENERATOR, users)
+        return state
+
+    def site(self, name: str) -> Site:
+        """Return the site of *name*."""
+        place = self._places.get(name)
+        if name == LOAD_GENERATOR or place is None:
+            return Site(LOOPBACK, LOOPBACK)
+        return Site(place.data_address, LOOPBACK, place.path)
+
+    def place(self, name: str) -> Place:
+        """Return the place of *name*."""
+        return self._places[name]
+
+    async def listens(self, name: str, port: int | None) -> None:
+        """Remember the port, and where the container is now: an engine may give it another address at each start."""
+        self._ports[name] = port
+        if port is not None:
+            await self.look_at(name)
+
+    def endpoint(self, caller: str, callee: str) -> Endpoint | None:  # noqa: ARG002 - every packet finds its way
+        """Return the address of *callee*."""
+        port = self._ports.get(callee)
+        return (self._places[callee].data_address, port) if port and callee in self._places else None
+
+    def entrances(self, entry: str) -> list[Endpoint]:
+        """Return the addresses of the containers of *entry*."""
+        found = (self.endpoint(LOAD_GENERATOR, replica.id) for replica in self._fleet.replicas_of(entry))
+        return [one for one in found if one is not None]
+
+    def probe(self) -> dict[str, Any] | None:
+        """Return None: a probe reaches containers from anywhere on this machine."""
+        return None
+
+    async def close(self) -> None:
+        """Take the project down and wait until it is gone."""
+        if self._guard is None or self._guard.stdin is None:
+            return
+        self._guard.stdin.close()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._guard.wait(), DOWN_S)
+
+
+class ComposeContainers(Containers):
+    """The control groups in which the engine keeps the containers of *network*."""
+
+    def __init__(self, state: SystemState, fleet: Fleet, network: ComposeNetwork) -> None:
+        super().__init__(state, fleet, mounted_groups())
+        self._network = network
+
+    def make(self) -> None:
+        """Nothing: the engine has made them."""
+
+    def make_for(self, replica: Replica) -> None:
+        """Nothing: the engine has made it."""
+
+    def group_of(self, replica: Replica) -> str:
+        """Return the group of the container of *replica*, '' while it does not run."""
+        try:
+            groups = memberships(Path(f"/proc/{replica.pid}/cgroup").read_text(encoding="utf-8"))
+        except OSError:
+            return ""
+        return groups.get(CPU, groups.get("", "/")).strip("/")
+
+    def usage(self, path: str) -> Usage | None:
+        """Return what the container in the group *path* has used; None when it has just ended, and for a host."""
+        try:
+            return super().usage(path) if path else None
+        except OSError:
+            return None
+
+    def threads(self, path: str) -> list[int]:
+        """Return the threads in the container; none when it has just ended."""
+        try:
+            return super().threads(path) if path else []
+        except OSError:
+            return []
+
+    def of_host(self, host: str) -> str:  # noqa: ARG002 - containers of others are on this machine too
+        """Return '': no group holds the containers of the project and nothing else."""
+        return ""
+
+    def remove(self) -> None:
+        """Nothing: the engine removes them."""

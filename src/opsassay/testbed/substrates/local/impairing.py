@@ -1,0 +1,122 @@
+"""Packet faults between places that have a network namespace each: one packet process per target and fault."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import psutil
+
+from opsassay.core.errors import OperationError
+from opsassay.testbed.core.fleet import sleep_until
+from opsassay.testbed.core.networks import FORWARD, Stream
+from opsassay.testbed.core.state import SystemState
+from opsassay.testbed.kernel.heal import heal
+from opsassay.testbed.kernel.network import Place
+from opsassay.testbed.workload.processes import Channels, Template, log_tail
+
+PACKETS_TIMEOUT_S = 10.0
+
+
+class Impairing:
+    """Impairs the packets of places.
+
+    *kernel_can* are the kinds of impairments that this kernel has a queueing discipline for; others take a detour.
+    """
+
+    def __init__(
+        self,
+        state: SystemState,
+        template: Template,
+        channels: Channels,
+        kernel_can: Collection[str],
+        expect_exit: Callable[[int], None],
+    ) -> None:
+        self._state, self._template, self._channels = state, template, channels
+        self._kernel_can, self._expect_exit = kernel_can, expect_exit
+        self._places: dict[str, Place] = {}
+        self._impairing: dict[str, list[tuple[str, int, Place]]] = {}
+
+    async def impair(self, fault: str, target: str, streams: Sequence[Stream], impairment: Mapping[str, Any]) -> None:
+        """Start the packet process of *target*: it acts when it has said hello."""
+        name, place = f"packets-{fault}-{target}", self._places[target]
+        order = {
+            "id": name,
+            "management": str(self._state.management_socket),
+            "ledger": str(self._state.ledger_dir / f"{name}.jsonl"),
+            "namespace": place.path,
+            "peer_interface": place.peer_interface,
+            "means": self._means(place, impairment["kind"]),
+            "streams": [self._seen_from(target, stream) for stream in streams],
+            "impairment": dict(impairment),
+        }
+        pid = await self._template.spawn("packets", name, order)
+        self._impairing.setdefault(fault, []).append((name, pid, place))
+        started = await sleep_until(
+            lambda: name in self._channels.names() or not psutil.pid_exists(pid), PACKETS_TIMEOUT_S, 0.02
+        )
+        if not started or name not in self._channels.names():
+            raise OperationError(f"The packets of {target} could not be caught.", log_tail(self._state.log(name)))
+
+    def _means(self, place: Place, kind: str) -> str:
+        """Return who impairs: the kernel's discipline, or the queue, which combines with what acts at *place* already."""
+        taken = any(other is place for active in self._impairing.values() for _, _, other in active)
+        return "kernel" if kind in self._kernel_can and not taken else "queue"
+
+    def _seen_from(self, target: str, stream: Stream) -> dict[str, Any]:
+        """Return *stream* as the packet process of *target* reads it."""
+        outward = stream.source == target
+        other = stream.destination if outward else stream.source
+        return {
+            "link": stream.link,
+            "direction": stream.direction,
+            "leaving": outward == (stream.direction == FORWARD),
+            "address": self._places[other].data_address,
+        }
+
+    async def heal(self, fault: str) -> list[str]:
+        """End the packet processes of *fault*; what one that was killed left in the kernel is removed."""
+        notes = list[str]()
+        for name, pid, place in self._impairing.pop(fault, ()):
+            notes += await self._shortfalls(name)
+            hears = name in self._channels.names()
+            self._channels.hang_up(name)
+            await self._end(pid, hears=hears)
+            if not any(other is place for active in self._impairing.values() for _, _, other in active):
+                await asyncio.to_thread(heal, place.path, place.peer_interface)
+        return notes
+
+    async def _end(self, pid: int, *, hears: bool) -> None:
+        """Wait until the packet process *pid*, which *hears* that it was hung up on, is gone; kill it when it is late.
+
+        One that has not said hello yet is killed at once. The tables of a process go with it, and until then the kernel
+        lets no other process remove them.
+        """
+        if hears and await _gone(pid):
+            return
+        self._expect_exit(pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        await _gone(pid)
+
+    async def _shortfalls(self, name: str) -> list[str]:
+        """Return what the packet process *name* could not do as asked."""
+        target = name.split("-", 2)[2]
+        try:
+            counts = await self._channels.request(name, "ping")
+        except (ConnectionError, TimeoutError, RuntimeError):
+            return [f"the packets of {target} passed unimpaired at the end: the process that impaired them was gone"]
+        lost = {"overflows": "times the kernel's queue was full and dropped packets", "unsent": "packets were not sent"}
+        return [
+            f"{counts[kind]} {words} at {target}, beyond what was asked"
+            for kind, words in lost.items()
+            if counts.get(kind)
+        ]
+
+
+async def _gone(pid: int) -> bool:
+    return await sleep_until(lambda: not psutil.pid_exists(pid), PACKETS_TIMEOUT_S, 0.02)

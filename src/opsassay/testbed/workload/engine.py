@@ -1,0 +1,86 @@
+"""A container engine by its command line, Docker's or Podman's: each call has a limit of time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from opsassay.core.errors import OperationError
+
+CALL_S = 30.0
+
+
+@dataclass(frozen=True)
+class ContainerState:
+    """One container as its engine sees it; *pid* is 0 unless it runs, *address* and *gateway* are of its first network."""
+
+    id: str
+    pid: int
+    running: bool
+    started_at: str
+    exit_code: int
+    health: str
+    address: str
+    gateway: str
+    number: int
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> ContainerState:
+        """Return the state in one object of `inspect`."""
+        state, networks = told["State"], told["NetworkSettings"].get("Networks") or {}
+        first: Mapping[str, Any] = next(iter(networks.values()), {})
+        health = state.get("Health") or state.get("Healthcheck") or {}
+        return cls(
+            id=told["Id"],
+            pid=int(state.get("Pid") or 0),
+            running=bool(state.get("Running")),
+            started_at=str(state.get("StartedAt", "")),
+            exit_code=int(state.get("ExitCode") or 0),
+            health=str(health.get("Status") or ""),
+            address=str(first.get("IPAddress") or ""),
+            gateway=str(first.get("Gateway") or ""),
+            number=int(told["Config"]["Labels"].get("com.docker.compose.container-number") or 1),
+        )
+
+
+class Engine:
+    """The engine whose program is *words*."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = tuple(words)
+
+    async def run(self, *arguments: str, limit_s: float = CALL_S) -> str:
+        """Return what the engine prints; raises OperationError when it fails or does not end in *limit_s*."""
+        return await run_words((*self.words, *arguments), limit_s)
+
+    async def inspect(self, container: str) -> ContainerState:
+        """Return the state of *container*."""
+        return ContainerState.of(json.loads(await self.run("inspect", container))[0])
+
+    async def containers(self, project: str, service: str) -> list[ContainerState]:
+        """Return the containers of *service* in the compose *project*, by their numbers; those that ended included."""
+        labels = {"project": project, "service": service}
+        filters = [f"--filter=label=com.docker.compose.{key}={value}" for key, value in labels.items()]
+        ids = (await self.run("ps", "--all", "--quiet", *filters)).split()
+        found = [await self.inspect(one) for one in ids]
+        return sorted(found, key=lambda one: one.number)
+
+
+async def run_words(words: Sequence[str], limit_s: float) -> str:
+    """Return what the program *words* prints; raises OperationError with its last line when it fails or is late."""
+    process = await asyncio.create_subprocess_exec(
+        *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), limit_s)
+    except TimeoutError as error:
+        process.kill()
+        await process.wait()
+        raise OperationError(f"`{' '.join(words[:4])}` did not end in {limit_s:g} s.") from error
+    if process.returncode:
+        said = (err or out).decode(errors="replace").strip().splitlines()
+        raise OperationError(f"`{' '.join(words[:4])}` failed: {said[-1] if said else process.returncode}")
+    return out.decode(errors="replace")

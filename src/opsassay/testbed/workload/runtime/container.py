@@ -1,0 +1,95 @@
+"""One container of a compose project: starts it, watches it, passes on what it says.
+
+This process is the replica to all others, and stays in the namespace of this machine; only the socket that takes the
+container's telemetry is in the container's own network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from typing import Any
+
+import psutil
+
+from opsassay.core.errors import OperationError, StartError
+from opsassay.core.schema.program import Program, Ready
+from opsassay.testbed.core.networks import LOOPBACK
+from opsassay.testbed.kernel.namespaces import inside
+from opsassay.testbed.workload.engine import ContainerState, Engine
+from opsassay.testbed.workload.runtime import management
+from opsassay.testbed.workload.runtime.program import ProgramReplica
+from opsassay.testbed.workload.runtime.program_telemetry import PORT
+
+LOOK_EVERY_S = 0.1
+
+
+class ContainerReplica(ProgramReplica):
+    """Watches the container of one replica."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__(config)
+        self.engine, self.container = Engine(config["engine"]), config["container"]
+        self.state: ContainerState | None = None
+
+    async def start(self) -> None:
+        """Start the container unless its engine has; its output is read from now on."""
+        if not (await self.engine.inspect(self.container)).running:
+            await self.engine.run("start", self.container)
+        self.state = await self.engine.inspect(self.container)
+        if not self.state.pid:
+            raise StartError(f"The container of {self.config['id']} ended with status {self.state.exit_code}.")
+        self.config["address"] = self.state.address
+        namespace = f"/proc/{self.state.pid}/ns/net"
+        await self.telemetry.start(inside(namespace, lambda: socket.create_server((LOOPBACK, PORT))))
+        read, written = os.pipe()
+        await asyncio.create_subprocess_exec(
+            *self.engine.words, "logs", "--follow", "--since", self.state.started_at, self.container,
+            stdin=asyncio.subprocess.DEVNULL, stdout=written, stderr=written,
+        )  # fmt: skip
+        os.close(written)
+        self._reading.append(asyncio.create_task(self.read_output(read)))
+
+    async def wait_end(self) -> int:
+        """Return the container's status when its first process has ended."""
+        assert self.state is not None
+        while psutil.pid_exists(self.state.pid):  # noqa: ASYNC110 - another process's end
+            await asyncio.sleep(LOOK_EVERY_S)
+        with contextlib.suppress(OperationError):
+            return (await self.engine.inspect(self.container)).exit_code
+        return 1
+
+    async def ready_by(self, ready: Ready | None) -> bool:
+        """Ask the container what *ready* says; one that says nothing is ready when it runs."""
+        return True if ready is None else await super().ready_by(ready)
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the processes of the container."""
+        assert self.state is not None
+        first = psutil.Process(self.state.pid)
+        return [first, *first.children(recursive=True)]
+
+    async def kill(self, _: dict[str, Any]) -> None:
+        """Have the engine kill the container, which its restart policy does not start again then."""
+        await self.engine.run("kill", self.container)
+
+    async def stop_container(self, _: dict[str, Any]) -> None:
+        """Have the engine stop the container, as an operator does."""
+        self.stopping = True
+        await self.engine.run("stop", self.container)
+
+
+async def main(config: dict[str, Any]) -> None:
+    """Watch the container until it ends, or the supervisor hangs up."""
+    replica = ContainerReplica(config)
+    await replica.start()
+    assert replica.state is not None
+    await replica.wait_ready()
+    hello = {"id": config["id"], "port": Program.model_validate(config["program"]).port, "pid": replica.state.pid}
+    handlers = {
+        "ping": replica.ping, "hooks": replica.set_hooks, "flush": replica.flush, "curl": replica.curl,
+        "kill": replica.kill, "stop": replica.stop_container,
+    }  # fmt: skip
+    await management.serve(config["management"], hello, handlers, [asyncio.create_task(replica.watch())])
