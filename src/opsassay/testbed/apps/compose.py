@@ -84,8 +84,11 @@ def load_compose(path: Path) -> System:
     file = path.resolve().parent / written.compose if written else path.resolve()
     if not file.is_file():
         raise ConfigError(f"{path}: there is no compose file {written.compose if written else path}; check the path.")
-    project = _Project(file, written.services if written else {})
-    services = project.services()
+    try:
+        project = _Project(file, written.services if written else {})
+        services = project.services()
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise ConfigError(f"{file}: a value of it is none that compose files have: {_reason(error)}.") from error
     if unknown := sorted(set(project.stated) - set(services)):
         raise ConfigError(f"{path}: {NotFoundError('service of ' + file.name, unknown[0], services)}")
     load = written.load if written else _load_of(project)
@@ -107,7 +110,15 @@ def load_compose(path: Path) -> System:
             ),
         )
     except ValidationError as error:
-        raise ConfigError(f"{path}: {error.errors()[0]['msg'].removeprefix('Value error, ')}.") from error
+        raise ConfigError(f"{path}: {_reason(error)}.") from error
+
+
+def _reason(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors()[0]
+    words = first["msg"].removeprefix("Value error, ")
+    return f"{'.'.join(map(str, first['loc']))}: {words}" if first["loc"] else words
 
 
 def _load_of(project: _Project) -> Load:
@@ -160,12 +171,13 @@ class _Project:
         port = stated.port or next(iter(self.ports[name]), 0)
         ready = stated.ready or (Ready(tcp=port) if port else None)
         cpu, memory_mb = _limits(described)
-        count = described.get("deploy", {}).get("replicas") or described.get("scale") or 1
+        count = (described.get("deploy") or {}).get("replicas") or described.get("scale") or 1
+        calls = () if stated.calls is None and _store_port(described) else stated.calls  # a store calls none
         return Service(
             replicas=int(count),
             cpu_limit=cpu,
             memory_limit_mb=memory_mb,
-            program=Program(container=name, ports={"http": port} if port else {}, ready=ready, calls=stated.calls),
+            program=Program(container=name, ports={"http": port} if port else {}, ready=ready, calls=calls),
         )
 
     def _copy(self, read: Mapping[str, Any]) -> dict[str, Any]:
@@ -269,7 +281,7 @@ def _store_port(described: Mapping[str, Any]) -> int | None:
 
 def _limits(described: Mapping[str, Any]) -> tuple[float, int]:
     """Return the cores and the memory, MiB, that a container of the service may use."""
-    limits = described.get("deploy", {}).get("resources", {}).get("limits", {})
+    limits = ((described.get("deploy") or {}).get("resources") or {}).get("limits") or {}
     cpu = float(limits.get("cpus") or described.get("cpus") or CPU_LIMIT)
     memory = limits.get("memory") or described.get("mem_limit")
     return cpu, max(64, _bytes(memory) // 2**20) if memory else MEMORY_LIMIT_MB

@@ -74,6 +74,9 @@ def _of_one(fleet: Fleet, fault: PlannedFault, refusal: Refusal) -> Iterator[Obj
 def _of_host(fleet: Fleet, fault: PlannedFault, host: str) -> Iterator[Objection]:
     if host not in fleet.system.hosts:
         yield Objection("target.host", NotFoundError("host", host, fleet.system.hosts))
+    elif fleet.system.compose is not None:
+        words = "The host of containers is this machine, which no fault may hit; name a service."
+        yield Objection("target.host", RefusedError(words))
     elif not any(replica.host == host for replica in fleet.replicas.values()):
         yield Objection("target.host", RefusedError(f"Nothing runs on {host}; choose a host with replicas."))
     if fault.fault == NO_FAULT:

@@ -105,8 +105,9 @@ def _load_findings(traces: pl.DataFrame) -> Iterator[str]:
 
 
 def _trace_findings(system: System, spans: dict[str, int], hops: set[tuple[str, str]]) -> Iterator[str]:
-    for name in system.services:
-        if not spans.get(name):
+    for name, service in system.services.items():
+        store = service.program is not None and service.program.container is not None and service.program.calls == ()
+        if not spans.get(name) and not store:
             yield f"{name} sends no spans: name its runtime, or send OTLP to OTEL_EXPORTER_OTLP_ENDPOINT."
     seen = {name for name in system.services if spans.get(name)}
     broken = sorted((a, b) for a, b in system.calls() if a in seen and b in seen and (a, b) not in hops)

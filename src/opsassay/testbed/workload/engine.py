@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,17 +71,22 @@ class Engine:
 
 
 async def run_words(words: Sequence[str], limit_s: float) -> str:
-    """Return what the program *words* prints; raises OperationError with its last line when it fails or is late."""
-    process = await asyncio.create_subprocess_exec(
-        *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    try:
-        out, err = await asyncio.wait_for(process.communicate(), limit_s)
-    except TimeoutError as error:
-        process.kill()
-        await process.wait()
-        raise OperationError(f"`{' '.join(words[:4])}` did not end in {limit_s:g} s.") from error
+    """Return what the program *words* prints; raises OperationError with its last line when it fails or is late.
+
+    It prints into files: what it starts may keep a pipe open long after it has ended itself.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = await asyncio.create_subprocess_exec(*words, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=err)
+        try:
+            await asyncio.wait_for(process.wait(), limit_s)
+        except TimeoutError as error:
+            process.kill()
+            await process.wait()
+            raise OperationError(f"`{' '.join(words[:4])}` did not end in {limit_s:g} s.") from error
+        for file in (out, err):
+            file.seek(0)
+        printed, complaints = (file.read().decode(errors="replace") for file in (out, err))
     if process.returncode:
-        said = (err or out).decode(errors="replace").strip().splitlines()
+        said = (complaints or printed).strip().splitlines()
         raise OperationError(f"`{' '.join(words[:4])}` failed: {said[-1] if said else process.returncode}")
-    return out.decode(errors="replace")
+    return printed

@@ -37,7 +37,6 @@ from opsassay.testbed.workload.runtime.stats import Stats
 from opsassay.testbed.workload.runtime.steps import COST_HEADER, Executor, Work
 from opsassay.testbed.workload.runtime.stress import STRAINS, Stress
 
-NETSTAT = Path("/proc/self/net/netstat")
 RENEW_EVERY_S = 0.5
 METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH")
 BACKLOG = 512
@@ -340,10 +339,11 @@ async def caller_has_gone(request: Request) -> bool:
     return False
 
 
-def duplicate_segments() -> int:
-    """Return how many segments arrived twice here, or where this sent them, in this network; 0 where nothing counts it."""
+def duplicate_segments(process: int | str = "self") -> int:
+    """Return how many segments arrived twice in the network of *process*, or where it sent them; 0 if nothing counts it."""
     try:
-        names, numbers = (row.split()[1:] for row in NETSTAT.read_text().splitlines() if row.startswith("TcpExt:"))
+        told = Path(f"/proc/{process}/net/netstat").read_text()
+        names, numbers = (row.split()[1:] for row in told.splitlines() if row.startswith("TcpExt:"))
     except OSError:
         return 0
     counted = dict(zip(names, numbers, strict=True))

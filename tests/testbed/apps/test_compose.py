@@ -1,0 +1,198 @@
+"""Compose files as systems: what is read of them, what the copy that runs has otherwise, what cannot be copied."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import yaml
+
+from opsassay.core.errors import ConfigError, RefusedError
+from opsassay.core.schema.incident import FaultPlan
+from opsassay.testbed.apps import compose, load_system
+from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
+from opsassay.testbed.substrates.local.capabilities import level_for
+
+
+@pytest.fixture(autouse=True)
+def program(monkeypatch):
+    """Stand in for the compose program, which is not at hand everywhere: its `config` prints the file as it is."""
+    monkeypatch.setattr(compose, "compose_program", lambda: (("sh", "-c", 'cat "$2"', "compose"), ("engine",)))
+
+
+def system_of(folder, services, name="compose.yaml", **top):
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(yaml.safe_dump({"services": services, **top}))
+    return load_system(str(folder / name))
+
+
+def test_services_ports_limits_and_load_are_those_of_the_file(tmp_path):
+    services = {
+        "front": {"build": ".", "ports": ["127.0.0.1:8080:80/tcp"], "depends_on": ["api"]},
+        "api": {
+            "image": "example/api",
+            "expose": [9000],
+            "deploy": {"replicas": 2, "resources": {"limits": {"cpus": "0.25", "memory": "96M"}}},
+        },
+        "worker": {"image": "example/worker", "mem_limit": "1gb", "cpus": 2},
+        "db": {"image": "docker.io/library/postgres:16", "ports": [{"target": 5432, "published": "5432"}]},
+    }
+    system = system_of(tmp_path / "My-Shop", services)
+    assert system.system == "my-shop"
+    found = {name: one.program.port for name, one in system.services.items()}
+    assert found == {"front": 80, "api": 9000, "worker": 0, "db": 5432}
+    limits = {name: (one.replicas, one.cpu_limit, one.memory_limit_mb) for name, one in system.services.items()}
+    assert limits == {"front": (1, 1.0, 512), "api": (2, 0.25, 96), "worker": (1, 2.0, 1024), "db": (1, 1.0, 512)}
+    assert [kind.request for kind in system.load.mix] == ["front GET /"]  # nobody sends HTTP to a database
+    assert ("front", "api") in system.calls()
+    assert not any(callee == "worker" for _, callee in system.calls())
+
+
+def test_the_copy_touches_nothing_of_the_users(tmp_path):
+    shop = tmp_path / "shop"
+    (shop / "data").mkdir(parents=True)
+    (shop / "data" / "rows").write_text("1")
+    services = {
+        "db": {
+            "image": "postgres", "container_name": "db", "ports": ["5432:5432"], "environment": ["A=1"],
+            "volumes": [
+                "./data:/var/lib/data", "./conf:/conf:ro", "kept:/kept", {"type": "bind", "source": "./x", "target": "/x"},
+            ],
+        },
+        "api": {"build": {"context": "./api"}, "image": "team/api", "ports": ["80"], "env_file": ".env"},
+    }  # fmt: skip
+    system = system_of(
+        shop, services, volumes={"kept": {"name": "shop_kept"}}, networks={"default": {"name": "shop_net"}}
+    )
+    content = system.compose.content
+    db, api = content["services"]["db"], content["services"]["api"]
+    assert not {"ports", "container_name"} & db.keys()
+    assert db["volumes"] == [
+        "{copies}/copy-0:/var/lib/data", f"{shop}/conf:/conf:ro", "kept:/kept", "{copies}/copy-1:/x",
+    ]  # fmt: skip
+    assert system.compose.copied == {"copy-0": str(shop / "data"), "copy-1": str(shop / "x")}
+    assert content["volumes"] == {"kept": {}}
+    assert content["networks"] == {"default": {}}
+    assert (db["cpus"], db["mem_limit"]) == (1.0, "512m")
+    assert db["environment"]["A"] == "1"
+    assert db["environment"]["OTEL_SERVICE_NAME"] == "db"
+    assert api["image"] != "team/api"  # an image of the team's keeps its tag
+    assert api["build"]["context"] == str(shop / "api")
+    assert api["env_file"] == [str(shop / ".env")]
+
+
+@pytest.mark.parametrize(
+    ("service", "top", "words"),
+    [
+        ({"network_mode": "host"}, {}, "services.a.network_mode: it shares what faults need to have apart"),
+        ({"pid": "host"}, {}, "services.a.pid"),
+        ({"network_mode": "service:b"}, {}, "services.a.network_mode"),
+        ({"volumes": ["kept:/kept"]}, {"volumes": {"kept": {"external": True}}}, "volumes.kept: it is external"),
+    ],
+)
+def test_what_cannot_be_copied_is_refused_with_the_reason(tmp_path, service, top, words):
+    with pytest.raises(ConfigError, match=words):
+        system_of(tmp_path, {"a": {"image": "a", "ports": ["80"], **service}}, **top)
+
+
+@pytest.mark.parametrize(
+    "service",
+    [
+        {"cpus": "many"}, {"mem_limit": "1 lot"}, {"deploy": None}, {"deploy": {"replicas": 99}}, {"deploy": []},
+        {"ports": 3},
+        {"ports": [None]}, {"ports": [{}]}, {"volumes": [3]}, {"volumes": "./a:/a"}, {"environment": 3}, {"build": 3},
+        {"cpus": -1}, {"expose": [70000]}, {"scale": "x"}, {"mem_limit": "1"}, {"env_file": [{}]}, None, [], "a",
+    ],
+)  # fmt: skip
+def test_odd_values_are_read_or_refused_in_one_sentence(tmp_path, service):
+    services = {
+        "a": {"image": "a", "ports": ["80"]},
+        "b": {"image": "b", **service} if isinstance(service, dict) else service,
+    }
+    with contextlib.suppress(ConfigError):
+        system_of(tmp_path, services)
+        return
+    with pytest.raises(ConfigError) as error:
+        system_of(tmp_path, services)
+    assert str(tmp_path / "compose.yaml") in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_large_folder_that_is_written_to_and_a_socket_are_refused(tmp_path, monkeypatch):
+    import socket
+
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "rows").write_text("1234")
+    monkeypatch.setattr(compose, "MOST_COPIED_BYTES", 3)
+    with pytest.raises(ConfigError, match="too much to copy; use a named volume, or `:ro`"):
+        system_of(tmp_path, {"a": {"image": "a", "ports": ["80"], "volumes": ["./data:/data"]}})
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "engine.sock"))
+        with pytest.raises(ConfigError, match="a socket of this machine"):
+            system_of(tmp_path, {"a": {"image": "a", "ports": ["80"], "volumes": ["./engine.sock:/engine.sock"]}})
+
+
+def test_a_system_file_says_what_the_compose_file_does_not(tmp_path):
+    (tmp_path / "compose.yaml").write_text(
+        yaml.safe_dump({"services": {"api": {"image": "a"}, "db": {"image": "valkey"}}})
+    )
+    written = {
+        "system": "shop",
+        "compose": "compose.yaml",
+        "services": {"api": {"port": 8000, "ready": {"http": "GET /healthz"}, "calls": ["db"]}},
+        "load": {"rate_rps": 5, "mix": [{"request": "api POST /orders", "body": "{}"}]},
+    }
+    (tmp_path / "system.yaml").write_text(yaml.safe_dump(written))
+    system = load_system(str(tmp_path / "system.yaml"))
+    assert system.services["api"].program.ready.http == "GET /healthz"
+    assert system.calls() == {("api", "db")}
+    assert system.load.rate_rps == 5
+    for wrong, words in (
+        ({"services": {"app": {"port": 1}}}, "'app'"),
+        ({"compose": "absent.yaml"}, "there is no compose file absent.yaml"),
+        ({"services": {"api": {"port": 0}}}, "services.api.port"),
+        ({"load": {"mix": [{"request": "api GET"}]}}, "service METHOD /route"),
+        ({"load": {"mix": [{"request": "nobody GET /"}]}}, "there is no service 'nobody'"),
+    ):
+        (tmp_path / "system.yaml").write_text(yaml.safe_dump(written | wrong))
+        with pytest.raises(ConfigError) as error:
+            load_system(str(tmp_path / "system.yaml"))
+        assert words in str(error.value)
+
+
+def test_a_project_whose_users_reach_nothing_is_told_what_to_write(tmp_path):
+    with pytest.raises(
+        ConfigError, match=r"no service publishes a port.*write a system file with `compose: compose.yaml`"
+    ):
+        system_of(tmp_path, {"worker": {"image": "a"}})
+
+
+def test_what_the_compose_program_refuses_is_said(tmp_path, monkeypatch):
+    words = ("sh", "-c", "echo 'services.a: unknown key' >&2; exit 15", "compose")
+    monkeypatch.setattr(compose, "compose_program", lambda: (words, ("engine",)))
+    with pytest.raises(ConfigError, match=r"compose.yaml: services.a: unknown key"):
+        system_of(tmp_path, {"a": {"image": "a", "ports": ["80"]}})
+
+
+def test_without_an_engine_one_sentence_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    compose.compose_program.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RefusedError, match="start Docker, or install podman and podman-compose"):
+        system_of(tmp_path, {"a": {"image": "a", "ports": ["80"]}})
+
+
+def test_faults_inside_our_runtime_and_look_ups_are_refused_on_containers(tmp_path):
+    system = system_of(tmp_path, {"a": {"image": "a", "ports": ["80"]}})
+    assert "the engine answers the look-ups" in str(REPERTOIRES["compose"].refusal("DNSError"))
+    assert REPERTOIRES["compose"].refusal("NetworkDuplicate") is None
+    with pytest.raises(RefusedError, match="have no plain isolation"):
+        level_for(system, "plain")
+    from opsassay.testbed.injection.preconditions import require
+
+    plan = FaultPlan.model_validate({"fault": "HTTPResponseAbort", "target": {"service": "a"}})
+    with pytest.raises(RefusedError, match="inside OpsAssay's own runtime"):
+        require(system, plan, REPERTOIRES["compose"].refusal)
+    on_host = FaultPlan.model_validate({"fault": "CPUStress", "target": {"host": "host-a"}})
+    with pytest.raises(RefusedError, match="containers"):
+        require(system, on_host, REPERTOIRES["compose"].refusal)
