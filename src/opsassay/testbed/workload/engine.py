@@ -47,7 +47,7 @@ class ContainerState:
         )
 
 
-class Engine:
+class ContainerEngine:
     """The engine whose program is *words*."""
 
     def __init__(self, words: Sequence[str]) -> None:

@@ -25,7 +25,7 @@ from opsassay.testbed.kernel.cgroups import CPU, Usage, memberships, mounted_gro
 from opsassay.testbed.kernel.network import DATA_INTERFACE, Place, peer_of
 from opsassay.testbed.substrates.local.impairing import Impairing
 from opsassay.testbed.workload.containers import Containers
-from opsassay.testbed.workload.engine import ContainerState, Engine, run_words
+from opsassay.testbed.workload.engine import ContainerEngine, ContainerState, run_words
 from opsassay.testbed.workload.processes import Channels, Template
 
 UP_S, DOWN_S = 540.0, 60.0
@@ -53,7 +53,7 @@ class ComposeNetwork(Impairing):
         project = fleet.system.compose
         assert project is not None
         self._fleet, self._project = fleet, project
-        self._engine = Engine(project.engine)
+        self._engine = ContainerEngine(project.engine)
         self._file = state.dir / "compose.yaml"
         self._name = f"opsassay-{state.name}".lower()
         self._ports: dict[str, int | None] = {}

@@ -18,7 +18,7 @@ from opsassay.core.errors import OperationError, StartError
 from opsassay.core.schema.program import Program, Ready
 from opsassay.testbed.core.networks import LOOPBACK
 from opsassay.testbed.kernel.namespaces import inside
-from opsassay.testbed.workload.engine import ContainerState, Engine
+from opsassay.testbed.workload.engine import ContainerEngine, ContainerState
 from opsassay.testbed.workload.runtime import management
 from opsassay.testbed.workload.runtime.program import ProgramReplica
 from opsassay.testbed.workload.runtime.program_telemetry import PORT
@@ -31,7 +31,7 @@ class ContainerReplica(ProgramReplica):
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
-        self.engine, self.container = Engine(config["engine"]), config["container"]
+        self.engine, self.container = ContainerEngine(config["engine"]), config["container"]
         self.state: ContainerState | None = None
 
     async def start(self) -> None:
