@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from opsassay.analysis.answers import ANSWER_FORMS
-from opsassay.analysis.answers.given import AnswerForm, Cases, Document, GivenAnswer
+from opsassay.analysis.answers.given import AnswerForm, Cases, Document, GivenAnswer, Reading
 from opsassay.core.errors import OpsAssayError, UserError
 from opsassay.core.schema.run import Run
 from opsassay.core.text import plural

@@ -5,6 +5,7 @@ An entity NAMESPACE/KIND/NAME is the service of its name, or that of the workloa
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -15,9 +16,11 @@ from opsassay.analysis.answers.given import AnswerForm, Cases, Document, GivenAn
 from opsassay.core.errors import NotFoundError, UserError
 from opsassay.core.schema.diagnosis import Diagnosis, PropagationClaim, RootCauseClaim
 from opsassay.core.schema.run import RunStatus
+from opsassay.core.untrusted import MAX_FILE_BYTES, read_plain
 from opsassay.evals.runner.run import AttemptOutcome
-from opsassay.scoring.itbench import read_itbench_answer
+from opsassay.scoring.itbench import ItbenchTruth, read_itbench_answer
 from opsassay.scoring.names import normalise
+from opsassay.telemetry.importers.itbench import ENTITIES, GroundTruth
 from opsassay.telemetry.importers.itbench_lite import workload_of
 from opsassay.telemetry.tree import Case
 
@@ -36,14 +39,14 @@ def _given(document: Document, cases: Cases) -> list[GivenAnswer]:
     case = _scenario(document, cases)
     answer = read_itbench_answer(document.path)
     solver, notes = document.solver_named(fault_kinds=())
-    services, found = case.datapack.candidates(), list(notes)
+    names, found = _Names(case), list(notes)
     entities = document.content["entities"]
     unread = [
         one for one in entities if not isinstance(one, dict) or not isinstance(one.get("name", one.get("id")), str)
     ]
     found += ["an entity without a name is left out"] * len(unread)
-    said = [_service(name, services, found) for name in answer.roots]
-    edges = dict.fromkeys((_service(a, services, found), _service(b, services, found)) for a, b in answer.edges)
+    said = [names.service(name, found) for name in answer.roots]
+    edges = dict.fromkeys((names.service(a, found), names.service(b, found)) for a, b in answer.edges)
     within = [pair for pair in edges if pair[0] == pair[1]]
     found += ["a propagation within one service is left out"] * len(within)
     diagnosis = Diagnosis(
@@ -69,18 +72,39 @@ def _scenario(document: Document, cases: Cases) -> Case:
         ) from error
 
 
-def _service(name: str, services: list[str], notes: list[str]) -> str:
-    """Return the service that an entity means, by its name as it is where it means none at hand."""
-    *before, base = [part for part in name.split("/") if part] or [name]
-    kind = before[-1].lower() if before else ""
-    known = {normalise(one): one for one in services}
-    for candidate in (base, workload_of(base)):
-        if normalise(candidate) in known and kind in _SERVICES:
-            if known[normalise(candidate)] != base:
-                notes.append(f"{base!r} is read as the service {known[normalise(candidate)]!r}")
-            return known[normalise(candidate)]
-    notes.append(f"{name[:80]!r} is no service of the telemetry and stays what it is")
-    return base
+class _Names:
+    """What the names of entities mean in the incident *case*."""
+
+    def __init__(self, case: Case) -> None:
+        self._services = {normalise(one): one for one in case.datapack.candidates()}
+        self._roots, self._truth = dict[str, str](), None
+        path = case.truth_path / ENTITIES if case.truth_path else None
+        if path is None or not path.exists() or case.truth is None or case.annotation is None:
+            return
+        entities = json.loads(read_plain(path, MAX_FILE_BYTES))["groups"]
+        groups = {name: {"kind": of["kind"], "filter": of["filters"]} for name, of in entities.items()}
+        self._truth = ItbenchTruth(case.name, GroundTruth(groups, (), case.annotation, {}))
+        named = zip(case.annotation.graph.root_causes, case.truth.roots, strict=False)
+        self._roots = {node.component: label.service[0] for node, label in named if label.service}
+
+    def service(self, name: str, notes: list[str]) -> str:
+        """Return the service that the entity *name* means, its own name where it means none; *notes* say what was read.
+
+        A root of the ground truth that is no workload, such as an experiment or a policy, stands for the service by which
+        the truth of the incident names it.
+        """
+        *before, base = [part for part in name.split("/") if part] or [name]
+        if not before or before[-1].lower() in _SERVICES:
+            for candidate in (base, workload_of(base)):
+                if found := self._services.get(normalise(candidate)):
+                    notes += [f"{base!r} is read as the service {found!r}"] if found != base else []
+                    return found
+        group = self._truth.group_of(name) if self._truth else None
+        if group in self._roots:
+            notes.append(f"{name[:80]!r} is read as the service {self._roots[group]!r}, by which the truth names it")
+            return self._roots[group]
+        notes.append(f"{name[:80]!r} is no service of the telemetry and stays what it is")
+        return base
 
 
 def _is_answer(row: Any) -> bool:
