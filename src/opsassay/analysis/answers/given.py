@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from opsassay.core.errors import DatapackError, NotFoundError, OpsAssayError, UserError
 from opsassay.core.schema.run import Solver
@@ -123,20 +123,6 @@ class Document:
                 continue
         return False
 
-    def solver_named(self, *said: object, kind: str = "agent", **further: Any) -> tuple[Solver, tuple[str, ...]]:
-        """Return whom an answer is of, and a note where nothing but its place says so.
-
-        It is the name that was given, else what the file *said*, else the first folder, or the file where there is none.
-        """
-        texts = dict.fromkeys(text for one in said if isinstance(one, str) and (text := one.strip()))
-        names, notes = " ".join(texts), tuple[str, ...]()
-        if not (self.solver or names):
-            names = self.folders[-1] if self.folders else self.path.stem
-            notes = (f"the file does not say whom it is of: it is kept as {names!r}",)
-        configuration = {"answers": "given", **further.pop("configuration", {})}
-        name = (self.solver or names)[:200]
-        return Solver(name=name, kind=kind, configuration=configuration, **further), notes
-
 
 LOOKED_AT = 20
 """Rows of a file by which its form is recognised."""
@@ -164,6 +150,22 @@ class Cases:
             for name in dict.fromkeys(map(_folded, _names(case))):
                 found.setdefault(name, []).append(case)
         return found
+
+    def solver(
+        self, document: Document, *said: object, kind: Literal["method", "agent"] = "agent", **further: Any
+    ) -> tuple[Solver, tuple[str, ...]]:
+        """Return whom an answer in *document* is of, and a note where nothing but its place says so.
+
+        It is the name that was given, else what the file *said*, else the nearest folder that is no number and names no
+        incident, or the file where there is none.
+        """
+        texts = dict.fromkeys(text for one in said if isinstance(one, str) and (text := one.strip()))
+        names, notes = document.solver or " ".join(texts), tuple[str, ...]()
+        if not names:
+            folders = (part for part in document.folders if not part.isdigit() and _folded(part) not in self._by_name)
+            names = next(folders, document.path.stem)
+            notes = (f"the file does not say whom it is of: it is kept as {names!r}",)
+        return Solver(name=names[:200], kind=kind, configuration={"answers": "given"}, **further), notes
 
     def named(self, *names: object) -> Case:
         """Return the incident that the first of *names* means that any has; raises NotFoundError, UserError for several.

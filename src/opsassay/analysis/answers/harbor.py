@@ -31,7 +31,7 @@ def _given(document: Document, cases: Cases) -> list[GivenAnswer]:
     agent = _object(trial, "agent_info")
     model = _object(agent, "model_info").get("name")
     version = str(agent.get("version") or "")
-    solver, notes = document.solver_named(agent.get("name"), f"({model})" if model else None, version=version)
+    solver, notes = cases.solver(document, agent.get("name"), f"({model})" if model else None, version=version)
     outcome = _outcome(document.path.parent, trial, case.datapack.candidates(), notes)
     return [GivenAnswer(document.name, case, solver, outcome)]
 

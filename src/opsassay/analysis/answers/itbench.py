@@ -38,7 +38,7 @@ def _entries(document: Document, cases: Cases) -> Iterator[Reading]:
 def _given(document: Document, cases: Cases) -> list[GivenAnswer]:
     case = _scenario(document, cases)
     answer = read_itbench_answer(document.path)
-    solver, notes = document.solver_named(fault_kinds=())
+    solver, notes = cases.solver(document, fault_kinds=())
     names, found = _Names(case), list(notes)
     entities = document.content["entities"]
     unread = [

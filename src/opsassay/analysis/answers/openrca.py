@@ -40,7 +40,7 @@ def _given(place: str, given: Mapping[str, Any], document: Document, cases: Case
     about = _incidents(asked, document, cases, place)
     system = about[0].datapack.incident.system.removeprefix("openrca-")
     name = re.sub(rf"[-_. ]*(?:market[-_ ]?)?{re.escape(system)}$", "", document.path.stem, flags=re.IGNORECASE)
-    solver, notes = document.solver_named(row.get("model"), row.get("agent"), name)
+    solver, notes = cases.solver(document, row.get("model"), row.get("agent"), name)
     task = str(row.get("task_index") or "").strip()
     text = str(row.get("prediction") or "").strip()
     if not text:

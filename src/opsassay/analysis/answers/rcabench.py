@@ -87,7 +87,7 @@ def _given(place: str, read: Callable[[], Any], document: Document, cases: Cases
         raise UserError(f"{place} is no object; expected root_causes and propagation, or a row with a response.")
     said = [row[key] for key in _CASE if isinstance(row.get(key), str)]
     case = cases.named(*said, document.path.stem, *document.folders)
-    solver, notes = document.solver_named(_model_in(row, _AGENT), _model_in(row, _MODEL))
+    solver, notes = cases.solver(document, _model_in(row, _AGENT), _model_in(row, _MODEL))
     services = case.datapack.candidates()
     if "root_causes" in row:
         return [GivenAnswer(place, case, solver, _done(*converted(row, services, place), notes))]

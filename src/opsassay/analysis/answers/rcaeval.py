@@ -40,7 +40,7 @@ def _of_file(document: Document, cases: Cases) -> list[GivenAnswer]:
         raise UserError(f"{document.name} is not called SERVICE_FAULT_RUN.json, which says what case it is about.")
     case = _case(f"{found['fault']}/{found['run']}", document.folders, cases)
     content = document.content if isinstance(document.content, dict) else {"0": document.content}
-    solver, notes = document.solver_named(content.get("method"), kind="method", fault_kinds=())
+    solver, notes = cases.solver(document, content.get("method"), kind="method", fault_kinds=())
     if found["failed"] or "error" in content:
         error = f"the method failed: {content.get('error', 'it says no more')}"
         return [
@@ -61,7 +61,7 @@ def _of_row(place: str, given: dict[str, Any], document: Document, cases: Cases)
     names = [str(row[key]) for key in ("dataset", "system") if row.get(key)]
     folders = (*before, *names, *document.folders, document.path.stem)
     case = _case(f"{found['fault']}/{found['run']}" if found else said, folders, cases)
-    solver, notes = document.solver_named(row.get("method"), kind="method", fault_kinds=())
+    solver, notes = cases.solver(document, row.get("method"), kind="method", fault_kinds=())
     text = worded(row.get("ranks"), f"{place}: ranks", "the columns that were ranked, the first first")
     return [GivenAnswer(place, case, solver, _outcome(_ranks(text, f"{place}: ranks"), case, notes))]
 
