@@ -45,13 +45,15 @@ Reading = Callable[[], Iterable[GivenAnswer]]
 class AnswerForm:
     """A form of answers: the *suffixes* of its files, how one is recognised, and one reading for each entry in it.
 
-    *fits* tells by the name alone which files of a folder are meant when the form is named.
+    *fits* tells by the name alone which files of a folder are meant when the form is named; *owns_folder* that other files
+    beside and below such a file belong to its answer.
     """
 
     suffixes: tuple[str, ...]
     recognises: Callable[[Document], bool]
     entries: Callable[[Document, Cases], Iterator[Reading]]
     fits: Callable[[Path], bool] = lambda _: True
+    owns_folder: bool = False
 
 
 @dataclass(frozen=True)

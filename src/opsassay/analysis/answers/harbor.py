@@ -67,4 +67,4 @@ def _fits(path: Path) -> bool:
     return path.name == RESULT and not any(path.parent.glob(f"*/{RESULT}"))
 
 
-FORM = AnswerForm((".json",), lambda document: _is_trial(document.content), _entries, _fits)
+FORM = AnswerForm((".json",), lambda document: _is_trial(document.content), _entries, _fits, owns_folder=True)

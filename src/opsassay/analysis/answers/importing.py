@@ -5,6 +5,7 @@ An answer is converted before anything of it is written. It was not run by us, s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +20,6 @@ from opsassay.evals.diagnosis.harnesses.inspect_logs import write_steps
 from opsassay.evals.diagnosis.tasks import IncidentItem
 from opsassay.evals.runner.run import AttemptOutcome, RunSpec, attempt
 from opsassay.evals.runner.store import RunStore, read_diagnosis, read_run
-from opsassay.solvers.proxy.reading import number_key
 from opsassay.telemetry.tree import Case
 
 GIVEN_AS = "given as: "
@@ -65,13 +65,8 @@ def import_answers(
     chosen = None if form is None else _form(form)
     known, store, report = Cases(cases), RunStore(out), AnswerReport()
     items: dict[str, IncidentItem] = {}
-    for path in _files(source.resolve()):
-        document = Document(path, source.resolve(), solver)
+    for document, reader in _documents(source.resolve(), chosen, solver, report):
         try:
-            reader = chosen or _recognised(document)
-            if reader is None or (chosen and path.is_file() and not _is_meant(chosen, document)):
-                report.passed_over.append(document.name)
-                continue
             for read in reader.entries(document, known):
                 _take(read, document, store, items, report)
         except (OpsAssayError, *CAUSED_BY_CONTENT) as error:
@@ -79,6 +74,33 @@ def import_answers(
     if not report.kept:
         raise UserError(_nothing(source, report, form))
     return report
+
+
+def _documents(
+    source: Path, chosen: AnswerForm | None, solver: str | None, report: AnswerReport
+) -> list[tuple[Document, AnswerForm]]:
+    """Return the files of *source* that hold answers, each with its form; *report* hears of the others.
+
+    What lies in the folder of a trial is part of it, and no answer of its own.
+    """
+    found: list[tuple[Document, AnswerForm]] = []
+    for path in _files(source):
+        document = Document(path, source, solver)
+        try:
+            reader = _recognised(document) if chosen is None else chosen if _is_meant(chosen, document) else None
+        except (OpsAssayError, *CAUSED_BY_CONTENT) as error:
+            report.problems.append(_said(document, error))
+            continue
+        if reader is None:
+            report.passed_over.append(document.name)
+        else:
+            found.append((document, reader))
+    trials = {document.path.parent: document for document, form in found if form.owns_folder}
+    return [
+        (document, form)
+        for document, form in found
+        if all(trials.get(folder, document) is document for folder in document.path.parents)
+    ]
 
 
 def _form(name: str) -> AnswerForm:
@@ -92,7 +114,12 @@ def _files(source: Path) -> Iterator[Path]:
         yield source
         return
     inside = [path for path in source.rglob("*") if not _is_hidden(path.relative_to(source)) and is_plain(path)]
-    yield from sorted(inside, key=lambda path: ([number_key(Path(part)) for part in path.parts[:-1]], number_key(path)))
+    yield from sorted(inside, key=lambda path: [_natural(part) for part in path.parts])
+
+
+def _natural(name: str) -> list[tuple[str, int]]:
+    """Return a sort key by which ``b`` stands behind ``a10``, and that behind ``a2``."""
+    return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name)]
 
 
 def _is_hidden(path: Path) -> bool:

@@ -104,7 +104,7 @@ class _Names:
             notes.append(f"{name[:80]!r} is read as the service {self._roots[group]!r}, by which the truth names it")
             return self._roots[group]
         notes.append(f"{name[:80]!r} is no service of the telemetry and stays what it is")
-        return base
+        return name
 
 
 def _is_answer(row: Any) -> bool:

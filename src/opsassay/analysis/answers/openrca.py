@@ -43,11 +43,11 @@ def _given(place: str, given: Mapping[str, Any], document: Document, cases: Case
     solver, notes = cases.solver(document, row.get("model"), row.get("agent"), name)
     task = str(row.get("task_index") or "").strip()
     text = str(row.get("prediction") or "").strip()
-    if not text:
-        failed = AttemptOutcome(RunStatus.FAILED, "the prediction is empty", notes=(*notes, "the prediction is empty"))
+    causes, odd = read_prediction(text)
+    if not causes:
+        failed = AttemptOutcome(RunStatus.FAILED, odd[-1], notes=(*notes, *odd))
         yield from (GivenAnswer(place, case, solver, failed) for case in about)
         return
-    causes, odd = read_prediction(text)
     if not any(cause.get(COMPONENT) for cause in causes):
         raise UserError(
             f"{place}: prediction names no {COMPONENT}, so it says nothing about an incident; `python -m "
@@ -102,10 +102,7 @@ def window_of(asked: str, place: str) -> tuple[datetime, datetime]:
 
 
 def read_prediction(text: str) -> tuple[list[dict[str, str]], list[str]]:
-    """Return the root causes of a *text* in the order of their numbers, each by its elements, with what was odd.
-
-    Raises UserError where none is in it.
-    """
+    """Return the root causes of a *text* in the order of their numbers, each by its elements, with what was odd."""
     bare = re.sub(r"^```\w*|```$", "", text.strip()).strip()
     try:
         payload, odd = json.loads(bare), list[str]()
@@ -117,7 +114,7 @@ def read_prediction(text: str) -> tuple[list[dict[str, str]], list[str]]:
     entries = _numbered(payload) if isinstance(payload, dict) else payload if isinstance(payload, list) else []
     causes = [_elements(entry, odd) for entry in entries if isinstance(entry, dict)]
     if not any(causes):
-        raise UserError(f'the prediction holds no root cause ({text[:60]!r}); expected {{"1": {{"{COMPONENT}": ...}}}}')
+        odd.append(f"the prediction holds no root cause ({text[:60]!r})")
     return [cause for cause in causes if cause], odd
 
 
