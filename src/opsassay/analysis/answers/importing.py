@@ -83,24 +83,26 @@ def _documents(
 
     What lies in the folder of a trial is part of it, and no answer of its own.
     """
-    found: list[tuple[Document, AnswerForm]] = []
+    looked_at: list[tuple[Document, AnswerForm | Exception | None]] = []
     for path in _files(source):
         document = Document(path, source, solver)
         try:
             reader = _recognised(document) if chosen is None else chosen if _is_meant(chosen, document) else None
+            looked_at.append((document, reader))
         except (OpsAssayError, *CAUSED_BY_CONTENT) as error:
-            report.problems.append(_said(document, error))
+            looked_at.append((document, error))
+    trials = {one.path.parent: one for one, form in looked_at if isinstance(form, AnswerForm) and form.owns_folder}
+    found: list[tuple[Document, AnswerForm]] = []
+    for document, form in looked_at:
+        if any(trials.get(folder, document) is not document for folder in document.path.parents):
             continue
-        if reader is None:
+        if isinstance(form, AnswerForm):
+            found.append((document, form))
+        elif form is None:
             report.passed_over.append(document.name)
         else:
-            found.append((document, reader))
-    trials = {document.path.parent: document for document, form in found if form.owns_folder}
-    return [
-        (document, form)
-        for document, form in found
-        if all(trials.get(folder, document) is document for folder in document.path.parents)
-    ]
+            report.problems.append(_said(document, form))
+    return found
 
 
 def _form(name: str) -> AnswerForm:
