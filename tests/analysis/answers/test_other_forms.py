@@ -139,7 +139,7 @@ def test_another_system_of_the_same_day_is_not_answered(market, tmp_path, import
 
 @pytest.mark.skipif(not ARCHIVE.is_dir(), reason="the archived answers are not here")
 def test_every_archived_answer_is_of_the_form_and_asks_about_a_half_hour():
-    from opsassay.analysis.answers.given import Document
+    from opsassay.analysis.answers.external_answers import Document
     from opsassay.analysis.answers.openrca import FORM, read_prediction, window_of
 
     count = 0

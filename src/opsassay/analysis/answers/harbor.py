@@ -10,7 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from opsassay.analysis.answers.given import AnswerForm, Cases, Document, GivenAnswer, Reading, worded
+from opsassay.analysis.answers.external_answers import (
+    AnswerForm,
+    Cases,
+    Document,
+    ExternalAnswer,
+    Reading,
+    require_text,
+)
 from opsassay.core.schema.run import RunStatus
 from opsassay.core.untrusted import is_plain, read_plain
 from opsassay.evals.diagnosis.harnesses.submissions import read_given
@@ -21,19 +28,19 @@ _SPENT = {"n_input_tokens": "input_tokens", "n_output_tokens": "output_tokens", 
 
 
 def _entries(document: Document, cases: Cases) -> Iterator[Reading]:
-    yield partial(_given, document, cases)
+    yield partial(_read_answer, document, cases)
 
 
-def _given(document: Document, cases: Cases) -> list[GivenAnswer]:
+def _read_answer(document: Document, cases: Cases) -> list[ExternalAnswer]:
     trial: dict[str, Any] = document.content
-    task = worded(trial.get("task_name"), f"{document.name}: task_name", "the name of a task")
-    case = cases.named(task, task.rpartition("/")[2], _object(trial, "task_id").get("path"))
+    task = require_text(trial.get("task_name"), f"{document.name}: task_name", "the name of a task")
+    case = cases.find_named(task, task.rpartition("/")[2], _object(trial, "task_id").get("path"))
     agent = _object(trial, "agent_info")
     model = _object(agent, "model_info").get("name")
     version = str(agent.get("version") or "")
-    solver, notes = cases.solver(document, agent.get("name"), f"({model})" if model else None, version=version)
+    solver, notes = cases.find_solver(document, agent.get("name"), f"({model})" if model else None, version=version)
     outcome = _outcome(document.path.parent, trial, case.datapack.candidates(), notes)
-    return [GivenAnswer(document.name, case, solver, outcome)]
+    return [ExternalAnswer(document.name, case, solver, outcome)]
 
 
 def _outcome(folder: Path, trial: Mapping[str, Any], services: list[str], notes: tuple[str, ...]) -> AttemptOutcome:

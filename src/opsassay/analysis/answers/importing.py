@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from opsassay.analysis.answers import ANSWER_FORMS
-from opsassay.analysis.answers.given import AnswerForm, Cases, Document, GivenAnswer, Reading
+from opsassay.analysis.answers.external_answers import AnswerForm, Cases, Document, ExternalAnswer, Reading
 from opsassay.core.errors import OpsAssayError, UserError
 from opsassay.core.schema.run import Run
 from opsassay.core.text import plural
@@ -68,9 +68,9 @@ def import_answers(
     for document, reader in _documents(source.resolve(), chosen, solver, report):
         try:
             for read in reader.entries(document, known):
-                _take(read, document, store, items, report)
+                _keep_entry(read, document, store, items, report)
         except (OpsAssayError, *CAUSED_BY_CONTENT) as error:
-            report.problems.append(_said(document, error))
+            report.problems.append(_sentence_about(document, error))
     if not report.kept:
         raise UserError(_nothing(source, report, form))
     return report
@@ -101,7 +101,7 @@ def _documents(
         elif form is None:
             report.passed_over.append(document.name)
         else:
-            report.problems.append(_said(document, form))
+            report.problems.append(_sentence_about(document, form))
     return found
 
 
@@ -146,7 +146,7 @@ def _is_meant(form: AnswerForm, document: Document) -> bool:
     return document.path == document.root or (document.path.suffix in form.suffixes and form.fits(document.path))
 
 
-def _take(
+def _keep_entry(
     read: Reading, document: Document, store: RunStore, items: dict[str, IncidentItem], report: AnswerReport
 ) -> None:
     """Keep the answers of one entry; what is wrong with it is a problem of its own."""
@@ -155,17 +155,17 @@ def _take(
         for answer in answers:
             id_ = answer.case.datapack.incident.id
             item = items.get(id_) or items.setdefault(id_, IncidentItem.from_datapack(answer.case.datapack))
-            report.kept.append(keep(store, item, answer, {one.folder for one in report.kept}))
+            report.kept.append(keep_answer(store, item, answer, {one.folder for one in report.kept}))
     except (OpsAssayError, *CAUSED_BY_CONTENT) as error:
-        report.problems.append(_said(document, error))
+        report.problems.append(_sentence_about(document, error))
 
 
-def _said(document: Document, error: Exception) -> str:
+def _sentence_about(document: Document, error: Exception) -> str:
     said = str(error) if isinstance(error, OpsAssayError) else f"it cannot be read ({type(error).__name__}: {error})"
     return one_sentence(said if document.name in said else f"{document.name}: {said}")
 
 
-def keep(store: RunStore, item: IncidentItem, answer: GivenAnswer, taken: set[Path]) -> KeptAnswer:
+def keep_answer(store: RunStore, item: IncidentItem, answer: ExternalAnswer, taken: set[Path]) -> KeptAnswer:
     """Keep *answer* as a run and return it; one that was kept from the same place is found again.
 
     *taken* are the runs that other answers of this import have. Raises UserError where the same place gave another answer

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from opsassay.analysis.answers.given import AnswerForm, Cases, Document, GivenAnswer, Reading
+from opsassay.analysis.answers.external_answers import AnswerForm, Cases, Document, ExternalAnswer, Reading
 from opsassay.core.errors import UserError
 from opsassay.core.schema.run import RunStatus
 from opsassay.evals.diagnosis.harnesses.inspect_logs import LoggedSample, log_payload, logged_samples
@@ -15,18 +15,18 @@ from opsassay.solvers.proxy.formats.inspect_log import is_inspect
 
 def _entries(document: Document, cases: Cases) -> Iterator[Reading]:
     for sample in logged_samples(log_payload(document.path), document.path):
-        yield partial(_given, sample, document, cases)
+        yield partial(_read_answer, sample, document, cases)
 
 
-def _given(sample: LoggedSample, document: Document, cases: Cases) -> list[GivenAnswer]:
+def _read_answer(sample: LoggedSample, document: Document, cases: Cases) -> list[ExternalAnswer]:
     cell = sample.cell()
-    case = cases.named(cell.task.id)
+    case = cases.find_named(cell.task.id)
     outcome = sample.outcome()
     if outcome.status is RunStatus.ABORTED:
         raise UserError(f"{document.name}: sample {sample.name} came to no result ({outcome.error}).")
     solver = cell.solver.model_copy(update={"name": document.solver}) if document.solver else cell.solver
     place = f"{document.name} sample {sample.name}"
-    return [GivenAnswer(place, case, solver, outcome, cell.seed, sample.trace())]
+    return [ExternalAnswer(place, case, solver, outcome, cell.seed, sample.trace())]
 
 
 def _fits(path: Path) -> bool:

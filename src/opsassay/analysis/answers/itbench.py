@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from opsassay.analysis.answers.given import AnswerForm, Cases, Document, GivenAnswer, Reading, once
+from opsassay.analysis.answers.external_answers import AnswerForm, Cases, Document, ExternalAnswer, Reading, merge_notes
 from opsassay.core.errors import NotFoundError, UserError
 from opsassay.core.schema.diagnosis import Diagnosis, PropagationClaim, RootCauseClaim
 from opsassay.core.schema.run import RunStatus
@@ -32,14 +32,14 @@ _SERVICES = frozenset({"", "service", "deployment", "statefulset", "daemonset", 
 
 
 def _entries(document: Document, cases: Cases) -> Iterator[Reading]:
-    yield partial(_given, document, cases)
+    yield partial(_read_answer, document, cases)
 
 
-def _given(document: Document, cases: Cases) -> list[GivenAnswer]:
+def _read_answer(document: Document, cases: Cases) -> list[ExternalAnswer]:
     case = _scenario(document, cases)
     answer = read_itbench_answer(document.path)
-    solver, notes = cases.solver(document, fault_kinds=())
-    names, found = _Names(case), list(notes)
+    solver, notes = cases.find_solver(document, fault_kinds=())
+    names, found = _EntityNames(case), list(notes)
     entities = document.content["entities"]
     unread = [
         one for one in entities if not isinstance(one, dict) or not isinstance(one.get("name", one.get("id")), str)
@@ -52,10 +52,10 @@ def _given(document: Document, cases: Cases) -> list[GivenAnswer]:
     diagnosis = Diagnosis(
         root_causes=tuple(RootCauseClaim(service=name) for name in dict.fromkeys(said)),
         propagation=tuple(PropagationClaim.model_validate({"from": a, "to": b}) for a, b in edges if a != b),
-        notes=once(found),
+        notes=merge_notes(found),
     )
-    outcome = AttemptOutcome(RunStatus.DONE, diagnosis=diagnosis, notes=once(found))
-    return [GivenAnswer(document.name, case, solver, outcome)]
+    outcome = AttemptOutcome(RunStatus.DONE, diagnosis=diagnosis, notes=merge_notes(found))
+    return [ExternalAnswer(document.name, case, solver, outcome)]
 
 
 def _scenario(document: Document, cases: Cases) -> Case:
@@ -64,7 +64,7 @@ def _scenario(document: Document, cases: Cases) -> Case:
     bare = [part.lstrip("0") for part in reversed(document.folders) if part.isdigit()]  # the outer is no trial
     numbers = [f"scenario{between}{number}" for number in (*named, *bare[:1]) for between in ("-", "_", "", " ")]
     try:
-        return cases.named(*document.folders, document.path.stem, *numbers)
+        return cases.find_named(*document.folders, document.path.stem, *numbers)
     except NotFoundError as error:
         raise UserError(
             f"{error} Answers to scenarios whose truth alone is at hand are matched by `python -m "
@@ -72,7 +72,7 @@ def _scenario(document: Document, cases: Cases) -> Case:
         ) from error
 
 
-class _Names:
+class _EntityNames:
     """What the names of entities mean in the incident *case*."""
 
     def __init__(self, case: Case) -> None:

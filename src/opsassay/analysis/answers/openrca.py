@@ -13,7 +13,15 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from opsassay.analysis.answers.given import AnswerForm, Cases, Document, GivenAnswer, Reading, once, worded
+from opsassay.analysis.answers.external_answers import (
+    AnswerForm,
+    Cases,
+    Document,
+    ExternalAnswer,
+    Reading,
+    merge_notes,
+    require_text,
+)
 from opsassay.core.errors import UserError
 from opsassay.core.schema.diagnosis import Diagnosis, RootCauseClaim
 from opsassay.core.schema.faults import fault_type
@@ -31,22 +39,22 @@ _CLOCK = re.compile(r"\b(\d{1,2}):(\d{2})\b")
 
 def _entries(document: Document, cases: Cases) -> Iterator[Reading]:
     for number, row in enumerate(document.content, 1):
-        yield partial(_given, f"{document.name} row {number}", row, document, cases)
+        yield partial(_read_answer, f"{document.name} row {number}", row, document, cases)
 
 
-def _given(place: str, given: Mapping[str, Any], document: Document, cases: Cases) -> Iterator[GivenAnswer]:
+def _read_answer(place: str, given: Mapping[str, Any], document: Document, cases: Cases) -> Iterator[ExternalAnswer]:
     row = {str(key).strip().lower(): value for key, value in given.items()}
-    asked = worded(row.get("instruction"), f"{place}: instruction", "the text of a question of query.csv")
+    asked = require_text(row.get("instruction"), f"{place}: instruction", "the text of a question of query.csv")
     about = _incidents(asked, document, cases, place)
     system = about[0].datapack.incident.system.removeprefix("openrca-")
     name = re.sub(rf"[-_. ]*(?:market[-_ ]?)?{re.escape(system)}$", "", document.path.stem, flags=re.IGNORECASE)
-    solver, notes = cases.solver(document, row.get("model"), row.get("agent"), name)
+    solver, notes = cases.find_solver(document, row.get("model"), row.get("agent"), name)
     task = str(row.get("task_index") or "").strip()
     text = str(row.get("prediction") or "").strip()
     causes, odd = read_prediction(text)
     if not causes:
         failed = AttemptOutcome(RunStatus.FAILED, odd[-1], notes=(*notes, *odd))
-        yield from (GivenAnswer(place, case, solver, failed) for case in about)
+        yield from (ExternalAnswer(place, case, solver, failed) for case in about)
         return
     if not any(cause.get(COMPONENT) for cause in causes):
         raise UserError(
@@ -60,7 +68,7 @@ def _given(place: str, given: Mapping[str, Any], document: Document, cases: Case
             share = f"its root cause {at + 1}" if one_each else "all its root causes"
             found.append(f"the question is about {len(about)} incidents: this one gets {share}")
         diagnosis, said = _diagnosis(causes[at : at + 1] if one_each else causes, case)
-        yield GivenAnswer(
+        yield ExternalAnswer(
             place, case, solver, AttemptOutcome(RunStatus.DONE, diagnosis=diagnosis, notes=(*found, *said))
         )
 
@@ -168,7 +176,7 @@ def _diagnosis(causes: Sequence[Mapping[str, str]], case: Case) -> tuple[Diagnos
         claims.append(claim.model_copy(update={"level": "pod", "component": label.pod[0]} if label.pod else {}))
     diagnosis = Diagnosis(root_causes=tuple(claims))
     notes += unknown_services(diagnosis, case.datapack.candidates())
-    return diagnosis.model_copy(update={"notes": once(notes)}), once(notes)
+    return diagnosis.model_copy(update={"notes": merge_notes(notes)}), merge_notes(notes)
 
 
 def _recognises(document: Document) -> bool:

@@ -14,7 +14,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from opsassay.analysis.answers.given import AnswerForm, Cases, Document, GivenAnswer, Reading, listed, once, worded
+from opsassay.analysis.answers.external_answers import (
+    AnswerForm,
+    Cases,
+    Document,
+    ExternalAnswer,
+    Reading,
+    merge_notes,
+    require_list,
+    require_text,
+)
 from opsassay.core.errors import UserError, nearest
 from opsassay.core.schema.diagnosis import Diagnosis, Evidence, PropagationClaim, RootCauseClaim
 from opsassay.core.schema.faults import FaultKind
@@ -78,19 +87,19 @@ def _holds_answer(row: Mapping[str, Any]) -> Any:
 
 def _entries(document: Document, cases: Cases) -> Iterator[Reading]:
     for place, read in document.rows():
-        yield partial(_given, place, read, document, cases)
+        yield partial(_read_answer, place, read, document, cases)
 
 
-def _given(place: str, read: Callable[[], Any], document: Document, cases: Cases) -> list[GivenAnswer]:
+def _read_answer(place: str, read: Callable[[], Any], document: Document, cases: Cases) -> list[ExternalAnswer]:
     row = read()
     if not isinstance(row, dict):
         raise UserError(f"{place} is no object; expected root_causes and propagation, or a row with a response.")
     said = [row[key] for key in _CASE if isinstance(row.get(key), str)]
-    case = cases.named(*said, document.path.stem, *document.folders)
-    solver, notes = cases.solver(document, _model_in(row, _AGENT), _model_in(row, _MODEL))
+    case = cases.find_named(*said, document.path.stem, *document.folders)
+    solver, notes = cases.find_solver(document, _model_in(row, _AGENT), _model_in(row, _MODEL))
     services = case.datapack.candidates()
     if "root_causes" in row:
-        return [GivenAnswer(place, case, solver, _done(*converted(row, services, place), notes))]
+        return [ExternalAnswer(place, case, solver, _finished(*convert_answer(row, services, place), notes))]
     given = next((value for value in (_holds_answer(row), first_of(row, _RESPONSE)) if value is not None), None)
     spent = {ours: float(row[key]) for key, ours in _SPENT.items() if _is_amount(row.get(key))}
     if given is None and not set(_RESPONSE) & row.keys():
@@ -98,13 +107,13 @@ def _given(place: str, read: Callable[[], Any], document: Document, cases: Cases
     try:
         text = given if isinstance(given, str) else "" if given is None else json.dumps(given)
         payload, prose = (given, False) if isinstance(given, dict) else object_in(text)
-        diagnosis, found = converted(payload, services, f"{place}: response")
+        diagnosis, found = convert_answer(payload, services, f"{place}: response")
     except UserError as error:
         reason = f"no answer by the contract: {error}"
         failed = AttemptOutcome(RunStatus.FAILED, reason, spent=spent, notes=(*notes, reason))
-        return [GivenAnswer(place, case, solver, failed)]
+        return [ExternalAnswer(place, case, solver, failed)]
     found = (*(("there is prose around the answer, for which the public scorer gives 0",) if prose else ()), *found)
-    return [GivenAnswer(place, case, solver, _done(diagnosis, found, notes, spent))]
+    return [ExternalAnswer(place, case, solver, _finished(diagnosis, found, notes, spent))]
 
 
 def _model_in(row: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
@@ -116,13 +125,13 @@ def _is_amount(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
 
 
-def _done(
+def _finished(
     diagnosis: Diagnosis, found: tuple[str, ...], notes: tuple[str, ...], spent: Mapping[str, float] | None = None
 ) -> AttemptOutcome:
     return AttemptOutcome(RunStatus.DONE, diagnosis=diagnosis, spent=spent or {}, notes=(*notes, *found))
 
 
-def converted(payload: Mapping[str, Any], services: list[str], where: str) -> tuple[Diagnosis, tuple[str, ...]]:
+def convert_answer(payload: Mapping[str, Any], services: list[str], where: str) -> tuple[Diagnosis, tuple[str, ...]]:
     """Return the answer in *payload*, an AgentRCAOutput, with what was not exact; *where* begins what errors name.
 
     Raises UserError for a field that is missing or of another type, and for an unknown fault kind.
@@ -130,8 +139,10 @@ def converted(payload: Mapping[str, Any], services: list[str], where: str) -> tu
     notes: list[str] = []
     if "propagation" not in payload:
         notes.append("the answer has no propagation: it is read as none")
-    given = listed(payload.get("root_causes"), f"{where}: root_causes", "a list of {service, fault_kind, evidence}")
-    pairs = listed(payload.get("propagation", []), f"{where}: propagation", "a list of {from, to, evidence}")
+    given = require_list(
+        payload.get("root_causes"), f"{where}: root_causes", "a list of {service, fault_kind, evidence}"
+    )
+    pairs = require_list(payload.get("propagation", []), f"{where}: propagation", "a list of {from, to, evidence}")
     for name, values, most in (("root_causes", given, MAX_ROOTS), ("propagation", pairs, MAX_EDGES)):
         if len(values) > most:
             raise UserError(f"{where}: {name} has {len(values)} entries; at most {most} are read.")
@@ -139,12 +150,12 @@ def converted(payload: Mapping[str, Any], services: list[str], where: str) -> tu
     edges = tuple(_edge(one, f"{where}: propagation.{n}", notes) for n, one in enumerate(pairs))
     diagnosis = Diagnosis(root_causes=roots, propagation=edges)
     notes += unknown_services(diagnosis, services)
-    return diagnosis.model_copy(update={"notes": once(notes)}), once(notes)
+    return diagnosis.model_copy(update={"notes": merge_notes(notes)}), merge_notes(notes)
 
 
 def _root(one: Any, at: str, notes: list[str]) -> RootCauseClaim:
     claim = _object(one, at, "an object with service, fault_kind and evidence")
-    service = worded(claim.get("service"), f"{at}.service", "the name of a service")
+    service = require_text(claim.get("service"), f"{at}.service", "the name of a service")
     notes += [f"{name} is not graded and is left out" for name in _NOT_KEPT if claim.get(name) not in (None, "")]
     return RootCauseClaim(service=service, fault_kind=_kind(claim, at, notes), evidence=_evidence(claim, at, notes))
 
@@ -152,8 +163,8 @@ def _root(one: Any, at: str, notes: list[str]) -> RootCauseClaim:
 def _edge(one: Any, at: str, notes: list[str]) -> PropagationClaim:
     edge = _object(one, at, "an object with from, to and evidence")
     ends = {
-        "from": worded(first_of(edge, ("from", "from_", "source")), f"{at}.from", "the name of a service"),
-        "to": worded(first_of(edge, ("to", "target")), f"{at}.to", "the name of a service"),
+        "from": require_text(first_of(edge, ("from", "from_", "source")), f"{at}.from", "the name of a service"),
+        "to": require_text(first_of(edge, ("to", "target")), f"{at}.to", "the name of a service"),
     }
     return PropagationClaim.model_validate({**ends, "evidence": _evidence(edge, at, notes)})
 
@@ -165,7 +176,7 @@ def _object(one: Any, at: str, expected: str) -> dict[str, Any]:
 
 
 def _kind(claim: Mapping[str, Any], at: str, notes: list[str]) -> FaultKind | None:
-    said = worded(claim.get("fault_kind"), f"{at}.fault_kind", "the name of a fault kind")
+    said = require_text(claim.get("fault_kind"), f"{at}.fault_kind", "the name of a fault kind")
     name = said.lower().replace("-", "_").replace(" ", "_").rpartition(".")[2]
     if name == UNKNOWN:
         notes.append("a fault kind is 'unknown': the claim names its service alone")
@@ -186,7 +197,7 @@ def _evidence(claim: Mapping[str, Any], at: str, notes: list[str]) -> tuple[Evid
         notes.append("a claim has no evidence, for which the public scorer refuses an answer")
         return ()
     found = []
-    for one in listed(given, f"{at}.evidence", "a list of {kind, sql, claim}")[:MAX_EVIDENCE]:
+    for one in require_list(given, f"{at}.evidence", "a list of {kind, sql, claim}")[:MAX_EVIDENCE]:
         entry = one if isinstance(one, dict) else {}
         kind, sql = str(entry.get("kind", "trace")).lower().rstrip("s"), entry.get("sql")
         if kind not in ("metric", "trace", "log") or not isinstance(sql, str) or not sql.strip():

@@ -12,7 +12,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from opsassay.analysis.answers.given import AnswerForm, Cases, Document, GivenAnswer, Reading, listed, once, worded
+from opsassay.analysis.answers.external_answers import (
+    AnswerForm,
+    Cases,
+    Document,
+    ExternalAnswer,
+    Reading,
+    merge_notes,
+    require_list,
+    require_text,
+)
 from opsassay.core.errors import UserError
 from opsassay.core.schema.diagnosis import Diagnosis, RankedService, RootCauseClaim
 from opsassay.core.schema.run import RunStatus
@@ -34,36 +43,36 @@ def _entries(document: Document, cases: Cases) -> Iterator[Reading]:
     yield partial(_of_file, document, cases)
 
 
-def _of_file(document: Document, cases: Cases) -> list[GivenAnswer]:
+def _of_file(document: Document, cases: Cases) -> list[ExternalAnswer]:
     found = _CASE.fullmatch(document.path.stem)
     if found is None:
         raise UserError(f"{document.name} is not called SERVICE_FAULT_RUN.json, which says what case it is about.")
     case = _case(f"{found['fault']}/{found['run']}", document.folders, cases)
     content = document.content if isinstance(document.content, dict) else {"0": document.content}
-    solver, notes = cases.solver(document, content.get("method"), kind="method", fault_kinds=())
+    solver, notes = cases.find_solver(document, content.get("method"), kind="method", fault_kinds=())
     if found["failed"] or "error" in content:
         error = f"the method failed: {content.get('error', 'it says no more')}"
         return [
-            GivenAnswer(document.name, case, solver, AttemptOutcome(RunStatus.FAILED, error, notes=(*notes, error)))
+            ExternalAnswer(document.name, case, solver, AttemptOutcome(RunStatus.FAILED, error, notes=(*notes, error)))
         ]
     ranks = next((content[key] for key in ("0", "ranks", "root_causes") if key in content), None)
     ranked = [
-        worded(one, f"{document.name}: 0", "the name of a column") for one in _ranks(ranks, f"{document.name}: 0")
+        require_text(one, f"{document.name}: 0", "the name of a column") for one in _ranks(ranks, f"{document.name}: 0")
     ]
-    return [GivenAnswer(document.name, case, solver, _outcome(ranked, case, notes))]
+    return [ExternalAnswer(document.name, case, solver, _outcome(ranked, case, notes))]
 
 
-def _of_row(place: str, given: dict[str, Any], document: Document, cases: Cases) -> list[GivenAnswer]:
+def _of_row(place: str, given: dict[str, Any], document: Document, cases: Cases) -> list[ExternalAnswer]:
     row = {str(key).strip().lower(): value for key, value in given.items()}
-    said = worded(row.get("case"), f"{place}: case", "SERVICE_FAULT_RUN").replace("\\", "/").strip("/")
+    said = require_text(row.get("case"), f"{place}: case", "SERVICE_FAULT_RUN").replace("\\", "/").strip("/")
     *before, last = said.split("/")
     found = _CASE.fullmatch("/".join([*before[-1:], last]) if last.isdigit() else last)
     names = [str(row[key]) for key in ("dataset", "system") if row.get(key)]
     folders = (*before, *names, *document.folders, document.path.stem)
     case = _case(f"{found['fault']}/{found['run']}" if found else said, folders, cases)
-    solver, notes = cases.solver(document, row.get("method"), kind="method", fault_kinds=())
-    text = worded(row.get("ranks"), f"{place}: ranks", "the columns that were ranked, the first first")
-    return [GivenAnswer(place, case, solver, _outcome(_ranks(text, f"{place}: ranks"), case, notes))]
+    solver, notes = cases.find_solver(document, row.get("method"), kind="method", fault_kinds=())
+    text = require_text(row.get("ranks"), f"{place}: ranks", "the columns that were ranked, the first first")
+    return [ExternalAnswer(place, case, solver, _outcome(_ranks(text, f"{place}: ranks"), case, notes))]
 
 
 def _case(name: str, folders: Sequence[str], cases: Cases) -> Case:
@@ -71,9 +80,9 @@ def _case(name: str, folders: Sequence[str], cases: Cases) -> Case:
     datasets = {part.lower().replace("_", "-") for part in folders}
     fitting = [one for one in cases.all if one.datapack.incident.system.lower().replace("_", "-") in datasets]
     try:
-        return Cases(fitting).named(name) if fitting else cases.named(name)
+        return Cases(fitting).find_named(name) if fitting else cases.find_named(name)
     except UserError:
-        return cases.named(name)
+        return cases.find_named(name)
 
 
 def _ranks(value: Any, where: str) -> list[str]:
@@ -83,7 +92,9 @@ def _ranks(value: Any, where: str) -> list[str]:
             value = json.loads(value)
         except ValueError:
             value = [name for name in re.split(r"[;,\s]+", value.strip("[] ").replace("'", "")) if name]
-    return [worded(one, where, "names of columns") for one in listed(value, where, "a list of ranked columns")]
+    return [
+        require_text(one, where, "names of columns") for one in require_list(value, where, "a list of ranked columns")
+    ]
 
 
 def _outcome(ranked: Sequence[str], case: Case, before: Sequence[str]) -> AttemptOutcome:
@@ -103,8 +114,8 @@ def _outcome(ranked: Sequence[str], case: Case, before: Sequence[str]) -> Attemp
         ranking=tuple(RankedService(service=name, score=1 / place) for place, name in enumerate(distinct, 1)),
     )
     notes += unknown_services(diagnosis, case.datapack.candidates())
-    diagnosis = diagnosis.model_copy(update={"notes": once(notes)})
-    return AttemptOutcome(RunStatus.DONE, diagnosis=diagnosis, notes=once(notes))
+    diagnosis = diagnosis.model_copy(update={"notes": merge_notes(notes)})
+    return AttemptOutcome(RunStatus.DONE, diagnosis=diagnosis, notes=merge_notes(notes))
 
 
 def _recognises(document: Document) -> bool:

@@ -22,11 +22,11 @@ from opsassay.telemetry.tree import Case
 
 
 @dataclass(frozen=True)
-class GivenAnswer:
+class ExternalAnswer:
     """One answer about *case* by *solver*, from *source*: the file and the place in it.
 
     *outcome* is the answer as a run ends with it, its conversion notes among its notes; *seed* is the first that it may
-    have, *trace* how it came about where that is told.
+    have, *trace* how it came about where that is known.
     """
 
     source: str
@@ -37,7 +37,7 @@ class GivenAnswer:
     trace: Trace | None = None
 
 
-Reading = Callable[[], Iterable[GivenAnswer]]
+Reading = Callable[[], Iterable[ExternalAnswer]]
 """Reads one entry of a file; raises UserError for one that is no answer, or is about nothing at hand."""
 
 
@@ -153,7 +153,7 @@ class Cases:
                 found.setdefault(name, []).append(case)
         return found
 
-    def solver(
+    def find_solver(
         self, document: Document, *said: object, kind: Literal["method", "agent"] = "agent", **further: Any
     ) -> tuple[Solver, tuple[str, ...]]:
         """Return whom an answer in *document* is of, and a note where nothing but its place says so.
@@ -169,7 +169,7 @@ class Cases:
             notes = (f"the file does not say whom it is of: it is kept as {names!r}",)
         return Solver(name=names[:200], kind=kind, configuration={"answers": "given"}, **further), notes
 
-    def named(self, *names: object) -> Case:
+    def find_named(self, *names: object) -> Case:
         """Return the incident that the first of *names* means that any has; raises NotFoundError, UserError for several.
 
         A name is an id, the folder that the incident was imported from, or the end of its path. Case has no say.
@@ -200,14 +200,14 @@ def _folded(name: str) -> str:
     return name.replace("\\", "/").strip("/").lower()
 
 
-def listed(value: Any, where: str, expected: str) -> list[Any]:
+def require_list(value: Any, where: str, expected: str) -> list[Any]:
     """Return *value* if it is a list; raises UserError that names the field and what is expected."""
     if not isinstance(value, list):
         raise UserError(f"{where} is {_kind_of(value)}; expected {expected}.")
     return value
 
 
-def worded(value: Any, where: str, expected: str = "a name") -> str:
+def require_text(value: Any, where: str, expected: str = "a name") -> str:
     """Return *value* if it is a text that says something; raises UserError that names the field and what is expected."""
     if not isinstance(value, str) or not value.strip():
         raise UserError(f"{where} is {_kind_of(value)}; expected {expected}.")
@@ -220,6 +220,6 @@ def _kind_of(value: Any) -> str:
     return "empty" if value in ("", [], {}) else f"{type(value).__name__} ({str(value)[:60]})"
 
 
-def once(notes: Iterable[str]) -> tuple[str, ...]:
+def merge_notes(notes: Iterable[str]) -> tuple[str, ...]:
     """Return *notes* in their order, each once, with how often it was said."""
     return tuple(note if n == 1 else f"{note} ({n} times)" for note, n in Counter(notes).items())
