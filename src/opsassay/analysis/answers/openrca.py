@@ -119,14 +119,14 @@ def read_prediction(text: str) -> tuple[list[dict[str, str]], list[str]]:
         payload, odd = _grouped(found), ["the prediction is no JSON: its elements are read one by one"]
     if isinstance(payload, dict) and {TIME, COMPONENT, REASON} & {str(key).strip().lower() for key in payload}:
         payload = {"1": payload}
-    entries = _numbered(payload) if isinstance(payload, dict) else payload if isinstance(payload, list) else []
+    entries = _in_number_order(payload) if isinstance(payload, dict) else payload if isinstance(payload, list) else []
     causes = [_elements(entry, odd) for entry in entries if isinstance(entry, dict)]
     if not any(causes):
         odd.append(f"the prediction holds no root cause ({text[:60]!r})")
     return [cause for cause in causes if cause], odd
 
 
-def _numbered(payload: Mapping[Any, Any]) -> list[Any]:
+def _in_number_order(payload: Mapping[Any, Any]) -> list[Any]:
     """Return the values of *payload* in the order of the numbers in their keys."""
 
     def number(key: Any) -> tuple[int, str]:
