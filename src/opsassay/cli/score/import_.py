@@ -21,7 +21,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--form", help="Form of the answers; recognised from each file when left out.")
 @click.option("--cases", type=_PATH, help="Incidents that the answers are about; STORE itself when left out.")
 @click.option("--solver", help="Whom answers are of, instead of what their files say.")
-@click.option("--profile", default="default", show_default=True, help="default, lenient or compat.")
+@click.option("--profile", default="default", show_default=True, help="default, lenient, openrca2 or compat.")
 @click.option("-o", "--output", required=True, type=FOLDER, help="STORE: folder of the store of runs.")
 @json_option
 @click.pass_context
