@@ -54,6 +54,7 @@ ORDER = (
     "run",
     "score run",
     "score table",
+    "score import",
     "leaderboard",
     "score what-if",
     "report",

@@ -85,17 +85,17 @@ def extended(tmp_path):
     project = tomllib.loads((EXAMPLES / "pyproject.toml").read_text())["project"]
     install(site, project["entry-points"])
 
-    def run(program: str) -> object:
-        code = f"import json, sys\nfrom pathlib import Path\n{program}"
+    def run(program: str, code: int = 0) -> object:
+        whole = f"import json, sys\nfrom pathlib import Path\n{program}"
         done = subprocess.run(
-            [sys.executable, "-c", code],
+            [sys.executable, "-c", whole],
             capture_output=True,
             text=True,
             cwd=tmp_path,
             check=False,
             env={**os.environ, "COLUMNS": "80", "PYTHONPATH": f"{site}:{EXAMPLES}:{ROOT / 'tests'}"},
         )
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == code, done.stderr
         return json.loads(done.stdout)
 
     return run
@@ -156,6 +156,19 @@ print(json.dumps(Tree(Path("tree")).datapack(id_).read("abnormal", "traces").get
 
 
 @pytest.mark.slow
+def test_the_example_of_a_form_of_answers(extended, tmp_path):
+    program = """
+from opsassay.cli import cli
+from telemetry.packs import make_tree
+(id_,) = make_tree(Path("tree"), count=1).ids()
+Path("me.lines").write_text(f"{id_}: store\\n{id_}: cart\\nelsewhere: cart\\nno answer\\n")
+cli(["score", "import", "me.lines", "--cases", "tree", "-o", "store", "--json"])
+"""
+    found = extended(program, code=1)
+    assert [(item["solver"], item["seed"]) for item in found["items"]] == [("me", 0), ("me", 1)]
+    assert [problem.split()[0] for problem in found["problems"]] == ["me.lines:", "me.lines:4"]
+
+
 def test_the_example_of_a_metric(extended):
     program = """
 from scoring.cases import annotation, answer, finished_run, truth

@@ -92,6 +92,10 @@ def made(tmp_path_factory):
         for i, m in enumerate("ab")
     ]
     (folder / "scores.csv").write_text("family,system,case,method,score\n" + "\n".join(lines) + "\n")
+    (folder / "answers").mkdir()
+    (folder / "answers" / f"{next((store / 'incidents').iterdir()).name}.json").write_text(
+        json.dumps({"root_causes": [{"service": "store", "fault_kind": "http_aborted"}], "propagation": []})
+    )
     (folder / "labels").mkdir()
     (folder / "labels" / "one.json").write_text(json.dumps({"agent_name": "Solver", "step_id": 1}))
     (folder / "judged").mkdir()
@@ -119,6 +123,7 @@ CALLS = {
     "run diagnose": [["{made}/store", "-m", "max-z", "-o", "{tmp}/diagnosed"]],
     "run trials": [["{examples}/trials/plan.yaml", "-o", "{tmp}/trials", "--dry-run"]],
     "score run": [["{made}/store"]],
+    "score import": [["{made}/answers", "--cases", "{made}/store", "-o", "{tmp}/imported"]],
     "score what-if": [["{made}/store", "--profile", "lenient"]],
     "score table": [["{made}/sre_store"]],
     "score trials": [["{made}/sre_store"]],

@@ -200,7 +200,8 @@ def test_itbench_lite_brings_telemetry_and_roots_that_are_named_in_it(tmp_path, 
     assert (reading["attr.k8s.pod.name"], reading["attr.k8s.container.name"]) == (POD, "app")
     assert pack.scan("abnormal", "metrics_sum").collect()["metric"].to_list() == ["traces_span_metrics_calls_total"]
     assert (truth.faults, [root.service for root in truth.roots]) == ((), [("frontend",)])
-    assert truth.notes == ("itbench-lite: Scenario-7", "itbench-lite: custom, Change, frontend, slow")
+    assert truth.notes[:2] == ("itbench-lite: Scenario-7", "itbench-lite: custom, Change, frontend, slow")
+    assert truth.notes[2:] == ("source: Scenario-7",)
     annotation = tree.annotation(id_)
     assert annotation.label is Label.ATTRIBUTED
     assert ("frontend-pod-1", "proxy-service-1") in {(e.source, e.target) for e in annotation.graph.edges}

@@ -15,7 +15,9 @@ _PATH = click.Path(path_type=Path)
 @click.argument("stores", nargs=-1, required=True, type=_PATH, metavar="STORE...")
 @click.option("--cases", type=_PATH, help="Tree with incidents and truth; the runs' own stores when left out.")
 @click.option("--domain", help="Show the board of this domain alone.")
-@click.option("--profile", default="default", show_default=True, help="default, lenient or compat, for incidents.")
+@click.option(
+    "--profile", default="default", show_default=True, help="default, lenient, openrca2 or compat, for incidents."
+)
 @click.option("--html", type=NewFile(), help="HTML file to write the boards to.")
 @json_option
 @click.pass_context

@@ -92,6 +92,7 @@ COMMANDS = {
         "Run agents on remediation scenarios and judge the whole trajectory.", "run_trials_command"
     ),
     "score run": CommandEntry("Score runs against the truth.", "score.run"),
+    "score import": CommandEntry("Read answers that others gave, and score them.", "score.import_"),
     "score what-if": CommandEntry("Score runs again under changed conventions.", "score.what_if"),
     "score table": CommandEntry("Print the result tables of a store of runs.", "score.table"),
     "score trials": CommandEntry("Score trials again, by what was committed before each run.", "score.trials"),

@@ -63,6 +63,8 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
     {
         "default": Profile(name="default"),
         "lenient": Profile(name="lenient", equivalent_kinds=(_POD_KINDS, _LOSS_KINDS)),
+        # OpenRCA 2.0 as its Appendix G defines it: any number of claimed services, and directed paths.
+        "openrca2": Profile(name="openrca2", equivalent_kinds=(_POD_KINDS,), most_services=None, counts_vacuous=True),
         # The public scorer of OpenRCA 2.0, figure by figure, for comparison with published numbers. Its path
         # reachability ignores the direction of edges; the paper's Equation 10 asks for a directed path.
         "compat": Profile(

@@ -12,7 +12,7 @@ from opsassay.core.schema.faults import NO_FAULT
 from opsassay.core.schema.incident import Incident, Truth
 from opsassay.telemetry.content import TABLES, whole_folder, write_datapack
 from opsassay.telemetry.datapack import Datapack, read_object
-from opsassay.telemetry.importers.cases import ImportReport, require_same_truth
+from opsassay.telemetry.importers.cases import ImportReport, require_same_truth, with_source
 from opsassay.telemetry.injection import CAUSAL_GRAPH, INJECTION, UNKNOWN, public_injection, read_public_truth
 from opsassay.telemetry.leaks import leak_notes
 from opsassay.telemetry.schema import MODALITIES, PERIODS
@@ -110,7 +110,7 @@ def _import_one(folder: Path, tree: Tree) -> tuple[str, str, tuple[str, ...]]:
     if tree.incident_path(incident.id).exists():
         require_same_truth(tree, incident.id, _truth_of(folder, incident), folder.name)
         return incident.id, "skipped", ()
-    truth, annotation = _truth_of(folder, incident), read_public_annotation(folder)
+    truth, annotation = with_source(_truth_of(folder, incident), folder.name), read_public_annotation(folder)
     frames = {(period, modality): datapack.read(period, modality) for period in PERIODS for modality in MODALITIES}
     tree.remove(incident.id)  # truth without an incident is left over from an import that was cut off
     with whole_folder(tree.truth_path(incident.id)) as partial:

@@ -14,7 +14,9 @@ from opsassay.cli.output import echo, json_option, print_json, print_tables, say
 @click.option(
     "--cases", type=click.Path(path_type=Path), help="Tree with incidents and truth; STORE itself when left out."
 )
-@click.option("--profile", default="default", show_default=True, help="Grading profile: default, lenient or compat.")
+@click.option(
+    "--profile", default="default", show_default=True, help="Grading profile: default, lenient, openrca2 or compat."
+)
 @json_option
 @click.pass_context
 def command(context: click.Context, store: Path, cases: Path | None, profile: str, *, as_json: bool) -> None:

@@ -77,13 +77,13 @@ def read_answer(text: str | bytes, services: Collection[str]) -> Answer:
     Prose around the one JSON object is passed over with a note, and so are unknown services and a cyclic propagation: such
     an answer is wrong at most. Raises AnswerError for everything else that breaks the contract.
     """
-    payload, prose = _object_in(text)
+    payload, prose = object_in(text)
     _require_shape(payload)
     try:
         diagnosis = Diagnosis.model_validate({key: payload[key] for key in ("ranking", *_KEYS) if key in payload})
     except (ValidationError, RecursionError) as error:
         raise AnswerError(_first_problem(error)) from error
-    complaints = tuple(_unknown_services(diagnosis, services))
+    complaints = tuple(unknown_services(diagnosis, services))
     notes = (
         *(("there was prose around the JSON; it was passed over",) if prose else ()),
         *complaints,
@@ -97,8 +97,8 @@ def read_diagnosis(payload: object, services: Collection[str]) -> Answer:
     return read_answer(json.dumps(payload, default=str), services)
 
 
-def _object_in(text: str | bytes) -> tuple[dict[str, Any], bool]:
-    """Return the JSON object in *text* and whether there was prose around it."""
+def object_in(text: str | bytes) -> tuple[dict[str, Any], bool]:
+    """Return the JSON object in *text* and whether there was prose around it; raises AnswerError."""
     if len(text) > MAX_BYTES:
         raise AnswerError(f"the answer is larger than {MAX_BYTES} bytes; give one JSON object by the contract")
     if isinstance(text, bytes):
@@ -181,7 +181,8 @@ def _first_problem(error: Exception) -> str:
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}{more}"
 
 
-def _unknown_services(diagnosis: Diagnosis, services: Collection[str]) -> Iterator[str]:
+def unknown_services(diagnosis: Diagnosis, services: Collection[str]) -> Iterator[str]:
+    """Yield a note for each service that *diagnosis* names and that is none of *services*."""
     known = {_folded(name) for name in services}
     named = [claim.service for claim in diagnosis.root_causes]
     named += [end for edge in diagnosis.propagation for end in (edge.source, edge.target)]

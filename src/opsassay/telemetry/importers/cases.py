@@ -22,6 +22,9 @@ from opsassay.telemetry.tree import TRUTH, Tree, write_annotation, write_noun
 OnCase = Callable[[str, str], None]
 """Called with each case's name and what became of it: imported, skipped or failed."""
 
+SOURCE_NOTE = "source: "
+"""Begins the note of a truth that says what its case is called where it comes from."""
+
 Frames = dict[tuple[str, str], pl.DataFrame]
 """Tables by (period, modality)."""
 
@@ -104,7 +107,7 @@ def _import_one(source: Source, tree: Tree) -> tuple[str, ReadCase]:
     tree.remove(source.id)  # truth without an incident is left over from an import that was cut off
     if made.truth is not None:
         with whole_folder(tree.truth_path(source.id)) as partial:
-            write_noun(partial / TRUTH, made.truth)
+            write_noun(partial / TRUTH, with_source(made.truth, source.name))
             if made.annotation is not None:
                 write_annotation(partial, made.annotation)
             for name, text in made.further.items():
@@ -119,6 +122,11 @@ def _import_one(source: Source, tree: Tree) -> tuple[str, ReadCase]:
         if made.truth is not None:
             made = replace(made, notes=(*made.notes, *leak_notes(folder, made.truth)))
     return "imported", made
+
+
+def with_source(truth: Truth, name: str) -> Truth:
+    """Return *truth* with a note of what its case is called where it comes from, by which answers of others name it."""
+    return truth.model_copy(update={"notes": (*truth.notes, f"{SOURCE_NOTE}{name}")})
 
 
 def require_same_truth(tree: Tree, id_: str, given: Truth | None, name: str) -> None:

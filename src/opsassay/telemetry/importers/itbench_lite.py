@@ -298,6 +298,12 @@ def _word(table: pl.DataFrame, name: str, prefix: str) -> pl.Expr:
     return _column(table, name).str.replace(prefix, "", literal=True).str.to_titlecase()
 
 
+def workload_of(pod: str) -> str:
+    """Return the workload that the name of a *pod* begins with, the name itself where it ends as no pod's does."""
+    found = re.match(_POD, pod)
+    return found[1] if found else pod
+
+
 def _timed(table: pl.DataFrame, name: str, notes: list[str]) -> pl.DataFrame:
     """Return the rows with a time; how many have none goes into *notes*."""
     missing = table.get_column("time").null_count()

@@ -108,22 +108,26 @@ def _read(system: Path, name: str, case: str, records: list[dict[str, Any]]) -> 
         id=id_,
         system=name,
         faults=tuple(f for f in faults if f) if all(faults) else (),
-        roots=tuple(_label(row["component"]) for row in records),
+        roots=tuple(root_label(row["component"]) for row in records),
         notes=reasons,
     )
     return ReadCase(incident, truth, frames, {"namespace": name}, notes=tuple(notes))
 
 
 def _fault(row: dict[str, Any], end_ns: int) -> Fault | None:
-    reason = str(row["reason"]).lower()
-    kind = next((kind for part, kind in _REASONS if part in reason), None)
+    kind = reason_type(str(row["reason"]))
     if kind is None:
         return None
     return Fault(type=kind, service=row["component"], start_ns=int(row["at_s"] * 1e9), end_ns=end_ns)
 
 
-def _label(component: str) -> RootLabel:
-    """Return the label of a component by `_placed`: a pod ``cart2-0`` is of the service ``cart`` too."""
+def reason_type(reason: str) -> str | None:
+    """Return the chaos type that a *reason* means, None for one that has none in the catalogue."""
+    return next((kind for part, kind in _REASONS if part in reason.lower()), None)
+
+
+def root_label(component: str) -> RootLabel:
+    """Return the label of a *component* by `_placed`: a pod ``cart2-0`` is of the service ``cart`` too."""
     named = pl.DataFrame({"service_name": [component]}, schema={"service_name": pl.String})
     service, pod = named.select(**_place_ids()).select("service_name", "attr.k8s.pod.name").row(0)
     return RootLabel(service=(service,), pod=(pod,) if pod else ())

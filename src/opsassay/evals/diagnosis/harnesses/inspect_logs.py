@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,50 +70,98 @@ def import_runs(source: Path, out: Path, on_case: OnCase | None = None) -> Impor
     What is there already is skipped. The runs are *unsealed*, since they were not run by us, so they are graded and not
     ranked. A sample of another task is reported, and the rest goes on. Raises DatapackError for what is no log.
     """
-    payload = inspect_payload(source) if source.suffix == ".eval" else read_json(source)
     became: dict[str, list[tuple[str, str]]] = {"imported": [], "skipped": [], "failed": []}
     store = RunStore(out)
-    for name, sample in _samples(payload, source):
+    for sample in logged_samples(log_payload(source), source):
         try:
-            kind, detail = _keep(store, payload, sample, source)
+            kind, detail = _keep(store, sample)
         except (OpsAssayError, *CAUSED_BY_CONTENT) as error:
-            kind, detail = (
-                "failed",
-                str(error) if isinstance(error, OpsAssayError) else f"it cannot be read ({error!r})",
-            )
-        became[kind].append((name, detail))
+            said = str(error) if isinstance(error, OpsAssayError) else f"it cannot be read ({error!r})"
+            kind, detail = "failed", said
+        became[kind].append((sample.name, detail))
         if on_case is not None:
-            on_case(name, f"{kind}: {detail}" if kind == "failed" else kind)
+            on_case(sample.name, f"{kind}: {detail}" if kind == "failed" else kind)
     return ImportReport(**{kind: tuple(cases) for kind, cases in became.items()})
 
 
-def _samples(payload: Any, source: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def log_payload(source: Path) -> Any:
+    """Return the log at *source* as its JSON form is; raises DatapackError."""
+    return inspect_payload(source) if source.suffix == ".eval" else read_json(source)
+
+
+@dataclass(frozen=True)
+class LoggedSample:
+    """A *sample* of the log *payload* at *source*, called by its id and epoch."""
+
+    name: str
+    payload: Mapping[str, Any]
+    sample: Mapping[str, Any]
+    source: Path
+
+    def cell(self) -> RunSpec:
+        """Return what it is a run of; raises DatapackError for a sample of another task."""
+        head = self._head()
+        task = Task(
+            id=str(head["item"]), domain="diagnosis", name=str(head["item"]), stratum=str(head["system"]),
+            system=str(head["system"]), goal="", commitment=str(head["commitment"]),
+        )  # fmt: skip
+        solver = _solver(self.payload["eval"])
+        return RunSpec(task, solver, solver.digest(), seed=int(self.sample.get("epoch", 1)) - 1)
+
+    def trace(self) -> Trace:
+        """Return what happened in it; raises DatapackError."""
+        (trace,) = inspect_traces({**self.payload, "samples": [self.sample]}, self.source)
+        return trace
+
+    def outcome(self) -> AttemptOutcome:
+        """Return how it ended; what broke in the harness, such as an endpoint, is no result: aborted."""
+        sample, services = self.sample, [str(service) for service in self._head()["services"]]
+        if error := sample.get("error"):
+            said = error.get("message", "") if isinstance(error, dict) else error
+            return AttemptOutcome(RunStatus.ABORTED, f"inspect_ai: {said}"[:600])
+        limit = str((sample.get("limit") or {}).get("type", ""))
+        usage = [inspect_usage(one) for one in (sample.get("model_usage") or {}).values()]
+        spent = {key: float(sum(one.get(key, 0) for one in usage)) for key in ("input_tokens", "output_tokens")}
+        spent["seconds"] = float(sample.get("total_time") or 0)
+        outcome = read_given(str((sample.get("output") or {}).get("completion", "")), services)
+        status = RunStatus.TIMEOUT if outcome.diagnosis is None and limit in ("time", "working") else outcome.status
+        return AttemptOutcome(status, outcome.error, outcome.diagnosis, (limit,) if limit else (), spent)
+
+    def _head(self) -> Mapping[str, Any]:
+        head = (self.sample.get("metadata") or {}).get(ABOUT)
+        if not isinstance(head, dict) or not {"item", "commitment", "system", "services"} <= head.keys():
+            raise DatapackError(
+                f"sample {self.name} is none of opsassay/diagnosis; its trace can be had by `opsassay trace convert`."
+            )
+        return head
+
+
+def logged_samples(payload: Any, source: Path) -> Iterator[LoggedSample]:
+    """Yield the samples of the log *payload*; raises DatapackError for what is no log."""
     samples = payload.get("samples") if isinstance(payload, dict) and isinstance(payload.get("eval"), dict) else None
     if not isinstance(samples, list) or not samples:
         raise DatapackError(f"{source} is no log of inspect_ai with samples; give the .eval file of a run that ended.")
     for number, sample in enumerate(samples, 1):
         of = sample if isinstance(sample, dict) else {}
-        yield f"{of.get('id', number)}/{of.get('epoch', 1)}", of
+        yield LoggedSample(f"{of.get('id', number)}/{of.get('epoch', 1)}", payload, of, source)
 
 
-def _keep(store: RunStore, payload: Mapping[str, Any], sample: dict[str, Any], source: Path) -> tuple[str, str]:
-    head = (sample.get("metadata") or {}).get(ABOUT)
-    if not isinstance(head, dict) or not {"item", "commitment", "system", "services"} <= head.keys():
-        raise DatapackError("it is no sample of opsassay/diagnosis; its trace can be had by `opsassay trace convert`.")
-    task = Task(
-        id=str(head["item"]), domain="diagnosis", name=str(head["item"]), stratum=str(head["system"]),
-        system=str(head["system"]), goal="", commitment=str(head["commitment"]),
-    )  # fmt: skip
-    solver = _solver(payload["eval"])
-    cell = RunSpec(task, solver, solver.digest(), seed=int(sample.get("epoch", 1)) - 1)
-    (trace,) = inspect_traces({**payload, "samples": [sample]}, source)
+def _keep(store: RunStore, sample: LoggedSample) -> tuple[str, str]:
+    cell, trace = sample.cell(), sample.trace()
     if known := store.finished(cell.hash):
         return "skipped", str(known)
-    services = [str(service) for service in head["services"]]
-    run_dir = attempt(
-        store, cell, lambda folder, _: _outcome(sample, trace, folder, services), limits={}, isolation="unsealed"
-    )
-    return "imported", str(run_dir)
+
+    def solve(folder: Path, _: object) -> AttemptOutcome:
+        write_steps(folder, trace)
+        return sample.outcome()
+
+    return "imported", str(attempt(store, cell, solve, limits={}, isolation="unsealed"))
+
+
+def write_steps(folder: Path, trace: Trace) -> None:
+    """Write the steps of *trace* into the *folder* of a run."""
+    lines = "".join(step.model_dump_json() + "\n" for step in trace.steps)
+    (folder / TRACE).write_text(lines, encoding="utf-8")
 
 
 def _solver(spec: Mapping[str, Any]) -> Solver:
@@ -121,19 +170,3 @@ def _solver(spec: Mapping[str, Any]) -> Solver:
     given = {key: spec.get(key) for key in ("solver_args", "model_args", "model_generate_config", "packages")}
     configuration = {"model": model, "solver": name, **{key: value for key, value in given.items() if value}}
     return Solver(name=f"inspect ({model})", kind="agent", configuration=configuration)
-
-
-def _outcome(sample: dict[str, Any], trace: Trace, run_dir: Path, services: list[str]) -> AttemptOutcome:
-    """Write the trace and return how the sample ended; what broke in the harness, such as an endpoint, is no result."""
-    lines = "".join(step.model_dump_json() + "\n" for step in trace.steps)
-    (run_dir / TRACE).write_text(lines, encoding="utf-8")
-    if error := sample.get("error"):
-        said = error.get("message", "") if isinstance(error, dict) else error
-        return AttemptOutcome(RunStatus.ABORTED, f"inspect_ai: {said}"[:600])
-    limit = str((sample.get("limit") or {}).get("type", ""))
-    usage = [inspect_usage(one) for one in (sample.get("model_usage") or {}).values()]
-    spent = {key: float(sum(one.get(key, 0) for one in usage)) for key in ("input_tokens", "output_tokens")}
-    spent["seconds"] = float(sample.get("total_time") or 0)
-    outcome = read_given(str((sample.get("output") or {}).get("completion", "")), services)
-    status = RunStatus.TIMEOUT if outcome.diagnosis is None and limit in ("time", "working") else outcome.status
-    return AttemptOutcome(status, outcome.error, outcome.diagnosis, (limit,) if limit else (), spent)

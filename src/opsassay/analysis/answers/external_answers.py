@@ -1,0 +1,225 @@
+"""What every form of answers shares: the file, the incidents at hand by all their names, and an answer as it was given."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+from opsassay.core.errors import DatapackError, NotFoundError, OpsAssayError, UserError
+from opsassay.core.schema.run import Solver
+from opsassay.core.schema.trajectory import Trace
+from opsassay.core.text import first_line
+from opsassay.core.untrusted import MAX_FILE_BYTES, read_json, read_plain
+from opsassay.evals.runner.run import AttemptOutcome
+from opsassay.telemetry.importers.cases import SOURCE_NOTE, read_csv
+from opsassay.telemetry.tree import Case
+
+
+@dataclass(frozen=True)
+class ExternalAnswer:
+    """One answer about *case* by *solver*, from *source*: the file and the place in it.
+
+    *outcome* is the answer as a run ends with it, its conversion notes among its notes; *seed* is the first that it may
+    have, *trace* how it came about where that is known.
+    """
+
+    source: str
+    case: Case
+    solver: Solver
+    outcome: AttemptOutcome
+    seed: int = 0
+    trace: Trace | None = None
+
+
+Reading = Callable[[], Iterable[ExternalAnswer]]
+"""Reads one entry of a file; raises UserError for one that is no answer, or is about nothing at hand."""
+
+
+@dataclass(frozen=True)
+class AnswerForm:
+    """A form of answers: the *suffixes* of its files, how one is recognised, and one reading for each entry in it.
+
+    *fits* tells by the name alone which files of a folder are meant when the form is named; *owns_folder* that other files
+    beside and below such a file belong to its answer.
+    """
+
+    suffixes: tuple[str, ...]
+    recognises: Callable[[Document], bool]
+    entries: Callable[[Document, Cases], Iterator[Reading]]
+    fits: Callable[[Path], bool] = lambda _: True
+    owns_folder: bool = False
+
+
+@dataclass(frozen=True)
+class Document:
+    """A file of answers below *root*, the path that was named; *solver* is the name that was given for whom it is of."""
+
+    path: Path
+    root: Path
+    solver: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What the file is called in messages and notes: its path from the folder or file that was named."""
+        return str(self.path.relative_to(self.root.parent))
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders that the file lies in, the nearest first, the named one last."""
+        return tuple(reversed(self.path.relative_to(self.root.parent).parts[:-1]))
+
+    @cached_property
+    def content(self) -> Any:
+        """The JSON value, rows of the CSV as dictionaries, or text of the file; raises DatapackError."""
+        if self.path.suffix == ".csv":
+            return read_csv(self.path).rows(named=True)
+        try:
+            text = read_plain(self.path, MAX_FILE_BYTES).decode("utf-8-sig")
+            return read_json(text, constant=lambda _: None) if self.path.suffix == ".json" else text
+        except UnicodeDecodeError as error:
+            raise DatapackError(f"{self.name} is not UTF-8 text (byte {error.start}); restore it.") from error
+        except (ValueError, RecursionError) as error:
+            raise DatapackError(f"{self.name} is not valid JSON ({first_line(error)}); restore it.") from error
+        except OSError as error:
+            raise DatapackError(f"{self.name} cannot be read ({error.strerror}); check the path.") from error
+
+    def require_content(self) -> None:
+        """Raise DatapackError for a file that is damaged; archives are looked at by their forms."""
+        if self.path.suffix in (".json", ".csv"):
+            _ = self.content
+
+    def rows(self) -> Iterator[tuple[str, Callable[[], Any]]]:
+        """Yield the place and the reader of each row: a line of JSON, an entry of a list, or the one value."""
+        if self.path.suffix == ".jsonl":
+            for number, line in enumerate(str(self.content).splitlines(), 1):
+                if line.strip():
+                    yield f"{self.name}:{number}", partial(self._line, line, number)
+            return
+        found = self.content
+        if isinstance(found, dict):
+            found = next((v for k in _LISTS if (v := found.get(k)) and _of_objects(v)), [found])
+        listed = found if isinstance(found, list) else [found]
+        for number, value in enumerate(listed, 1):
+            yield f"{self.name}:{number}" if len(listed) > 1 else self.name, partial(_same, value)
+
+    def _line(self, line: str, number: int) -> Any:
+        try:
+            return read_json(line, constant=lambda _: None)
+        except (ValueError, RecursionError) as error:
+            said = first_line(error)
+            raise DatapackError(f"{self.name}:{number} is not valid JSON ({said}); give one object a line.") from error
+
+    def has_row(self, like: Callable[[Any], bool]) -> bool:
+        """Return whether one of the first rows that can be read is *like* that."""
+        for _, read in islice(self.rows(), LOOKED_AT):
+            try:
+                if like(read()):
+                    return True
+            except OpsAssayError:
+                continue
+        return False
+
+
+LOOKED_AT = 20
+"""Rows of a file by which its form is recognised."""
+_LISTS = ("samples", "results", "answers", "predictions", "rows", "data")
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _of_objects(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, dict) for one in value)
+
+
+class Cases:
+    """The incidents at hand, by their ids and all that they are called where they come from."""
+
+    def __init__(self, cases: Sequence[Case]) -> None:
+        self.all = tuple(cases)
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, list[Case]]:
+        found: dict[str, list[Case]] = {}
+        for case in self.all:
+            for name in dict.fromkeys(map(_folded, _names(case))):
+                found.setdefault(name, []).append(case)
+        return found
+
+    def find_solver(
+        self, document: Document, *said: object, kind: Literal["method", "agent"] = "agent", **further: Any
+    ) -> tuple[Solver, tuple[str, ...]]:
+        """Return whom an answer in *document* is of, and a note where nothing but its place says so.
+
+        It is the name that was given, else what the file *said*, else the nearest folder that is no number and names no
+        incident, or the file where there is none.
+        """
+        texts = dict.fromkeys(text for one in said if isinstance(one, str) and (text := one.strip()))
+        names, notes = document.solver or " ".join(texts), tuple[str, ...]()
+        if not names:
+            folders = (part for part in document.folders if not part.isdigit() and _folded(part) not in self._by_name)
+            names = next(folders, document.path.stem)
+            notes = (f"the file does not say whom it is of: it is kept as {names!r}",)
+        return Solver(name=names[:200], kind=kind, configuration={"answers": "given"}, **further), notes
+
+    def find_named(self, *names: object) -> Case:
+        """Return the incident that the first of *names* means that any has; raises NotFoundError, UserError for several.
+
+        A name is an id, the folder that the incident was imported from, or the end of its path. Case has no say.
+        """
+        said = list(dict.fromkeys(name.strip() for name in names if isinstance(name, str) and name.strip()))
+        for name in said:
+            found = self._by_name.get(_folded(name), [])
+            if len(found) > 1:
+                ids = ", ".join(case.name for case in found[:5])
+                raise UserError(f"{name!r} is what {len(found)} incidents are called ({ids}); name one by its id.")
+            if found:
+                return found[0]
+        raise NotFoundError("incident at hand", said[0] if said else "", {case.name for case in self.all})
+
+
+def _names(case: Case) -> Iterator[str]:
+    yield case.datapack.incident.id
+    yield case.name
+    if case.annotation is not None and case.annotation.graph.case_name:
+        yield case.annotation.graph.case_name
+    for note in case.truth.notes if case.truth is not None else ():
+        if note.startswith(SOURCE_NOTE):
+            parts = re.split(r"[/\\]", note.removeprefix(SOURCE_NOTE))
+            yield from ("/".join(parts[at:]) for at in range(len(parts)) if at == 0 or not parts[at].isdigit())
+
+
+def _folded(name: str) -> str:
+    return name.replace("\\", "/").strip("/").lower()
+
+
+def require_list(value: Any, where: str, expected: str) -> list[Any]:
+    """Return *value* if it is a list; raises UserError that names the field and what is expected."""
+    if not isinstance(value, list):
+        raise UserError(f"{where} is {_kind_of(value)}; expected {expected}.")
+    return value
+
+
+def require_text(value: Any, where: str, expected: str = "a name") -> str:
+    """Return *value* if it is a text that says something; raises UserError that names the field and what is expected."""
+    if not isinstance(value, str) or not value.strip():
+        raise UserError(f"{where} is {_kind_of(value)}; expected {expected}.")
+    return value.strip()
+
+
+def _kind_of(value: Any) -> str:
+    if value is None:
+        return "missing"
+    return "empty" if value in ("", [], {}) else f"{type(value).__name__} ({str(value)[:60]})"
+
+
+def merge_notes(notes: Iterable[str]) -> tuple[str, ...]:
+    """Return *notes* in their order, each once, with how often it was said."""
+    return tuple(note if n == 1 else f"{note} ({n} times)" for note, n in Counter(notes).items())

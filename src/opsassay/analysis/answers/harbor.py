@@ -1,0 +1,77 @@
+"""Trials of Harbor on our tasks: a folder per trial in the folder of a job, with ``result.json`` and the answer's file.
+
+Source: the results that Harbor writes (harbor-framework/harbor, models/trial/result.py), and what our tasks ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from opsassay.analysis.answers.external_answers import (
+    AnswerForm,
+    Cases,
+    Document,
+    ExternalAnswer,
+    Reading,
+    require_text,
+)
+from opsassay.core.schema.run import RunStatus
+from opsassay.core.untrusted import is_plain, read_plain
+from opsassay.evals.diagnosis.harnesses.submissions import read_given
+from opsassay.evals.runner.run import MAX_ANSWER_BYTES, AttemptOutcome
+
+RESULT, ANSWER = "result.json", "answer.json"
+_SPENT = {"n_input_tokens": "input_tokens", "n_output_tokens": "output_tokens", "cost_usd": "usd"}
+
+
+def _entries(document: Document, cases: Cases) -> Iterator[Reading]:
+    yield partial(_read_answer, document, cases)
+
+
+def _read_answer(document: Document, cases: Cases) -> list[ExternalAnswer]:
+    trial: dict[str, Any] = document.content
+    task = require_text(trial.get("task_name"), f"{document.name}: task_name", "the name of a task")
+    case = cases.find_named(task, task.rpartition("/")[2], _object(trial, "task_id").get("path"))
+    agent = _object(trial, "agent_info")
+    model = _object(agent, "model_info").get("name")
+    version = str(agent.get("version") or "")
+    solver, notes = cases.find_solver(document, agent.get("name"), f"({model})" if model else None, version=version)
+    outcome = _outcome(document.path.parent, trial, case.datapack.candidates(), notes)
+    return [ExternalAnswer(document.name, case, solver, outcome)]
+
+
+def _outcome(folder: Path, trial: Mapping[str, Any], services: list[str], notes: tuple[str, ...]) -> AttemptOutcome:
+    used = _object(trial, "agent_result")
+    spent = {ours: float(used[key]) for key, ours in _SPENT.items() if isinstance(used.get(key), int | float)}
+    failed = str(_object(trial, "exception_info").get("exception_type") or "")
+    places = sorted(path for path in folder.rglob(ANSWER) if is_plain(path) and "verifier" not in path.parts)
+    if not places:
+        status = RunStatus.TIMEOUT if "timeout" in failed.lower() else RunStatus.FAILED
+        why = f"the trial left no {ANSWER}" + (f" ({failed})" if failed else "")
+        return AttemptOutcome(status, why, spent=spent, notes=(*notes, why))
+    if len(places) > 1:
+        notes = (*notes, f"the trial left {len(places)} files {ANSWER}: {places[0].relative_to(folder)} is graded")
+    given = read_given(read_plain(places[0], MAX_ANSWER_BYTES), services)
+    said = given.diagnosis.notes if given.diagnosis else (str(given.error),)
+    return AttemptOutcome(given.status, given.error, given.diagnosis, spent=spent, notes=(*notes, *said))
+
+
+def _object(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return what stands under *key* if it is an object, else an empty one."""
+    found = value.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _is_trial(row: Any) -> bool:
+    return isinstance(row, dict) and {"trial_name", "task_name"} <= row.keys()
+
+
+def _fits(path: Path) -> bool:
+    """Return whether *path* is the result of a trial: that of a job lies beside the folders of its trials."""
+    return path.name == RESULT and not any(path.parent.glob(f"*/{RESULT}"))
+
+
+FORM = AnswerForm((".json",), lambda document: _is_trial(document.content), _entries, _fits, owns_folder=True)

@@ -1,0 +1,224 @@
+"""Answers that others gave become runs of a store: converted, kept and ready to be graded as every other run is.
+
+An answer is converted before anything of it is written. It was not run by us, so it is *unsealed*: graded, and not ranked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from opsassay.analysis.answers import ANSWER_FORMS
+from opsassay.analysis.answers.external_answers import AnswerForm, Cases, Document, ExternalAnswer, Reading
+from opsassay.core.errors import OpsAssayError, UserError
+from opsassay.core.schema.run import Run
+from opsassay.core.text import plural
+from opsassay.core.untrusted import CAUSED_BY_CONTENT, is_plain, one_sentence
+from opsassay.evals.diagnosis.harnesses.inspect_logs import write_steps
+from opsassay.evals.diagnosis.tasks import IncidentItem
+from opsassay.evals.runner.run import AttemptOutcome, RunSpec, attempt
+from opsassay.evals.runner.store import RunStore, read_diagnosis, read_run
+from opsassay.telemetry.tree import Case
+
+GIVEN_AS = "given as: "
+"""Begins the note of a run that says which file, and which place in it, its answer was given in."""
+
+
+@dataclass(frozen=True)
+class KeptAnswer:
+    """What became of an answer: the *run* in its *folder*, made now or (*known*) by an import before this one."""
+
+    source: str
+    folder: Path
+    run: Run
+    known: bool
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of the answer was not exactly convertible."""
+        return tuple(note for note in self.run.notes if not note.startswith(GIVEN_AS))
+
+
+@dataclass
+class AnswerReport:
+    """What became of all answers: those that are *kept*, a sentence for each of the *problems*, and files of no form."""
+
+    kept: list[KeptAnswer] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    passed_over: list[str] = field(default_factory=list)
+
+
+def import_answers(
+    source: Path, cases: list[Case], out: Path, form: str | None = None, solver: str | None = None
+) -> AnswerReport:
+    """Keep the answers in *source*, a file or a folder, about *cases* as runs of the store *out*.
+
+    The form of each file is recognised unless *form* names it; *solver* names whom answers are of that do not say so.
+    What cannot be read is a problem, and the rest goes on. An answer that is there already is not kept again; another one
+    of the same solver on the same incident is a repeat. Raises UserError where nothing at all could be read, and then
+    nothing is written.
+    """
+    if not source.exists():
+        raise UserError(f"{source} is not there; name a file of answers, or a folder of them.")
+    chosen = None if form is None else _form(form)
+    known, store, report = Cases(cases), RunStore(out), AnswerReport()
+    items: dict[str, IncidentItem] = {}
+    for document, reader in _documents(source.resolve(), chosen, solver, report):
+        try:
+            for read in reader.entries(document, known):
+                _keep_entry(read, document, store, items, report)
+        except (OpsAssayError, *CAUSED_BY_CONTENT) as error:
+            report.problems.append(_sentence_about(document, error))
+    if not report.kept:
+        raise UserError(_nothing(source, report, form))
+    return report
+
+
+def _documents(
+    source: Path, chosen: AnswerForm | None, solver: str | None, report: AnswerReport
+) -> list[tuple[Document, AnswerForm]]:
+    """Return the files of *source* that hold answers, each with its form; *report* hears of the others.
+
+    What lies in the folder of a trial is part of it, and no answer of its own.
+    """
+    looked_at: list[tuple[Document, AnswerForm | Exception | None]] = []
+    for path in _files(source):
+        document = Document(path, source, solver)
+        try:
+            reader = _recognised(document) if chosen is None else chosen if _is_meant(chosen, document) else None
+            looked_at.append((document, reader))
+        except (OpsAssayError, *CAUSED_BY_CONTENT) as error:
+            looked_at.append((document, error))
+    trials = {one.path.parent: one for one, form in looked_at if isinstance(form, AnswerForm) and form.owns_folder}
+    found: list[tuple[Document, AnswerForm]] = []
+    for document, form in looked_at:
+        if any(trials.get(folder, document) is not document for folder in document.path.parents):
+            continue
+        if isinstance(form, AnswerForm):
+            found.append((document, form))
+        elif form is None:
+            report.passed_over.append(document.name)
+        else:
+            report.problems.append(_sentence_about(document, form))
+    return found
+
+
+def _form(name: str) -> AnswerForm:
+    form: AnswerForm = ANSWER_FORMS.load(name)
+    return form
+
+
+def _files(source: Path) -> Iterator[Path]:
+    """Yield the files that *source* is or holds, in the order of folders and numbers; hidden ones and links are none."""
+    if source.is_file():
+        yield source
+        return
+    inside = [path for path in source.rglob("*") if not _is_hidden(path.relative_to(source)) and is_plain(path)]
+    yield from sorted(inside, key=lambda path: [_natural(part) for part in path.parts])
+
+
+def _natural(name: str) -> list[tuple[str, int]]:
+    """Return a sort key by which ``b`` stands behind ``a10``, and that behind ``a2``."""
+    return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name)]
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _recognised(document: Document) -> AnswerForm | None:
+    """Return the form that *document* is in, None for a file of no form; raises UserError for several."""
+    forms = {name: _form(name) for name in ANSWER_FORMS.names()}
+    if any(document.path.suffix in form.suffixes for form in forms.values()):
+        document.require_content()
+    found = [
+        name for name, form in forms.items() if document.path.suffix in form.suffixes and form.recognises(document)
+    ]
+    if len(found) > 1:
+        raise UserError(f"{document.name} may be in the forms {' and '.join(found)}; say which with --form.")
+    return forms[found[0]] if found else None
+
+
+def _is_meant(form: AnswerForm, document: Document) -> bool:
+    """Return whether a file is one of the named form: always where it was named itself."""
+    return document.path == document.root or (document.path.suffix in form.suffixes and form.fits(document.path))
+
+
+def _keep_entry(
+    read: Reading, document: Document, store: RunStore, items: dict[str, IncidentItem], report: AnswerReport
+) -> None:
+    """Keep the answers of one entry; what is wrong with it is a problem of its own."""
+    try:
+        answers = list(read())
+        for answer in answers:
+            id_ = answer.case.datapack.incident.id
+            item = items.get(id_) or items.setdefault(id_, IncidentItem.from_datapack(answer.case.datapack))
+            report.kept.append(keep_answer(store, item, answer, {one.folder for one in report.kept}))
+    except (OpsAssayError, *CAUSED_BY_CONTENT) as error:
+        report.problems.append(_sentence_about(document, error))
+
+
+def _sentence_about(document: Document, error: Exception) -> str:
+    said = str(error) if isinstance(error, OpsAssayError) else f"it cannot be read ({type(error).__name__}: {error})"
+    return one_sentence(said if document.name in said else f"{document.name}: {said}")
+
+
+def keep_answer(store: RunStore, item: IncidentItem, answer: ExternalAnswer, taken: set[Path]) -> KeptAnswer:
+    """Keep *answer* as a run and return it; one that was kept from the same place is found again.
+
+    *taken* are the runs that other answers of this import have. Raises UserError where the same place gave another answer
+    before.
+    """
+    digest, seed = answer.solver.digest(), answer.seed
+    while True:
+        cell = RunSpec(item.task, answer.solver, digest, seed=seed)
+        folder = store.finished(cell.hash)
+        if folder is None:
+            break
+        run = read_run(folder)
+        sources = [note for note in run.notes if note.startswith(GIVEN_AS)]  # none of a log that was imported as such
+        is_same = _is_same(folder, run, answer.outcome)
+        if folder not in taken and (f"{GIVEN_AS}{answer.source}" in sources or (is_same and not sources)):
+            if not is_same:
+                raise UserError(
+                    f"{answer.source} gave another answer when it was imported before ({folder}); import it into another "
+                    "store."
+                )
+            return KeptAnswer(answer.source, folder, run, known=True)
+        seed += 1
+    repeat = () if seed == answer.seed else (f"answer {seed + 1} of {answer.solver.name} to this incident: a repeat",)
+    outcome = replace(answer.outcome, notes=(f"{GIVEN_AS}{answer.source}", *answer.outcome.notes, *repeat))
+
+    def solve(folder: Path, _: object) -> AttemptOutcome:
+        if answer.trace is not None:
+            write_steps(folder, answer.trace)
+        return outcome
+
+    folder = attempt(store, cell, solve, limits={}, isolation="unsealed")
+    return KeptAnswer(answer.source, folder, read_run(folder), known=False)
+
+
+def _is_same(folder: Path, run: Run, outcome: AttemptOutcome) -> bool:
+    kept = read_diagnosis(folder)
+    given = outcome.diagnosis
+    return (run.status, kept and kept.canonical_json()) == (outcome.status, given and given.canonical_json())
+
+
+def _nothing(source: Path, report: AnswerReport, form: str | None) -> str:
+    """Return why nothing could be read of *source*: what is wrong with the first answers, or what is there instead."""
+    if report.problems:
+        more = len(report.problems) - 3
+        return " ".join(
+            [*report.problems[:3], *([f"{plural(more, 'more answer')} could not be read."] if more > 0 else [])]
+        )
+    if not report.passed_over:
+        return f"{source} holds no files; name a folder of answers."
+    forms = (
+        f"no answers in the form {form}"
+        if form
+        else f"no answers in a form that is read ({', '.join(ANSWER_FORMS.names())})"
+    )
+    first = ", ".join(report.passed_over[:3])
+    return f"{source} holds {forms}: {first}; say with --form which one it is in."

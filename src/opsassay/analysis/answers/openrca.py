@@ -1,0 +1,187 @@
+"""Answers to OpenRCA: a CSV with a row for each question, its ``prediction`` a JSON object of numbered root causes.
+
+A question asks about half an hour of a system, so a row is about the incidents that began in it; times are those of the
+days' folders. Source of the form: the README of github.com/microsoft/OpenRCA.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from opsassay.analysis.answers.external_answers import (
+    AnswerForm,
+    Cases,
+    Document,
+    ExternalAnswer,
+    Reading,
+    merge_notes,
+    require_text,
+)
+from opsassay.core.errors import UserError
+from opsassay.core.schema.diagnosis import Diagnosis, RootCauseClaim
+from opsassay.core.schema.faults import fault_type
+from opsassay.core.schema.run import RunStatus
+from opsassay.evals.runner.run import AttemptOutcome
+from opsassay.solvers.agents.contract import unknown_services
+from opsassay.telemetry.importers.openrca import ZONE, reason_type, root_label
+from opsassay.telemetry.tree import Case
+
+TIME, COMPONENT, REASON = "root cause occurrence datetime", "root cause component", "root cause reason"
+_ELEMENT = re.compile(rf'"({TIME}|{COMPONENT}|{REASON})"\s*:\s*"([^"]*)"', re.IGNORECASE)
+_DAY = re.compile(r"\b([A-Z][a-z]+)\s+(\d{1,2})(?:st|nd|rd|th)?,?\s+(\d{4})\b")
+_CLOCK = re.compile(r"\b(\d{1,2}):(\d{2})\b")
+
+
+def _entries(document: Document, cases: Cases) -> Iterator[Reading]:
+    for number, row in enumerate(document.content, 1):
+        yield partial(_read_answer, f"{document.name} row {number}", row, document, cases)
+
+
+def _read_answer(place: str, given: Mapping[str, Any], document: Document, cases: Cases) -> Iterator[ExternalAnswer]:
+    row = {str(key).strip().lower(): value for key, value in given.items()}
+    asked = require_text(row.get("instruction"), f"{place}: instruction", "the text of a question of query.csv")
+    about = _incidents(asked, document, cases, place)
+    system = about[0].datapack.incident.system.removeprefix("openrca-")
+    name = re.sub(rf"[-_. ]*(?:market[-_ ]?)?{re.escape(system)}$", "", document.path.stem, flags=re.IGNORECASE)
+    solver, notes = cases.find_solver(document, row.get("model"), row.get("agent"), name)
+    task = str(row.get("task_index") or "").strip()
+    text = str(row.get("prediction") or "").strip()
+    causes, odd = read_prediction(text)
+    if not causes:
+        failed = AttemptOutcome(RunStatus.FAILED, odd[-1], notes=(*notes, *odd))
+        yield from (ExternalAnswer(place, case, solver, failed) for case in about)
+        return
+    if not any(cause.get(COMPONENT) for cause in causes):
+        raise UserError(
+            f"{place}: prediction names no {COMPONENT}, so it says nothing about an incident; `python -m "
+            "benchmarks.papers.openrca` scores times and reasons alone."
+        )
+    for at, case in enumerate(about):
+        one_each = len(causes) == len(about) > 1
+        found = [*notes, *odd, *([f"it answers {task}"] if task else [])]
+        if len(about) > 1:
+            share = f"its root cause {at + 1}" if one_each else "all its root causes"
+            found.append(f"the question is about {len(about)} incidents: this one gets {share}")
+        diagnosis, said = _diagnosis(causes[at : at + 1] if one_each else causes, case)
+        yield ExternalAnswer(
+            place, case, solver, AttemptOutcome(RunStatus.DONE, diagnosis=diagnosis, notes=(*found, *said))
+        )
+
+
+def _incidents(asked: str, document: Document, cases: Cases, place: str) -> list[Case]:
+    """Return the incidents at hand that began in the half hour that is *asked* about, in time; raises UserError."""
+    start, end = window_of(asked, place)
+    path, found = f"{document.name} {asked}".lower(), []
+    for case in cases.all:
+        incident = case.datapack.incident
+        system = incident.system.removeprefix("openrca-")
+        begun = datetime.fromtimestamp(incident.abnormal.start_ns / 1e9, UTC)
+        if (
+            incident.system.startswith("openrca-")
+            and start <= begun < end
+            and re.search(rf"\b{re.escape(system)}\b", path)
+        ):
+            found.append(case)
+    if not found:
+        shown = f"{start.astimezone(ZONE):%Y-%m-%d %H:%M} to {end.astimezone(ZONE):%H:%M}"
+        raise UserError(
+            f"{place}: no incident at hand began in {shown}, in a system that the file or the question names; import its "
+            "day with `opsassay incident import openrca`, and keep the system in the name of the file."
+        )
+    return sorted(found, key=lambda case: case.datapack.incident.abnormal.start_ns)
+
+
+def window_of(asked: str, place: str) -> tuple[datetime, datetime]:
+    """Return the half hour that a question is about; raises UserError where it names no day and two times."""
+    days, clocks = _DAY.findall(asked), _CLOCK.findall(asked)
+    try:
+        day = datetime.strptime(" ".join(days[0]), "%B %d %Y").replace(tzinfo=ZONE)
+        start, end = (day + timedelta(hours=int(hour), minutes=int(minute)) for hour, minute in clocks[:2])
+    except (IndexError, ValueError) as error:
+        raise UserError(
+            f"{place}: instruction names no day and two times ({asked[:80]!r}); give the question of query.csv."
+        ) from error
+    return start, end if end > start else end + timedelta(days=1)
+
+
+def read_prediction(text: str) -> tuple[list[dict[str, str]], list[str]]:
+    """Return the root causes of a *text* in the order of their numbers, each by its elements, with what was odd."""
+    bare = re.sub(r"^```\w*|```$", "", text.strip()).strip()
+    try:
+        payload, odd = json.loads(bare), list[str]()
+    except (ValueError, RecursionError):
+        found = _ELEMENT.findall(text)
+        payload, odd = _grouped(found), ["the prediction is no JSON: its elements are read one by one"]
+    if isinstance(payload, dict) and {TIME, COMPONENT, REASON} & {str(key).strip().lower() for key in payload}:
+        payload = {"1": payload}
+    entries = _in_number_order(payload) if isinstance(payload, dict) else payload if isinstance(payload, list) else []
+    causes = [_elements(entry, odd) for entry in entries if isinstance(entry, dict)]
+    if not any(causes):
+        odd.append(f"the prediction holds no root cause ({text[:60]!r})")
+    return [cause for cause in causes if cause], odd
+
+
+def _in_number_order(payload: Mapping[Any, Any]) -> list[Any]:
+    """Return the values of *payload* in the order of the numbers in their keys."""
+
+    def number(key: Any) -> tuple[int, str]:
+        digits = re.search(r"\d+", str(key))
+        return int(digits[0]) if digits else len(payload), str(key)
+
+    return [payload[key] for key in sorted(payload, key=number)]
+
+
+def _elements(entry: Mapping[Any, Any], odd: list[str]) -> dict[str, str]:
+    folded = {str(key).strip().lower(): value for key, value in entry.items()}
+    found = {}
+    for name in (TIME, COMPONENT, REASON):
+        value = folded.get(name)
+        if isinstance(value, str) and value.strip():
+            found[name] = value.strip()
+        elif value is not None and value != "":
+            odd.append(f"the {name} is {type(value).__name__} and is left out")
+    return found
+
+
+def _grouped(pairs: Sequence[tuple[str, str]]) -> dict[str, dict[str, str]]:
+    """Return elements as root causes: a name that is there already begins the next one."""
+    causes: list[dict[str, str]] = [{}]
+    for name, value in pairs:
+        if name.lower() in causes[-1]:
+            causes.append({})
+        causes[-1][name.lower()] = value
+    return {str(number): cause for number, cause in enumerate(causes, 1)}
+
+
+def _diagnosis(causes: Sequence[Mapping[str, str]], case: Case) -> tuple[Diagnosis, tuple[str, ...]]:
+    claims, notes = [], list[str]()
+    for cause in causes:
+        if TIME in cause:
+            notes.append("the time of occurrence is not graded")
+        if COMPONENT not in cause:
+            notes.append("a root cause without a component is left out")
+            continue
+        label = root_label(cause[COMPONENT])
+        kind = reason_type(cause[REASON]) if REASON in cause else None
+        if label.pod:
+            notes.append(f"the pod {label.pod[0]} is graded as its service {label.service[0]} too")
+        if REASON in cause and kind is None:
+            notes.append(f"the reason {cause[REASON]!r} is no fault kind")
+        claim = RootCauseClaim(service=label.service[0], fault_kind=fault_type(kind).kind if kind else None)
+        claims.append(claim.model_copy(update={"level": "pod", "component": label.pod[0]} if label.pod else {}))
+    diagnosis = Diagnosis(root_causes=tuple(claims))
+    notes += unknown_services(diagnosis, case.datapack.candidates())
+    return diagnosis.model_copy(update={"notes": merge_notes(notes)}), merge_notes(notes)
+
+
+def _recognises(document: Document) -> bool:
+    rows = document.content
+    return bool(rows) and {"instruction", "prediction"} <= {str(key).strip().lower() for key in rows[0]}
+
+
+FORM = AnswerForm((".csv",), _recognises, _entries)

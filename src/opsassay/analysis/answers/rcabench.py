@@ -1,0 +1,220 @@
+"""Answers of rcabench and aegis: an AgentRCAOutput as a file, or rows and ``result.json`` that hold it as their response.
+
+The names of 15 of 25 fault kinds changed there after OpenRCA 2.0; both are read. Sources of the names: the enumeration and
+the aliases in github.com/OperationsPAI/aegis, rcabench-platform, v3/sdk/evaluation/fault_kind.py; of the columns of a row:
+v3/sdk/llm_eval/db/eval_datapoint.py there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from opsassay.analysis.answers.external_answers import (
+    AnswerForm,
+    Cases,
+    Document,
+    ExternalAnswer,
+    Reading,
+    merge_notes,
+    require_list,
+    require_text,
+)
+from opsassay.core.errors import UserError, nearest
+from opsassay.core.schema.diagnosis import Diagnosis, Evidence, PropagationClaim, RootCauseClaim
+from opsassay.core.schema.faults import FaultKind
+from opsassay.core.schema.run import RunStatus
+from opsassay.evals.runner.run import AttemptOutcome
+from opsassay.solvers.agents.contract import MAX_EDGES, MAX_EVIDENCE, MAX_ROOTS, object_in, unknown_services
+from opsassay.solvers.proxy.reading import first_of
+
+RENAMED: Mapping[str, FaultKind] = MappingProxyType(
+    {
+        "network_bandwidth_throttled": FaultKind.NETWORK_BANDWIDTH_LIMIT,
+        "http_response_body_corrupted": FaultKind.HTTP_PAYLOAD_MODIFIED,
+        "http_wrong_status_code": FaultKind.HTTP_RESPONSE_STATUS_MODIFIED,
+        "container_cpu_saturated": FaultKind.CPU_STRESS,
+        "process_cpu_saturated": FaultKind.JVM_THREAD_CPU_STRESS,
+        "container_memory_saturated": FaultKind.MEM_STRESS,
+        "jvm_heap_exhausted": FaultKind.JVM_HEAP_STRESS,
+        "jvm_gc_thrashing": FaultKind.JVM_GC_PRESSURE,
+        "application_exception": FaultKind.JVM_METHOD_EXCEPTION,
+        "database_call_failed": FaultKind.JVM_JDBC_EXCEPTION,
+        "application_method_slow": FaultKind.JVM_METHOD_LATENCY,
+        "database_call_slow": FaultKind.JVM_JDBC_LATENCY,
+        "wrong_return_value": FaultKind.JVM_METHOD_MUTATED,
+        "dns_lookup_failed": FaultKind.DNS_RESOLUTION_FAILED,
+        "dns_returned_wrong_address": FaultKind.DNS_RESOLUTION_WRONG,
+    }
+)
+"""Fault kinds by the names that aegis gives them now."""
+
+UNKNOWN = "unknown"
+"""What aegis calls the kind that nobody knows."""
+
+_RESPONSE = ("response", "agent_output", "agent_response", "final_output", "prediction", "answer", "output")
+_CASE = ("source", "case", "case_name", "case_id", "datapack", "datapack_name", "incident", "incident_id", "name", "id")
+_AGENT, _MODEL = ("agent_type", "agent", "agent_name", "algorithm", "solver"), ("model_name", "model")
+_GRADES = frozenset({"eval_metrics", "exact_match", "path_reachability", "parse_error", "exp_id"})
+_BESIDE = frozenset({"injection.json", "causal_graph.json", "env.json", "incident.json", "truth.json", "config.json"})
+_SPENT = {"time_cost": "seconds", "input_tokens": "input_tokens", "output_tokens": "output_tokens"}
+_NOT_KEPT = ("direction", "direction_src", "direction_dst", "method", "confidence")
+
+
+def _is_answer(row: Any) -> bool:
+    if not isinstance(row, dict) or "entities" in row:
+        return False
+    graded = bool(_GRADES & row.keys()) and bool(set(_CASE) & row.keys())
+    return "root_causes" in row or _holds_answer(row) is not None or (graded and bool(set(_RESPONSE) & row.keys()))
+
+
+def _holds_answer(row: Mapping[str, Any]) -> Any:
+    """Return the first of the values of *row* that may hold an answer and does."""
+    held = (row.get(key) for key in _RESPONSE)
+    return next(
+        (
+            v
+            for v in held
+            if (isinstance(v, dict) and "root_causes" in v) or (isinstance(v, str) and "root_causes" in v)
+        ),
+        None,
+    )
+
+
+def _entries(document: Document, cases: Cases) -> Iterator[Reading]:
+    for place, read in document.rows():
+        yield partial(_read_answer, place, read, document, cases)
+
+
+def _read_answer(place: str, read: Callable[[], Any], document: Document, cases: Cases) -> list[ExternalAnswer]:
+    row = read()
+    if not isinstance(row, dict):
+        raise UserError(f"{place} is no object; expected root_causes and propagation, or a row with a response.")
+    said = [row[key] for key in _CASE if isinstance(row.get(key), str)]
+    case = cases.find_named(*said, document.path.stem, *document.folders)
+    solver, notes = cases.find_solver(document, _model_in(row, _AGENT), _model_in(row, _MODEL))
+    services = case.datapack.candidates()
+    if "root_causes" in row:
+        return [ExternalAnswer(place, case, solver, _finished(*convert_answer(row, services, place), notes))]
+    given = next((value for value in (_holds_answer(row), first_of(row, _RESPONSE)) if value is not None), None)
+    spent = {ours: float(row[key]) for key, ours in _SPENT.items() if _is_amount(row.get(key))}
+    if given is None and not set(_RESPONSE) & row.keys():
+        raise UserError(f"{place} has neither root_causes nor a response ({', '.join(_RESPONSE)}).")
+    try:
+        text = given if isinstance(given, str) else "" if given is None else json.dumps(given)
+        payload, prose = (given, False) if isinstance(given, dict) else object_in(text)
+        diagnosis, found = convert_answer(payload, services, f"{place}: response")
+    except UserError as error:
+        reason = f"no answer by the contract: {error}"
+        failed = AttemptOutcome(RunStatus.FAILED, reason, spent=spent, notes=(*notes, reason))
+        return [ExternalAnswer(place, case, solver, failed)]
+    found = (*(("there is prose around the answer, for which the public scorer gives 0",) if prose else ()), *found)
+    return [ExternalAnswer(place, case, solver, _finished(diagnosis, found, notes, spent))]
+
+
+def _model_in(row: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
+    value = first_of(dict(row), keys)
+    return value if isinstance(value, str) else None
+
+
+def _is_amount(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+
+
+def _finished(
+    diagnosis: Diagnosis, found: tuple[str, ...], notes: tuple[str, ...], spent: Mapping[str, float] | None = None
+) -> AttemptOutcome:
+    return AttemptOutcome(RunStatus.DONE, diagnosis=diagnosis, spent=spent or {}, notes=(*notes, *found))
+
+
+def convert_answer(payload: Mapping[str, Any], services: list[str], where: str) -> tuple[Diagnosis, tuple[str, ...]]:
+    """Return the answer in *payload*, an AgentRCAOutput, with what was not exact; *where* begins what errors name.
+
+    Raises UserError for a field that is missing or of another type, and for an unknown fault kind.
+    """
+    notes: list[str] = []
+    if "propagation" not in payload:
+        notes.append("the answer has no propagation: it is read as none")
+    given = require_list(
+        payload.get("root_causes"), f"{where}: root_causes", "a list of {service, fault_kind, evidence}"
+    )
+    pairs = require_list(payload.get("propagation", []), f"{where}: propagation", "a list of {from, to, evidence}")
+    for name, values, most in (("root_causes", given, MAX_ROOTS), ("propagation", pairs, MAX_EDGES)):
+        if len(values) > most:
+            raise UserError(f"{where}: {name} has {len(values)} entries; at most {most} are read.")
+    roots = tuple(_root(one, f"{where}: root_causes.{n}", notes) for n, one in enumerate(given))
+    edges = tuple(_edge(one, f"{where}: propagation.{n}", notes) for n, one in enumerate(pairs))
+    diagnosis = Diagnosis(root_causes=roots, propagation=edges)
+    notes += unknown_services(diagnosis, services)
+    return diagnosis.model_copy(update={"notes": merge_notes(notes)}), merge_notes(notes)
+
+
+def _root(one: Any, at: str, notes: list[str]) -> RootCauseClaim:
+    claim = _object(one, at, "an object with service, fault_kind and evidence")
+    service = require_text(claim.get("service"), f"{at}.service", "the name of a service")
+    notes += [f"{name} is not graded and is left out" for name in _NOT_KEPT if claim.get(name) not in (None, "")]
+    return RootCauseClaim(service=service, fault_kind=_kind(claim, at, notes), evidence=_evidence(claim, at, notes))
+
+
+def _edge(one: Any, at: str, notes: list[str]) -> PropagationClaim:
+    edge = _object(one, at, "an object with from, to and evidence")
+    ends = {
+        "from": require_text(first_of(edge, ("from", "from_", "source")), f"{at}.from", "the name of a service"),
+        "to": require_text(first_of(edge, ("to", "target")), f"{at}.to", "the name of a service"),
+    }
+    return PropagationClaim.model_validate({**ends, "evidence": _evidence(edge, at, notes)})
+
+
+def _object(one: Any, at: str, expected: str) -> dict[str, Any]:
+    if not isinstance(one, dict):
+        raise UserError(f"{at} is {type(one).__name__}; expected {expected}.")
+    return one
+
+
+def _kind(claim: Mapping[str, Any], at: str, notes: list[str]) -> FaultKind | None:
+    said = require_text(claim.get("fault_kind"), f"{at}.fault_kind", "the name of a fault kind")
+    name = said.lower().replace("-", "_").replace(" ", "_").rpartition(".")[2]
+    if name == UNKNOWN:
+        notes.append("a fault kind is 'unknown': the claim names its service alone")
+        return None
+    known = {kind.value: kind for kind in FaultKind} | dict(RENAMED)
+    if name not in known:
+        near = nearest(name, known)
+        hint = f"did you mean {near!r}?" if near else f"known: {', '.join(known)}."
+        raise UserError(f"{at}.fault_kind: there is no fault kind {said[:60]!r}; {hint}")
+    if known[name].value != said:
+        notes.append(f"the fault kind {said!r} is {known[name].value!r} here")
+    return known[name]
+
+
+def _evidence(claim: Mapping[str, Any], at: str, notes: list[str]) -> tuple[Evidence, ...]:
+    given = claim.get("evidence")
+    if not given:
+        notes.append("a claim has no evidence, for which the public scorer refuses an answer")
+        return ()
+    found = []
+    for one in require_list(given, f"{at}.evidence", "a list of {kind, sql, claim}")[:MAX_EVIDENCE]:
+        entry = one if isinstance(one, dict) else {}
+        kind, sql = str(entry.get("kind", "trace")).lower().rstrip("s"), entry.get("sql")
+        if kind not in ("metric", "trace", "log") or not isinstance(sql, str) or not sql.strip():
+            notes.append("a piece of evidence has no sql, or a kind other than metric, trace and log: it is left out")
+            continue
+        found.append(
+            Evidence.model_validate(
+                {"kind": kind, "sql": sql, "claim": str(first_of(entry, ("claim", "assertion")) or "")}
+            )
+        )
+    if len(given) > MAX_EVIDENCE:
+        notes.append(f"a claim has more than {MAX_EVIDENCE} pieces of evidence: the first are kept")
+    return tuple(found)
+
+
+def _fits(path: Path) -> bool:
+    return path.name not in _BESIDE
+
+
+FORM = AnswerForm((".json", ".jsonl"), lambda document: document.has_row(_is_answer), _entries, _fits)

@@ -1,0 +1,133 @@
+"""Results of RCAEval: a file SERVICE_FAULT_RUN.json for each case with the columns that a method ranks, or one CSV of them.
+
+Source of the form, and of what counts as a service: main.py of github.com/phamquiluan/RCAEval.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from opsassay.analysis.answers.external_answers import (
+    AnswerForm,
+    Cases,
+    Document,
+    ExternalAnswer,
+    Reading,
+    merge_notes,
+    require_list,
+    require_text,
+)
+from opsassay.core.errors import UserError
+from opsassay.core.schema.diagnosis import Diagnosis, RankedService, RootCauseClaim
+from opsassay.core.schema.run import RunStatus
+from opsassay.evals.runner.run import AttemptOutcome
+from opsassay.solvers.agents.contract import unknown_services
+from opsassay.telemetry.importers.cases import owner_and_metric
+from opsassay.telemetry.tree import Case
+
+_CASE = re.compile(r"(?P<fault>[^_/]+_[^_/]+)[_/](?P<run>\w+?)(?P<failed>_failed)?")
+_DATABASE = "-db"
+"""Ends the name of a store that RCAEval counts as the service before it."""
+
+
+def _entries(document: Document, cases: Cases) -> Iterator[Reading]:
+    if document.path.suffix == ".csv":
+        for number, row in enumerate(document.content, 1):
+            yield partial(_of_row, f"{document.name} row {number}", row, document, cases)
+        return
+    yield partial(_of_file, document, cases)
+
+
+def _of_file(document: Document, cases: Cases) -> list[ExternalAnswer]:
+    found = _CASE.fullmatch(document.path.stem)
+    if found is None:
+        raise UserError(f"{document.name} is not called SERVICE_FAULT_RUN.json, which says what case it is about.")
+    case = _case(f"{found['fault']}/{found['run']}", document.folders, cases)
+    content = document.content if isinstance(document.content, dict) else {"0": document.content}
+    solver, notes = cases.find_solver(document, content.get("method"), kind="method", fault_kinds=())
+    if found["failed"] or "error" in content:
+        error = f"the method failed: {content.get('error', 'it says no more')}"
+        return [
+            ExternalAnswer(document.name, case, solver, AttemptOutcome(RunStatus.FAILED, error, notes=(*notes, error)))
+        ]
+    ranks = next((content[key] for key in ("0", "ranks", "root_causes") if key in content), None)
+    ranked = [
+        require_text(one, f"{document.name}: 0", "the name of a column") for one in _ranks(ranks, f"{document.name}: 0")
+    ]
+    return [ExternalAnswer(document.name, case, solver, _outcome(ranked, case, notes))]
+
+
+def _of_row(place: str, given: dict[str, Any], document: Document, cases: Cases) -> list[ExternalAnswer]:
+    row = {str(key).strip().lower(): value for key, value in given.items()}
+    said = require_text(row.get("case"), f"{place}: case", "SERVICE_FAULT_RUN").replace("\\", "/").strip("/")
+    *before, last = said.split("/")
+    found = _CASE.fullmatch("/".join([*before[-1:], last]) if last.isdigit() else last)
+    names = [str(row[key]) for key in ("dataset", "system") if row.get(key)]
+    folders = (*before, *names, *document.folders, document.path.stem)
+    case = _case(f"{found['fault']}/{found['run']}" if found else said, folders, cases)
+    solver, notes = cases.find_solver(document, row.get("method"), kind="method", fault_kinds=())
+    text = require_text(row.get("ranks"), f"{place}: ranks", "the columns that were ranked, the first first")
+    return [ExternalAnswer(place, case, solver, _outcome(_ranks(text, f"{place}: ranks"), case, notes))]
+
+
+def _case(name: str, folders: Sequence[str], cases: Cases) -> Case:
+    """Return the incident called *name* in the data set that one of *folders* names, else the only one of that name."""
+    datasets = {part.lower().replace("_", "-") for part in folders}
+    fitting = [one for one in cases.all if one.datapack.incident.system.lower().replace("_", "-") in datasets]
+    try:
+        return Cases(fitting).find_named(name) if fitting else cases.find_named(name)
+    except UserError:
+        return cases.find_named(name)
+
+
+def _ranks(value: Any, where: str) -> list[str]:
+    """Return the ranked names in a list, or in a text: a list of JSON, or names between commas, semicolons or spaces."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            value = [name for name in re.split(r"[;,\s]+", value.strip("[] ").replace("'", "")) if name]
+    return [
+        require_text(one, where, "names of columns") for one in require_list(value, where, "a list of ranked columns")
+    ]
+
+
+def _outcome(ranked: Sequence[str], case: Case, before: Sequence[str]) -> AttemptOutcome:
+    notes, services = list(before), list[str]()
+    for column in ranked:
+        service = owner_and_metric(column, "_")[0] or column
+        if service.endswith(_DATABASE):
+            notes.append(f"{service!r} counts as {service.removesuffix(_DATABASE)!r}, as in RCAEval's own evaluation")
+        services.append(service.removesuffix(_DATABASE))
+    distinct = list(dict.fromkeys(services))
+    if not distinct:
+        notes.append("nothing is ranked: the answer is that nothing is wrong")
+    else:
+        notes.append("a ranking claims its first service; columns of one service are one place")
+    diagnosis = Diagnosis(
+        root_causes=tuple(RootCauseClaim(service=name) for name in distinct[:1]),
+        ranking=tuple(RankedService(service=name, score=1 / place) for place, name in enumerate(distinct, 1)),
+    )
+    notes += unknown_services(diagnosis, case.datapack.candidates())
+    diagnosis = diagnosis.model_copy(update={"notes": merge_notes(notes)})
+    return AttemptOutcome(RunStatus.DONE, diagnosis=diagnosis, notes=merge_notes(notes))
+
+
+def _recognises(document: Document) -> bool:
+    content = document.content
+    if document.path.suffix == ".csv":
+        return bool(content) and {"case", "ranks"} <= {str(key).strip().lower() for key in content[0]}
+    called = _CASE.fullmatch(document.path.stem) is not None
+    return called and isinstance(content, dict) and (isinstance(content.get("0"), list) or set(content) == {"error"})
+
+
+def _fits(path: Path) -> bool:
+    return path.suffix == ".csv" or _CASE.fullmatch(path.stem) is not None
+
+
+FORM = AnswerForm((".json", ".csv"), _recognises, _entries, _fits)
