@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -42,20 +43,35 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if set(of_file) & set(left_out) & set(SUITES) else None
 
 
+def in_share(test: str) -> bool:
+    """Tell whether a run that takes one in ``OPSASSAY_SHARE`` of the sampled cases takes *test*.
+
+    ``OPSASSAY_DRAW`` draws them: CI names the commit, so that other commits take others. All without the variable.
+    """
+    share = int(os.environ.get("OPSASSAY_SHARE", "1"))
+    drawn = hashlib.sha256(f"{os.environ.get('OPSASSAY_DRAW', '')} {test}".encode()).digest()
+    return int.from_bytes(drawn[:4]) % share == 0
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Make all but one in *every* cases of a test that is marked ``sampled(every=N)`` slow.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Make all but one in *every* cases of a test that is marked ``sampled(every=N)`` slow, and keep this run's share.
 
     Fail where make would never come to a test: it looks for some marks only in the files that name them.
     """
     counts: Counter[str] = Counter()
+    left_out: list[pytest.Item] = []
     for item in items:
         if (mark := item.get_closest_marker("sampled")) is None:
             continue
         function = item.nodeid.partition("[")[0]
         if counts[function] % mark.kwargs.get("every", len(items)):
             item.add_marker(pytest.mark.slow)
+            left_out += [] if in_share(item.nodeid) else [item]
         counts[function] += 1
+    if left_out:
+        items[:] = [item for item in items if item not in set(left_out)]
+        config.hook.pytest_deselected(items=left_out)
     for mark, named in NAMED.items():
         for path in {item.path for item in items if item.get_closest_marker(mark)}:
             if not re.search(rf"mark\.({named})\b", path.read_text(encoding="utf-8")):

@@ -135,9 +135,13 @@ def test_it_runs_without_errors_and_leaves_nothing(tmp_path, name, rate_rps, loa
         running = substrate.deploy(app, "live", seed=3, rate_rps=rate_rps, owned=True)
         status = running.status()
         assert (status.ready, status.not_ready) == (sum(s.replicas for s in app.services.values()), ())
+        record = running.state.ledger_dir / LOAD_RECORD
         with Recording(running, tmp_path / "spool") as recording:
+            deadline = time.monotonic() + 60
             time.sleep(load_s)
-        lines = (running.state.ledger_dir / LOAD_RECORD).read_text().splitlines()
+            while len(record.read_text().splitlines()) <= rate_rps * load_s / 2 and time.monotonic() < deadline:
+                time.sleep(0.5)
+        lines = record.read_text().splitlines()
         substrate.remove("live")
         assert list((state / "systems").glob("[!.]*")) == []
     requests = [json.loads(line) for line in lines]

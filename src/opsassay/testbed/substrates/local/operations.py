@@ -37,6 +37,9 @@ VALUE = re.compile(r"[^\x00-\x1f\x7f]{0,200}")
 BREAKING = frozenset({"firewall add", "clock set", "consumer stall", "pool leak", "load dip", "crowd"})
 """The verbs that only the trigger of a scenario has."""
 
+ON_CONTAINERS = ("restart", "load dip")
+"""Changes that act on the containers of a compose project: the rest changes what OpsAssay's own runtime reads."""
+
 Verb = Callable[..., Awaitable[dict[str, Any]]]
 
 
@@ -84,6 +87,8 @@ class Operations:
         act = change or self._reading.get(verb)
         if act is None:
             raise NotFoundError("operation", verb, [*self._reading, *self._changes])
+        if change is not None and self._system.system.compose is not None and verb not in ON_CONTAINERS:
+            raise RefusedError(f"{verb} does not act on containers; {', '.join(ON_CONTAINERS)} do.")
         try:
             if change is None:
                 return await act(**arguments)
