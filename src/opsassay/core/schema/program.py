@@ -27,6 +27,13 @@ class Ready(Written):
             raise ValueError(f"ready.http must read 'METHOD /path', not {self.http!r}")
         return self
 
+    @property
+    def awaited(self) -> str:
+        """What has not come while a program is not ready, in words."""
+        if self.http is not None:
+            return f"{self.http} is not answered with a status below 400"
+        return f"port {self.tcp} accepts no connection" if self.tcp else f"its output has no line with {self.log!r}"
+
 
 class Program(Written):
     """A program that a service runs, in a network, a file system and a control group of its own."""

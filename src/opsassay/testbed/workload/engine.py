@@ -53,9 +53,9 @@ class ContainerEngine:
     def __init__(self, words: Sequence[str]) -> None:
         self.words = tuple(words)
 
-    async def run(self, *arguments: str, limit_s: float = CALL_S) -> str:
-        """Return what the engine prints; raises OperationError when it fails or does not end in *limit_s*."""
-        return await run_words((*self.words, *arguments), limit_s)
+    async def run(self, *arguments: str, with_errors: bool = False) -> str:
+        """Return what the engine prints; raises OperationError when it fails or does not end in time."""
+        return await run_words((*self.words, *arguments), CALL_S, with_errors=with_errors)
 
     async def inspect(self, container: str) -> ContainerState:
         """Return the state of *container*."""
@@ -70,9 +70,10 @@ class ContainerEngine:
         return sorted(found, key=lambda one: one.number)
 
 
-async def run_words(words: Sequence[str], limit_s: float) -> str:
-    """Return what the program *words* prints; raises OperationError with its last line when it fails or is late.
+async def run_words(words: Sequence[str], limit_s: float, *, with_errors: bool = False) -> str:
+    """Return what the program *words* prints, *with_errors* also to standard error.
 
+    Raises OperationError with the line that names the error when it fails or is late.
     It prints into files: what it starts may keep a pipe open long after it has ended itself.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -88,5 +89,6 @@ async def run_words(words: Sequence[str], limit_s: float) -> str:
         printed, complaints = (file.read().decode(errors="replace") for file in (out, err))
     if process.returncode:
         said = (complaints or printed).strip().splitlines()
-        raise OperationError(f"`{' '.join(words[:4])}` failed: {said[-1] if said else process.returncode}")
-    return printed
+        cause = next((line for line in said if line.lower().startswith("error")), said[-1] if said else "")
+        raise OperationError(f"`{' '.join(words[:4])}` ended with status {process.returncode}: {cause}")
+    return printed + (complaints if with_errors else "")

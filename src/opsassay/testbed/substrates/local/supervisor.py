@@ -199,10 +199,12 @@ class Supervisor:
             raise self.failure
         if missing := self.fleet.not_ready():
             worst = max((self.fleet.replicas[i] for i in missing), key=lambda r: r.deaths_in_a_row)
+            ready = worst.spec.program.ready if worst.spec.program is not None else None
+            why = f": {ready.awaited}" if ready is not None else ""
             ended = (
                 f"ended {worst.deaths_in_a_row} times while starting"
                 if worst.deaths_in_a_row
-                else "did not become ready"
+                else f"did not become ready in {READY_TIMEOUT_S:g} s{why}"
             )
             raise StartError(f"Service {worst.service} {ended}.", log_tail(self.state.log(worst.id)))
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from opsassay.core.errors import OperationError, StartError
+from opsassay.core.errors import OperationError
 from opsassay.core.schema.program import Program, Ready
 from opsassay.testbed.core.networks import LOOPBACK
 from opsassay.testbed.kernel.namespaces import inside
@@ -23,7 +23,7 @@ from opsassay.testbed.workload.runtime import management
 from opsassay.testbed.workload.runtime.program import ProgramReplica
 from opsassay.testbed.workload.runtime.program_telemetry import PORT
 
-LOOK_EVERY_S = 0.1
+LOOK_EVERY_S, LAST_LINES = 0.1, "10"
 
 
 class ContainerReplica(ProgramReplica):
@@ -40,7 +40,9 @@ class ContainerReplica(ProgramReplica):
             await self.engine.run("start", self.container)
         self.state = await self.engine.inspect(self.container)
         if not self.state.pid:
-            raise StartError(f"The container of {self.config['id']} ended with status {self.state.exit_code}.")
+            print(await self.engine.run("logs", "--tail", LAST_LINES, self.container, with_errors=True))
+            print(f"The container ended with status {self.state.exit_code}.", flush=True)
+            os._exit(self.state.exit_code or 1)
         self.config["address"] = self.state.address
         namespace = f"/proc/{self.state.pid}/ns/net"
         await self.telemetry.start(inside(namespace, lambda: socket.create_server((LOOPBACK, PORT))))
