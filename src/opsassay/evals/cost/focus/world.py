@@ -103,19 +103,7 @@ class Area:
     daily: bool = False
 
 
-AREAS: Mapping[str, Area] = {
-    area.name: area
-    for area in (
-        Area("spikes", "AWS", "Amazon Elastic Compute Cloud", "Compute", "Virtual Machines", "Hours", "office"),
-        Area("levels", "Microsoft", "Virtual Machines", "Compute", "Virtual Machines", "Hours", "evening"),
-        Area("drift", "AWS", "Amazon Simple Storage Service", "Storage", "Object Storage", "GB-Months", "flat",
-             daily=True),
-        Area("credits", "Google Cloud", "Compute Engine", "Compute", "Virtual Machines", "Hours", "office"),
-        Area("currency", "Oracle", "Compute", "Compute", "Virtual Machines", "OCPU-Hours", "flat"),
-        Area("seasons", "Google Cloud", "BigQuery", "Analytics", "Data Warehouses", "Slot-Hours", "batch",
-             "Europe/Berlin"),
-    )
-}  # fmt: skip
+AREAS = {row["name"]: Area(**row) for row in packaged_yaml(__package__, "areas.yaml")}
 
 
 def profile(name: str, weekday: int, hour: int) -> int:
