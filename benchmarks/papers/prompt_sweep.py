@@ -5,19 +5,20 @@ Run: ``python -m benchmarks.papers.prompt_sweep SCENARIO -o FOLDER``.
 
 from __future__ import annotations
 
+import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from opsassay.analysis.fault_search import evolve as evolution
-from opsassay.analysis.fault_search.attempts import Attempt
+from opsassay.analysis.fault_search.attempts import HIDDEN, Attempt
 from opsassay.analysis.fault_search.evolve import MUTATOR
 from opsassay.analysis.fault_search.hunt import Hunt
-from opsassay.analysis.fault_search.prompts import PROMPTS, SEEDS, Prompt, prompt_of, sweep_rows
+from opsassay.analysis.fault_search.prompts import Prompt, prompt_of
 from opsassay.cli.output import json_option, print_json, print_table, say
 from opsassay.cli.task.discover import cluster_settings, target_of
 from opsassay.core.schema.scenario import Scenario
@@ -25,6 +26,9 @@ from opsassay.testbed.operations.search import Block, FaultSearch, fault_search_
 from opsassay.testbed.scenarios import load_scenario, system_of
 
 from .running import run
+
+PROMPTS: tuple[Prompt, ...] = get_args(Prompt)
+SEEDS = 5
 
 
 @click.command("prompt_sweep")
@@ -93,6 +97,33 @@ def _sweep(evolutions: Evolutions, output: Path, seed: int, *, as_json: bool) ->
     ]
     print_table("Prompts (App. H.1)", columns, shown)
     say(f"Proposed by {proposer}.")
+
+
+def sweep_rows(attempts: Mapping[tuple[Prompt, int], Sequence[Attempt]]) -> list[dict[str, Any]]:
+    """Return a row for each prompt of *attempts* by prompt and seed: seeds with a hit, median first hit, diversity.
+
+    A hit is a hidden failure; its iteration counts from 1, the healthy start being 0. Diversity is how many different
+    families the first hits have; of a seed without a hit nothing is known but that.
+    """
+    rows = []
+    for prompt in dict.fromkeys(prompt for prompt, _ in attempts):
+        runs = [found for (which, _), found in sorted(attempts.items()) if which == prompt]
+        hits = [hit for found in runs if (hit := _first_hit(found)) is not None]
+        winners = sorted({family for _, one in hits for family in one.families})
+        rows.append(
+            {
+                "prompt": prompt,
+                "seeds": len(runs),
+                "reached": len(hits),
+                "median_first_hit": statistics.median(iteration for iteration, _ in hits) if hits else None,
+                "families": winners,
+            }
+        )
+    return rows
+
+
+def _first_hit(attempts: Sequence[Attempt]) -> tuple[int, Attempt] | None:
+    return next(((n, one) for n, one in enumerate(attempts) if one.fitness == HIDDEN), None)
 
 
 if __name__ == "__main__":

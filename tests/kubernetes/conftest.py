@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import secrets
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -66,6 +68,24 @@ def namespace(api, kubectl, request):
     yield name
     kubectl("delete", "namespace", name, "--wait=false")
     kubectl("delete", "pods", "--all", "-n", name, "--grace-period=0", "--force", "--wait=false")
+
+
+@pytest.fixture(scope="module")
+def chaos_mesh(tmp_path_factory):
+    """Return the module of the mechanism that `examples/chaos_mesh` brings, with its entry point where pip puts it."""
+    package = Path(__file__).parents[2] / "examples" / "chaos_mesh"
+    project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
+    site = tmp_path_factory.mktemp("site")
+    about = site / f"opsassay_chaos_mesh-{project['version']}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    points = [f"[{group}]\n" + "".join(f"{n} = {place}\n" for n, place in of.items())
+              for group, of in project["entry-points"].items()]  # fmt: skip
+    (about / "entry_points.txt").write_text("\n".join(points))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(package)
+        patch.syspath_prepend(site)
+        yield importlib.import_module("opsassay_chaos_mesh.mechanism")
 
 
 @pytest.fixture

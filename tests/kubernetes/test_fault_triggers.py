@@ -18,7 +18,7 @@ from opsassay.evals.remediation.score import grade_trial
 from opsassay.evals.remediation.solve import run_trials
 from opsassay.evals.runner.store import RunStore
 from opsassay.testbed.scenarios import load_scenario, system_of
-from opsassay.testbed.substrates.kubernetes.actuators import chaos_mesh, inject
+from opsassay.testbed.substrates.kubernetes.actuators import inject
 from opsassay.testbed.substrates.kubernetes.environment import ClusterEnvironment
 from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
 from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames
@@ -53,7 +53,6 @@ def stage(small_cluster, monkeypatch):
     monkeypatch.setattr("opsassay.testbed.injection.inject.EFFECT_TIMEOUT_S", 0.1)
     monkeypatch.setattr("opsassay.testbed.injection.inject.RECOVERY_TIMEOUT_S", 0.1)
     monkeypatch.setattr(small_cluster, "_react", control)
-    small_cluster.texts[f"/apis/{chaos_mesh.GROUP}"] = {"resources": []}
     small_cluster.put("Node", "", "worker1", spec={}, status=READY)
     running = KubernetesSubstrate(small_cluster.config).deploy(system_of(load_scenario(NAME)), "mine")
     small_cluster.put("Secret", "mine", "endpoint-key", data={"key": base64.b64encode(b"k" * 32).decode()})

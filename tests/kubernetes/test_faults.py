@@ -102,7 +102,7 @@ def test_nodes_that_are_not_listed_are_not_touched(substrate, faulty, monkeypatc
         injected(substrate, "NetworkDelay", {"service": "middle"})
 
 
-def test_an_object_of_chaos_mesh_is_tried_on_the_server_before_it_is_made(substrate, faulty, kubectl):
+def test_an_object_of_chaos_mesh_is_tried_on_the_server_before_it_is_made(substrate, faulty, kubectl, chaos_mesh):
     applied(kubectl, [CHAOS])
     try:
         until(lambda: faulty.api.request("GET", "/apis/chaos-mesh.org/v1alpha1")["resources"])

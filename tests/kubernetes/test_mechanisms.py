@@ -10,32 +10,36 @@ from opsassay.core.errors import RefusedError
 from opsassay.core.schema.faults import CATALOGUE
 from opsassay.core.schema.incident import PlannedFault
 from opsassay.core.schema.parameters import complete
-from opsassay.testbed.substrates.kubernetes.actuators.chaos_mesh import Where, manifest
 from opsassay.testbed.substrates.kubernetes.actuators.mechanisms import MECHANISMS, choose
 from opsassay.testbed.substrates.kubernetes.actuators.object_faults import isolation
-from opsassay.testbed.substrates.kubernetes.actuators.offers import SETTING, Offers, node_refusal
+from opsassay.testbed.substrates.kubernetes.actuators.offers import SETTING, Offers, node_refusal, offers_of
+from opsassay.testbed.substrates.kubernetes.api.client import Api
 from opsassay.testbed.substrates.kubernetes.manifests.system import PURPOSE_LABEL
 
 CHAOS_KINDS = frozenset(row.category.value for row in CATALOGUE.values())
-BARE = Offers(frozenset(), "nodes may not be touched")
-NODES = Offers(frozenset(), None)
-MESH = Offers(CHAOS_KINDS, "nodes may not be touched")
-WHERE = Where("shop", "cart", "cart-5d4-abcde", ("pricing", "stock"))
+BARE = Offers("nodes may not be touched")
+NODES = Offers(None)
+
+
+@pytest.fixture
+def mesh(chaos_mesh):
+    """Return the offers of a cluster with every kind of Chaos Mesh, whose nodes may not be touched."""
+    return BARE._replace(further={"chaos-mesh": partial(chaos_mesh.obstacle, CHAOS_KINDS)})
+
+
+@pytest.fixture
+def made_object(chaos_mesh):
+    where = chaos_mesh.Where("shop", "cart", "cart-5d4-abcde", ("pricing", "stock"))
+
+    def made(fault, name, seconds):
+        return chaos_mesh.manifest(chaos_mesh.MAKERS[fault.fault], fault, where, name, seconds)
+
+    return made
 
 
 def planned(fault, target=None, **parameters):
     target = target or {"service": "cart"}
     return PlannedFault(fault=fault, target=target, parameters=complete(fault, parameters))
-
-
-def maker_of(fault):
-    """Return what makes the object of Chaos Mesh for the type *fault*, None when it has none."""
-    found = [way.make.keywords["make"].keywords["maker"] for way in MECHANISMS[fault] if way.name == "chaos-mesh"]
-    return found[0] if found else None
-
-
-def made_object(fault, *where):
-    return manifest(maker_of(fault.fault), fault, *where)
 
 
 def way(fault, offers, target=None):
@@ -46,39 +50,50 @@ def test_every_type_of_the_catalogue_is_in_the_table_and_can_be_seen_to_act():
     assert set(MECHANISMS) == set(CATALOGUE)
 
 
-def test_a_bare_cluster_takes_all_types_but_those_that_need_packets():
+def test_a_bare_cluster_takes_all_types_but_those_that_need_packets(mesh):
     refused = {fault for fault in MECHANISMS if fault.startswith("Network") and fault != "NetworkPartition"}
     for fault in MECHANISMS:
         if fault not in refused:
             assert way(fault, BARE) in ("object", "pod")
             continue
-        with pytest.raises(RefusedError, match=r"no NetworkChaos of Chaos Mesh.*nodes may not be touched"):
+        with pytest.raises(RefusedError, match="nodes may not be touched"):
             way(fault, BARE)
     assert {way(fault, NODES) for fault in refused} == {"node"}
-    assert {way(fault, MESH) for fault in refused} == {"chaos-mesh"}
+    assert {way(fault, mesh) for fault in refused} == {"chaos-mesh"}
 
 
-def test_the_way_that_is_preferred_is_taken_where_it_can_be_gone():
-    assert way("HTTPResponseDelay", MESH._replace(prefer="chaos-mesh")) == "chaos-mesh"
+def test_the_way_that_is_preferred_is_taken_where_it_can_be_gone(mesh, chaos_mesh):
+    assert way("HTTPResponseDelay", mesh._replace(prefer="chaos-mesh")) == "chaos-mesh"
     assert way("HTTPResponseDelay", BARE._replace(prefer="chaos-mesh")) == "pod"
-    assert way("NetworkPartition", Offers(CHAOS_KINDS, None, "object")) == "object"
+    assert way("NetworkPartition", mesh._replace(nodes=None, prefer="object")) == "object"
 
 
-def test_a_node_is_hit_by_the_way_of_nodes_alone():
+def test_a_package_is_asked_once_which_kinds_the_cluster_has(chaos_mesh, small_cluster):
+    listed = [{"name": "networkchaos", "kind": "NetworkChaos"}, {"name": "networkchaos/status", "kind": "NetworkChaos"}]
+    small_cluster.texts["/apis/chaos-mesh.org/v1alpha1"] = {"resources": listed}
+    offers = offers_of(Api.connect(small_cluster.config), "chaos-mesh")
+    assert set(offers.further) == {"chaos-mesh"}
+    made = choose(planned("NetworkDelay"), offers).make
+    assert made.__self__.__class__ is chaos_mesh.ChaosMesh
+    assert way("TimeSkew", offers) == "pod"
+    assert offers.further["chaos-mesh"](planned("TimeSkew")) == "the cluster has no TimeChaos of Chaos Mesh; install it"
+
+
+def test_a_node_is_hit_by_the_way_of_nodes_alone(mesh):
     host = {"host": "worker2"}
     for fault in ("PodFailure", "CPUStress", "NetworkDelay", "NetworkPartition"):
-        assert way(fault, Offers(CHAOS_KINDS, None), host) == "node"
+        assert way(fault, mesh._replace(nodes=None), host) == "node"
         with pytest.raises(RefusedError, match="nodes may not be touched"):
-            way(fault, MESH, host)
+            way(fault, mesh, host)
     with pytest.raises(RefusedError, match="hits one pod, not a node"):
         way("MemoryStress", NODES, host)
 
 
-def test_calls_of_one_way_and_protocols_are_for_mechanisms_that_know_them():
+def test_calls_of_one_way_and_protocols_are_for_mechanisms_that_know_them(mesh):
     inbound, spoken = ({"direction": "inbound"}, {"protocol": "postgresql"})
     delay, cut = (partial(planned, name) for name in ("NetworkDelay", "NetworkPartition"))
     with pytest.raises(RefusedError, match="knows who sends a packet and not who called"):
-        choose(delay(**inbound), MESH)
+        choose(delay(**inbound), mesh)
     with pytest.raises(RefusedError, match="knows pods and no protocols"):
         choose(cut(**spoken), BARE)
     assert choose(cut(**inbound), BARE).name == "object"
@@ -129,25 +144,25 @@ OBJECTS = {
 
 
 @pytest.mark.parametrize("case", OBJECTS, ids=lambda case: case[0])
-def test_an_object_of_chaos_mesh_says_what_the_plan_says_for_one_pod_and_a_time(case):
+def test_an_object_of_chaos_mesh_says_what_the_plan_says_for_one_pod_and_a_time(case, made_object):
     fault, parameters = case
-    made = made_object(planned(fault, **dict(parameters)), WHERE, "task-1", 60.4)
+    made = made_object(planned(fault, **dict(parameters)), "task-1", 60.4)
     assert (made["apiVersion"], made["kind"]) == ("chaos-mesh.org/v1alpha1", CATALOGUE[fault].category.value)
     assert made["metadata"] == {"name": "task-1", "namespace": "shop"}
     common = {"mode": "all", "selector": {"pods": {"shop": ["cart-5d4-abcde"]}}, "duration": "60s"}
     assert made["spec"] == {**common, **OBJECTS[case]}
 
 
-def test_every_type_that_may_go_by_chaos_mesh_has_an_object():
-    through = {fault for fault in MECHANISMS if maker_of(fault) is not None}
+def test_every_type_that_may_go_by_chaos_mesh_has_an_object(chaos_mesh, made_object):
+    through = set(chaos_mesh.MAKERS)
     assert {fault for fault in MECHANISMS if not fault.startswith("JVM")} - through == {
         "HTTPRequestAbort",
         "HTTPResponseAbort",
     }
     for fault in through:
-        assert made_object(planned(fault), WHERE, "task", 60)["kind"] == CATALOGUE[fault].category.value
+        assert made_object(planned(fault), "task", 60)["kind"] == CATALOGUE[fault].category.value
     with pytest.raises(RefusedError, match="use body_type empty"):
-        made_object(planned("HTTPResponseReplaceBody", body_type="random"), WHERE, "task", 60)
+        made_object(planned("HTTPResponseReplaceBody", body_type="random"), "task", 60)
 
 
 def admits(rules, side, peer, port, protocol="TCP"):

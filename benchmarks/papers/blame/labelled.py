@@ -9,19 +9,13 @@ from pathlib import Path
 
 from opsassay.core.errors import DatapackError, OpsAssayError, UserError
 from opsassay.core.schema.trajectory import Attribution, LabelledTrace, Trace
-from opsassay.solvers.proxy.formats.elephant import (
-    PAIRS,
-    RUNS,
-    is_elephant,
-    is_task,
-    labelled_elephant,
-    pair_in,
-    read_task,
-)
+from opsassay.solvers.proxy.formats.elephant import PAIRS, RUNS, is_elephant, pair_in, read_task
 from opsassay.solvers.proxy.formats.finding import LABELS, TRACES
 from opsassay.solvers.proxy.formats.whoandwhen import is_whoandwhen, labelled
-from opsassay.solvers.proxy.reading import number_key, read_json
+from opsassay.solvers.proxy.reading import read_json
 from opsassay.telemetry.tree import read_noun
+
+from .elephant_labels import is_task, labelled_elephant, number_key
 
 
 def read_labelled(folder: Path, on_odd: Callable[[str], None] | None = None) -> list[LabelledTrace]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from procrastinate import App, PsycopgConnector, SyncPsycopgConnector
 from procrastinate.types import JSONValue
@@ -18,25 +19,7 @@ STALLED_S = 20.0
 """After how long without a heartbeat of its worker a job is given to another."""
 
 
-_FAIR = text("""
-    WITH waiting AS (
-        SELECT job.id, job.priority, agents.owner_id AS owner, cells.id = ANY(:cells) AS is_new
-        FROM procrastinate_jobs AS job
-        JOIN cells ON cells.id = job.args->>'cell'
-        JOIN benchmarks ON benchmarks.id = cells.benchmark_id
-        JOIN agents ON agents.id = benchmarks.agent_id
-        WHERE job.task_name = :task AND job.status = 'todo'
-    ), ahead AS (
-        SELECT owner, LEAST(
-            COALESCE((SELECT MAX(priority) FROM waiting WHERE NOT is_new), 0),
-            COALESCE(MIN(priority) FILTER (WHERE NOT is_new) - 1, 0)
-        ) AS first FROM waiting GROUP BY owner
-    ), placed AS (
-        SELECT id, first + 1 - ROW_NUMBER() OVER (PARTITION BY owner ORDER BY id) AS priority
-        FROM waiting JOIN ahead USING (owner) WHERE is_new
-    )
-    UPDATE procrastinate_jobs AS job SET priority = placed.priority FROM placed WHERE job.id = placed.id
-""")
+_FAIR = text(Path(__file__).with_name("fair_queue.sql").read_text(encoding="utf-8"))
 """Start-time fair queueing (Goyal, Vin and Cheng 1997): the cells of an owner follow one another by one step of priority,
 from the step that is served now, so that who asks for few cells does not wait for all of who asked for many."""
 

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from opsassay.core.errors import UserError
+from opsassay.core.schema.files import packaged_yaml
 
-HOUR_S, DAY_S = 3600.0, 86_400.0
+HOUR_S = 3600.0
 
 
 class TransitionError(UserError):
@@ -50,68 +51,19 @@ class StateMachine:
         return True
 
 
-BENCHMARK = StateMachine(
-    "benchmark",
-    "NotRegistered",
-    {
-        "NotRegistered": ("NotStarted", "Error"),
-        "NotStarted": ("Queued", "Error"),
-        "Queued": ("Running", "Error"),
-        "Running": ("PendingResultUpload", "Error"),
-        "PendingResultUpload": ("Finished", "Error"),
-        "Finished": (),
-        "Error": (),
-    },
-    {
-        "NotRegistered": HOUR_S, "NotStarted": HOUR_S, "Queued": 7 * DAY_S, "Running": 7 * DAY_S,
-        "PendingResultUpload": DAY_S, "Finished": None, "Error": None,
-    },
-)  # fmt: skip
+def _machine(subject: str, expired: str = "Error") -> StateMachine:
+    """Return the machine of *subject* in `states.yaml`, whose first state is its first row."""
+    rows = _ROWS[subject]
+    following = {state: tuple(row["after"]) for state, row in rows.items()}
+    timeouts = {state: row["hours"] * HOUR_S if "hours" in row else None for state, row in rows.items()}
+    return StateMachine(subject, next(iter(rows)), following, timeouts, expired)
 
-BUNDLE = StateMachine(
-    "bundle",
-    "NotStarted",
-    {
-        "NotStarted": ("Provisioning", "Error"),
-        "Provisioning": ("Provisioned", "Error", "NotStarted"),
-        "Provisioned": ("FaultInjecting", "Error", "NotStarted"),
-        "FaultInjecting": ("FaultInjected", "Error", "NotStarted"),
-        "FaultInjected": ("Ready", "Error", "NotStarted"),
-        "Ready": ("Evaluating", "Error", "NotStarted"),
-        "Evaluating": ("Evaluated", "Error", "NotStarted"),
-        "Evaluated": ("Terminating", "Error", "NotStarted"),
-        "Terminating": ("Terminated", "Error", "NotStarted"),
-        "Terminated": (),
-        "Error": (),
-    },
-    {
-        "NotStarted": None, "Provisioning": HOUR_S, "Provisioned": HOUR_S, "FaultInjecting": HOUR_S,
-        "FaultInjected": HOUR_S, "Ready": DAY_S, "Evaluating": HOUR_S, "Evaluated": HOUR_S, "Terminating": HOUR_S,
-        "Terminated": None, "Error": None,
-    },
-)  # fmt: skip
+
+_ROWS = packaged_yaml(__package__, "states.yaml")
+BENCHMARK = _machine("benchmark")
+BUNDLE = _machine("bundle")
 """A bundle goes back to NotStarted when its worker is gone: what was begun is begun anew by another."""
-
-AGENT = StateMachine(
-    "agent",
-    "NotStarted",
-    {
-        "NotStarted": ("Initializing", "Error", "Terminating"),
-        "Initializing": ("Ready", "Error", "TimedOut", "NotStarted"),
-        "Ready": ("Executing", "Error", "TimedOut", "NotStarted"),
-        "Executing": ("Finished", "Error", "TimedOut", "NotStarted"),
-        "Finished": ("Terminating", "NotStarted"),
-        "TimedOut": ("Terminating", "NotStarted"),
-        "Error": ("Terminating", "NotStarted"),
-        "Terminating": ("Terminated",),
-        "Terminated": (),
-    },
-    {
-        "NotStarted": None, "Initializing": HOUR_S, "Ready": DAY_S, "Executing": DAY_S, "Finished": HOUR_S,
-        "Error": None, "TimedOut": HOUR_S, "Terminating": HOUR_S, "Terminated": None,
-    },
-    expired="TimedOut",
-)  # fmt: skip
+AGENT = _machine("agent", expired="TimedOut")
 
 MACHINES = {machine.subject: machine for machine in (BENCHMARK, BUNDLE, AGENT)}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,10 +10,14 @@ import numpy as np
 from opsassay.analysis.audit.audit import AuditReport
 from opsassay.analysis.audit.interaction import Test
 from opsassay.analysis.audit.selection import Regret
+from opsassay.core.schema.files import packaged_yaml
 from opsassay.ui.audit_figures import points
 from opsassay.ui.audit_svg import Figure
 
 ROWS_SHOWN = 60
+_TEXTS = packaged_yaml(__package__, "audit_words.yaml")
+WORDS: Mapping[str, str] = _TEXTS["words"]
+"""Sentences of the report, in which numbers are filled in."""
 DASH = "–"
 
 
@@ -41,18 +45,14 @@ class Section:
     notes: tuple[str, ...] = ()
 
 
-def table(
-    caption: str, columns: str, rows: Sequence[Sequence[str]], text_columns: int, file: str, note: str = ""
-) -> AuditTable:
-    """Return a table; *columns* are titles separated by ``|``, the first *text_columns* are text.
-
-    Long ones are cut, with a pointer to *file*, which holds every row.
-    """
-    titles = tuple(title.strip() for title in columns.split("|"))
+def table(name: str, rows: Sequence[Sequence[str]], note: str = "") -> AuditTable:
+    """Return the table *name* of `audit_words.yaml` with *rows*; a long one is cut, with a pointer to the file of all."""
+    about = _TEXTS["tables"][name]
+    titles = tuple(title.strip() for title in about["columns"].split("|"))
     if len(rows) > ROWS_SHOWN:
-        note = f"{note} The first {ROWS_SHOWN} of {len(rows)} rows; all are in tables/{file}.csv.".strip()
+        note = f"{note} The first {ROWS_SHOWN} of {len(rows)} rows; all are in tables/{about['file']}.csv.".strip()
     kept = tuple(tuple(row) for row in rows[:ROWS_SHOWN])
-    return AuditTable(caption, titles, kept, frozenset(range(text_columns, len(titles))), note)
+    return AuditTable(about["caption"], titles, kept, frozenset(range(about["text_columns"], len(titles))), note)
 
 
 def percent(value: float | None) -> str:

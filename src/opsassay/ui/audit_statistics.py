@@ -6,10 +6,10 @@ import numpy as np
 
 from opsassay.analysis.audit.audit import AuditReport, LeftOut, PairAudit
 from opsassay.core.text import plural
-from opsassay.ui import audit_words as words
 from opsassay.ui.audit_figures import PAIRS_SHOWN, pair_name, points, shown_pairs
 from opsassay.ui.audit_parts import (
     DASH,
+    WORDS,
     AuditTable,
     Section,
     count_of,
@@ -51,17 +51,13 @@ def heterogeneity_section(audit: AuditReport, drawn: list[Figure]) -> Section:
         )
         for p in audit.pairs
     ]
-    columns = (
-        "Pair | +/−/0 | Mean, pp | HKSJ interval | Prediction interval | Q | p of Q | I² from Q, % | I² from τ², % | "
-        "τ PM, pp | τ DL, pp"
-    )
     return Section(
         "heterogeneity",
         "How much effects vary between systems",
-        (words.HETEROGENEITY,),
+        (WORDS["heterogeneity"],),
         tuple(drawn),
         _captions(audit),
-        (table("Heterogeneity", columns, rows, 1, "pairs"),),
+        (table("heterogeneity", rows),),
     )
 
 
@@ -80,10 +76,6 @@ def regret_section(audit: AuditReport, drawn: list[Figure]) -> Section:
         )
         for p in audit.pairs
     ]
-    columns = (
-        "Pair | Macro: reversals | mean, pp | max, pp | interval of mean | By cases: reversals | mean, pp | max, pp | "
-        "interval of mean | Median: reversals | Trimmed: reversals"
-    )
     kept = [
         (
             pair_name(audit, p),
@@ -95,14 +87,13 @@ def regret_section(audit: AuditReport, drawn: list[Figure]) -> Section:
         for p in audit.pairs
         for s in np.flatnonzero(p.loso["macro"].reversed)
     ]
-    tables = [table("Selection regret", columns, rows, 1, "regret")]
+    tables = [table("regret", rows)]
     if kept:
-        titles = "Pair | System | Regret, pp | Better method stays better | Reversal stays"
-        tables.append(table("Stability of each reversal under resampling of cases", titles, kept, 2, "effects"))
+        tables.append(table("stability", kept))
     return Section(
         "regret",
         "What choosing by the pool costs",
-        (words.REGRET, words.REGRET_INTERVALS),
+        (WORDS["regret"], WORDS["regret_intervals"]),
         tuple(drawn),
         _captions(audit),
         tuple(tables),
@@ -123,35 +114,22 @@ def families_section(audit: AuditReport) -> Section:
         )
         for p in audit.pairs
     ]
-    columns = (
-        "Pair | Reversed families | Reversals | Mean regret, pp | Max regret, pp | Between families, % | "
-        "Sign changes inside | Widest family, pp"
-    )
-    said = words.FAMILIES.format(count=len(names))
-    return Section(
-        "families", "Families of systems", (said,), tables=(table("Families", columns, rows, 2, "families"),)
-    )
+    said = WORDS["families"].format(count=len(names))
+    return Section("families", "Families of systems", (said,), tables=(table("families", rows),))
 
 
 def interaction_section(audit: AuditReport) -> Section:
     """Return the tests of method x system and method x family, over all methods and by pair."""
     everyone = {**audit.omnibus, "method x system, cluster-robust Wald": audit.omnibus_wald.test}
     omnibus = [(name, *test_cells(test), test.reason or DASH) for name, test in everyone.items()]
-    columns = (
-        "Pair | LRT | df | p | p Holm | p Wald, by case | p permutation | p Firth | p L2 | p without separated cells | "
-        "p by family | McFadden R²"
-    )
     notes: tuple[str, ...] = ()
     if left := sorted({s for p in audit.pairs for s in p.wald_left_out}):
-        notes = (words.LEFT_OUT.format(systems=", ".join(left)),)
+        notes = (WORDS["left_out"].format(systems=", ".join(left)),)
     return Section(
         "interaction",
         "Does the difference depend on the system",
-        (words.INTERACTION, words.HOLM.format(pairs=plural(len(audit.pairs), "pair"))),
-        tables=(
-            table("All methods", "Model | Statistic | df | p | Remark", omnibus, 1, "interaction"),
-            table("Pairs", columns, [_interaction_row(audit, p) for p in audit.pairs], 1, "interaction"),
-        ),
+        (WORDS["interaction"], WORDS["holm"].format(pairs=plural(len(audit.pairs), "pair"))),
+        tables=(table("all_methods", omnibus), table("pairs", [_interaction_row(audit, p) for p in audit.pairs])),
         notes=notes,
     )
 
@@ -175,11 +153,7 @@ def sensitivity_section(audit: AuditReport) -> Section:
     tables = []
     left_rows = [_left_out_row(audit, p) for p in audit.pairs]
     if len(audit.matched.systems) > 2:
-        columns = (
-            "Pair | I² less one, % | Prediction holds 0 | I² less two, % | Prediction holds 0 | Reversals less two | "
-            "Mean regret, pp"
-        )
-        tables.append(table("One and two systems left out", columns, left_rows, 1, "pairs"))
+        tables.append(table("left_out", left_rows))
     scenarios = [
         (
             pair_name(audit, p),
@@ -195,8 +169,7 @@ def sensitivity_section(audit: AuditReport) -> Section:
         for s in p.scenarios
     ]
     if scenarios:
-        columns = "Pair | Choice | Reversed systems | Systems | Mean, pp | I², % | Prediction holds 0 | Reversals"
-        tables.append(table("Other choices", columns, scenarios, 3, "scenarios"))
+        tables.append(table("scenarios", scenarios))
     nested, absorbed = _covariates(audit)
     return Section(
         "sensitivity", "Does it hold under other choices", tables=(*tables, *_protocols(audit), *nested), notes=absorbed
@@ -239,16 +212,7 @@ def _protocols(audit: AuditReport) -> list[AuditTable]:
         )
         for g in audit.protocol_gaps
     ]
-    of_method = (
-        "Method | Protocol | Primary | Mean of systems, % | Lowest, % | Highest, % | Mean shift, pp | Largest shift, pp"
-    )
-    of_gap = (
-        "Pair | Winner changes | Same reversals | Combinations | Gap, pp | Over protocols, pp | Range / gap, % | I², %"
-    )
-    return [
-        table("Protocols of a method", of_method, rows, 3, "protocols"),
-        table("How much of a gap is preprocessing", of_gap, gaps, 3, "protocol_gaps"),
-    ]
+    return [table("protocols", rows), table("protocol_gaps", gaps)]
 
 
 def _covariates(audit: AuditReport) -> tuple[list[AuditTable], tuple[str, ...]]:
@@ -263,6 +227,5 @@ def _covariates(audit: AuditReport) -> tuple[list[AuditTable], tuple[str, ...]]:
         for name, nested in fitted
         for covariate, share in nested.absorbed.items()
     )
-    titles = "Pair | Test | LRT | df | p"
-    tables = [table("Structural covariates, nested models", titles, rows, 2, "covariates")] if rows else []
+    tables = [table("covariates", rows)] if rows else []
     return tables, absorbed[:12]

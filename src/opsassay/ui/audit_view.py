@@ -8,9 +8,8 @@ from opsassay.analysis.audit.audit import AuditReport
 from opsassay.analysis.audit.effects import TIE
 from opsassay.analysis.audit.selection import first_best
 from opsassay.core.text import plural
-from opsassay.ui import audit_words as words
 from opsassay.ui.audit_figures import COLUMNS_SHOWN, METHODS_SHOWN, figures, points, shown_pairs
-from opsassay.ui.audit_parts import DASH, Section, count_of, decimals, families_of, percent, table
+from opsassay.ui.audit_parts import DASH, WORDS, Section, count_of, decimals, families_of, percent, table
 from opsassay.ui.audit_statistics import (
     families_section,
     heterogeneity_section,
@@ -52,7 +51,6 @@ def _advice(audit: AuditReport) -> Section:
         )
         for r in audit.recommendations
     ]
-    columns = "System | Choose | Not distinguishable | Family | Cases | Lead, pp | Cases needed"
     decided = sum(r.choice is not None for r in audit.recommendations)
     rivals = len(audit.matched.methods) - 1
     said = (
@@ -60,7 +58,7 @@ def _advice(audit: AuditReport) -> Section:
         f"against each lies above zero, at a level adjusted for {plural(rivals, 'comparison')}, on at least "
         f"{plural(audit.settings.min_cases, 'case')}."
     )
-    shown = table("What to choose for a system like this one", columns, rows, 4, "recommendations", words.LEAD)
+    shown = table("advice", rows, WORDS["lead"])
     return Section("advice", "Which method for which system", (said,), tables=(shown,))
 
 
@@ -77,9 +75,8 @@ def _inclusion(audit: AuditReport) -> Section:
         )
         for a in audit.ledger
     ]
-    columns = f"Method | {'Protocol | ' if protocols else ''}In | Reason | Cases | Systems"
-    shown = table("Inclusion", columns, rows, 4 if protocols else 3, "inclusion")
-    return Section("inclusion", "What is compared", (words.INCLUSION,), tables=(shown,), notes=audit.remarks)
+    shown = table("inclusion_by_protocol" if protocols else "inclusion", rows)
+    return Section("inclusion", "What is compared", (WORDS["inclusion"],), tables=(shown,), notes=audit.remarks)
 
 
 def _scores(audit: AuditReport, drawn: list[Figure]) -> Section:
@@ -102,8 +99,6 @@ def _scores(audit: AuditReport, drawn: list[Figure]) -> Section:
                 *((percent(modal),) if audit.modal is not None else ()),
             )
         )
-    columns = "Method | Mean of systems, % | Mean of cases, % | Lowest, % | Highest, % | Best on"
-    columns += " | Same answer, %" if audit.modal is not None else ""
     some = f" The best {METHODS_SHOWN} of {len(m.methods)} methods." if len(m.methods) > METHODS_SHOWN else ""
     caption = f"Pooled mean on top, systems below.{some}"
     return Section(
@@ -111,7 +106,7 @@ def _scores(audit: AuditReport, drawn: list[Figure]) -> Section:
         "Pooled against per-system scores",
         figures=tuple(drawn),
         captions=(caption,),
-        tables=(table("Scores", columns, rows, 1, "methods"),),
+        tables=(table("scores" if audit.modal is None else "scores_with_modal", rows),),
     )
 
 
@@ -121,13 +116,13 @@ def _effects(audit: AuditReport, drawn: list[Figure]) -> Section:
     stars = sum(int(((p.low > 0) | (p.high < 0)).sum()) for p in audit.pairs)
     adjusted = sum(int(p.paired.adjusted.sum()) for p in audit.pairs)
     shown = shown_pairs(audit, COLUMNS_SHOWN)
-    said = [words.EFFECTS.format(near=100 * audit.settings.near_tie)]
+    said = [WORDS["effects"].format(near=100 * audit.settings.near_tie)]
     if len(shown) < len(audit.pairs):
         said.append(f"Pairs with the pooled winner, {len(shown)} of {len(audit.pairs)}; all are in tables/effects.csv.")
     chance = (1 - level) * cells
-    said.append(words.MULTIPLICITY.format(stars=stars, cells=cells, level=100 * level, chance=chance))
+    said.append(WORDS["multiplicity"].format(stars=stars, cells=cells, level=100 * level, chance=chance))
     if adjusted:
-        said.append(words.ZERO_VARIANCE.format(count=adjusted))
+        said.append(WORDS["zero_variance"].format(count=adjusted))
     return Section("effects", "Effects by system", tuple(said), tuple(drawn), ("",))
 
 
@@ -146,18 +141,16 @@ def _power(audit: AuditReport) -> Section:
         )
         for p in audit.power
     ]
-    columns = (
-        "True τ, pp | Varies by | True gap, pp | Interval excludes 0 | Over families | Prediction excludes 0 | "
-        "Q significant | Reversals"
+    said = WORDS["power"].format(
+        systems=len(m.systems), families=len(families_of(audit)), deviation=100 * audit.deviation
     )
-    said = words.POWER.format(systems=len(m.systems), families=len(families_of(audit)), deviation=100 * audit.deviation)
-    shown = table("Power", columns, rows, 0, "power")
+    shown = table("power", rows)
     return Section("power", "What this many systems can show", (said,), tables=(shown,))
 
 
 def _method(audit: AuditReport) -> Section:
     s, m = audit.settings, audit.matched
-    said = words.METHOD.format(
+    said = WORDS["method"].format(
         resamples=s.resamples,
         permutations=s.permutations,
         simulations=s.simulations,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-from benchmarks.papers.prompt_sweep import command
+from benchmarks.papers.prompt_sweep import PROMPTS, command, sweep_rows
 from benchmarks.papers.running import run
 
 from opsassay.analysis.fault_search import evolve as evolution
 from opsassay.analysis.fault_search.attempts import Attempt
-from opsassay.analysis.fault_search.prompts import GOAL, PROMPTS, prompt_of, sweep_rows
+from opsassay.analysis.fault_search.prompts import GOAL, prompt_of
 from opsassay.testbed.operations.search import Composition, fault_search_for
 from opsassay.testbed.scenarios import load_scenario, system_of
 

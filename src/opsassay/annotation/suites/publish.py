@@ -89,7 +89,7 @@ def _card(cases: Sequence[Case], suite: Suite | None, name: str, license_: str, 
     )
     canary = f"\nDo not train on it: {suite.canary}\n" if suite else ""
     sheet = yaml.safe_dump(suite.datasheet, sort_keys=False) if suite else ""
-    return _CARD.format(
+    return Path(__file__).with_name("card.txt").read_text(encoding="utf-8").format(
         head=yaml.safe_dump(head, sort_keys=False), name=head["pretty_name"], incidents=len(cases), truth=truth,
         canary=canary, sheet=f"\n## Datasheet\n\n```yaml\n{sheet}```\n" if sheet else "", index=INDEX, checksums=CHECKSUMS,
     )  # fmt: skip
@@ -113,25 +113,3 @@ def _configs(cases: Sequence[Case]) -> list[dict[str, Any]]:
 
 def _has_rows(table: Path) -> bool:
     return table.exists() and bool(pl.scan_parquet(table).select(pl.len()).collect().item())
-
-
-_CARD = """\
----
-{head}---
-# {name}
-
-{incidents} recorded incidents of systems of services, for agents and methods that look for root causes, by OpsAssay.
-{canary}
-- `{index}`: a row for each incident: its windows (ns of UTC), alerts, services and the hash of its content.
-- `incidents/ID/`: traces, logs and metrics of a normal and an abnormal period, a parquet file each. In `datasets` each
-  kind is a configuration, in which every incident is a split.
-- {truth}
-- `{checksums}`: `sha256sum -c {checksums}` checks all files; `opsassay incident fetch` does so before anything appears.
-
-```python
-from datasets import load_dataset
-
-incidents = load_dataset("FOLDER or OWNER/NAME", split="train")
-spans = load_dataset("FOLDER or OWNER/NAME", "abnormal_traces", split=incidents[0]["id"])
-```
-{sheet}"""

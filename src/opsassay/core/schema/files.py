@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +20,12 @@ YAML_LOADER: type[yaml.SafeLoader | yaml.CSafeLoader] = getattr(yaml, "CSafeLoad
 """The loader by libyaml, about ten times as fast as the one in Python, which stands in where PyYAML has no libyaml."""
 
 W = TypeVar("W", bound=Written)
+
+
+def packaged_yaml(package: str, name: str) -> Any:
+    """Return what the YAML file *name* holds that lies with the modules of *package*: a table that code reads."""
+    text = files(package).joinpath(name).read_text(encoding="utf-8")
+    return yaml.load(text, Loader=YAML_LOADER)  # noqa: S506 - one of the two safe ones
 
 
 def load_yaml(path: Path, model: type[W]) -> W:

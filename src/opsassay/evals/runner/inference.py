@@ -12,43 +12,21 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from opsassay.core.schema.files import packaged_yaml
 from opsassay.core.untrusted import read_json
 
 GEMINI = "/v1beta/models/MODEL:generateContent"
 """Stands for all paths of Gemini's API; the model is in the path there."""
 _GEMINI = re.compile(r"/v1beta/models/(?P<model>[^?#]{1,300}):(?:generateContent|streamGenerateContent|countTokens)")
-_COMMON = frozenset({"model", "tools", "tool_choice", "temperature", "top_p", "stream", "metadata", "service_tier"})
-_OPENAI = _COMMON | {
-    *("parallel_tool_calls", "stream_options", "store", "user", "seed", "top_logprobs", "prompt_cache_key"),
-    *("safety_identifier", "verbosity"),
-}
+_ALLOWED = packaged_yaml(__package__, "inference.yaml")
+_SHARED = {
+    "/chat/completions": ("common", "openai"), "/responses": ("common", "openai"), "/messages": ("common",),
+    "/messages/count_tokens": ("common",),
+}  # fmt: skip
 KEYS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "/chat/completions": _OPENAI
-        | {
-            *("messages", "max_tokens", "max_completion_tokens", "stop", "n", "response_format", "presence_penalty"),
-            *("frequency_penalty", "logit_bias", "logprobs", "reasoning_effort", "functions", "function_call"),
-            *("top_k", "min_p", "repetition_penalty", "reasoning", "modalities"),
-        },
-        "/responses": _OPENAI
-        | {
-            "input",
-            "instructions",
-            "max_output_tokens",
-            "reasoning",
-            "text",
-            "truncation",
-            "include",
-            "client_metadata",
-        },
-        "/messages": _COMMON
-        | {"messages", "system", "max_tokens", "top_k", "stop_sequences", "thinking", "output_config"},
-        "/messages/count_tokens": _COMMON | {"messages", "system", "thinking"},
-        GEMINI: frozenset(
-            {"contents", "systemInstruction", "tools", "toolConfig", "generationConfig", "safetySettings"}
-        ),
-    }
-)
+    {path: frozenset(keys).union(*(_ALLOWED["keys"][shared] for shared in _SHARED.get(path, ())))
+     for path, keys in _ALLOWED["keys"].items() if path not in ("common", "openai")}
+)  # fmt: skip
 """What a request may hold, by its path; what is not named does not go to the provider."""
 
 VALUES: Mapping[str, tuple[Any, ...]] = MappingProxyType(
@@ -56,29 +34,7 @@ VALUES: Mapping[str, tuple[Any, ...]] = MappingProxyType(
 )
 """Keys of which only these values go on: others multiply or raise what an answer costs."""
 
-HEADERS = frozenset(
-    {
-        *(
-            "accept",
-            "accept-encoding",
-            "accept-language",
-            "authorization",
-            "connection",
-            "content-length",
-            "content-type",
-        ),
-        *(
-            "host",
-            "transfer-encoding",
-            "user-agent",
-            "x-api-key",
-            "x-goog-api-key",
-            "anthropic-version",
-            "expect",
-            "keep-alive",
-        ),
-    }
-)
+HEADERS = frozenset(_ALLOWED["headers"])
 """Headers that go to the provider; beta features, organisations, projects and routes are named by others."""
 
 OWN_TOOLS = (None, "function", "custom")

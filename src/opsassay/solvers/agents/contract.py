@@ -9,6 +9,7 @@ import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from importlib.resources import files
 from typing import Any, get_args
 
 from pydantic import ValidationError
@@ -40,16 +41,21 @@ class Answer:
 def contract() -> str:
     """Return the contract in words, as it stands in prompts."""
     kinds = "\n".join(f"- {kind.value}: {OBSERVATION[kind]}" for kind in FaultKind)
-    return _TEXT.format(
-        shape=json.dumps(_shape(), indent=1),
-        kinds=kinds,
-        modalities=_either(Evidence, "kind"),
-        changes=_either(Expectation, "change"),
-        levels=_either(RootCauseClaim, "level"),
-        roots=MAX_ROOTS,
-        edges=MAX_EDGES,
-        evidence=MAX_EVIDENCE,
-        sql=MAX_SQL,
+    return (
+        files(__package__)
+        .joinpath("contract.txt")
+        .read_text(encoding="utf-8")
+        .format(
+            shape=json.dumps(_shape(), indent=1),
+            kinds=kinds,
+            modalities=_either(Evidence, "kind"),
+            changes=_either(Expectation, "change"),
+            levels=_either(RootCauseClaim, "level"),
+            roots=MAX_ROOTS,
+            edges=MAX_EDGES,
+            evidence=MAX_EVIDENCE,
+            sql=MAX_SQL,
+        )
     )
 
 
@@ -233,31 +239,3 @@ def _shape() -> dict[str, Any]:
     assert root.keys() <= RootCauseClaim.model_fields.keys()
     assert edge.keys() == {field.alias or name for name, field in PropagationClaim.model_fields.items()}
     return dict(zip(_KEYS, ([root], [edge]), strict=True))
-
-
-_TEXT = """\
-## Output (one strict JSON object: no markdown, no commentary, nothing before or after it)
-{shape}
-
-## fault_kind (exactly one per root cause; what it shows by)
-{kinds}
-
-## Rules for fields
-- Names of services are those in the data; do not invent any.
-- One entry per distinct root cause. When nothing is wrong, root_causes is [] and propagation is [].
-- A root cause may say more than its service: "level" ({levels}) with "component", its name in the data. Both are optional.
-- propagation holds the edges of the cascade from cause to effect, between services, from a root cause to what users saw.
-- evidence.kind is {modalities}.
-- At most {roots} root causes, {edges} edges and {evidence} pieces of evidence each.
-
-## Rules for SQL
-- DuckDB over the tables of the incident: one SELECT statement per sql, at most {sql} characters, no other files.
-- Tables by name (FROM abnormal_traces), or read_parquet('abnormal_traces.parquet').
-- evidence.sql is the SQL itself and gives at least one row. It is run again by the grader.
-- Restrict it to the service of the claim. SQL that would say the same of any service earns nothing.
-- Better still, bind it: write $service and $period in a query that gives one number, and add
-  "expectation": {{"change": "{changes}", "ratio": 1.5}}: how that number moves from the normal to the abnormal period.
-
-## Hard rules
-- EVERY root cause and EVERY edge carries at least one evidence. Give no edge that you cannot back with a query.
-"""

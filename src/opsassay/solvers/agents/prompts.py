@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from opsassay.core.schema.files import packaged_yaml
 from opsassay.core.schema.incident import Incident, Window
 from opsassay.solvers.agents.contract import contract
 from opsassay.solvers.agents.limits import Limits
@@ -12,6 +13,7 @@ from opsassay.telemetry.schema import MODALITIES, PERIODS, SCHEMA
 
 PROMPTS_VERSION = "1"
 """Part of the agent's configuration; raised when a prompt changes."""
+_PROMPTS: Mapping[str, str] = packaged_yaml(__package__, "prompts.yaml")
 
 
 def describe(incident: Incident) -> str:
@@ -35,19 +37,19 @@ def describe(incident: Incident) -> str:
 
 def investigation_prompt(incident: Incident, limits: Limits) -> str:
     """Return the system prompt of the investigation, which withholds the form of the answer."""
-    return _INVESTIGATE.format(
+    return _PROMPTS["investigate"].format(
         date=_date(incident), tables=_tables(), columns=_columns(), budget=limits.tool_budget, cap=limits.tool_calls
     )
 
 
 def synthesis_prompt(incident: Incident) -> str:
     """Return the system prompt of the synthesis, with the contract."""
-    return _SYNTHESISE.format(date=_date(incident), contract=contract())
+    return _PROMPTS["synthesise"].format(date=_date(incident), contract=contract())
 
 
 def synthesis_request(incident: Incident, investigation: str) -> str:
     """Return the user's message of the synthesis: the incident and what the investigation said and saw."""
-    return _BEGIN.format(incident=describe(incident), investigation=investigation)
+    return _PROMPTS["begin"].format(incident=describe(incident), investigation=investigation)
 
 
 def repair_request(problem: str) -> str:
@@ -79,7 +81,7 @@ def task_prompt(incident: Incident, limits: Limits, places: Mapping[str, str]) -
 
 def harness_prompt(incident: Incident, limits: Limits, places: Sequence[str]) -> str:
     """Return the prompt of an agent that any harness runs; *places* are lines that say where things are."""
-    return _TASK.format(
+    return _PROMPTS["task"].format(
         date=_date(incident), incident=describe(incident), places="\n".join(places), columns=_columns(),
         contract=contract(), seconds=limits.seconds, budget=limits.tool_budget, cap=limits.tool_calls,
     )  # fmt: skip
@@ -116,76 +118,3 @@ def _tables() -> str:
 
 def _columns() -> str:
     return "\n".join(f"- {modality}: {', '.join(columns)}" for modality, columns in SCHEMA.items())
-
-
-_INVESTIGATE = """\
-You are a Root Cause Analysis (RCA) expert investigating an incident of a system of services. Today's date is {date}.
-
-## Goal
-Identify the root cause(s) of the violation from the telemetry. There may be more than one, and there may be none: then
-nothing is wrong. Let the data tell you how many faults there are and where they sit.
-
-Your job in this phase is INVESTIGATION ONLY. A separate synthesis step will turn your findings into the final structured
-output. Do not try to emit JSON or final answers here.
-
-## Available data
-Tables of this incident (DuckDB):
-{tables}
-
-Columns (get_schema gives their types; names with a dot need double quotes):
-{columns}
-
-## Tools
-1. query_sql: one DuckDB SELECT over the tables.
-2. list_tables: the tables with their sizes.
-3. get_schema: columns and types of a table.
-4. think: REQUIRED after each query; summarise, plan the next step.
-
-## Hard limits
-- Tool calls: aim for about {budget}; go on if the evidence genuinely warrants it. The hard cap is {cap}, at which the
-  runtime forces a stop.
-- Spend them efficiently: list_tables once, get_schema on the tables you actually query, the rest on query_sql.
-
-## Playbook
-1. list_tables to see what was recorded.
-2. get_schema on the relevant tables (begin with abnormal_traces).
-3. Compare abnormal with normal: error rates, latency, status codes, log levels, resources.
-4. Follow the calls (parent_span_id to span_id) to the earliest service whose own work, not its dependency's, went wrong.
-5. Decide every root cause and every edge of the propagation. Note each separately when evidence supports it.
-
-Stop calling tools when you are done, and write down what you found with the queries that show it."""
-
-_SYNTHESISE = """\
-You are an RCA synthesiser. Today's date is {date}.
-Your job: convert the investigation below into a single STRICT JSON object. Output JSON only, with no markdown, commentary
-or prose.
-
-{contract}
-## Use of the investigation
-- Use: query results that show anomalies, errors or elevated latency.
-- Do not use: notes of the investigator's own reasoning as evidence."""
-
-_BEGIN = """\
-## Incident
-{incident}
-
-## Investigation
-{investigation}
-
-Synthesise the investigation above into ONE JSON object as specified in the system prompt. No prefix, no suffix, no markdown
-fences, no explanation. Begin output now."""
-
-_TASK = """\
-You are a Root Cause Analysis (RCA) expert. Today's date is {date}. Identify the root cause(s) of this incident from its
-telemetry. There may be more than one, and there may be none: then nothing is wrong.
-
-## Incident
-{incident}
-
-## Where things are
-{places}
-- Tables have these columns (names with a dot need double quotes in SQL):
-{columns}
-- You have {seconds:g} seconds. Aim for about {budget} tool calls; the cap is {cap}.
-
-{contract}"""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,12 +25,6 @@ def read_json(path: Path) -> Any:
         raise DatapackError(f"{path}:{error.lineno}: not valid JSON: {error.msg}; give the file of a trace.") from error
     except ValueError as error:
         raise DatapackError(f"{path} is no trace: {error}.") from error
-
-
-def number_key(path: Path) -> tuple[int, str]:
-    """Return a sort key by which 2.json stands before 10.json."""
-    digits = re.search(r"\d+", path.stem)
-    return int(digits[0]) if digits else 0, path.stem
 
 
 def first_of(payload: dict[str, Any], names: Sequence[str]) -> Any:

@@ -7,6 +7,7 @@ import html
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
+from importlib.resources import files
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -20,77 +21,7 @@ UNREADABLE = b"[withheld: nobody can look for keys in this coding]"
 _TELLING_BYTES = 8
 _SEED = 4
 """Bytes by which the beginning of a form is looked for."""
-_PLACEHOLDERS = frozenset(
-    [
-        "a",
-        "an",
-        "any",
-        "anything",
-        "api",
-        "apikey",
-        "bar",
-        "bearer",
-        "changeme",
-        "default",
-        "demo",
-        "dummy",
-        "empty",
-        "example",
-        "fake",
-        "foo",
-        "for",
-        "here",
-        "insert",
-        "is",
-        "key",
-        "llama",
-        "llamacpp",
-        "lm",
-        "lmstudio",
-        "local",
-        "localhost",
-        "me",
-        "missing",
-        "mock",
-        "mykey",
-        "my",
-        "n",
-        "na",
-        "needed",
-        "never",
-        "nil",
-        "no",
-        "nokey",
-        "none",
-        "not",
-        "notneeded",
-        "notrequired",
-        "nothing",
-        "null",
-        "ollama",
-        "openai",
-        "placeholder",
-        "replace",
-        "required",
-        "secret",
-        "sglang",
-        "sk",
-        "studio",
-        "test",
-        "testing",
-        "this",
-        "todo",
-        "token",
-        "undefined",
-        "unused",
-        "used",
-        "value",
-        "vllm",
-        "whatever",
-        "your",
-        "yourkey",
-    ]
-)
+_PLACEHOLDERS = frozenset(files(__package__).joinpath("placeholders.txt").read_text(encoding="utf-8").split())
 """Words of keys that nobody has to keep."""
 _SECRET_HEADER = re.compile(
     r"(?:^|[-_])(?:api[-_]?key|access[-_]?key|subscription[-_]key|auth|authorization|token|secret|password|credential|"

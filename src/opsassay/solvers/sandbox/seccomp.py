@@ -12,6 +12,7 @@ import ctypes
 import errno
 import os
 import struct
+from pathlib import Path
 
 from opsassay.solvers.sandbox import kernel
 
@@ -35,70 +36,12 @@ _NAMESPACE_FLAGS = (
     | kernel.NEW_NETWORK
 )
 
-REFUSED: dict[str, tuple[int | None, int | None]] = {
-    # name: number on x86_64, on aarch64
-    "acct": (163, 89),
-    "add_key": (248, 217),
-    "adjtimex": (159, 171),
-    "bpf": (321, 280),
-    "chroot": (161, 51),
-    "clock_adjtime": (305, 266),
-    "clock_settime": (227, 112),
-    "delete_module": (176, 106),
-    "fanotify_init": (300, 262),
-    "finit_module": (313, 273),
-    "fsconfig": (431, 431),
-    "fsmount": (432, 432),
-    "fsopen": (430, 430),
-    "fspick": (433, 433),
-    "init_module": (175, 105),
-    "io_uring_enter": (426, 426),
-    "io_uring_register": (427, 427),
-    "io_uring_setup": (425, 425),
-    "io_setup": (206, 0),
-    "ioperm": (173, None),
-    "iopl": (172, None),
-    "kcmp": (312, 272),
-    "kexec_file_load": (320, 294),
-    "kexec_load": (246, 104),
-    "keyctl": (250, 219),
-    "listmount": (458, 458),
-    "lookup_dcookie": (212, 18),
-    "migrate_pages": (256, 238),
-    "modify_ldt": (154, None),
-    "mount": (165, 40),
-    "mount_setattr": (442, 442),
-    "move_mount": (429, 429),
-    "move_pages": (279, 239),
-    "name_to_handle_at": (303, 264),
-    "open_by_handle_at": (304, 265),
-    "open_tree": (428, 428),
-    "open_tree_attr": (467, 467),
-    "perf_event_open": (298, 241),
-    "personality": (135, 92),
-    "pidfd_getfd": (438, 438),
-    "pivot_root": (155, 41),
-    "process_madvise": (440, 440),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "ptrace": (101, 117),
-    "quotactl": (179, 60),
-    "quotactl_fd": (443, 443),
-    "reboot": (169, 142),
-    "request_key": (249, 218),
-    "setdomainname": (171, 162),
-    "sethostname": (170, 161),
-    "setns": (308, 268),
-    "settimeofday": (164, 170),
-    "statmount": (457, 457),
-    "swapoff": (168, 225),
-    "swapon": (167, 224),
-    "syslog": (103, 116),
-    "umount2": (166, 39),
-    "unshare": (272, 97),
-    "userfaultfd": (323, 282),
-    "vhangup": (153, 58),
-}
+REFUSED: dict[str, tuple[int | None, int | None]] = {}
+"""Each refused call with its numbers on x86_64 and on aarch64, None where there is none; `refused_calls.txt` has them."""
+for _line in Path(__file__).with_name("refused_calls.txt").read_text(encoding="ascii").splitlines():
+    _name, *_numbers = _line.split()
+    _x86, _arm = (None if number == "-" else int(number) for number in _numbers)
+    REFUSED[_name] = (_x86, _arm)
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06  # BPF: LD|W|ABS, JMP|JEQ, JGE, JSET, RET
 _NUMBER, _ARCH, _ARGUMENT_0, _ARGUMENT_1 = (

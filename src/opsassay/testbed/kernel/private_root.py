@@ -20,59 +20,19 @@ from opsassay.core.errors import StartError
 PRIVATE_UID = 64999
 """The user of confined programs; below 65,536, so that it is there in containers that map no more users."""
 
-PRIVATE_ROOT = f"""
-set -e
-mount -t tmpfs -o mode=0755,size=1m opsassay /mnt
-for place in /usr /bin /sbin /lib /lib32 /lib64 "$1" "$2"; do
-  if [ -L "$place" ]; then cp -P "$place" "/mnt$place"
-  elif [ -d "$place" ]; then mkdir -p "/mnt$place"; mount -o bind,ro "$place" "/mnt$place"; fi
-done
-mkdir -p /mnt/etc /mnt/dev/shm "/mnt$3"
-echo 'server:x:{PRIVATE_UID}:{PRIVATE_UID}::/:/bin/false' > /mnt/etc/passwd
-mount -t tmpfs -o mode=1777,size=256m opsassay /mnt/dev/shm
-for name in null zero random urandom; do touch /mnt/dev/$name; mount --bind /dev/$name /mnt/dev/$name; done
-mount --bind "$3" "/mnt$3"
-[ -z "$2" ] || export LD_LIBRARY_PATH="$2"
-shift 3
-exec chroot /mnt setpriv --reuid={PRIVATE_UID} --regid={PRIVATE_UID} --clear-groups --no-new-privs --pdeathsig KILL "$@"
-"""
+
+def _script(name: str) -> str:
+    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
+    return text.replace("PRIVATE_UID", str(PRIVATE_UID))
+
+
+PRIVATE_ROOT = _script("private_root.sh")
 """A script for sh, run in a mount namespace of its own: the folders of programs, libraries and data, the command.
 
 Without /proc the loader does not know where a program lies, so that libraries beside it have to be named.
 """
 
-PROGRAM_ROOT = f"""
-set -e
-mount -t tmpfs -o mode=0755,size=16m opsassay /mnt
-for place in /usr /bin /sbin /lib /lib32 /lib64; do
-  if [ -L "$place" ]; then cp -P "$place" "/mnt$place"
-  elif [ -d "$place" ]; then mkdir -p "/mnt$place"; mount -o bind,ro "$place" "/mnt$place"; fi
-done
-mkdir -p /mnt/etc /mnt/dev/shm /mnt/tmp /mnt/proc
-mount -t tmpfs -o mode=1777,size=256m opsassay /mnt/dev/shm
-mount -t tmpfs -o mode=1777,size=256m opsassay /mnt/tmp
-mount -t proc proc /mnt/proc
-for name in null zero random urandom; do touch /mnt/dev/$name; mount --bind /dev/$name /mnt/dev/$name; done
-ln -s /proc/self/fd /mnt/dev/fd
-for name in ssl ca-certificates localtime mime.types; do
-  if [ -d "/etc/$name" ]; then mkdir "/mnt/etc/$name"; mount -o bind,ro "/etc/$name" "/mnt/etc/$name"
-  elif [ -f "/etc/$name" ]; then cp "/etc/$name" "/mnt/etc/$name"; fi
-done
-echo "root:x:0:0::/tmp:/bin/false
-program:x:{PRIVATE_UID}:{PRIVATE_UID}::/tmp:/bin/false" > /mnt/etc/passwd
-echo "127.0.0.1 localhost" > /mnt/etc/hosts
-printf "$1" > /mnt/etc/resolv.conf
-echo 0 > /proc/sys/net/ipv4/ip_unprivileged_port_start || true
-user="$2" directory="$3" count="$4"
-shift 4
-while [ "$count" -gt 0 ]; do
-  mkdir -p "/mnt$1"
-  mount -o bind,ro "$1" "/mnt$1"
-  shift
-  count=$((count - 1))
-done
-exec chroot /mnt setpriv $user --no-new-privs --pdeathsig KILL env -C "$directory" "$@"
-"""
+PROGRAM_ROOT = _script("program_root.sh")
 """A script for sh, run in mount and process namespaces of its own: the resolver's file, how the user changes, the folder to
 start in, the folders to show with their number before them, the command."""
 

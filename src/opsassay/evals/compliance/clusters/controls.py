@@ -18,34 +18,6 @@ GROUPS = ("containers", "initContainers", "ephemeralContainers")
 TEMPLATES: tuple[Path, ...] = ((), ("spec", "template"), ("spec", "jobTemplate", "spec", "template"))
 """Where a pod stands: by itself, in what controllers make, in what scheduled jobs do."""
 WORKLOADS = ("pods", "deployments", "statefulsets", "daemonsets", "jobs", "cronjobs")
-_REGO = """\
-package compliance
-
-default compliant := false
-
-compliant if not violates
-
-specs contains item.spec if {
-    some item in input.items
-    item.kind == "Pod"
-}
-
-specs contains item.spec.template.spec if {
-    some item in input.items
-    item.kind in {"Deployment", "StatefulSet", "DaemonSet", "Job"}
-}
-
-specs contains spec if {
-    some item in input.items
-    spec := item.spec.jobTemplate.spec.template.spec
-}
-
-containers contains one if {
-    some spec in specs
-    some group in ["containers", "initContainers", "ephemeralContainers"]
-    some one in spec[group]
-}
-"""
 
 
 class ComplianceControl(Written):
@@ -89,7 +61,8 @@ class ComplianceControl(Written):
     def judging_policy(self) -> str:
         """Return the Rego policy that judges what `fetcher` collects."""
         body = "\n".join(f"    {line}" for line in self.rego)
-        return f"{_REGO}\nviolates if {{\n{body}\n}}\n"
+        shared = files(__package__).joinpath("containers.rego").read_text(encoding="utf-8")
+        return f"{shared}\nviolates if {{\n{body}\n}}\n"
 
     def check(self) -> dict[str, Any]:
         """Return the check of the policy that enforces it, everywhere."""

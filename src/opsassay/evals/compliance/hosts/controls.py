@@ -64,40 +64,15 @@ class HostControl(Written):
 
     def playbook(self) -> str:
         """Return the playbook that collects the lines of `command`, and the host's name as the last one."""
-        return _PLAYBOOK.replace("COMMAND", self.command)
+        return _text("playbook.yml").replace("COMMAND", self.command)
 
     def policy(self) -> str:
         """Return the policy that judges them."""
-        return _POLICY.replace("CONDITION", self.condition)
+        return _text("policy.rego").replace("CONDITION", self.condition)
 
 
-_PLAYBOOK = """\
-- name: Collect the evidence
-  hosts: target
-  gather_facts: false
-  tasks:
-    - name: Look
-      ansible.builtin.shell: |
-        COMMAND
-        cat /etc/hostname
-      register: looked
-      changed_when: false
-      failed_when: false
-    - name: Keep it
-      ansible.builtin.copy:
-        content: "{{ {'lines': looked.stdout_lines} | to_json }}"
-        dest: collected_data.json
-      delegate_to: localhost
-"""
-_POLICY = """\
-package compliance
-
-default compliant := false
-
-compliant if {
-    CONDITION
-}
-"""
+def _text(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 class _HostControlFile(Written):
@@ -107,6 +82,5 @@ class _HostControlFile(Written):
 @cache
 def host_controls() -> Mapping[str, HostControl]:
     """Return every control by its name."""
-    text = files(__package__).joinpath("controls.yaml").read_text(encoding="utf-8")
-    indented = "controls:\n" + "".join(f"  {line}\n" for line in text.splitlines())
+    indented = "controls:\n" + "".join(f"  {line}\n" for line in _text("controls.yaml").splitlines())
     return parse_yaml(indented, _HostControlFile, "hosts/controls.yaml").controls

@@ -6,14 +6,12 @@ Source of names, types and meanings: the FOCUS 1.2 specification (https://focus.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import Literal
 
 import numpy as np
 import polars as pl
-import yaml
 
-from opsassay.core.schema.files import YAML_LOADER
+from opsassay.core.schema.files import packaged_yaml
 from opsassay.evals.cost.focus.world import MICRO, Resource, World
 from opsassay.evals.runner.draws import Draws
 
@@ -30,8 +28,7 @@ COSTS, EXCHANGE_RATES, BUDGETS, RESOURCE_DAYS = "costs", "exchange_rates", "budg
 
 
 def _known_tables() -> Mapping[str, Mapping[str, tuple[ColumnKind, str]]]:
-    text = files(__package__).joinpath("columns.yaml").read_text(encoding="utf-8")
-    tables = yaml.load(text, Loader=YAML_LOADER)  # noqa: S506 - one of the two safe ones
+    tables = packaged_yaml(__package__, "columns.yaml")
     return {table: {name: (kind, meaning) for name, (kind, meaning) in rows.items()} for table, rows in tables.items()}
 
 

@@ -6,7 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
+from opsassay.core.schema.files import packaged_yaml
 from opsassay.evals.runner.draws import Draws
 
 MICRO = 1_000_000
@@ -27,37 +29,12 @@ class Provider:
     """Service, category, subcategory, pricing unit."""
 
 
-PROVIDERS = (
-    Provider(
-        "AWS", "Amazon Web Services, Inc.", "Payer Account", "Linked Account", ("USD",), 6,
-        (("us-west-2", "US West (Oregon)"), ("eu-central-1", "Europe (Frankfurt)")),
-        (("Amazon Relational Database Service", "Databases", "Relational Databases", "Hours"),
-         ("Elastic Load Balancing", "Networking", "Load Balancers", "LCU-Hours"),
-         ("Amazon Simple Queue Service", "Integration", "Messaging", "Requests"),
-         ("Amazon Elastic Container Service", "Compute", "Containers", "Hours")),
-    ),
-    Provider(
-        "Microsoft", "Microsoft Corporation", "Billing Profile", "Subscription", ("EUR", "GBP"), 5,
-        (("westeurope", "West Europe"), ("northeurope", "North Europe")),
-        (("Storage Accounts", "Storage", "Object Storage", "GB-Months"),
-         ("Azure SQL Database", "Databases", "Relational Databases", "Hours"),
-         ("Azure Kubernetes Service", "Compute", "Containers", "Hours"),
-         ("Azure Machine Learning", "AI and Machine Learning", "Machine Learning", "Hours")),
-    ),
-    Provider(
-        "Google Cloud", "Google LLC", "Billing Account", "Project", ("USD",), 5,
-        (("europe-west3", "Frankfurt"), ("us-east1", "South Carolina")),
-        (("Cloud Storage", "Storage", "Object Storage", "GB-Months"),
-         ("Cloud SQL", "Databases", "Relational Databases", "Hours"),
-         ("Cloud NAT", "Networking", "Network Infrastructure", "GB")),
-    ),
-    Provider(
-        "Oracle", "Oracle Corporation", "Tenancy", "Compartment", ("USD", "EUR"), 5,
-        (("eu-frankfurt-1", "Germany Central"), ("uk-london-1", "UK South")),
-        (("Block Storage", "Storage", "Block Storage", "GB-Months"),
-         ("Autonomous Database", "Databases", "Relational Databases", "Hours")),
-    ),
-)  # fmt: skip
+def _provider(row: dict[str, Any]) -> Provider:
+    tables = {name: tuple(map(tuple, row[name])) for name in ("regions", "services")}
+    return Provider(**{**row, "currencies": tuple(row["currencies"]), **tables})
+
+
+PROVIDERS = tuple(map(_provider, packaged_yaml(__package__, "providers.yaml")))
 
 
 @dataclass(frozen=True)
@@ -126,19 +103,7 @@ class Area:
     daily: bool = False
 
 
-AREAS: Mapping[str, Area] = {
-    area.name: area
-    for area in (
-        Area("spikes", "AWS", "Amazon Elastic Compute Cloud", "Compute", "Virtual Machines", "Hours", "office"),
-        Area("levels", "Microsoft", "Virtual Machines", "Compute", "Virtual Machines", "Hours", "evening"),
-        Area("drift", "AWS", "Amazon Simple Storage Service", "Storage", "Object Storage", "GB-Months", "flat",
-             daily=True),
-        Area("credits", "Google Cloud", "Compute Engine", "Compute", "Virtual Machines", "Hours", "office"),
-        Area("currency", "Oracle", "Compute", "Compute", "Virtual Machines", "OCPU-Hours", "flat"),
-        Area("seasons", "Google Cloud", "BigQuery", "Analytics", "Data Warehouses", "Slot-Hours", "batch",
-             "Europe/Berlin"),
-    )
-}  # fmt: skip
+AREAS = {row["name"]: Area(**row) for row in packaged_yaml(__package__, "areas.yaml")}
 
 
 def profile(name: str, weekday: int, hour: int) -> int:

@@ -12,23 +12,10 @@ import polars as pl
 
 from opsassay.evals.cost.focus.schema import BUDGETS
 from opsassay.evals.cost.focus.world import MICRO, World
-from opsassay.evals.cost.insight.paper import PICO_SQL, part_of
-from opsassay.evals.cost.insight.question import (
-    ANY_PERCENT,
-    APPLICATION,
-    CENT,
-    CREDITS,
-    PERCENT,
-    USD,
-    Field,
-    KeyRow,
-    QuestionTemplate,
-    Tables,
-    Terms,
-    between,
-    ties,
-)
-from opsassay.evals.cost.insight.reading import TAGS, dollars, frame_rows, share, sql_rows
+from opsassay.evals.cost.insight.paper import part_of
+from opsassay.evals.cost.insight.question import KeyRow, Tables, Terms
+from opsassay.evals.cost.insight.reading import TAGS, dollars, frame_rows, share
+from opsassay.evals.cost.insight.templates import template
 from opsassay.evals.runner.draws import Draws
 
 
@@ -39,10 +26,6 @@ def _effective_terms(draws: Draws, world: World) -> Terms:
 
 def _usage(tables: Tables, terms: Terms) -> pl.DataFrame:
     return frame_rows(tables, terms).filter((pl.col("ChargeCategory") == "Usage") & pl.col("ChargeClass").is_null())
-
-
-_USAGE_SQL = "FROM chosen WHERE ChargeCategory = 'Usage' AND ChargeClass IS NULL GROUP BY ALL"
-USAGE = "Only rows with the ChargeCategory Usage that correct nothing (ChargeClass is NULL) count."
 
 
 def _commitment_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
@@ -58,23 +41,7 @@ def _commitment_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
     ]  # fmt: skip
 
 
-COMMITMENTS = QuestionTemplate(
-    "commitments", "medium", "Percent of spend covered by commitment discounts; percentage of commitment discount waste",
-    (Field("provider", "name", "the ProviderName"),
-     Field("coverage_percent", "number", "cost that commitments covered, as percent of all cost of usage"),
-     Field("waste_percent", "number", "cost of unused commitments, as percent of used and unused ones")),
-    _effective_terms,
-    lambda terms: f"How much of the usage of each provider do commitments cover, and how much of them is wasted, "
-    f"{between(terms)}? Cost is EffectiveCost. {USAGE} Coverage is the cost of rows with the CommitmentDiscountStatus Used "
-    "divided by that of all rows but the Unused ones; waste is the cost of Unused rows divided by that of Used and Unused "
-    f"ones together. Leave out providers without a commitment. {USD} {PERCENT}",
-    lambda terms: sql_rows(terms) + "SELECT ProviderName AS provider, "
-    "100 * coalesce(sum(pico) FILTER (CommitmentDiscountStatus = 'Used'), 0) AS coverage_percent_num, "
-    "coalesce(sum(pico) FILTER (CommitmentDiscountStatus IS DISTINCT FROM 'Unused'), 0) AS coverage_percent_den, "
-    "100 * coalesce(sum(pico) FILTER (CommitmentDiscountStatus = 'Unused'), 0) AS waste_percent_num, "
-    "coalesce(sum(pico) FILTER (CommitmentDiscountStatus IN ('Used', 'Unused')), 0) AS waste_percent_den " + _USAGE_SQL,
-    _commitment_frame, ("list_cost", "contracted_cost", "off_by_a_day", "half_the_window"),
-)  # fmt: skip
+COMMITMENTS = template("commitments", _effective_terms, _commitment_frame)
 
 
 def _savings_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
@@ -86,17 +53,7 @@ def _savings_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
     ]
 
 
-EFFECTIVE_RATE = QuestionTemplate(
-    "effective-rate", "medium", "Effective savings rate percentage",
-    (Field("provider", "name", "the ProviderName"),
-     Field("effective_rate_percent", "number", "cost with discounts as percent of cost at list prices")),
-    _effective_terms,
-    lambda terms: "What does each provider's usage cost with all discounts, as percent of what it would cost at list "
-    f"prices, {between(terms)}? Divide the sum of EffectiveCost by the sum of ListCost. {USAGE} {USD} {PERCENT}",
-    lambda terms: sql_rows(terms) + "SELECT ProviderName AS provider, 100 * sum(pico) AS effective_rate_percent_num, "
-    "sum(ListCost_pico) AS effective_rate_percent_den " + _USAGE_SQL,
-    _savings_frame, ("billed_cost", "contracted_cost", "off_by_a_day", "half_the_window"),
-)  # fmt: skip
+EFFECTIVE_RATE = template("effective-rate", _effective_terms, _savings_frame)
 
 
 def _tag_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
@@ -116,22 +73,7 @@ def _tag_terms(draws: Draws, world: World) -> Terms:
     )
 
 
-_REQUIRED = " AND ".join(f"{tag} IS NOT NULL" for tag in TAGS)
-
-TAG_POLICY = QuestionTemplate(
-    "tag-policy", "hard", "Percentage of cloud costs that are tagging policy compliant",
-    (Field("sub_account", "name", "the SubAccountId"),
-     Field("compliant_percent", "number", "cost of rows with all required tags, as percent of all cost")),
-    _tag_terms,
-    lambda terms: "The tagging policy requires the tags `application`, `cost_center` and `environment`, each with a value. "
-    f"What percentage of the BilledCost of each sub-account is of rows that comply, {between(terms)}? {APPLICATION} The "
-    "same holds for the other two tags. Leave out rows with a negative BilledCost, and sub-accounts whose cost is then 0. "
-    f"{USD} {PERCENT}",
-    lambda terms: sql_rows(terms) + "SELECT SubAccountId AS sub_account, "
-    f"100 * coalesce(sum(pico) FILTER ({_REQUIRED}), 0) AS compliant_percent_num, sum(pico) AS compliant_percent_den "
-    "FROM chosen GROUP BY ALL HAVING sum(pico) > 0",
-    _tag_frame, ("list_cost", "effective_cost", "off_by_a_day", "credits_counted"),
-)  # fmt: skip
+TAG_POLICY = template("tag-policy", _tag_terms, _tag_frame)
 
 
 def _budget_terms(draws: Draws, world: World) -> Terms:
@@ -154,19 +96,4 @@ def _budget_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
     ]  # fmt: skip
 
 
-BUDGET_VARIANCE = QuestionTemplate(
-    "budget-variance", "hard", "Percentage variance of budgeted vs. actual cloud spend",
-    (Field("sub_account", "name", "the SubAccountId"), Field("spent_usd", "number", "what it spent"),
-     Field("variance_percent", "number", "spent less budget, as percent of the budget")),
-    _budget_terms,
-    lambda terms: f"Which {terms.top} sub-accounts went furthest beyond their budget of {_month(terms.first)}, in percent "
-    f"of that budget (BudgetUsd of the table budgets)? Spending is the sum of BilledCost {between(terms)}. {CREDITS} Leave "
-    "out sub-accounts without spending, without a budget or with one of 0; who stayed below the budget has a negative "
-    f"variance. {USD} {CENT} {ANY_PERCENT} {ties(terms.top)}",
-    lambda terms: sql_rows(terms) + "SELECT SubAccountId AS sub_account, sum(pico) AS spent_usd_num, "
-    f"{PICO_SQL} AS spent_usd_den, 100 * (sum(pico) - any_value(budget)) AS variance_percent_num, "
-    "any_value(budget) AS variance_percent_den, count(*) AS rows_counted FROM chosen JOIN (SELECT SubAccountId, "
-    "CAST(BudgetUsd * 1000000 AS HUGEINT) * 1000000 AS budget FROM budgets "
-    f"WHERE Month = '{_month(terms.first)}' AND BudgetUsd <> 0) USING (SubAccountId) GROUP BY ALL",
-    _budget_frame, ("list_cost", "other_zone", "no_conversion", "credits_ignored", "by_rows"), ranked="variance_percent",
-)  # fmt: skip
+BUDGET_VARIANCE = template("budget-variance", _budget_terms, _budget_frame)

@@ -11,68 +11,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-COUNTS: Mapping[str, Mapping[str, str]] = {
-    "chat": {
-        "input_tokens": "prompt_tokens",
-        "output_tokens": "completion_tokens",
-        "cached_tokens": "prompt_tokens_details/cached_tokens | prompt_cache_hit_tokens",
-        "cache_write_tokens": "prompt_tokens_details/cache_write_tokens",
-        "reasoning_tokens": "completion_tokens_details/reasoning_tokens",
-        "audio_input_tokens": "prompt_tokens_details/audio_tokens",
-        "audio_output_tokens": "completion_tokens_details/audio_tokens",
-    },
-    "responses": {
-        "input_tokens": "input_tokens",
-        "output_tokens": "output_tokens",
-        "cached_tokens": "input_tokens_details/cached_tokens",
-        "cache_write_tokens": "input_tokens_details/cache_write_tokens",
-        "reasoning_tokens": "output_tokens_details/reasoning_tokens",
-        "audio_input_tokens": "input_tokens_details/audio_tokens",
-        "audio_output_tokens": "output_tokens_details/audio_tokens",
-    },
-    "messages": {
-        "input_tokens": "input_tokens + cache_read_input_tokens + cache_creation_input_tokens",
-        "output_tokens": "output_tokens",
-        "cached_tokens": "cache_read_input_tokens",
-        "cache_write_tokens": "cache_creation_input_tokens",
-    },
-    "gemini": {
-        "input_tokens": "promptTokenCount + toolUsePromptTokenCount",
-        "output_tokens": "candidatesTokenCount + thoughtsTokenCount",
-        "cached_tokens": "cachedContentTokenCount",
-        "reasoning_tokens": "thoughtsTokenCount",
-        "tool_tokens": "toolUsePromptTokenCount",
-        "audio_input_tokens": "promptTokensDetails/AUDIO",
-        "audio_output_tokens": "candidatesTokensDetails/AUDIO",
-    },
-    "gen_ai": {
-        "input_tokens": "gen_ai.usage.input_tokens | gen_ai.usage.prompt_tokens | llm.usage.prompt_tokens",
-        "output_tokens": "gen_ai.usage.output_tokens | gen_ai.usage.completion_tokens | llm.usage.completion_tokens",
-        "cached_tokens": "gen_ai.usage.cache_read.input_tokens | gen_ai.usage.cache_read_input_tokens",
-        "cache_write_tokens": "gen_ai.usage.cache_creation.input_tokens | gen_ai.usage.cache_creation_input_tokens",
-        "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens | gen_ai.usage.reasoning_tokens",
-        "tool_tokens": "opsassay.usage.tool_tokens",
-        "audio_input_tokens": "opsassay.usage.audio_input_tokens",
-        "audio_output_tokens": "opsassay.usage.audio_output_tokens",
-    },
-    "atif": {
-        "input_tokens": "prompt_tokens",
-        "output_tokens": "completion_tokens",
-        "cached_tokens": "cached_tokens",
-        "cache_write_tokens": "extra/cache_write_tokens | extra/cache_creation_input_tokens",
-        "reasoning_tokens": "extra/reasoning_tokens",
-        "tool_tokens": "extra/tool_tokens",
-        "audio_input_tokens": "extra/audio_input_tokens",
-        "audio_output_tokens": "extra/audio_output_tokens",
-    },
-    "inspect": {
-        "input_tokens": "input_tokens + input_tokens_cache_read + input_tokens_cache_write",
-        "output_tokens": "output_tokens",
-        "cached_tokens": "input_tokens_cache_read",
-        "cache_write_tokens": "input_tokens_cache_write",
-        "reasoning_tokens": "reasoning_tokens",
-    },
-}
+from opsassay.core.schema.files import packaged_yaml
+
+COUNTS: Mapping[str, Mapping[str, str]] = packaged_yaml(__package__, "counts.yaml")
 """By API or format, our count as theirs: ``a + b`` is a sum, ``a | b`` the first that is there, ``a/b`` b within a."""
 
 

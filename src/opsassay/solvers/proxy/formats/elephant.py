@@ -11,14 +11,13 @@ TraceElephant/TraceElephant; the form with input_context and output_content: the
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from opsassay.core.errors import DatapackError
-from opsassay.core.schema.trajectory import Attribution, LabelledTrace, ToolCall, Trace, TraceStep
+from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
 from opsassay.solvers.proxy.apis import Asked, ModelAnswer
 from opsassay.solvers.proxy.apis.base import fields, list_objects
 from opsassay.solvers.proxy.apis.chat import read_answer, read_request
@@ -32,22 +31,12 @@ PAIRS = (("trace_metadata.json", "step_records.json"), ("summary.json", "history
 RUNS = {"captain-runs-": "Captain-Agent", "magentic-runs-": "Magentic-One", "swe-agent-runs-": "SWE-Agent"}
 """Systems by how the names of their folders of runs begin."""
 _STEPS = ("steps", "trace", "execution_trace", "step_records", "history")
-_LABELS = ("label", "annotation", "failure_attribution", "ground_truth_label")
-_AGENT = ("failure_responsible_agent", "responsible_agent", "failure_agent", "mistake_agent")
-_STEP = ("decisive_failure_step", "failure_step", "decisive_step", "mistake_step")
 
 
 def is_elephant(payload: Any) -> bool:
     """Return whether *payload* looks like a trace in a form of TraceElephant; Who&When has content, no agent_name."""
     steps = first_of(payload, _STEPS) if isinstance(payload, dict) else None
     return isinstance(steps, list) and bool(steps) and all(isinstance(s, dict) and "agent_name" in s for s in steps)
-
-
-def is_task(folder: Path) -> bool:
-    """Return whether *folder* is meant to hold a task: a pair of files, or one of the newer two."""
-    return any(all((folder / name).exists() for name in pair) for pair in PAIRS) or any(
-        (folder / name).exists() for name in PAIRS[0]
-    )
 
 
 def pair_in(folder: Path) -> tuple[Path, Path] | None:
@@ -74,41 +63,17 @@ def read_task(pair: tuple[Path, Path]) -> dict[str, Any]:
 
 def elephant_trace(payload: dict[str, Any], path: Path) -> Trace:
     """Return the trace in *payload*, which was read from *path*; raises DatapackError."""
-    return _read(payload, path)[0]
+    return trace_and_notes(payload, path)[0]
 
 
-def labelled_elephant(payload: dict[str, Any], path: Path, id_: str) -> LabelledTrace:
-    """Return the trace with its label; raises DatapackError when it bears none that names a step."""
-    trace, notes = _read(payload, path)
-    bearer = {**payload, **(first_of(payload, _LABELS) or {})}
-    agent, step = first_of(bearer, _AGENT), first_of(bearer, _STEP)
-    if not agent or step in {None, ""}:
-        raise DatapackError(f"{path} has no label: it lacks {_AGENT[-1]} or {_STEP[-1]}; leave it out or annotate it.")
-    number = _step_number(step)
-    if number is None:
-        raise DatapackError(
-            f"{path}: the label names no one step ({_STEP[-1]} is {step!r}); correct it or leave it out."
-        )
-    name = strip_role_suffix(str(agent))
-    if 1 <= number <= len(trace.steps) and trace.steps[number - 1].agent_name != name:
-        notes = (*notes, f"step {number} is by {trace.steps[number - 1].agent_name}, the label blames {name}")
-    reason = str(first_of(bearer, ("mistake_reason", "reason")) or "")
-    return LabelledTrace(
-        id=id_,
-        subset=_runs_folder(path) or trace.system_name,
-        trace=trace,
-        label=Attribution(agent_name=name, step_id=number, reason=reason),
-        notes=notes,
-    )
-
-
-def _read(payload: dict[str, Any], path: Path) -> tuple[Trace, tuple[str, ...]]:
+def trace_and_notes(payload: dict[str, Any], path: Path) -> tuple[Trace, tuple[str, ...]]:
+    """Return the trace in *payload*, and what is odd about its steps; raises DatapackError."""
     about = {**payload, **(first_of(payload, ("metadata", "trace_metadata")) or {})}
     try:
         steps, notes = _steps(first_of(payload, _STEPS))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DatapackError(f"{path}: a step is not in the form of TraceElephant ({error!r}).") from error
-    runs = _runs_folder(path) or ""
+    runs = runs_folder(path) or ""
     known = next((system for prefix, system in RUNS.items() if runs.startswith(prefix)), path.parent.name)
     reference = first_of(about, ("reference_answer", "ground_truth", "answer", "tests_status"))
     architecture = first_of(about, ("system_architecture", "agent_system_intro"))
@@ -213,17 +178,8 @@ def _tool_call(log: dict[str, Any]) -> ToolCall:
     )
 
 
-def _step_number(value: Any) -> int | None:
-    """Return the one whole number that a label names, as a number or in a text such as "12" or "step 12"."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, float):
-        return int(value) if value.is_integer() else None
-    found = re.findall(r"-?\d+(?:\.\d+)?", str(value))
-    return int(found[0]) if len(found) == 1 and found[0].isdigit() else None
-
-
-def _runs_folder(path: Path) -> str | None:
+def runs_folder(path: Path) -> str | None:
+    """Return the name of the folder of runs that *path* lies in, None where it is in none."""
     return next((part for part in reversed(path.absolute().parts) if part.startswith(tuple(RUNS))), None)
 
 

@@ -19,7 +19,7 @@ from opsassay.testbed.core.status import SystemStatus
 from opsassay.testbed.injection.preconditions import require
 from opsassay.testbed.substrates.kubernetes.actuators.inject import activity, injecting
 from opsassay.testbed.substrates.kubernetes.actuators.mechanisms import CLUSTER, require_mechanisms
-from opsassay.testbed.substrates.kubernetes.actuators.offers import MechanismName, offers_of
+from opsassay.testbed.substrates.kubernetes.actuators.offers import offers_of
 from opsassay.testbed.substrates.kubernetes.api import topology
 from opsassay.testbed.substrates.kubernetes.api.client import Api, DeniedError, Object
 from opsassay.testbed.substrates.kubernetes.api.readings import cores, is_over, is_ready
@@ -40,7 +40,7 @@ class KubernetesSystem:
 
     api: Api
     name: str
-    prefer: MechanismName | None = None
+    prefer: str | None = None
     """The way that faults go where they have several, see `actuators/mechanisms.py`."""
     kept: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
     """Ledgers of pods that are gone, by file."""

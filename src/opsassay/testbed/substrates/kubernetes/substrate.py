@@ -17,7 +17,6 @@ from opsassay.testbed.core.substrate import Capabilities, require_settings
 from opsassay.testbed.injection.preconditions import require
 from opsassay.testbed.substrates.kubernetes.actuators.changes import clear_cluster_roles
 from opsassay.testbed.substrates.kubernetes.actuators.mechanisms import CLUSTER, require_mechanisms
-from opsassay.testbed.substrates.kubernetes.actuators.offers import MechanismName
 from opsassay.testbed.substrates.kubernetes.api.client import Api, ApiError, Object
 from opsassay.testbed.substrates.kubernetes.api.owners import OWNER, owner_is_dead, this_process
 from opsassay.testbed.substrates.kubernetes.api.readings import is_over, is_ready, why_not_ready
@@ -62,7 +61,7 @@ class KubernetesSubstrate:
         *,
         image: str = IMAGE,
         endpoint: str | None = None,
-        prefer: MechanismName | None = None,
+        prefer: str | None = None,
     ) -> None:
         self._kubeconfig, self._context = kubeconfig, context
         self.image, self._endpoint = image, endpoint

@@ -1,4 +1,4 @@
-"""Faults through objects of the API: a pod that is removed or loses its image, a policy, an object of Chaos Mesh."""
+"""Faults through objects of the API: a pod that is removed or loses its image, a policy."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ from typing import Any
 
 from opsassay.core.errors import RefusedError
 from opsassay.core.schema.faults import Category, fault_type
-from opsassay.core.schema.incident import PlannedFault
 from opsassay.testbed.core.injection import Injection
 from opsassay.testbed.injection.under_test import Account, hook
-from opsassay.testbed.substrates.kubernetes.actuators import chaos_mesh
 from opsassay.testbed.substrates.kubernetes.actuators.changes import Change, injected
-from opsassay.testbed.substrates.kubernetes.actuators.chaos_mesh import ChaosMaker
 from opsassay.testbed.substrates.kubernetes.actuators.under_test import ClusterUnderTest
 from opsassay.testbed.substrates.kubernetes.api.client import Object
 from opsassay.testbed.substrates.kubernetes.endpoints.desired import AGENT_PORT
@@ -113,25 +110,6 @@ def parting(injection: Injection[ClusterUnderTest]) -> list[Change]:
         Change("Pod", injection.replica.pod, system.name, patch={"metadata": {"labels": dict([label])}}),
         Change("NetworkPolicy", policy["metadata"]["name"], system.name, create=policy),
     ]
-
-
-def by_chaos_mesh(injection: Injection[ClusterUnderTest], maker: ChaosMaker) -> list[Change]:
-    """Return the object of Chaos Mesh that does it, tried on the server; raises RefusedError with the server's reason."""
-    system, replica = injection.system, injection.replica
-    made = chaos_manifest(maker, system, injection.plan, replica.service, replica.pod)
-    if reason := system.api.try_out(made):
-        raise RefusedError(f"{injection.plan.fault} cannot be injected by Chaos Mesh here: {reason}.")
-    metadata = made["metadata"]
-    return [Change(made["kind"], metadata["name"], metadata["namespace"], create=made)]
-
-
-def chaos_manifest(
-    maker: ChaosMaker, system: ClusterUnderTest, plan: PlannedFault, service: str, pod: str
-) -> dict[str, Any]:
-    """Return the object of Chaos Mesh for *plan* on *pod*."""
-    callees = tuple(sorted({callee for caller, callee in system.system.calls() if caller == service}))
-    where = chaos_mesh.Where(system.name, service, pod, callees)
-    return chaos_mesh.manifest(maker, plan, where, f"task-{secrets.token_hex(3)}", system.left_s())
 
 
 def isolation(name: str, namespace: str, label: tuple[str, str], peer: str | None, direction: str = "both") -> Object:

@@ -7,27 +7,48 @@ be broken, separated by commas; it is empty unless somebody sets it.
 from __future__ import annotations
 
 import os
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from opsassay.core.errors import RefusedError
-from opsassay.testbed.substrates.kubernetes.actuators import chaos_mesh
+from opsassay.core.registry import Registry
+from opsassay.core.schema.incident import PlannedFault
+from opsassay.testbed.core.injection import Injection, Intervention
 from opsassay.testbed.substrates.kubernetes.api.client import Api
 
-MechanismName = Literal["object", "pod", "node", "chaos-mesh"]
 SETTING = "OPSASSAY_NODE_CONTEXTS"
 
 
+class FurtherMechanism(Protocol):
+    """A mechanism that a package brings: another way to carry fault types out on a cluster."""
+
+    def obstacles(self, api: Api) -> Callable[[PlannedFault], str | None]:
+        """Look at the cluster of *api* once, and return what tells why a fault cannot go this way, None when it can."""
+
+    def make(self, injection: Injection[Any]) -> Intervention:
+        """Return what carries the fault out."""
+
+
+FURTHER = Registry("mechanism", "opsassay.mechanisms", {})
+"""Classes of `FurtherMechanism` that packages bring, by what `prefer` calls it."""
+
+
 class Offers(NamedTuple):
-    """The kinds of Chaos Mesh that a cluster has, why its nodes may not be touched (None: they may), what is preferred."""
+    """Why a cluster's nodes may not be touched (None: they may), what is preferred, and the *further* mechanisms.
 
-    chaos: frozenset[str]
+    Of each of those by name, what tells why a fault cannot go it on this cluster.
+    """
+
     nodes: str | None
-    prefer: MechanismName | None = None
+    prefer: str | None = None
+    further: Mapping[str, Callable[[PlannedFault], str | None]] = {}
 
 
-def offers_of(api: Api, prefer: MechanismName | None = None) -> Offers:
+def offers_of(api: Api, prefer: str | None = None) -> Offers:
     """Return what the cluster of *api* offers."""
-    return Offers(chaos_mesh.kinds(api), node_refusal(api.context), prefer)
+    return Offers(
+        node_refusal(api.context), prefer, {name: FURTHER.load(name)().obstacles(api) for name in FURTHER.names()}
+    )
 
 
 def allowed_contexts() -> frozenset[str]:

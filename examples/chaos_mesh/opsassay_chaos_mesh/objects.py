@@ -31,7 +31,7 @@ class Where(NamedTuple):
 
 _Made = tuple[str, Object]
 ChaosMaker = Callable[[Mapping[str, Any], Where], _Made]
-"""Makes kind and specification of the object of one fault type from its parameters; see `mechanisms.py`."""
+"""Makes kind and specification of the object of one fault type from its parameters."""
 
 
 def kinds(api: Api) -> frozenset[str]:

@@ -1,0 +1,7 @@
+package compliance
+
+default compliant := false
+
+compliant if {
+    CONDITION
+}

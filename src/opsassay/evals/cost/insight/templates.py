@@ -1,0 +1,64 @@
+"""Questions as `questions.yaml` words them, filled in by their terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+from opsassay.core.schema.files import packaged_yaml
+from opsassay.evals.cost.focus.schema import RESOURCE_DAYS
+from opsassay.evals.cost.focus.world import World
+from opsassay.evals.cost.insight.question import Field, KeyRow, QuestionTemplate, Tables, Terms
+from opsassay.evals.cost.insight.reading import sql_literals, sql_rows
+from opsassay.evals.runner.draws import Draws
+
+_TEXTS = packaged_yaml(__package__, "questions.yaml")
+_DAILY = (
+    ", daily AS (SELECT application, day, sum(pico) AS pico, count(*) AS counted FROM chosen "
+    "WHERE application IS NOT NULL GROUP BY ALL)"
+)
+
+
+def template(
+    name: str, terms: Callable[[Draws, World], Terms], frame: Callable[[Tables, Terms], list[KeyRow]]
+) -> QuestionTemplate:
+    """Return the question *name*: *terms* draws what it asks for, *frame* computes its key with polars."""
+    row = _TEXTS["questions"][name]
+    return QuestionTemplate(
+        name=name,
+        stratum=row["stratum"],
+        kpi=row["kpi"],
+        fields=tuple(map(_field, row["fields"])),
+        terms=terms,
+        prompt=lambda given: _fill(row["prompt"], given),
+        sql=lambda given: _fill(row["sql"], given),
+        frame=frame,
+        mistakes=tuple(row["mistakes"]),
+        ranked=row.get("ranked"),
+        paper=row.get("paper"),
+    )
+
+
+def _field(row: dict[str, Any]) -> Field:
+    return Field(**{**row, "tolerance": Fraction(row.get("tolerance", Field.tolerance))})
+
+
+def _fill(text: str, terms: Terms) -> str:
+    """Return *text* with what stands for the names in braces: parts of *terms*, and words that questions share."""
+    days, rows = (terms.last - terms.first).days + 1, sql_rows(terms).rstrip()
+    window = f"from {terms.first} to {terms.last}, both days included"
+    return text.format(
+        terms=terms,
+        days=days,
+        days_squared=days * days,
+        hours=24 * days,
+        between=f"{window} (by ChargePeriodStart; days are those of {terms.zone})",
+        window=f"{window} (by Day of the table {RESOURCE_DAYS})",
+        ties=f"Give exactly {terms.top} rows, the highest first; of equal ones at the cut any may be given.",
+        chosen=" and ".join(terms.chosen),
+        chosen_sql=sql_literals(terms.chosen),
+        rows=rows,
+        daily=rows + _DAILY,
+        **_TEXTS["words"],
+    )
