@@ -81,6 +81,7 @@ ORDER = (
     "task list",
     "run trials",
     "score trials",
+    "task calibrate",
     "task discover",
 )
 """The sections of the command pages, in an order in which each finds what it needs."""

@@ -117,6 +117,7 @@ CALLS = {
     "compare": [["{made}/scores.csv", "{made}/scores.csv"]],
     "run": [["{made}/store", "-a", "constant", "-o", "{tmp}/runs", "--repeats", "2"]],
     "run diagnose": [["{made}/store", "-m", "max-z", "-o", "{tmp}/diagnosed"]],
+    "task calibrate": [["wrong-upstream-port", "-o", "{tmp}/calibrated", "--dry-run"]],
     "run trials": [["{examples}/trials/plan.yaml", "-o", "{tmp}/trials", "--dry-run"]],
     "score run": [["{made}/store"]],
     "score what-if": [["{made}/store", "--profile", "lenient"]],

@@ -168,6 +168,7 @@ WRONG = [
     ("audit graded -o text.txt", "text.txt", "is a file"),
     ("incident campaign campaign.yaml -o text.txt", "text.txt", "is a file"),
     ("incident record shop fault.yaml -o text.txt", "text.txt", "choose another folder"),
+    ("task calibrate bad-release -o text.txt", "text.txt", "is a file"),
     ("task discover bad-release -o text.txt", "text.txt", "is a file"),
     ("view graded --export text.txt/pages", "text.txt is a file", "choose another folder"),
     ("view graded --export /dev/null", "/dev/null is a file", "choose another folder"),
@@ -207,6 +208,8 @@ WRONG = [
     ("trace export inspect nowhere -o out", "nowhere", "graded run"),
     ("task check nowhere.yaml", "nowhere.yaml", "check the path"),
     ("task check fault.yaml", "fault.yaml:1", "key"),
+    ("task calibrate bad-relase -o out", "'bad-relase'", "did you mean 'bad-release'"),
+    ("task calibrate bad-config-map -o out", "bad-config-map does not happen on this machine", "leave it out"),
     ("task discover bad-relase -o out", "'bad-relase'", "did you mean 'bad-release'"),
     ("task discover bad-release -o out --target ghost", "ghost", "known"),
     # model traffic

@@ -82,6 +82,7 @@ COMMANDS = {
     "task scenarios": CommandEntry("List the remediation scenarios with their complexity.", "task.scenarios"),
     "task show": CommandEntry("Print a remediation scenario as YAML.", "task.show"),
     "task check": CommandEntry("Validate remediation scenarios and propose depths.", "task.check"),
+    "task calibrate": CommandEntry("Measure how often a busy machine makes the verifier err.", "task.calibrate"),
     "task discover": CommandEntry("Search for faults that fool a verifier.", "task.discover"),
     "agent list": CommandEntry("List the agents, and say whether this machine can seal external ones.", "agent.list"),
     "agent check": CommandEntry("Check an agent against the contract without a real model's cost.", "agent.check"),
