@@ -123,6 +123,7 @@ CALLS = {
     "score what-if": [["{made}/store", "--profile", "lenient"]],
     "score table": [["{made}/sre_store"]],
     "score trials": [["{made}/sre_store"]],
+    "score timeline": [["unreachable-service", "--records", "{examples}/foreign/records.jsonl", "--profile", "paper"]],
     "system faults": [[]],
     "system status": [[]],
     "task list": [["{made}/store"]],

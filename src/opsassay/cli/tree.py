@@ -96,6 +96,7 @@ COMMANDS = {
     "score what-if": CommandEntry("Score runs again under changed conventions.", "score.what_if"),
     "score table": CommandEntry("Print the result tables of a store of runs.", "score.table"),
     "score trials": CommandEntry("Score trials again, by what was committed before each run.", "score.trials"),
+    "score timeline": CommandEntry("Judge a run that was recorded elsewhere.", "score.timeline"),
     "compare": CommandEntry("Compare two score tables or stores of runs, as a CI gate.", "compare_command"),
     "audit": CommandEntry("Report which scores may be trusted for which system.", "audit_command"),
     "audit verify": CommandEntry("Recompute every printed figure from its scores.", "audit_command:verify"),
