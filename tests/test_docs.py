@@ -82,6 +82,8 @@ ORDER = (
     "task list",
     "run trials",
     "score trials",
+    "score timeline",
+    "task calibrate",
     "task discover",
 )
 """The sections of the command pages, in an order in which each finds what it needs."""
@@ -251,6 +253,7 @@ def test_the_command_pages_are_run_word_for_word(tmp_path):
         shutil.copy(example, tmp_path)
     shutil.copytree(ROOT / "examples" / "multi_agent", tmp_path / "multi_agent")
     shutil.copytree(ROOT / "examples" / "trials", tmp_path / "trials")
+    shutil.copytree(ROOT / "examples" / "foreign", tmp_path / "foreign")
     shutil.copytree(ROOT / "examples" / "compliance", tmp_path / "compliance")
     shutil.copytree(ROOT / "examples" / "agents", tmp_path / "agents")
     shutil.copytree(ROOT / "examples" / "extending", tmp_path / "extending")

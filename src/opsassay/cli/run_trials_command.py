@@ -76,7 +76,7 @@ def command(
                 "metrics": _metrics(folder) if folder else {},
             }
         )
-    tables = _tables(output, numbers) if numbers and not dry_run else []
+    tables = [] if dry_run else _tables(output, numbers)
     if as_json:
         print_json("run trials", items, tables=[one.as_item() for one in tables])
     else:
@@ -102,14 +102,18 @@ def command(
 
 
 def _tables(output: Path, numbers: tuple[str, ...]) -> list[ResultTable]:
-    """Return the tables over the store *output* that are numbered in *numbers*; say which trials cannot be scored."""
-    from opsassay.evals.remediation.report import Trials
+    """Return the tables over the store *output* that are numbered in *numbers*, and the trials without a result.
+
+    Says which trials cannot be scored.
+    """
+    from opsassay.evals.remediation.report import Trials, void_table
     from opsassay.evals.remediation.tables import tables
 
     trials = Trials(output)
     for folder, problem in trials.problems.items():
         say(f"{folder}: {problem}")
-    return [one for one in tables(trials.rows) if str(one.number) in numbers]
+    found = [one for one in tables(trials.rows) if str(one.number) in numbers] if numbers else []
+    return [*found, *([void_table(trials.void)] if trials.void else [])]
 
 
 def _estimate(left_s: Sequence[float], count: int, jobs: int) -> str:

@@ -23,6 +23,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "audit": ("firthmodels", "krippendorff", "sklearn"),
     "ciso": ("ansible", "jmespath", "opa_bindings", "regopy", "regorus", "semver"),
     "discover": ("openevolve",),
+    "gym": ("gymnasium",),
     "inspect": ("inspect_ai",),
     "kubernetes": ("kubernetes", "urllib3"),
     "artefacts": ("fsspec", "s3fs"),

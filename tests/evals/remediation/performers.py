@@ -54,6 +54,20 @@ def flaky(scenario, agent, arm, *, probes, seed, run_dir):
     quick(scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
 
 
+def starving(scenario, agent, arm, *, probes, seed, run_dir):
+    """Repair gently on a machine that others keep busy the first time."""
+    first = not (told := Path(os.environ["PERFORMED"])).exists()
+    told.touch()
+    quick(scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
+    if first:
+        busy = {"foreign": 0.9, "foreign_runnable": 9.0, "cpu": 1.0}
+        file = run_dir / TIMELINE
+        head, *ticks = file.read_text().splitlines()
+        file.write_text(
+            "\n".join([head, *(json.dumps({**json.loads(tick), "pressure": busy}) for tick in ticks)]) + "\n"
+        )
+
+
 def hanging(scenario, agent, arm, *, probes, seed, run_dir):
     """Never end."""
     time.sleep(600)

@@ -59,6 +59,7 @@ def command(
                 "profile": verdict.profile,
                 "what_if": verdict.what_if,
                 "not_ranked": list(why_not_ranked(begun)),
+                "validity": verdict.validity.model_dump(mode="json"),
                 "metrics": metrics,
                 "judgements": [judgement.model_dump(mode="json") for judgement in verdict.judgements],
             }

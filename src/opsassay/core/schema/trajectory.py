@@ -55,13 +55,50 @@ LoadCounts = tuple[int, int] | tuple[int, int, int]
 """What the load generator counted of one kind of request: done, failed and, where it is recorded, ns in all."""
 
 
+class MachinePressure(Noun):
+    """How short the machine was at one tick, None where the kernel or the recorder does not say.
+
+    *cpu*, *memory* and *io* are the shares of the time since the tick before in which some task waited for them
+    (/proc/pressure), *runnable* the tasks ready to run per core, *steal* the share of processor time that a hypervisor
+    kept. *late_s* is how late the tick began, *noop_s* how long a probe took that asks for nothing. *foreign* is the
+    share of all processor time that others than the trial and its descendants used, *foreign_runnable* how many of their
+    threads were ready to run, per core: what the system or the agent does is in neither.
+    """
+
+    cpu: float | None = None
+    memory: float | None = None
+    io: float | None = None
+    runnable: float | None = None
+    steal: float | None = None
+    foreign: float | None = None
+    foreign_runnable: float | None = None
+    late_s: float = 0.0
+    noop_s: float | None = None
+
+
+class Calibration(Noun):
+    """How fast the machine was just before the first tick: medians of a fixed spin and of a probe that asks for nothing."""
+
+    spin_s: float
+    noop_s: float
+
+    @property
+    def slowdown(self) -> float:
+        """How much longer things may take here than where limits were set, from 1 to MOST_SLOWDOWN."""
+        return min(max(self.spin_s / USUAL_SPIN_S, self.noop_s / USUAL_NOOP_S, 1.0), MOST_SLOWDOWN)
+
+
+USUAL_SPIN_S, USUAL_NOOP_S, MOST_SLOWDOWN = 0.02, 0.005, 3.0
+"""A machine that needs no longer has the limits of the scenario as they stand; a slower one at most three times them."""
+
+
 class Tick(Noun):
     """One observation of all depths.
 
     *entities* holds those that changed since the tick before, all of them in the first tick; *gone* those that are no
     longer there. *load* holds what the load generator has counted since it was started, (done, failed, ns that the requests
     took in all) by kind of request ('service METHOD /route'), where it changed; earlier recorders left the time out. All
-    three are empty in timelines of version 1.
+    three are empty in timelines of version 1. *pressure* is None where the recorder did not look.
     """
 
     index: int
@@ -70,6 +107,7 @@ class Tick(Noun):
     entities: tuple[Entity, ...] = ()
     gone: tuple[str, ...] = ()
     load: dict[str, LoadCounts] = Field(default_factory=dict)
+    pressure: MachinePressure | None = None
 
 
 class Timeline(Artefact):
@@ -84,6 +122,7 @@ class Timeline(Artefact):
     boot_id: str
     cadence_s: float
     ticks: tuple[Tick, ...] = ()
+    calibration: Calibration | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -102,7 +141,10 @@ def parse_timeline(text: str) -> Timeline:
     header, *lines = whole.splitlines()
     head = json.loads(header)
     ticks = _TICKS.validate_json("[" + ",".join(lines) + "]")
-    return Timeline(boot_id=head["boot_id"], cadence_s=head["cadence_s"], ticks=ticks)
+    return Timeline(
+        boot_id=head["boot_id"], cadence_s=head["cadence_s"], ticks=ticks,
+        calibration=Calibration.model_validate(found) if (found := head.get("calibration")) else None,
+    )  # fmt: skip
 
 
 _TICKS = TypeAdapter(tuple[Tick, ...])

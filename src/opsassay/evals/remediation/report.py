@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opsassay.core.errors import OpsAssayError
-from opsassay.core.schema.run import Run
+from opsassay.core.schema.run import Run, RunStatus
 from opsassay.core.schema.scenario import Scenario
 from opsassay.core.schema.task import Arm
 from opsassay.evals.remediation.score import grade_trial, read_recording, recorded_trials, require_trials
@@ -16,7 +17,7 @@ from opsassay.evals.remediation.tasks import kept_scenario
 from opsassay.evals.runner.domain import Domain
 from opsassay.evals.runner.grading import GradedRun, GradedRuns, Stores
 from opsassay.evals.runner.ranking import run_id, why_not_ranked
-from opsassay.evals.runner.store import RunStore, read_run
+from opsassay.evals.runner.store import FINISHED, RunStore, read_run
 from opsassay.evals.runner.tables import ResultTable
 from opsassay.scoring.verifiers import Judgement, RunRecording
 from opsassay.scoring.verifiers.diagnosed import RIGHT, TIME
@@ -27,6 +28,7 @@ from opsassay.scoring.verifiers.judgement import Judged
 class Trials:
     """The results of the store at *root*, or those with *ids*; *problems* say, by folder, which cannot be graded.
 
+    *void* are the last attempts of trials that came to no result, as when their machine was kept busy by others.
     Raises UserError for a store in which no trial was ever begun.
     """
 
@@ -36,6 +38,7 @@ class Trials:
         self.graded: list[GradedRun] = []
         self.recorded: list[tuple[str, Scenario, RunRecording]] = []
         self.problems: dict[str, str] = {}
+        self.void = tuple(one for one in _without_result(self.store) if ids is None or run_id(one) in ids)
         for run_dir in recorded_trials(self.store):
             try:
                 run = read_run(run_dir)
@@ -48,6 +51,9 @@ class Trials:
         scenario = kept_scenario(self.store.root, run.item_hash)
         recording = read_recording(run_dir)
         verdict = grade_trial(run_dir, scenario)
+        if verdict.validity.status == "starved":
+            self.void += (run.model_copy(update={"error": verdict.validity.reason}),)
+            return
         repair = verdict.metrics.get("time_to_repair_s")
         right, answer_time = verdict.metrics.get(RIGHT), verdict.metrics.get(TIME)
         row = _row(run, scenario, recording, {j.predicate: j for j in verdict.judgements})
@@ -72,7 +78,9 @@ class GradedTrials(GradedRuns):
 
     def results(self) -> list[ResultTable]:
         """Return Tables 9, 10, 11 and 13 of "side-effects"."""
-        return tables([row for trials in self.trials for row in trials.rows])
+        found = tables([row for trials in self.trials for row in trials.rows])
+        void = [run for trials in self.trials for run in trials.void]
+        return [*found, *([void_table(void)] if void else [])]
 
 
 def grade_trials(domain: Domain, stores: Stores) -> GradedTrials:
@@ -80,6 +88,26 @@ def grade_trials(domain: Domain, stores: Stores) -> GradedTrials:
     found = tuple(Trials(root, ids) for root, ids in stores.items())
     problems = {folder: problem for trials in found for folder, problem in trials.problems.items()}
     return GradedTrials(domain, tuple(one for trials in found for one in trials.graded), problems, trials=found)
+
+
+def void_table(runs: Iterable[Run]) -> ResultTable:
+    """Return which trials came to no result, and why: they count for nothing, and the same command makes them again."""
+    rows = tuple((run.item, run.solver.name, run.arm, run.seed, run.attempt, run.error) for run in runs)
+    columns = ("scenario", "agent", "arms", "seed", "attempt", "why")
+    return ResultTable(
+        "Trials without a result", columns, rows, note="They are in no rate; the same plan makes them again."
+    )
+
+
+def _without_result(store: RunStore) -> Iterator[Run]:
+    """Yield the last attempt of every cell of *store* that was aborted and never came to a result."""
+    last: dict[str, Run] = {}
+    for folder in store.runs():
+        with suppress(OpsAssayError):  # one that cannot be read is a problem already
+            run = read_run(folder)
+            if last.get(run.cell, run).status not in FINISHED:
+                last[run.cell] = run
+    return (run for run in last.values() if run.status is RunStatus.ABORTED)
 
 
 def _row(run: Run, scenario: Scenario, recording: RunRecording, found: dict[str, Judgement]) -> TrialRow:

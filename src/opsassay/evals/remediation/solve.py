@@ -1,6 +1,7 @@
 """Trials: each in a process of its own under a watchdog, in its turn on the machine, and scored.
 
-A trial that hangs, dies or whose machinery fails is *aborted*: it is logged, it is no result, and the run is made again.
+A trial that hangs, dies, whose machinery fails or whose machine was kept busy by others (it *starved*) is *aborted*: it is
+logged, it is no result, and the run is made again.
 What an agent did is a result whatever it was.
 """
 
@@ -25,7 +26,7 @@ from opsassay.core.schema.run import Metric, Run, RunStatus, Solver
 from opsassay.core.schema.scenario import Scenario
 from opsassay.core.schema.task import Arm
 from opsassay.evals.remediation.controls.scripts import script_of
-from opsassay.evals.remediation.score import grade_trial, read_outcomes
+from opsassay.evals.remediation.score import grade_trial, read_outcomes, read_recorded
 from opsassay.evals.remediation.tasks import keep_scenario, scenario_task
 from opsassay.evals.remediation.trial.contract import BASELINE, REPORT, PromptArm, TrialAgent
 from opsassay.evals.runner.commands import refusal_to_seal
@@ -34,6 +35,7 @@ from opsassay.evals.runner.queue import make_runs
 from opsassay.evals.runner.rehearsal import Rehearsal
 from opsassay.evals.runner.run import AttemptOutcome, RunEnd, RunSpec, attempt
 from opsassay.evals.runner.store import LOG, RunStore, read_run
+from opsassay.scoring.verifiers import evidence_of, validity
 from opsassay.telemetry.mask import Mask
 from opsassay.testbed.core.state import state_root
 from opsassay.testbed.operations.tool_session import Tool
@@ -223,6 +225,9 @@ class TrialRun:
             said = last_words((run_dir / LOG).read_text(errors="replace")) or f"its process ended with {code}"
             return AttemptOutcome(RunStatus.ABORTED, said, notes=notes)
         outcome = _outcome(run_dir)
+        judged = validity(evidence_of(read_recorded(run_dir), self.scenario))
+        if judged.status == "starved":
+            outcome = replace(outcome, status=RunStatus.ABORTED, error=judged.reason)
         return replace(outcome, notes=(*notes, *outcome.notes))
 
     @property

@@ -6,6 +6,7 @@ from opsassay.scoring.verifiers.certify import TrajectoryVerdict, certify, judge
 from opsassay.scoring.verifiers.committed import evidence_of
 from opsassay.scoring.verifiers.evidence import RunEvidence, RunRecording, gather
 from opsassay.scoring.verifiers.judgement import Judged, Judgement
+from opsassay.scoring.verifiers.validity import Validity, validity
 
 __all__ = [
     "Judged",
@@ -13,8 +14,10 @@ __all__ = [
     "RunEvidence",
     "RunRecording",
     "TrajectoryVerdict",
+    "Validity",
     "certify",
     "evidence_of",
     "gather",
     "judge_run",
+    "validity",
 ]

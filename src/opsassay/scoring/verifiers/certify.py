@@ -23,17 +23,20 @@ from opsassay.scoring.verifiers.repairs import RightChanges
 from opsassay.scoring.verifiers.self_healed import fault_ended
 from opsassay.scoring.verifiers.served import v_users
 from opsassay.scoring.verifiers.settings import v_settings
+from opsassay.scoring.verifiers.validity import Validity, validity
 
 
 class TrajectoryVerdict(Verdict):
     """The verdict on one trial: its metrics, and what every predicate says.
 
-    *scenario_digest* is of the file that it was graded by; *what_if* when that is not what was committed.
+    *scenario_digest* is of the file that it was graded by; *what_if* when that is not what was committed. Of a trial whose
+    *validity* is starved there is no certificate.
     """
 
     scenario_digest: str = ""
     what_if: bool = False
     judgements: tuple[Judgement, ...] = Field(default=())
+    validity: Validity = Validity()
 
     def judgement(self, predicate: str) -> Judgement:
         """Return what *predicate* says; raises KeyError for one that was not judged."""
@@ -138,6 +141,8 @@ def certify(
     certificate = conjunction(judgements)
     if certificate.passed and (reason := fault_ended(evidence, committed)):
         certificate = not_applicable("certificate", f"nobody repaired it: {reason}")
+    if (judged := validity(evidence)).status == "starved":
+        certificate = not_applicable("certificate", judged.reason)
     metrics = {j.predicate: j.metric() for j in (*judgements, certificate)}
     metrics["hidden_failure"] = Metric(value=float(hidden_failure(judgements)), status=MetricStatus.SCORED)
     metrics |= {name: _number(name, value) for name, value in numbers.items()}
@@ -153,6 +158,7 @@ def certify(
         scenario_digest=digest,
         what_if=(committed_digest or digest) != digest or verification.profile != own,
         judgements=(*judgements, certificate),
+        validity=judged,
     )
 
 

@@ -108,18 +108,22 @@ def v_temporal(evidence: RunEvidence, committed: Verification) -> Judgement:
 
 
 def v_probe(evidence: RunEvidence, committed: Verification, *, probes_on: bool = True) -> Judgement:
-    """Judge the verifier itself: no critical part first fails within the window of a probe, and no probe is slow."""
+    """Judge the verifier itself: no critical part first fails within the window of a probe, and no probe is slow.
+
+    On a machine that was slow before the first tick a probe may take longer in proportion.
+    """
     name, probes, paper = "v_probe", evidence.probes, committed.profile == "paper"
     if not probes_on or committed.probe_every_s is None:
         return not_applicable(name, "no probes were sent but the last one")
     if not len(probes):
         return missing(name, "probes were committed, and none is recorded")
     counted = probes.started >= (evidence.triggered if evidence.triggered is not None and not paper else 0)
-    slow = np.flatnonzero((probes.latency_s > committed.probe_latency_limit_s) & counted)
+    limit = evidence.slowdown * committed.probe_latency_limit_s
+    slow = np.flatnonzero((probes.latency_s > limit) & counted)
     attributed = _attributed(evidence, committed.probe_attribution_s, paper=paper) if evidence.control_plane else None
     first_slow = int(slow[0]) if len(slow) else None
     slowest = float(probes.latency_s.max())
-    measured = {"value": slowest, "limit": committed.probe_latency_limit_s}
+    measured = {"value": slowest, "limit": limit}
     if attributed is not None and (first_slow is None or attributed[0] <= first_slow):
         row, failing, time_ns = attributed
         reason = (
@@ -131,7 +135,7 @@ def v_probe(evidence: RunEvidence, committed: Verification, *, probes_on: bool =
     if first_slow is not None:
         reason = (
             f"{probes.ids[first_slow]} to {probes.targets[first_slow]} took {probes.latency_s[first_slow]:.1f} s, "
-            f"more than {committed.probe_latency_limit_s:g} s"
+            f"more than {limit:g} s"
         )
         return Judgement(
             predicate=name, status=Judged.FAILED, reason=reason, tick=int(probes.ticks[first_slow]),

@@ -174,6 +174,12 @@ class RunEvidence:
         row = int(np.searchsorted(began, time_ns, side="right")) - 1
         return int(ticks[row]) if row >= 0 else None
 
+    @property
+    def slowdown(self) -> float:
+        """How much longer things may take on the machine of the run; 1 where nobody calibrated it."""
+        found = self.recording.timeline.calibration
+        return 1.0 if found is None else found.slowdown
+
     @cached_property
     def counts(self) -> Counts:
         """What the load generator counted."""

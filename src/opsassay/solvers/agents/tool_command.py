@@ -14,20 +14,27 @@ from typing import Any, TextIO
 def main(words: list[str]) -> int:
     """Print what the tool returns; return 1 when it failed."""
     described = json.loads(Path(__file__).with_name("mcp.json").read_text())
-    server = socket.socket(socket.AF_UNIX)
-    server.connect(described["mcpServers"]["opsassay"]["args"][1])
-    stream = server.makefile("rw", encoding="utf-8", newline="\n")
-    about = {"name": "opsassay_tool", "version": "1"}
-    _ask_server(stream, "initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": about})
-    _send(stream, {"method": "notifications/initialized"})
+    stream = open_tools(described["mcpServers"]["opsassay"]["args"][1], "opsassay_tool")
     if not words:
-        for tool in _ask_server(stream, "tools/list", {})["tools"]:
+        for tool in ask_server(stream, "tools/list", {})["tools"]:
             print(f"{tool['name']}({', '.join(tool['inputSchema'].get('properties', {}))}): {tool['description']}")
         return 0
     arguments = dict(_argument(word) for word in words[1:])
-    found = _ask_server(stream, "tools/call", {"name": words[0], "arguments": arguments})
+    found = ask_server(stream, "tools/call", {"name": words[0], "arguments": arguments})
     print("\n".join(part.get("text", "") for part in found["content"]))
     return int(bool(found.get("isError")))
+
+
+def open_tools(path: str, client: str) -> TextIO:
+    """Return the stream to the server at the Unix socket *path*, as the *client* of that name."""
+    server = socket.socket(socket.AF_UNIX)
+    server.connect(path)
+    stream = server.makefile("rw", encoding="utf-8", newline="\n")
+    server.close()  # the stream holds it open
+    about = {"name": client, "version": "1"}
+    ask_server(stream, "initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": about})
+    _send(stream, {"method": "notifications/initialized"})
+    return stream
 
 
 def _argument(word: str) -> tuple[str, object]:
@@ -45,7 +52,8 @@ def _send(stream: TextIO, message: dict[str, Any]) -> None:
     stream.flush()
 
 
-def _ask_server(stream: TextIO, method: str, params: dict[str, Any]) -> Any:
+def ask_server(stream: TextIO, method: str, params: dict[str, Any]) -> Any:
+    """Return what the server answers to *method*; raises SystemExit for an error, and when it has ended."""
     _send(stream, {"id": 1, "method": method, "params": params})
     while line := stream.readline():
         answer = json.loads(line)

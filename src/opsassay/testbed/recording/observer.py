@@ -4,8 +4,9 @@ At every tick: D1 ready replicas over all replicas, D2 ready backends of each pr
 control-plane part. D3, on its own schedule and once at the end, is a real request to each protected service: reachable
 is an answer 200 within 3 s, though the probe waits up to 10 s to learn its own latency. A tick whose turn passed while
 the one before was still busy is recorded as missed. Beside the depths a tick holds what changed since the last one that
-got an answer: replicas (readiness, host, release) and the load generator's counts per kind of request. A last look that is
-asked for is a probe and a reading after which nothing is written until the observer is asked to go on. The timeline is
+got an answer: replicas (readiness, host, release) and the load generator's counts per kind of request; and how short the
+machine was. Before the first one the machine is calibrated: a slower one has longer limits. A last look that is asked
+for is a probe and a reading after which nothing is written until the observer is asked to go on. The timeline is
 JSON lines: a header, then one `Tick` a line; what a cluster's control plane says of itself is in a file beside it, and so
 is what the observer logs (``.log``).
 
@@ -50,6 +51,7 @@ from opsassay.telemetry.clock import boot_id
 from opsassay.testbed.core.observer_log import OBSERVER, link_observer_log
 from opsassay.testbed.core.probes import REACHABLE_WITHIN_S, DepthReading, SystemProbes, SystemReading
 from opsassay.testbed.core.substrate import LOCAL, load_substrate
+from opsassay.testbed.recording.pressure import PressureReader, calibrate
 
 _log = Log(__name__)
 LOG_SUFFIX = ".log"
@@ -64,10 +66,19 @@ STARTING_S = 20.0
 
 
 class Observer:
-    """Reads *probes* every *cadence_s* seconds, has requests sent every *probe_every_s*, and appends ticks to *out*."""
+    """Reads *probes* every *cadence_s* seconds, has requests sent every *probe_every_s*, and appends ticks to *out*.
 
-    def __init__(self, probes: SystemProbes, out: Path, cadence_s: float, probe_every_s: float | None) -> None:
+    *trial* is the process whose descendants are the system and who operates it, where that is so.
+    """
+
+    def __init__(
+        self, probes: SystemProbes, out: Path, cadence_s: float, probe_every_s: float | None, trial: int | None = None
+    ) -> None:
         self.probes, self.cadence_s, self.probe_every_s = probes, cadence_s, probe_every_s
+        self._pressure = PressureReader(trial)
+        self._reachable_within_s = REACHABLE_WITHIN_S
+        self._late_s = 0.0
+        """How much longer than asked for the observer slept before the tick that comes."""
         self.asked = asyncio.Event()
         """Set for a last look, for going on after one, and with *stopping* for the end."""
         self.stopping = False
@@ -80,8 +91,10 @@ class Observer:
     async def run(self) -> None:
         """Observe until asked to stop, then look once more unless that was done; raises what keeps it from that."""
         async with self.probes:
+            calibration = await calibrate()
+            self._reachable_within_s *= calibration.slowdown
             header = {"boot_id": boot_id(), "cadence_s": self.cadence_s, "schema_version": Timeline.SCHEMA_VERSION}
-            append_object(self._out, header)
+            append_object(self._out, header | {"calibration": calibration.model_dump()})
             _log.info("ready", protected=list(self.probes.protected), cadence_s=self.cadence_s)
             index, going_on = 0, True
             while going_on:
@@ -121,13 +134,14 @@ class Observer:
     async def tick(self, index: int) -> None:
         """Read the system and write the tick *index*."""
         began = time.time_ns()
-        reading = await self.probes.read()
+        reading, pressure = await asyncio.gather(self.probes.read(), self._pressure.read(self._late_s))
         depths: tuple[tuple[Depth, DepthReading], ...] = (
             ("D1", reading.ready_replicas), ("D2", reading.ready_backends), ("D4", reading.control_plane),
         )  # fmt: skip
         if reading.details is not None:
             append_line(self._details, reading.details)
-        self._append(index, [_observation(depth, began, read) for depth, read in depths], **self._changes(reading))
+        observations = [_observation(depth, began, read) for depth, read in depths]
+        self._append(index, observations, pressure=pressure, **self._changes(reading))
 
     async def _wait_for_next(self, started: float, index: int) -> int:
         """Sleep until the next turn; write those that have passed as missed."""
@@ -136,9 +150,11 @@ class Observer:
             self._append(index, [_observation("D1", time.time_ns(), DepthReading(None, ("missed",)))])
             _log.warning("tick missed", tick=index)
             index += 1
-        pause = started + index * self.cadence_s - time.monotonic()
+        now = time.monotonic()
+        pause = max(started + index * self.cadence_s - now, 0.0)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.asked.wait(), max(pause, 0.0))
+            await asyncio.wait_for(self.asked.wait(), pause)
+        self._late_s = max(time.monotonic() - now - pause, 0.0)
         return index
 
     def _changes(self, reading: SystemReading) -> dict[str, Any]:
@@ -175,7 +191,7 @@ class Observer:
         began = time.time_ns()
         answer = await self.probes.request(service)
         self._count += 1
-        reachable = answer.status == 200 and answer.latency_s <= REACHABLE_WITHIN_S
+        reachable = answer.status == 200 and answer.latency_s <= self._reachable_within_s
         self._sent.append(
             Probe(id=f"probe-{self._count}", target=service, started_ns=began, ended_ns=time.time_ns(),
                   status=answer.status, latency_s=answer.latency_s, reachable=reachable)
@@ -215,15 +231,18 @@ def observing(
     cadence_s: float = 1.0,
     probe_every_s: float | None = 20.0,
     protected: Sequence[str] = (),
+    trial: int | None = None,
 ) -> Iterator[ObserverProcess]:
     """Have a process observe the running system *name* into *out* while the block runs; yield it.
 
     *settings* are those that the *substrate* is made with. *protected* are the services that are probed, the entries of the
-    system when there are none. Raises StartError, and LostError when it does not end.
+    system when there are none. *trial* is the process whose descendants are the system and who operates it; without it
+    nobody can say whose load a busy machine has. Raises StartError, and LostError when it does not end.
     """
     command = [sys.executable, "-m", "opsassay.testbed.recording.observer", "--on", name, "--output", str(out)]
     command += ["--substrate", substrate, "--settings", json.dumps(settings or {})]
     command += ["--cadence", str(cadence_s), "--probe-every", str(probe_every_s or 0), "--protect", *protected]
+    command += [] if trial is None else ["--trial", str(trial)]
     with recorded_by(command, out) as watcher:
         yield watcher
 
@@ -291,9 +310,11 @@ def _read_log(log: IO[str]) -> str:
     return log.read().strip()
 
 
-async def observe(probes: SystemProbes, out: Path, cadence_s: float, probe_every_s: float | None) -> None:
+async def observe(
+    probes: SystemProbes, out: Path, cadence_s: float, probe_every_s: float | None, trial: int | None = None
+) -> None:
     """Observe until standard input ends or a signal says so."""
-    observer = Observer(probes, out, cadence_s, probe_every_s)
+    observer = Observer(probes, out, cadence_s, probe_every_s, trial)
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(THREADS, "probe"))
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -315,12 +336,13 @@ def main() -> None:
         "--probe-every", type=float, default=20.0, help="seconds between probes; 0 for none but the last"
     )
     parser.add_argument("--protect", nargs="*", default=[], help="services that are probed; the entries when left out")
+    parser.add_argument("--trial", type=int, help="process whose descendants are the system and its operator")
     given = parser.parse_args()
     configure(OBSERVER, given.on, str(given.output.with_suffix(LOG_SUFFIX)))
     link_observer_log(given.substrate, given.on, given.output.with_suffix(LOG_SUFFIX))
     try:
         probes = load_substrate(given.substrate, given.settings).running(given.on).probes(given.protect)
-        asyncio.run(observe(probes, given.output, given.cadence, given.probe_every or None))
+        asyncio.run(observe(probes, given.output, given.cadence, given.probe_every or None, given.trial))
     except OpsAssayError as error:
         _log.error("failed", reason=str(error))
         sys.exit(f"Error: {error}")

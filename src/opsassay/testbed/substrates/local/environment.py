@@ -68,6 +68,7 @@ class LocalEnvironment(LiveEnvironment):
             cadence_s=committed.cadence_s,
             probe_every_s=committed.probe_every_s if probes else None,
             protected=committed.protected_services,
+            trial=os.getpid(),
         )
 
     def health_problem(self) -> str | None:

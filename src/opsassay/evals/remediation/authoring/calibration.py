@@ -1,0 +1,158 @@
+"""How often the certificate errs on a busy machine: right and wrong repairs under a drawn background load.
+
+A false rejection is a right repair that a predicate fails in a valid trial; a false certification is a wrong one that
+gets the certificate. A starved trial is neither: it is counted apart.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from opsassay.core.schema.progress import SILENT, Progress
+from opsassay.core.schema.scenario import Scenario
+from opsassay.evals.remediation.score import grade_trial
+from opsassay.evals.remediation.solve import TrialRun, run_trials
+from opsassay.evals.remediation.tables import interval, share
+from opsassay.evals.remediation.trial.contract import TrialAgent
+from opsassay.evals.runner.draws import Draws
+from opsassay.evals.runner.ranking import ORACLE
+from opsassay.evals.runner.store import RunStore, read_run
+from opsassay.evals.runner.tables import ResultTable
+from opsassay.scoring.verifiers import TrajectoryVerdict
+from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
+
+MOST_LOOPS = 3
+LOOP = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    for _ in range(10**6): pass"
+"""One core's worth of load; it ends with the process that started it, however that ends."""
+
+
+@dataclass(frozen=True)
+class LoadedTrial:
+    """One trial of a calibration: *loops* busy loops a core run beside it; *right* is whether it must be certified."""
+
+    run: TrialRun
+    loops: int
+    right: bool
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """What came of it: *verdict* None where the trial came to no result, *reason* why."""
+
+    trial: LoadedTrial
+    verdict: TrajectoryVerdict | None
+    reason: str = ""
+
+    @property
+    def starved(self) -> bool:
+        """Whether others kept the machine too busy."""
+        return self.verdict is None and self.reason.startswith("starved")
+
+
+def drawn_trials(scenarios: Sequence[Scenario], count: int, seed: int) -> list[LoadedTrial]:
+    """Return *count* right and as many wrong trials in turn, each with its scenario, oracle and load drawn by *seed*."""
+    found = []
+    for number in range(count):
+        for right in (True, False):
+            draws = Draws(seed, "calibrate", str(number), str(right))
+            scenario = draws.choice([one for one in scenarios if _oracles(one, right=right)])
+            agent = TrialAgent(name=ORACLE + draws.choice(_oracles(scenario, right=right)))
+            run = TrialRun(
+                scenario,
+                agent,
+                "baseline",
+                probes=True,
+                seed=draws.integer(0, 2**31),
+                cluster=ClusterSettings(),
+                retries=0,
+            )
+            found.append(LoadedTrial(run, draws.integer(0, MOST_LOOPS), right))
+    return found
+
+
+def _oracles(scenario: Scenario, *, right: bool) -> list[str]:
+    return sorted(name for name, oracle in scenario.oracles.items() if oracle.certified == right)
+
+
+def calibrate(store: RunStore, trials: Iterable[LoadedTrial], progress: Progress = SILENT) -> Iterator[Calibrated]:
+    """Run every trial that has no result yet under its load, and yield what came of each; nothing of it is left."""
+    for trial in trials:
+        with busy(trial.loops):
+            folders = run_trials(store, [trial.run], progress=progress)
+        if folders:
+            yield Calibrated(trial, grade_trial(folders[0], trial.run.scenario))
+        else:
+            last = store.attempts_of(trial.run.cell.hash)[-1]
+            yield Calibrated(trial, None, read_run(last).error or "no result")
+
+
+@contextmanager
+def busy(loops: int) -> Iterator[None]:
+    """Keep *loops* processes a core busy while the block runs; they are no descendants of a trial."""
+    processes = [subprocess.Popen([sys.executable, "-S", "-c", LOOP]) for _ in range(loops * (os.cpu_count() or 1))]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def by_predicate(found: Sequence[Calibrated]) -> ResultTable:
+    """Return, per predicate, how many right repairs it rejected and how many wrong ones it let pass, of valid trials.
+
+    A predicate lets a wrong repair pass that the scenario says it fails; the certificate any wrong one.
+    """
+    judged = [(one, one.verdict) for one in found if one.verdict is not None]
+    names = dict.fromkeys(["certificate", *(j.predicate for _, verdict in judged for j in verdict.judgements)])
+    rows = []
+    for name in names:
+        right = [verdict.judgement(name).failed for one, verdict in judged if one.trial.right and _has(verdict, name)]
+        wrong = [
+            verdict.judgement(name).passed for one, verdict in judged
+            if not one.trial.right and _has(verdict, name) and (name == "certificate" or name in _fails(one.trial))
+        ]  # fmt: skip
+        rows.append((name, *_rate(right), *_rate(wrong)))
+    columns = ("predicate", "right rejected", "95% interval", "wrong let pass", "95% interval ")
+    return ResultTable("What the certificate gets wrong", columns, tuple(rows))
+
+
+def by_load(found: Sequence[Calibrated]) -> ResultTable:
+    """Return, per load, how many trials there were, how many starved or failed, and how the valid ones came out."""
+    rows = []
+    for loops in sorted({one.trial.loops for one in found}):
+        of = [one for one in found if one.trial.loops == loops]
+        certified = {
+            right: [
+                one.verdict.judgement("certificate").passed for one in of if one.verdict and one.trial.right == right
+            ]
+            for right in (True, False)
+        }
+        lost = sum(one.verdict is None and not one.starved for one in of)
+        rows.append((
+            loops, len(of), sum(one.starved for one in of), lost, _share(certified[True]), _share(certified[False])
+        ))  # fmt: skip
+    columns = ("busy loops a core", "trials", "starved", "no result", "right certified", "wrong certified")
+    return ResultTable("By background load", columns, tuple(rows))
+
+
+def _has(verdict: TrajectoryVerdict, name: str) -> bool:
+    return any(one.predicate == name for one in verdict.judgements)
+
+
+def _fails(trial: LoadedTrial) -> tuple[str, ...]:
+    """Return which predicates the scenario says that the oracle of *trial* fails."""
+    return trial.run.scenario.oracles[trial.run.agent.name.removeprefix(ORACLE)].fails
+
+
+def _share(hits: Sequence[bool]) -> str:
+    return share(sum(hits), len(hits))
+
+
+def _rate(hits: Sequence[bool]) -> tuple[str, str | None]:
+    return _share(hits), interval(sum(hits), len(hits))

@@ -1,0 +1,15 @@
+"""Instants as others write them: seconds since 1970 as a number, or a time of day of RFC 3339."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+
+def instant_ns(value: Any) -> int:
+    """Return *value* as ns of UTC; a time without a zone is one of UTC. Raises ValueError for what is no instant."""
+    try:
+        return round(float(value) * 1e9)
+    except (ValueError, OverflowError, TypeError):
+        moment = datetime.fromisoformat(str(value).strip())
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1e6) * 1000

@@ -1,0 +1,156 @@
+"""One run that is worked on call by call, from this process: the way of harnesses that drive the agent themselves.
+
+The run is made as every other: the domain's own job makes it, in a thread, in a store. Its agent is a command that says
+where its tools are and waits; calls go to these tools by MCP.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Self, TextIO
+
+from opsassay.core.errors import OperationError, OpsAssayError, UserError
+from opsassay.core.schema.run import Metric
+from opsassay.core.schema.tool_session import ToolSpec
+from opsassay.evals.runner import waiting_agent
+from opsassay.evals.runner.domain import domain_named, outcome_of
+from opsassay.evals.runner.run import PlannedRun, RunEnd, score
+from opsassay.evals.runner.store import RunStore
+from opsassay.solvers.agents.tool_command import ask_server, open_tools
+
+LOOK_S = 0.1
+NAME, SECONDS = "stepped", 3600.0
+AGENT = """\
+agent: {name}
+command: ["{{python}}", "{{agent}}/waiting_agent.py", "{socket}", "{{tools}}", "{{prompt}}", "{{work}}"]
+files: [waiting_agent.py]
+needs: [mcp]
+limits: {{seconds: {seconds}}}
+"""
+
+
+class RunOverError(OperationError):
+    """The run ended before its agent did: its time was over, or its machinery failed."""
+
+
+@dataclass(frozen=True)
+class Graded:
+    """What came of a run: its *metrics*, whether it *succeeded*, or why it came to *no_result*."""
+
+    metrics: Mapping[str, Metric]
+    succeeded: bool | None
+    no_result: str = ""
+
+
+class SteppedRun:
+    """The one run that *part* of a plan of *domain* names; files of the part are looked for in *folder*.
+
+    It begins with the block and ends with it; `finish` ends it with its grades. Raises UserError for a part that names
+    another number of runs, and what the domain raises.
+    """
+
+    def __init__(self, domain: str, part: Mapping[str, Any], folder: Path = Path(), store: Path | None = None) -> None:
+        self._made = TemporaryDirectory(prefix="opsassay-", ignore_cleanup_errors=True)
+        made = Path(self._made.name)
+        self._place = made / "waiting.sock"
+        (made / "waiting_agent.py").write_bytes(Path(waiting_agent.__file__).read_bytes())
+        (made / "agent.yaml").write_text(AGENT.format(name=NAME, socket=self._place, seconds=SECONDS), encoding="utf-8")
+        self.domain, self._store = domain_named(domain), RunStore(store or made / "store")
+        settings = {"sealing": "off", **part.get("settings", {})}
+        whole = {**part, "agents": [str(made / "agent.yaml")], "settings": settings}
+        try:
+            jobs = self.domain.jobs(whole, folder.absolute(), f"a task of {domain}")
+            if len(jobs) != 1:
+                raise UserError(
+                    f"{dict(part)} names {len(jobs)} runs of {domain}; name one task, one seed and one arm."
+                )
+        except OpsAssayError:
+            self._made.cleanup()
+            raise
+        (self.job,) = jobs
+        self._given_up, self._left = threading.Event(), threading.Event()
+        self._end: RunEnd | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(self.job,), name="opsassay-stepped", daemon=True)
+        self._agent: socket.socket | None = None
+        self._tools: TextIO
+        self.prompt, self.specs = "", tuple[ToolSpec, ...]()
+
+    def __enter__(self) -> Self:
+        """Begin the run, and wait until its agent is let in; raises RunOverError when that does not come."""
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(self._place))
+            listener.listen(1)
+            listener.settimeout(LOOK_S)
+            self._thread.start()
+            try:
+                while self._agent is None:
+                    with suppress(TimeoutError):
+                        self._agent, _ = listener.accept()
+                    if self._agent is None and not self._thread.is_alive():
+                        raise RunOverError(self._why_over())
+                opening = json.loads(self._agent.makefile(encoding="utf-8").readline())
+                self.prompt = opening["prompt"].replace(opening["folder"], "FOLDER")
+                self._tools = open_tools(opening["tools"], NAME)
+                listed = ask_server(self._tools, "tools/list", {})["tools"]
+            except BaseException:
+                self.close()
+                raise
+        self.specs = tuple(
+            ToolSpec(name=one["name"], description=one.get("description") or "", parameters=one["inputSchema"])
+            for one in listed
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the run, if it goes on; nothing of it is left."""
+        self.close()
+
+    def call(self, tool: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
+        """Return what *tool* said, and whether it did as asked; raises RunOverError when the agent's time is over."""
+        try:
+            found = ask_server(self._tools, "tools/call", {"name": tool, "arguments": dict(arguments)})
+        except (OSError, ValueError, SystemExit) as error:
+            raise RunOverError(f"The run has ended: {error}.") from error
+        return "\n".join(part.get("text", "") for part in found["content"]), not found.get("isError")
+
+    def finish(self) -> Graded:
+        """Let the agent end, wait until the run has settled and is graded, and return its grades."""
+        self._leave()
+        self._thread.join()
+        if self._end is None or self._end.run is None or self._end.run_dir is None:
+            return Graded({}, None, self._why_over())
+        metrics = score(self._end)
+        return Graded(metrics, outcome_of(self.domain, self._end.run, metrics))
+
+    def close(self) -> None:
+        """Give the run up, if it goes on, and wait until it is gone."""
+        self._given_up.set()
+        self._leave()
+        while self._thread.is_alive():
+            time.sleep(LOOK_S)
+        self._made.cleanup()
+
+    def _run(self, job: PlannedRun) -> None:
+        try:
+            self._end = job.run(self._store, self._given_up.is_set, lambda _: None)
+        except Exception as error:  # noqa: BLE001 - it is what came of the run, and is said where it is asked for
+            self._error = error
+
+    def _leave(self) -> None:
+        if self._agent is not None:
+            self._agent.close()
+            self._agent = None
+
+    def _why_over(self) -> str:
+        if self._error is not None:
+            return str(self._error)
+        return self._end.message or "it came to no result" if self._end is not None else "it was given up"

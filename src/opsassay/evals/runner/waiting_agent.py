@@ -1,0 +1,24 @@
+"""Stands for an agent that works elsewhere: says where its tools and its prompt are, and waits until it is let go.
+
+``python waiting_agent.py SOCKET TOOLS PROMPT WORK``. It is copied into the files of an agent, so it imports the standard
+library only.
+"""
+
+import json
+import socket
+import sys
+from pathlib import Path
+
+
+def main(place: str, tools: str, prompt: str, work: str) -> None:
+    """Say at the Unix socket *place* where all is, and wait for its end."""
+    waiting = socket.socket(socket.AF_UNIX)
+    waiting.connect(place)
+    opening = {"tools": tools, "prompt": Path(prompt).read_text(encoding="utf-8"), "folder": str(Path(work).parent)}
+    waiting.sendall(json.dumps(opening).encode() + b"\n")
+    while waiting.recv(1):
+        pass
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

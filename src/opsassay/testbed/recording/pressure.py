@@ -1,0 +1,158 @@
+"""How short the machine is while a system is observed, and by whom: read with every tick, at a few milliseconds each.
+
+Only others count against a trial. A process is another's when it is neither the trial nor its descendant, was there at
+two ticks in a row and is no thread of the kernel; the processor time that it used in between was not the trial's doing.
+What cannot be seen from here, as the neighbours of a container, is in the shares of /proc/pressure alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from opsassay.core.schema.trajectory import Calibration, MachinePressure
+
+PROC = Path("/proc")
+CORES = os.cpu_count() or 1
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+KERNEL_THREADS = 2
+SPINS, SPIN_STEPS = 9, 200_000
+"""How often a fixed piece of work is done, and how much it is: about 10 ms on a core of 2023."""
+
+
+class _Seen(NamedTuple):
+    """One process: its parent, clock ticks used, whether it is ready to run, and when it was started."""
+
+    parent: int
+    used: int
+    runnable: bool
+    started: int
+
+
+@dataclass(frozen=True)
+class _KernelState:
+    at_s: float
+    waited_us: Mapping[str, int]
+    busy: tuple[int, int] | None
+    """Clock ticks of all processors, and those that a hypervisor kept."""
+    runnable: int | None
+    others: Mapping[int, _Seen]
+
+
+class PressureReader:
+    """Reads pressure between one call and the next; *trial* is the process whose descendants are the trial's, if known."""
+
+    def __init__(self, trial: int | None, proc: Path = PROC) -> None:
+        self._trial, self._proc = trial, proc
+        self._last = self._read_kernel()
+
+    async def read(self, late_s: float) -> MachinePressure:
+        """Return the pressure since the last call; *late_s* is how late this one is."""
+        noop_s = await noop()
+        before, self._last = self._last, await asyncio.to_thread(self._read_kernel)
+        return self._between(before, self._last, late_s, noop_s)
+
+    def _between(self, before: _KernelState, now: _KernelState, late_s: float, noop_s: float) -> MachinePressure:
+        span_s = max(now.at_s - before.at_s, 1e-3)
+        shares = {
+            name: round(min((us - before.waited_us[name]) / 1e6 / span_s, 1.0), 3)
+            for name, us in now.waited_us.items() if name in before.waited_us
+        }  # fmt: skip
+        pressure = MachinePressure(**shares, late_s=round(late_s, 3), noop_s=round(noop_s, 4))
+        found: dict[str, float] = {}
+        if now.runnable is not None:
+            found["runnable"] = round(now.runnable / CORES, 2)
+        if now.busy is not None and before.busy is not None and now.busy[0] > before.busy[0]:
+            found["steal"] = round((now.busy[1] - before.busy[1]) / (now.busy[0] - before.busy[0]), 3)
+        if self._trial is not None:
+            stayed = [
+                (one, then) for pid, one in now.others.items()
+                if (then := before.others.get(pid)) is not None and then.started == one.started
+            ]  # fmt: skip
+            used_s = sum(one.used - then.used for one, then in stayed) / TICKS_PER_S
+            found["foreign"] = round(min(used_s / span_s / CORES, 1.0), 3)
+            found["foreign_runnable"] = round(sum(one.runnable for one, _ in stayed) / CORES, 2)
+        return pressure.model_copy(update=found)
+
+    def _read_kernel(self) -> _KernelState:
+        waited = {name: us for name in ("cpu", "memory", "io") if (us := _waited_us(self._proc, name)) is not None}
+        busy, runnable = _processors(self._proc)
+        others = {} if self._trial is None else _others(_processes(self._proc), self._trial)
+        return _KernelState(time.monotonic(), waited, busy, runnable, others)
+
+
+async def noop() -> float:
+    """Return how long it takes to have a thread do nothing, in s: what every probe of ours takes besides its request."""
+    began = time.monotonic()
+    await asyncio.to_thread(int)
+    return time.monotonic() - began
+
+
+async def calibrate() -> Calibration:
+    """Return how fast this machine is now; it takes about a tenth of a second where it is quiet."""
+    spins, noops = [], []
+    for _ in range(SPINS):
+        began = time.monotonic()
+        for _ in range(SPIN_STEPS):
+            pass
+        spins.append(time.monotonic() - began)
+        noops.append(await noop())
+    return Calibration(spin_s=round(statistics.median(spins), 5), noop_s=round(statistics.median(noops), 5))
+
+
+def _others(processes: Mapping[int, _Seen], trial: int) -> dict[int, _Seen]:
+    """Return the processes that are no descendants of *trial*, nor it, nor the kernel's."""
+    ours: dict[int, bool] = {trial: True, 0: False, 1: False}
+
+    def is_ours(pid: int) -> bool:
+        if pid not in ours:
+            ours[pid] = False  # a tree that changed while it was read may lead in a circle
+            ours[pid] = pid in processes and is_ours(processes[pid].parent)
+        return ours[pid]
+
+    return {
+        pid: one for pid, one in processes.items()
+        if KERNEL_THREADS not in (pid, one.parent) and not is_ours(pid)
+    }  # fmt: skip
+
+
+def _processes(proc: Path) -> dict[int, _Seen]:
+    found = {}
+    for pid in filter(str.isdecimal, (path.name for path in proc.iterdir())):
+        if (text := _text(proc / pid / "stat")) is not None:
+            fields = text.rpartition(")")[2].split()  # a name may hold blanks and brackets
+            found[int(pid)] = _Seen(
+                int(fields[1]), int(fields[11]) + int(fields[12]), fields[0] == "R", int(fields[19])
+            )
+    return found
+
+
+def _waited_us(proc: Path, name: str) -> int | None:
+    """Return for how long some task has waited, None where the kernel keeps no pressure."""
+    text = _text(proc / "pressure" / name)
+    return None if not text else int(text.splitlines()[0].rpartition("total=")[2])
+
+
+def _processors(proc: Path) -> tuple[tuple[int, int] | None, int | None]:
+    """Return the clock ticks of all processors and the stolen ones, and how many tasks are ready to run."""
+    lines = (_text(proc / "stat") or "").splitlines()
+    found = {words[0]: words[1:] for line in lines if (words := line.split())}
+    times = [int(one) for one in found.get("cpu", ())[:8]]
+    return (sum(times), times[7]) if len(times) == 8 else None, _first(found.get("procs_running"), int)
+
+
+def _first(words: list[str] | None, as_: Callable[[str], int]) -> int | None:
+    return as_(words[0]) if words else None
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # it has ended, or this kernel has none
+        return None
