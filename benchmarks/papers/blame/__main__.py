@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast, get_args
 import click
 
 from opsassay.analysis.blame.attribute import JOINED, names
+from opsassay.analysis.blame.labelled import read_labelled
 from opsassay.cli.output import FILE, FOLDER, echo, json_option, print_json, print_table, say
 from opsassay.core.errors import NotFoundError, UserError
 from opsassay.core.schema.base import Written
@@ -24,7 +25,6 @@ from opsassay.solvers.agents.models.base import Model
 from ..running import run
 from .bench import Bench, BenchRow
 from .bench import bench as compare
-from .labelled import read_labelled
 from .reruns import reruns_in
 from .score_table import BlameMetric, score_table, write_score_table
 from .settings import BenchSettings, Scorer
