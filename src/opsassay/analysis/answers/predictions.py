@@ -94,7 +94,7 @@ def import_predictions(
     """
     if not source.exists():
         raise UserError(f"{source} is not there; name a file of predictions, or a folder of them.")
-    report, lines = PredictionReport(), _Lines(out)
+    report, lines = PredictionReport(), _AnswerLines(out)
     for path in list_files(source.resolve()):
         document = Document(path, source.resolve(), solver)
         if path.suffix not in SUFFIXES:
@@ -115,7 +115,7 @@ def import_predictions(
     return report
 
 
-class _Lines:
+class _AnswerLines:
     """The lines of a folder of answers, and those that are to be appended; nothing is written before `write`."""
 
     def __init__(self, out: Path) -> None:
