@@ -134,11 +134,9 @@ def _is_hidden(path: Path) -> bool:
 def _recognised(document: Document) -> AnswerForm | None:
     """Return the form that *document* is in, None for a file of no form; raises UserError for several."""
     forms = {name: find_form(name) for name in ANSWER_FORMS.names()}
-    if any(document.path.suffix in form.suffixes for form in forms.values()):
+    if any(document.suffix in form.suffixes for form in forms.values()):
         document.require_content()
-    found = [
-        name for name, form in forms.items() if document.path.suffix in form.suffixes and form.recognises(document)
-    ]
+    found = [name for name, form in forms.items() if document.suffix in form.suffixes and form.recognises(document)]
     if len(found) > 1:
         raise UserError(f"{document.name} may be in the forms {' and '.join(found)}; say which with --form.")
     return forms[found[0]] if found else None
@@ -146,7 +144,7 @@ def _recognised(document: Document) -> AnswerForm | None:
 
 def _is_meant(form: AnswerForm, document: Document) -> bool:
     """Return whether a file is one of the named form: always where it was named itself."""
-    return document.path == document.root or (document.path.suffix in form.suffixes and form.fits(document.path))
+    return document.path == document.root or (document.suffix in form.suffixes and form.fits(document.path))
 
 
 def _keep_entry(

@@ -76,7 +76,7 @@ def holds_predictions(source: Path) -> bool:
     for path in list_files(source.resolve()):
         document = Document(path, source.resolve())
         try:
-            if path.suffix in SUFFIXES and (_is_text(document) or document.has_row(_is_prediction)):
+            if document.suffix in SUFFIXES and (_is_text(document) or document.has_row(_is_prediction)):
                 return True
         except OpsAssayError:
             continue
@@ -97,7 +97,7 @@ def import_predictions(
     report, lines = PredictionReport(), _AnswerLines(out)
     for path in list_files(source.resolve()):
         document = Document(path, source.resolve(), solver)
-        if path.suffix not in SUFFIXES:
+        if document.suffix not in SUFFIXES:
             continue
         try:
             first = _first_step(form, document)
@@ -161,7 +161,7 @@ def _first_step(form: str | None, document: Document) -> int:
 
 
 def _is_text(document: Document) -> bool:
-    return document.path.suffix in (".txt", ".log", ".json") and _BLOCK.search(_text_of(document)) is not None
+    return document.suffix in (".txt", ".log", ".json") and _BLOCK.search(_text_of(document)) is not None
 
 
 def _text_of(document: Document) -> str:
