@@ -131,7 +131,7 @@ class LoggedSample:
         head = (self.sample.get("metadata") or {}).get(ABOUT)
         if not isinstance(head, dict) or not {"item", "commitment", "system", "services"} <= head.keys():
             raise DatapackError(
-                f"sample {self.name} is none of opsassay/diagnosis; its trace can be had by `opsassay trace convert`."
+                f"sample {self.name} is no sample of opsassay/diagnosis; its trace can be had by `opsassay trace convert`."
             )
         return head
 
