@@ -15,13 +15,13 @@ from collections import Counter
 from pathlib import Path
 
 from opsassay.analysis.blame.attribute import attribute
+from opsassay.analysis.blame.labelled import read_labelled
 from opsassay.analysis.blame.rerun import ProxyRerun
 from opsassay.core.schema.trajectory import Attribution, Trace, TraceStep
 from opsassay.solvers.agents.models.scripted import ScriptedModel
 from opsassay.solvers.agents.models.server import running_server
 from opsassay.ui.trace_view import TracePage, write_trace_page
 from papers.blame.bench import bench
-from papers.blame.labelled import read_labelled
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "multi_agent"))
 TECHNIQUES = ("all-at-once", "binary-search", "step-by-step", "static", "dynamic")

@@ -17,9 +17,9 @@ import click
 
 from opsassay.cli.output import json_option, print_json, print_table, say
 from opsassay.core.errors import UserError
+from opsassay.scoring.itbench import ItbenchScore, ItbenchTruth, read_itbench_answer
 from opsassay.telemetry.importers.itbench import V1, V2
 
-from .itbench_scoring import ItbenchScore, ItbenchTruth, read_itbench_answer
 from .running import run
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)

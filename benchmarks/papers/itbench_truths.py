@@ -16,10 +16,10 @@ import click
 
 from opsassay.cli.output import json_option, print_json, print_table, say
 from opsassay.core.errors import UserError
+from opsassay.scoring.itbench import ItbenchTruth
 from opsassay.telemetry.importers.itbench import V1, V2
 
 from .itbench_answers import scenario_number
-from .itbench_scoring import ItbenchTruth
 from .running import run
 
 

@@ -17,12 +17,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 from benchmarks.papers.blame.__main__ import cli as bench_cli
-from benchmarks.papers.blame.answers import ANSWERS, REPLIES, read_answers
+from benchmarks.papers.blame.answers import REPLIES
 from benchmarks.papers.blame.bench import Bench, bench
 from benchmarks.papers.blame.score_table import score_table
 from benchmarks.papers.blame.settings import BenchSettings
 from click.testing import CliRunner
 
+from opsassay.analysis.blame.answers import ANSWERS, read_answers
 from opsassay.analysis.blame.rules import RULES
 from opsassay.cli import cli
 from opsassay.core.errors import OpsAssayError, UserError

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from benchmarks.papers.itbench_answers import command, scenario_number, score_trials
-from benchmarks.papers.itbench_scoring import ItbenchAnswer, ItbenchTruth, read_itbench_answer
 from benchmarks.papers.itbench_truths import command as disagreements
 from click.testing import CliRunner
 
 from opsassay.core.errors import UserError
+from opsassay.scoring.itbench import ItbenchAnswer, ItbenchTruth, read_itbench_answer
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "itbench"
 TRUTH = EXAMPLE / "truths" / "scenario_7"

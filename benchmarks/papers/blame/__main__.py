@@ -8,8 +8,10 @@ from typing import Any, TypeVar, cast, get_args
 
 import click
 
+from opsassay.analysis.blame.answers import read_answers
 from opsassay.analysis.blame.attribute import JOINED, names
-from opsassay.cli.output import FILE, FOLDER, echo, json_option, print_json, print_table, say
+from opsassay.analysis.blame.labelled import read_labelled
+from opsassay.cli.output import FILE, FOLDER, echo, json_option, print_json, print_table, print_tables, say
 from opsassay.core.errors import NotFoundError, UserError
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.files import load_yaml
@@ -24,10 +26,10 @@ from opsassay.solvers.agents.models.base import Model
 from ..running import run
 from .bench import Bench, BenchRow
 from .bench import bench as compare
-from .labelled import read_labelled
 from .reruns import reruns_in
 from .score_table import BlameMetric, score_table, write_score_table
 from .settings import BenchSettings, Scorer
+from .tables import published_tables
 
 _W = TypeVar("_W", bound=Written)
 _PATH = click.Path(path_type=Path)
@@ -138,6 +140,22 @@ def scores(
     write_score_table(table, output)
     missing = table["score"].null_count()
     echo(f"Written: {output}; {table.height} scores, {missing} of them empty.")
+
+
+@cli.command("table")
+@click.argument("answers", type=_PATH)
+@click.argument("folder", type=_PATH)
+@click.option("-c", "changes", multiple=True, metavar="KEY=VALUE", help="One setting, as in -c scorer=exact.")
+@_scorer_option
+@json_option
+def table(answers: Path, folder: Path, changes: tuple[str, ...], scorer: str | None, *, as_json: bool) -> None:
+    """Print Tables 2 and 3 of TraceElephant of ANSWERS, as `bench` or `opsassay score import` kept them."""
+    settings = _changed(BenchSettings, None, _with_scorer(changes, scorer))
+    tables = published_tables(read_answers(answers), _labelled(folder), settings)
+    if as_json:
+        print_json("table", [one.as_item() for one in tables], scoring=settings.scorer)
+    else:
+        print_tables(tables)
 
 
 def _with_scorer(changes: tuple[str, ...], scorer: str | None) -> tuple[str, ...]:

@@ -15,8 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from pydantic import Field
-
+from opsassay.analysis.blame.answers import ANSWERS, AnswerLine, Question
 from opsassay.core.errors import UserError
 from opsassay.core.schema.base import Noun
 from opsassay.core.schema.json_lines import append_line, read_nouns
@@ -28,38 +27,7 @@ from opsassay.solvers.agents.models.base import Message, Model, ModelError, Repl
 from .paid import Spending, tokens_at_most
 from .settings import BenchSettings
 
-Question = tuple[str, str, int]
-"""The digest of all that is asked with, the technique, and which of the runs."""
-ANSWERS, REPLIES = "answers.jsonl", "replies.jsonl"
-
-
-class AnswerLine(Noun):
-    """What a technique said of a trace in one *run*.
-
-    *asked* is the digest of all that it was asked with, *arm* what of the settings was not by default.
-    *failed* says why the model gave no answer, in which case there is none; *price* is in USD, None when it is not known.
-    """
-
-    trace: str
-    technique: str
-    run: int
-    model: str | None = None
-    agent: str | None = None
-    step: int | None = None
-    reason: str = ""
-    calls: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    price: float | None = None
-    failed: str | None = None
-    notes: tuple[str, ...] = ()
-    asked: str = ""
-    arm: str = Field(default="", exclude_if=lambda arm: not arm)
-
-    @property
-    def question(self) -> Question:
-        """What the line answers."""
-        return self.asked, self.technique, self.run
+REPLIES = "replies.jsonl"
 
 
 class ReplyLine(Noun):
@@ -116,14 +84,6 @@ class AnswerLog:
                 self._answers[line.question] = line
             if self._folder is not None:
                 append_line(self._folder / (ANSWERS if isinstance(line, AnswerLine) else REPLIES), line)
-
-
-def read_answers(folder: Path) -> list[AnswerLine]:
-    """Return the last answer to every question in *folder*; raises UserError when there are none, DatapackError."""
-    path = folder / ANSWERS
-    if not path.exists():
-        raise UserError(f"{folder} holds no {ANSWERS}; make it with `blame bench FOLDER -o {folder}`.")
-    return list({line.question: line for line in read_nouns(path, AnswerLine)}.values())
 
 
 @contextmanager

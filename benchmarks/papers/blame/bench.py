@@ -8,6 +8,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from opsassay.analysis.blame.answers import AnswerLine, Question
 from opsassay.analysis.blame.attribute import attribute
 from opsassay.analysis.blame.rerun import Rerun
 from opsassay.analysis.blame.rules import RULES
@@ -18,7 +19,7 @@ from opsassay.core.schema.trajectory import Attribution, LabelledTrace
 from opsassay.solvers.agents.limits import Price
 from opsassay.solvers.agents.models.base import Model
 
-from .answers import AnswerLine, AnswerLog, LoggedModel, Question, answer_log
+from .answers import AnswerLog, LoggedModel, answer_log
 from .paid import BudgetReachedError, Spending
 from .scores import Scored, TechniqueSummary, breakdown, score, summarise
 from .settings import BenchSettings

@@ -9,11 +9,11 @@ from typing import Literal
 
 import polars as pl
 
+from opsassay.analysis.blame.answers import AnswerLine, read_answers
 from opsassay.core.errors import UserError
 from opsassay.core.schema.trajectory import LabelledTrace
 from opsassay.telemetry.content import whole_file
 
-from .answers import AnswerLine, read_answers
 from .bench import scored
 from .scores import Scored
 from .settings import BenchSettings

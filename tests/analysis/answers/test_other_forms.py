@@ -323,7 +323,7 @@ def test_samples_of_inspect_are_answers_and_those_of_another_task_are_named(chai
         1, [("inspect (mock/m)", 0, "done"), ("inspect (mock/m)", 1, "failed")],
     ), err  # fmt: skip
     assert metrics(items[0])["exact_match"] == 1
-    assert "is none of opsassay/diagnosis" in problems[0]
+    assert "is no sample of opsassay/diagnosis" in problems[0]
     assert "came to no result (inspect_ai: endpoint gone)" in problems[1]
     shutil.rmtree(tmp_path / "store")
     assert (

@@ -235,3 +235,17 @@ def test_hidden_files_links_and_other_files_are_no_answers(tree, tmp_path, impor
     (tmp_path / "in" / "a" / "link.json").symlink_to(good)
     code, items, whole, _ = imports(tmp_path / "in")
     assert (code, len(items), whole["passed_over"]) == (0, 1, ["in/a/notes.md"])
+
+
+@pytest.mark.parametrize(
+    ("place", "solver"),
+    [
+        ("m/{}/answer.JSON", "m"), ("m/{}/attempt_1/answer.json", "m"), ("m/deep/{}/2/answer.json", "deep"),
+        ("{}/m/answer.json", "m"), ("{}/m/3/answer.json", "m"), ("m/{}.json", "m"), ("{}.json", "in"),
+        ("{}/7/a.json", "in"),
+    ],
+)  # fmt: skip
+def test_a_solver_that_no_file_names_is_a_folder_above_the_incidents(place, solver, tree, tmp_path, imports):
+    put(tmp_path / "in" / place.format(tree[1][0].upper()), answer())
+    code, (item,), _, err = imports(tmp_path / "in")
+    assert (code, item["solver"]) == (0, solver), err

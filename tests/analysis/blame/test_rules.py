@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from benchmarks.papers.blame.labelled import read_labelled
 from benchmarks.papers.blame.scores import breakdown, score, summarise
 
+from opsassay.analysis.blame.labelled import read_labelled
 from opsassay.analysis.blame.rules import RULES
 from opsassay.core.schema.trajectory import Attribution, LabelledTrace, ToolCall, Trace, TraceStep
 

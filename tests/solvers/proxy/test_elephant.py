@@ -6,12 +6,12 @@ import json
 import resource
 
 import pytest
-from benchmarks.papers.blame.labelled import read_labelled
 from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionMessage
 from openai.types.completion_usage import CompletionUsage
 
+from opsassay.analysis.blame.labelled import read_labelled
 from opsassay.analysis.blame.rules import RULES
 from opsassay.core.errors import DatapackError, UserError
 from opsassay.solvers.proxy.formats import read_one, read_traces

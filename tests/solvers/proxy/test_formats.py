@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks.papers.blame.labelled import read_labelled
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from opsassay.analysis.blame.labelled import read_labelled
 from opsassay.core.errors import DatapackError, UserError
 from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
 from opsassay.solvers.proxy.formats import read_one, read_traces

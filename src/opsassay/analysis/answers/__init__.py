@@ -19,3 +19,6 @@ ANSWER_FORMS = Registry(
         "inspect": "opsassay.analysis.answers.inspect:FORM",
     },
 )
+
+PREDICTIONS = {"whoandwhen": 0, "traceelephant": 1}
+"""Forms of predictions about traces, with the number that their first step has."""

@@ -70,6 +70,11 @@ class Document:
         return str(self.path.relative_to(self.root.parent))
 
     @property
+    def suffix(self) -> str:
+        """How the name of the file ends, in small letters."""
+        return self.path.suffix.lower()
+
+    @property
     def folders(self) -> tuple[str, ...]:
         """The folders that the file lies in, the nearest first, the named one last."""
         return tuple(reversed(self.path.relative_to(self.root.parent).parts[:-1]))
@@ -77,11 +82,11 @@ class Document:
     @cached_property
     def content(self) -> Any:
         """The JSON value, rows of the CSV as dictionaries, or text of the file; raises DatapackError."""
-        if self.path.suffix == ".csv":
+        if self.suffix == ".csv":
             return read_csv(self.path).rows(named=True)
         try:
             text = read_plain(self.path, MAX_FILE_BYTES).decode("utf-8-sig")
-            return read_json(text, constant=lambda _: None) if self.path.suffix == ".json" else text
+            return read_json(text, constant=lambda _: None) if self.suffix == ".json" else text
         except UnicodeDecodeError as error:
             raise DatapackError(f"{self.name} is not UTF-8 text (byte {error.start}); restore it.") from error
         except (ValueError, RecursionError) as error:
@@ -91,12 +96,12 @@ class Document:
 
     def require_content(self) -> None:
         """Raise DatapackError for a file that is damaged; archives are looked at by their forms."""
-        if self.path.suffix in (".json", ".csv"):
+        if self.suffix in (".json", ".csv"):
             _ = self.content
 
     def rows(self) -> Iterator[tuple[str, Callable[[], Any]]]:
         """Yield the place and the reader of each row: a line of JSON, an entry of a list, or the one value."""
-        if self.path.suffix == ".jsonl":
+        if self.suffix == ".jsonl":
             for number, line in enumerate(str(self.content).splitlines(), 1):
                 if line.strip():
                     yield f"{self.name}:{number}", partial(self._line, line, number)
@@ -158,14 +163,16 @@ class Cases:
     ) -> tuple[Solver, tuple[str, ...]]:
         """Return whom an answer in *document* is of, and a note where nothing but its place says so.
 
-        It is the name that was given, else what the file *said*, else the nearest folder that is no number and names no
-        incident, or the file where there is none.
+        It is the name that was given, else what the file *said*, else a folder that is no number: the nearest above that of
+        the incident, else the nearest of all.
         """
         texts = dict.fromkeys(text for one in said if isinstance(one, str) and (text := one.strip()))
         names, notes = document.solver or " ".join(texts), tuple[str, ...]()
         if not names:
-            folders = (part for part in document.folders if not part.isdigit() and _folded(part) not in self._by_name)
-            names = next(folders, document.path.stem)
+            *inside, root = (None, *document.folders) if document.folders else (None, document.path.stem)
+            at = next((n for n, part in enumerate(inside) if part and _folded(part) in self._by_name), -1)
+            folders = [*inside[at + 1 :], *inside[: max(at, 0)], root]
+            names = next(part for part in folders if part and (part == root or not part.isdigit()))
             notes = (f"the file does not say whom it is of: it is kept as {names!r}",)
         return Solver(name=names[:200], kind=kind, configuration={"answers": "given"}, **further), notes
 

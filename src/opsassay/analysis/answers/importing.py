@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from opsassay.analysis.answers import ANSWER_FORMS
+from opsassay.analysis.answers import ANSWER_FORMS, PREDICTIONS
 from opsassay.analysis.answers.external_answers import AnswerForm, Cases, Document, ExternalAnswer, Reading
-from opsassay.core.errors import OpsAssayError, UserError
+from opsassay.core.errors import NotFoundError, OpsAssayError, UserError
 from opsassay.core.schema.run import Run
 from opsassay.core.text import plural
 from opsassay.core.untrusted import CAUSED_BY_CONTENT, is_plain, one_sentence
@@ -62,7 +62,7 @@ def import_answers(
     """
     if not source.exists():
         raise UserError(f"{source} is not there; name a file of answers, or a folder of them.")
-    chosen = None if form is None else _form(form)
+    chosen = None if form is None else find_form(form)
     known, store, report = Cases(cases), RunStore(out), AnswerReport()
     items: dict[str, IncidentItem] = {}
     for document, reader in _documents(source.resolve(), chosen, solver, report):
@@ -70,7 +70,7 @@ def import_answers(
             for read in reader.entries(document, known):
                 _keep_entry(read, document, store, items, report)
         except (OpsAssayError, *CAUSED_BY_CONTENT) as error:
-            report.problems.append(_sentence_about(document, error))
+            report.problems.append(sentence_about(document, error))
     if not report.kept:
         raise UserError(_nothing(source, report, form))
     return report
@@ -84,7 +84,7 @@ def _documents(
     What lies in the folder of a trial is part of it, and no answer of its own.
     """
     looked_at: list[tuple[Document, AnswerForm | Exception | None]] = []
-    for path in _files(source):
+    for path in list_files(source):
         document = Document(path, source, solver)
         try:
             reader = _recognised(document) if chosen is None else chosen if _is_meant(chosen, document) else None
@@ -101,16 +101,19 @@ def _documents(
         elif form is None:
             report.passed_over.append(document.name)
         else:
-            report.problems.append(_sentence_about(document, form))
+            report.problems.append(sentence_about(document, form))
     return found
 
 
-def _form(name: str) -> AnswerForm:
+def find_form(name: str) -> AnswerForm:
+    """Return the form called *name*; raises NotFoundError."""
+    if name not in ANSWER_FORMS.names():
+        raise NotFoundError("form of answers", name, [*ANSWER_FORMS.names(), *PREDICTIONS])
     form: AnswerForm = ANSWER_FORMS.load(name)
     return form
 
 
-def _files(source: Path) -> Iterator[Path]:
+def list_files(source: Path) -> Iterator[Path]:
     """Yield the files that *source* is or holds, in the order of folders and numbers; hidden ones and links are none."""
     if source.is_file():
         yield source
@@ -130,12 +133,10 @@ def _is_hidden(path: Path) -> bool:
 
 def _recognised(document: Document) -> AnswerForm | None:
     """Return the form that *document* is in, None for a file of no form; raises UserError for several."""
-    forms = {name: _form(name) for name in ANSWER_FORMS.names()}
-    if any(document.path.suffix in form.suffixes for form in forms.values()):
+    forms = {name: find_form(name) for name in ANSWER_FORMS.names()}
+    if any(document.suffix in form.suffixes for form in forms.values()):
         document.require_content()
-    found = [
-        name for name, form in forms.items() if document.path.suffix in form.suffixes and form.recognises(document)
-    ]
+    found = [name for name, form in forms.items() if document.suffix in form.suffixes and form.recognises(document)]
     if len(found) > 1:
         raise UserError(f"{document.name} may be in the forms {' and '.join(found)}; say which with --form.")
     return forms[found[0]] if found else None
@@ -143,7 +144,7 @@ def _recognised(document: Document) -> AnswerForm | None:
 
 def _is_meant(form: AnswerForm, document: Document) -> bool:
     """Return whether a file is one of the named form: always where it was named itself."""
-    return document.path == document.root or (document.path.suffix in form.suffixes and form.fits(document.path))
+    return document.path == document.root or (document.suffix in form.suffixes and form.fits(document.path))
 
 
 def _keep_entry(
@@ -157,10 +158,11 @@ def _keep_entry(
             item = items.get(id_) or items.setdefault(id_, IncidentItem.from_datapack(answer.case.datapack))
             report.kept.append(keep_answer(store, item, answer, {one.folder for one in report.kept}))
     except (OpsAssayError, *CAUSED_BY_CONTENT) as error:
-        report.problems.append(_sentence_about(document, error))
+        report.problems.append(sentence_about(document, error))
 
 
-def _sentence_about(document: Document, error: Exception) -> str:
+def sentence_about(document: Document, error: Exception) -> str:
+    """Return what is wrong with an entry of *document*, on one line that names it."""
     said = str(error) if isinstance(error, OpsAssayError) else f"it cannot be read ({type(error).__name__}: {error})"
     return one_sentence(said if document.name in said else f"{document.name}: {said}")
 

@@ -30,12 +30,9 @@ def _read_answer(sample: LoggedSample, document: Document, cases: Cases) -> list
 
 
 def _fits(path: Path) -> bool:
-    return path.suffix == ".eval"
+    return path.suffix.lower() == ".eval"
 
 
 FORM = AnswerForm(
-    (".eval", ".json"),
-    lambda document: document.path.suffix == ".eval" or is_inspect(document.content),
-    _entries,
-    _fits,
+    (".eval", ".json"), lambda document: document.suffix == ".eval" or is_inspect(document.content), _entries, _fits
 )

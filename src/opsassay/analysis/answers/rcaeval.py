@@ -36,7 +36,7 @@ _DATABASE = "-db"
 
 
 def _entries(document: Document, cases: Cases) -> Iterator[Reading]:
-    if document.path.suffix == ".csv":
+    if document.suffix == ".csv":
         for number, row in enumerate(document.content, 1):
             yield partial(_of_row, f"{document.name} row {number}", row, document, cases)
         return
@@ -120,14 +120,14 @@ def _outcome(ranked: Sequence[str], case: Case, before: Sequence[str]) -> Attemp
 
 def _recognises(document: Document) -> bool:
     content = document.content
-    if document.path.suffix == ".csv":
+    if document.suffix == ".csv":
         return bool(content) and {"case", "ranks"} <= {str(key).strip().lower() for key in content[0]}
     called = _CASE.fullmatch(document.path.stem) is not None
     return called and isinstance(content, dict) and (isinstance(content.get("0"), list) or set(content) == {"error"})
 
 
 def _fits(path: Path) -> bool:
-    return path.suffix == ".csv" or _CASE.fullmatch(path.stem) is not None
+    return path.suffix.lower() == ".csv" or _CASE.fullmatch(path.stem) is not None
 
 
 FORM = AnswerForm((".json", ".csv"), _recognises, _entries, _fits)

@@ -33,13 +33,19 @@ def command(
 
     Each becomes a run of the store, with a note on all that was not exactly convertible. Runs are graded and not ranked.
     """
-    from opsassay.analysis.answers.importing import import_answers
+    from opsassay.analysis.answers import PREDICTIONS
+    from opsassay.analysis.answers.importing import find_form, import_answers
+    from opsassay.analysis.answers.predictions import holds_predictions
     from opsassay.core.errors import OpsAssayError
     from opsassay.evals.diagnosis.score import grade_all
     from opsassay.evals.runner.store import RunStore
     from opsassay.scoring.profiles import profile_named
     from opsassay.telemetry.tree import resolve
 
+    if form in PREDICTIONS or (form is None and source.exists() and holds_predictions(source)):
+        context.exit(_import_predictions(source, form, cases or output, solver, output, as_json=as_json))
+    if form is not None:
+        find_form(form)
     chosen, unread = profile_named(profile), list[str]()
 
     def report_on(_: Path, error: OpsAssayError) -> None:
@@ -72,6 +78,47 @@ def command(
             f"{plural(len(problems), 'answer')} left out. Next: `opsassay score table {store}`."
         )
     context.exit(1 if problems else 0)
+
+
+def _import_predictions(
+    source: Path, form: str | None, traces: Path, solver: str | None, output: Path, *, as_json: bool
+) -> int:
+    """Read predictions of who failed and when, about the labelled traces in *traces*, and return the exit code."""
+    from opsassay.analysis.answers.predictions import import_predictions
+    from opsassay.analysis.blame.labelled import read_labelled
+
+    odd: list[str] = []
+    report = import_predictions(source, read_labelled(traces, odd.append), output, form, solver)
+    for problem in odd:
+        say(f"opsassay: no trace: {problem}")
+    for one in report.kept:
+        for note in one.line.notes:
+            say(f"opsassay: {one.source}: {note}")
+    for problem in report.problems:
+        say(f"opsassay: left out: {problem}")
+    items = [
+        {
+            "answer": one.source, "trace": one.case.id, "technique": one.line.technique, "run": one.line.run,
+            "agent": one.line.agent, "step": one.line.step, "agent_right": one.is_agent_right,
+            "step_right": one.is_step_right, "became": "there already" if one.known else "imported",
+            "notes": list(one.line.notes),
+        }
+        for one in report.kept
+    ]  # fmt: skip
+    notes = sum(len(one.line.notes) for one in report.kept)
+    if as_json:
+        print_json("score import", items, problems=report.problems, passed_over=[], notes=notes)
+    else:
+        columns = ("trace", "technique", "run", "agent", "step", "agent_right", "step_right", "became")
+        rows = [tuple(item[name] for name in columns) for item in items]
+        print_table(f"{plural(len(items), 'prediction')} in {output}", columns, rows)
+        right = [sum(bool(item[name]) for item in items) for name in ("agent_right", "step_right")]
+        echo(
+            f"Agent right: {right[0]} of {len(items)}, step right: {right[1]}; {plural(notes, 'conversion note')}, "
+            f"{plural(len(report.problems), 'answer')} left out. Next: "
+            f"`opsassay trace blame view TRACE --answers {output}`."
+        )
+    return 1 if report.problems else 0
 
 
 def _item(one: KeptAnswer) -> dict[str, Any]:

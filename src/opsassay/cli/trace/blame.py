@@ -89,11 +89,14 @@ def command(
 @click.option("--technique", help="What suggests the decisive step: `joined` for a run with findings, else `combined`.")
 @_model_option
 @click.option("--run", "run_dir", type=_PATH, help="Folder of the run, when PATH is not it.")
+@click.option("--answers", type=_PATH, help="Folder of answers that were imported: theirs is the suggested step.")
 @_cases_option
 def view(
-    path: Path, output: Path, technique: str | None, model: str | None, run_dir: Path | None, cases: Path | None
-) -> None:
+    path: Path, output: Path, technique: str | None, model: str | None, run_dir: Path | None, answers: Path | None,
+    cases: Path | None,
+) -> None:  # fmt: skip
     """Write a page that shows the trace of PATH: steps, flow, the suggested step, and the run on one clock."""
+    from opsassay.analysis.blame.answers import imported_answer
     from opsassay.analysis.blame.attribute import JOINED, attribute
     from opsassay.solvers.agents.models import model_named
     from opsassay.solvers.proxy.formats import read_one
@@ -101,16 +104,18 @@ def view(
 
     found = read_one(path)
     joined = _join_to_truth(found, run_dir or path, cases, is_run=run_dir is not None)
-    asked = model_named(model) if model else None
-    blamed = attribute(
-        found, technique or (JOINED if joined and joined.findings else "combined"), model=asked, joined=joined
-    )
+    if answers is not None:
+        suggested = imported_answer(answers, path, found, technique)
+    else:
+        asked = model_named(model) if model else None
+        chosen = technique or (JOINED if joined and joined.findings else "combined")
+        suggested = attribute(found, chosen, model=asked, joined=joined).attribution
     findings, lanes = (joined.findings, joined.lanes) if joined else ((), ())
-    page = TracePage(found.system_name, found, blamed.attribution, findings, lanes)
+    page = TracePage(found.system_name, found, suggested, findings, lanes)
     write_trace_page([page], output, title=f"Trace of {found.system_name}")
     for finding in findings:
         say(f"opsassay: {finding.name} at step {finding.step}: {finding.evidence}")
-    echo(f"Written: {output}; {plural(len(found.steps), 'step')}, step {blamed.attribution.step_id} suggested.")
+    echo(f"Written: {output}; {plural(len(found.steps), 'step')}, step {suggested.step_id} suggested.")
 
 
 @click.command("annotate")

@@ -86,7 +86,7 @@ def import_runs(source: Path, out: Path, on_case: OnCase | None = None) -> Impor
 
 def log_payload(source: Path) -> Any:
     """Return the log at *source* as its JSON form is; raises DatapackError."""
-    return inspect_payload(source) if source.suffix == ".eval" else read_json(source)
+    return inspect_payload(source) if source.suffix.lower() == ".eval" else read_json(source)
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class LoggedSample:
         head = (self.sample.get("metadata") or {}).get(ABOUT)
         if not isinstance(head, dict) or not {"item", "commitment", "system", "services"} <= head.keys():
             raise DatapackError(
-                f"sample {self.name} is none of opsassay/diagnosis; its trace can be had by `opsassay trace convert`."
+                f"sample {self.name} is no sample of opsassay/diagnosis; its trace can be had by `opsassay trace convert`."
             )
         return head
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from opsassay.analysis.blame.elephant_labels import is_task, labelled_elephant, number_key
 from opsassay.core.errors import DatapackError, OpsAssayError, UserError
 from opsassay.core.schema.trajectory import Attribution, LabelledTrace, Trace
 from opsassay.solvers.proxy.formats.elephant import PAIRS, RUNS, is_elephant, pair_in, read_task
@@ -14,8 +15,6 @@ from opsassay.solvers.proxy.formats.finding import LABELS, TRACES
 from opsassay.solvers.proxy.formats.whoandwhen import is_whoandwhen, labelled
 from opsassay.solvers.proxy.reading import read_json
 from opsassay.telemetry.tree import read_noun
-
-from .elephant_labels import is_task, labelled_elephant, number_key
 
 
 def read_labelled(folder: Path, on_odd: Callable[[str], None] | None = None) -> list[LabelledTrace]:

@@ -1,0 +1,246 @@
+"""Predictions of who failed and when, for Who&When and TraceElephant: JSON lines, or the text that Who&When's code prints.
+
+They become lines of ``answers.jsonl``, as comparisons of techniques keep them. Who&When counts steps from 0, TraceElephant
+from 1. Source of the text: the code of github.com/ag2ai/Agents_Failure_Attribution, which prints a block for each file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from opsassay.analysis.answers import PREDICTIONS
+from opsassay.analysis.answers.external_answers import Document, merge_notes, require_text
+from opsassay.analysis.answers.importing import list_files, sentence_about
+from opsassay.analysis.blame.answers import ANSWERS, AnswerLine, read_answers
+from opsassay.core.errors import NotFoundError, OpsAssayError, UserError, nearest
+from opsassay.core.schema.json_lines import append_line
+from opsassay.core.schema.locks import folder_lock
+from opsassay.core.schema.trajectory import LabelledTrace
+from opsassay.core.untrusted import CAUSED_BY_CONTENT
+from opsassay.solvers.proxy.reading import first_of
+
+SUFFIXES = (".jsonl", ".json", ".txt", ".log")
+_BLOCK = re.compile(r"Prediction for ([^:\n]+?):(.*?)(?=Prediction for [^:\n]+?:|\Z)", re.DOTALL)
+_SAID = {
+    "predicted_agent": re.compile(r"Agent Name\W*:\W*([^\n*]+)", re.IGNORECASE),
+    "predicted_step": re.compile(r"Step Number\W*:\W*([^\n*]+)", re.IGNORECASE),
+    "reason": re.compile(r"Reason for Mistake\W*:\s*(.+)", re.IGNORECASE | re.DOTALL),
+}
+_TRACE = ("trace", "trace_id", "file", "file_name", "filename", "task_id", "question_ID", "instance_id", "id", "idx")
+_AGENT = (
+    "predicted_agent", "failure_responsible_agent", "responsible_agent", "agent_name", "agent", "mistake_agent",
+)  # fmt: skip
+_STEP = (
+    "predicted_step", "decisive_failure_step", "decisive_step", "failure_step", "step_number", "step", "mistake_step",
+)  # fmt: skip
+_REASON, _TECHNIQUE = ("reason", "mistake_reason", "explanation"), ("technique", "method", "mode")
+
+
+@dataclass(frozen=True)
+class KeptPrediction:
+    """A *line* of answers about *case*, from *source*; *known* where it was kept by an import before this one."""
+
+    source: str
+    case: LabelledTrace
+    line: AnswerLine
+    known: bool
+
+    @property
+    def is_agent_right(self) -> bool:
+        """Whether the agent is the labelled one, letter by letter."""
+        return self.line.agent is not None and self.line.agent == self.case.label.agent_name
+
+    @property
+    def is_step_right(self) -> bool:
+        """Whether the step is the labelled one."""
+        return self.line.step is not None and self.line.step == self.case.label.step_id
+
+
+@dataclass
+class PredictionReport:
+    """Predictions that were *kept*, and a sentence for each of the *problems*."""
+
+    kept: list[KeptPrediction] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def holds_predictions(source: Path) -> bool:
+    """Return whether *source* holds a text of Who&When, or rows that name an agent and a step."""
+    for path in list_files(source.resolve()):
+        document = Document(path, source.resolve())
+        try:
+            if document.suffix in SUFFIXES and (_is_text(document) or document.has_row(_is_prediction)):
+                return True
+        except OpsAssayError:
+            continue
+    return False
+
+
+def import_predictions(
+    source: Path, cases: Sequence[LabelledTrace], out: Path, form: str | None = None, solver: str | None = None
+) -> PredictionReport:
+    """Append the predictions in *source*, about the traces of *cases*, to ``answers.jsonl`` in the folder *out*.
+
+    *form* says how steps are counted; a text is Who&When's unless it says otherwise. *solver* names the technique. What
+    cannot be read is a problem, and the rest goes on. Raises UserError where nothing could be read; then nothing is
+    written.
+    """
+    if not source.exists():
+        raise UserError(f"{source} is not there; name a file of predictions, or a folder of them.")
+    report, lines = PredictionReport(), _AnswerLines(out)
+    for path in list_files(source.resolve()):
+        document = Document(path, source.resolve(), solver)
+        if document.suffix not in SUFFIXES:
+            continue
+        try:
+            first = _first_step(form, document)
+            for place, read in _entries(document):
+                try:
+                    report.kept.append(lines.keep(*_prediction(place, read(), document, cases, first)))
+                except (OpsAssayError, *CAUSED_BY_CONTENT) as error:
+                    report.problems.append(sentence_about(document, error))
+        except (OpsAssayError, *CAUSED_BY_CONTENT) as error:
+            report.problems.append(sentence_about(document, error))
+    if not report.kept:
+        why = " ".join(report.problems[:3]) or f"it has no file of {', '.join(SUFFIXES)}."
+        raise UserError(f"{source} holds no prediction about the traces at hand: {why}")
+    lines.write()
+    return report
+
+
+class _AnswerLines:
+    """The lines of a folder of answers, and those that are to be appended; nothing is written before `write`."""
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+        self._known = {line.question: line for line in read_answers(out)} if (out / ANSWERS).exists() else {}
+        self._new: list[AnswerLine] = []
+        self._runs: Counter[tuple[str, str]] = Counter()
+
+    def keep(self, source: str, case: LabelledTrace, line: AnswerLine) -> KeptPrediction:
+        """Return *line* with its number among those of its technique on its trace.
+
+        Raises UserError where the folder has another answer under that number.
+        """
+        self._runs[line.trace, line.technique] += 1
+        run = self._runs[line.trace, line.technique]
+        repeat = (f"prediction {run} of {line.technique} on this trace: a repeat",) if run > 1 else ()
+        numbered = line.model_copy(update={"run": run, "notes": (*line.notes, *repeat)})
+        known = self._known.get(numbered.question)
+        if known is None:
+            self._new.append(numbered)
+        elif (known.agent, known.step) != (line.agent, line.step):
+            raise UserError(f"{source} gave another answer when it was imported before; import it into another folder.")
+        return KeptPrediction(source, case, numbered, known=known is not None)
+
+    def write(self) -> None:
+        """Append the new lines."""
+        self._out.mkdir(parents=True, exist_ok=True)
+        refusal = UserError(f"Another process is writing answers into {self._out}; wait for it, or name another -o.")
+        with folder_lock(self._out, wait=False, refusal=refusal):
+            for line in self._new:
+                append_line(self._out / ANSWERS, line)
+
+
+def _first_step(form: str | None, document: Document) -> int:
+    if form is not None:
+        return PREDICTIONS[form]
+    if _is_text(document):
+        return PREDICTIONS["whoandwhen"]
+    raise UserError(
+        f"{document.name} does not say how it counts steps, from 0 as Who&When or from 1 as TraceElephant; say "
+        "--form whoandwhen or --form traceelephant."
+    )
+
+
+def _is_text(document: Document) -> bool:
+    return document.suffix in (".txt", ".log", ".json") and _BLOCK.search(_text_of(document)) is not None
+
+
+def _text_of(document: Document) -> str:
+    return document.content if isinstance(document.content, str) else ""
+
+
+def _is_prediction(row: Any) -> bool:
+    return isinstance(row, dict) and all(first_of(row, keys) is not None for keys in (_TRACE, _AGENT, _STEP))
+
+
+def _entries(document: Document) -> Iterator[tuple[str, Callable[[], Any]]]:
+    if not _is_text(document):
+        yield from document.rows()
+        return
+    for found in _BLOCK.finditer(_text_of(document)):
+        row = {name: said[1].strip() for name, pattern in _SAID.items() if (said := pattern.search(found[2]))}
+        yield f"{document.name} {found[1].strip()}", partial(dict, row, trace=found[1].strip())
+
+
+def _prediction(
+    place: str, row: Any, document: Document, cases: Sequence[LabelledTrace], first: int
+) -> tuple[str, LabelledTrace, AnswerLine]:
+    if not isinstance(row, dict):
+        raise UserError(f"{place} is no object; expected a trace, an agent and a step.")
+    said = first_of(row, _TRACE)
+    name = str(said) if isinstance(said, int) else require_text(said, f"{place}: {_TRACE[0]}", "the file of a trace")
+    case = _case(name, row, document, cases)
+    notes: list[str] = []
+    agent, step = _agent(row, case, notes), _step(row, case, first, notes)
+    technique = document.solver or first_of(row, _TECHNIQUE) or document.path.stem
+    digest = hashlib.sha256(f"given\0{case.id}\0{technique}".encode()).hexdigest()[:32]
+    model, reason = row.get("model"), first_of(row, _REASON)
+    line = AnswerLine(
+        trace=case.id, technique=str(technique), run=1, model=model if isinstance(model, str) else None, agent=agent,
+        step=step, reason=str(reason or "")[:10_000], notes=merge_notes(notes), asked=digest,
+    )  # fmt: skip
+    return place, case, line
+
+
+def _case(name: str, row: Mapping[str, Any], document: Document, cases: Sequence[LabelledTrace]) -> LabelledTrace:
+    """Return the trace that *name* means: an id, a file, a task's id; of several that of the row's or the file's subset."""
+    bare = name.replace("\\", "/").strip("/").removesuffix(".json")
+    found = [case for case in cases if bare in (case.id, case.trace.task_id)]
+    found = found or [case for case in cases if case.id.endswith(f"/{bare}") or bare.endswith(f"/{case.id}")]
+    subsets = {part.lower() for part in (*document.folders, document.path.stem, str(row.get("subset", "")))}
+    of_subset = [case for case in found if any(case.subset.lower() in part for part in subsets if part)]
+    chosen = found if len(found) == 1 else of_subset
+    if not found:
+        raise NotFoundError("labelled trace at hand", name, {case.id for case in cases})
+    if len(chosen) != 1:
+        ids = ", ".join(case.id for case in found[:5])
+        raise UserError(
+            f"{name!r} is the name of {len(found)} traces ({ids}); name its folder too, as in {found[0].id!r}."
+        )
+    return chosen[0]
+
+
+def _agent(row: Mapping[str, Any], case: LabelledTrace, notes: list[str]) -> str | None:
+    said = first_of(dict(row), _AGENT)
+    if not isinstance(said, str) or not said.strip():
+        notes.append("it names no agent")
+        return None
+    known = case.trace.agents()
+    if said.strip() not in known:
+        near = nearest(said, known)
+        notes.append(f"no agent of the trace is called {said[:80]!r}" + (f"; did you mean {near!r}?" if near else ""))
+    return said.strip()
+
+
+def _step(row: Mapping[str, Any], case: LabelledTrace, first: int, notes: list[str]) -> int | None:
+    said = first_of(dict(row), _STEP)
+    digits = [] if isinstance(said, bool) else re.findall(r"-?\d+(?:\.\d+)?", str(said if said is not None else ""))
+    if len(digits) != 1 or not float(digits[0]).is_integer():
+        notes.append("it names no step" if said is None else f"{str(said)[:60]!r} names no one step")
+        return None
+    if isinstance(said, str) and said.strip() != digits[0]:
+        notes.append(f"{str(said)[:60]!r} is read as step {digits[0]}")
+    number = int(float(digits[0]))
+    step = number - first + 1
+    if not 1 <= step <= len(case.trace.steps):
+        notes.append(f"the trace has no step {number}; it has {len(case.trace.steps)}, the first being {first}")
+    return step

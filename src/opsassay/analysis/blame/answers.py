@@ -1,0 +1,69 @@
+"""Answers of attribution techniques on disk: a line for each question in ``answers.jsonl`` of a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from opsassay.core.errors import UserError
+from opsassay.core.schema.base import Noun
+from opsassay.core.schema.json_lines import read_nouns
+from opsassay.core.schema.trajectory import Attribution, Trace
+
+Question = tuple[str, str, int]
+"""The digest of all that is asked with, the technique, and which of the runs."""
+ANSWERS = "answers.jsonl"
+
+
+class AnswerLine(Noun):
+    """What a technique said of a trace in one *run*.
+
+    *asked* is the digest of all that it was asked with, *arm* what of the settings was not by default.
+    *failed* says why the model gave no answer, in which case there is none; *price* is in USD, None when it is not known.
+    """
+
+    trace: str
+    technique: str
+    run: int
+    model: str | None = None
+    agent: str | None = None
+    step: int | None = None
+    reason: str = ""
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    price: float | None = None
+    failed: str | None = None
+    notes: tuple[str, ...] = ()
+    asked: str = ""
+    arm: str = Field(default="", exclude_if=lambda arm: not arm)
+
+    @property
+    def question(self) -> Question:
+        """What the line answers."""
+        return self.asked, self.technique, self.run
+
+
+def read_answers(folder: Path) -> list[AnswerLine]:
+    """Return the last answer to every question in *folder*; raises UserError when there are none, DatapackError."""
+    path = folder / ANSWERS
+    if not path.exists():
+        raise UserError(f"{folder} holds no {ANSWERS}; make it with `blame bench FOLDER -o {folder}`.")
+    return list({line.question: line for line in read_nouns(path, AnswerLine)}.values())
+
+
+def imported_answer(folder: Path, path: Path, trace: Trace, technique: str | None) -> Attribution:
+    """Return the first answer in *folder* about *trace*, which is at *path*, of *technique* where one is named.
+
+    Its reason says whose it is. Raises UserError where there is none.
+    """
+    names = {f"{path.resolve().parent.name}/{path.stem}", trace.task_id}
+    about = [line for line in read_answers(folder) if line.trace in names and line.failed is None]
+    chosen = [line for line in about if technique in (None, line.technique)]
+    if not chosen:
+        others = ", ".join(sorted({line.technique for line in about})) or "none"
+        raise UserError(f"{folder} has no answer about {path} of {technique or 'any technique'}; there are: {others}.")
+    line = chosen[0]
+    reason = f"{line.technique}: {line.reason}" if line.reason else line.technique
+    return Attribution(agent_name=line.agent, step_id=line.step, reason=reason)
