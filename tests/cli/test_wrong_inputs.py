@@ -94,6 +94,7 @@ WRONG = [
     ("incident audit-labels tree", "tree", "-a"),
     ("incident audit-labels nowhere", "nowhere", "--help"),
     ("incident export empty -o out", "empty", "incident"),
+    ("view empty --export out", "empty holds no runs", "opsassay run"),
     ("incident export tree -o text.txt", "text.txt", "is a file"),
     ("trace export rewards tree -o out.json", "tree holds no run", "opsassay run"),
     ("trace export otel tree", "-o", "--otlp"),

@@ -51,6 +51,9 @@ def command(
     if out is not None:
         require_new_folder(out)
     watcher = Watcher(list({path.resolve(): path for path in stores}.values()), say)  # the same store is shown once
+    something = watcher.catalogue.runs or cases or any((path / "incidents").is_dir() for path in stores)
+    if out is not None and not something:
+        raise UserError(f"{', '.join(map(str, stores))} holds no runs and no incidents; make some with `opsassay run`.")
     systems = watches_of_this_machine() if out is None else None
     site = StorePages(
         lambda: watcher.catalogue,
