@@ -12,6 +12,7 @@ from opsassay.core.schema.incident import FaultPlan
 from opsassay.testbed.apps import compose, load_system
 from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 from opsassay.testbed.substrates.local.capabilities import level_for
+from test_docs import ROOT, blocks
 
 
 @pytest.fixture(autouse=True)
@@ -158,6 +159,16 @@ def test_a_system_file_says_what_the_compose_file_does_not(tmp_path):
         with pytest.raises(ConfigError) as error:
             load_system(str(tmp_path / "system.yaml"))
         assert words in str(error.value)
+
+
+def test_the_system_file_of_the_page_is_read(tmp_path):
+    (written,) = (one for one in blocks(ROOT / "docs" / "own-system.md", "yaml") if "compose:" in one)
+    (tmp_path / "system.yaml").write_text(written)
+    services = {"front": {"image": "a", "ports": ["80:8080"]}, "orders": {"build": "."}, "db": {"image": "postgres:16"}}
+    (tmp_path / "compose.yaml").write_text(yaml.safe_dump({"services": services}))
+    system = load_system(str(tmp_path / "system.yaml"))
+    assert {("orders", "db"), ("front", "orders")} <= system.calls()
+    assert system.entries() == {"front"}
 
 
 def test_a_project_whose_users_reach_nothing_is_told_what_to_write(tmp_path):
