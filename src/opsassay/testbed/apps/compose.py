@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from opsassay.core.errors import ConfigError, NotFoundError, RefusedError
 from opsassay.core.schema.compose import ComposeProject, ComposeService
-from opsassay.core.schema.files import load_yaml
+from opsassay.core.schema.files import load_yaml, require_small
 from opsassay.core.schema.program import Program, Ready
 from opsassay.core.schema.system import ComposeSystem, Load, LoadMix, Service, System
 
@@ -63,8 +63,10 @@ def _answers(*words: str) -> bool:
 def is_compose_file(path: Path) -> bool:
     """Tell whether the file at *path* is a compose file, or a system file that names one."""
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        text = path.read_text(encoding="utf-8")
+        require_small(text, str(path))
+        document = yaml.safe_load(text)
+    except (OSError, ValueError, yaml.YAMLError, ConfigError):
         return False  # whoever reads it as a system says what is wrong
     if not isinstance(document, dict):
         return False
