@@ -131,6 +131,7 @@ def test_trials_are_graded_to_the_same_verdicts_and_tables(store, capsys):
     before = {path: path.read_bytes() for path in store.root.rglob("verdicts/*.json")}
     found, golden = same_as("sre_grade.json", capsys, "score", "trials", str(store.root))
     assert {tuple(item.pop("not_ranked")) for item in found["items"]} == {("it is an oracle, which knows the truth",)}
+    assert {item.pop("validity")["status"] for item in found["items"]} == {"not_assessed"}
     assert found["items"] == golden["items"]
     found, golden = same_as("sre_table.json", capsys, str(store.root), call=partial(run_script, paper_tables))
     found["items"] = [item for item in found["items"] if item["table"] not in TABLES_SINCE]

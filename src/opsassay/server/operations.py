@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
+from pydantic import BaseModel
 from sqlalchemy import insert, select, update
 from starlette.responses import JSONResponse
 
@@ -22,48 +24,77 @@ from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, REPORTS, USERS
 from opsassay.server.states import BUNDLE
 from opsassay.server.task_sets import load_task_set, task_set_names
 
+Work = Callable[[Call], Any]
 MANIFEST_PER_S = 50
 """How often an agent may look what there is to do; more would be taken from the others and tell it nothing new."""
 ACCESS_STATES = ("FaultInjected", "Ready", "Evaluating")
 """States of a bundle in which its entry can be worked on."""
+OPERATIONS: list[ApiOperation] = []
+"""Every operation, in the order of this file; its summary is the docstring of its function."""
+_LIMIT = {"limit": "how many at most"}
 
 
+def _operation(
+    method: str, path: str, roles: tuple[str, ...] | None = (), form: type[BaseModel] | None = None, **how: Any
+) -> Callable[[Work], Work]:
+    """Make a function one of OPERATIONS."""
+
+    def added(work: Work) -> Work:
+        OPERATIONS.append(ApiOperation(method, path, str(work.__doc__), work, roles, form, **how))
+        return work
+
+    return added
+
+
+@_operation("GET", "/api/health", None)
 def health(call: Call) -> dict[str, Any]:
     """Say that the platform and its database answer."""
     return {"status": "ok", "events": last_event(call.connection)}
 
 
+@_operation("POST", "/api/users", ("admin",), UserForm, status=201)
 def add_user_operation(call: Call) -> dict[str, Any]:
-    """Make a user."""
+    """Make a user; the answer holds the token, which is not kept."""
     token = add_user(call.connection, call.platform.state, call.body.name, call.body.role, call.body.days)
     append(call.connection, "user", call.body.name, {"role": call.body.role})
     return {"name": call.body.name, "role": call.body.role, "token": token}
 
 
+@_operation("POST", "/api/users/{name}/token", ("admin",))
 def renew(call: Call) -> dict[str, Any]:
-    """Give a user a new token."""
+    """Give a user a new token; the former one ends."""
     call.user.require()
     token = renew_token(call.connection, call.platform.state, call.path["name"])
     append(call.connection, "token renewed", call.path["name"], {})
     return {"name": call.path["name"], "token": token}
 
 
+@_operation("GET", "/api/task-sets")
 def list_task_sets(call: Call) -> dict[str, Any]:
-    """List the task sets."""
+    """List the task sets that benchmarks can be asked for."""
     state = call.platform.state
     items = [{"name": name, **load_task_set(state, name).model_dump(include={"domain", "description", "baselines"})}
              for name in task_set_names(state)]  # fmt: skip
     return {"items": items}
 
 
+@_operation("POST", "/api/agents", ("owner",), AgentForm, status=201)
 def register_agent(call: Call) -> dict[str, Any]:
     """Register a built-in or a self-hosted agent."""
     agent = register(call.connection, call.platform.state, call.platform.artefacts, call.user, call.body, None)
     return _registered(agent, call.body)
 
 
+@_operation(
+    "POST",
+    "/api/agents/bundle",
+    ("owner",),
+    raw=True,
+    status=201,
+    query={"name": "its name", "level": "any, beginner, intermediate or expert", "domains": "with commas"},
+)
 def upload_agent(call: Call) -> dict[str, Any]:
-    """Register an agent by its bundle; what is said of it stands in the query."""
+    """Register an agent by a tar with agent.yaml; what is said of it stands in the query."""
     try:
         given = {name: call.query[name] for name in ("name", "level") if name in call.query}
         domains = tuple(filter(None, call.query.get("domains", "").split(",")))
@@ -79,22 +110,25 @@ def _registered(agent: str, form: AgentForm) -> dict[str, Any]:
     return {"id": agent, "name": form.name, "kind": form.kind, "manifest": manifest}
 
 
+@_operation("GET", "/api/agents", ("owner",), query=_LIMIT)
 def list_agents(call: Call) -> dict[str, Any]:
-    """List the agents of who asks."""
+    """List your agents."""
     query = select(AGENTS).order_by(AGENTS.c.name)
     rows = [dict(row) for row in call.connection.execute(query).mappings() if call.user.owns(row["owner_id"])]
     return {"items": [{k: row[k] for k in ("id", "name", "kind", "level", "domains", "created_ns")} for row in rows]}
 
 
+@_operation("POST", "/api/benchmarks", ("owner",), BenchmarkForm, status=201)
 def ask_benchmark(call: Call) -> dict[str, Any]:
-    """Ask for a benchmark."""
+    """Ask for a benchmark: its tasks are frozen and queued."""
     form = call.body
     benchmark = request_benchmark(call.platform, call.connection, call.user, form.agent, form.task_set)
     return benchmark_of(call.platform, call.connection, call.user, benchmark)
 
 
+@_operation("GET", "/api/benchmarks", ("owner",), query={**_LIMIT, "state": "of this state alone"})
 def list_benchmarks(call: Call) -> dict[str, Any]:
-    """List the benchmarks of who asks, the latest first."""
+    """List your benchmarks, the latest first."""
     most, state = call.number("limit", 100, 1, 10_000), call.query.get("state")
     query = select(BENCHMARKS, AGENTS.c.owner_id, AGENTS.c.name.label("agent_name")).join_from(BENCHMARKS, AGENTS)
     query = query.order_by(BENCHMARKS.c.created_ns.desc()).limit(most)
@@ -108,11 +142,13 @@ def list_benchmarks(call: Call) -> dict[str, Any]:
     return {"items": [{**one, **counts[one["id"]]} for one in found]}
 
 
+@_operation("GET", "/api/benchmarks/{benchmark}", ("owner",))
 def get_benchmark(call: Call) -> dict[str, Any]:
     """Show a benchmark with its cells and results."""
     return benchmark_of(call.platform, call.connection, call.user, call.path["benchmark"])
 
 
+@_operation("GET", "/api/agents/{agent}/manifest", ("owner",), most_per_s=MANIFEST_PER_S)
 def manifest(call: Call) -> dict[str, Any]:
     """Show what a self-hosted agent has to do: its open entries, each with a token of its own."""
     agent = agent_of(call.connection, call.user, call.path["agent"])
@@ -133,8 +169,9 @@ def manifest(call: Call) -> dict[str, Any]:
     return {"agent": agent["id"], "entries": entries}
 
 
+@_operation("PUT", "/api/entries/{entry}/status", None, StatusForm)
 def put_status(call: Call) -> dict[str, Any]:
-    """Hear what an agent says of itself; to say it twice changes nothing."""
+    """Take STARTED, FINISH or ERROR, with the entry's token; to say it twice changes nothing."""
     entry = require_entry(call, "entry")
     present = entry["agent"]
     state = {"STARTED": "Executing", "FINISH": "Finished", "ERROR": "Error"}[call.body.status]
@@ -146,14 +183,16 @@ def put_status(call: Call) -> dict[str, Any]:
     return {"id": entry["id"], "status": state}
 
 
+@_operation("GET", "/api/entries/{entry}", None)
 def get_entry(call: Call) -> dict[str, Any]:
-    """Show the state of an entry to its agent."""
+    """Show the state of an entry, with the entry's token."""
     entry = require_entry(call, "entry")
     return {"id": entry["id"], "status": entry["bundle"], "agent_status": entry["agent"], "task": entry["task"]}
 
 
+@_operation("POST", "/api/relay/{entry}/open", None, PromptForm)
 def open_entry(call: Call) -> dict[str, Any]:
-    """Make an entry ready for its agent; for relays."""
+    """Make an entry ready for its agent, with the relay's token."""
     entry = require_entry(call, "relay")
     call.connection.execute(update(CELLS).where(CELLS.c.id == entry["id"]).values(access={"prompt": call.body.prompt}))
     move_cell(call.connection, entry["id"], bundle="Ready", agent="Ready")
@@ -169,8 +208,9 @@ def require_entry(call: Call, kind: str) -> dict[str, Any]:
     return dict(row)
 
 
+@_operation("POST", "/api/reports", ("owner",), ReportForm, status=201)
 def report(call: Call) -> dict[str, Any]:
-    """Take figures that an owner reports; they are shown with that mark and never ranked."""
+    """Take figures of one's own agent: shown, marked, never ranked."""
     form = call.body
     agent = agent_of(call.connection, call.user, form.agent)
     load_task_set(call.platform.state, form.task_set)
@@ -183,8 +223,9 @@ def report(call: Call) -> dict[str, Any]:
     return {"id": id_, "ranked": False}
 
 
+@_operation("PUT", "/api/reports/{report}/artefact", ("owner",), raw=True)
 def upload(call: Call) -> dict[str, Any]:
-    """Keep an artefact beside a report; the same bytes are one artefact, however often they are sent."""
+    """Keep a file beside a report; the same bytes are one artefact, however often they are sent."""
     row = call.connection.execute(select(REPORTS).where(REPORTS.c.id == call.path["report"])).mappings().first()
     if row is None:
         raise ForbiddenError("There is no such report, or it is not yours.")
@@ -197,115 +238,21 @@ def upload(call: Call) -> dict[str, Any]:
     return {"sha256": digest}
 
 
+@_operation("GET", "/api/events", ROLES, query={**_LIMIT, "after": "the last number that you have"})
 def list_events(call: Call) -> JSONResponse:
     """Show the chain of events from a number on."""
     after, most = call.number("after", 0, 0, 10**9 - 1), call.number("limit", 1000, 1, 10_000)
     return JSONResponse({"items": read_events(call.connection, after, most), "key": call.platform.signer.public_hex})
 
 
+@_operation("GET", "/api/events/key", None)
 def events_key(call: Call) -> dict[str, Any]:
-    """Show the public key of events."""
+    """Show the public key that events are signed with."""
     return {"key": call.platform.signer.public_hex, "algorithm": "ed25519"}
 
 
+@_operation("GET", "/api/users", ("admin",))
 def list_users(call: Call) -> dict[str, Any]:
     """List the users."""
     rows = call.connection.execute(select(USERS).order_by(USERS.c.name)).mappings()
     return {"items": [{k: row[k] for k in ("name", "role", "created_ns", "expires_ns")} for row in rows]}
-
-
-_LIMIT = {"limit": "how many at most"}
-OPERATIONS = (
-    ApiOperation("GET", "/api/health", "Whether the platform answers.", health, None),
-    ApiOperation("GET", "/api/users", "The users.", list_users, ("admin",)),
-    ApiOperation(
-        "POST",
-        "/api/users",
-        "Make a user; the answer holds the token, which is not kept.",
-        add_user_operation,
-        ("admin",),
-        UserForm,
-        status=201,
-    ),
-    ApiOperation("POST", "/api/users/{name}/token", "Give a user a new token; the former one ends.", renew, ("admin",)),
-    ApiOperation("GET", "/api/task-sets", "The task sets that benchmarks can be asked for.", list_task_sets),
-    ApiOperation("GET", "/api/agents", "Your agents.", list_agents, ("owner",), query=_LIMIT),
-    ApiOperation(
-        "POST",
-        "/api/agents",
-        "Register a built-in or a self-hosted agent.",
-        register_agent,
-        ("owner",),
-        AgentForm,
-        status=201,
-    ),
-    ApiOperation(
-        "POST",
-        "/api/agents/bundle",
-        "Register an agent by a tar with agent.yaml.",
-        upload_agent,
-        ("owner",),
-        raw=True,
-        status=201,
-        query={"name": "its name", "level": "any, beginner, intermediate or expert", "domains": "with commas"},
-    ),
-    ApiOperation(
-        "GET",
-        "/api/agents/{agent}/manifest",
-        "What a self-hosted agent has to do.",
-        manifest,
-        ("owner",),
-        most_per_s=MANIFEST_PER_S,
-    ),
-    ApiOperation(
-        "GET",
-        "/api/benchmarks",
-        "Your benchmarks, the latest first.",
-        list_benchmarks,
-        ("owner",),
-        query={**_LIMIT, "state": "of this state alone"},
-    ),
-    ApiOperation(
-        "POST",
-        "/api/benchmarks",
-        "Ask for a benchmark: its tasks are frozen and queued.",
-        ask_benchmark,
-        ("owner",),
-        BenchmarkForm,
-        status=201,
-    ),
-    ApiOperation(
-        "GET", "/api/benchmarks/{benchmark}", "A benchmark with its cells and results.", get_benchmark, ("owner",)
-    ),
-    ApiOperation("GET", "/api/entries/{entry}", "The state of an entry, with the entry's token.", get_entry, None),
-    ApiOperation(
-        "PUT",
-        "/api/entries/{entry}/status",
-        "STARTED, FINISH or ERROR, with the entry's token.",
-        put_status,
-        None,
-        StatusForm,
-    ),
-    ApiOperation(
-        "POST", "/api/relay/{entry}/open", "Make an entry ready, with the relay's token.", open_entry, None, PromptForm
-    ),
-    ApiOperation(
-        "POST",
-        "/api/reports",
-        "Report figures of one's own agent: shown, marked, never ranked.",
-        report,
-        ("owner",),
-        ReportForm,
-        status=201,
-    ),
-    ApiOperation("PUT", "/api/reports/{report}/artefact", "Keep a file beside a report.", upload, ("owner",), raw=True),
-    ApiOperation(
-        "GET",
-        "/api/events",
-        "The chain of events.",
-        list_events,
-        ROLES,
-        query={**_LIMIT, "after": "the last number that you have"},
-    ),
-    ApiOperation("GET", "/api/events/key", "The public key that events are signed with.", events_key, None),
-)

@@ -58,7 +58,7 @@ def imported_answer(folder: Path, path: Path, trace: Trace, technique: str | Non
 
     Its reason says whose it is. Raises UserError where there is none.
     """
-    names = {f"{path.resolve().parent.name}/{path.stem}", trace.task_id}
+    names = {path.stem, f"{path.resolve().parent.name}/{path.stem}", trace.task_id}
     about = [line for line in read_answers(folder) if line.trace in names and line.failed is None]
     chosen = [line for line in about if technique in (None, line.technique)]
     if not chosen:

@@ -69,7 +69,7 @@ class TrialEnvironment:
         deployed_ns = mark_phase(self._run_dir, "deployed")
         self._observer = self._observed.enter_context(self.live.observed(probes=self._probes))
         time.sleep(self._scenario.environment.warmup_s)
-        _require_healthy(self.live)
+        _require_healthy(self.live, lambda: self._evidence().slowdown)
         baseline_ns = mark_phase(self._run_dir, "baseline")
         begin_ns = deployed_ns + int(START_SHARE * (baseline_ns - deployed_ns))
         self.live.baseline = Window(start_ns=begin_ns, end_ns=baseline_ns - int(ARRIVAL_S * 1e9 / 2))
@@ -176,14 +176,16 @@ def _find_leftovers(live: LiveEnvironment) -> list[str]:
         return [f"it could not be looked at: {error}"]
 
 
-def _require_healthy(live: LiveEnvironment) -> None:
+def _require_healthy(live: LiveEnvironment, slowdown: Callable[[], float]) -> None:
     """Wait until everything is ready and users are served well; raises OperationError when that does not come.
 
-    A failure before the trigger is a failure of the machine, and a trial on it would tell nothing.
+    A failure before the trigger is a failure of the machine, and a trial on it would tell nothing. It may take longer by
+    the *slowdown* of the machine.
     """
-    deadline = time.monotonic() + HEALTHY_TIMEOUT_S
+    began = time.monotonic()
     while (problem := live.health_problem()) is not None:
-        if time.monotonic() > deadline:
+        waited_s = time.monotonic() - began
+        if waited_s > HEALTHY_TIMEOUT_S and waited_s > HEALTHY_TIMEOUT_S * slowdown():
             raise OperationError(
                 f"The system is not healthy before anything is broken ({problem}): is the machine busy?"
             )

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from pydantic import ValidationError
 
 from opsassay.core.errors import OpsAssayError
 from opsassay.core.schema.diagnosis import Diagnosis
@@ -191,8 +192,8 @@ def read_verdicts(run_dir: Path) -> list[Verdict]:
 def write_verdict(run_dir: Path, verdict: Verdict) -> Path:
     """Write *verdict* and return its file; an earlier verdict is never overwritten.
 
-    The same bytes are written once. A verdict that differs from the first one under its profile is put beside it with
-    its digest in the name.
+    What says the same is written once, also where a version before wrote it without the keys of today. A verdict that
+    differs from the first one under its profile is put beside it with its digest in the name.
     """
     folder = run_dir / VERDICTS
     folder.mkdir(exist_ok=True)
@@ -202,6 +203,8 @@ def write_verdict(run_dir: Path, verdict: Verdict) -> Path:
             with whole_file(path) as partial:
                 partial.write_text(text, encoding="utf-8")
             return path
-        if path.read_text(encoding="utf-8") == text:
-            return path
+        before = path.read_text(encoding="utf-8")
+        with suppress(ValidationError):  # another wrote what cannot be read: it is not the same
+            if before == text or type(verdict).model_validate_json(before) == verdict:
+                return path
     raise AssertionError("two different verdicts cannot have one digest")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from opsassay.core.schema.files import packaged_yaml
 from opsassay.testbed.substrates.kubernetes.api.client import Object
 
 RunSpec = Callable[[Object], Any]
@@ -17,7 +18,7 @@ WIDE = 1
 
 def table(kind: str, items: Sequence[Object], version: str) -> dict[str, Any]:
     """Return *items* of *kind* as a Table of ``meta.k8s.io/v1``; *version* is the list's, '' for a single object."""
-    columns = [("Name", lambda item: item["metadata"]["name"], 0), *COLUMNS.get(kind, (AGE,))]
+    columns = [("Name", lambda item: item["metadata"]["name"], 0), *COLUMNS.get(kind, (("Age", CELLS["age"], 0),))]
     definitions = [
         {
             "name": name,
@@ -122,8 +123,8 @@ def _status(item: Object) -> str:
     return str(cell_at("status", "reason")(item) or cell_at("status", "phase", absent=UNKNOWN)(item))
 
 
-def _of_desired(done: str) -> RunSpec:
-    return lambda item: f"{cell_at('status', done, absent=0)(item)}/{cell_at('spec', 'replicas', absent=1)(item)}"
+def _ready_of_desired(item: Object) -> str:
+    return f"{cell_at('status', 'readyReplicas', absent=0)(item)}/{cell_at('spec', 'replicas', absent=1)(item)}"
 
 
 def _roles(item: Object) -> str | None:
@@ -167,109 +168,62 @@ def _completions(item: Object) -> str:
     return f"{cell_at('status', 'succeeded', absent=0)(item)}/{cell_at('spec', 'completions', absent=1)(item)}"
 
 
-def _count(field: str) -> RunSpec:
-    return lambda item: len(item.get(field) or ())
-
-
 def _data_count(item: Object) -> int:
     return len(item.get("data") or ()) + len(item.get("binaryData") or ()) + len(item.get("stringData") or ())
 
 
-Columns = tuple[tuple[str, RunSpec, int], ...]
-AGE: tuple[str, RunSpec, int] = ("Age", lambda item: age(item["metadata"].get("creationTimestamp")), 0)
-CREATED = ("Created At", cell_at("metadata", "creationTimestamp", absent=UNKNOWN), 0)
-_POD = ("spec", "template", "spec")
-_OF_TEMPLATE: Columns = (
-    ("Containers", _each("name", *_POD), WIDE),
-    ("Images", _each("image", *_POD), WIDE),
-    ("Selector", _pairs("spec", "selector", "matchLabels"), WIDE),
-)
-_BINDING: Columns = (
-    ("Role", _role_of_binding, 0),
-    AGE,
-    ("Users", _subjects("User"), WIDE),
-    ("Groups", _subjects("Group"), WIDE),
-    ("ServiceAccounts", _subjects("ServiceAccount"), WIDE),
-)
-COLUMNS: dict[str, Columns] = {
-    "Pod": (
-        ("Ready", _ready, 0),
-        ("Status", _status, 0),
-        ("Restarts", lambda item: sum(one.get("restartCount", 0) for one in _containers(item)), 0),
-        AGE,
-        ("IP", cell_at("status", "podIP"), WIDE),
-        ("Node", cell_at("spec", "nodeName"), WIDE),
-    ),
-    "Namespace": (("Status", cell_at("status", "phase", absent=UNKNOWN), 0), AGE),
-    "Node": (
-        ("Status", _node_status, 0),
-        ("Roles", _roles, 0),
-        AGE,
-        ("Version", cell_at("status", "nodeInfo", "kubeletVersion", absent=""), 0),
-    ),
-    "Service": (
-        ("Type", cell_at("spec", "type", absent="ClusterIP"), 0),
-        ("Cluster-IP", cell_at("spec", "clusterIP"), 0),
-        ("External-IP", lambda item: _comma_list(cell_at("spec", "externalIPs")(item) or ()), 0),
-        ("Port(s)", _ports, 0),
-        AGE,
-        ("Selector", _pairs("spec", "selector"), WIDE),
-    ),
-    "ConfigMap": (("Data", _data_count, 0), AGE),
-    "Secret": (("Type", cell_at("type", absent="Opaque"), 0), ("Data", _data_count, 0), AGE),
-    "ServiceAccount": (("Secrets", _count("secrets"), 0), AGE),
-    "Deployment": (
-        ("Ready", _of_desired("readyReplicas"), 0),
-        ("Up-to-date", cell_at("status", "updatedReplicas", absent=0), 0),
-        ("Available", cell_at("status", "availableReplicas", absent=0), 0),
-        AGE,
-        *_OF_TEMPLATE,
-    ),
-    "StatefulSet": (("Ready", _of_desired("readyReplicas"), 0), AGE, *_OF_TEMPLATE[:2]),
-    "ReplicaSet": (
-        ("Desired", cell_at("spec", "replicas", absent=1), 0),
-        ("Current", cell_at("status", "replicas", absent=0), 0),
-        ("Ready", cell_at("status", "readyReplicas", absent=0), 0),
-        AGE,
-        *_OF_TEMPLATE,
-    ),
-    "DaemonSet": (
-        ("Desired", cell_at("status", "desiredNumberScheduled", absent=0), 0),
-        ("Current", cell_at("status", "currentNumberScheduled", absent=0), 0),
-        ("Ready", cell_at("status", "numberReady", absent=0), 0),
-        ("Up-to-date", cell_at("status", "updatedNumberScheduled", absent=0), 0),
-        ("Available", cell_at("status", "numberAvailable", absent=0), 0),
-        ("Node Selector", _pairs(*_POD, "nodeSelector"), 0),
-        AGE,
-        *_OF_TEMPLATE,
-    ),
-    "Job": (("Completions", _completions, 0), AGE, *_OF_TEMPLATE),
-    "CronJob": (
-        ("Schedule", cell_at("spec", "schedule", absent=""), 0),
-        ("Timezone", cell_at("spec", "timeZone"), 0),
-        ("Suspend", lambda item: bool(cell_at("spec", "suspend")(item)), 0),
-        ("Active", lambda item: len(cell_at("status", "active")(item) or ()), 0),
-        ("Last Schedule", lambda item: age(s) if (s := cell_at("status", "lastScheduleTime")(item)) else None, 0),
-        AGE,
-    ),
-    "NetworkPolicy": (("Pod-Selector", _pairs("spec", "podSelector", "matchLabels"), 0), AGE),
-    "Ingress": (
-        ("Class", cell_at("spec", "ingressClassName"), 0),
-        ("Hosts", _hosts, 0),
-        ("Address", lambda _: "", 0),
-        ("Ports", _ingress_ports, 0),
-        AGE,
-    ),
-    "Role": (CREATED,),
-    "ClusterRole": (CREATED,),
-    "RoleBinding": _BINDING,
-    "ClusterRoleBinding": _BINDING,
-    "Event": (
-        ("Last Seen", lambda item: age(item.get("lastTimestamp")), 0),
-        ("Type", cell_at("type", absent=""), 0),
-        ("Reason", cell_at("reason", absent=""), 0),
-        ("Object", lambda item: f"{item['involvedObject']['kind'].lower()}/{item['involvedObject']['name']}", 0),
-        ("Message", cell_at("message", absent=""), 0),
-    ),
+def _last_schedule(item: Object) -> str | None:
+    since = cell_at("status", "lastScheduleTime")(item)
+    return age(since) if since else None
+
+
+CELLS: Mapping[str, RunSpec] = {
+    "age": lambda item: age(item["metadata"].get("creationTimestamp")),
+    "last seen": lambda item: age(item.get("lastTimestamp")),
+    "last schedule": _last_schedule,
+    "pod ready": _ready,
+    "pod status": _status,
+    "restarts": lambda item: sum(one.get("restartCount", 0) for one in _containers(item)),
+    "node status": _node_status,
+    "roles": _roles,
+    "external IPs": lambda item: _comma_list(cell_at("spec", "externalIPs")(item) or ()),
+    "ports": _ports,
+    "data": _data_count,
+    "secrets": lambda item: len(item.get("secrets") or ()),
+    "ready of desired": _ready_of_desired,
+    "completions": _completions,
+    "suspend": lambda item: bool(cell_at("spec", "suspend")(item)),
+    "active": lambda item: len(cell_at("status", "active")(item) or ()),
+    "hosts": _hosts,
+    "nothing": lambda _: "",
+    "ingress ports": _ingress_ports,
+    "role": _role_of_binding,
+    "users": _subjects("User"),
+    "groups": _subjects("Group"),
+    "service accounts": _subjects("ServiceAccount"),
+    "involved": lambda item: f"{item['involvedObject']['kind'].lower()}/{item['involvedObject']['name']}",
+}
+"""Cells that take more than what stands at one place, by what `columns.yaml` calls them."""
+
+
+_WIDE_CELLS = ("users", "groups", "service accounts")
+
+
+def _column(heading: str, written: Any) -> Column:
+    """Return the column of a row of `columns.yaml`: a name in CELLS, or where the value stands."""
+    if isinstance(written, str):
+        return heading, CELLS[written], WIDE * (written in _WIDE_CELLS)
+    path, wide = written["at"].split("."), WIDE * written.get("wide", False)
+    if "each" in written:
+        return heading, _each(written["each"], *path), wide
+    if written.get("pairs"):
+        return heading, _pairs(*path), wide
+    return heading, cell_at(*path, absent=written.get("absent")), wide
+
+
+Column = tuple[str, RunSpec, int]
+COLUMNS: Mapping[str, tuple[Column, ...]] = {
+    kind: tuple(_column(heading, written) for heading, written in columns.items())
+    for kind, columns in packaged_yaml(__package__, "columns.yaml").items()
 }
 """Kind to its columns after the name: heading, cell, and whether only `-o wide` shows it; else there is the age."""
