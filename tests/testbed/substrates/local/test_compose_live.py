@@ -117,6 +117,7 @@ def machine(tmp_path_factory):
             make_image(machine, folder)
             yield machine
         finally:
+            machine.opsassay("system", "down", "mine", code=None)  # a test that failed left it
             machine.run("podman", "rm", "--all", "--force", "--time", "1", code=None)
             machine.holder.send_signal(signal.SIGTERM)
             machine.holder.wait()
