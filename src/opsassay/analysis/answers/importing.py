@@ -78,31 +78,33 @@ def import_answers(
 
 def _documents(
     source: Path, chosen: AnswerForm | None, solver: str | None, report: AnswerReport
-) -> list[tuple[Document, AnswerForm]]:
-    """Return the files of *source* that hold answers, each with its form; *report* hears of the others.
+) -> Iterator[tuple[Document, AnswerForm]]:
+    """Yield the files of *source* that hold answers, each with its form; *report* hears of the others.
 
-    What lies in the folder of a trial is part of it, and no answer of its own.
+    What lies in the folder of a trial is part of it, and no answer of its own. No more than one file is held at a time.
     """
-    looked_at: list[tuple[Document, AnswerForm | Exception | None]] = []
+    looked_at: dict[Path, AnswerForm | Exception | None] = {}
     for path in list_files(source):
-        document = Document(path, source, solver)
+        document = Document(path, source)
         try:
-            reader = _recognised(document) if chosen is None else chosen if _is_meant(chosen, document) else None
-            looked_at.append((document, reader))
+            looked_at[path] = (
+                _recognised(document) if chosen is None else chosen if _is_meant(chosen, document) else None
+            )
         except (OpsAssayError, *CAUSED_BY_CONTENT) as error:
-            looked_at.append((document, error))
-    trials = {one.path.parent: one for one, form in looked_at if isinstance(form, AnswerForm) and form.owns_folder}
-    found: list[tuple[Document, AnswerForm]] = []
-    for document, form in looked_at:
-        if any(trials.get(folder, document) is not document for folder in document.path.parents):
+            looked_at[path] = error
+    trials = {
+        path.parent: path for path, form in looked_at.items() if isinstance(form, AnswerForm) and form.owns_folder
+    }
+    for path, form in looked_at.items():
+        document = Document(path, source, solver)
+        if any(trials.get(folder, path) != path for folder in path.parents):
             continue
         if isinstance(form, AnswerForm):
-            found.append((document, form))
+            yield document, form
         elif form is None:
             report.passed_over.append(document.name)
         else:
             report.problems.append(sentence_about(document, form))
-    return found
 
 
 def find_form(name: str) -> AnswerForm:
