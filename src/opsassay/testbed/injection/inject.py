@@ -27,6 +27,7 @@ from opsassay.testbed.injection.unexpected_exits import sentences
 
 _log = Log(__name__)
 BEFORE_S = 10.0
+RECENT_S = 10.0
 EFFECT_TIMEOUT_S = 12.0
 RECOVERY_TIMEOUT_S = 30.0
 
@@ -195,7 +196,7 @@ async def _check_effect(
 
 
 async def _check_recovery(act: Act, undone: float) -> bool:
-    """Wait until every replica is ready and the fault's signature, seen since it was undone, is below its threshold.
+    """Wait until every replica is ready and the fault's signature, since the undo or lately, is below its threshold.
 
     A signature that never showed cannot be gone; readiness is all that there is to see then.
     """
@@ -208,7 +209,8 @@ async def _check_recovery(act: Act, undone: float) -> bool:
             return False
         if effect is None or not effect.passed or (fault := catalogued(injection.plan.fault)).recovered_when_ready:
             return True
-        return fault.signature(injection, (undone - BEFORE_S, undone))[1] < effect.threshold
+        since = max(undone, time.monotonic() - RECENT_S)  # calls that began before the undo may take long to end
+        return fault.signature(injection, (undone - BEFORE_S, since))[1] < effect.threshold
 
     return await sleep_until(healthy, RECOVERY_TIMEOUT_S, 0.2)
 
