@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -122,6 +123,9 @@ def machine(tmp_path_factory):
             machine.holder.send_signal(signal.SIGTERM)
             machine.holder.wait()
             subprocess.run(["umount", folder / "graph" / "overlay"], capture_output=True, check=False)
+            for group in Path("/sys/fs/cgroup").glob("*/libpod_parent"):
+                with contextlib.suppress(OSError):  # another engine's containers are in it
+                    group.rmdir()
 
 
 def test_a_project_is_checked_and_the_users_own_is_as_it_was(machine):
