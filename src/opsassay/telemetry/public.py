@@ -110,7 +110,7 @@ def _import_one(folder: Path, tree: Tree) -> tuple[str, str, tuple[str, ...]]:
     if tree.incident_path(incident.id).exists():
         require_same_truth(tree, incident.id, _truth_of(folder, incident), folder.name)
         return incident.id, "skipped", ()
-    truth, annotation = with_source(_truth_of(folder, incident), folder.name), read_public_annotation(folder)
+    truth, annotation = _truth_of(folder, incident), read_public_annotation(folder)
     frames = {(period, modality): datapack.read(period, modality) for period in PERIODS for modality in MODALITIES}
     tree.remove(incident.id)  # truth without an incident is left over from an import that was cut off
     with whole_folder(tree.truth_path(incident.id)) as partial:
@@ -128,7 +128,7 @@ def _truth_of(folder: Path, incident: Incident) -> Truth:
         ours = read_noun(Truth, folder / TRUTH)
         if public_injection(ours) == read_object(folder / INJECTION):
             return ours
-    return read_public_truth(folder, incident)
+    return with_source(read_public_truth(folder, incident), folder.name)
 
 
 def _export_one(tree: Tree, datapack: Datapack, truth: Truth, folder: Path) -> None:

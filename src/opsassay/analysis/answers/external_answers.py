@@ -18,6 +18,7 @@ from opsassay.core.text import first_line
 from opsassay.core.untrusted import MAX_FILE_BYTES, read_json, read_plain
 from opsassay.evals.runner.run import AttemptOutcome
 from opsassay.telemetry.importers.cases import SOURCE_NOTE, read_csv
+from opsassay.telemetry.public import public_name
 from opsassay.telemetry.tree import Case
 
 
@@ -197,6 +198,8 @@ def _names(case: Case) -> Iterator[str]:
     yield case.name
     if case.annotation is not None and case.annotation.graph.case_name:
         yield case.annotation.graph.case_name
+    if case.truth is not None:
+        yield public_name(case.datapack.incident, case.truth)
     for note in case.truth.notes if case.truth is not None else ():
         if note.startswith(SOURCE_NOTE):
             parts = re.split(r"[/\\]", note.removeprefix(SOURCE_NOTE))

@@ -27,6 +27,10 @@ KINDS = {
     ),
     "campaign": ("opsassay.testbed.campaign:CampaignPlan", "a plan of `opsassay incident campaign`"),
     "system": ("opsassay.core.schema.system:System", "a system of your own for `opsassay system up`"),
+    "compose": (
+        "opsassay.core.schema.system:ComposeSystem",
+        "a compose project of your own, with the load of its users",
+    ),
     "scenario": ("opsassay.core.schema.scenario:Scenario", "a remediation scenario"),
     "cluster": ("opsassay.testbed.substrates.kubernetes.settings:ClusterSettings", "which cluster is meant"),
     "task-set": ("opsassay.server.task_sets:TaskSet", "what agents are asked on the platform"),

@@ -29,13 +29,13 @@ class ContainerState:
     number: int
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> ContainerState:
+    def of(cls, inspected: Mapping[str, Any]) -> ContainerState:
         """Return the state in one object of `inspect`."""
-        state, networks = told["State"], told["NetworkSettings"].get("Networks") or {}
+        state, networks = inspected["State"], inspected["NetworkSettings"].get("Networks") or {}
         first: Mapping[str, Any] = next(iter(networks.values()), {})
         health = state.get("Health") or state.get("Healthcheck") or {}
         return cls(
-            id=told["Id"],
+            id=inspected["Id"],
             pid=int(state.get("Pid") or 0),
             running=bool(state.get("Running")),
             started_at=str(state.get("StartedAt", "")),
@@ -43,7 +43,7 @@ class ContainerState:
             health=str(health.get("Status") or ""),
             address=str(first.get("IPAddress") or ""),
             gateway=str(first.get("Gateway") or ""),
-            number=int(told["Config"]["Labels"].get("com.docker.compose.container-number") or 1),
+            number=int(inspected["Config"]["Labels"].get("com.docker.compose.container-number") or 1),
         )
 
 

@@ -342,8 +342,8 @@ async def caller_has_gone(request: Request) -> bool:
 def duplicate_segments(process: int | str = "self") -> int:
     """Return how many segments arrived twice in the network of *process*, or where it sent them; 0 if nothing counts it."""
     try:
-        told = Path(f"/proc/{process}/net/netstat").read_text()
-        names, numbers = (row.split()[1:] for row in told.splitlines() if row.startswith("TcpExt:"))
+        counters = Path(f"/proc/{process}/net/netstat").read_text()
+        names, numbers = (row.split()[1:] for row in counters.splitlines() if row.startswith("TcpExt:"))
     except OSError:
         return 0
     counted = dict(zip(names, numbers, strict=True))
