@@ -53,11 +53,13 @@ def test_the_copy_touches_nothing_of_the_users(tmp_path):
     shop = tmp_path / "shop"
     (shop / "data").mkdir(parents=True)
     (shop / "data" / "rows").write_text("1")
+    (shop / "conf").mkdir()
     services = {
         "db": {
             "image": "postgres", "container_name": "db", "ports": ["5432:5432"], "environment": ["A=1"],
             "volumes": [
-                "./data:/var/lib/data", "./conf:/conf:ro", "kept:/kept", {"type": "bind", "source": "./x", "target": "/x"},
+                "./data:/var/lib/data", "./conf:/conf:ro", "./absent:/absent:ro",
+                "kept:/kept", {"type": "bind", "source": "./x", "target": "/x"},
             ],
         },
         "api": {"build": {"context": "./api"}, "image": "team/api", "ports": ["80"], "env_file": ".env"},
@@ -69,9 +71,14 @@ def test_the_copy_touches_nothing_of_the_users(tmp_path):
     db, api = content["services"]["db"], content["services"]["api"]
     assert not {"ports", "container_name"} & db.keys()
     assert db["volumes"] == [
-        "{copies}/copy-0:/var/lib/data", f"{shop}/conf:/conf:ro", "kept:/kept", "{copies}/copy-1:/x",
+        "{copies}/copy-0:/var/lib/data", f"{shop}/conf:/conf:ro", "{copies}/copy-1:/absent",
+        "kept:/kept", "{copies}/copy-2:/x",
     ]  # fmt: skip
-    assert system.compose.copied == {"copy-0": str(shop / "data"), "copy-1": str(shop / "x")}
+    assert system.compose.copied == {
+        "copy-0": str(shop / "data"),
+        "copy-1": str(shop / "absent"),
+        "copy-2": str(shop / "x"),
+    }
     assert content["volumes"] == {"kept": {}}
     assert content["networks"] == {"default": {}}
     assert (db["cpus"], db["mem_limit"]) == (1.0, "512m")
@@ -86,6 +93,7 @@ def test_the_copy_touches_nothing_of_the_users(tmp_path):
     ("service", "top", "words"),
     [
         ({"network_mode": "host"}, {}, "services.a.network_mode: it shares what faults need to have apart"),
+        ({"network_mode": "none"}, {}, "services.a.network_mode"),
         ({"pid": "host"}, {}, "services.a.pid"),
         ({"network_mode": "service:b"}, {}, "services.a.network_mode"),
         ({"volumes": ["kept:/kept"]}, {"volumes": {"kept": {"external": True}}}, "volumes.kept: it is external"),

@@ -199,7 +199,7 @@ class _Project:
 
     def _service_copy(self, name: str, described: Mapping[str, Any]) -> dict[str, Any]:
         for key in ("network_mode", "pid", "ipc"):
-            if str(described.get(key, "")).split(":")[0] in ("host", "container", "service"):
+            if str(described.get(key, "")).split(":")[0] in ("host", "none", "container", "service"):
                 raise self._refuse(f"services.{name}.{key}", "it shares what faults need to have apart; leave it out")
         cpu, memory_mb = _limits(described)
         dropped = ("container_name", "ports", "profiles", "hostname")
@@ -241,7 +241,7 @@ class _Project:
         if place.is_socket():
             words = "it hands the container a socket of this machine, out of reach of every fault and of the clean-up"
             raise self._refuse(f"services.{service}.volumes", f"{words}: {place}")
-        if not read_only:
+        if not read_only or not place.exists():  # an engine makes a folder that is not there
             size = sum(file.stat().st_size for file in _files(place))
             if size > MOST_COPIED_BYTES:
                 words = f"the container may write to {place} ({size / 2**20:.0f} MiB), too much to copy"

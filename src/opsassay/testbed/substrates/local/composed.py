@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,8 +27,8 @@ from opsassay.testbed.workload.containers import Containers
 from opsassay.testbed.workload.engine import ContainerEngine, ContainerState, run_words
 from opsassay.testbed.workload.processes import Channels, Template
 
-UP_S, DOWN_S = 540.0, 60.0
-"""How long a project may take to start, images built and fetched included, and to stop."""
+COPY_S, UP_S, DOWN_S = 60.0, 540.0, 60.0
+"""How long a folder may take to be copied, a project to start, images built and fetched included, and to stop."""
 NO_NAMESPACE = -1
 
 
@@ -63,7 +62,10 @@ class ComposeNetwork(Impairing):
 
     async def prepare(self) -> None:
         """Start the project: what undoes it is there before it; raises StartError."""
-        self._file.write_text(yaml.safe_dump(await asyncio.to_thread(self._content), sort_keys=False))
+        try:
+            self._file.write_text(yaml.safe_dump(await self._content(), sort_keys=False))
+        except OperationError as error:
+            raise StartError(f"A folder of the project cannot be copied: {error}") from error
         down = self._words("down", "--volumes", "--remove-orphans", "--timeout", "2")
         note_undo(self._state, down)
         self._guard = await asyncio.create_subprocess_exec(
@@ -81,15 +83,13 @@ class ComposeNetwork(Impairing):
         except OperationError as error:
             raise StartError(f"The compose project does not start: {error}") from error
 
-    def _content(self) -> dict[str, Any]:
-        """Return the project's file, with copies of the folders that its containers write to."""
+    async def _content(self) -> dict[str, Any]:
+        """Return the project's file, with copies of the folders that its containers write to; owners stay as they are."""
         copies = self._state.dir / "copies"
         copies.mkdir()
         for name, source in self._project.copied.items():
-            if Path(source).is_dir():
-                shutil.copytree(source, copies / name, symlinks=True)
-            elif Path(source).exists():
-                shutil.copy2(source, copies / name)
+            if await asyncio.to_thread(Path(source).exists):
+                await run_words(["cp", "-a", source, str(copies / name)], COPY_S)
             else:
                 (copies / name).mkdir()
         content = self._project.content
@@ -165,11 +165,10 @@ class ComposeNetwork(Impairing):
 
 
 class ComposeContainers(Containers):
-    """The control groups in which the engine keeps the containers of *network*."""
+    """The control groups in which the engine keeps the containers."""
 
-    def __init__(self, state: SystemState, fleet: Fleet, network: ComposeNetwork) -> None:
+    def __init__(self, state: SystemState, fleet: Fleet) -> None:
         super().__init__(state, fleet, mounted_groups())
-        self._network = network
 
     def make(self) -> None:
         """Nothing: the engine has made them."""

@@ -93,8 +93,7 @@ class Supervisor:
         state, fleet, processes = self.state, self.fleet, (self.template, self.channels)
         expect = self.unexpected_exits.expect
         if level == ComposeNetwork.level:
-            composed = ComposeNetwork(state, fleet, *processes, kernel_can, expect)
-            return composed, ComposeContainers(state, fleet, composed)
+            return ComposeNetwork(state, fleet, *processes, kernel_can, expect), ComposeContainers(state, fleet)
         if level == NamespacedNetwork.level:
             network = NamespacedNetwork(state, fleet, *processes, entrances, kernel_can, expect)
             return network, containers_for(state, fleet, limited=True)
