@@ -175,7 +175,7 @@ def test_a_fault_that_ends_before_the_agent_acts_is_said_to_and_certifies_nobody
     assert [one.outcome for one in read_outcomes(tmp_path)] == ["fault_ended"]
     certificate = certify(read_recorded(tmp_path), committed).judgement("certificate")
     assert certificate.status == "not_applicable"
-    assert "nobody repaired it" in certificate.reason
+    assert "no repair was recorded" in certificate.reason
 
 
 def test_an_alert_that_never_fires_is_an_outcome_of_the_attempt(tmp_path, monkeypatch):

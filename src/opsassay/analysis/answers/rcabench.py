@@ -54,7 +54,7 @@ RENAMED: Mapping[str, FaultKind] = MappingProxyType(
 """Fault kinds by the names that aegis gives them now."""
 
 UNKNOWN = "unknown"
-"""What aegis calls the kind that nobody knows."""
+"""The name that aegis gives to an unknown kind."""
 
 _RESPONSE = ("response", "agent_output", "agent_response", "final_output", "prediction", "answer", "output")
 _CASE = ("source", "case", "case_name", "case_id", "datapack", "datapack_name", "incident", "incident_id", "name", "id")

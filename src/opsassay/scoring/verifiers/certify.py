@@ -140,7 +140,7 @@ def certify(
     judgements, numbers = judge_run(evidence, scenario, verification=verification)
     certificate = conjunction(judgements)
     if certificate.passed and (reason := fault_ended(evidence, committed)):
-        certificate = not_applicable("certificate", f"nobody repaired it: {reason}")
+        certificate = not_applicable("certificate", f"no repair was recorded: {reason}")
     if (judged := validity(evidence)).status == "starved":
         certificate = not_applicable("certificate", judged.reason)
     metrics = {j.predicate: j.metric() for j in (*judgements, certificate)}

@@ -176,7 +176,7 @@ class RunEvidence:
 
     @property
     def slowdown(self) -> float:
-        """How much longer things may take on the machine of the run; 1 where nobody calibrated it."""
+        """How much longer things may take on the machine of the run; 1 without a calibration."""
         found = self.recording.timeline.calibration
         return 1.0 if found is None else found.slowdown
 

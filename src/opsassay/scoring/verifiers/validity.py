@@ -37,7 +37,7 @@ class Validity(Noun):
     """Whether a trial can be judged; a starved one is no result, and a record without readings is not assessed."""
 
     status: Literal["valid", "starved", "not_assessed"] = "not_assessed"
-    reason: str = "nobody recorded how short the machine was"
+    reason: str = "the record does not say how busy the machine was"
     starved: tuple[StarvedTick, ...] = ()
 
 

@@ -67,7 +67,7 @@ def is_compose_file(path: Path) -> bool:
         require_small(text, str(path))
         document = yaml.safe_load(text)
     except (OSError, ValueError, yaml.YAMLError, ConfigError):
-        return False  # whoever reads it as a system says what is wrong
+        return False  # the reader of systems says what is wrong
     if not isinstance(document, dict):
         return False
     services = document.get("services")

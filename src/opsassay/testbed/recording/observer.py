@@ -237,7 +237,7 @@ def observing(
 
     *settings* are those that the *substrate* is made with. *protected* are the services that are probed, the entries of the
     system when there are none. *trial* is the process whose descendants are the system and who operates it; without it
-    nobody can say whose load a busy machine has. Raises StartError, and LostError when it does not end.
+    the load of a busy machine has no known owner. Raises StartError, and LostError when it does not end.
     """
     command = [sys.executable, "-m", "opsassay.testbed.recording.observer", "--on", name, "--output", str(out)]
     command += ["--substrate", substrate, "--settings", json.dumps(settings or {})]

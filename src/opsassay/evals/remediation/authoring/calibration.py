@@ -80,7 +80,7 @@ def _oracles(scenario: Scenario, *, right: bool) -> list[str]:
 
 
 def calibrate(store: RunStore, trials: Iterable[LoadedTrial], progress: Progress = SILENT) -> Iterator[Calibrated]:
-    """Run every trial that has no result yet under its load, and yield what came of each; nothing of it is left."""
+    """Run every trial that has no result yet under its load, and yield each result; the load ends with it."""
     for trial in trials:
         with busy(trial.loops):
             folders = run_trials(store, [trial.run], progress=progress)

@@ -58,7 +58,7 @@ class ForeignRun:
         )  # fmt: skip
 
     def judge_record(self, profile: Profile | None = None) -> TrajectoryVerdict:
-        """Return the verdict under *profile*, the committed one when left out; nobody ranks it."""
+        """Return the verdict under *profile*, the committed one when left out; it is not ranked."""
         verification = self.scenario.verification.model_copy(
             update={"profile": profile or self.scenario.verification.profile}
         )
@@ -75,7 +75,7 @@ class ForeignRun:
         )
         certificate = conjunction(judged)
         if certificate.passed and self.has_actions and (reason := fault_ended(evidence, scenario)):
-            certificate = not_applicable("certificate", f"nobody repaired it: {reason}")
+            certificate = not_applicable("certificate", f"no repair was recorded: {reason}")
         metrics = {one.predicate: one.metric() for one in (*judged, certificate)}
         metrics["hidden_failure"] = Metric(value=float(hidden_failure(judged)), status=MetricStatus.SCORED)
         return TrajectoryVerdict(
@@ -85,7 +85,7 @@ class ForeignRun:
         )  # fmt: skip
 
     def _lacking(self, evidence: RunEvidence, scenario: Scenario) -> dict[str, str]:
-        """Return by predicate which evidence nobody recorded."""
+        """Return by predicate which evidence was not recorded."""
         committed, ticks = scenario.verification, self.recording.timeline.ticks
         depths = {depth for depth, series in evidence.series.items() if len(series)}
         moved = any(tick.entities for tick in ticks)
