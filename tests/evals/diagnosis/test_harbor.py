@@ -15,6 +15,7 @@ import pytest
 
 from opsassay.cli import run
 from opsassay.evals.diagnosis.harnesses.harbor import verify
+from opsassay.evals.runner.harbor import files_below
 from with_harbor import run_with_harbor
 
 ROOT = Path(__file__).parents[3]
@@ -153,6 +154,13 @@ def test_what_no_container_sees_is_refused_in_a_sentence(named, sentence, tmp_pa
     assert run(["incident", "export", "harbor", str(GOLDEN), *given]) == 2
     assert sentence in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_wheel_has_nothing_that_is_installed_in_an_example(tmp_path):
+    for name in ("app.py", ".installed", ".venv/bin/python", "node_modules/a/b.js", "web/__pycache__/app.pyc"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    assert files_below(tmp_path) == {"app.py": b"app.py"}
 
 
 def test_the_wheel_is_the_one_that_the_build_makes(task, tmp_path):

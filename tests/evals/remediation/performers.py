@@ -103,6 +103,20 @@ def meeting(scenario, agent, arm, *, probes, seed, run_dir):
     quick(scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
 
 
+def crowded(scenario, agent, arm, *, probes, seed, run_dir):
+    """Fail at the first attempt, once all three are there; log when the second begins and ends."""
+    log = Path(os.environ["PERFORMED"])
+    if not (tried := log.with_name(agent.oracle)).exists():
+        tried.touch()
+        meeting(scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
+        raise StartError("The machine was busy.")
+    with log.open("a") as lines:
+        print("begun", file=lines, flush=True)
+        time.sleep(0.5)
+        quick(scenario, agent, arm, probes=probes, seed=seed, run_dir=run_dir)
+        print("ended", file=lines, flush=True)
+
+
 def dying(scenario, agent, arm, *, probes, seed, run_dir):
     """Die without a word."""
     os.kill(os.getpid(), 9)

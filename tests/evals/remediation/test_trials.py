@@ -251,6 +251,14 @@ def test_trials_run_side_by_side_and_keep_their_order(tmp_path):
     assert [line["event"] for line in store.attempts()] == ["begun"] * 3 + ["ended"] * 3
 
 
+@pytest.mark.slow
+def test_trials_that_are_made_again_have_the_machine_alone(tmp_path):
+    cells = plan_of(tmp_path, timeout_s=60)
+    assert len(run_trials(RunStore(tmp_path / "store"), cells, 3, performer=MADE + "crowded")) == 3
+    turns = [line for line in performed(tmp_path) if line in ("begun", "ended")]
+    assert turns == ["begun", "ended"] * 3
+
+
 @pytest.fixture
 def _interruptible():
     """Ctrl-C reaches this process also where it was started in the background, which lets it be ignored."""

@@ -150,8 +150,8 @@ class TrialRun:
         self.agent.require_apart(store.root)
         keep_scenario(store.root, self.scenario)
         known = store.finished(self.cell.hash)
-        for _ in range(self.retries + 1):
-            run_dir = known or self._in_turn(store, given_up)
+        for again in range(self.retries + 1):
+            run_dir = known or self._in_turn(store, given_up, alone=again > 0)
             run = read_run(run_dir)
             if run.status is not RunStatus.ABORTED:
                 return self._grade_trial(run_dir, run, known=run_dir == known)
@@ -183,11 +183,14 @@ class TrialRun:
         said = "certified" if certificate.passed else certificate.reason
         return RunEnd(self, run_dir, run, message=before + said, known=known)
 
-    def _in_turn(self, store: RunStore, given_up: Callable[[], bool]) -> Path:
-        """Make an attempt once the machine is free for it; a cluster has turns of its own."""
+    def _in_turn(self, store: RunStore, given_up: Callable[[], bool], *, alone: bool) -> Path:
+        """Make an attempt once the machine is free for it; a cluster has turns of its own.
+
+        A second attempt is *alone* on the machine: the first may have failed because other trials kept it busy.
+        """
         if self.scenario.environment.substrate != "local":
             return self._attempt(store, given_up)
-        with machine_shared(given_up, alone=wants_machine(self.scenario)):
+        with machine_shared(given_up, alone=alone or wants_machine(self.scenario)):
             return self._attempt(store, given_up)
 
     def _attempt(self, store: RunStore, given_up: Callable[[], bool]) -> Path:

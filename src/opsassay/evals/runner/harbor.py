@@ -118,10 +118,10 @@ def own_wheel() -> bytes:
         installed = distribution("opsassay")
     except PackageNotFoundError as error:
         raise UserError(f"This OpsAssay is not installed, so it has no wheel; {install_hint('data')}.") from error
-    files = {f"opsassay/{name}": content for name, content in _contents(package).items()}
+    files = {f"opsassay/{name}": content for name, content in files_below(package).items()}
     if not (package / "examples").is_dir():  # in a checkout they lie at its top
         beside = package.parents[1] / "examples"
-        files |= {f"opsassay/examples/{name}": content for name, content in _contents(beside).items()}
+        files |= {f"opsassay/examples/{name}": content for name, content in files_below(beside).items()}
     info = WHEEL.removesuffix("-py3-none-any.whl") + ".dist-info"
     for name in ("METADATA", "entry_points.txt", "licenses/LICENSE"):
         files[f"{info}/{name}"] = (installed.read_text(name) or "").encode()
@@ -138,10 +138,12 @@ def own_wheel() -> bytes:
     return packed.getvalue()
 
 
-def _contents(folder: Path) -> dict[str, bytes]:
-    """Return the files below *folder* by their paths in it, without compiled ones."""
-    paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+def files_below(folder: Path) -> dict[str, bytes]:
+    """Return the files below *folder* by their paths in it, without what is installed or compiled there."""
+    found = {path.relative_to(folder): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    made = ("__pycache__", "node_modules")
+    kept = {name: path for name, path in found.items() if not any(p in made or p[0] == "." for p in name.parts)}
+    return {name.as_posix(): path.read_bytes() for name, path in kept.items()}
 
 
 def _digest(content: bytes) -> str:
