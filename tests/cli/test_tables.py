@@ -123,6 +123,7 @@ CALLS = {
     "run diagnose": [["{made}/store", "-m", "max-z", "-o", "{tmp}/diagnosed"]],
     "task calibrate": [["wrong-upstream-port", "-o", "{tmp}/calibrated", "--dry-run"]],
     "run trials": [["{examples}/trials/plan.yaml", "-o", "{tmp}/trials", "--dry-run"]],
+    "run explain": [["{made}/sre_store/runs/064b1ebafa1721c1/1"]],
     "score run": [["{made}/store"]],
     "score import": [["{made}/answers", "--cases", "{made}/store", "-o", "{tmp}/imported"]],
     "score what-if": [["{made}/store", "--profile", "lenient"]],

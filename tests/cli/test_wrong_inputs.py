@@ -221,6 +221,8 @@ WRONG = [
     ("trace export inspect nowhere -o out", "nowhere", "graded run"),
     ("task check nowhere.yaml", "nowhere.yaml", "check the path"),
     ("task check fault.yaml", "fault.yaml:1", "key"),
+    ("run explain nowhere", "nowhere", "folder of an attempt"),
+    ("run explain .", "run.json", "folder of an attempt"),
     ("task calibrate bad-relase -o out", "'bad-relase'", "did you mean 'bad-release'"),
     ("task calibrate bad-config-map -o out", "bad-config-map does not happen on this machine", "leave it out"),
     ("task discover bad-relase -o out", "'bad-relase'", "did you mean 'bad-release'"),

@@ -92,6 +92,7 @@ COMMANDS = {
     "run trials": CommandEntry(
         "Run agents on remediation scenarios and judge the whole trajectory.", "run_trials_command"
     ),
+    "run explain": CommandEntry("Say what each change of a trial's agent did, by replaying it.", "run_explain_command"),
     "score run": CommandEntry("Score runs against the truth.", "score.run"),
     "score import": CommandEntry("Read answers that others gave, and score them.", "score.import_"),
     "score what-if": CommandEntry("Score runs again under changed conventions.", "score.what_if"),

@@ -46,6 +46,24 @@ def diagnosing(scenario, agent, arm, *, probes, seed, run_dir):
         append_line(run_dir / DIAGNOSES, said[seed])
 
 
+USELESS, REPAIR, HARMFUL = {"service": "web", "replicas": 1}, {"target": "cart"}, {"target": "web"}
+
+
+def three_changes(scenario, agent, arm, *, probes, seed, run_dir):
+    """Scale to what is there, repair, and restart another service, which users notice; a replay does what its steps say."""
+    script = scenario.oracles["replayed"].steps if agent.oracle == "replayed" else None
+    made = [USELESS, REPAIR, HARMFUL] if script is None else [step.arguments for step in script if step.verb]
+    d1 = [1.0] * 25
+    if HARMFUL in made:
+        d1[16] = 0.5
+    recorded = timeline(d1, probes=[probe("last", 23, reachable=REPAIR in made)])
+    actions = [
+        change(11 + 2 * n).model_copy(update={"tool": "scale" if given == USELESS else "restart", "arguments": given})
+        for n, given in enumerate(made)
+    ]
+    write(run_dir, recording(recorded, deployed=0, triggered=4, started=10, ended=20, actions=actions))
+
+
 def flaky(scenario, agent, arm, *, probes, seed, run_dir):
     """Fail once in the machinery, then go."""
     if not (first := Path(os.environ["PERFORMED"])).exists():

@@ -1,0 +1,303 @@
+"""Counterfactual replay: a recorded trial once more from its seed, with one action, or one class, left out.
+
+What a predicate says without an action, and does not say with it, is the doing of that action. Replays in which nothing is
+left out differ by chance alone: what differs among them is the noise floor, and counts for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Literal
+
+from pydantic import ValidationError
+
+from opsassay.core.errors import UserError
+from opsassay.core.schema.progress import SILENT, Progress
+from opsassay.core.schema.run import RunStatus
+from opsassay.core.schema.run_folder import TIMELINE
+from opsassay.core.schema.scenario import Oracle, OracleStep, Scenario
+from opsassay.core.schema.task import Arm
+from opsassay.core.schema.trajectory import Action
+from opsassay.evals.remediation.score import grade_trial, read_recording
+from opsassay.evals.remediation.solve import PERFORM, TrialRun, run_trials
+from opsassay.evals.remediation.tasks import kept_scenario
+from opsassay.evals.remediation.trial.contract import PromptArm, TrialAgent
+from opsassay.evals.remediation.trial.operators import REPLAYED
+from opsassay.evals.remediation.trial.rehearsal import tools_of
+from opsassay.evals.runner.ranking import ORACLE
+from opsassay.evals.runner.store import RUN, RunStore, read_run
+from opsassay.evals.runner.tables import ResultTable
+from opsassay.scoring.verifiers import TrajectoryVerdict
+from opsassay.testbed.operations.tool_session import Tool
+from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
+
+By = Literal["action", "tool"]
+NUMBERS = ("lost_requests", "time_to_repair_s", "blast_radius")
+"""Metrics of which less is better."""
+LEAST_REPLAYS = 2
+"""With nothing left out, so that chance shows."""
+LONGEST_WAIT_S = 600.0
+NS = 10**9
+
+
+@dataclass(frozen=True)
+class RecordedTrial:
+    """One trial as it was recorded: its scenario, the changes that its agent made, and when it worked (ns of UTC)."""
+
+    scenario: Scenario
+    changes: tuple[Action, ...]
+    verdict: TrajectoryVerdict
+    prompt_arm: PromptArm
+    probes: bool
+    seed: int
+    started_ns: int
+    ended_ns: int
+
+    @classmethod
+    def read(cls, run_dir: Path) -> RecordedTrial:
+        """Read the trial in *run_dir*; raises UserError for one that cannot be replayed, DatapackError for a torn one."""
+        if missing := [name for name in (RUN, TIMELINE) if not (run_dir / name).is_file()]:
+            where = "name the folder of an attempt of a trial, such as STORE/runs/CELL/1"
+            raise UserError(f"{run_dir} holds no {missing[0]}; {where}.")
+        run = read_run(run_dir)
+        if run.status is not RunStatus.DONE:
+            raise UserError(f"{run_dir} came to no result ({run.status.value}); name the folder of a whole attempt.")
+        scenario = kept_scenario(run_dir.parents[2], run.item_hash)
+        if scenario.environment.substrate != "local":
+            raise UserError(
+                f"{run_dir} happened on {scenario.environment.substrate}; only trials on this machine are replayed."
+            )
+        recording, arm = read_recording(run_dir), Arm.parse(run.arm)
+        phases = {phase.phase: phase.time_ns for phase in recording.phases}
+        if not {"agent_started", "agent_ended"} <= phases.keys():
+            raise UserError(f"{run_dir} does not say when its agent worked; name the folder of a whole attempt.")
+        changes = tuple(action for action in recording.actions if action.mutating)
+        prompt_arm: PromptArm = "constrained" if arm.knob("prompt") == "constrained" else "baseline"
+        return cls(
+            scenario, changes, grade_trial(run_dir, scenario), prompt_arm, arm.knob("probes") != "off", run.seed,
+            phases["agent_started"], phases["agent_ended"],
+        )  # fmt: skip
+
+    def left_out_in_turn(self, by: By) -> list[tuple[str, frozenset[int]]]:
+        """Return what is left out of one replay after the other: its name, and the places of the changes."""
+        if by == "action":
+            return [(f"{n + 1}. {words_of(action)}", frozenset({n})) for n, action in enumerate(self.changes)]
+        tools = dict.fromkeys(action.tool for action in self.changes)
+        return [(tool, frozenset(n for n, a in enumerate(self.changes) if a.tool == tool)) for tool in tools]
+
+    def without(self, left_out: frozenset[int]) -> TrialRun:
+        """Return the replay that makes every change but those *left_out*, each as long after the last as it was."""
+        steps, until = [], self.started_ns
+        for place, action in enumerate(self.changes):
+            if place in left_out:
+                continue
+            steps += _wait(action.started_ns - until)
+            steps.append(OracleStep(verb=action.tool.replace("_", " "), arguments=action.arguments))
+            until = action.ended_ns
+        steps += _wait(self.ended_ns - until)
+        replayed = Oracle(expect="certified", description="The recorded changes once more.", steps=tuple(steps))
+        scenario = self.scenario.model_copy(update={"oracles": {**self.scenario.oracles, REPLAYED: replayed}})
+        return TrialRun(scenario, TrialAgent(name=ORACLE + REPLAYED), self.prompt_arm,
+                        probes=self.probes, seed=self.seed, cluster=ClusterSettings())  # fmt: skip
+
+
+def _require_whole(action: Action, tool: Tool | None) -> None:
+    """Raise UserError where a record has not kept what *action* was called with."""
+    try:
+        if tool is None:
+            raise UserError(f"The recorded tool {action.tool} is none of this scenario's; it cannot be replayed.")
+        tool.arguments.model_validate(action.arguments, strict=True)
+    except ValidationError as error:
+        if action.status == "ok":
+            what = f"The recorded arguments of {action.tool} are not whole (they were too long to be kept)"
+            raise UserError(f"{what}; this trial cannot be replayed.") from error
+
+
+def words_of(action: Action) -> str:
+    """Return *action* in a few words: its tool and arguments."""
+    given = " ".join(f"{key}={value}" for key, value in action.arguments.items())
+    return f"{action.tool.replace('_', ' ')} {given}"[:80].rstrip()
+
+
+def _wait(nanoseconds: int) -> list[OracleStep]:
+    left, steps = nanoseconds / NS, []
+    while left > 0.001:
+        steps.append(OracleStep(wait_s=round(min(left, LONGEST_WAIT_S), 3)))
+        left -= LONGEST_WAIT_S
+    return steps
+
+
+@dataclass(frozen=True)
+class Replays:
+    """What came of equal replays: the verdicts, and why others have none."""
+
+    left_out: str
+    verdicts: tuple[TrajectoryVerdict, ...]
+    reasons: tuple[str, ...] = ()
+
+    def fails(self, predicate: str) -> bool:
+        """Tell whether more than half of the replays fail *predicate*."""
+        return 2 * sum(predicate in failed_of(verdict) for verdict in self.verdicts) > len(self.verdicts)
+
+    def numbers(self, name: str) -> list[float]:
+        """Return the values of one of `NUMBERS`, of the replays that have it."""
+        return [value for one in self.verdicts if (value := one.metrics[name].value) is not None]
+
+
+def failed_of(verdict: TrajectoryVerdict) -> frozenset[str]:
+    """Return the predicates that failed, without the certificate, which follows from them."""
+    return frozenset(one.predicate for one in verdict.judgements if one.failed) - {"certificate"}
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What an action did: *repairs* and *harms* name the predicates that hold only with it, or only without it.
+
+    *numbers* says of each metric that moves by more than chance how it changes with the action.
+    """
+
+    left_out: str
+    repairs: tuple[str, ...]
+    harms: tuple[str, ...]
+    numbers: dict[str, float]
+    reason: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """Return whether it repairs, harms, does both or nothing; *no result* where no replay came to one."""
+        if self.reason:
+            return "no result"
+        helps = bool(self.repairs) or any(change < 0 for change in self.numbers.values())
+        hurts = bool(self.harms) or any(change > 0 for change in self.numbers.values())
+        return {(1, 0): "repairs", (0, 1): "harms", (1, 1): "repairs and harms"}.get((helps, hurts), "nothing")
+
+
+@dataclass(frozen=True)
+class NoiseFloor:
+    """What differs among replays with nothing left out: predicates, and by how much each metric."""
+
+    unsteady: frozenset[str]
+    spreads: dict[str, float]
+    unlike_record: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Counterfactual:
+    """The replays of one trial: those with nothing left out, what these say of chance, and the effect of each action."""
+
+    reference: Replays
+    noise: NoiseFloor
+    effects: tuple[Effect, ...]
+
+    def table(self) -> ResultTable:
+        """Return the effects as a table, with the noise floor as its note."""
+        rows = tuple(
+            (one.left_out, one.verdict, ", ".join(one.repairs), ", ".join(one.harms), _changes(one.numbers), one.reason)
+            for one in self.effects
+        )
+        columns = ("left out", "it", "only with it hold", "only without it hold", "with it", "why no result")
+        return ResultTable("What each action did", columns, rows, note=self.note).filled()
+
+    @property
+    def note(self) -> str:
+        """One sentence each on the noise floor and on how far replays are like the record."""
+        noise = self.noise
+        count = len(self.reference.verdicts)
+        differ = ", ".join(sorted(noise.unsteady)) or "no predicate"
+        spreads = ", ".join(f"{name} by {value:g}" for name, value in noise.spreads.items() if value)
+        said = (
+            f"Noise floor: of {count} replays with nothing left out {differ} differs{f', {spreads}' * bool(spreads)}."
+        )
+        if noise.unlike_record:
+            said += f" They are not like the record in {', '.join(sorted(noise.unlike_record))}."
+        return said
+
+
+def _changes(numbers: dict[str, float]) -> str:
+    return ", ".join(f"{name} {change:+g}" for name, change in numbers.items())
+
+
+def replay(
+    trial: RecordedTrial,
+    output: Path,
+    *,
+    by: By = "action",
+    repeats: int = 1,
+    workers: int = 1,
+    performer: str = PERFORM,
+    progress: Progress = SILENT,
+) -> Counterfactual:
+    """Replay *trial* into stores below *output*, whole and without each action in turn; what has a result is kept.
+
+    *repeats* replays are made of each, and at least two of the whole. Raises UserError where none of the whole came to a
+    result, or where the agent changed nothing.
+    """
+    if not trial.changes:
+        raise UserError("Its agent changed nothing, so that there is nothing to leave out.")
+    for action in trial.changes:
+        _require_whole(action, tools_of(trial.scenario).get(action.tool))
+    variants = [("nothing", frozenset[int]()), *trial.left_out_in_turn(by)]
+    found: dict[str, list[TrajectoryVerdict | str]] = {label: [] for label, _ in variants}
+    for number in range(max(repeats, LEAST_REPLAYS)):
+        asked = variants if number < repeats else variants[:1]
+        jobs = [trial.without(left_out) for _, left_out in asked]
+        store = RunStore(output / str(number + 1))
+        run_trials(store, jobs, workers, performer=performer, progress=progress)
+        for (label, _), job in zip(asked, jobs, strict=True):
+            found[label].append(_came_of(store, job))
+    whole, *others = (_replays(label, ends) for label, ends in found.items())
+    if not whole.verdicts:
+        raise UserError(f"No replay of the whole came to a result: {whole.reasons[-1]}.")
+    noise = noise_of(whole, trial.verdict)
+    return Counterfactual(whole, noise, tuple(effect_of(one, whole, noise) for one in others))
+
+
+def _came_of(store: RunStore, job: TrialRun) -> TrajectoryVerdict | str:
+    if (folder := store.finished(job.cell.hash)) is not None:
+        return grade_trial(folder, job.scenario)
+    attempts = store.attempts_of(job.cell.hash)
+    return (read_run(attempts[-1]).error if attempts else None) or "no result"
+
+
+def _replays(label: str, ends: Sequence[TrajectoryVerdict | str]) -> Replays:
+    verdicts = tuple(one for one in ends if not isinstance(one, str))
+    return Replays(label, verdicts, tuple(one for one in ends if isinstance(one, str)))
+
+
+def noise_of(whole: Replays, recorded: TrajectoryVerdict) -> NoiseFloor:
+    """Return what differs among the replays of the *whole*, and in what they are unlike the run that was *recorded*."""
+    sets = [failed_of(verdict) for verdict in whole.verdicts]
+    unsteady = frozenset[str]().union(*sets) - frozenset.intersection(*sets)
+    spreads = {name: max(values) - min(values) for name in _numbers(whole) if (values := whole.numbers(name))}
+    alike = failed_of(recorded)
+    unlike = frozenset(name for name in alike.union(*sets) - unsteady if whole.fails(name) != (name in alike))
+    return NoiseFloor(unsteady, spreads, unlike)
+
+
+def effect_of(without: Replays, whole: Replays, noise: NoiseFloor) -> Effect:
+    """Return what was done by the action that *without* leaves out, beyond what differs by chance."""
+    if not without.verdicts:
+        return Effect(without.left_out, (), (), {}, without.reasons[-1])
+    names = [one.predicate for one in whole.verdicts[0].judgements if one.predicate != "certificate"]
+    steady = [name for name in names if name not in noise.unsteady]
+    repairs = tuple(name for name in steady if without.fails(name) and not whole.fails(name))
+    harms = tuple(name for name in steady if whole.fails(name) and not without.fails(name))
+    numbers = {}
+    for name in _numbers(whole):
+        with_it, without_it = whole.numbers(name), without.numbers(name)
+        if with_it and without_it and _apart(with_it, without_it, noise.spreads[name]):
+            numbers[name] = fmean(with_it) - fmean(without_it)
+    return Effect(without.left_out, repairs, harms, numbers)
+
+
+def _numbers(replays: Replays) -> list[str]:
+    return [name for name in NUMBERS if all(name in verdict.metrics for verdict in replays.verdicts)]
+
+
+def _apart(first: Sequence[float], second: Sequence[float], spread: float) -> bool:
+    """Tell whether all values of one lie beyond all of the other, by more than chance and by more than a tenth."""
+    gap = max(min(first) - max(second), min(second) - max(first))
+    return gap > max(2 * spread, 0.1 * max(map(abs, [*first, *second])))
