@@ -1,7 +1,7 @@
 """Whether `run explain --counterfactual` names a planted useless and a planted harmful action.
 
 ``python benchmarks/counterfactual.py [-n 20] [--seed 0] [--output FOLDER]``: draws right repairs of the scenarios of this
-machine, puts in front of each a scaling to what is there already, and behind it a stop of every replica of a drawn service,
+machine, puts in front of each a scaling of a service that the truth names to what is there already, and behind it a stop of every replica of a drawn service,
 runs the trial, replays it, and prints what is said of both. A trial takes about a minute, and each repair has 5 of them or
 more.
 """
@@ -31,7 +31,8 @@ def planted(seed: int, number: int) -> Scenario:
     scenario = load_scenario(draws.choice([one for one in names("local") if not load_scenario(one).no_fault]))
     words, replicas = WORDS["local"], WORDS["local"].replicas(scenario, system_of(scenario))
     right = scenario.oracles[draws.choice(sorted(name for name, one in scenario.oracles.items() if one.certified))]
-    idle, victim = draws.choice(sorted(replicas)), draws.choice(sorted(replicas))
+    named = sorted(set(replicas) & scenario.named_entities()) or sorted(replicas)
+    idle, victim = draws.choice(named), draws.choice(sorted(replicas))
     steps = (*words.scale(idle, replicas[idle]), *right.steps, *words.stop_all(victim))
     oracle = Oracle(fails=("v_temporal",), description="A repair with two more actions.", steps=steps)
     short = {"warmup_s": 5.0, "settle_s": 3.0, "aftermath_s": 10.0}
