@@ -1,9 +1,9 @@
 """Whether `run explain --counterfactual` names a planted useless and a planted harmful action.
 
 ``python benchmarks/counterfactual.py [-n 20] [--seed 0] [--output FOLDER]``: draws right repairs of the scenarios of this
-machine, puts in front of each a scaling of a service that the truth names to what is there already, and behind it a stop of every replica of a drawn service,
-runs the trial, replays it, and prints what is said of both. A trial takes about a minute, and each repair has 5 of them or
-more.
+machine. In front of each it scales a service that the truth names to as many replicas as it has, and behind it it stops
+every replica of a drawn service. It runs the trial, replays it, and prints the effect of both. A trial takes a minute,
+and each repair has 6 of them or more.
 """
 
 from __future__ import annotations
