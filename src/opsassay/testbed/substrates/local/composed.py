@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import os
+import re
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, ClassVar
@@ -54,7 +56,7 @@ class ComposeNetwork(Impairing):
         self._fleet, self._project = fleet, project
         self._engine = ContainerEngine(project.engine)
         self._file = state.dir / "compose.yaml"
-        self._name = f"opsassay-{state.name}".lower()
+        self._name = project_name(state.name)
         self._ports: dict[str, int | None] = {}
         self._guard: asyncio.subprocess.Process | None = None
         self.containers: dict[str, str] = {}
@@ -162,6 +164,13 @@ class ComposeNetwork(Impairing):
         self._guard.stdin.close()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._guard.wait(), DOWN_S)
+
+
+def project_name(system: str) -> str:
+    """Return the name of the copy of *system*: in the letters that engines take, and of no other system."""
+    plain = re.sub(r"[^a-z0-9_-]", "-", system.lower())
+    digest = hashlib.sha256(system.encode()).hexdigest()[:8]
+    return f"opsassay-{plain}" if plain == system else f"opsassay-{plain}-{digest}"
 
 
 class ComposeContainers(Containers):
