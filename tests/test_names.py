@@ -7,6 +7,7 @@ import re
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -133,10 +134,15 @@ _WORD = re.compile(rf"(?<![A-Za-z])({'|'.join(PLAIN_TERM)})(?![A-Za-z])", re.IGN
 _IDENTIFIER = re.compile(rf"(?<![a-z])({'|'.join(PLAIN_TERM | IDENTIFIER_ONLY)})(?![a-z])", re.IGNORECASE)
 
 
+@cache
+def trees() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SRC.rglob("*.py"))}
+
+
 def class_names() -> dict[str, list[str]]:
     found: dict[str, list[str]] = defaultdict(list)
-    for path in sorted(SRC.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 found[node.name].append(str(path.relative_to(SRC)))
     return found
@@ -161,8 +167,8 @@ def test_modules_and_classes_have_the_terms_of_the_field():
 def test_no_function_is_called_by_a_generic_word_alone():
     found = [
         f"{path.relative_to(SRC)}:{node.lineno}: {node.name}"
-        for path in sorted(SRC.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for path, tree in trees().items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.strip("_") in SAYS_NOTHING_ALONE
     ]
     assert found == [], "say what of what: a verb and its object"

@@ -143,6 +143,7 @@ def test_no_attempt_reaches_what_it_is_after(made, name: str) -> None:
     assert without.get("reached") is True, without
 
 
+@pytest.mark.slow
 def test_the_answer_counts_for_what_it_is_and_nothing_was_planted(made) -> None:
     for how, planted in (("sealed", 0), ("unsealed", 1)):
         item, _, found = made[how]

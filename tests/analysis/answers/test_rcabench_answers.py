@@ -97,6 +97,7 @@ dns_returned_wrong_address dns_resolution_wrong
 """The newer name and that of OpenRCA 2.0's Table 6, of each kind that was renamed."""
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(("name", "old"), [line.split() for line in NEWER.splitlines()])
 def test_every_newer_name_of_a_kind_is_read_as_the_kind_that_it_is(name, old, tree, tmp_path, imports):
     put(tmp_path / "in" / f"{tree[1][0]}.json", answer(kind=name))
@@ -118,6 +119,7 @@ def test_case_dashes_and_prefixes_of_a_kind_are_no_other_kind(kind, tree, tmp_pa
     assert verdict(tmp_path / "store")["exact_match"] == 1
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("broken", "named"),
     [
@@ -257,6 +259,7 @@ def test_hidden_files_links_and_other_files_are_no_answers(tree, tmp_path, impor
     assert (code, len(items), whole["passed_over"]) == (0, 1, ["in/a/notes.md"])
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("place", "solver"),
     [

@@ -51,6 +51,7 @@ def test_there_are_sixty_that_fail_and_a_third_could_have_been_caught(answers):
         assert trace.steps[failure.step - 1].agent_name == failure.agent
 
 
+@pytest.mark.slow
 def test_re_runs_find_at_least_nine_of_ten_and_far_more_than_reading_alone(answers):
     def hits(at):
         return sum(

@@ -23,6 +23,7 @@ def _shown(folder, tables, type_="JVMException"):
     return {place for place, one in found.items() if any(verdict.shown for verdict in one.faults)}
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("type_", ["JVMException", "JVMReturn"])
 @pytest.mark.parametrize(("root", "share"), [("payment", 0.3), ("payment", 1.0), ("gateway", 0.4), ("orders", 0.5)])
 def test_requests_without_the_calls_that_they_need_show_at_the_deepest_place(tmp_path, root, share, type_):

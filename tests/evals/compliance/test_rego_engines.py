@@ -97,6 +97,7 @@ def _cell(cases: list[RegoCase], differing: list[int], said: list[str], by_opa: 
     return f"{len(differing)}, as `{expression}`: `{found}`, in OPA `{expected}`"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     bool(MISSING), reason=f"NOT COMPARED: {', '.join(MISSING)} is not here; run `python install.py --opa`"
 )

@@ -44,6 +44,7 @@ def first_times(number, status, **headers):
     return lambda n, _path, _headers: (status, b"wait", headers) if n <= number else None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_backend_that_is_busy_for_a_while_is_asked_again(tmp_path, status):
     store = loki(entries(20), spoil=first_times(2, status, **{"Retry-After": "1"} if status == 429 else {}))
@@ -65,6 +66,7 @@ BAD = {
 }
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", BAD)
 def test_each_failing_backend_gets_one_sentence(tmp_path, kind):
     spoil, expected = BAD[kind]
@@ -129,6 +131,7 @@ STORES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", STORES)
 def test_a_killed_import_goes_on_and_asks_for_nothing_that_it_has(tmp_path, name, monkeypatch):
     words = ["-c", "limits.entries=5", "-c", "limits.traces=8", "-c", "limits.at_once=1"]

@@ -59,6 +59,7 @@ def entries(count, ties=1, streams=2):
     ]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("limit", "most", "ties"), [(7, 5000, 1), (7, 5000, 3), (10, 5000, 10), (50, 6, 5), (3, 3, 6), (1, 1, 2)]
 )
@@ -114,6 +115,7 @@ STORES = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("limit", [2, 1000])
 def test_every_span_is_read_once_whatever_the_limit_of_a_search(tmp_path, store, limit):

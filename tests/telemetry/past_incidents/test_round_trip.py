@@ -51,6 +51,7 @@ def kept(frame, modality, tracer):
     return frame.sort(frame.columns)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("tracer", ["tempo", "jaeger"])
 def test_tables_are_equal_but_for_what_backends_do_not_keep(tmp_path, tracer):
     pack = recorded(tmp_path / "pack")
