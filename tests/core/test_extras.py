@@ -255,4 +255,4 @@ def test_a_bare_environment_runs_what_its_extra_is_for_and_is_no_larger_than_it_
 def test_an_image_is_given_every_folder_that_the_wheel_takes_in(path):
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     copied = [line.split()[1:-1] for line in (ROOT / path).read_text().splitlines() if line.startswith("COPY")]
-    assert {"src", *wheel["force-include"]} <= {name for names in copied for name in names}
+    assert {name.partition("/")[0] for name in wheel["only-include"]} <= {name for names in copied for name in names}
