@@ -80,4 +80,4 @@ def test_the_load_ends_with_its_block_and_with_its_process_however_that_ends():
         while not (began := loops(owner.pid)):
             time.sleep(0.1)
         owner.send_signal(signal.SIGKILL)
-    assert not psutil.wait_procs(began, timeout=10)[1]
+    assert not psutil.wait_procs(began, timeout=60)[1]

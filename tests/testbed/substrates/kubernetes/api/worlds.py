@@ -53,7 +53,7 @@ WORLD = [
 ]  # fmt: skip
 
 
-def connected(at, timeout_s=10.0):
+def connected(at, timeout_s=60.0):
     """Return a connection to *at*, a URL or the path of a Unix socket."""
     if isinstance(at, Path):
         connection = socket.socket(socket.AF_UNIX)
