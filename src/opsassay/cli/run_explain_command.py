@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from opsassay.cli.output import json_option, print_json, print_table, print_tables, say
+from opsassay.cli.output import FOLDER, json_option, print_json, print_table, print_tables, say
 
 if TYPE_CHECKING:
     from opsassay.evals.remediation.counterfactual import RecordedTrial
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 )
 @click.option("--repeats", type=click.IntRange(1, 100), default=1, show_default=True, help="Replays of each.")
 @click.option("-j", "--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Replays side by side.")
-@click.option(
-    "-o", "--output", type=click.Path(file_okay=False, path_type=Path), help="Folder of the replays; resumable."
-)
+@click.option("-o", "--output", type=FOLDER, help="Folder of the replays; resumable.")
 @json_option
 def command(
     run_folder: Path,
