@@ -99,7 +99,8 @@ def _number_texts(values: Values) -> pl.Series:
     """Return `number_text` of each of *values*."""
     texts = pl.Series(values, dtype=pl.Float64).cast(pl.String).str.strip_suffix(".0")
     others = np.flatnonzero(~(np.abs(values) < 1e15) | ((np.abs(values) < 1e-4) & (values != 0)))
-    return texts.scatter(others, [number_text(value) for value in values[others].tolist()])
+    distinct, which = np.unique(values[others], return_inverse=True)
+    return texts.scatter(others, pl.Series(list(map(number_text, distinct.tolist())), dtype=pl.String).gather(which))
 
 
 def samples_json(found: Sequence[tuple[Labels, Times, Values]]) -> str:

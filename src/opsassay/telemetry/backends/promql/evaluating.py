@@ -125,7 +125,9 @@ class Evaluation:
                 result = RANGE_FUNCTIONS[name](windows)
         if name == "last_over_time":
             return Vectors(windows.labels, *result)
-        return require_distinct(Vectors([windows.store.unnamed[number] for number in windows.numbers.tolist()], *result))
+        return require_distinct(
+            Vectors([windows.store.unnamed[number] for number in windows.numbers.tolist()], *result)
+        )
 
     def _relabelled(self, name: str, call: promql.Call) -> Vectors:
         vectors = self._evaluate(call.args[0])
