@@ -41,6 +41,15 @@ def seconds_text(ms: int) -> str:
     return f"{'-' if ms < 0 else ''}{whole}" + (f".{rest:03d}" if rest else "")
 
 
+def _times(steps_ms: Times) -> list[str]:
+    """Return `seconds_text` of each step; mostly they have the same decimals."""
+    whole, rest = np.divmod(steps_ms, 1000)
+    if (rest != rest[0]).any() or steps_ms[0] < 0:
+        return [seconds_text(ms) for ms in steps_ms.tolist()]
+    decimals = f".{rest[0]:03d}" if rest[0] else ""
+    return [f"{second}{decimals}" for second in whole.tolist()]
+
+
 def point(ms: int, number: float) -> str:
     """Return one sample."""
     return f'[{seconds_text(ms)},"{number_text(number)}"]'
@@ -62,7 +71,7 @@ def vector_json(vectors: Vectors, ms: int, order: Callable[[float], float] | Non
 
 def matrix_json(vectors: Vectors, steps_ms: Times) -> str:
     """Return the result of a range query, in the order of labels; a series without any value is left out."""
-    times = pl.Series([f"],[{seconds_text(ms)}," for ms in steps_ms.tolist()])
+    times = pl.Series([f"],[{text}," for text in _times(steps_ms)])
     rows = sorted(np.flatnonzero(vectors.present.any(axis=1)).tolist(), key=lambda row: key_of(vectors.labels[row]))
     at_once = max(1, _POINTS_AT_ONCE // len(steps_ms))
     return _json_list(
