@@ -396,8 +396,11 @@ def test_numbers_of_a_range_are_written_one_way_whatever_stands_beside_them():
         assert all("e" not in text for _, text in series["values"])
 
 
-@pytest.mark.parametrize(("begin", "end", "step"), [(0, 10**6, 15_000), (1_767_322_800_500, 1_767_323_800_500, 15_000),
-                                                    (-5_500, 10_000, 1_000), (7, 500_000, 333), (1_000, 1_001, 1)])  # fmt: skip
+STEPS = [(0, 10**6, 15_000), (1_767_322_800_500, 1_767_323_800_500, 15_000), (-5_500, 10_000, 1_000), (7, 500_000, 333),
+         (1_000, 1_001, 1)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("begin", "end", "step"), STEPS)
 @pytest.mark.parametrize("series", [1, 50])
 def test_every_value_of_a_range_stands_at_its_time_in_its_series(begin, end, step, series):
     steps = np.arange(begin, end, step)
