@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from random import Random
 
 import pytest
 import requests
 from benchmarks.promql.grammar import Grammar
-from benchmarks.promql.samples import PACKAGES, START_S, made, served_by_prometheus, served_by_us
+from benchmarks.promql.samples import HOUR_S, PACKAGES, START_S, made, served_by_prometheus, served_by_us
 
 pytestmark = [
     pytest.mark.slow,
@@ -37,6 +38,17 @@ DIFFERENCES = [  # query, the series whose sample number at is the instant, s la
      "prometheus#13725"),
 ]  # fmt: skip
 SERIES = made(8)
+MATCHERS = [
+    f'{label}{op}"{text}"'
+    for label in ("service", "none", "__name__")
+    for op in ("=", "!=", "=~", "!~")
+    for text in ("", ".*", ".+", "()", "s1", "s1|", "(s1)?", "s.*", "^$", "queue_depth", "[")
+]
+ODD_SELECTORS = [
+    "{}", "queue_depth{}", "{,}", '{service!~".*",}', "{service !~\n# ()\n'.*'}", "{service!~`.*`,none=~`.*`}",
+    "queue_depth offset 5m", "queue_depth @ 5", "(queue_depth)", "queue_depth[5m]", "1", "queue_depth {none!~''}",
+    "sum by (service) ({service!~'.*'})", "absent({service!~'.*'})", "rate({none!~'.*'}[5m])", "queue_depth{service!~'",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +64,8 @@ def answered(url, path, **parameters):
     found = answer.json()
     if found["status"] != "success":
         return answer.status_code, found["errorType"]
+    if path not in {"query", "query_range"}:
+        return {tuple(sorted(one.items())) if isinstance(one, dict) else one: [] for one in found["data"]}
     if found["data"]["resultType"] == "scalar":
         return {(): [found["data"]["result"]]}
     return {
@@ -93,6 +107,25 @@ def test_drawn_queries_are_answered_as_by_prometheus(urls):
                 different.append(f"{path} {parameters}\n    {query}\n    {str(ours)[:600]}\n    {str(theirs)[:600]}")
     assert not different, f"{len(different)} of {2 * QUERIES} answers differ:\n" + "\n".join(different)
     assert answers > QUERIES, "more than half of the answers have to hold something"
+
+
+def test_matchers_that_fit_nothing_or_anything_are_taken_and_refused_as_by_prometheus(urls):
+    random = Random(SEED)
+    some = [",".join(random.sample(MATCHERS, random.choice((2, 2, 3)))) for _ in range(300)]
+    selectors = [f"{name}{{{one}}}" for one in (*MATCHERS, *some) for name in ("", "queue_depth")] + ODD_SELECTORS
+    listed = {"start": START_S, "end": START_S + HOUR_S}
+    different, refused = [], 0
+    for selector in selectors:
+        for path, parameters in (
+            ("query", {"query": selector, "time": INSTANTS_S[0]}), ("series", {"match[]": selector, **listed}),
+            ("label/zone/values", {"match[]": selector, **listed}),
+        ):  # fmt: skip
+            ours, theirs = (answered(url, path, **parameters) for url in urls)
+            refused += isinstance(theirs, tuple)
+            if not same(ours, theirs):
+                different.append(f"{path} {selector}\n    {str(ours)[:300]}\n    {str(theirs)[:300]}")
+    assert not different, f"{len(different)} answers differ:\n" + "\n".join(different)
+    assert len(selectors) / 2 < refused < 2 * len(selectors)
 
 
 @pytest.mark.parametrize(("query", "instant", "ours", "theirs", "source"), DIFFERENCES)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from opsassay.telemetry.backends import views
-from opsassay.telemetry.backends.encoding import matrix_json, number_text
+from opsassay.telemetry.backends.encoding import matrix_json, number_text, seconds_text
 from opsassay.telemetry.backends.promql.evaluating import Evaluation
 from opsassay.telemetry.backends.promql.histograms import histogram_quantile
 from opsassay.telemetry.backends.promql.parsing import FUNCTIONS, parse
@@ -394,3 +394,24 @@ def test_numbers_of_a_range_are_written_one_way_whatever_stands_beside_them():
         (series,) = json.loads(matrix_json(found, np.arange(len(chosen)) * 1000))
         assert [text for _, text in series["values"]] == [number_text(number) for number in chosen]
         assert all("e" not in text for _, text in series["values"])
+
+
+STEPS = [(0, 10**6, 15_000), (1_767_322_800_500, 1_767_323_800_500, 15_000), (-5_500, 10_000, 1_000), (7, 500_000, 333),
+         (1_000, 1_001, 1)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("begin", "end", "step"), STEPS)
+@pytest.mark.parametrize("series", [1, 50])
+def test_every_value_of_a_range_stands_at_its_time_in_its_series(begin, end, step, series):
+    steps = np.arange(begin, end, step)
+    values = np.arange(series * len(steps)).reshape(series, -1) / 4
+    present = values % 3 != 0
+    labels = [{"n": f'"{number}.0"'} for number in range(series)]
+    found = json.loads(matrix_json(Vectors(labels, values, present), steps), parse_float=str, parse_int=str)
+    expected = [
+        {"metric": one, "values": [[seconds_text(ms), number_text(value)] for ms, value, there in zip(
+            steps.tolist(), row.tolist(), kept.tolist(), strict=True) if there]}
+        for one, row, kept in zip(labels, values, present, strict=True)
+    ]  # fmt: skip
+    expected = [one for one in expected if one["values"]]
+    assert found == sorted(expected, key=lambda one: one["metric"]["n"])

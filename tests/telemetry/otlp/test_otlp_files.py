@@ -12,6 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from opsassay.telemetry.importers.cases import ImportReport
 from opsassay.telemetry.importers.otlp import import_otlp
+from opsassay.telemetry.otlp.requests import parse_json
 from opsassay.telemetry.tree import Tree
 
 TRACE, SPAN = "a1" * 16, "b2" * 8
@@ -216,3 +217,65 @@ def test_the_severity_number_goes_before_the_text(number: int | str, text: str, 
 def test_words_for_errors_are_errors_without_a_number(text: str, level: str, tmp_path: Path) -> None:
     tree, id_, _ = imported(tmp_path, "l.json", json.dumps(logs({"severityText": text, "body": {"stringValue": "no"}})))
     assert tree.datapack(id_).read("abnormal", "logs").get_column("level").to_list() == [level]
+
+
+def lossy(kind: str, kept: bool) -> tuple[str, Any]:
+    """Return the signal and a request that holds what a datapack has no place for, or the same without it (*kept*)."""
+    point = {"timeUnixNano": str(AT_NS), "startTimeUnixNano": str(AT_NS - 1)}
+    histogram = {**point, "count": "3", "sum": 1.5}
+    link = {"traceId": "c3" * 16, "spanId": "d4" * 8}
+    other = [{"key": "colour", "value": {"stringValue": "red"}}]
+
+    def metric(form: str, of: dict[str, Any], **about: Any) -> tuple[str, Any]:
+        made = {"name": "x", form: {"dataPoints": [of], **about}}
+        return "metrics", {"resourceMetrics": [{"scopeMetrics": [{"metrics": [made]}]}]}
+
+    match kind:
+        case "events":
+            return "traces", spans(span(events=[] if kept else [{"name": "a"}, {"name": "b"}]))
+        case "links":
+            return "traces", spans(span(links=[link], kind=5 if kept else 2))
+        case "state":
+            return "traces", spans(span(traceState="" if kept else "a=b"))
+        case "attributes of spans":
+            return "traces", spans(span(attributes=[] if kept else other))
+        case "attributes of logs":
+            return "logs", logs({"body": {"stringValue": "x"}, "attributes": [] if kept else other})
+        case "attributes of points":
+            return metric("gauge", {**point, "asDouble": 1.0, "attributes": [] if kept else other})
+        case "buckets":
+            return metric("histogram", histogram | ({} if kept else {"bucketCounts": ["1", "2"], "explicitBounds": [1]}),
+                          aggregationTemporality=1)  # fmt: skip
+        case "exponential buckets":
+            return metric("exponentialHistogram", histogram | ({} if kept else {"positive": {"bucketCounts": ["1", "2"]}}),
+                          aggregationTemporality=1)  # fmt: skip
+        case "quantiles":
+            values = [] if kept else [{"quantile": 0.5, "value": 1.0}]
+            return metric("summary", {**histogram, "quantileValues": values})
+        case "exemplars":
+            return metric("gauge", {**point, "asDouble": 1.0, "exemplars": [] if kept else [{"asDouble": 1.0}]})
+    return metric("gauge", {**point, "asDouble": 1.0, "flags": 0 if kept else 1})
+
+
+LOSSES = {
+    "events": "2 span events not kept", "links": "1 span link not kept", "state": "1 trace state not kept",
+    "attributes of spans": "1 attribute of traces not kept: there is no column for colour",
+    "attributes of logs": "1 attribute of logs not kept: there is no column for colour",
+    "attributes of points": "1 attribute of metrics not kept: there is no column for colour",
+    "buckets": "2 histogram buckets not kept", "exponential buckets": "2 histogram buckets not kept",
+    "quantiles": "1 summary quantile not kept", "exemplars": "1 exemplar not kept",
+    "flags": "1 point without a value not kept",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+@pytest.mark.parametrize("form", ["json", "pb"])
+def test_what_a_datapack_has_no_place_for_is_counted(tmp_path: Path, kind: str, form: str) -> None:
+    for kept in (False, True):
+        signal, request = lossy(kind, kept)
+        content: str | bytes = json.dumps(request)
+        if form == "pb":
+            content = parse_json(signal, json.dumps(request).encode()).SerializeToString()
+        report = imported(tmp_path / str(kept), f"{signal}.{form}", content)[2]
+        assert (f"abnormal: {LOSSES[kind]}" in said(report)) is not kept
+        assert not kept or "not kept" not in said(report)

@@ -137,7 +137,8 @@ def test_json_in_every_spelling_is_the_same_tables_as_protobuf(seed: int, tmp_pa
             text = json.dumps(as_json(message, draw), ensure_ascii=draw.random() < 0.5, indent=draw.choice([None, 1]))
             (tmp_path / "in" / "text" / period / f"{signal}-export.json").write_text(text, encoding="utf-8")
     report = import_otlp(tmp_path / "in", tmp_path / "out")
-    assert (report.failed, report.notes) == ((), ())
+    said = {form: [note for name, note in report.notes if name == form] for form in ("binary", "text")}
+    assert (report.failed, said["text"]) == ((), said["binary"])
     packs = {name: Tree(tmp_path / "out").datapack(id_) for name, id_ in report.imported}
     for modality in MODALITIES:
         assert_frame_equal(packs["text"].read("normal", modality), packs["binary"].read("normal", modality))

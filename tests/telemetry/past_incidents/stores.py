@@ -118,10 +118,11 @@ def _selected(query, stream):
     return all(stream.get(name, "") == json.loads(value) for name, _, value in pairs if not value.startswith("~"))
 
 
-def span(trace, number, service, *, start_ns, parent="", ms=5, error=False, attributes=None):
-    """Return a span as these stores keep it."""
+def span(trace, number, service, *, start_ns, parent="", ms=5, error=False, attributes=None, events=0, links=0):
+    """Return a span as these stores keep it; *links* are to other traces."""
     return {"trace": f"{trace:032x}", "id": f"{number:016x}", "parent": parent and f"{parent:016x}", "service": service,
-            "start_ns": start_ns, "ns": ms * 10**6, "error": error, "attributes": attributes or {}}  # fmt: skip
+            "start_ns": start_ns, "ns": ms * 10**6, "error": error, "attributes": attributes or {},
+            "events": events, "links": links}  # fmt: skip
 
 
 def _by_trace(spans):
@@ -146,6 +147,7 @@ def tempo(spans, *, v2=True, hexadecimal=False, partial=(), gone=(), **knobs):
                 "kind": "SPAN_KIND_SERVER", "startTimeUnixNano": str(one["start_ns"]),
                 "endTimeUnixNano": str(one["start_ns"] + one["ns"]), "attributes": attributes,
                 "status": {"code": "STATUS_CODE_ERROR"} if one["error"] else {},
+                "events": [{"name": "retried"}] * one["events"], "links": [{"traceId": "AA=="}] * one["links"],
             } | ({"parentSpanId": id_of(one["parent"])} if one["parent"] else {})  # fmt: skip
             resource = {"attributes": [{"key": "service.name", "value": {"stringValue": one["service"]}}]}
             yield {"resource": resource, "scopeSpans": [{"scope": {}, "spans": [plain]}]}
@@ -194,12 +196,15 @@ def _jaeger_trace(trace, spans):
     plain = [
         {
             "traceID": trace, "spanID": one["id"], "operationName": f"GET /{one['service']}", "flags": 1,
-            "references": [{"refType": "CHILD_OF", "traceID": trace, "spanID": one["parent"]}] if one["parent"] else [],
+            "references": [
+                *([{"refType": "CHILD_OF", "traceID": trace, "spanID": one["parent"]}] if one["parent"] else []),
+                *[{"refType": "FOLLOWS_FROM", "traceID": "f" * 32, "spanID": "f" * 16}] * one["links"],
+            ],
             "startTime": one["start_ns"] // 1000, "duration": one["ns"] // 1000, "processID": f"p-{one['service']}",
             "tags": [{"key": "span.kind", "type": "string", "value": "server"},
                      *([{"key": "error", "type": "bool", "value": True}] if one["error"] else []),
                      *({"key": k, "type": "string", "value": str(v)} for k, v in one["attributes"].items())],
-            "logs": [], "warnings": None,
+            "logs": [{"timestamp": one["start_ns"] // 1000, "fields": []}] * one["events"], "warnings": None,
         }
         for one in spans
     ]  # fmt: skip

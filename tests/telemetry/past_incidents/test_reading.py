@@ -133,6 +133,22 @@ def test_every_span_is_read_once_whatever_the_limit_of_a_search(tmp_path, store,
     assert not any("incomplete" in note for note in notes)
 
 
+@pytest.mark.parametrize("store", STORES)
+def test_what_of_spans_is_not_kept_is_counted(tmp_path, store):
+    held = [
+        *trees(3),
+        span(9, 90, "s0", start_ns=START_NS + SECOND, events=3, links=2, attributes={"colour": "red"}),
+        span(9, 91, "s1", start_ns=START_NS + SECOND, parent=90, events=1, links=1),
+    ]
+    _, notes, _ = imported(tmp_path / "t", {store.partition(",")[0]: STORES[store](held)})
+    name = store.partition(",")[0]
+    said = "not kept: a datapack has no place for such"
+    for note in (f"{name}: 4 span events {said}", f"{name}: 3 span links {said}"):
+        assert any(one.endswith(note) for one in notes), notes
+    _, notes, _ = imported(tmp_path / "u", {name: STORES[store](trees(3))})
+    assert not any(said in note for note in notes)
+
+
 @pytest.mark.parametrize("make", [tempo, jaeger])
 def test_incomplete_traces_are_counted_and_kept(tmp_path, make):
     held = [one for one in trees(10) if (one["trace"], one["service"]) != (f"{3:032x}", "s1")]

@@ -27,6 +27,7 @@ MOST_BODY_BYTES = 3 * 2**20
 
 REQUEST_TIMEOUT_S, ANSWER_TIMEOUT_S, DRAIN_S = 10.0, 30.0, 1.0
 _CHUNK_BYTES = 2**16
+_REASONS: Mapping[int, str] = {one.value: one.phrase for one in HTTPStatus}
 _LONG_HEAD = f"the head of a request may have {MOST_HEAD_BYTES} bytes"
 
 
@@ -127,8 +128,7 @@ def send_content(connection: socket.socket, status: int, content: bytes, kind: s
 
 
 def _head(status: int, kind: str) -> str:
-    reason = next((one.phrase for one in HTTPStatus if one == status), "")
-    return f"HTTP/1.1 {status} {reason}\r\nContent-Type: {kind}\r\nConnection: close\r\n"
+    return f"HTTP/1.1 {status} {_REASONS.get(status, '')}\r\nContent-Type: {kind}\r\nConnection: close\r\n"
 
 
 def drain(connection: socket.socket) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 
 import numpy as np
@@ -13,7 +13,7 @@ from opsassay.telemetry.backends.promql.values import Vectors, key_of, too_many_
 from opsassay.telemetry.backends.series import Labels, Times, Values
 
 MOST_ANSWER_BYTES = 64 * 2**20
-_POINTS_AT_ONCE, _MANY_POINTS = 1 << 17, 5000
+_POINTS_AT_ONCE, _MANY_POINTS = 1 << 17, 1000
 _quoted = json.encoder.encode_basestring
 
 
@@ -41,6 +41,15 @@ def seconds_text(ms: int) -> str:
     return f"{'-' if ms < 0 else ''}{whole}" + (f".{rest:03d}" if rest else "")
 
 
+def _times(steps_ms: Times) -> list[str]:
+    """Return `seconds_text` of each step; mostly they have the same decimals."""
+    whole, rest = np.divmod(steps_ms, 1000)
+    if (rest != rest[0]).any() or steps_ms[0] < 0:
+        return [seconds_text(ms) for ms in steps_ms.tolist()]
+    decimals = f".{rest[0]:03d}" if rest[0] else ""
+    return [f"{second}{decimals}" for second in whole.tolist()]
+
+
 def point(ms: int, number: float) -> str:
     """Return one sample."""
     return f'[{seconds_text(ms)},"{number_text(number)}"]'
@@ -52,40 +61,55 @@ def vector_json(vectors: Vectors, ms: int, order: Callable[[float], float] | Non
     Raises PromqlError when it gets longer than MOST_ANSWER_BYTES, as the two below do.
     """
     rows = np.flatnonzero(vectors.present[:, 0]).tolist()
-    values = vectors.values[:, 0].tolist()
+    values, at = vectors.values[:, 0].tolist(), seconds_text(ms)
     if order is not None:
         rows.sort(key=lambda row: order(values[row]))
-    return _json_list(f'{{"metric":{_metric(vectors.labels[row])},"value":{point(ms, values[row])}}}' for row in rows)
+    return _json_list(
+        f'{{"metric":{_metric(vectors.labels[row])},"value":[{at},"{number_text(values[row])}"]}}' for row in rows
+    )
 
 
 def matrix_json(vectors: Vectors, steps_ms: Times) -> str:
     """Return the result of a range query, in the order of labels; a series without any value is left out."""
-    times = [f'[{seconds_text(ms)},"' for ms in steps_ms.tolist()]
+    times = pl.Series([f"],[{text}," for text in _times(steps_ms)])
     rows = sorted(np.flatnonzero(vectors.present.any(axis=1)).tolist(), key=lambda row: key_of(vectors.labels[row]))
     at_once = max(1, _POINTS_AT_ONCE // len(steps_ms))
-    parts = (rows[begin : begin + at_once] for begin in range(0, len(rows), at_once))
-    return _json_list(text for part in parts for text in _series_json(vectors, part, times))
+    return _json_list(
+        _series_json(vectors, rows[begin : begin + at_once], times) for begin in range(0, len(rows), at_once)
+    )
 
 
-def _series_json(vectors: Vectors, rows: list[int], times: list[str]) -> Iterator[str]:
+def _series_json(vectors: Vectors, rows: list[int], times: pl.Series) -> str:
+    """Return the series *rows*, each of which has a value, as one text: what stands before each value, and the value.
+
+    Before one that is no series' first stands its time, of *times*.
+    """
     present = vectors.present[rows]
-    points = _points(times, np.nonzero(present)[1], vectors.values[rows][present])
-    ends = np.cumsum(present.sum(axis=1)).tolist()
-    for row, begin, end in zip(rows, [0, *ends], ends, strict=False):
-        yield f'{{"metric":{_metric(vectors.labels[row])},"values":[{",".join(points[begin:end])}]}}'
-
-
-def _points(times: list[str], at: Times, values: Values) -> list[str]:
-    """Return one sample for each of *values*, which is that of the time *at*; many are written all together."""
+    series, at = np.nonzero(present)
+    values = vectors.values[rows][present]
+    before = times.gather(at)
+    first = np.flatnonzero(np.diff(series, prepend=-1))
+    metrics = [_metric(vectors.labels[row]) for row in rows]
+    begins = [
+        f']]}},{{"metric":{metric},"values":[{time[2:]}' for metric, time in zip(metrics, before[first], strict=True)
+    ]
+    before = before.scatter(first, begins)
     if len(values) < _MANY_POINTS:
-        return [
-            f'{times[step]}{number_text(value)}"]' for step, value in zip(at.tolist(), values.tolist(), strict=True)
-        ]
+        pairs = zip(before.to_list(), values.tolist(), strict=True)
+        written = "".join([f'{text}"{number_text(value)}"' for text, value in pairs])
+    else:  # all of them are written together
+        written = pl.DataFrame({"before": before, "value": _number_texts(values)}).write_csv(
+            include_header=False, separator='"', line_terminator='"', quote_style="never"
+        )
+    return f"{written[4:]}]]}}"
+
+
+def _number_texts(values: Values) -> pl.Series:
+    """Return `number_text` of each of *values*."""
     texts = pl.Series(values, dtype=pl.Float64).cast(pl.String).str.strip_suffix(".0")
     others = np.flatnonzero(~(np.abs(values) < 1e15) | ((np.abs(values) < 1e-4) & (values != 0)))
-    texts = texts.scatter(others, [number_text(value) for value in values[others].tolist()])
-    found: list[str] = (pl.Series(times).gather(at) + texts + '"]').to_list()
-    return found
+    distinct, which = np.unique(values[others], return_inverse=True)
+    return texts.scatter(others, pl.Series(list(map(number_text, distinct.tolist())), dtype=pl.String).gather(which))
 
 
 def samples_json(found: Sequence[tuple[Labels, Times, Values]]) -> str:

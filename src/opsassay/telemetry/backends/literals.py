@@ -20,7 +20,9 @@ _ESCAPE = re.compile(
 )
 _ONE = dict(zip(b"abfnrtv\\", (7, 8, 12, 10, 13, 9, 11, 92), strict=True))
 _CODED = "·"
-_LITERALS = re.compile(rf"#[^\n]*|{DOUBLE}|{SINGLE}|{RAW}|(?P<open>[\"'`])")
+_LITERALS = re.compile(
+    rf"#[^\n]*|(?P<unlike>!~(?:\s|#[^\n]*\n)*)?(?P<literal>{DOUBLE}|{SINGLE}|{RAW})|(?P<open>[\"'`])"
+)
 
 
 def unquoted(literal: str) -> str:
@@ -52,8 +54,9 @@ def unquoted(literal: str) -> str:
 def code_literals(query: str) -> str:
     """Return the PromQL *query* with what each literal means in hexadecimal digits after a sign that no name can have.
 
-    So the parser reads neither escapes nor regular expressions by rules of its own. Raises ValueError for a literal that
-    is none.
+    So the parser reads neither escapes nor regular expressions by rules of its own. It asks each selector for a matcher
+    that does not match the empty string: what is empty stays so, and after ``!~`` the code is a regular expression that
+    matches it, so that the parser refuses none that may be right. Raises ValueError for a literal that is none.
     """
 
     def code(found: re.Match[str]) -> str:
@@ -61,14 +64,13 @@ def code_literals(query: str) -> str:
             raise ValueError(f"unterminated quoted string {query[found.start() :][:100]}")
         if found.group().startswith("#"):
             return found.group()
-        meant = unquoted(
-            found.group()
-        )  # what is empty stays so: the parser asks each selector for a matcher that is not
-        return f'"{_CODED}{meant.encode().hex()}"' if meant else '""'
+        unlike = found["unlike"] or ""
+        meant = unquoted(found["literal"])
+        return f'{unlike}"{_CODED}{meant.encode().hex()}{"|" if unlike else ""}"' if meant else f'{unlike}""'
 
     return _LITERALS.sub(code, query)
 
 
 def decode_literals(text: str) -> str:
     """Return *text*, of which a part or all is what `code_literals` made, as it was meant."""
-    return re.sub(rf"{_CODED}((?:[0-9a-f]{{2}})*)", lambda found: bytes.fromhex(found[1]).decode(), text)
+    return re.sub(rf"{_CODED}((?:[0-9a-f]{{2}})*)\|?", lambda found: bytes.fromhex(found[1]).decode(), text)

@@ -49,13 +49,22 @@ class SeriesStore:
     values: Values
     metrics: dict[str, MetricDescription]
 
+    def column(self, label: str) -> tuple[list[str], Times]:
+        """Return the distinct texts of *label*, '' where a series has none, and which of these each series has."""
+        if label not in self._columns:
+            texts: dict[str, int] = {}
+            which = [texts.setdefault(labels.get(label, ""), len(texts)) for labels in self.labels]
+            self._columns[label] = list(texts), np.array(which, dtype=np.int64)
+        return self._columns[label]
+
     @cached_property
-    def by_name(self) -> dict[str, Times]:
-        """Return the numbers of the series of each metric."""
-        found: dict[str, list[int]] = {}
-        for number, labels in enumerate(self.labels):
-            found.setdefault(labels[NAME], []).append(number)
-        return {name: np.array(numbers, dtype=np.int64) for name, numbers in found.items()}
+    def _columns(self) -> dict[str, tuple[list[str], Times]]:
+        return {}
+
+    @cached_property
+    def unnamed(self) -> Sequence[Labels]:
+        """The labels of each series without the name of its metric."""
+        return [{name: text for name, text in labels.items() if name != NAME} for labels in self.labels]
 
     @cached_property
     def first_ms(self) -> int:

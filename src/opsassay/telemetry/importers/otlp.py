@@ -44,6 +44,7 @@ from opsassay.telemetry.importers.cases import (
 from opsassay.telemetry.injection import INJECTION, read_public_truth
 from opsassay.telemetry.otlp.json_form import REQUESTS, requests_in, with_bytes
 from opsassay.telemetry.otlp.logs import LogColumns
+from opsassay.telemetry.otlp.losses import Losses
 from opsassay.telemetry.otlp.metrics import MetricColumns, histogram_deltas
 from opsassay.telemetry.otlp.requests import parse
 from opsassay.telemetry.otlp.traces import TraceColumns
@@ -103,12 +104,13 @@ def _read(folder: Path, id_: str) -> ReadCase:
 
 
 def _tables(folder: Path, notes: list[str]) -> dict[str, pl.DataFrame]:
-    columns = {signal: make() for signal, (make, _) in _SIGNALS.items()}
+    columns, losses = {signal: make() for signal, (make, _) in _SIGNALS.items()}, Losses()
     for file in sorted(folder.iterdir()):
         before = sum(one.rows for one in columns.values())
         said = len(notes)
         for signal, request in _requests(file, notes):
             columns[signal].add(request, 0)
+            losses.add(signal, request)
         if sum(one.rows for one in columns.values()) == before and len(notes) == said:
             notes.append(f"{folder.name}/{file.name} gave no rows: there is no span, log record or data point in it")
     tables = {"traces": empty("traces")}
@@ -122,6 +124,7 @@ def _tables(folder: Path, notes: list[str]) -> dict[str, pl.DataFrame]:
         tables["metrics_histogram"] = histogram_deltas(points, int(str(opened or 0)))
         if tables["metrics_histogram"].is_empty():
             notes.append(f"{folder.name}: no series of metrics_histogram has a second point to count from its first")
+    notes += [f"{folder.name}: {note}" for note in losses.notes()]
     for modality, frame in tables.items():
         notes += [f"{folder.name}: {note}" for note in _odd_rows(modality, frame)]
     return {modality: frame.filter(pl.col("time").is_not_null()) for modality, frame in tables.items()}

@@ -9,9 +9,9 @@ import polars as pl
 from opsassay.telemetry.otlp.columns import Attributes, Resources, attribute_keys, text, times
 from opsassay.telemetry.schema import SCHEMA
 
-_NO_RECORDED_VALUE = 1  # DataPointFlags: the series ended, the point has no value
+NO_RECORDED_VALUE = 1  # DataPointFlags: the series ended, the point has no value
 _CUMULATIVE = 2  # AggregationTemporality
-_MODALITIES = {
+MODALITIES = {
     "gauge": "metrics",
     "sum": "metrics_sum",
     "histogram": "metrics_histogram",
@@ -37,7 +37,7 @@ class _Points:
 
     def add(self, resource: Any, scope: str, metric: Any, form: str, received_ns: int) -> None:
         data = getattr(metric, form)
-        points = [point for point in data.data_points if not point.flags & _NO_RECORDED_VALUE]
+        points = [point for point in data.data_points if not point.flags & NO_RECORDED_VALUE]
         number = self._resources.number(resource)
         self.rows += len(points)
         self._resource += [number] * len(points)
@@ -98,7 +98,7 @@ class MetricColumns:
             for scope in group.scope_metrics:
                 for metric in scope.metrics:
                     if form := metric.WhichOneof("data"):
-                        points = self._points[_MODALITIES[form]]
+                        points = self._points[MODALITIES[form]]
                         points.add(group.resource, scope.scope.name, metric, form, received_ns)
 
     def take(self) -> dict[str, pl.DataFrame]:

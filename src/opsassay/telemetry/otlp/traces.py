@@ -71,10 +71,9 @@ class TraceColumns:
         self._names += [span.name for span in spans]
         self._starts += [span.start_time_unix_nano for span in spans]
         self._ends += [span.end_time_unix_nano for span in spans]
-        kinds = [span.kind for span in spans]
-        self._kinds += kinds
+        self._kinds += [span.kind for span in spans]
         self._statuses += [span.status.code for span in spans]
-        self._links += [_links(span) if kind == _CONSUMER else None for span, kind in zip(spans, kinds, strict=True)]
+        self._links += [_links(span) for span in spans]
         self._attributes.extend(spans)
 
     def take(self) -> pl.DataFrame:
@@ -104,9 +103,14 @@ class TraceColumns:
         return found.cast(SCHEMA["traces"][column], strict=False)
 
 
+def keeps_links(span: Any) -> bool:
+    """Return whether the links of *span* are kept: those of a consumer that starts a trace of its own."""
+    return span.kind == _CONSUMER and not any(span.parent_span_id)
+
+
 def _links(span: Any) -> str | None:
-    """Return ``trace_id:span_id,...`` of a consumer that starts a trace of its own, else None."""
-    if any(span.parent_span_id) or not span.links:
+    """Return ``trace_id:span_id,...`` where links are kept and there are any, else None."""
+    if not span.links or not keeps_links(span):
         return None
     return ",".join(f"{link.trace_id.hex()}:{link.span_id.hex()}" for link in span.links)
 

@@ -65,11 +65,13 @@ def _combined(op: str, vectors: Vectors, owners: Times, counts: Values) -> Value
 
 def _quantiles(vectors: Vectors, owners: Times, shape: tuple[int, int], quantile: Values) -> Values:
     found = np.full(shape, np.nan)
-    if not len(owners):
-        return found
-    order = np.argsort(owners, kind="stable")
-    for group, rows in enumerate(np.split(order, np.searchsorted(owners[order], np.arange(1, shape[0])))):
-        found[group] = quantile_of(vectors.values[rows], vectors.present[rows], quantile)
+    order, sizes = np.argsort(owners, kind="stable"), np.bincount(owners, minlength=shape[0])
+    begins = np.cumsum(sizes) - sizes
+    for size in np.unique(sizes).tolist():  # groups of one size are worked out side by side
+        groups = np.flatnonzero(sizes == size)
+        rows = order[begins[groups] + np.arange(size)[:, None]]
+        values, present = (of_rows.reshape(size, -1) for of_rows in (vectors.values[rows], vectors.present[rows]))
+        found[groups] = quantile_of(values, present, np.tile(quantile, len(groups))).reshape(len(groups), -1)
     return found
 
 
@@ -89,12 +91,10 @@ def _largest(vectors: Vectors, owners: Times, limit: Values, *, smallest: bool) 
     """Return the series that are among the k largest of their group at any step, present where they are."""
     if np.isnan(limit).any() or (np.abs(limit) >= 2**63).any():
         raise PromqlError("Parameter value is NaN or overflows int64", "execution", 422)
-    chosen = np.zeros_like(vectors.present)
-    for group in range(int(owners.max()) + 1 if len(owners) else 0):
-        rows = np.flatnonzero(owners == group)
-        values, absent = vectors.values[rows], ~vectors.present[rows]
-        order = np.lexsort((values if smallest else -values, np.isnan(values), absent), axis=0)
-        ranks = np.empty_like(order)
-        np.put_along_axis(ranks, order, np.arange(len(rows))[:, None], axis=0)
-        chosen[rows] = (ranks < np.trunc(limit)[None, :]) & ~absent
-    return Vectors(vectors.labels, vectors.values, chosen)
+    values, absent = vectors.values, ~vectors.present
+    groups = np.broadcast_to(owners[:, None], values.shape)
+    order = np.lexsort((values if smallest else -values, np.isnan(values), absent, groups), axis=0)
+    ranks = np.empty_like(order)
+    np.put_along_axis(ranks, order, np.arange(len(owners))[:, None], axis=0)
+    ranks -= np.searchsorted(np.sort(owners), owners)[:, None]  # where its group begins
+    return Vectors(vectors.labels, values, (ranks < np.trunc(limit)[None, :]) & vectors.present)

@@ -23,7 +23,6 @@ from opsassay.telemetry.backends.promql.values import (
     merged,
     require_distinct,
     too_many_samples,
-    unnamed,
 )
 from opsassay.telemetry.backends.promql.windows import (
     RANGE_FUNCTIONS,
@@ -126,7 +125,9 @@ class Evaluation:
                 result = RANGE_FUNCTIONS[name](windows)
         if name == "last_over_time":
             return Vectors(windows.labels, *result)
-        return require_distinct(Vectors([unnamed(labels) for labels in windows.labels], *result))
+        return require_distinct(
+            Vectors([windows.store.unnamed[number] for number in windows.numbers.tolist()], *result)
+        )
 
     def _relabelled(self, name: str, call: promql.Call) -> Vectors:
         vectors = self._evaluate(call.args[0])

@@ -6,6 +6,7 @@ that what is outside the subset is known from what is no PromQL. Literals reach 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import promql_parser as promql
@@ -18,6 +19,8 @@ from opsassay.telemetry.backends.promql.values import PromqlError
 MOST_QUERY_CHARACTERS = 4096
 MOST_DEPTH = 64
 """Expressions within one another."""
+
+_NAMED = re.compile(r"^\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*\{")
 
 FUNCTIONS = frozenset(
     {
@@ -51,9 +54,12 @@ def parse(text: str) -> promql.Expr:
 
 
 def parse_selector(text: str) -> promql.VectorSelector:
-    """Return the series selector *text*, as ``match[]`` has it; raises PromqlError."""
-    found = parse(text)
-    if not isinstance(found, promql.VectorSelector):
+    """Return the series selector *text*, as ``match[]`` has it; raises PromqlError.
+
+    It has neither offset nor ``@``, and its name is a matcher among others: only a query may not name a metric twice.
+    """
+    found = parse(_NAMED.sub(r'{__name__="\1",', text))
+    if not isinstance(found, promql.VectorSelector) or found.offset is not None or found.at is not None:
         raise PromqlError(f'invalid parameter "match[]": {text[:200]!r} is no series selector')
     return found
 

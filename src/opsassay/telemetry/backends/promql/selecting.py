@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import numpy as np
 import promql_parser as promql
@@ -18,18 +18,12 @@ def select(store: SeriesStore, selector: promql.VectorSelector) -> Times:
     matchers = matchers_of(selector)
     if all(_test(op, value, [""])("") for op, _, value in matchers):
         raise _wrong("vector selector must contain at least one non-empty matcher")
-    names: Iterable[str] = store.by_name
+    numbers = np.arange(len(store.labels), dtype=np.int64)
     for op, label, value in matchers:
-        if label == NAME:
-            fits = _test(op, value, list(names))
-            names = [name for name in names if fits(name)]
-    numbers = [number for name in names for number in store.by_name[name].tolist()]
-    for op, label, value in matchers:
-        if label != NAME:
-            present = [store.labels[number].get(label, "") for number in numbers]
-            fits = _test(op, value, present)
-            numbers = [number for number, one in zip(numbers, present, strict=True) if fits(one)]
-    return np.array(numbers, dtype=np.int64)
+        texts, which = store.column(label)
+        fits = _test(op, value, texts)
+        numbers = numbers[np.array([fits(text) for text in texts], dtype=bool)[which[numbers]]]
+    return numbers
 
 
 def matchers_of(selector: promql.VectorSelector) -> list[tuple[str, str, str]]:

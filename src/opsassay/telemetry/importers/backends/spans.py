@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -23,12 +24,16 @@ _STATUS = {1: "Ok", 2: "Error", "OK": "Ok", "ERROR": "Error", "STATUS_CODE_OK": 
 
 
 class SpanRows:
-    """Collects spans; `take` gives them as a table, redacted. *no_column* are attributes that a datapack does not keep."""
+    """Collects spans; `take` gives them as a table, redacted.
+
+    *no_column* are attributes that a datapack does not keep; *lost* counts the events and links since the last `take`.
+    """
 
     def __init__(self, placing: Placing, redaction: Redaction) -> None:
         self._placing, self._redaction = placing, redaction
         self._rows: list[tuple[Any, ...]] = []
         self.no_column: set[str] = set()
+        self.lost: Counter[str] = Counter()
 
     def add_jaeger(self, trace: Mapping[str, Any]) -> None:
         """Add the spans of a trace of Jaeger's API."""
@@ -41,8 +46,11 @@ class SpanRows:
             if status is None:
                 status = "Error" if str(tags.get("error", "")).lower() == "true" else "Unset"
             kind = str(tags.get("span.kind", "")).capitalize() or None
+            links, parent = span.get("references") or (), _jaeger_parent(span)
+            kept = sum(str(one["spanID"]).lower() == parent for one in links if _is_within(one, span))
+            self.lost.update(events=len(span.get("logs") or ()), links=len(links) - kept)
             start_ns, duration = int(span["startTime"]) * 1000, int(span["duration"]) * 1000
-            ids = (str(span["traceID"]).lower(), str(span["spanID"]).lower(), _jaeger_parent(span))
+            ids = (str(span["traceID"]).lower(), str(span["spanID"]).lower(), parent)
             self._add_span(ids, str(span["operationName"]), kind, duration, status, place, tags, start_ns)
 
     def add_otlp(self, groups: Iterable[Mapping[str, Any]]) -> None:
@@ -54,6 +62,7 @@ class SpanRows:
             scopes = group.get("scopeSpans") or group.get("instrumentationLibrarySpans") or ()
             for span in (span for scope in scopes for span in scope.get("spans") or ()):
                 tags = {key: _attribute_value(value) for key, value in _attribute_pairs(span)}
+                self.lost.update(events=len(span.get("events") or ()), links=len(span.get("links") or ()))
                 start_ns, end_ns = int(span["startTimeUnixNano"]), int(span.get("endTimeUnixNano") or 0)
                 ids = (
                     _hex_id(span["traceId"], 16),
@@ -104,7 +113,7 @@ class SpanRows:
         names = (*_OWN, *_RESOURCE, *ATTRIBUTE_SOURCES)
         schema = {name: pl.UInt64() if name == "duration" else pl.String() for name in names}
         frame = pl.DataFrame(self._rows, schema={**schema, "ns": pl.Int64()}, orient="row", strict=False)
-        self._rows = []
+        self._rows, self.lost = [], Counter()
         texts = ("span_name", *_RESOURCE, "attr.http.request.method")
         return frame.with_columns(self._redaction.texts(frame[name]) for name in texts).select(
             *(pl.col(name).cast(SCHEMA["traces"][name], strict=False) for name in names), time=at_ns(pl.col("ns"))
@@ -113,10 +122,14 @@ class SpanRows:
 
 def _jaeger_parent(span: Mapping[str, Any]) -> str:
     """Return the span that *span* is a child of, else the one that it follows, '' for a root; older forms have a field."""
-    links = [one for one in span.get("references") or () if one.get("traceID", span["traceID"]) == span["traceID"]]
+    links = [one for one in span.get("references") or () if _is_within(one, span)]
     children = [one for one in links if one["refType"] == "CHILD_OF"]
     found = (children or links or [{"spanID": span.get("parentSpanID") or ""}])[0]["spanID"]
     return str(found).lower()
+
+
+def _is_within(link: Mapping[str, Any], span: Mapping[str, Any]) -> bool:
+    return bool(link.get("traceID", span["traceID"]) == span["traceID"])
 
 
 def _span_kind(given: Any) -> str | None:

@@ -43,6 +43,11 @@ class _Reader:
         ):
             if seen[what]:
                 self.notes.append(f"{name}: {plural(seen[what], 'trace') if what != 'lost' else seen[what]} {about}")
+        for what in ("events", "links"):
+            if seen[what]:
+                self.notes.append(
+                    f"{name}: {plural(seen[what], f'span {what[:-1]}')} not kept: a datapack has no place for such"
+                )
         if self._no_column:
             names = ", ".join(sorted(self._no_column)[:5])
             self.notes.append(
@@ -101,6 +106,7 @@ class TempoReader(_Reader):
     async def _read_batch(self, ids: list[str]) -> dict[str, Any]:
         seen = Counter(await _gathered([self._trace(id_) for id_ in ids]))
         seen["traces"] = seen["whole"] + seen["partial"]
+        seen.update(self._rows.lost)
         table = self._rows.take()
         seen.update(spans=table.height)
         note = {"seen": dict(+seen), "no_column": sorted(self._rows.no_column)}
@@ -187,8 +193,9 @@ class JaegerReader(_Reader):
                 known.add(id_)
                 new += 1
                 self._client.read(self._rows.add_jaeger, trace)
+        losses = self._rows.lost
         table = self._rows.take()
-        seen = +Counter(traces=new, spans=table.height, lost=lost)
+        seen = +Counter(traces=new, spans=table.height, lost=lost, **losses)
         note = {"split": False, "seen": dict(seen), "no_column": sorted(self._rows.no_column)}
         return self._pages.keep(*key, tables={"traces": table}, **note)
 
