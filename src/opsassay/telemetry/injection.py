@@ -18,6 +18,7 @@ from opsassay.core.errors import DatapackError, NotFoundError
 from opsassay.core.schema.causal_graph import PUBLISHED, Annotation, CausalGraph, CausalNode
 from opsassay.core.schema.faults import NO_FAULT, fault_type
 from opsassay.core.schema.incident import Fault, Incident, Label, RootLabel, Truth
+from opsassay.core.schema.wording import problem
 from opsassay.telemetry.datapack import read_object
 
 INJECTION, CAUSAL_GRAPH = "injection.json", "causal_graph.json"
@@ -95,9 +96,7 @@ def read_graph(path: Path) -> Annotation:
     try:
         graph = CausalGraph.model_validate({key: value for key, value in given.items() if value is not None})
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise DatapackError(f"{path}: {field}: {first['msg']}; correct the file or leave the case out.") from error
+        raise DatapackError(f"{path}: {problem(error)}; correct the file or leave the case out.") from error
     nodes = {name: tuple(map(_in_ns, getattr(graph, name))) for name in ("nodes", "root_causes", "alarm_nodes")}
     return Annotation(
         label=Label.ATTRIBUTED if graph.root_causes else Label.UNEXPLAINED,

@@ -6,6 +6,7 @@ this module.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from opsassay.core.errors import DatapackError, NotFoundError, OpsAssayError, Us
 from opsassay.core.schema.base import Artefact
 from opsassay.core.schema.causal_graph import Annotation, CausalGraph
 from opsassay.core.schema.incident import Truth
+from opsassay.core.schema.wording import problem
 from opsassay.core.text import first_line
 from opsassay.core.untrusted import MAX_FILE_BYTES, read_plain
 from opsassay.telemetry.content import INCIDENT, opaque_id, whole_file, write_table
@@ -141,9 +143,7 @@ def read_noun(kind: type[_Noun], path: Path) -> _Noun:
     try:
         return kind.model_validate_json(read_plain(path, MAX_FILE_BYTES))
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise DatapackError(f"{path}: {field}: {first['msg']}; restore it or make it again.") from error
+        raise DatapackError(f"{path}: {problem(error, 'the file')}; restore it or make it again.") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +170,7 @@ def resolve(path: Path, on_error: Callable[[Path, OpsAssayError], None] | None =
     folder of those. *on_error* is called with each case that cannot be read, and the rest goes on; without it the first
     one is raised. Raises UserError when *path* is nothing of this.
     """
-    path = Path(path).resolve()
+    path = Path(os.path.realpath(path))  # Path.resolve fails at a circle of links
     if not path.is_dir():
         raise UserError(f"{path} is {'a file' if path.exists() else 'not there'}; {_EXPECTED}")
     readers = _readers(path)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from opsassay.cli.output import (
+    FOLDER,
     NumberRange,
     abnormal_option,
     echo,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 @click.command("record")
 @click.argument("system")
 @click.argument("fault", type=click.Path(path_type=Path))
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder of the incident tree.")
+@click.option("-o", "--output", required=True, type=FOLDER, help="Folder of the incident tree.")
 @click.option("--on", "name", help="Record on this running system instead of a fresh one.")
 @normal_option
 @abnormal_option

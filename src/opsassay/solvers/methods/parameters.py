@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_type_hints
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from opsassay.core.errors import NotFoundError, UserError
+from opsassay.core.schema.wording import problem
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -33,7 +34,7 @@ class DeclaredParameter:
         try:
             return self._adapter().validate_json(json.dumps(value))
         except (ValidationError, TypeError, ValueError) as error:
-            why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            why = problem(error) if isinstance(error, ValidationError) else str(error)
             raise UserError(f"{method}: {self.name}={value}: {why} (the default is {self.default}).") from error
 
     def plain(self, value: Any) -> Any:
