@@ -7,6 +7,7 @@ A call ends where it would begin something outside of itself: a process, a serve
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import os
 import re
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -134,50 +135,125 @@ def sentences(err: str) -> list[str]:
     ]
 
 
+def broken_rules(done: Done) -> list[str]:
+    """Return which rules of exit status, words and time a call that is *done* has broken."""
+    said = sentences(done.err)
+    wrong = [] if done.seconds < LONGEST_S else [f"takes {done.seconds:.0f} s"]
+    if done.code not in (0, 1, 2, None):
+        wrong.append(f"exit status {done.code}")
+    if (found := FOREIGN.search(done.err)) and "cannot be imported" not in done.err:
+        wrong.append(f"says {found[0]!r}: {done.err[-400:]}")
+    if done.code == 1 and not said and not done.out:
+        wrong.append("says nothing")
+    if done.code == 2 and len(said) != 1:
+        wrong.append(f"says {len(said)} sentences: {done.err[-600:]}")
+    if done.code == 2 and done.out:
+        wrong.append(f"prints {done.out[:200]!r} before it refuses")
+    return wrong
+
+
 class Place:
-    """A folder of files for calls, made anew from *origin* when a call has changed it."""
+    """A folder of files for calls; what a call changes is put back from *origin*."""
 
     def __init__(self, origin: Path, where: Path) -> None:
         self.origin, self.folder = origin, where / "w"
-        where.mkdir(parents=True, exist_ok=True)
-        self._renew()
-
-    def _renew(self) -> None:
-        shutil.rmtree(self.folder.parent, ignore_errors=True)
-        shutil.copytree(self.origin, self.folder, symlinks=True)
-        (self.folder.parent / "tmp").mkdir()
+        shutil.copytree(origin, self.folder, symlinks=True)
+        (where / "tmp").mkdir()
         os.mknod(self.folder / "socket", stat.S_IFSOCK | 0o600)
+        self.before = entries(where)
+
+    def _changed(self) -> set[Path]:
+        """Return what a call has left or changed."""
+        return {Path(one[0]) for one in set(entries(self.folder.parent)) ^ set(self.before)}
+
+    def _put_back(self, changed: set[Path]) -> None:
+        within = {path.relative_to(self.folder).parts[:1] for path in changed if path.is_relative_to(self.folder)}
+        for top in {self.folder.joinpath(*parts) for parts in within if parts}:
+            shutil.rmtree(top) if top.is_dir() and not top.is_symlink() else top.unlink(missing_ok=True)
+            origin = self.origin / top.name
+            if origin.is_dir() and not origin.is_symlink():
+                shutil.copytree(origin, top, symlinks=True)
+            elif origin.is_symlink() or origin.exists():
+                shutil.copy2(origin, top, follow_symlinks=False)
+        for name in ("s", "cache", "tmp"):
+            shutil.rmtree(self.folder.parent / name, ignore_errors=True)
+        (self.folder.parent / "tmp").mkdir()
         self.before = entries(self.folder.parent)
 
     def problems(self, words: Sequence[str]) -> tuple[Done | None, list[str]]:
         """Call *words* and return how that ended and what is wrong with it, nothing where the contract is held."""
+        done, wrong = None, []
         try:
             done = call(words, self.folder)
         except OutsideError as error:
-            self._renew()
-            return None, [f"writes to {error}"]
+            if not str(error).startswith("/sys/fs/cgroup"):  # asking what the machine has begins something
+                wrong.append(f"writes to {error}")
         except BaseException as error:  # noqa: BLE001 - what a user would see as a traceback
-            self._renew()
             lines = traceback.format_exception(error)[-4:]
-            return None, [f"traceback: {type(error).__name__}: {error}\n{''.join(lines)}"]
-        wrong = [] if done.seconds < LONGEST_S else [f"takes {done.seconds:.0f} s"]
-        if done.code not in (0, 1, 2, None):
-            wrong.append(f"exit status {done.code}")
-        if found := FOREIGN.search(done.err):
-            wrong.append(f"says {found[0]!r}: {done.err[-400:]}")
-        if done.code in (1, 2) and not sentences(done.err):
-            wrong.append("says nothing")
-        if done.code == 2:
-            if len(sentences(done.err)) != 1:
-                wrong.append(f"says {len(sentences(done.err))} sentences: {done.err[-600:]}")
-            if done.out:
-                wrong.append(f"prints {done.out[:200]!r} before it refuses")
-        after = entries(self.folder.parent)
-        if after != self.before:
-            if done.code == 2:
-                more = {one[0] for one in after} ^ {one[0] for one in self.before}
-                wrong.append(
-                    f"leaves {sorted(os.path.relpath(path, self.folder) for path in more)[:6] or 'changed files'}"
-                )
-            self._renew()
+            wrong.append(f"traceback: {type(error).__name__}: {error}\n{''.join(lines)}")
+        changed = self._changed()
+        if done is not None:
+            wrong += broken_rules(done)
+            if changed and done.code == 2:
+                names = sorted(os.path.relpath(path, self.folder) for path in changed)
+                wrong.append(f"leaves or changes {names[:6]}")
+        if changed:
+            self._put_back(changed)
         return done, wrong
+
+    def problems_with(self, file: str, content: bytes, words: Sequence[str]) -> tuple[Done | None, list[str]]:
+        """Return as `problems`, with *content* in *file*, which is put back then."""
+        path = self.folder / file
+        path.write_bytes(content)
+        self.before = entries(self.folder.parent)
+        found = self.problems(words)
+        path.unlink(missing_ok=True)
+        if (self.origin / file).exists():
+            shutil.copy2(self.origin / file, path)
+        self.before = entries(self.folder.parent)
+        return found
+
+
+Choose = Callable[[Sequence[Any]], Any]
+"""A draw of one of several."""
+
+DEEP: list[Any] = []
+for _ in range(80):
+    DEEP = [DEEP]
+ODD_VALUES = [
+    None, True, False, 0, -1, 1, 0.5, 1e308, 10**40, -(10**19), float("nan"), float("inf"), "", " ", "x", "x" * 5000, "nan", "1e400", "\0", "\x1b[31m", "a\nb",
+    "../..", "/etc/hostname", "http://[", "{0}", "%s", [], {}, [[]], [None], {"a": 1}, {"": None}, {"x" * 300: 1}, ["x"] * 300, DEEP, "2026-01-01", "*", "shop", "cart",
+]  # fmt: skip
+
+
+def _nodes(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the place of every value in *value*."""
+    yield at
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in inner:
+        yield from _nodes(one, (*at, key))
+
+
+def mutated(value: Any, choose: Choose) -> Any:
+    """Return a copy of *value*, as YAML or JSON has it, with one to three odd changes."""
+    value = copy.deepcopy(value)
+    for _ in range(choose([1, 1, 2, 3])):
+        *above, last = choose(list(_nodes(value))) or (None,)
+        parent = value
+        for key in above:
+            parent = parent[key]
+        if last is None:
+            value = choose(ODD_VALUES) if choose(range(4)) == 0 else value
+        elif (act := choose(["odd", "odd", "odd", "drop", "rename", "twice", "wrap"])) == "odd":
+            parent[last] = choose(ODD_VALUES)
+        elif act == "wrap":
+            parent[last] = choose([[parent[last]], {"x": parent[last]}])
+        elif act == "twice" and isinstance(parent, list):
+            parent.append(parent[last])
+        elif act == "twice":
+            parent[f"{last}2"] = parent[last]
+        elif isinstance(parent, dict) and act == "rename":
+            parent[f"{last}x"] = parent.pop(last)
+        else:
+            del parent[last]
+    return value

@@ -11,6 +11,7 @@ import click
 import pytest
 
 from cli.fuzzing import Place
+from opsassay.cli import run
 from opsassay.cli.groups import load
 from opsassay.cli.tree import COMMANDS
 from telemetry.packs import make_public, make_tree
@@ -19,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES, GOLDEN = ROOT / "examples", ROOT / "tests" / "evals" / "golden"
 
 CALLS: dict[str, dict[str, object]] = {
-    "demo": {"fault": "PodKill"},
+    "demo": {"fault_name": "PodKill"},
     "new agent": {"name": "mine"},
     "new method": {"name": "mine"},
     "new scenario": {"name": "mine"},
@@ -33,14 +34,14 @@ CALLS: dict[str, dict[str, object]] = {
     "system render": {"system": "shop"},
     "system render worker": {"server": "http://127.0.0.1:1"},
     "system faults": {},
-    "system inject": {"fault": "fault.yaml", "system_name": "ghost"},
+    "system inject": {"fault": "fault.yaml", "name": "ghost"},
     "incident record": {"system": "shop", "fault": "fault.yaml", "output": "out"},
     "incident campaign": {"plan": "campaign.yaml", "output": "out"},
     "incident import": {"format_": "rcabench", "path": "public", "output": "out"},
     "incident import backends": {"file": "incident.yaml", "output": "out"},
     "incident annotate": {"paths": ["tree"]},
     "incident curate": {"paths": ["tree"], "output": "out"},
-    "incident audit-labels": {"suite": "graded", "annotators": "x"},
+    "incident audit-labels": {"suite": "graded", "annotator": "x"},
     "incident fetch": {"source": "suite", "output": "out"},
     "incident export": {"tree": "tree", "output": "out"},
     "incident export harbor": {"tree": "tree", "output": "out"},
@@ -65,13 +66,17 @@ CALLS: dict[str, dict[str, object]] = {
     "score trials": {"store": "sre"},
     "score timeline": {"scenario_name": "unreachable-service", "records": "records.jsonl"},
     "compare": {"before": "graded", "after": "graded"},
-    "audit": {"path": "scores.csv", "output": "out", "changes": "resamples=100"},
+    "audit": {
+        "path": "scores.csv",
+        "output": "out",
+        "overrides": ["resamples=100", "permutations=100", "simulations=100"],
+    },
     "audit verify": {"printed": "scores.csv", "source": "scores.csv"},
     "leaderboard": {"stores": ["graded"]},
     "view": {"stores": ["graded"]},
     "report": {"store": "graded", "output": "out"},
-    "trace proxy": {"upstream": "scripted:script.yaml", "output": "out"},
-    "trace proxy token": {"session": "one", "output": "out"},
+    "trace proxy": {"upstream": "scripted:script.yaml", "directory": "out"},
+    "trace proxy token": {"session": "one", "directory": "out"},
     "trace convert": {"path": "trace.json"},
     "trace redact": {"path": "trace.json", "output": "out.json"},
     "trace export rewards": {"store": "graded", "output": "out.json"},
@@ -126,8 +131,15 @@ def place(tmp_path_factory):
 
 
 def make_place(folder: Path) -> Place:
+    """Return a folder of right files, for what is wrong beside them, and of odd ones."""
     made = folder / "made"
     made.mkdir()
+    fill(made)
+    return Place(made, folder / "p")
+
+
+def fill(made: Path) -> None:
+    """Write right files of every kind, and odd ones, to *made*."""
     make_tree(made / "tree", count=1)
     make_public(made / "public" / "one")
     shutil.copytree(GOLDEN / "diagnosis_store", made / "graded")
@@ -135,7 +147,7 @@ def make_place(folder: Path) -> Place:
     (made / "folder").mkdir()
     (made / "answers").mkdir()
     (made / "answers" / f"{next((made / 'tree' / 'incidents').iterdir()).name}.json").write_text(
-        '{"root_causes": [{"service": "store"}]}'
+        '{"root_causes": [{"service": "store", "fault_kind": "http_aborted"}]}'
     )
     os.symlink("loop", made / "loop")
     os.symlink("nothing", made / "dangling")
@@ -154,13 +166,13 @@ def make_place(folder: Path) -> Place:
         "nan.csv": scores.replace(",1\n", ",nan\n"), "fault.yaml": "fault: PodKill\ntarget: {service: cart}\n",
         "campaign.yaml": (EXAMPLES / "campaign.yaml").read_text(), "trials.yaml": (EXAMPLES / "trials" / "plan.yaml").read_text(),
         "agent.yaml": "agent: mine\ncommand: ['{python}', main.py]\nfiles: [main.py]\n", "main.py": "",
-        "incident.yaml": "windows: {normal: [2026-01-01T00:00:00Z, 2026-01-01T00:05:00Z], abnormal: [2026-01-01T00:05:00Z, 2026-01-01T00:10:00Z]}\n"
-        "prometheus: {url: 'http://127.0.0.1:1'}\n",
+        "incident.yaml": "prometheus: {url: 'http://127.0.0.1:1'}\nnormal: 2026-03-01T10:00:00Z..2026-03-01T10:30:00Z\n"
+        "abnormal: 2026-03-01T10:30:00Z..2026-03-01T11:00:00Z\n",
     }.items():  # fmt: skip
         (made / name).write_text(text)
     (made / "binary.yaml").write_bytes(b"\xff\xfe\x00\x80")
     (made / "binary.json").write_bytes(b"PK\x03\x04\x00\xff")
-    return Place(made, folder / "p")
+    assert run(["incident", "curate", str(made / "tree"), "-o", str(made / "suite")]) == 0
 
 
 def odd_values(param: click.Parameter) -> list[str]:
