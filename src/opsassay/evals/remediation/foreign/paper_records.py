@@ -14,7 +14,6 @@ from typing import Any
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.json_lines import read_json_lines
 from opsassay.core.schema.trajectory import Depth, Observation, Probe, Tick, Timeline
-from opsassay.core.schema.wording import described
 from opsassay.core.text import first_line
 from opsassay.evals.remediation.foreign.instants import instant_ns
 
@@ -32,13 +31,11 @@ def read_paper_records(path: Path, protected: Sequence[str], cadence_s: float = 
     began_ns = 0
     for index, record in enumerate(read_json_lines(path)):
         try:
-            if not isinstance(record, dict):
-                raise ValueError(f"it is {described(record)}")
             said = next((record[name] for name in _TIMES if name in record), None)
             began_ns = instant_ns(said) if said is not None else index * round(cadence_s * 1e9)
             ticks.append(_tick(index, record, began_ns, protected[0] if protected else "protected"))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            what = first_line(error) if type(error) is ValueError else "a value of it is not of the form"
+            what = first_line(error) if type(error) is ValueError else "it is not in the form of one"
             what = f"no {error}" if isinstance(error, KeyError) else what
             raise DatapackError(f"{path}:{index + 1}: no record of a tick ({what}).") from error
     if not ticks:
