@@ -75,8 +75,8 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
         raise BeganError(event)
     writes = event == "os.mkdir" or (event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITES)
     if writes and isinstance(arguments[0], str | bytes):
-        path = os.path.abspath(os.fsdecode(arguments[0]))
-        if not path.startswith((_armed[0], "/dev/null")) and "__pycache__" not in path:
+        path = str(Path(os.fsdecode(arguments[0])).absolute())
+        if not path.startswith((_armed[0], os.devnull)) and "__pycache__" not in path:
             raise OutsideError(path)
 
 
@@ -107,9 +107,9 @@ def call(words: Sequence[str], folder: Path) -> Done:
     out, err = io.StringIO(), io.StringIO()
     started = time.monotonic()
     code: int | None = None
-    with _inside(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        with contextlib.suppress(BeganError):
-            code = run(list(words))
+    began = contextlib.suppress(BeganError)
+    with _inside(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), began:
+        code = run(list(words))
     return Done(code, out.getvalue(), err.getvalue(), time.monotonic() - started)
 
 
@@ -120,7 +120,7 @@ def entries(folder: Path) -> list[tuple[str, int, int]]:
         if "__pycache__" in folders:
             folders.remove("__pycache__")
         for name in (*folders, *names):
-            path = os.path.join(above, name)
+            path = f"{above}/{name}"
             of = os.lstat(path)
             found.append((path, of.st_size, of.st_mtime_ns if name in names else 0))
     return sorted(found)
@@ -221,8 +221,9 @@ DEEP: list[Any] = []
 for _ in range(80):
     DEEP = [DEEP]
 ODD_VALUES = [
-    None, True, False, 0, -1, 1, 0.5, 1e308, 10**40, -(10**19), float("nan"), float("inf"), "", " ", "x", "x" * 5000, "nan", "1e400", "\0", "\x1b[31m", "a\nb",
-    "../..", "/etc/hostname", "http://[", "{0}", "%s", [], {}, [[]], [None], {"a": 1}, {"": None}, {"x" * 300: 1}, ["x"] * 300, DEEP, "2026-01-01", "*", "shop", "cart",
+    None, True, False, 0, -1, 1, 0.5, 1e308, 10**40, -(10**19), float("nan"), float("inf"), "", " ", "x", "x" * 5000,
+    "nan", "1e400", "\0", "\x1b[31m", "a\nb", "../..", "/etc/hostname", "http://[", "{0}", "%s", [], {}, [[]], [None],
+    {"a": 1}, {"": None}, {"x" * 300: 1}, ["x"] * 300, DEEP, "2026-01-01", "*", "shop", "cart",
 ]  # fmt: skip
 
 

@@ -8,16 +8,23 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cli.fuzzing import Place, mutated
 from cli.test_fuzz_options import EXAMPLES, ROOT, fill
 from opsassay.analysis.audit.settings import AuditSettings
 from opsassay.analysis.blame.settings import BlameSettings
 from opsassay.annotation.verdict.settings import AnnotateSettings
-from opsassay.cli import run
 
+SLOW = ("agent", "audit", "report", "run", "view")
+"""Commands that take half a second and more."""
 APPS = ROOT / "src" / "opsassay" / "testbed" / "apps"
-TREE = {"incidents": "incidents/*", "truth": "truth/*", "runs": "runs/*/*"}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return make_place(tmp_path_factory.mktemp("fuzz"))
 
 
 def make_place(folder: Path) -> Place:
@@ -30,17 +37,23 @@ def make_place(folder: Path) -> Place:
             EXAMPLES / name, made / name, ignore=shutil.ignore_patterns("node_modules", ".venv", "__pycache__")
         )
     for name, source in {
-        "delay.yaml": EXAMPLES / "network-delay.yaml", "hybrid.yaml": EXAMPLES / "hybrid.yaml", "shop.yaml": APPS / "shop.yaml",
-        "resolved.yaml": EXAMPLES / "multi_agent" / "annotations" / "resolved.yaml", "eve.json": EXAMPLES / "multi_agent" / "annotations" / "eve.json",
-        "answers.yaml": EXAMPLES / "multi_agent" / "answers.yaml",
+        "delay.yaml": EXAMPLES / "network-delay.yaml", "hybrid.yaml": EXAMPLES / "hybrid.yaml",
+        "shop.yaml": APPS / "shop.yaml", "answers.yaml": EXAMPLES / "multi_agent" / "answers.yaml",
+        "resolved.yaml": EXAMPLES / "multi_agent" / "annotations" / "resolved.yaml",
+        "eve.json": EXAMPLES / "multi_agent" / "annotations" / "eve.json",
     }.items():  # fmt: skip
         shutil.copy(source, made / name)
+    quick = {"resamples": 100, "permutations": 100, "simulations": 100}
     for name, model in {
-        "audit.yaml": AuditSettings,
-        "blame.yaml": BlameSettings,
-        "annotate.yaml": AnnotateSettings,
+        "audit.yaml": AuditSettings(**quick),
+        "blame.yaml": BlameSettings(),
+        "annotate.yaml": AnnotateSettings(),
     }.items():
-        (made / name).write_text(yaml.safe_dump(model().model_dump(mode="json"), sort_keys=False))
+        (made / name).write_text(yaml.safe_dump(model.model_dump(mode="json"), sort_keys=False))
+    (made / "diagnosis.yaml").write_text(
+        "domain: diagnosis\nincidents: [tree]\nrepeats: 2\nmask: {drop: [logs]}\n"
+        "agents: [constant, {name: baro, parameters: {window: [5, 20]}}]\n"
+    )
     (made / "cluster.yaml").write_text("context: here\n")
     (made / "redaction.yaml").write_text("paths: [/etc]\n")
     return Place(made, folder / "p")
@@ -49,7 +62,7 @@ def make_place(folder: Path) -> Place:
 READERS: list[tuple[str, str]] = [
     ("agents/by_mcp/agent.yaml", "agent check {}"),
     ("agents/by_model/agent.yaml", "agent check {}"),
-    ("extending/plan.yaml", "run {} -o out"),
+    ("diagnosis.yaml", "run {} -o out"),
     ("compliance/plan.yaml", "run {} -o out"),
     ("cost/plan.yaml", "run {} -o out"),
     ("cost/live.yaml", "run {} -o out"),
@@ -71,7 +84,7 @@ READERS: list[tuple[str, str]] = [
     ("blame.yaml", "trace blame trace.json --config {}"),
     ("resolved.yaml", "trace blame agree ada.json ben.json eve.json --resolve {}"),
     ("ada.json", "trace blame agree {} ben.json"),
-    ("answers.yaml", "trace proxy --upstream scripted:{} -o out"),
+    ("answers.yaml", "run tree -a rca --model scripted:{} -o out"),
     ("redaction.yaml", "trace redact trace.json -o out.json --config {}"),
     ("trace.json", "trace convert {}"),
     ("trace.json", "trace blame {}"),
@@ -127,3 +140,24 @@ def written(path: str, value) -> bytes:
     if path.endswith(".json") or not isinstance(value, list):
         return json.dumps(value).encode()
     return b"".join(json.dumps(line).encode() + b"\n" for line in value)
+
+
+@settings(max_examples=120)
+@given(st.data())
+def test_an_odd_file_is_read_or_refused_in_one_sentence(place, data):
+    check(place, data.draw(st.sampled_from([one for one in READERS if one[1].split()[0] not in SLOW]), "reader"), data)
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(st.data())
+@pytest.mark.parametrize("reader", READERS, ids=" < ".join)
+def test_an_odd_file_of_each_kind(place, reader, data):
+    check(place, reader, data)
+
+
+def check(place: Place, reader: tuple[str, str], data: st.DataObject) -> None:
+    pattern, typed = reader
+    file = data.draw(st.sampled_from(sorted(place.origin.glob(pattern))), "file").relative_to(place.origin)
+    odd = mutated(read_example(place.origin / file), lambda several: data.draw(st.sampled_from(several)))
+    assert place.problems_with(str(file), written(str(file), odd), typed.format(file).split())[1] == []

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 
 import click
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cli.fuzzing import Place
 from opsassay.cli import run
@@ -113,15 +114,16 @@ NUMBERS = [
     "true",
 ]
 TEXTS = [
-    "", " ", ".", "..", "/", "-", "--", "=", "a=b", ":", "a:b", "x" * 5000, "\x1b[31mred", "a\nb", "\udcff", "ä" * 300,
-    "../../x", "{}", "{0}", "%s", "null", "[", "&a [*a]", "nan", "1e400", "9" * 5000, "*", "$(x)", "text.txt", "folder", "nowhere",
-    "http://", "http://[", "http://x:99999", "scripted:", "scripted:text.txt", "sqlite://", "postgresql://", "a.py:B", "command:", ":", ",",
-    "constant", "oracle:*", "local", "kubernetes", "shop", "x=1", "limits.seconds=nan", "mask.drop=[[]]", "2026-01-01/2025-01-01",
+    "", " ", ".", "..", "/", "-", "--", "=", "a=b", ":", "a:b", "x" * 5000, "\x1b[31mred", "a\nb", "\udcff",
+    "ä" * 300, "../../x", "{}", "{0}", "%s", "null", "[", "&a [*a]", "nan", "1e400", "9" * 5000, "*", "$(x)",
+    "text.txt", "folder", "nowhere", "http://", "http://[", "http://x:99999", "scripted:", "scripted:text.txt",
+    "sqlite://", "postgresql://", "a.py:B", "command:", ":", ",", "constant", "oracle:*", "local", "kubernetes",
+    "shop", "x=1", "limits.seconds=nan", "mask.drop=[[]]", "2026-01-01/2025-01-01",
 ]  # fmt: skip
 PATHS = [
-    "nowhere", "folder", "text.txt", "empty.txt", "binary.yaml", "binary.json", "socket", "loop", "dangling", "", ".", "..", "x" * 300, "\udcff",
-    "-", "text.txt/x", "nowhere/x/y", "empty.json", "list.yaml", "deep.yaml", "deep.json", "null.json", "number.json", "/dev/null",
-    "tree", "graded", "trace.json", "scores.csv", "nan.csv", "x\ny",
+    "nowhere", "folder", "text.txt", "empty.txt", "binary.yaml", "binary.json", "socket", "loop", "dangling", "", ".",
+    "..", "x" * 300, "\udcff", "-", "text.txt/x", "nowhere/x/y", "empty.json", "list.yaml", "deep.yaml", "deep.json",
+    "null.json", "number.json", "/dev/null", "tree", "graded", "trace.json", "scores.csv", "nan.csv", "x\ny",
 ]  # fmt: skip
 
 
@@ -149,8 +151,8 @@ def fill(made: Path) -> None:
     (made / "answers" / f"{next((made / 'tree' / 'incidents').iterdir()).name}.json").write_text(
         '{"root_causes": [{"service": "store", "fault_kind": "http_aborted"}]}'
     )
-    os.symlink("loop", made / "loop")
-    os.symlink("nothing", made / "dangling")
+    (made / "loop").symlink_to("loop")
+    (made / "dangling").symlink_to("nothing")
     for name in ("ada", "ben"):
         shutil.copy(EXAMPLES / "multi_agent" / "annotations" / f"{name}.json", made)
     shutil.copy(EXAMPLES / "extending" / "scenario.yaml", made / "scenario.yaml")
@@ -164,7 +166,8 @@ def fill(made: Path) -> None:
         "list.yaml": "- one\n", "deep.yaml": "[" * 200 + "]" * 200, "deep.json": "[" * 100_000 + "]" * 100_000,
         "script.yaml": "rules: [{reply: x}]\n", "trace.json": json.dumps(trace), "scores.csv": scores,
         "nan.csv": scores.replace(",1\n", ",nan\n"), "fault.yaml": "fault: PodKill\ntarget: {service: cart}\n",
-        "campaign.yaml": (EXAMPLES / "campaign.yaml").read_text(), "trials.yaml": (EXAMPLES / "trials" / "plan.yaml").read_text(),
+        "campaign.yaml": (EXAMPLES / "campaign.yaml").read_text(),
+        "trials.yaml": (EXAMPLES / "trials" / "plan.yaml").read_text(),
         "agent.yaml": "agent: mine\ncommand: ['{python}', main.py]\nfiles: [main.py]\n", "main.py": "",
         "incident.yaml": "prometheus: {url: 'http://127.0.0.1:1'}\nnormal: 2026-03-01T10:00:00Z..2026-03-01T10:30:00Z\n"
         "abnormal: 2026-03-01T10:30:00Z..2026-03-01T11:00:00Z\n",
@@ -202,5 +205,37 @@ def words_of(name: str, given: dict[str, object]) -> list[str]:
     return [*name.split(), *map(str, options), *(["--", *map(str, arguments)] if arguments else [])]
 
 
-def odd_params(name):
-    return [p for p in load(name).params if not getattr(p, "is_flag", False)]
+SLOW = {"agent check", "agent list", "audit", "incident export harbor", "run", "system render", "task list"}
+"""Commands of which a call takes half a second and more; they are drawn where all are."""
+
+
+def test_every_command_is_called_rightly():
+    assert list(CALLS) == list(COMMANDS)
+    for name, words in CALLS.items():
+        assert words.keys() <= {param.name for param in load(name).params}, name
+
+
+@settings(max_examples=120)
+@given(st.data())
+def test_an_odd_value_is_taken_or_refused_in_one_sentence(place, data):
+    check(place, data.draw(st.sampled_from(sorted(set(CALLS) - SLOW)), "command"), data)
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(st.data())
+@pytest.mark.parametrize("name", CALLS)
+def test_an_odd_value_of_any_option_of_each_command(place, name, data):
+    check(place, name, data)
+
+
+def check(place: Place, name: str, data: st.DataObject) -> None:
+    """Call *name* rightly but for one or two odd values: the contract of `fuzzing` is held."""
+    given = dict(CALLS[name])
+    params = [param for param in load(name).params if not getattr(param, "is_flag", False)]
+    for param in (
+        data.draw(st.lists(st.sampled_from(params), min_size=1, max_size=2, unique=True), "options") if params else []
+    ):
+        value = data.draw(st.sampled_from(odd_values(param)), param.name)
+        given[param.name] = [value] if param.nargs != 1 else value
+    assert place.problems(words_of(name, given))[1] == []

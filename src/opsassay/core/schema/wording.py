@@ -8,6 +8,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from opsassay.core.text import first_line
+
 _LONGEST = 40
 
 _EXPECTED = {
@@ -73,3 +75,14 @@ def described(value: Any) -> str:
         return "a list"
     shown = repr(value)
     return shown if len(shown) <= _LONGEST else "a long text" if isinstance(value, str) else "a long number"
+
+
+def reason(error: Exception) -> str:
+    """Return why content could not be read, by the *error* that reading it raised: a key, a value, or its form."""
+    if isinstance(error, ValidationError):
+        return problem(error)
+    if isinstance(error, KeyError) and error.args:
+        return f"{error.args[0]!r} is missing"
+    if isinstance(error, TypeError | AttributeError | LookupError):
+        return "a value is of another type"
+    return first_line(error)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_type_hints
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from opsassay.core.errors import NotFoundError, UserError
-from opsassay.core.schema.wording import problem
+from opsassay.core.schema.wording import reason
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -34,8 +34,9 @@ class DeclaredParameter:
         try:
             return self._adapter().validate_json(json.dumps(value))
         except (ValidationError, TypeError, ValueError) as error:
-            why = problem(error) if isinstance(error, ValidationError) else str(error)
-            raise UserError(f"{method}: {self.name}={value}: {why} (the default is {self.default}).") from error
+            raise UserError(
+                f"{method}: {self.name}={value}: {reason(error)} (the default is {self.default})."
+            ) from error
 
     def plain(self, value: Any) -> Any:
         """Return *value* as JSON has it."""

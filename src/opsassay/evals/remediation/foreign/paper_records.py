@@ -14,7 +14,7 @@ from typing import Any
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.json_lines import read_json_lines
 from opsassay.core.schema.trajectory import Depth, Observation, Probe, Tick, Timeline
-from opsassay.core.text import first_line
+from opsassay.core.schema.wording import reason
 from opsassay.evals.remediation.foreign.instants import instant_ns
 
 PAPER_CADENCE_S = 5.0
@@ -35,9 +35,7 @@ def read_paper_records(path: Path, protected: Sequence[str], cadence_s: float = 
             began_ns = instant_ns(said) if said is not None else index * round(cadence_s * 1e9)
             ticks.append(_tick(index, record, began_ns, protected[0] if protected else "protected"))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            what = first_line(error) if type(error) is ValueError else "it is not in the form of one"
-            what = f"no {error}" if isinstance(error, KeyError) else what
-            raise DatapackError(f"{path}:{index + 1}: no record of a tick ({what}).") from error
+            raise DatapackError(f"{path}:{index + 1}: no record of a tick ({reason(error)}).") from error
     if not ticks:
         raise DatapackError(f"{path} holds no record; it has one JSON object a tick.")
     return Timeline(boot_id="", cadence_s=cadence_s, ticks=tuple(ticks))
