@@ -82,8 +82,8 @@ def require_small(text: str, name: str) -> None:
             if depth > MAX_DEPTH or number > 4 * MAX_NODES:
                 raise ConfigError(f"{name}: nested more than {MAX_DEPTH} levels, or too many values; write it flatter.")
             if isinstance(event, yaml.ScalarEvent) and "\0" in event.value:  # no name, path or word of a command has it
-                line = event.start_mark.line + 1
-                raise ConfigError(f"{name}:{line}: holds the character #x0000, which no value may have.")
+                line = f":{event.start_mark.line + 1}" if event.start_mark else ""
+                raise ConfigError(f"{name}{line}: holds the character #x0000, which no value may have.")
     except yaml.reader.ReaderError as error:
         raise ConfigError(f"{name}: holds the character #x{error.character:04x}, which YAML does not allow.") from error
     except UnicodeEncodeError as error:  # half of a pair, in a string that did not come from a file
