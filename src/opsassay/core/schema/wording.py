@@ -33,6 +33,9 @@ _REWORDED = (
     (r"^Input tag (.*) found using (.*) does not match any of the expected tags: ", r"\2 is \1; expected one of "),
     (r"^\w+ should have at (least|most) (\d+ \w+) after validation, not (\S+)$", r"expected at \1 \2, found \3"),
     (r"^\w+ should have at (least|most) (\d+ characters?)$", r"expected text of at \1 \2"),
+    (r"^invalid literal for int\(\) with base 10: ", "expected a whole number, found "),
+    (r"^could not convert string to float: ", "expected a number, found "),
+    (r"^Invalid isoformat string: ", "expected a time of ISO 8601, found "),
     (r"^String should match pattern ", "expected text that matches "),
     (r"^Input should be (?:an? )?(?:valid )?", "expected "),
     (r"^expected greater than or equal to ", "expected at least "),
@@ -57,7 +60,10 @@ def in_words(found: Mapping[str, Any]) -> str:
     """Return what is wrong by one error of pydantic that was *found*."""
     if found["type"] in _BY_TYPE:
         return f"expected {_BY_TYPE[found['type']]}, found {described(found['input'])}"
-    words = str(found["msg"])
+    return _reworded(str(found["msg"]))
+
+
+def _reworded(words: str) -> str:
     for pattern, plain in _REWORDED:
         words = re.sub(pattern, plain, words)
     return words
@@ -85,4 +91,6 @@ def reason(error: Exception) -> str:
         return f"{error.args[0]!r} is missing"
     if isinstance(error, TypeError | AttributeError | LookupError):
         return "a value is of another type"
-    return first_line(error)
+    if isinstance(error, OverflowError):
+        return "a number is too large"
+    return _reworded(first_line(error))
