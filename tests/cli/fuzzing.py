@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hypothesis import Phase
+
 from opsassay.cli import run
 
 BEGINS = {
@@ -213,6 +215,9 @@ class Place:
         self.before = entries(self.folder.parent)
         return found
 
+
+DRAWN = (Phase.explicit, Phase.reuse, Phase.generate)
+"""Draws are small as they are: making a smaller one of what failed would take minutes."""
 
 Choose = Callable[[Sequence[Any]], Any]
 """A draw of one of several."""

@@ -11,12 +11,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.fuzzing import Place, mutated
+from cli.fuzzing import DRAWN, Place, mutated
 from cli.test_fuzz_options import EXAMPLES, ROOT, fill
 from opsassay.analysis.audit.settings import AuditSettings
 from opsassay.analysis.blame.settings import BlameSettings
 from opsassay.annotation.verdict.settings import AnnotateSettings
 
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of what has begun
 SLOW = ("agent", "audit", "report", "run", "view")
 """Commands that take half a second and more."""
 APPS = ROOT / "src" / "opsassay" / "testbed" / "apps"
@@ -142,14 +143,14 @@ def written(path: str, value) -> bytes:
     return b"".join(json.dumps(line).encode() + b"\n" for line in value)
 
 
-@settings(max_examples=120)
+@settings(max_examples=80, phases=DRAWN)
 @given(st.data())
 def test_an_odd_file_is_read_or_refused_in_one_sentence(place, data):
     check(place, data.draw(st.sampled_from([one for one in READERS if one[1].split()[0] not in SLOW]), "reader"), data)
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=40, phases=DRAWN)
 @given(st.data())
 @pytest.mark.parametrize("reader", READERS, ids=" < ".join)
 def test_an_odd_file_of_each_kind(place, reader, data):

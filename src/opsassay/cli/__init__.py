@@ -69,6 +69,10 @@ def run(arguments: list[str] | None = None) -> int:
         return _explain(_missing(error, words), words)
     except (click.ClickException, click.exceptions.Exit, OpsAssayError, OSError) as error:
         return _explain(error, words)
+    except RuntimeError as error:  # Path.resolve, until Python 3.13, of a circle of links
+        if not isinstance(error.__context__, OSError):
+            raise
+        return _explain(error.__context__, words)
     return outcome if isinstance(outcome, int) else 0
 
 
@@ -97,7 +101,7 @@ def _explain(error: Exception, words: Sequence[str]) -> int:
     """Print what *error* has to say and return its exit code: 2 where the disk refuses a place that *words* name."""
     refused = _refused_place(error, words)
     if isinstance(error, click.ClickException):
-        error.message = _sentence(error.message)
+        vars(error)["message"] = _sentence(error.message)
         error.show()
     elif isinstance(error, OpsAssayError):
         echo(f"Error: {_sentence(str(error)) if isinstance(error, UserError) else error}", err=True)

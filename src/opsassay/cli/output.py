@@ -56,8 +56,20 @@ isolation_option = click.option(
     callback=lambda _context, _option, value: None if value == "auto" else value,
     help="Isolation level of the system; auto is the best that this machine has.",
 )
+
+
+def _receiver(_context: click.Context, _option: click.Parameter, url: str | None) -> str | None:
+    """Return *url* before anything is done; raises UserError for what is no URL of a receiver."""
+    from opsassay.telemetry.otlp.pushing import require_url
+
+    return None if url is None else require_url(url)
+
+
 otlp_option = click.option(
-    "--otlp", metavar="URL", help="OTLP/HTTP receiver that all is sent to, such as http://localhost:4318."
+    "--otlp",
+    metavar="URL",
+    callback=_receiver,
+    help="OTLP/HTTP receiver that all is sent to, such as http://localhost:4318.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 

@@ -6,7 +6,6 @@ this module.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -170,7 +169,7 @@ def resolve(path: Path, on_error: Callable[[Path, OpsAssayError], None] | None =
     folder of those. *on_error* is called with each case that cannot be read, and the rest goes on; without it the first
     one is raised. Raises UserError when *path* is nothing of this.
     """
-    path = Path(os.path.realpath(path))  # Path.resolve fails at a circle of links
+    path = Path(path).resolve()
     if not path.is_dir():
         raise UserError(f"{path} is {'a file' if path.exists() else 'not there'}; {_EXPECTED}")
     readers = _readers(path)
