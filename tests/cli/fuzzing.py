@@ -249,9 +249,9 @@ def mutated(value: Any, choose: Choose) -> Any:
         for key in above:
             parent = parent[key]
         if last is None:
-            value = choose(ODD_VALUES) if choose(range(4)) == 0 else value
+            value = copy.deepcopy(choose(ODD_VALUES)) if choose(range(4)) == 0 else value
         elif (act := choose(["odd", "odd", "odd", "drop", "rename", "twice", "wrap"])) == "odd":
-            parent[last] = choose(ODD_VALUES)
+            parent[last] = copy.deepcopy(choose(ODD_VALUES))
         elif act == "wrap":
             parent[last] = choose([[parent[last]], {"x": parent[last]}])
         elif act == "twice" and isinstance(parent, list):

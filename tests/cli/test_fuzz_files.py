@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import importlib
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -11,11 +15,14 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.fuzzing import DRAWN, Place, mutated
+from cli.fuzzing import DRAWN, FOREIGN, Place, mutated
 from cli.test_fuzz_options import EXAMPLES, ROOT, fill
 from opsassay.analysis.audit.settings import AuditSettings
 from opsassay.analysis.blame.settings import BlameSettings
 from opsassay.annotation.verdict.settings import AnnotateSettings
+from opsassay.cli.new.schema import KINDS
+from opsassay.core.errors import ConfigError
+from opsassay.core.schema.files import load_yaml
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of what has begun
 SLOW = ("agent", "audit", "report", "run", "view")
@@ -56,7 +63,7 @@ def make_place(folder: Path) -> Place:
         "agents: [constant, {name: baro, parameters: {window: [5, 20]}}]\n"
     )
     (made / "cluster.yaml").write_text("context: here\n")
-    (made / "redaction.yaml").write_text("paths: [/etc]\n")
+    (made / "redaction.yaml").write_text("patterns: {key: secret}\n")
     return Place(made, folder / "p")
 
 
@@ -127,6 +134,12 @@ READERS: list[tuple[str, str]] = [
 ]
 """A file of the folder, and a command that reads it; {} is the file."""
 
+MODELS = {
+    "task-set": yaml.safe_load((EXAMPLES / "platform" / "task_sets" / "bill.yaml").read_text()),
+    "intervention": {"step": 2, "replace": {"a": "b"}, "add": "Look again.", "role": "user"},
+}
+"""Kinds of files that are read where a server or a recorded session is, with an example."""
+
 
 def read_example(path: Path):
     text = path.read_text()
@@ -155,6 +168,22 @@ def test_an_odd_file_is_read_or_refused_in_one_sentence(place, data):
 @pytest.mark.parametrize("reader", READERS, ids=" < ".join)
 def test_an_odd_file_of_each_kind(place, reader, data):
     check(place, reader, data)
+
+
+@settings(max_examples=60, phases=DRAWN)
+@given(st.data())
+def test_an_odd_file_that_no_command_here_reads_alone_is_refused_by_its_model(tmp_path_factory, data):
+    kind, example = data.draw(st.sampled_from(sorted(MODELS.items())), "kind")
+    file = tmp_path_factory.getbasetemp() / f"{kind}.yaml"
+    odd = mutated(copy.deepcopy(example), lambda several: data.draw(st.sampled_from(several)))
+    file.write_bytes(written(file.name, odd))
+    module, _, name = KINDS[kind][0].partition(":")
+    with contextlib.suppress(ConfigError):
+        load_yaml(file, getattr(importlib.import_module(module), name))
+        return
+    with pytest.raises(ConfigError, match=rf"^{re.escape(str(file))}") as raised:
+        load_yaml(file, getattr(importlib.import_module(module), name))
+    assert not FOREIGN.search(str(raised.value))
 
 
 def check(place: Place, reader: tuple[str, str], data: st.DataObject) -> None:
