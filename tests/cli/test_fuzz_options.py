@@ -77,7 +77,7 @@ CALLS: dict[str, dict[str, object]] = {
     "leaderboard": {"stores": ["graded"]},
     "view": {"stores": ["graded"]},
     "report": {"store": "graded", "output": "out"},
-    "trace proxy": {"upstream": "scripted:script.yaml", "directory": "out"},
+    "trace proxy": {"upstream": "http://127.0.0.1:1", "directory": "out"},
     "trace proxy token": {"session": "one", "directory": "out"},
     "trace convert": {"path": "trace.json"},
     "trace redact": {"path": "trace.json", "output": "out.json"},
