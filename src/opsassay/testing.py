@@ -19,7 +19,7 @@ from opsassay.core.schema.incident import FaultPlan, Window
 from opsassay.core.schema.json_lines import append_line
 from opsassay.core.schema.run_folder import ACTIONS, TIMELINE
 from opsassay.core.schema.trajectory import Action, Depth, Observation, Timeline
-from opsassay.core.schema.wording import problem
+from opsassay.core.schema.validation_errors import problem
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.operations.held_faults import hold_faults
 from opsassay.testbed.operations.live import LiveAlerts, live_telemetry

@@ -24,7 +24,7 @@ from starlette.routing import Route
 
 from opsassay import __version__
 from opsassay.core.errors import NotFoundError, OpsAssayError, UserError
-from opsassay.core.schema.wording import problem
+from opsassay.core.schema.validation_errors import problem
 from opsassay.server.access import ForbiddenError, User, user_of
 from opsassay.server.artefacts import MOST_BYTES
 from opsassay.server.benchmarks import Platform

@@ -15,7 +15,7 @@ from opsassay.analysis.leaderboard.entries import TaskKey
 from opsassay.core.errors import NotFoundError, UserError
 from opsassay.core.schema.run import Run
 from opsassay.core.schema.task import Task
-from opsassay.core.schema.wording import problem
+from opsassay.core.schema.validation_errors import problem
 from opsassay.evals.runner.store import read_run
 from opsassay.server import access
 from opsassay.server.access import User, user_of

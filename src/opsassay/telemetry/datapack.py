@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from opsassay.core.errors import DatapackError, UserError
 from opsassay.core.schema.incident import Incident, Window
-from opsassay.core.schema.wording import described, problem
+from opsassay.core.schema.validation_errors import described, problem
 from opsassay.core.text import first_line
 from opsassay.core.untrusted import MAX_FILE_BYTES, most_expanded, read_json, read_plain, require_plain
 from opsassay.telemetry.content import ENV, INCIDENT, TABLES, content_hash, opaque_id, write_datapack

@@ -18,7 +18,7 @@ from opsassay.core.errors import DatapackError, NotFoundError
 from opsassay.core.schema.causal_graph import PUBLISHED, Annotation, CausalGraph, CausalNode
 from opsassay.core.schema.faults import NO_FAULT, fault_type
 from opsassay.core.schema.incident import Fault, Incident, Label, RootLabel, Truth
-from opsassay.core.schema.wording import problem, reason
+from opsassay.core.schema.validation_errors import problem, reason
 from opsassay.telemetry.datapack import read_object
 
 INJECTION, CAUSAL_GRAPH = "injection.json", "causal_graph.json"

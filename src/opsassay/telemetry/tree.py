@@ -19,7 +19,7 @@ from opsassay.core.errors import DatapackError, NotFoundError, OpsAssayError, Us
 from opsassay.core.schema.base import Artefact
 from opsassay.core.schema.causal_graph import Annotation, CausalGraph
 from opsassay.core.schema.incident import Truth
-from opsassay.core.schema.wording import problem
+from opsassay.core.schema.validation_errors import problem
 from opsassay.core.text import first_line
 from opsassay.core.untrusted import MAX_FILE_BYTES, read_plain
 from opsassay.telemetry.content import INCIDENT, opaque_id, whole_file, write_table

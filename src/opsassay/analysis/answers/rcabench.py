@@ -28,7 +28,7 @@ from opsassay.core.errors import UserError, nearest
 from opsassay.core.schema.diagnosis import Diagnosis, Evidence, PropagationClaim, RootCauseClaim
 from opsassay.core.schema.faults import FaultKind
 from opsassay.core.schema.run import RunStatus
-from opsassay.core.schema.wording import described
+from opsassay.core.schema.validation_errors import described
 from opsassay.evals.runner.run import AttemptOutcome
 from opsassay.solvers.agents.contract import MAX_EDGES, MAX_EVIDENCE, MAX_ROOTS, object_in, unknown_services
 from opsassay.solvers.proxy.reading import first_of

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from opsassay.core.errors import ConfigError, UserError, nearest
 from opsassay.core.schema.base import Written
-from opsassay.core.schema.wording import described, in_words, place_of
+from opsassay.core.schema.validation_errors import described, in_words, place_of
 
 MAX_CHARACTERS, MAX_DEPTH, MAX_NODES = 2_000_000, 60, 200_000
 """What a file that people write may hold: characters, levels, and values when its aliases are written out."""

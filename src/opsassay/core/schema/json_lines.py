@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.base import Noun
-from opsassay.core.schema.wording import problem
+from opsassay.core.schema.validation_errors import problem
 
 _N = TypeVar("_N", bound=Noun)
 

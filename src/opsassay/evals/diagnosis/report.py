@@ -17,7 +17,7 @@ from opsassay.core.schema.diagnosis import Diagnosis
 from opsassay.core.schema.metric_words import word
 from opsassay.core.schema.overrides import layer_of
 from opsassay.core.schema.run import MetricStatus, Run, Verdict
-from opsassay.core.schema.wording import problem
+from opsassay.core.schema.validation_errors import problem
 from opsassay.core.text import plural
 from opsassay.evals.diagnosis.results.repeats import SolverSummary, summarise_runs, summary_tables
 from opsassay.evals.diagnosis.results.tables import results_tables

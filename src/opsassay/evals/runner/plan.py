@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator, model_
 from opsassay.core.errors import ConfigError, naming
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.files import load_yaml, parse_yaml
-from opsassay.core.schema.wording import problem
+from opsassay.core.schema.validation_errors import problem
 from opsassay.evals.runner.domain import domain_named
 from opsassay.evals.runner.run import PlannedRun
 from opsassay.solvers.agents.ready import or_a_name, with_named_path

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from opsassay.core.errors import UserError, nearest
 from opsassay.core.schema.diagnosis import Diagnosis, Evidence, Expectation, PropagationClaim, RootCauseClaim
 from opsassay.core.schema.faults import OBSERVATION, FaultKind
-from opsassay.core.schema.wording import problem
+from opsassay.core.schema.validation_errors import problem
 from opsassay.core.untrusted import read_json
 
 MAX_BYTES = 4 * 2**20

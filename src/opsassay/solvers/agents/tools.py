@@ -12,7 +12,7 @@ from opsassay.core.errors import OpsAssayError
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.core.schema.trajectory import ToolCall
-from opsassay.core.schema.wording import problem
+from opsassay.core.schema.validation_errors import problem
 from opsassay.core.text import json_text
 from opsassay.telemetry.sql import LockedSql
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_type_hints
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from opsassay.core.errors import NotFoundError, UserError
-from opsassay.core.schema.wording import reason
+from opsassay.core.schema.validation_errors import reason
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]

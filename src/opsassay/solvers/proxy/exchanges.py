@@ -12,7 +12,7 @@ from typing import Any
 
 from opsassay.core.errors import DatapackError, UserError
 from opsassay.core.schema.json_lines import follow_json_lines, read_json_lines
-from opsassay.core.schema.wording import reason
+from opsassay.core.schema.validation_errors import reason
 from opsassay.solvers.proxy import sse
 from opsassay.solvers.proxy.apis import Asked, ModelAnswer, ModelApi, api_of
 from opsassay.solvers.proxy.codings import decoded

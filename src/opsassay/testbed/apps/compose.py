@@ -22,7 +22,7 @@ from opsassay.core.schema.compose import ComposeProject, ComposeService
 from opsassay.core.schema.files import load_yaml, require_small
 from opsassay.core.schema.program import Program, Ready
 from opsassay.core.schema.system import ComposeSystem, Load, LoadMix, Service, System
-from opsassay.core.schema.wording import problem, reason
+from opsassay.core.schema.validation_errors import problem, reason
 
 COMMANDS = (("docker", "compose"), ("docker-compose",), ("podman", "compose"), ("podman-compose",))
 """Compose programs, in the order in which they are tried; each has the engine of its name."""

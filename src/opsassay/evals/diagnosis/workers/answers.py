@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from opsassay.core.errors import UserError
 from opsassay.core.schema.diagnosis import Diagnosis
-from opsassay.core.schema.wording import problem
+from opsassay.core.schema.validation_errors import problem
 from opsassay.core.untrusted import is_plain, read_json, read_plain
 from opsassay.evals.runner.run import MAX_ANSWER_BYTES
 from opsassay.solvers.sandbox import signal_name

@@ -12,7 +12,7 @@ from opsassay.core.schema.faults import NO_FAULT, Category, fault_type
 from opsassay.core.schema.scenario import FaultLayer, Scenario
 from opsassay.core.schema.system import System
 from opsassay.core.schema.trajectory import Depth
-from opsassay.core.schema.wording import problem
+from opsassay.core.schema.validation_errors import problem
 from opsassay.evals.remediation.authoring.cluster import VERBS, ScenarioFinding, entities_on_cluster, on_cluster
 from opsassay.testbed.operations.state_alerts import DEFINITIONS
 from opsassay.testbed.scenarios.generated.impact_closure import longest

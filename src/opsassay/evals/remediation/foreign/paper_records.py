@@ -14,7 +14,7 @@ from typing import Any
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.json_lines import read_json_lines
 from opsassay.core.schema.trajectory import Depth, Observation, Probe, Tick, Timeline
-from opsassay.core.schema.wording import reason
+from opsassay.core.schema.validation_errors import reason
 from opsassay.evals.remediation.foreign.instants import instant_ns
 
 PAPER_CADENCE_S = 5.0

@@ -33,7 +33,7 @@ from opsassay.core.schema.json_lines import append_line
 from opsassay.core.schema.run_folder import OUTCOMES, PHASES
 from opsassay.core.schema.scenario import Scenario
 from opsassay.core.schema.trajectory import OutcomeName, Phase, PhaseName, TrialOutcome
-from opsassay.core.schema.wording import problem
+from opsassay.core.schema.validation_errors import problem
 from opsassay.evals.runner.commands import Sealing
 from opsassay.evals.runner.external_agents import ExternalAgent
 from opsassay.evals.runner.mounts import require_apart

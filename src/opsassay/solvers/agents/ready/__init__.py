@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 from opsassay.core.errors import UserError
 from opsassay.core.extras import require
 from opsassay.core.schema.files import load_yaml
-from opsassay.core.schema.wording import problem
+from opsassay.core.schema.validation_errors import problem
 from opsassay.solvers.agents.command import PLACES, AgentFile, CommandAgent
 
 FOLDER = Path(__file__).parent

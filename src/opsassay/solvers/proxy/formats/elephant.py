@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
-from opsassay.core.schema.wording import reason
+from opsassay.core.schema.validation_errors import reason
 from opsassay.solvers.proxy.apis import Asked, ModelAnswer
 from opsassay.solvers.proxy.apis.base import fields, list_objects
 from opsassay.solvers.proxy.apis.chat import read_answer, read_request

@@ -13,7 +13,7 @@ from opsassay.core.errors import DatapackError, UserError
 from opsassay.core.schema.json_lines import read_json_lines
 from opsassay.core.schema.run import Run
 from opsassay.core.schema.trajectory import Trace
-from opsassay.core.schema.wording import problem
+from opsassay.core.schema.validation_errors import problem
 from opsassay.core.text import plural
 from opsassay.solvers.proxy.exchanges import read_session
 from opsassay.solvers.proxy.formats.atif import atif_traces, is_atif

@@ -17,7 +17,7 @@ from typing import Any
 
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
-from opsassay.core.schema.wording import reason
+from opsassay.core.schema.validation_errors import reason
 from opsassay.core.text import plural
 from opsassay.solvers.proxy.apis.base import arguments_of, fields, list_objects
 from opsassay.solvers.proxy.apis.counts import COUNTS, named_usage, usage_of

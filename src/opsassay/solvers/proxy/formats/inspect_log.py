@@ -13,7 +13,7 @@ from typing import Any
 
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
-from opsassay.core.schema.wording import reason
+from opsassay.core.schema.validation_errors import reason
 from opsassay.core.untrusted import most_expanded, open_plain, read_json
 from opsassay.core.zstandard import zipfile, zstd
 from opsassay.solvers.proxy.apis.base import arguments_of, fields, list_objects, text_or_none

@@ -13,7 +13,7 @@ from typing import Any
 
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.trajectory import Attribution, LabelledTrace, ToolCall, Trace, TraceStep
-from opsassay.core.schema.wording import reason
+from opsassay.core.schema.validation_errors import reason
 from opsassay.solvers.proxy.steps import AgentIds, strip_role_suffix
 
 _EXIT_CODE = re.compile(r"^exitcode: (\d+)")

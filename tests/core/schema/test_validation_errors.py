@@ -8,7 +8,7 @@ import pytest
 from pydantic import Field, ValidationError
 
 from opsassay.core.schema.base import Written
-from opsassay.core.schema.wording import described, problem, reason
+from opsassay.core.schema.validation_errors import described, problem, reason
 
 
 class Cat(Written):
