@@ -12,11 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from opsassay.core.errors import StartError, UserError
 from opsassay.core.schema.incident import FaultPlan, Window
 from opsassay.core.schema.json_lines import append_line
 from opsassay.core.schema.run_folder import ACTIONS, TIMELINE
 from opsassay.core.schema.trajectory import Action, Depth, Observation, Timeline
+from opsassay.core.schema.validation_errors import problem
 from opsassay.testbed.apps import load_system
 from opsassay.testbed.operations.held_faults import hold_faults
 from opsassay.testbed.operations.live import LiveAlerts, live_telemetry
@@ -56,8 +59,8 @@ class SystemInTest:
         target = {key: value for key, value in (("service", service), ("host", host)) if value is not None}
         try:
             plan = FaultPlan.model_validate({"fault": fault, "target": target or None, "parameters": parameters})
-        except ValueError as error:
-            raise UserError(f"the fault {fault}: {_first_line(error)}") from error
+        except ValidationError as error:
+            raise UserError(f"the fault {fault}: {problem(error)}") from error
         self.running.require(plan)
         return hold_faults(self.running, plan, LONGEST_S)
 
@@ -158,8 +161,3 @@ def _value(reading: Observation) -> float:
 def _reading_text(reading: Observation) -> str:
     failing = f" ({', '.join(reading.failing)})" if reading.failing else ""
     return f"{reading.depth} is {_value(reading):.2f}{failing}"
-
-
-def _first_line(error: ValueError) -> str:
-    errors = getattr(error, "errors", None)
-    return str(errors()[0]["msg"]) if callable(errors) else str(error)

@@ -68,6 +68,11 @@ WRONG = [
     ("system inject wrong-fault.yaml --on ghost", "wrong-fault.yaml:1", "did you mean 'PodKill'"),
     ("system inject wrong-parameter.yaml --on ghost", "wrong-parameter.yaml", "did you mean 'cores'"),
     ("system inject two-keys.yaml --on ghost", "two-keys.yaml:2", "keep one"),
+    ("system inject nothing.yaml --on ghost", "nothing.yaml:1: expected a mapping of settings", "found nothing"),
+    ("system inject no-list.yaml --on ghost", "no-list.yaml:1: faults: expected a list", "found 'x'"),
+    ("system inject fault.yaml --on ''", "'' is no name", "letters"),
+    (f"system down {'x' * 300}", "too long a name", "Unix sockets"),
+    ("system inject 'a\nb.yaml' --on ghost", "Cannot read a\\nb.yaml", "check the path"),
     ("incident record shp fault.yaml -o out", "'shp'", "did you mean 'shop'"),
     ("incident record shop nowhere.yaml -o out", "nowhere.yaml", "check the path"),
     ("incident record shop fault.yaml", "--output", "--help"),
@@ -98,11 +103,21 @@ WRONG = [
     ("incident export tree -o text.txt", "text.txt", "is a file"),
     ("trace export rewards tree -o out.json", "tree holds no run", "opsassay run"),
     ("trace export otel tree", "-o", "--otlp"),
+    ("trace export otel graded -o out.json --otlp shop", "shop is no URL", "give one such as"),
     ("trace export atif nowhere -o out.json", "nowhere", "recorded session"),
     ("incident serve-apis nowhere", "no running system 'nowhere'", "opsassay system up"),
     ("incident serve-apis nowhere/pack", "nowhere/pack is not a folder", "a datapack is"),
     ("incident fetch nowhere -o out", "nowhere", "a folder"),
     ("incident fetch empty -o out", "empty", ""),
+    ("incident fetch 'http://[' -o out", "http://[", "give a folder"),
+    ("incident export tree -o circle", "circle is a link that leads nowhere", "choose another folder"),
+    ("incident annotate circle", "Too many levels of symbolic links", "name another place"),
+    ("score run circle", "Too many levels of symbolic links", "name another place"),
+    ("report graded -o ''", "an empty text names no folder", "give a path"),
+    ("compare graded graded --junit /dev/null", "/dev/null is no ordinary file", "choose another file"),
+    ("compare graded graded --junit text.txt/x", "text.txt is a file", "choose another file"),
+    ("run diagnose tree -a : -o out", "The agent : cannot be imported", "give MODULE:CLASS"),
+    ("run diagnose tree -m max-z -o '\udcff'", "\\udcff' is not UTF-8", "rename it"),
     ("incident serve-apis tree --port 99999", "--port", "65535"),
     # solvers
     ("run diagnose tree -m max-zz", "'max-zz'", "did you mean 'max-z'"),
@@ -275,6 +290,8 @@ def made(tmp_path_factory):
         "script.yaml": "rules: [{reply: x}]\n",
         "bad.yaml": "system: [shop\n",
         "list.yaml": "- one\n",
+        "nothing.yaml": "",
+        "no-list.yaml": "faults: x\n",
         "binary.yaml": None,
         "system.yaml": "system: mine\nservice: {}\n",
         "fault.yaml": "fault: PodKill\ntarget: {service: cart}\n",
@@ -295,11 +312,12 @@ def made(tmp_path_factory):
         ),
     }.items():
         (folder / name).write_bytes(b"\xff\xfe\x00" if text is None else text.encode())
+    (folder / "circle").symlink_to("circle")
     return folder
 
 
 def entries(folder):
-    return sorted((str(path), path.stat().st_size) for path in folder.rglob("*") if "__pycache__" not in path.parts)
+    return sorted((str(path), path.lstat().st_size) for path in folder.rglob("*") if "__pycache__" not in path.parts)
 
 
 @pytest.mark.sampled

@@ -228,7 +228,7 @@ def test_an_author_is_told_that_stand_ins_cannot_be_looked_at():
     payload["cluster"]["stand_ins"] = False
     real = Scenario.model_validate(payload)
     (wrong,) = [one for one in findings(real, system_of(real), {}) if one.error]
-    assert "there is no such argument; it takes service, level" in wrong.message
+    assert "there is no such key; it takes service, level" in wrong.message
     payload["cluster"]["stand_ins"] = True
     told = findings(Scenario.model_validate(payload), system_of(real), {})
     assert [one.message for one in told if one.field == "oracles.gentle.steps.0"] == [

@@ -153,7 +153,7 @@ def test_a_period_without_spans_is_a_warning_because_an_outage_may_look_so(tmp_p
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda told: told.pop("normal"), "incident.json: normal: Field required"),
+        (lambda told: told.pop("normal"), "incident.json: normal: this key is required"),
         (lambda told: told["abnormal"].update(end_ns=told["abnormal"]["start_ns"]), "the abnormal window is empty"),
         (lambda told: told.update(id=None), "incident.json: id:"),
     ],

@@ -362,7 +362,7 @@ def test_a_board_follows_new_runs_and_new_grades(tmp_path):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [({"schema_version": 9}, "written by a newer OpsAssay"), ({"schema_version": 9, "solver": 1}, "newer OpsAssay"),
-     ({"solver": 1}, "solver: Input should be")],
+     ({"solver": 1}, "solver: expected")],
 )  # fmt: skip
 def test_a_run_that_cannot_be_read_is_named_and_the_rest_is_shown(tmp_path, change, sentence):
     two_solvers(tmp_path, 2)

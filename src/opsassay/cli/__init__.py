@@ -22,6 +22,7 @@ from opsassay.cli.output import echo
 from opsassay.cli.tree import COMMANDS, command_in
 from opsassay.core.errors import OpsAssayError, UserError
 from opsassay.core.extras import extra_for, install_hint
+from opsassay.core.untrusted import safe_text
 
 __all__ = ["COMMANDS", "cli", "main", "run"]
 
@@ -29,11 +30,13 @@ _PARTIAL = re.compile(r"\.([^/]+)\.[0-9a-f]{8}\.partial$")
 """The end of a path that is written to until it is whole, as `telemetry.content` names it."""
 
 _OF_THE_PLACE = frozenset({
-    errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS
+    errno.EACCES, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR,
+    errno.ENXIO, errno.EPERM, errno.EROFS,
 })  # fmt: skip
 """Errors of a place on the disk that trying again does not mend; a full disk is none of them."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_LONG_WORD = re.compile(r"\S{300,}")
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -52,6 +55,7 @@ def run(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit code. Every error becomes one sentence on standard error."""
     words = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
+        _require_text(words)
         outcome: Any = cli.main(args=words, prog_name="opsassay", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output has seen enough
@@ -65,7 +69,20 @@ def run(arguments: list[str] | None = None) -> int:
         return _explain(_missing(error, words), words)
     except (click.ClickException, click.exceptions.Exit, OpsAssayError, OSError) as error:
         return _explain(error, words)
+    except RuntimeError as error:  # Path.resolve, until Python 3.13, of a circle of links
+        if not isinstance(error.__context__, OSError):
+            raise
+        return _explain(error.__context__, words)
     return outcome if isinstance(outcome, int) else 0
+
+
+def _require_text(words: Sequence[str]) -> None:
+    """Raise UserError for a word that is no UTF-8: what is written of a call is, and so are all files that name others."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise UserError(f"{word!r} is not UTF-8 text; rename it, or type it in a terminal of UTF-8.") from None
 
 
 def _missing(error: ModuleNotFoundError, arguments: list[str]) -> UserError:
@@ -84,20 +101,26 @@ def _explain(error: Exception, words: Sequence[str]) -> int:
     """Print what *error* has to say and return its exit code: 2 where the disk refuses a place that *words* name."""
     refused = _refused_place(error, words)
     if isinstance(error, click.ClickException):
+        vars(error)["message"] = _sentence(error.message)
         error.show()
     elif isinstance(error, OpsAssayError):
-        echo(f"Error: {error}", err=True)
+        echo(f"Error: {_sentence(str(error)) if isinstance(error, UserError) else error}", err=True)
     elif isinstance(error, OSError):
         full = error.errno in _FULL
         file = error.filename2 if full and error.filename2 else error.filename  # a copy names where it reads first
         asked = _PARTIAL.sub(r"\1", os.fsdecode(file or ""))  # the user did not ask for the file next to it
         if full and not asked:
             asked = _fullest(words)
-        where = f" ({asked})" if asked else ""
+        where = f" ({_sentence(asked)})" if asked else ""
         way_out = "name another place, or change this one" if refused else "free the cause and try again"
         echo(f"Error: {error.strerror or error}{where}; {way_out}.", err=True)
     _echo_notes(error)
     return UserError.exit_code if refused else getattr(error, "exit_code", 1)
+
+
+def _sentence(text: str) -> str:
+    """Return *text* on one line, whatever was typed that it quotes: controls are written out, long words are cut."""
+    return _LONG_WORD.sub(lambda word: f"{word[0][:60]}…{word[0][-60:]}", safe_text(text.replace("\n", "\\n")))
 
 
 def _refused_place(error: Exception, words: Sequence[str]) -> bool:
@@ -110,8 +133,11 @@ def _refused_place(error: Exception, words: Sequence[str]) -> bool:
     ):
         return False
     path = Path(os.fsdecode(cause.filename)).absolute()
-    given = (Path(word.rpartition("=")[2]).absolute() for word in words)
-    return any(path.parent == one.parent or path.is_relative_to(one) or one.is_relative_to(path) for one in given)
+    given = [word.rpartition("=")[2] for word in words]
+    return any(word in path.parts for word in given) or any(
+        path.parent == one.parent or path.is_relative_to(one) or one.is_relative_to(path)
+        for one in (Path(word).absolute() for word in given)
+    )
 
 
 def _fullest(words: Sequence[str]) -> str:

@@ -56,8 +56,20 @@ isolation_option = click.option(
     callback=lambda _context, _option, value: None if value == "auto" else value,
     help="Isolation level of the system; auto is the best that this machine has.",
 )
+
+
+def _receiver(_context: click.Context, _option: click.Parameter, url: str | None) -> str | None:
+    """Return *url* before anything is done; raises UserError for what is no URL of a receiver."""
+    from opsassay.telemetry.otlp.pushing import require_url
+
+    return None if url is None else require_url(url)
+
+
 otlp_option = click.option(
-    "--otlp", metavar="URL", help="OTLP/HTTP receiver that all is sent to, such as http://localhost:4318."
+    "--otlp",
+    metavar="URL",
+    callback=_receiver,
+    help="OTLP/HTTP receiver that all is sent to, such as http://localhost:4318.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 
@@ -98,34 +110,48 @@ def _as_typed(command: str) -> str:
     return (group if RENAMED.get(group) == new else old) + command.removeprefix(new)
 
 
-class NewFile(click.Path):
+class _Output(click.Path):
+    """A path that is written: none of it is a link that leads nowhere, nor a file, or a device, where a folder must be."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return *value* as a path; a command ends before it has done anything where nothing could be written."""
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        kind = "file" if self.file_okay else "folder"
+        if not os.fspath(value):
+            self.fail(f"an empty text names no {kind}; give a path.", param, ctx)
+        for above in (path, *path.absolute().parents):
+            if above.is_symlink() and not above.exists():
+                self.fail(f"{above} is a link that leads nowhere; choose another {kind}.", param, ctx)
+            if above.exists() and not (above.is_file() if above is path and self.file_okay else above.is_dir()):
+                what = "a file" if above is not path or not self.file_okay else "no ordinary file"
+                self.fail(f"{above} is {what}; choose another {kind}.", param, ctx)
+        return path
+
+
+class NewFile(_Output):
     """The path of a file that is to be written: its folder is there, and it is no folder itself."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, path_type=Path)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return *value* as a path; a command ends before it has done anything where nothing could be written."""
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return *value* as a path in a folder that is there."""
         path = super().convert(value, param, ctx)
-        assert isinstance(path, Path)
         if not path.absolute().parent.is_dir():
             self.fail(f"there is no folder {path.parent}; make it, or name another place.", param, ctx)
         return path
 
 
-FILE = click.Path(dir_okay=False, path_type=Path)
+FILE = _Output(dir_okay=False, path_type=Path)
 """The path of a file that is to be written, its folder too if it is not there."""
 
 
-class _Folder(click.Path):
-    """A folder that may be made: not behind a file, and not among what a store keeps, where it would be taken for it."""
+class _Folder(_Output):
+    """A folder that may be made: not among what a store keeps, where it would be taken for it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        path = Path(os.fsdecode(super().convert(value, param, ctx)))
-        for above in (path, *path.absolute().parents):
-            if above.exists() and not above.is_dir():
-                self.fail(f"{above} is a file; choose another folder.", param, ctx)
-        real = path.resolve()
+        path = super().convert(value, param, ctx)
+        real = Path(os.path.realpath(path))
         for above in (real, *real.parents):
             if above.name in KEPT_BY_STORES and (above.parent / "attempts.jsonl").exists():
                 self.fail(

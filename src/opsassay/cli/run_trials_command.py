@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import json_option, otlp_option, print_json, print_table, print_tables, runs_sent, say
+from opsassay.cli.output import FOLDER, json_option, otlp_option, print_json, print_table, print_tables, runs_sent, say
 from opsassay.core.text import plural
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ NUMBERS = ["9", "10", "11", "13"]
 
 @click.command("trials")
 @click.argument("plan", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="Store of runs.")
+@click.option("-o", "--output", required=True, type=FOLDER, help="Store of runs.")
 @click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Trials side by side.")
 @click.option("--dry-run", is_flag=True, help="List the trials and what is done; run nothing.")
 @click.option(

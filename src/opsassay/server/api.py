@@ -24,6 +24,7 @@ from starlette.routing import Route
 
 from opsassay import __version__
 from opsassay.core.errors import NotFoundError, OpsAssayError, UserError
+from opsassay.core.schema.validation_errors import problem
 from opsassay.server.access import ForbiddenError, User, user_of
 from opsassay.server.artefacts import MOST_BYTES
 from opsassay.server.benchmarks import Platform
@@ -159,7 +160,7 @@ async def _body(request: Request, operation: ApiOperation) -> Any:
     try:
         return operation.form.model_validate_json(content or b"{}")
     except ValidationError as error:
-        raise BodyError(422, f"{_where(error)}; see /openapi.json for what this takes.") from error
+        raise BodyError(422, f"{problem(error)}; see /openapi.json for what this takes.") from error
 
 
 async def read_bounded(request: Request, most: int) -> bytes:
@@ -179,12 +180,6 @@ async def read_bounded(request: Request, most: int) -> bytes:
             raise refused
         content += b"" if larger else part
     return bytes(content)
-
-
-def _where(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_input=False)[0]
-    place = ".".join(map(str, first["loc"]))
-    return f"{place}: {first['msg']}" if place else str(first["msg"])
 
 
 def _run_operation(operation: ApiOperation, platform: Platform, request: Request, body: Any) -> Any:

@@ -15,6 +15,7 @@ from opsassay.analysis.leaderboard.entries import TaskKey
 from opsassay.core.errors import NotFoundError, UserError
 from opsassay.core.schema.run import Run
 from opsassay.core.schema.task import Task
+from opsassay.core.schema.validation_errors import problem
 from opsassay.evals.runner.store import read_run
 from opsassay.server import access
 from opsassay.server.access import User, user_of
@@ -153,5 +154,4 @@ def _as_form(model: type[W], given: Row) -> W:
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise UserError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}.") from error
+        raise UserError(f"{problem(error)}.") from error

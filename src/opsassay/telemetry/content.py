@@ -99,8 +99,11 @@ def whole_folder(path: Path) -> Iterator[Path]:
 def whole_file(path: Path) -> Iterator[Path]:
     """Yield the name of a file beside *path* that becomes *path* at the end, or vanishes when the block fails.
 
-    An OSError that names no file, as a full disk's, gets *path*.
+    Raises DatapackError for a device or another place that no file may replace. An OSError that names no file, as a full
+    disk's, gets *path*.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise DatapackError(f"{path} is no ordinary file; name another place.")
     partial = _beside(path)
     try:
         yield partial

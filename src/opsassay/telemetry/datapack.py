@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from opsassay.core.errors import DatapackError, UserError
 from opsassay.core.schema.incident import Incident, Window
+from opsassay.core.schema.validation_errors import described, problem
 from opsassay.core.text import first_line
 from opsassay.core.untrusted import MAX_FILE_BYTES, most_expanded, read_json, read_plain, require_plain
 from opsassay.telemetry.content import ENV, INCIDENT, TABLES, content_hash, opaque_id, write_datapack
@@ -133,7 +134,7 @@ def read_object(path: Path) -> dict[str, Any]:
             f"{path} cannot be read as JSON ({first_line(error)}); restore it from the source."
         ) from error
     if not isinstance(value, dict):
-        raise DatapackError(f"{path} holds a {type(value).__name__} instead of a JSON object; restore it.")
+        raise DatapackError(f"{path} holds {described(value)} instead of a JSON object; restore it.")
     return value
 
 
@@ -242,11 +243,7 @@ def _read_incident(path: Path) -> Incident:
     try:
         incident = Incident.model_validate(read_object(where))
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
-        raise DatapackError(
-            f"{where}: {name}: {first['msg']}; restore the file or record the incident again."
-        ) from error
+        raise DatapackError(f"{where}: {problem(error)}; restore the file or record the incident again.") from error
     for name, window in (("normal", incident.normal), ("abnormal", incident.abnormal)):
         if window.end_ns <= window.start_ns:
             raise DatapackError(f"{where}: the {name} window is empty; its end_ns must lie after its start_ns.")

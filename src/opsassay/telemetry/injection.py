@@ -18,6 +18,7 @@ from opsassay.core.errors import DatapackError, NotFoundError
 from opsassay.core.schema.causal_graph import PUBLISHED, Annotation, CausalGraph, CausalNode
 from opsassay.core.schema.faults import NO_FAULT, fault_type
 from opsassay.core.schema.incident import Fault, Incident, Label, RootLabel, Truth
+from opsassay.core.schema.validation_errors import problem, reason
 from opsassay.telemetry.datapack import read_object
 
 INJECTION, CAUSAL_GRAPH = "injection.json", "causal_graph.json"
@@ -49,7 +50,7 @@ def read_public_truth(folder: Path, incident: Incident) -> Truth:
         roots = tuple(_root(entry) for entry in _as_list(given.get("ground_truth")))
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # a ValidationError is a ValueError
         raise DatapackError(
-            f"{where} cannot be understood: {_error_sentence(error)}; correct it or leave the case out."
+            f"{where} cannot be understood: {reason(error)}; correct it or leave the case out."
         ) from error
     except NotFoundError as error:
         raise DatapackError(f"{where}: {error}") from error
@@ -95,9 +96,7 @@ def read_graph(path: Path) -> Annotation:
     try:
         graph = CausalGraph.model_validate({key: value for key, value in given.items() if value is not None})
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise DatapackError(f"{path}: {field}: {first['msg']}; correct the file or leave the case out.") from error
+        raise DatapackError(f"{path}: {problem(error)}; correct the file or leave the case out.") from error
     nodes = {name: tuple(map(_in_ns, getattr(graph, name))) for name in ("nodes", "root_causes", "alarm_nodes")}
     return Annotation(
         label=Label.ATTRIBUTED if graph.root_causes else Label.UNEXPLAINED,
@@ -146,7 +145,7 @@ def _entries(given: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _first_root(given: Mapping[str, Any]) -> str | None:
-    roots = [service for entry in _as_list(given.get("ground_truth")) for service in entry.get("service") or ()]
+    roots = [service for entry in _as_list(given.get("ground_truth")) for service in _as_list(entry.get("service"))]
     return roots[0] if roots else None
 
 
@@ -160,7 +159,7 @@ def _chaos_type(named: Any) -> str:
 
 
 def _root(entry: Mapping[str, Any]) -> RootLabel:
-    return RootLabel(**{level: tuple(entry.get(level) or ()) for level in RootLabel.model_fields})
+    return RootLabel(**{level: tuple(_as_list(entry.get(level))) for level in RootLabel.model_fields})
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -190,7 +189,3 @@ def _in_ns(node: CausalNode) -> CausalNode:
         return node
     scale = next((s for limit, s in ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3)) if node.timestamp < limit), 1)
     return node.model_copy(update={"timestamp": node.timestamp * scale})
-
-
-def _error_sentence(error: Exception) -> str:
-    return f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error).splitlines()[0]

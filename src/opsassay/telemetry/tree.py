@@ -19,6 +19,7 @@ from opsassay.core.errors import DatapackError, NotFoundError, OpsAssayError, Us
 from opsassay.core.schema.base import Artefact
 from opsassay.core.schema.causal_graph import Annotation, CausalGraph
 from opsassay.core.schema.incident import Truth
+from opsassay.core.schema.validation_errors import problem
 from opsassay.core.text import first_line
 from opsassay.core.untrusted import MAX_FILE_BYTES, read_plain
 from opsassay.telemetry.content import INCIDENT, opaque_id, whole_file, write_table
@@ -141,9 +142,7 @@ def read_noun(kind: type[_Noun], path: Path) -> _Noun:
     try:
         return kind.model_validate_json(read_plain(path, MAX_FILE_BYTES))
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise DatapackError(f"{path}: {field}: {first['msg']}; restore it or make it again.") from error
+        raise DatapackError(f"{path}: {problem(error, 'the file')}; restore it or make it again.") from error
 
 
 @dataclass(frozen=True, eq=False)

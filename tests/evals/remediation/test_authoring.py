@@ -95,9 +95,9 @@ def test_what_does_not_fit_the_system_is_named():
     assert "GET /nothing" in found["verification.impact.weights"]
     assert found["oracles.gentle.steps.0"] == "there is no verb 'conjure'"
     assert found["trigger.operations.1"] == "there is no verb 'confg set'"
-    wanted = "restart: target: Field required; it takes target, replica, rolling"
+    wanted = "restart: target: this key is required; it takes target, replica, rolling"
     assert found["oracles.gentle.steps.1"] == wanted
-    assert "config set: value: Input should be a valid string" in found["oracles.gentle.steps.2"]
+    assert "config set: value: expected text" in found["oracles.gentle.steps.2"]
 
 
 @pytest.mark.parametrize(

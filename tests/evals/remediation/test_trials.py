@@ -112,10 +112,10 @@ def test_a_command_is_its_files_too(tmp_path):
     [
         ("sree", "There is no operator 'sree'; did you mean 'sre'"),
         ("sre", "the agent sre needs a model"),
-        ({"name": "sre", "model": "m", "settings": {"tokns": 5}}, r"settings.tokns: there is no such setting"),
+        ({"name": "sre", "model": "m", "settings": {"tokns": 5}}, r"settings.tokns: there is no such key"),
         ({"name": "sre", "model": "m", "settings": {"seconds": 5}}, "is the scenario's agent_timeout_s"),
-        ({"name": "mine", "command": ["x"], "settings": {"sealed": True}}, "settings.sealed: there is no such setting"),
-        ({"name": "mine", "command": ["x"], "settings": {"sealing": "of"}}, "settings.sealing: Input should be 'auto'"),
+        ({"name": "mine", "command": ["x"], "settings": {"sealed": True}}, "settings.sealed: there is no such key"),
+        ({"name": "mine", "command": ["x"], "settings": {"sealing": "of"}}, "settings.sealing: expected 'auto'"),
         ({"name": "oracle:gentle", "model": "m"}, "takes no command, model or settings"),
     ],
 )

@@ -98,7 +98,7 @@ def test_thoughts_are_no_evidence_of_the_synthesis(pack, tmp_path):
 @pytest.mark.parametrize(
     ("call", "observation"),
     [
-        (calls("query_sql"), "Error: invalid arguments of query_sql: sql: Field required."),
+        (calls("query_sql"), "Error: invalid arguments of query_sql: sql: this key is required."),
         (calls("query_sql", raw='{"sql": "SELECT'), "Error: invalid arguments of query_sql"),
         (calls("query_sql", sql=["SELECT 1"]), "Error: invalid arguments of query_sql: sql"),
         (calls("query_sql", sql="SELECT 1", file="x"), "Error: invalid arguments of query_sql: file"),

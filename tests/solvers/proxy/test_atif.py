@@ -167,9 +167,9 @@ def test_what_another_agent_wrote_is_read(tmp_path):
     [
         ({"schema_version": "ATIF-v2.0"}, "is ATIF-v2.0; what is read is ATIF-v1.0 to ATIF-v1.8"),
         ({"schema_version": "ATIF-v1.9"}, "is ATIF-v1.9; what is read"),
-        ({"steps": [{"step_id": 1, "source": "robot", "message": ""}]}, "ATIF-v1.8: steps.0.source: Input should be"),
-        ({"agent": {}}, "ATIF-v1.8: agent.name: Field required"),
-        ({"extra": {"opsassay": {"outcome": 3}}}, "ATIF-v1.8: outcome: Input should be a valid string"),
+        ({"steps": [{"step_id": 1, "source": "robot", "message": ""}]}, "ATIF-v1.8: steps.0.source: expected"),
+        ({"agent": {}}, "ATIF-v1.8: agent.name: this key is required"),
+        ({"extra": {"opsassay": {"outcome": 3}}}, "ATIF-v1.8: outcome: expected text, found 3"),
     ],
 )
 def test_what_cannot_be_read_is_said_in_one_sentence(tmp_path, capsys, changes, sentence):

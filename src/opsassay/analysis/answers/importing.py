@@ -6,7 +6,7 @@ An answer is converted before anything of it is written. It was not run by us, s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -84,11 +84,12 @@ def _documents(
     What lies in the folder of a trial is part of it, and no answer of its own. No more than one file is held at a time.
     """
     looked_at: dict[Path, AnswerForm | Exception | None] = {}
+    forms = {name: find_form(name) for name in ANSWER_FORMS.names()}
     for path in list_files(source):
         document = Document(path, source)
         try:
             looked_at[path] = (
-                _recognised(document) if chosen is None else chosen if _is_meant(chosen, document) else None
+                _recognised(document, forms) if chosen is None else chosen if _is_meant(chosen, document) else None
             )
         except (OpsAssayError, *CAUSED_BY_CONTENT) as error:
             looked_at[path] = error
@@ -109,9 +110,10 @@ def _documents(
 
 def find_form(name: str) -> AnswerForm:
     """Return the form called *name*; raises NotFoundError."""
-    if name not in ANSWER_FORMS.names():
-        raise NotFoundError("form of answers", name, [*ANSWER_FORMS.names(), *PREDICTIONS])
-    form: AnswerForm = ANSWER_FORMS.load(name)
+    try:
+        form: AnswerForm = ANSWER_FORMS.load(name)
+    except NotFoundError as error:
+        raise NotFoundError("form of answers", name, [*error.valid, *PREDICTIONS]) from error
     return form
 
 
@@ -133,9 +135,8 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def _recognised(document: Document) -> AnswerForm | None:
+def _recognised(document: Document, forms: Mapping[str, AnswerForm]) -> AnswerForm | None:
     """Return the form that *document* is in, None for a file of no form; raises UserError for several."""
-    forms = {name: find_form(name) for name in ANSWER_FORMS.names()}
     if any(document.suffix in form.suffixes for form in forms.values()):
         document.require_content()
     found = [name for name, form in forms.items() if document.suffix in form.suffixes and form.recognises(document)]

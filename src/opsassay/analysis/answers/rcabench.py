@@ -28,6 +28,7 @@ from opsassay.core.errors import UserError, nearest
 from opsassay.core.schema.diagnosis import Diagnosis, Evidence, PropagationClaim, RootCauseClaim
 from opsassay.core.schema.faults import FaultKind
 from opsassay.core.schema.run import RunStatus
+from opsassay.core.schema.validation_errors import described
 from opsassay.evals.runner.run import AttemptOutcome
 from opsassay.solvers.agents.contract import MAX_EDGES, MAX_EVIDENCE, MAX_ROOTS, object_in, unknown_services
 from opsassay.solvers.proxy.reading import first_of
@@ -171,7 +172,7 @@ def _edge(one: Any, at: str, notes: list[str]) -> PropagationClaim:
 
 def _object(one: Any, at: str, expected: str) -> dict[str, Any]:
     if not isinstance(one, dict):
-        raise UserError(f"{at} is {type(one).__name__}; expected {expected}.")
+        raise UserError(f"{at} is {described(one)}; expected {expected}.")
     return one
 
 

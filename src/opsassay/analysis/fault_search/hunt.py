@@ -16,6 +16,7 @@ from opsassay.core.schema.json_lines import append_line, read_nouns
 from opsassay.core.schema.scenario import Scenario
 from opsassay.scoring.rates import wilson
 from opsassay.telemetry.content import whole_file
+from opsassay.telemetry.datapack import read_object
 from opsassay.testbed.operations.search import SearchEnvironment, fault_search_for
 
 _log = Log(__name__)
@@ -42,13 +43,13 @@ class Hunt:
     ) -> None:
         self._scenario, self._target, self._out, self._settings = scenario, target, out, settings
         payload = {"scenario": scenario.id, "digest": scenario.digest(), "target": target, **commitment}
-        out.mkdir(parents=True, exist_ok=True)
+        self._known = {attempt.number: attempt for attempt in read_attempts(out)}
         path = out / SEARCH
-        if path.exists() and json.loads(path.read_text()) != payload:
+        if path.exists() and read_object(path) != payload:
             raise UserError(f"{out} holds another search ({SEARCH} there says which); choose another folder.")
+        out.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as partial:
             partial.write_text(json.dumps(payload, indent=1) + "\n")
-        self._known = {attempt.number: attempt for attempt in read_attempts(out)}
         self._environment: SearchEnvironment | None = None
 
     def __enter__(self) -> Hunt:

@@ -126,7 +126,10 @@ def _base(source: str) -> str:
     hub = os.environ.get("HF_ENDPOINT", HUB).rstrip("/")
     if _HUB_NAME.fullmatch(source):
         return f"{hub}/datasets/{source}/resolve/main"
-    parts = urlsplit(source)
+    try:
+        parts = urlsplit(source)
+    except ValueError:  # half of the brackets of an address
+        parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise UserError(
             f"There is no {safe_text(source)}; give a folder, a tar, a URL of either, "

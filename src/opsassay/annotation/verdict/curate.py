@@ -64,8 +64,9 @@ def depth(graph: CausalGraph) -> int:
 
 def _services(graph: CausalGraph) -> rustworkx.PyDiGraph[str, None]:
     made: rustworkx.PyDiGraph[str, None] = rustworkx.PyDiGraph()
-    index = {service: made.add_node(service) for service in sorted(graph.services())}
-    made.add_edges_from([(index[a], index[b], None) for a, b in sorted(graph.service_edges())])
+    edges = sorted(graph.service_edges())
+    index = {service: made.add_node(service) for service in sorted(graph.services().union(*edges))}
+    made.add_edges_from([(index[a], index[b], None) for a, b in edges])
     return made
 
 

@@ -40,7 +40,7 @@ def command(tree: Path, output: Path, *, as_json: bool) -> None:
 @click.option(
     "--scenario", "scenarios", multiple=True, metavar="NAME", help="A scenario, its file, or `all`; repeat for more."
 )
-@click.option("-o", "--output", required=True, type=_PATH, help="New folder of the tasks.")
+@click.option("-o", "--output", required=True, type=FOLDER, help="New folder of the tasks.")
 @click.option(
     "--install", metavar="WHAT", help="A wheel of OpsAssay, or what pip fetches; the one that runs when left out."
 )
@@ -78,7 +78,7 @@ def harbor(tree: Path | None, scenarios: tuple[str, ...], output: Path, install:
 
 @click.command("dataset")
 @click.argument("suite", type=_PATH)
-@click.option("-o", "--output", required=True, type=_PATH, help="New folder of the data set.")
+@click.option("-o", "--output", required=True, type=FOLDER, help="New folder of the data set.")
 @click.option(
     "--license", "license_", default="other", show_default=True, help="Licence in the card, as the Hub names it."
 )

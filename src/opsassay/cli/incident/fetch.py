@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from opsassay.cli.output import NumberRange, echo, json_option, print_json
+from opsassay.cli.output import FOLDER, NumberRange, echo, json_option, print_json
 from opsassay.core.text import plural
 
 
 @click.command("fetch")
 @click.argument("source")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="New folder of the data set.")
+@click.option("-o", "--output", required=True, type=FOLDER, help="New folder of the data set.")
 @click.option("--most-gib", type=NumberRange(0, min_open=True), default=64.0, show_default=True, help="Refuse more.")
 @json_option
 def command(source: str, output: Path, most_gib: float, *, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from opsassay.cli.output import (
+    FOLDER,
     NumberRange,
     abnormal_option,
     echo,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 @click.command("record")
 @click.argument("system")
 @click.argument("fault", type=click.Path(path_type=Path))
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder of the incident tree.")
+@click.option("-o", "--output", required=True, type=FOLDER, help="Folder of the incident tree.")
 @click.option("--on", "name", help="Record on this running system instead of a fresh one.")
 @normal_option
 @abnormal_option
@@ -54,7 +55,6 @@ def command(
     from opsassay.core.errors import UserError
     from opsassay.core.schema.files import load_yaml
     from opsassay.core.schema.incident import FaultPlan, Truth
-    from opsassay.telemetry.otlp.pushing import require_url
     from opsassay.telemetry.tree import Tree, read_noun
     from opsassay.testbed.apps import load_system
     from opsassay.testbed.recording.record import Schedule, check_output, record
@@ -65,8 +65,6 @@ def command(
         raise UserError(f"{like} holds no secret, since it was imported or recorded long ago; leave --like out.")
     where, isolation = split_level(substrate)
     chosen = substrate_of(where)
-    if otlp is not None:
-        require_url(otlp)
     tree = Tree(output)
     running = None if name is None else chosen.running(name)
     if running is None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from opsassay.cli.output import echo
+from opsassay.cli.output import FOLDER, echo
 from opsassay.core.errors import UserError
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -62,7 +62,7 @@ def command_for(kind: str) -> click.Command:
     @click.command(kind, help=f"Write a working example of {_KINDS[kind]}, called NAME, to begin with.")
     @click.argument("name")
     @click.option(
-        "-o", "--output", type=click.Path(file_okay=False, path_type=Path), default=Path(),
+        "-o", "--output", type=FOLDER, default=Path(),
         help="Folder to write into; this one when left out.",
     )  # fmt: skip
     def command(name: str, output: Path) -> None:

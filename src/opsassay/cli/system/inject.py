@@ -42,7 +42,7 @@ def command(fault: Path, name: str | None, duration_s: float | None, substrate: 
             if not running
             else f"{found}."
         )
-    system = chosen.running(name or running[0])
+    system = chosen.running(running[0] if name is None else name)
     system.require(plan, source=fault)
     events: list[InjectionEvent] = []
     for event in system.inject(plan):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import json_option, print_json, print_table, print_tables, say
+from opsassay.cli.output import FOLDER, json_option, print_json, print_table, print_tables, say
 
 if TYPE_CHECKING:
     from opsassay.evals.remediation.authoring.calibration import Calibrated, LoadedTrial
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 @click.command("calibrate")
 @click.argument("scenarios", nargs=-1, required=True, metavar="SCENARIO...")
-@click.option(
-    "-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="Store of runs; resumable."
-)
+@click.option("-o", "--output", required=True, type=FOLDER, help="Store of runs; resumable.")
 @click.option(
     "-n", "count", type=click.IntRange(1, 1000), default=4, show_default=True, help="Right trials, and wrong."
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import json_option, print_json, print_table, say
+from opsassay.cli.output import FOLDER, json_option, print_json, print_table, say
 from opsassay.evals.runner.tables import percent
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.command("discover")
 @click.argument("scenario_name", metavar="SCENARIO")
 @click.option(
-    "-o", "--output", required=True, type=click.Path(file_okay=False, path_type=Path),
+    "-o", "--output", required=True, type=FOLDER,
     help="Folder of the search; resumable.",
 )  # fmt: skip
 @click.option("--target", help="Workload to fault; the scenario's first root cause when left out.")

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from opsassay.cli.left_out import first_left_out, say_left_out
-from opsassay.cli.output import FILE, echo, json_option, otlp_option, print_json, say
+from opsassay.cli.output import FILE, FOLDER, echo, json_option, otlp_option, print_json, say
 from opsassay.core.text import plural
 
 _PATH = click.Path(path_type=Path)
@@ -107,7 +107,9 @@ def otel(store: Path, output: Path | None, otlp: str | None, *, as_json: bool) -
 
 @click.command("inspect")
 @click.argument("store", type=_PATH)
-@click.option("-o", "--output", required=True, type=_PATH, help="New folder of the logs, for `inspect view --log-dir`.")
+@click.option(
+    "-o", "--output", required=True, type=FOLDER, help="New folder of the logs, for `inspect view --log-dir`."
+)
 @json_option
 def inspect(store: Path, output: Path, *, as_json: bool) -> None:
     """Write the graded runs of STORE, of any domain, as logs of inspect_ai: one for each solver and arm."""

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from opsassay.core.errors import ConfigError, UserError, nearest
 from opsassay.core.schema.base import Written
+from opsassay.core.schema.validation_errors import described, in_words, place_of
 
 MAX_CHARACTERS, MAX_DEPTH, MAX_NODES = 2_000_000, 60, 200_000
 """What a file that people write may hold: characters, levels, and values when its aliases are written out."""
@@ -61,7 +62,7 @@ def parse_yaml(text: str, model: type[W], name: str, *, lines: bool = True) -> W
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigError(f"{name}:{line}: not valid YAML: {error.problem}.") from found
     if not isinstance(data, dict):
-        raise ConfigError(f"{name}:1: expected a mapping of settings, found {type(data).__name__}.")
+        raise ConfigError(f"{name}:1: expected a mapping of settings, found {described(data)}.")
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -80,6 +81,9 @@ def require_small(text: str, name: str) -> None:
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DEPTH or number > 4 * MAX_NODES:
                 raise ConfigError(f"{name}: nested more than {MAX_DEPTH} levels, or too many values; write it flatter.")
+            if isinstance(event, yaml.ScalarEvent) and "\0" in event.value:  # no name, path or word of a command has it
+                line = f":{event.start_mark.line + 1}" if event.start_mark else ""
+                raise ConfigError(f"{name}{line}: holds the character #x0000, which no value may have.")
     except yaml.reader.ReaderError as error:
         raise ConfigError(f"{name}: holds the character #x{error.character:04x}, which YAML does not allow.") from error
     except UnicodeEncodeError as error:  # half of a pair, in a string that did not come from a file
@@ -118,15 +122,13 @@ def _sentence(error: ValidationError, model: type[Written], node: yaml.Node | No
     found = error.errors(include_url=False)
     # A misspelt key is also a missing one: the line that is there helps more than the one that is not.
     first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
-    location = [part for part in first["loc"] if not (isinstance(part, str) and part.startswith("function-"))]
+    location = place_of(first)
     field = ".".join(str(part) for part in location)
     place = f"{name}:{_line_of(node, location)}" if node is not None else name
-    message = first["msg"].removeprefix("Value error, ")
+    message = in_words(first)
     if first["type"] == "extra_forbidden":
         near = nearest(str(location[-1]), _fields(model, location))
-        message = "there is no such key" + (f"; did you mean {near!r}?" if near else "")
-    elif first["type"] == "missing":
-        message = "this key is required"
+        message += f"; did you mean {near!r}?" if near else ""
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     named = f"{field}: " if field and not name.endswith(f" {field}") else ""
     return f"{place}: {named}{message}{'' if message.endswith(('?', '.')) else '.'}{more}"

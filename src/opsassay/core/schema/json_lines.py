@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.base import Noun
+from opsassay.core.schema.validation_errors import problem
 
 _N = TypeVar("_N", bound=Noun)
 
@@ -100,6 +101,6 @@ def read_nouns(path: Path, noun: type[_N]) -> Iterator[_N]:
         try:
             yield noun.model_validate(line)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "the line"
-            raise DatapackError(f"{path}: a line is no {noun.__name__.lower()}: {where}: {first['msg']}.") from error
+            raise DatapackError(
+                f"{path}: a line is no {noun.__name__.lower()}: {problem(error, 'the line')}."
+            ) from error

@@ -17,6 +17,7 @@ from opsassay.core.schema.diagnosis import Diagnosis
 from opsassay.core.schema.metric_words import word
 from opsassay.core.schema.overrides import layer_of
 from opsassay.core.schema.run import MetricStatus, Run, Verdict
+from opsassay.core.schema.validation_errors import problem
 from opsassay.core.text import plural
 from opsassay.evals.diagnosis.results.repeats import SolverSummary, summarise_runs, summary_tables
 from opsassay.evals.diagnosis.results.tables import results_tables
@@ -138,9 +139,7 @@ def changed_profile(profile: Profile, changes: Iterable[str]) -> Profile:
     try:
         changed = Profile.model_validate({**profile.model_dump(mode="json"), **given})
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise UserError(f"{where}: {first['msg']}; correct the value of the change.") from error
+        raise UserError(f"{problem(error)}; correct the value of the change.") from error
     return changed.model_copy(update={"name": f"{WHAT_IF}-{changed.digest()[:8]}"})
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from opsassay.core.errors import ConfigError, naming
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.files import load_yaml, parse_yaml
+from opsassay.core.schema.validation_errors import problem
 from opsassay.evals.runner.domain import domain_named
 from opsassay.evals.runner.run import PlannedRun
 from opsassay.solvers.agents.ready import or_a_name, with_named_path
@@ -56,8 +57,11 @@ def load_plan(path: Path) -> list[PlannedRun]:
     jobs: list[PlannedRun] = []
     for where, part in _read_parts(path):
         name = str(part.pop("domain", DEFAULT_DOMAIN))
-        with naming(where):
-            jobs += domain_named(name).jobs(part, path.parent, where)
+        try:
+            with naming(where):
+                jobs += domain_named(name).jobs(part, path.parent, where)
+        except ValidationError as error:
+            raise ConfigError(f"{where}: {problem(error)}.") from error
     return jobs
 
 

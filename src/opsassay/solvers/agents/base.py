@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from opsassay.core.errors import UserError
 from opsassay.core.registry import Registry
 from opsassay.core.schema.incident import Incident
+from opsassay.core.text import first_line
 from opsassay.solvers.agents.asking import Asker
 from opsassay.solvers.agents.contract import Answer
 from opsassay.solvers.agents.limits import Limits, Meter
@@ -75,9 +76,9 @@ def agent_named(name: str) -> Agent:
         module, _, attribute = name.partition(":")
         try:
             made = getattr(importlib.import_module(module), attribute)()
-        except (ImportError, AttributeError) as error:
+        except (Exception, SystemExit) as error:
             raise UserError(
-                f"The agent {name} cannot be imported ({error}); give MODULE:CLASS or a known name."
+                f"The agent {name} cannot be imported ({first_line(error)}); give MODULE:CLASS or a known name."
             ) from error
     else:
         made = AGENTS.load(name)()

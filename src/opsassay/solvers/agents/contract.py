@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from opsassay.core.errors import UserError, nearest
 from opsassay.core.schema.diagnosis import Diagnosis, Evidence, Expectation, PropagationClaim, RootCauseClaim
 from opsassay.core.schema.faults import OBSERVATION, FaultKind
+from opsassay.core.schema.validation_errors import problem
 from opsassay.core.untrusted import read_json
 
 MAX_BYTES = 4 * 2**20
@@ -182,9 +183,8 @@ def _require_entry(at: str, key: str, entry: object) -> None:
 def _first_problem(error: Exception) -> str:
     if not isinstance(error, ValidationError):
         return "the answer is nested too deeply"
-    first = error.errors(include_url=False)[0]
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}{more}"
+    return f"{problem(error)}{more}"
 
 
 def unknown_services(diagnosis: Diagnosis, services: Collection[str]) -> Iterator[str]:

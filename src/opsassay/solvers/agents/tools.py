@@ -12,6 +12,7 @@ from opsassay.core.errors import OpsAssayError
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.core.schema.trajectory import ToolCall
+from opsassay.core.schema.validation_errors import problem
 from opsassay.core.text import json_text
 from opsassay.telemetry.sql import LockedSql
 
@@ -73,9 +74,8 @@ class Toolbox(ABC):
         try:
             asked = self.tools[tool].model_validate(given)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"])) or "the arguments"
-            return _tool_call(tool, given, f"Error: invalid arguments of {tool}: {where}: {first['msg']}.", "error")
+            why = problem(error, "the arguments")
+            return _tool_call(tool, given, f"Error: invalid arguments of {tool}: {why}.", "error")
         try:
             output, status = self._run(asked)
         except OpsAssayError as error:

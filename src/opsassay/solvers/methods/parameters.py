@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_type_hints
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from opsassay.core.errors import NotFoundError, UserError
+from opsassay.core.schema.validation_errors import reason
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -33,8 +34,9 @@ class DeclaredParameter:
         try:
             return self._adapter().validate_json(json.dumps(value))
         except (ValidationError, TypeError, ValueError) as error:
-            why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-            raise UserError(f"{method}: {self.name}={value}: {why} (the default is {self.default}).") from error
+            raise UserError(
+                f"{method}: {self.name}={value}: {reason(error)} (the default is {self.default})."
+            ) from error
 
     def plain(self, value: Any) -> Any:
         """Return *value* as JSON has it."""

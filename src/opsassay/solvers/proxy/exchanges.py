@@ -12,6 +12,7 @@ from typing import Any
 
 from opsassay.core.errors import DatapackError, UserError
 from opsassay.core.schema.json_lines import follow_json_lines, read_json_lines
+from opsassay.core.schema.validation_errors import reason
 from opsassay.solvers.proxy import sse
 from opsassay.solvers.proxy.apis import Asked, ModelAnswer, ModelApi, api_of
 from opsassay.solvers.proxy.codings import decoded
@@ -122,7 +123,7 @@ def read_session(folder: Path) -> list[Exchange]:
                 drafts[event["id"]].add(event)
     except (KeyError, TypeError, ValueError) as error:
         raise DatapackError(
-            f"{path}: an event is not in the form of a record ({error!r}); restore the file."
+            f"{path}: an event is not in the form of a record ({reason(error)}); restore the file."
         ) from error
     return [draft.exchange() for draft in drafts.values()]
 
@@ -151,7 +152,7 @@ class SessionTail:
                     if event["event"] == "end":
                         yield self._drafts.pop(event["id"]).exchange()
         except (KeyError, TypeError, ValueError) as error:
-            raise DatapackError(f"{self._path}: an event is not in the form of a record ({error!r}).") from error
+            raise DatapackError(f"{self._path}: an event is not in the form of a record ({reason(error)}).") from error
 
 
 def json_object(body: bytes) -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ from opsassay.core.schema.compose import ComposeProject, ComposeService
 from opsassay.core.schema.files import load_yaml, require_small
 from opsassay.core.schema.program import Program, Ready
 from opsassay.core.schema.system import ComposeSystem, Load, LoadMix, Service, System
+from opsassay.core.schema.validation_errors import problem, reason
 
 COMMANDS = (("docker", "compose"), ("docker-compose",), ("podman", "compose"), ("podman-compose",))
 """Compose programs, in the order in which they are tried; each has the engine of its name."""
@@ -90,7 +91,7 @@ def load_compose(path: Path) -> System:
         project = _Project(file, written.services if written else {})
         services = project.services()
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise ConfigError(f"{file}: a value of it is none that compose files have: {_reason(error)}.") from error
+        raise ConfigError(f"{file}: a value of it is none that compose files have: {reason(error)}.") from error
     if unknown := sorted(set(project.stated) - set(services)):
         raise ConfigError(f"{path}: {NotFoundError('service of ' + file.name, unknown[0], services)}")
     load = written.load if written else _load_of(project)
@@ -112,15 +113,7 @@ def load_compose(path: Path) -> System:
             ),
         )
     except ValidationError as error:
-        raise ConfigError(f"{path}: {_reason(error)}.") from error
-
-
-def _reason(error: Exception) -> str:
-    if not isinstance(error, ValidationError):
-        return str(error)
-    first = error.errors()[0]
-    words = first["msg"].removeprefix("Value error, ")
-    return f"{'.'.join(map(str, first['loc']))}: {words}" if first["loc"] else words
+        raise ConfigError(f"{path}: {problem(error)}.") from error
 
 
 def _load_of(project: _Project) -> Load:

@@ -65,7 +65,10 @@ class SystemState:
         """
         if not name or not all(c.isalnum() or c in "-_." for c in name) or name.startswith("."):
             raise UserError(f"{name!r} is no name for a running system; use letters, digits, '-' and '_'.")
-        return cls(name, state_root() / "systems" / name)
+        state = cls(name, state_root() / "systems" / name)
+        if len(str(state.socket)) > SOCKET_PATH_LIMIT:
+            raise UserError(f"{name!r} is too long a name for a running system; Unix sockets have short paths.")
+        return state
 
     @property
     def socket(self) -> Path:

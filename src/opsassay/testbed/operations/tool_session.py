@@ -18,6 +18,7 @@ from opsassay.core.errors import OpsAssayError
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.core.schema.trajectory import Action, ToolCall
+from opsassay.core.schema.validation_errors import problem
 from opsassay.testbed.operations import telemetry_queries
 
 if TYPE_CHECKING:
@@ -156,9 +157,7 @@ class OperatorToolSession(ABC):
         try:
             return self.carry_out(tool, tool.arguments.model_validate(dict(given), strict=True))
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(map(str, first["loc"]))[:80] or "the arguments"
-            return _error(f"invalid arguments of {name}: {where}: {first['msg']}.")
+            return _error(f"invalid arguments of {name}: {problem(error, 'the arguments')[:200]}.")
         except OpsAssayError as error:
             return _error(str(error))
 

@@ -160,5 +160,6 @@ def solvers_named(
         if name.startswith(ORACLE):
             found.append(name)
         else:
-            found += methods_of([next(methods)]) if is_asked_method(name) else [agent_setup(name, model, settings)]
+            method = next(methods, asked_method(name)) if is_asked_method(name) else None
+            found += methods_of([method]) if method else [agent_setup(name, model, settings)]
     return found

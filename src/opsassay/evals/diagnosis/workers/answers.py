@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from opsassay.core.errors import UserError
 from opsassay.core.schema.diagnosis import Diagnosis
+from opsassay.core.schema.validation_errors import problem
 from opsassay.core.untrusted import is_plain, read_json, read_plain
 from opsassay.evals.runner.run import MAX_ANSWER_BYTES
 from opsassay.solvers.sandbox import signal_name
@@ -38,9 +39,7 @@ def diagnosed(answer: dict[str, Any] | str) -> tuple[Diagnosis | None, str | Non
     except RecursionError:
         return None, "the answer is nested too deeply"
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        return None, f"the answer is not valid: {where}: {first['msg']}"
+        return None, f"the answer is not valid: {problem(error)}"
 
 
 def how_it_died(code: int) -> str:

@@ -12,6 +12,7 @@ from opsassay.core.schema.faults import NO_FAULT, Category, fault_type
 from opsassay.core.schema.scenario import FaultLayer, Scenario
 from opsassay.core.schema.system import System
 from opsassay.core.schema.trajectory import Depth
+from opsassay.core.schema.validation_errors import problem
 from opsassay.evals.remediation.authoring.cluster import VERBS, ScenarioFinding, entities_on_cluster, on_cluster
 from opsassay.testbed.operations.state_alerts import DEFINITIONS
 from opsassay.testbed.scenarios.generated.impact_closure import longest
@@ -181,10 +182,7 @@ def _call(verb: str, arguments: Mapping[str, Any], verbs: Verbs) -> str | None:
     try:
         model.model_validate(dict(arguments), strict=True)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        name = ".".join(map(str, first["loc"]))
-        what = "there is no such argument" if first["type"] == "extra_forbidden" else first["msg"]
-        return f"{verb}: {name}: {what}; it takes {', '.join(model.model_fields) or 'none'}"
+        return f"{verb}: {problem(error)}; it takes {', '.join(model.model_fields) or 'none'}"
     return None
 
 

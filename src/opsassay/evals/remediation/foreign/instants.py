@@ -9,7 +9,11 @@ from typing import Any
 def instant_ns(value: Any) -> int:
     """Return *value* as ns of UTC; a time without a zone is one of UTC. Raises ValueError for what is no instant."""
     try:
-        return round(float(value) * 1e9)
+        ns = round(float(value) * 1e9)
     except (ValueError, OverflowError, TypeError):
         moment = datetime.fromisoformat(str(value).strip())
+    else:
+        if abs(ns) >= 2**63:
+            raise ValueError(f"{value} is no instant of a clock")
+        return ns
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1e6) * 1000

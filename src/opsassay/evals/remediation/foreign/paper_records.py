@@ -14,10 +14,13 @@ from typing import Any
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.json_lines import read_json_lines
 from opsassay.core.schema.trajectory import Depth, Observation, Probe, Tick, Timeline
+from opsassay.core.schema.validation_errors import reason
 from opsassay.evals.remediation.foreign.instants import instant_ns
 
 PAPER_CADENCE_S = 5.0
 NO_PROBE = "noprobe"
+LONGEST_S = 86_400.0
+"""No probe takes longer."""
 _TIMES = ("ts", "time", "timestamp")
 
 
@@ -33,9 +36,8 @@ def read_paper_records(path: Path, protected: Sequence[str], cadence_s: float = 
             said = next((record[name] for name in _TIMES if name in record), None)
             began_ns = instant_ns(said) if said is not None else index * round(cadence_s * 1e9)
             ticks.append(_tick(index, record, began_ns, protected[0] if protected else "protected"))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            what = f"no {error}" if isinstance(error, KeyError) else str(error).splitlines()[0]
-            raise DatapackError(f"{path}:{index + 1}: no record of a tick ({what}).") from error
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise DatapackError(f"{path}:{index + 1}: no record of a tick ({reason(error)}).") from error
     if not ticks:
         raise DatapackError(f"{path} holds no record; it has one JSON object a tick.")
     return Timeline(boot_id="", cadence_s=cadence_s, ticks=tuple(ticks))
@@ -55,6 +57,8 @@ def _tick(index: int, record: Mapping[str, Any], at: int, target: str) -> Tick:
     if name != NO_PROBE or (three is not None and three.get("reachable") is not None):
         three = three or {}
         latency_s = float(three.get("latency_ms") or 0) / 1000
+        if not 0 <= latency_s <= LONGEST_S:
+            raise ValueError(f"latency_ms {three['latency_ms']} is no time that a probe takes")
         reachable = three.get("reachable") is True
         probes = (Probe(id=name, target=target, started_ns=at, ended_ns=at + round(latency_s * 1e9), latency_s=latency_s,
                         reachable=reachable),)  # fmt: skip

@@ -33,6 +33,7 @@ from opsassay.core.schema.json_lines import append_line
 from opsassay.core.schema.run_folder import OUTCOMES, PHASES
 from opsassay.core.schema.scenario import Scenario
 from opsassay.core.schema.trajectory import OutcomeName, Phase, PhaseName, TrialOutcome
+from opsassay.core.schema.validation_errors import problem
 from opsassay.evals.runner.commands import Sealing
 from opsassay.evals.runner.external_agents import ExternalAgent
 from opsassay.evals.runner.mounts import require_apart
@@ -105,9 +106,7 @@ class TrialAgent(Written):
         try:
             (CommandSettings if self.is_outside else Limits).model_validate(self.settings)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            what = "there is no such setting" if first["type"] == "extra_forbidden" else first["msg"]
-            raise ValueError(f"settings.{'.'.join(map(str, first['loc']))}: {what}") from error
+            raise ValueError(f"settings.{problem(error)}") from error
         return self
 
     @property

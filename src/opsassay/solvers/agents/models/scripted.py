@@ -74,7 +74,8 @@ class Script(Written):
         if rule is None:
             last = messages[-1].content[:80] if messages else ""
             raise OperationError(f'No rule of the script fits {last!r}; add one with `when: ""` at its end.')
-        requests = (rule.tool.model_copy(update={"id": rule.tool.id or "call_1"}),) if rule.tool else ()
+        id_ = f"call_{len(messages)}"  # another one for every call of a conversation, as harnesses take them for keys
+        requests = (rule.tool.model_copy(update={"id": rule.tool.id or id_}),) if rule.tool else ()
         return Reply(text=rule.reply, tool_requests=requests, error_status=rule.status, broken=rule.broken)
 
 

@@ -20,6 +20,7 @@ from pydantic import Field, ValidationError
 from opsassay.core.errors import UserError
 from opsassay.core.extras import require
 from opsassay.core.schema.files import load_yaml
+from opsassay.core.schema.validation_errors import problem
 from opsassay.solvers.agents.command import PLACES, AgentFile, CommandAgent
 
 FOLDER = Path(__file__).parent
@@ -145,7 +146,7 @@ def _aimed(file: ReadyFile) -> ReadyFile:
     try:
         return ReadyFile(**values, command=command, needs=needs, program="" if file.files else words[0])
     except ValidationError as error:
-        raise UserError(f"{TARGET}: {error.errors()[0]['msg']}.") from error
+        raise UserError(f"{TARGET}: {problem(error)}.") from error
 
 
 def _formatted(word: str) -> list[tuple[str, str | None, str | None, str | None]]:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
+from opsassay.core.schema.validation_errors import problem
 from opsassay.core.text import plural
 from opsassay.solvers.proxy.apis.base import fields
 from opsassay.solvers.proxy.apis.counts import usage_of
@@ -142,9 +143,7 @@ def atif_traces(payload: dict[str, Any], path: Path) -> list[Trace]:
             )
         return list(_traces(found))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise DatapackError(f"{path} is not in the form of {version}: {where}: {first['msg']}.") from error
+        raise DatapackError(f"{path} is not in the form of {version}: {problem(error)}.") from error
 
 
 def _input_characters(found: AtifTrajectory) -> int:

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
+from opsassay.core.schema.validation_errors import reason
 from opsassay.solvers.proxy.apis import Asked, ModelAnswer
 from opsassay.solvers.proxy.apis.base import fields, list_objects
 from opsassay.solvers.proxy.apis.chat import read_answer, read_request
@@ -72,7 +73,7 @@ def trace_and_notes(payload: dict[str, Any], path: Path) -> tuple[Trace, tuple[s
     try:
         steps, notes = _steps(first_of(payload, _STEPS))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DatapackError(f"{path}: a step is not in the form of TraceElephant ({error!r}).") from error
+        raise DatapackError(f"{path}: a step is not in the form of TraceElephant ({reason(error)}).") from error
     runs = runs_folder(path) or ""
     known = next((system for prefix, system in RUNS.items() if runs.startswith(prefix)), path.parent.name)
     reference = first_of(about, ("reference_answer", "ground_truth", "answer", "tests_status"))

@@ -13,6 +13,7 @@ from opsassay.core.errors import DatapackError, UserError
 from opsassay.core.schema.json_lines import read_json_lines
 from opsassay.core.schema.run import Run
 from opsassay.core.schema.trajectory import Trace
+from opsassay.core.schema.validation_errors import problem
 from opsassay.core.text import plural
 from opsassay.solvers.proxy.exchanges import read_session
 from opsassay.solvers.proxy.formats.atif import atif_traces, is_atif
@@ -130,4 +131,4 @@ def _steps(lines: list[Any], path: Path) -> Trace:
     try:
         return Trace.model_validate({**about, "task_instruction": asked[1] if asked else "", "steps": lines})
     except ValidationError as error:
-        raise DatapackError(f"{path}: a line is no step of a trace ({error.errors()[0]['msg']}).") from error
+        raise DatapackError(f"{path}: a line is no step of a trace ({problem(error)}).") from error

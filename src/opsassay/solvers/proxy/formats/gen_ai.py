@@ -17,6 +17,7 @@ from typing import Any
 
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
+from opsassay.core.schema.validation_errors import reason
 from opsassay.core.text import plural
 from opsassay.solvers.proxy.apis.base import arguments_of, fields, list_objects
 from opsassay.solvers.proxy.apis.counts import COUNTS, named_usage, usage_of
@@ -71,7 +72,7 @@ def traces_of_spans(exports: Sequence[Any], path: Path, skipped: list[str]) -> l
         ):
             by_trace[span.trace].append(span)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise DatapackError(f"{path}: a span is not in the form of OTLP JSON ({error!r}).") from error
+        raise DatapackError(f"{path}: a span is not in the form of OTLP JSON ({reason(error)}).") from error
     groups = sorted(by_trace.values(), key=lambda spans: min(span.start_ns for span in spans))
     of_agents = [spans for spans in groups if any(_is_inference(span) for span in spans)]
     if not of_agents:

@@ -13,6 +13,7 @@ from typing import Any
 
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
+from opsassay.core.schema.validation_errors import reason
 from opsassay.core.untrusted import most_expanded, open_plain, read_json
 from opsassay.core.zstandard import zipfile, zstd
 from opsassay.solvers.proxy.apis.base import arguments_of, fields, list_objects, text_or_none
@@ -61,7 +62,7 @@ def inspect_traces(payload: dict[str, Any], path: Path) -> list[Trace]:
     try:
         return [_trace(sample, str(about.get("task", path.stem))) for sample in payload.get("samples") or ()]
     except (KeyError, TypeError, ValueError) as error:
-        raise DatapackError(f"{path}: a sample is not in the form of inspect_ai ({error!r}).") from error
+        raise DatapackError(f"{path}: a sample is not in the form of inspect_ai ({reason(error)}).") from error
 
 
 def _trace(sample: dict[str, Any], task: str) -> Trace:

@@ -13,6 +13,7 @@ from typing import Any
 
 from opsassay.core.errors import DatapackError
 from opsassay.core.schema.trajectory import Attribution, LabelledTrace, ToolCall, Trace, TraceStep
+from opsassay.core.schema.validation_errors import reason
 from opsassay.solvers.proxy.steps import AgentIds, strip_role_suffix
 
 _EXIT_CODE = re.compile(r"^exitcode: (\d+)")
@@ -36,7 +37,9 @@ def labelled(payload: Any, path: Path) -> LabelledTrace:
         )
         trace = _trace(payload)
     except (KeyError, TypeError, ValueError) as error:
-        raise DatapackError(f"{path}: a step or label of Who&When is not in the public form ({error}).") from error
+        raise DatapackError(
+            f"{path}: a step or label of Who&When is not in the public form ({reason(error)})."
+        ) from error
     return LabelledTrace(
         id=f"{path.parent.name}/{path.stem}",
         subset=path.parent.name,

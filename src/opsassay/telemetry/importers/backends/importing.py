@@ -17,7 +17,6 @@ import polars as pl
 from opsassay.core.errors import OperationError, OpsAssayError, UserError
 from opsassay.core.schema.incident import Fault, Incident, RootLabel, Truth, Window
 from opsassay.core.text import plural
-from opsassay.core.untrusted import read_plain
 from opsassay.telemetry.importers.backends.client import BackendClient, ImportUsage, secrets_in, tokens
 from opsassay.telemetry.importers.backends.pages import Pages
 from opsassay.telemetry.importers.backends.placing import Placing
@@ -32,7 +31,6 @@ from opsassay.telemetry.schema import MODALITIES, PERIODS, conform, empty
 from opsassay.telemetry.tree import Tree
 
 STATED = "the root was stated when the incident was imported; nothing verified it"
-_MOST_TEXT_BYTES = 2**20
 _READERS: Mapping[str, Any] = {
     "prometheus": SeriesReader, "loki": StreamReader, "tempo": TempoReader, "jaeger": JaegerReader,
 }  # fmt: skip
@@ -147,7 +145,8 @@ def _left_by(out: Path, id_: str) -> Path:
 def _read(settings: PastIncident, id_: str, out: Path) -> ReadCase:
     windows = settings.windows()
     redaction = Redaction(settings.redact, secrets_in(tokens()))
-    further = _postmortem(settings, redaction)
+    text = settings.postmortem_text()
+    further = {} if text is None else {"postmortem.md": redaction.whole(text)}
     pages = _pages(settings, out, id_)
     with _without_collections():
         notes = asyncio.run(_read_all(settings, pages, redaction))
@@ -177,16 +176,6 @@ def _truth(settings: PastIncident, incident: Incident, *, postmortem: bool) -> T
         id=incident.id, system=incident.system, faults=faults, roots=(RootLabel(service=(service,)),), stated=True,
         notes=(f"{settings.root}: {STATED}",),
     )  # fmt: skip
-
-
-def _postmortem(settings: PastIncident, redaction: Redaction) -> dict[str, str]:
-    if settings.postmortem is None:
-        return {}
-    try:
-        text = read_plain(settings.postmortem, _MOST_TEXT_BYTES).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{settings.postmortem} cannot be read as a text in UTF-8; check the path.") from error
-    return {"postmortem.md": redaction.whole(text)}
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from opsassay.core.errors import NotFoundError, UserError
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.faults import CATALOGUE, FaultKind
 from opsassay.core.schema.incident import Window
+from opsassay.core.untrusted import read_plain
 
 NAMES = ("prometheus", "loki", "tempo", "jaeger")
 SERVICE_LABELS = ("service_name", "service", "app", "job")
@@ -31,6 +32,7 @@ TEXTS = (
 """What looks like a credential: authorization in any text, a JSON web token, user and password of a URL."""
 
 _TABLES = ("metrics", "metrics_sum")
+_MOST_TEXT_BYTES = 2**20
 
 
 def _require_pattern(pattern: str) -> None:
@@ -170,8 +172,18 @@ class PastIncident(Written):
         if self.tempo is not None and self.jaeger is not None:
             raise UserError("Tempo and Jaeger would give the same spans twice; name one of --tempo and --jaeger.")
         self.windows()
+        self.postmortem_text()
         if self.root is not None:
             read_root(self.root)
+
+    def postmortem_text(self) -> str | None:
+        """Return the text that is kept with the truth; raises UserError for a file that holds none."""
+        if self.postmortem is None:
+            return None
+        try:
+            return read_plain(self.postmortem, _MOST_TEXT_BYTES).decode()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{self.postmortem} cannot be read as a text in UTF-8; check the path.") from error
 
 
 def parse_window(text: str) -> Window:

@@ -1,0 +1,96 @@
+"""What pydantic finds wrong with a value, in the words of files: mapping, list, text, number; none of Python's types."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from opsassay.core.text import first_line
+
+_LONGEST = 40
+
+_EXPECTED = {
+    "a mapping": ("dict", "model", "model_attributes", "mapping", "dataclass"),
+    "a list": ("list", "tuple", "set", "frozen_set", "iterable"),
+    "text": ("string",),
+    "true or false": ("bool",),
+    "a whole number": ("int", "int_from_float", "int_parsing_size"),
+    "a number": ("float",),
+    "a finite number": ("finite_number",),
+}
+_BY_TYPE = {
+    f"{kind}{end}": words for words, kinds in _EXPECTED.items() for kind in kinds for end in ("", "_type", "_parsing")
+}
+
+_REWORDED = (
+    (r"^(Value|Assertion) error, ", ""),
+    (r"^Field required$", "this key is required"),
+    (r"^Extra inputs are not permitted$", "there is no such key"),
+    (r"^Unable to extract tag using discriminator ('\w+')$", r"the key \1 is required"),
+    (r"^Input tag (.*) found using (.*) does not match any of the expected tags: ", r"\2 is \1; expected one of "),
+    (r"^\w+ should have at (least|most) (\d+ \w+) after validation, not (\S+)$", r"expected at \1 \2, found \3"),
+    (r"^\w+ should have at (least|most) (\d+ characters?)$", r"expected text of at \1 \2"),
+    (r"^invalid literal for int\(\) with base 10: ", "expected a whole number, found "),
+    (r"^could not convert string to float: ", "expected a number, found "),
+    (r"^Invalid isoformat string: ", "expected a time of ISO 8601, found "),
+    (r"^String should match pattern ", "expected text that matches "),
+    (r"^Input should be (?:an? )?(?:valid )?", "expected "),
+    (r"^expected greater than or equal to ", "expected at least "),
+    (r"^expected less than or equal to ", "expected at most "),
+    (r"^expected (greater|less) than ", r"expected a number \1 than "),
+)  # fmt: skip
+
+
+def problem(error: ValidationError, whole: str = "") -> str:
+    """Return ``place: what is wrong`` of the first that *error* found; *whole* is the place of what has none."""
+    first = error.errors(include_url=False)[0]
+    place = ".".join(map(str, place_of(first))) or whole
+    return f"{place}: {in_words(first)}" if place else in_words(first)
+
+
+def place_of(found: Mapping[str, Any]) -> list[Any]:
+    """Return the keys and positions at which one error of pydantic was *found*, without its names of validators."""
+    return [part for part in found["loc"] if not (isinstance(part, str) and part.startswith("function-"))]
+
+
+def in_words(found: Mapping[str, Any]) -> str:
+    """Return what is wrong by one error of pydantic that was *found*."""
+    if found["type"] in _BY_TYPE:
+        return f"expected {_BY_TYPE[found['type']]}, found {described(found['input'])}"
+    return _reworded(str(found["msg"]))
+
+
+def _reworded(words: str) -> str:
+    for pattern, plain in _REWORDED:
+        words = re.sub(pattern, plain, words)
+    return words
+
+
+def described(value: Any) -> str:
+    """Return *value* as a person says it who wrote it into a file: a short one itself, of others only the type."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list | tuple | set | frozenset):
+        return "a list"
+    shown = repr(value)
+    return shown if len(shown) <= _LONGEST else "a long text" if isinstance(value, str) else "a long number"
+
+
+def reason(error: Exception) -> str:
+    """Return why content could not be read, by the *error* that reading it raised: a key, a value, or its form."""
+    if isinstance(error, ValidationError):
+        return problem(error)
+    if isinstance(error, KeyError) and error.args:
+        return f"{error.args[0]!r} is missing"
+    if isinstance(error, TypeError | AttributeError | LookupError):
+        return "a value is of another type"
+    if isinstance(error, OverflowError):
+        return "a number is too large"
+    return _reworded(first_line(error))
