@@ -38,7 +38,7 @@ BEGINS = {
 }
 """Events of `sys.audit` at which a call has accepted its inputs and begins something live."""
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-LONGEST_S = 10.0
+LONGEST_S = 30.0
 """Seconds of a processor that a call may take until it ends or begins something."""
 
 FOREIGN = re.compile(
