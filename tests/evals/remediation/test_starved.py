@@ -81,3 +81,9 @@ def test_the_load_ends_with_its_block_and_with_its_process_however_that_ends():
             time.sleep(0.1)
         owner.send_signal(signal.SIGKILL)
     assert not psutil.wait_procs(began, timeout=60)[1]
+
+
+def test_a_load_whose_owner_is_gone_before_it_begins_ends():
+    with subprocess.Popen([sys.executable, "-c", ""]) as owner:
+        pass
+    subprocess.run([sys.executable, "-S", "-c", LOOP, str(owner.pid)], timeout=60, check=True)

@@ -27,8 +27,8 @@ from opsassay.scoring.verifiers import TrajectoryVerdict
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
 MOST_LOOPS = 3
-LOOP = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    for _ in range(10**6): pass"
-"""One core's worth of load; it ends with the process that started it, however that ends."""
+LOOP = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    for _ in range(10**6): pass"
+"""One core's worth of load; it ends with the process that started it, its argument, however and whenever that ends."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def calibrate(store: RunStore, trials: Iterable[LoadedTrial], progress: Progress
 @contextmanager
 def busy(loops: int) -> Iterator[None]:
     """Keep *loops* processes a core busy while the block runs; they are no descendants of a trial."""
-    processes = [subprocess.Popen([sys.executable, "-S", "-c", LOOP]) for _ in range(loops * (os.cpu_count() or 1))]
+    processes = [subprocess.Popen([sys.executable, "-S", "-c", LOOP, str(os.getpid())]) for _ in range(loops * (os.cpu_count() or 1))]
     try:
         yield
     finally:
