@@ -77,11 +77,12 @@ class WorkerTemplate:
         job, payload = socket.socket(fileno=descriptors[0]), json.loads(message)
         for module in payload.get("modules", ()):  # large ones, which must not take of the time of the run
             importlib.import_module(module)
+        template = os.getpid()
         pid = os.fork()
         if pid == 0:
             self._leave()
             job.close()
-            _run_alone(payload)
+            _run_alone(payload, template)
         self._jobs[pid] = job
         self._selector.register(job, selectors.EVENT_READ, pid)
         with suppress(OSError):  # its time begins now, not when the template was started
@@ -119,12 +120,12 @@ class WorkerTemplate:
             kill_session(pid)
 
 
-def _run_alone(job: dict[str, Any]) -> NoReturn:
-    """Do *job* in this fresh fork and end."""
+def _run_alone(job: dict[str, Any], template: int) -> NoReturn:
+    """Do *job* in this fresh fork of the process *template*, and end."""
     code = 1
     try:
         os.setsid()
-        _end_with_the_template()
+        _end_with_the_template(template)
         os.chdir(job["folder"])
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         log = os.open(LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -147,12 +148,11 @@ def _run_alone(job: dict[str, Any]) -> NoReturn:
         os._exit(code & 0xFF)
 
 
-def _end_with_the_template() -> None:
-    """Be killed when the template ends, however that happens (Linux)."""
-    template = os.getppid()
+def _end_with_the_template(template: int) -> None:
+    """Be killed when the process *template* ends, however that happens, also if it has already (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != template or template == 1:
+    if os.getppid() != template:
         os._exit(1)
 
 
