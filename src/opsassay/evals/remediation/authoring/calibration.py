@@ -94,7 +94,8 @@ def calibrate(store: RunStore, trials: Iterable[LoadedTrial], progress: Progress
 @contextmanager
 def busy(loops: int) -> Iterator[None]:
     """Keep *loops* processes a core busy while the block runs; they are no descendants of a trial."""
-    processes = [subprocess.Popen([sys.executable, "-S", "-c", LOOP, str(os.getpid())]) for _ in range(loops * (os.cpu_count() or 1))]
+    words = [sys.executable, "-S", "-c", LOOP, str(os.getpid())]
+    processes = [subprocess.Popen(words) for _ in range(loops * (os.cpu_count() or 1))]
     try:
         yield
     finally:
