@@ -14,8 +14,8 @@ from pathlib import Path
 
 from opsassay.core.schema.progress import ProgressLines
 from opsassay.core.schema.scenario import Oracle, Scenario
+from opsassay.evals.remediation.authoring.counterfactual import Effect, RecordedTrial, replay
 from opsassay.evals.remediation.controls.words import WORDS
-from opsassay.evals.remediation.counterfactual import Effect, RecordedTrial, replay
 from opsassay.evals.remediation.solve import TrialRun, run_trials
 from opsassay.evals.remediation.trial.contract import TrialAgent
 from opsassay.evals.runner.draws import Draws

@@ -61,6 +61,7 @@ CALLS: dict[str, dict[str, object]] = {
     "run": {"suite": "tree", "agents": "constant", "output": "out"},
     "run diagnose": {"path": "tree", "methods": "max-z", "output": "out"},
     "run trials": {"plan": "trials.yaml", "output": "out"},
+    "run explain": {"run_folder": "sre/runs/064b1ebafa1721c1/1", "output": "out"},
     "score run": {"runs": ["graded"]},
     "score import": {"source": "answers", "cases": "tree", "output": "out"},
     "score what-if": {"store": "graded"},

@@ -11,7 +11,7 @@ import click
 from opsassay.cli.output import FOLDER, json_option, print_json, print_table, print_tables, say
 
 if TYPE_CHECKING:
-    from opsassay.evals.remediation.counterfactual import RecordedTrial
+    from opsassay.evals.remediation.authoring.counterfactual import RecordedTrial
 
 
 @click.command("explain")
@@ -44,7 +44,7 @@ def command(
     their times; two replays with nothing left out show what differs by chance.
     """
     from opsassay.core.schema.progress import ProgressLines
-    from opsassay.evals.remediation.counterfactual import RecordedTrial, replay
+    from opsassay.evals.remediation.authoring.counterfactual import RecordedTrial, replay
 
     trial = RecordedTrial.read(run_folder.resolve())
     changes, judged = changes_of(trial), judgements_of(trial)
@@ -72,7 +72,7 @@ def command(
 
 def changes_of(trial: RecordedTrial) -> list[dict[str, Any]]:
     """Return the changes of *trial* in their order; *after_s* counts from when the agent came in."""
-    from opsassay.evals.remediation.counterfactual import NS, words_of
+    from opsassay.evals.remediation.authoring.counterfactual import NS, words_of
 
     return [
         {"change": n, "after_s": round((action.started_ns - trial.started_ns) / NS, 1), "what": words_of(action),

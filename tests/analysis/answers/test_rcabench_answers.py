@@ -127,7 +127,7 @@ def test_case_dashes_and_prefixes_of_a_kind_are_no_other_kind(kind, tree, tmp_pa
         ("", "not valid JSON"),
         ({"root_causes": 3, "propagation": []}, "root_causes is int (3); expected a list"),
         ({"root_causes": None, "propagation": []}, "root_causes is missing; expected a list"),
-        ({"root_causes": ["store"], "propagation": []}, "root_causes.0 is str; expected an object"),
+        ({"root_causes": ["store"], "propagation": []}, "root_causes.0 is 'store'; expected an object"),
         (answer(service=None), "root_causes.0.service is missing; expected the name of a service"),
         (answer(service=["store"]), "root_causes.0.service is list"),
         (answer(kind=None), "root_causes.0.fault_kind is missing"),

@@ -12,8 +12,8 @@ import pytest
 from evals.remediation.test_trials import MADE, TESTS, plan_of
 from opsassay.cli import run
 from opsassay.core.errors import UserError
-from opsassay.evals.remediation import counterfactual
-from opsassay.evals.remediation.counterfactual import NoiseFloor, RecordedTrial, Replays, effect_of, replay
+from opsassay.evals.remediation.authoring import counterfactual
+from opsassay.evals.remediation.authoring.counterfactual import NoiseFloor, RecordedTrial, Replays, effect_of, replay
 from opsassay.evals.remediation.solve import run_trials
 from opsassay.evals.runner.store import RunStore
 from opsassay.scoring.verifiers import TrajectoryVerdict

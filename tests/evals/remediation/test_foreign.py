@@ -225,7 +225,7 @@ def test_a_torn_last_object_is_dropped(tmp_path):
     ("line", "says"),
     [
         ("{}", "has none of v1"),
-        ('{"v1": {}}', "no 'availability'"),
+        ('{"v1": {}}', "'availability' is missing"),
         ('{"v1": {"availability": 1.5}}', "no share from 0 to 1"),
         ("[1]", "no record of a tick"),
         ("{", "not a line of JSON"),

@@ -25,13 +25,13 @@ class Losses:
     def add(self, signal: str, request: Any) -> None:
         """Count the losses of one export *request* of *signal* (traces, logs, metrics)."""
         for group in getattr(request, f"resource_{signal.replace('traces', 'spans')}"):
-            self._look(signal, group.resource, attribute_keys(signal))
+            self._note_attributes(signal, group.resource, attribute_keys(signal))
             for scope in getattr(group, f"scope_{signal.replace('traces', 'spans')}"):
                 if signal == "metrics":
                     self._add_metrics(scope.metrics)
                 elif signal == "logs":
                     for record in scope.log_records:
-                        self._look(signal, record, ())
+                        self._note_attributes(signal, record, ())
                 else:
                     self._add_spans(scope.spans)
 
@@ -45,7 +45,7 @@ class Losses:
 
     def _add_spans(self, spans: Iterable[Any]) -> None:
         for span in spans:
-            self._look("traces", span, _OF_SPANS)
+            self._note_attributes("traces", span, _OF_SPANS)
             self._counts["span event"] += len(span.events)
             self._counts["trace state"] += bool(span.trace_state)
             self._counts["span link"] += 0 if keeps_links(span) else len(span.links)
@@ -57,14 +57,14 @@ class Losses:
                 continue
             known = attribute_keys(MODALITIES[form])
             for point in getattr(metric, form).data_points:
-                self._look("metrics", point, known)
+                self._note_attributes("metrics", point, known)
                 self._counts["point without a value"] += bool(point.flags & NO_RECORDED_VALUE)
                 self._counts["exemplar"] += len(point.exemplars) if form != "summary" else 0
                 self._counts["summary quantile"] += len(point.quantile_values) if form == "summary" else 0
                 self._counts["histogram bucket"] += _buckets(form, point)
         self._counts = +self._counts
 
-    def _look(self, signal: str, holder: Any, known: Iterable[str]) -> None:
+    def _note_attributes(self, signal: str, holder: Any, known: Iterable[str]) -> None:
         """Remember the attributes of *holder* that are not *known*."""
         if unknown := {pair.key for pair in holder.attributes}.difference(known):
             self._attributes.setdefault(signal, set()).update(unknown)
