@@ -215,7 +215,7 @@ WRONG = [
     ("trace blame empty", "empty is not a recorded session", "opsassay trace proxy"),
     ("audit binary.yaml -o out", "binary.yaml is not UTF-8", "save it"),
     ("incident fetch graded -o out", "graded holds no SHA256SUMS", "give a suite"),
-    ("score what-if graded -c undirected=maybe", "undirected", "boolean"),
+    ("score what-if graded -c undirected=maybe", "undirected", "true or false"),
     ("server verify binary.yaml --key binary.yaml", "binary.yaml holds no events", "give a platform's"),
     ("incident serve-apis graded --port x", "'x'", "integer"),
     ("incident curate graded -o graded", "graded exists already", "choose another folder"),

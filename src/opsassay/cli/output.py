@@ -115,7 +115,7 @@ class _Output(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Return *value* as a path; a command ends before it has done anything where nothing could be written."""
-        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        path = Path(os.fsdecode(value))
         kind = "file" if self.file_okay else "folder"
         if not os.fspath(value):
             self.fail(f"an empty text names no {kind}; give a path.", param, ctx)
@@ -123,9 +123,10 @@ class _Output(click.Path):
             if above.is_symlink() and not above.exists():
                 self.fail(f"{above} is a link that leads nowhere; choose another {kind}.", param, ctx)
             if above.exists() and not (above.is_file() if above is path and self.file_okay else above.is_dir()):
-                what = "a file" if above is not path or not self.file_okay else "no ordinary file"
+                odd = "a directory" if above.is_dir() else "no ordinary file"
+                what = "a file" if above is not path or not self.file_okay else odd
                 self.fail(f"{above} is {what}; choose another {kind}.", param, ctx)
-        return path
+        return Path(os.fsdecode(super().convert(value, param, ctx)))
 
 
 class NewFile(_Output):
