@@ -136,7 +136,7 @@ def test_case_dashes_and_prefixes_of_a_kind_are_no_other_kind(kind, tree, tmp_pa
         (answer(evidence="SELECT 1"), "root_causes.0.evidence is str"),
         (answer(edges=[("store", None)]), "propagation.0.to is missing"),
         ({**answer(), "propagation": "store -> cart"}, "propagation is str (store -> cart); expected a list"),
-        ({**answer(), "propagation": [3]}, "propagation.0 is int"),
+        ({**answer(), "propagation": [3]}, "propagation.0 is 3"),
         ({"root_causes": [answer()["root_causes"][0]] * 51, "propagation": []}, "root_causes has 51 entries"),
     ],
 )
