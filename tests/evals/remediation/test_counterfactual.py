@@ -106,3 +106,9 @@ def test_arguments_that_were_too_long_to_be_kept_are_not_replayed(folder, tmp_pa
 def test_a_folder_that_is_no_run_is_one_sentence(tmp_path, capsys):
     assert run(["run", "explain", str(Path(tmp_path))]) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_a_run_outside_of_its_store_is_one_sentence(folder, tmp_path, capsys):
+    shutil.copytree(folder, tmp_path / "alone")
+    assert run(["run", "explain", str(tmp_path / "alone")]) == 2
+    assert "is in no store" in capsys.readouterr().err

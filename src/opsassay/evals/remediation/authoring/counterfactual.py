@@ -59,9 +59,11 @@ class RecordedTrial:
     @classmethod
     def read(cls, run_dir: Path) -> RecordedTrial:
         """Read the trial in *run_dir*; raises UserError for one that cannot be replayed, DatapackError for a torn one."""
+        where = "name the folder of an attempt of a trial, such as STORE/runs/CELL/1"
         if missing := [name for name in (RUN, TIMELINE) if not (run_dir / name).is_file()]:
-            where = "name the folder of an attempt of a trial, such as STORE/runs/CELL/1"
             raise UserError(f"{run_dir} holds no {missing[0]}; {where}.")
+        if run_dir.parts[-3:-2] != ("runs",):
+            raise UserError(f"{run_dir} is in no store, which keeps its scenario; {where}.")
         run = read_run(run_dir)
         if run.status is not RunStatus.DONE:
             raise UserError(f"{run_dir} came to no result ({run.status.value}); name the folder of a whole attempt.")
