@@ -136,9 +136,9 @@ kind-up: $(VENV)/.installed
 	kind create cluster --name opsassay --config src/opsassay/testbed/substrates/kubernetes/manifests/kind.yaml
 	kind load docker-image --name opsassay $$($(BIN)/python -m opsassay.testbed.substrates.kubernetes.manifests.image)
 
-# Properties are drawn 10,000 times each here, a few hundred times in `make test`.
+# Properties are drawn 10,000 times each here, the same few hundred times in each `make test`; other draws of odd files and options.
 hostile: $(VENV)/.developed
-	HOSTILE_DRAWS=10000 $(BIN)/python -m pytest tests/hostile --timeout 3600
+	HOSTILE_DRAWS=10000 $(BIN)/python -m pytest tests/hostile tests/cli/test_fuzz_files.py tests/cli/test_fuzz_options.py --timeout 3600
 
 docs: $(VENV)/.developed
 	@$(PIP) -q 'mkdocs-material>=9.5'

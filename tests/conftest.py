@@ -13,8 +13,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("busy")  # a machine may be busy with other things, and no test says how fast it is
+# A machine may be busy with other things, and no test says how fast it is. Draws follow from the test alone, so that two
+# runs on one commit say the same; `make hostile` draws others, and more, each time.
+settings.register_profile(
+    "busy", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="HOSTILE_DRAWS" not in os.environ
+)
+settings.load_profile("busy")
 
 AXE = "4.10.2"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]

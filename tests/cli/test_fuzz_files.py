@@ -15,7 +15,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.fuzzing import DRAWN, FOREIGN, Place, mutated
+from cli.fuzzing import DRAWN, FOREIGN, TIMES, Place, mutated
 from cli.test_fuzz_options import EXAMPLES, ROOT, fill
 from opsassay.analysis.audit.settings import AuditSettings
 from opsassay.analysis.blame.settings import BlameSettings
@@ -156,21 +156,21 @@ def written(path: str, value) -> bytes:
     return b"".join(json.dumps(line).encode() + b"\n" for line in value)
 
 
-@settings(max_examples=80, phases=DRAWN)
+@settings(max_examples=80 * TIMES, phases=DRAWN)
 @given(st.data())
 def test_an_odd_file_is_read_or_refused_in_one_sentence(place, data):
     check(place, data.draw(st.sampled_from([one for one in READERS if one[1].split()[0] not in SLOW]), "reader"), data)
 
 
 @pytest.mark.slow
-@settings(max_examples=40, phases=DRAWN)
+@settings(max_examples=40 * TIMES, phases=DRAWN)
 @given(st.data())
 @pytest.mark.parametrize("reader", READERS, ids=" < ".join)
 def test_an_odd_file_of_each_kind(place, reader, data):
     check(place, reader, data)
 
 
-@settings(max_examples=60, phases=DRAWN)
+@settings(max_examples=60 * TIMES, phases=DRAWN)
 @given(st.data())
 def test_an_odd_file_that_no_command_here_reads_alone_is_refused_by_its_model(tmp_path_factory, data):
     kind, example = data.draw(st.sampled_from(sorted(MODELS.items())), "kind")

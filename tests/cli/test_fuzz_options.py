@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.fuzzing import DRAWN, Place
+from cli.fuzzing import DRAWN, TIMES, Place
 from opsassay.cli import run
 from opsassay.cli.groups import load
 from opsassay.cli.tree import COMMANDS
@@ -217,14 +217,14 @@ def test_every_command_is_called_rightly():
         assert words.keys() <= {param.name for param in load(name).params}, name
 
 
-@settings(max_examples=80, phases=DRAWN)
+@settings(max_examples=80 * TIMES, phases=DRAWN)
 @given(st.data())
 def test_an_odd_value_is_taken_or_refused_in_one_sentence(place, data):
     check(place, data.draw(st.sampled_from(sorted(set(CALLS) - SLOW)), "command"), data)
 
 
 @pytest.mark.slow
-@settings(max_examples=40, phases=DRAWN)
+@settings(max_examples=40 * TIMES, phases=DRAWN)
 @given(st.data())
 @pytest.mark.parametrize("name", CALLS)
 def test_an_odd_value_of_any_option_of_each_command(place, name, data):

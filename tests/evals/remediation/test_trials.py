@@ -379,7 +379,7 @@ def test_a_torn_record_is_named_and_its_torn_last_line_dropped(tmp_path):
             file.write('{"torn": ')
     assert read_recording(folder) == whole
     (folder / "timeline.jsonl").write_text("nonsense\nmore\n")
-    with pytest.raises(DatapackError, match="cannot be read as a timeline"):
+    with pytest.raises(DatapackError, match="is no timeline"):
         read_recording(folder)
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from opsassay.analysis.blame.joined import Break, ClockLane, first_break, lanes
 from opsassay.analysis.blame.patterns import PatternFinding, find_patterns
-from opsassay.core.errors import DatapackError, UserError
+from opsassay.core.errors import UserError
 from opsassay.core.schema.base import Noun
 from opsassay.core.schema.diagnosis import Diagnosis
 from opsassay.core.schema.json_lines import read_nouns
@@ -53,7 +53,7 @@ def read_run(folder: Path) -> RunRecord:
     answer, timeline = folder / "diagnosis.json", folder / "timeline.jsonl"
     return RunRecord(
         actions=_lines(folder / "actions.jsonl", Action),
-        timeline=_timeline(timeline) if timeline.exists() else None,
+        timeline=read_timeline(timeline) if timeline.exists() else None,
         phases=_lines(folder / "phases.jsonl", Phase),
         alerts=_lines(folder / "alerts.jsonl", AlertReading),
         diagnosis=read_noun(Diagnosis, answer) if answer.exists() else None,
@@ -114,13 +114,6 @@ def _break_found(broken: Break) -> PatternFinding:
 
 def _lines(path: Path, noun: type[_Line]) -> tuple[_Line, ...]:
     return tuple(read_nouns(path, noun)) if path.exists() else ()
-
-
-def _timeline(path: Path) -> Timeline:
-    try:
-        return read_timeline(path)
-    except (ValueError, KeyError, TypeError) as error:
-        raise DatapackError(f"{path} is no timeline: a header, then one tick a line; restore the file.") from error
 
 
 def _floor(folder: Path) -> float:

@@ -24,12 +24,14 @@ MULTIPLIER_FLOOR = 1.2
 class AdaptiveLatency(Written):
     """The constants of `adaptive_multiplier`, as the public implementation has them."""
 
-    cv_base: float = Field(default=1.5, gt=0, description="multiplier of a latency that never varies")
-    cv_range: float = Field(default=3.0, ge=0, description="what a latency that varies much adds to it")
-    alpha: float = Field(default=0.15, gt=0, description="coefficient of variation at which most of that is added")
-    beta: float = Field(default=0.6, ge=0, description="how much faster operations may rise further")
+    cv_base: float = Field(default=1.5, gt=0, le=1000, description="multiplier of a latency that never varies")
+    cv_range: float = Field(default=3.0, ge=0, le=1000, description="what a latency that varies much adds to it")
+    alpha: float = Field(
+        default=0.15, ge=0.001, le=1000, description="coefficient of variation at which most of that is added"
+    )
+    beta: float = Field(default=0.6, ge=0, le=10, description="how much faster operations may rise further")
     reference_s: float = Field(
-        default=0.2, gt=0, description="latency of an operation that is neither fast nor slow, s"
+        default=0.2, ge=1e-6, le=3600, description="latency of an operation that is neither fast nor slow, s"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat
 
 from opsassay.core.schema.base import Artefact, Noun
 from opsassay.core.schema.faults import FaultKind
@@ -68,9 +68,9 @@ class Run(Artefact):
     ended_ns: int | None = None
     boot_id: str = ""
     versions: dict[str, str] = Field(default_factory=dict)
-    limits: dict[str, float] = Field(default_factory=dict)
+    limits: dict[str, FiniteFloat] = Field(default_factory=dict)
     limits_hit: tuple[str, ...] = ()
-    spent: dict[str, float] = Field(default_factory=dict)
+    spent: dict[str, FiniteFloat] = Field(default_factory=dict)
     flags: tuple[str, ...] = Field(default=(), description="why the run is not ranked: unsealed, canary")
     notes: tuple[str, ...] = ()
 
@@ -89,7 +89,7 @@ class Metric(Noun):
     *judge* is the engine that judged, with its version, where the grade turns on one.
     """
 
-    value: float | None = None
+    value: FiniteFloat | None = None
     status: MetricStatus
     reason: str = ""
     judge: str = Field(default="", exclude_if=lambda judge: not judge)

@@ -135,7 +135,7 @@ class Timeline(Artefact):
 def parse_timeline(text: str) -> Timeline:
     """Return the timeline in *text*: a header, then one `Tick` a line; a torn last line is dropped.
 
-    Raises ValueError or KeyError for another text.
+    Raises ValueError, KeyError, TypeError or AttributeError for another text.
     """
     whole, _, _ = text.rpartition("\n")
     header, *lines = whole.splitlines()

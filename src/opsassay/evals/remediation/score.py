@@ -33,11 +33,11 @@ from opsassay.core.schema.trajectory import (
     SettingsReading,
     TraceStep,
     TrialOutcome,
-    parse_timeline,
 )
 from opsassay.evals.runner.ranking import counted_runs, run_id
 from opsassay.evals.runner.store import SCENARIOS, RunStore, read_run, write_verdict
 from opsassay.scoring.verifiers import RunRecording, TrajectoryVerdict, certify
+from opsassay.testbed.recording.observer import read_timeline
 from opsassay.testbed.scenarios import system_of
 
 N = TypeVar("N", bound=Noun)
@@ -51,12 +51,8 @@ def read_recording(run_dir: Path) -> RunRecording:
 def read_recorded(run_dir: Path, *, probes_on: bool = True) -> RunRecording:
     """Return what is in *run_dir* by now, also of a trial that goes on; raises as `read_recording`."""
     timeline = run_dir / TIMELINE
-    try:
-        seen = parse_timeline(timeline.read_text(encoding="utf-8"))
-    except (OSError, ValueError, KeyError) as error:
-        raise DatapackError(f"{timeline} cannot be read as a timeline: {str(error).splitlines()[0]}.") from error
     return RunRecording(
-        timeline=seen,
+        timeline=read_timeline(timeline),
         phases=_lines(run_dir / PHASES, Phase),
         actions=_lines(run_dir / ACTIONS, Action),
         alerts=_lines(run_dir / ALERTS, AlertReading),

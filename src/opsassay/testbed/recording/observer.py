@@ -47,6 +47,7 @@ from opsassay.core.schema.trajectory import (
     Timeline,
     parse_timeline,
 )
+from opsassay.core.schema.validation_errors import reason
 from opsassay.telemetry.clock import boot_id
 from opsassay.testbed.core.observer_log import OBSERVER, link_observer_log
 from opsassay.testbed.core.probes import REACHABLE_WITHIN_S, DepthReading, SystemProbes, SystemReading
@@ -217,8 +218,10 @@ def read_timeline(path: Path) -> Timeline:
     """Return the timeline in the file at *path*; a torn last line is dropped. Raises DatapackError."""
     try:
         return parse_timeline(path.read_text(encoding="utf-8"))
-    except (ValueError, KeyError) as error:
-        raise DatapackError(f"{path} is no timeline: {str(error).splitlines()[0]}.") from error
+    except OSError as error:
+        raise DatapackError(f"{path} cannot be read ({error.strerror}).") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DatapackError(f"{path} is no timeline: {reason(error)}; restore the file.") from error
 
 
 @contextlib.contextmanager
