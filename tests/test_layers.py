@@ -32,8 +32,11 @@ def strings():
     """Return (module, string) for every string of the package that names code."""
     found = []
     for path in sorted(SRC.rglob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        if not re.search(r"""["']opsassay\.""", source):
+            continue
         module = ".".join(path.relative_to(SRC).with_suffix("").parts)
-        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        nodes = ast.walk(ast.parse(source))
         texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
         found += [(module, text) for text in texts if NAMED.match(text) and " " not in text]
     return found

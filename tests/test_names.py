@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import tokenize
 from collections import defaultdict
@@ -135,16 +134,21 @@ _IDENTIFIER = re.compile(rf"(?<![a-z])({'|'.join(PLAIN_TERM | IDENTIFIER_ONLY)})
 
 
 @cache
-def trees() -> dict[Path, ast.Module]:
-    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SRC.rglob("*.py"))}
+def defined(kind: str) -> list[tuple[str, str]]:
+    """Return (name, ``file:line``) of every class or function of the package; its syntax trees take thirty times as long."""
+    begins = re.compile(rf"^ *{kind} (\w+)[(:\[]")
+    return [
+        (found[1], f"{path.relative_to(SRC)}:{number}")
+        for path in sorted(SRC.rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if (found := begins.match(line))
+    ]
 
 
 def class_names() -> dict[str, list[str]]:
     found: dict[str, list[str]] = defaultdict(list)
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                found[node.name].append(str(path.relative_to(SRC)))
+    for name, place in defined("class"):
+        found[name].append(place)
     return found
 
 
@@ -165,12 +169,9 @@ def test_modules_and_classes_have_the_terms_of_the_field():
 
 
 def test_no_function_is_called_by_a_generic_word_alone():
-    found = [
-        f"{path.relative_to(SRC)}:{node.lineno}: {node.name}"
-        for path, tree in trees().items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.strip("_") in SAYS_NOTHING_ALONE
-    ]
+    functions = defined("(?:async )?def")
+    found = [f"{place}: {name}" for name, place in functions if name.strip("_") in SAYS_NOTHING_ALONE]
+    assert len(functions) > 5000
     assert found == [], "say what of what: a verb and its object"
 
 

@@ -46,6 +46,7 @@ def rows(table):
     return {row["solver"]: {k: v for k, v in row.items() if k not in ("solver", "system")} for row in table["rows"]}
 
 
+@pytest.mark.slow
 def test_the_tables_of_answers_are_those_of_a_hand_calculation(store, capsys):
     code, found, err = tables(capsys, store[0], "--cases", store[1])
     assert code == 0, err
@@ -69,6 +70,7 @@ def test_the_tables_of_answers_are_those_of_a_hand_calculation(store, capsys):
     assert (hit["right"]["all"], hit["poor"]["all"]) == ("100.0", "0.0")
 
 
+@pytest.mark.slow
 def test_any_number_of_services_counts_under_the_profile_and_three_by_default(store, capsys):
     by_default = rows(tables(capsys, store[0], "--cases", store[1], "--profile", "default")[1][0])
     assert by_default["poor"]["AnySvc"] == "50.0"

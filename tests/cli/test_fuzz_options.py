@@ -217,7 +217,7 @@ def test_every_command_is_called_rightly():
         assert words.keys() <= {param.name for param in load(name).params}, name
 
 
-@settings(max_examples=80 * TIMES, phases=DRAWN)
+@settings(max_examples=40 * TIMES, phases=DRAWN)
 @given(st.data())
 def test_an_odd_value_is_taken_or_refused_in_one_sentence(place, data):
     check(place, data.draw(st.sampled_from(sorted(set(CALLS) - SLOW)), "command"), data)

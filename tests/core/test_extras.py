@@ -140,6 +140,7 @@ def test_a_system_without_either_is_told_of_both_at_once():
     assert f"; {install_hint('testbed')}.\n" in done.stderr
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_installed_from_where_opsassay_came(tmp_path):
     wheel, checkout = tmp_path / "a wheel" / WHEEL, tmp_path / "checkout"
     wheel.parent.mkdir()

@@ -229,7 +229,7 @@ def test_the_order_of_collecting_says_nothing_of_a_label(tmp_path: Path, seeds: 
     assert all(sorted(order) == [False] * 6 + [True] * 6 for order in found)  # the control: all of them ran
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled
 @pytest.mark.parametrize("what", ["a file in /tmp", "nothing", "canned", "exit"])
 def test_each_ends_as_a_grade_with_one_sentence_and_the_honest_one_passes(tmp_path: Path, what: str) -> None:
     right = ORACLES[KUBECTL]["right"][0](TASK)

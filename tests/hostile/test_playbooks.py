@@ -104,7 +104,7 @@ def page():
         yield listener.getsockname()[1]
 
 
-@pytest.mark.sampled(every=8)
+@pytest.mark.sampled
 @pytest.mark.parametrize("what", ACTS)
 def test_a_playbook_reaches_nothing_but_its_host(tmp_path: Path, page: int, what: str) -> None:
     if "PID" in ACTS[what] and os.getpid() < LOWEST_PID:
@@ -168,7 +168,7 @@ BESIDE = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("what", BESIDE)
 def test_what_lies_beside_a_playbook_is_not_handed_in(tmp_path: Path, what: str) -> None:
     files, act, test = BESIDE[what]
@@ -197,7 +197,7 @@ STRANGE = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled
 @pytest.mark.parametrize("what", STRANGE)
 def test_a_strange_playbook_is_one_sentence(tmp_path: Path, what: str) -> None:
     playbook, said = STRANGE[what]

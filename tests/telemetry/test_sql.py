@@ -276,6 +276,7 @@ def test_no_view_and_no_setting_prints_a_path(sql, pack):
     assert "abnormal_traces" in told
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "statement",
     [

@@ -39,7 +39,7 @@ def said(capsys, monkeypatch):
     return said
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("solver", "text"),
     [(SOLVER, "100.0% [43.9, 100.0]"), ("constant", "0.0% [0.0, 56.1]"), ("Raises", "0.0% [0.0, 56.1]")],

@@ -217,6 +217,7 @@ def lite(tmp_path):
     return tmp_path / "cases"
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("name", "right"),
     [

@@ -119,7 +119,7 @@ def test_case_dashes_and_prefixes_of_a_kind_are_no_other_kind(kind, tree, tmp_pa
     assert verdict(tmp_path / "store")["exact_match"] == 1
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("broken", "named"),
     [

@@ -62,6 +62,7 @@ def test_re_runs_find_at_least_nine_of_ten_and_far_more_than_reading_alone(answe
     assert hits(2) < hits(3) / 2
 
 
+@pytest.mark.slow
 def test_what_a_verifier_should_have_caught_is_the_verifiers_fault(answers):
     wrong = [
         failure.name

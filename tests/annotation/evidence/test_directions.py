@@ -70,7 +70,7 @@ def wrong(pack, true, but=()):
     return [(one.type, one.service) for one in found if one.label is Label.ATTRIBUTED]
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "slow", "record", "direction"), VARIANTS, ids=[v[0] for v in VARIANTS])
 def test_each_direction_is_found_at_its_place_alone(tmp_path, name, slow, record, direction):
     effect = Effect(directed_ms=slow)
@@ -90,7 +90,7 @@ STORES = [
 ]
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "slow", "record", "direction"), STORES, ids=[s[0] for s in STORES])
 def test_one_protocol_of_several(tmp_path, name, slow, record, direction):
     effect = Effect(directed_ms=slow)
@@ -171,7 +171,7 @@ def test_callers_that_wait_do_not_make_a_link_their_callees(tmp_path):
     assert "either could be the cause" in annotate(pack, [fault("NetworkDelay", "price", effect)]).reason
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["NetworkLoss", "NetworkCorrupt", "NetworkBandwidth"])
 def test_a_fault_that_hits_a_share_of_the_calls(tmp_path, kind):
     effect = Effect(directed_ms={("*", "payment"): 400}, link_share=0.3)

@@ -23,7 +23,7 @@ def _shown(folder, tables, type_="JVMException"):
     return {place for place, one in found.items() if any(verdict.shown for verdict in one.faults)}
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled
 @pytest.mark.parametrize("type_", ["JVMException", "JVMReturn"])
 @pytest.mark.parametrize(("root", "share"), [("payment", 0.3), ("payment", 1.0), ("gateway", 0.4), ("orders", 0.5)])
 def test_requests_without_the_calls_that_they_need_show_at_the_deepest_place(tmp_path, root, share, type_):
@@ -53,6 +53,7 @@ def test_spans_that_are_lost_or_not_sampled_are_no_sign(tmp_path):
         assert _shown(tmp_path / str(share), tables) == set()
 
 
+@pytest.mark.slow
 def test_another_mix_of_requests_is_no_sign(tmp_path):
     """Quick requests without calls come beside the others, or those that call come less often, or all more often."""
     bare = {Call("gateway", "GET /browse", own_ms=1): 6.0, Call("orders", "POST /orders", own_ms=1): 3.0}
@@ -65,6 +66,7 @@ def test_another_mix_of_requests_is_no_sign(tmp_path):
         assert _shown(tmp_path / str(number), tables) == set()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "effect", [Effect(gone=frozenset({"bank"})), Effect(fails={"bank": 0.7}), Effect(own_ms={"bank": 500}), CALM]
 )

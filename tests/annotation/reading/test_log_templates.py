@@ -51,6 +51,7 @@ def _lines(tables, *, breaks: bool, wrap=str):
         )
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("way", WRAPPED)
 @pytest.mark.parametrize("breaks", [True, False])
 def test_a_broken_habit_shows_through_every_wrapping(tmp_path, way, breaks):
@@ -62,6 +63,7 @@ def test_a_broken_habit_shows_through_every_wrapping(tmp_path, way, breaks):
     assert ("'Charge card" in found.reason) is breaks
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("lacking", ["normal", "abnormal", None])
 @pytest.mark.parametrize("modality", ["logs", "metrics"])
 def test_a_modality_of_one_window_alone_is_told(tmp_path, modality, lacking):

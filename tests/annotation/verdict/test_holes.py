@@ -58,6 +58,7 @@ HOLES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("holes", HOLES)
 def test_growth_is_over_the_time_that_was_observed(tmp_path, holes):
     """Twice as many requests would explain a used-up limit; a minute that nobody recorded is no request less."""

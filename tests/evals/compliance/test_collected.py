@@ -75,7 +75,7 @@ def test_the_right_oracle_passes_and_every_other_fails_first_where_it_says(task,
         assert grade_files(baseline(name, task), task, shelf)["passed"].value == 0.0
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [name for name in names() if name.startswith(KUBECTL)])
 def test_both_engines_agree_on_every_policy_and_every_world_of_a_cluster(name):
     """Here the items are the world's own; that kubectl fetches them is another test's."""
@@ -85,7 +85,7 @@ def test_both_engines_agree_on_every_policy_and_every_world_of_a_cluster(name):
     require_agreement(task, inputs, [str(world.compliant).lower() for world in worlds])
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [name for name in names() if name.startswith("new-opa-ansible")])
 def test_both_engines_agree_on_every_policy_of_a_host(name, tmp_path):
     """Here the lines are what the host's own commands print; that Ansible collects them is another test's."""

@@ -41,6 +41,7 @@ HEADS = {
 }
 
 
+@pytest.mark.sampled(every=5)
 @by_opa
 @pytest.mark.parametrize("order", ["last", "first"])
 @pytest.mark.parametrize("how", HEADS)
@@ -71,6 +72,7 @@ ERRORS = {
 }
 
 
+@pytest.mark.sampled(every=5)
 @by_opa
 @pytest.mark.parametrize("how", ERRORS)
 def test_an_error_of_a_built_in_leaves_its_expression_undefined(how):
@@ -106,6 +108,7 @@ GIVEN = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(every=5)
 @by_opa
 @pytest.mark.parametrize("how", VALUES)
 def test_functions_have_the_values_of_opa(how):

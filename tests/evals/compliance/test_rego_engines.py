@@ -120,6 +120,7 @@ def test_the_program_and_the_library_of_opa_agree():
     assert not differing
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     bool(MISSING), reason=f"NOT COMPARED: {', '.join(MISSING)} is not here; run `python install.py --opa`"
 )

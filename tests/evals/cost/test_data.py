@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from opsassay.evals.cost.focus.generate import cost_data, write_tables
-from opsassay.evals.cost.focus.schema import COSTS, TABLES, describe_columns
+from opsassay.evals.cost.focus.schema import COSTS, TABLES, describe_columns, frame_schema
 from opsassay.evals.cost.focus.world import CLOSED, REFUNDED
 from opsassay.evals.runner.draws import Draws
 from opsassay.telemetry.sql import LockedSql, TableFolder
@@ -144,5 +144,9 @@ def test_locked_sql_reads_a_folder_of_tables(tmp_path):
         assert sql.query("SELECT count(*) FROM costs").rows == ((cost_data(1).tables[COSTS].height,),)
         assert "ApplicationName" in sql.query("SELECT ApplicationName FROM costs").message
         types = sql.schema("costs")
-    assert describe_columns("costs").splitlines()[18].startswith(f"BilledCost {types['BilledCost']}")
+    assert (
+        describe_columns("costs", frame_schema("costs"))
+        .splitlines()[18]
+        .startswith(f"BilledCost {types['BilledCost']}")
+    )
     assert types["ChargePeriodStart"] == "TIMESTAMP WITH TIME ZONE"

@@ -64,6 +64,7 @@ def told(capsys, *arguments):
     return json.loads(said(capsys, *arguments, "--json"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("label", VOID)
 def test_a_void_case_grades_nobody_and_every_metric_of_the_truth_names_the_label(store, label, capsys):
     void = relabelled(store, label)
@@ -80,6 +81,7 @@ def test_a_void_case_grades_nobody_and_every_metric_of_the_truth_names_the_label
     assert sorted(graded) == ["failed", "scored", "scored"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("label", [Label.ATTRIBUTED, Label.ABSORBED])
 def test_other_labels_are_graded(store, label, capsys):
     relabelled(store, label, count=2)
@@ -87,6 +89,7 @@ def test_other_labels_are_graded(store, label, capsys):
     assert {item["metrics"]["any_service"]["status"] for item in items} == {"scored", "failed"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("label", VOID)
 def test_where_nothing_was_broken_the_label_voids_nothing(store, label, capsys):
     relabelled(store, label, count=2, calm=True)

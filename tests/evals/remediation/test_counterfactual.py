@@ -31,6 +31,7 @@ def folder(tmp_path_factory):
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["action", pytest.param("tool", marks=pytest.mark.slow)])
 def test_each_change_is_named_for_what_it_did(folder, tmp_path, monkeypatch, by):
     monkeypatch.setenv("PYTHONPATH", os.fspath(TESTS))

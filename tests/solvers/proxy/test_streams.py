@@ -21,7 +21,7 @@ def step_of(api: str, body: bytes) -> TraceStep:
 
 
 @pytest.mark.parametrize("api", PATHS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(said=answers)
 def test_a_whole_stream_is_what_was_said(api: str, said: Said) -> None:
     step, kind = step_of(api, stream(api, said)), api.split(maxsplit=1)[0]
@@ -72,7 +72,7 @@ def with_odd_fields(events: list[Any]) -> Iterator[list[Any]]:
             yield [*events[:place], other, *events[place + 1 :]]
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("api", PATHS)
 @pytest.mark.parametrize("ends", [True, False], ids=["whole", "without its end"])
 def test_a_field_of_another_type_than_its_own_breaks_no_reading(api: str, ends: bool) -> None:

@@ -92,7 +92,7 @@ def test_the_seal_holds(told, name):
     assert sealed.get("reached") is False, sealed
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ATTEMPTS)
 def test_without_the_seal_it_gets_through(told, name):
     if name in ROOT:

@@ -72,6 +72,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", ["export.json", "logs_t.json", "traces_t.jsonl"])
 def test_spans_are_read_whatever_the_name_and_the_shape(shape: str, name: str, tmp_path: Path) -> None:
@@ -195,6 +196,7 @@ def test_a_number_that_is_none_is_read(tmp_path: Path) -> None:
     assert [words for _, words in report.notes] == [ONE_SIDED.format("metrics")]
 
 
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("text", ["", "err", "ERR", "info", "50", "SEVERE", "emerg", "Warning", "notice", "Fehler"])
 @pytest.mark.parametrize("number", [17, 20, "SEVERITY_NUMBER_ERROR3"])
 def test_the_severity_number_goes_before_the_text(number: int | str, text: str, tmp_path: Path) -> None:

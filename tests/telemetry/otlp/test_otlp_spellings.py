@@ -122,7 +122,7 @@ def as_json(message: Any, draw: random.Random) -> Any:
     return spelled(plain, draw)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32))
 def test_json_in_every_spelling_is_the_same_tables_as_protobuf(seed: int, tmp_path: Path) -> None:
     draw = random.Random(seed)

@@ -93,6 +93,7 @@ def test_nobody_who_answers_is_a_sentence_too(tmp_path):
     assert "loki at http://127.0.0.1:1 cannot be reached" in done.stderr
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -131,7 +132,7 @@ STORES = {
 }
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STORES)
 def test_a_killed_import_goes_on_and_asks_for_nothing_that_it_has(tmp_path, name, monkeypatch):
     words = ["-c", "limits.entries=5", "-c", "limits.traces=8", "-c", "limits.at_once=1"]

@@ -105,6 +105,7 @@ def test_tables_are_equal_but_for_what_backends_do_not_keep(tmp_path, tracer):
     assert "skipped" in again.stdout
 
 
+@pytest.mark.slow
 def test_a_stated_root_that_the_recording_does_not_bear_out_is_said(tmp_path):
     pack = recorded(tmp_path / "pack")
     with serving_on_port(ApiServer.over(pack)) as url:

@@ -30,7 +30,7 @@ class Answering:
     receiver = Receiver()
 
     def __init__(self, *answers):
-        self.answers = list(answers)
+        self.answers, self.settled = list(answers), 0
 
     def status(self):
         sites = {"front": []}
@@ -38,16 +38,25 @@ class Answering:
 
     def command(self, _op):
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        self.settled += len(self.answers) == 1
         if isinstance(answer, Exception):
             raise answer
         return answer
 
 
+SETTLED = 8
+"""How often the last answer is read before the observer is stopped."""
+
+
 def observed(folder, *answers):
     async def watch():
-        observer = Observer(LocalProbes(Answering(*answers)), folder / "timeline.jsonl", 0.02, None)
-        asyncio.get_running_loop().call_later(0.3, observer.stop)
-        await observer.run()
+        system = Answering(*answers)
+        observer = Observer(LocalProbes(system), folder / "timeline.jsonl", 0.02, None)
+        running = asyncio.create_task(observer.run())
+        while system.settled < SETTLED and not running.done():
+            await asyncio.sleep(0.01)
+        observer.stop()
+        await running
 
     asyncio.run(watch())
     ticks = read_timeline(folder / "timeline.jsonl").ticks

@@ -91,6 +91,7 @@ def port_where(*, listens):
         yield server.getsockname()[1]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("engine", STEPS)
 @pytest.mark.parametrize("listens", [False, True], ids=["nothing listens", "it takes connections and hangs"])
 def test_the_first_command_to_a_store_ends_within_its_limit(engine, listens):
@@ -99,6 +100,7 @@ def test_the_first_command_to_a_store_ends_within_its_limit(engine, listens):
     assert error.timeout or not listens
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("engine", STEPS)
 def test_many_commands_that_wait_for_one_connection_all_end_within_their_limit(engine):
     async def many(of):
@@ -153,6 +155,7 @@ async def too_large_a_message(of, _):
     await of.run((STEPS["nats"],), Work("op", "POST"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", [lost_for_good, closed_connection, too_large_a_message])
 def test_a_message_that_the_client_of_the_queue_refuses_is_a_failed_call(how):
     async def refused():

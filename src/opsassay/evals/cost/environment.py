@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from pydantic import Field
 
 from opsassay.core.errors import NotFoundError, QueryError
@@ -18,7 +19,7 @@ from opsassay.core.schema.trajectory import ToolCall
 from opsassay.evals.cost.anomaly.detector import DetectorSettings, detect
 from opsassay.evals.cost.answers.contract import read_claims, read_object, read_rows
 from opsassay.evals.cost.focus.generate import write_tables
-from opsassay.evals.cost.focus.schema import TABLES, describe_columns
+from opsassay.evals.cost.focus.schema import describe_columns
 from opsassay.evals.cost.insight.keys import Question
 from opsassay.evals.cost.tasks import CostTask
 from opsassay.evals.runner.generated_run import FolderEnvironment
@@ -71,17 +72,17 @@ class CostToolbox(TelemetryToolbox):
 
     tools = COST_TOOLS
 
-    def __init__(self, sql: LockedSql) -> None:
+    def __init__(self, sql: LockedSql, schemas: Mapping[str, pl.Schema]) -> None:
         super().__init__(sql)
-        self.misses = 0
+        self._schemas, self.misses = schemas, 0
 
     def _run(self, asked: Written) -> tuple[str, Status]:
         if isinstance(asked, ListCostTables):
             return self._list_tables(), "ok"
         if isinstance(asked, GetCostSchema):
-            if asked.table not in TABLES:
-                raise NotFoundError("table", asked.table, TABLES)
-            return describe_columns(asked.table), "ok"
+            if asked.table not in self._schemas:
+                raise NotFoundError("table", asked.table, self._schemas)
+            return describe_columns(asked.table, self._schemas[asked.table]), "ok"
         if isinstance(asked, DetectAnomalies):
             return self._detected(asked)
         if isinstance(asked, QueryCosts):
@@ -186,16 +187,17 @@ class CostTablesEnvironment(FolderEnvironment[CostToolSession]):
     def __init__(self, task: CostTask, run_dir: Path, meter: Meter | None = None) -> None:
         super().__init__(run_dir, meter or Meter(Limits()))
         self._task = task
+        self._schemas = {name: table.schema for name, table in task.body.data.tables.items()}
 
     def prepare(self) -> None:
         """Write the tables into the view."""
         super().prepare()
         write_tables(self._task.body.data, self.view)
-        text = "\n\n".join(f"# {name}\n\n{describe_columns(name)}" for name in TABLES)
+        text = "\n\n".join(f"# {name}\n\n{describe_columns(name, schema)}" for name, schema in self._schemas.items())
         (self.view / SCHEMA_FILE).write_text(f"{text}\n", encoding="utf-8")
 
     def session(self) -> CostToolSession:
         """Return the tools over the tables; calls are written into the run folder."""
         sql = LockedSql(TableFolder(self.view), timeout_s=self.meter.limits.query_seconds, max_rows=POINTS_MOST)
-        toolbox = CostToolbox(self.stack.enter_context(sql))
+        toolbox = CostToolbox(self.stack.enter_context(sql), self._schemas)
         return CostToolSession(self._task, toolbox, self.meter, AgentRecorder(self.run_dir))

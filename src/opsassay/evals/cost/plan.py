@@ -7,9 +7,9 @@ from typing import get_args
 
 from pydantic import Field
 
-from opsassay.core.errors import NotFoundError
+from opsassay.core.errors import NotFoundError, UserError
 from opsassay.evals.cost.live.tasks import CLASS, CLASS_ON_KUBERNETES, LOCAL_TASKS, TASKS
-from opsassay.evals.cost.tasks import CostTask, TaskClass, class_of, names
+from opsassay.evals.cost.tasks import CostTask, TaskClass, class_of, names, own_tasks
 from opsassay.evals.runner.generated_tasks import GeneratedPlan
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
@@ -24,12 +24,20 @@ class CostPlan(GeneratedPlan):
         min_length=1,
         description="names, a class (insight, anomaly, kpi, alert, alert-on-kubernetes), or `all`: insight and anomaly",
     )
+    own: str | None = Field(
+        default=None, description="folder that `opsassay task generate` wrote, beside the plan: its tasks instead"
+    )
     cluster: ClusterSettings = Field(
         default_factory=ClusterSettings, description="which cluster the tasks for Kubernetes happen on"
     )
 
     def chosen(self, folder: Path) -> list[CostTask]:
-        """Return the tasks of the plan; raises NotFoundError, and UserError for a secret that is none."""
+        """Return the tasks of the plan; raises NotFoundError, and UserError for a secret or a folder that is none."""
+        if self.own is not None:
+            if self.held_out is not None:
+                raise UserError("held_out draws data by a secret, and own names costs that are there; leave one out.")
+            named = self._names()
+            return [one for one in own_tasks(folder / self.own) if one.name in named]
         return self.seeded(CostTask, self._names(), folder)
 
     def live(self) -> list[str]:

@@ -7,13 +7,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from opsassay.core.errors import NotFoundError
+from pydantic import Field
+
+from opsassay.core.errors import NotFoundError, UserError
+from opsassay.core.schema.base import Noun
 from opsassay.core.schema.task import Task
 from opsassay.evals.cost.anomaly.task import ANOMALY_TASKS, AnomalyTask
 from opsassay.evals.cost.insight.keys import KPIS, QUESTIONS, TEMPLATES, Question
+from opsassay.evals.cost.insight.own import own_questions, own_template
+from opsassay.evals.cost.insight.own_costs import OwnData
 from opsassay.evals.runner.generated_tasks import PUBLISHED_SEED, GeneratedTask
 
 DOMAIN, SYSTEM = "finops", "focus"
+OWN = "@own-"
+"""Stands in the ids of tasks on a team's own costs."""
 GENERATOR = "2"
 """Version of what makes data and keys; another one makes other truth, so it is part of every commitment."""
 
@@ -22,16 +29,34 @@ Body = Question | AnomalyTask
 TaskClass = Literal["insight", "anomaly", "kpi"]
 
 
+class OwnTask(Noun):
+    """What a task on a team's own costs has besides its seed: the costs, its number, and mistakes that change its key."""
+
+    data: OwnData
+    number: int
+    mistakes: tuple[str, ...]
+
+
 class CostTask(GeneratedTask):
-    """One task on cost data: its data, its question and its truth follow from its seed."""
+    """One task on cost data: its data, its question and its truth follow from its seed, or from a team's *own* costs."""
 
     BODIES = "cost_tasks"
 
     generator: str = GENERATOR
+    own: OwnTask | None = Field(default=None, exclude_if=lambda own: own is None)
+
+    @property
+    def id(self) -> str:
+        """Its name, and its number among those on a team's own costs."""
+        return super().id if self.own is None else f"{self.name}{OWN}{self.own.number}"
 
     @cached_property
     def body(self) -> Body:
         """What is asked; raises NotFoundError."""
+        if self.own is not None:
+            return Question(
+                own_template(self.name, self.own.data.currency, self.own.mistakes), self.seed, self.own.data
+            )
         if self.name in TEMPLATES:
             return Question(TEMPLATES[self.name], self.seed)
         if self.name in ANOMALY_TASKS:
@@ -46,7 +71,13 @@ class CostTask(GeneratedTask):
     @cached_property
     def commitment(self) -> str:
         """The digest of the whole task: seed, words and the version of what makes its truth."""
-        return self.committed(self.body.goal)
+        return self.committed(self.body.goal, *(() if self.own is None else (self.own.data.sha256,)))
+
+    def keep(self, root: Path) -> None:
+        """Write it into the store at *root* under its commitment, with a team's own costs, if it is not there."""
+        if self.own is not None:
+            self.own.data.keep(root)
+        super().keep(root)
 
     @property
     def task_info(self) -> Task:
@@ -83,4 +114,33 @@ def published() -> Iterator[CostTask]:
 
 def kept_task(root: Path, commitment: str) -> CostTask:
     """Return the task that runs of the store at *root* were begun with; raises DatapackError."""
-    return CostTask.read_kept(root, commitment)
+    task = CostTask.read_kept(root, commitment)
+    if task.own is None:
+        return task
+    located = task.own.model_copy(update={"data": task.own.data.located(root)})
+    return CostTask(name=task.name, seed=task.seed, own=located)
+
+
+def own_tasks(folder: Path) -> list[CostTask]:
+    """Return the tasks that `opsassay task generate` wrote into *folder*, by name and number; raises UserError."""
+    found = [kept_task(folder, path.stem) for path in (folder / CostTask.BODIES).glob("*.json")]
+    if not found:
+        raise UserError(
+            f"{folder} has no tasks on costs; make some with opsassay task generate --cost FILE -o {folder}."
+        )
+    return sorted(found, key=lambda one: (names().index(one.name), one.own.number if one.own else 0))
+
+
+def generate_own(data: OwnData, seed: int, count: int) -> tuple[list[CostTask], dict[str, str]]:
+    """Return *count* tasks of each question that *data* answer, and the questions that they do not, with why."""
+    tasks: list[CostTask] = []
+    left_out: dict[str, str] = {}
+    for one in own_questions(data, seed, count):
+        if one.why_not:
+            left_out[one.name] = one.why_not
+            continue
+        number = 1 + sum(task.name == one.name for task in tasks)
+        tasks.append(
+            CostTask(name=one.name, seed=one.seed, own=OwnTask(data=data, number=number, mistakes=one.mistakes))
+        )
+    return tasks, left_out

@@ -28,12 +28,10 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class CostData:
-    """The tables of one seed, by name, with the world that they were made of and what was planted (the truth)."""
+class CostTables:
+    """The tables that questions are about, by name."""
 
-    world: World
     tables: dict[str, pl.DataFrame]
-    planted: tuple[Planted, ...]
 
     @cached_property
     def connection(self) -> Any:
@@ -46,6 +44,14 @@ class CostData:
             for name, path in write_tables(self, Path(folder)).items():
                 connection.read_parquet(str(path)).create(name)
         return connection
+
+
+@dataclass(frozen=True)
+class CostData(CostTables):
+    """The tables of one seed, with the world that they were made of and what was planted (the truth)."""
+
+    world: World
+    planted: tuple[Planted, ...]
 
 
 @lru_cache(maxsize=4)
@@ -65,10 +71,10 @@ def cost_data(seed: int) -> CostData:
         BUDGETS: budgets(world).select("SubAccountId", "Month", _money("BudgetUsd"), _money("ForecastUsd")),
         RESOURCE_DAYS: _in_units(resource_days(world), RESOURCE_DAYS),
     }
-    return CostData(world, {name: one.cast(frame_schema(name)) for name, one in tables.items()}, tuple(planted))
+    return CostData({name: one.cast(frame_schema(name)) for name, one in tables.items()}, world, tuple(planted))
 
 
-def write_tables(data: CostData, folder: Path) -> dict[str, Path]:
+def write_tables(data: CostTables, folder: Path) -> dict[str, Path]:
     """Write the tables of *data* as parquet files into *folder* and return them by name; the same bytes every time."""
     files = {name: folder / f"{name}.parquet" for name in data.tables}
     for name, frame in data.tables.items():

@@ -41,11 +41,18 @@ def frame_schema(table: str) -> pl.Schema:
     return pl.Schema({name: DTYPES[kind] for name, (kind, _) in TABLES[table].items()})
 
 
-def describe_columns(table: str) -> str:
-    """Return a line of text for each column of *table*: its name, its type in DuckDB, what it is."""
+def own_schema() -> pl.Schema:
+    """Return the polars types of a team's own costs: those of `COSTS`, amounts with 12 decimals."""
+    decimal = pl.Decimal(38, 12)
+    return pl.Schema({n: decimal if isinstance(t, pl.Decimal) else t for n, t in frame_schema(COSTS).items()})
+
+
+def describe_columns(table: str, schema: pl.Schema) -> str:
+    """Return a line of text for each column of *table*, whose types are in *schema*: name, type in DuckDB, meaning."""
     types = {"text": "VARCHAR", "time": "TIMESTAMPTZ", "integer": "BIGINT"}
+    decimals = {name: f"DECIMAL({t.precision},{t.scale})" for name, t in schema.items() if isinstance(t, pl.Decimal)}
     return "\n".join(
-        f"{name} {types.get(kind, 'DECIMAL(18,6)')}: {meaning}" for name, (kind, meaning) in TABLES[table].items()
+        f"{name} {decimals.get(name) or types[kind]}: {meaning}" for name, (kind, meaning) in TABLES[table].items()
     )
 
 

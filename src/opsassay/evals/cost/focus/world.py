@@ -132,6 +132,9 @@ CLOSED, REFUNDED = "Closed Sandbox", "Refunded Pilot"
 BACKGROUND = 44
 
 
+CATEGORIES = ("Compute", "Storage", "Databases")
+
+
 @dataclass(frozen=True)
 class World:
     """All that is billed in two whole months; *rates* are micro-USD for one unit of a currency."""
@@ -144,6 +147,11 @@ class World:
     resources: tuple[Resource, ...]
     commitments: tuple[Commitment, ...]
     rates: Mapping[str, int]
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """Service categories that every world has costs of."""
+        return CATEGORIES
 
     @property
     def hours(self) -> int:

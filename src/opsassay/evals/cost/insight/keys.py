@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from opsassay.core.errors import OperationError
-from opsassay.evals.cost.focus.generate import CostData, cost_data
+from opsassay.evals.cost.focus.generate import CostTables, cost_data
 from opsassay.evals.cost.focus.world import make_world
 from opsassay.evals.cost.insight.kpis import BUDGET_VARIANCE, COMMITMENTS, EFFECTIVE_RATE, TAG_POLICY
 from opsassay.evals.cost.insight.operating import (
@@ -28,7 +28,17 @@ from opsassay.evals.cost.insight.paper import (
     PEAK_RATIO,
     TOP_APPLICATIONS,
 )
-from opsassay.evals.cost.insight.question import Key, KeyRow, QuestionTemplate, Terms, cut, rows_of, sorted_rows
+from opsassay.evals.cost.insight.question import (
+    Billed,
+    Key,
+    KeyRow,
+    OwnReading,
+    QuestionTemplate,
+    Terms,
+    cut,
+    rows_of,
+    sorted_rows,
+)
 from opsassay.evals.runner.draws import Draws
 
 QUESTIONS: Mapping[str, QuestionTemplate] = {
@@ -68,22 +78,45 @@ MISTAKES: Mapping[str, tuple[str, Misread]] = {
 """Wrong readings of a question: what is said of an answer that fits one, and what it makes of the terms."""
 
 
+class OwnCosts(Billed, Protocol):
+    """A team's own costs: when they arose, how they are read, and the tables."""
+
+    @property
+    def reading(self) -> OwnReading:
+        """Its currency and the tag of applications."""
+
+    @property
+    def empty(self) -> tuple[str, ...]:
+        """Amounts that some rows lack."""
+
+    @property
+    def data(self) -> CostTables:
+        """The table ``costs``."""
+
+
 @dataclass(frozen=True)
 class Question:
-    """A template filled in by a seed: its terms, its goal in words, its key and the keys of its wrong readings."""
+    """A template filled in by a seed: its terms, its goal in words, its key and the keys of its wrong readings.
+
+    It is about the data of its seed, or about a team's own *costs*.
+    """
 
     template: QuestionTemplate
     seed: int
+    costs: OwnCosts | None = None
 
     @cached_property
-    def data(self) -> CostData:
+    def data(self) -> CostTables:
         """The tables that it is about."""
-        return cost_data(self.seed)
+        return cost_data(self.seed) if self.costs is None else self.costs.data
 
     @cached_property
     def terms(self) -> Terms:
         """What it asks for."""
-        return self.template.terms(Draws(self.seed, "question", self.template.name), make_world(self.seed))
+        draws = Draws(self.seed, "question", self.template.name)
+        if self.costs is None:
+            return self.template.terms(draws, make_world(self.seed))
+        return replace(self.template.terms(draws, self.costs), own=self.costs.reading)
 
     @property
     def about(self) -> str:
@@ -137,7 +170,7 @@ def _kind(kind: str) -> str:
     return {"name": "text", "date": "text YYYY-MM-DD", "number": "number"}[kind]
 
 
-def statement_rows(data: CostData, sql: str) -> list[dict[str, Any]]:
+def statement_rows(data: CostTables, sql: str) -> list[dict[str, Any]]:
     """Return what the grader's own statement *sql* gives over the tables of *data*."""
     cursor = data.connection.cursor().execute(sql)
     columns = [column[0] for column in cursor.description]

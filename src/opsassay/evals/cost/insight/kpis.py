@@ -11,16 +11,16 @@ from datetime import date, timedelta
 import polars as pl
 
 from opsassay.evals.cost.focus.schema import BUDGETS
-from opsassay.evals.cost.focus.world import MICRO, World
+from opsassay.evals.cost.focus.world import MICRO
 from opsassay.evals.cost.insight.paper import part_of
-from opsassay.evals.cost.insight.question import KeyRow, Tables, Terms
+from opsassay.evals.cost.insight.question import Billed, KeyRow, Tables, Terms
 from opsassay.evals.cost.insight.reading import TAGS, dollars, frame_rows, share
 from opsassay.evals.cost.insight.templates import template
 from opsassay.evals.runner.draws import Draws
 
 
-def _effective_terms(draws: Draws, world: World) -> Terms:
-    _, terms = part_of(draws, world)
+def _effective_terms(draws: Draws, billed: Billed) -> Terms:
+    _, terms = part_of(draws, billed)
     return Terms("EffectiveCost", terms.first, terms.last)
 
 
@@ -66,8 +66,8 @@ def _tag_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
     ]
 
 
-def _tag_terms(draws: Draws, world: World) -> Terms:
-    _, terms = part_of(draws, world)
+def _tag_terms(draws: Draws, billed: Billed) -> Terms:
+    _, terms = part_of(draws, billed)
     return Terms(
         "BilledCost", terms.first, terms.last, draws.choice(("Europe/Berlin", "America/New_York")), "leave_out"
     )
@@ -76,9 +76,9 @@ def _tag_terms(draws: Draws, world: World) -> Terms:
 TAG_POLICY = template("tag-policy", _tag_terms, _tag_frame)
 
 
-def _budget_terms(draws: Draws, world: World) -> Terms:
-    last = (world.end - timedelta(days=1)).date()
-    return Terms("BilledCost", world.middle.date(), last, draws.choice(("Europe/Berlin", "Asia/Kolkata")), top=5)
+def _budget_terms(draws: Draws, billed: Billed) -> Terms:
+    last = (billed.end - timedelta(days=1)).date()
+    return Terms("BilledCost", billed.middle.date(), last, draws.choice(("Europe/Berlin", "Asia/Kolkata")), top=5)
 
 
 def _month(day: date) -> str:

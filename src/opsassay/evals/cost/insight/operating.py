@@ -10,9 +10,9 @@ from datetime import timedelta
 import polars as pl
 
 from opsassay.evals.cost.focus.schema import BUDGETS, RESOURCE_DAYS
-from opsassay.evals.cost.focus.world import MICRO, World
+from opsassay.evals.cost.focus.world import MICRO
 from opsassay.evals.cost.insight.paper import part_of
-from opsassay.evals.cost.insight.question import KeyRow, QuestionTemplate, Tables, Terms
+from opsassay.evals.cost.insight.question import Billed, KeyRow, QuestionTemplate, Tables, Terms
 from opsassay.evals.cost.insight.reading import frame_rows, share
 from opsassay.evals.cost.insight.templates import template
 from opsassay.evals.runner.draws import Draws
@@ -20,8 +20,8 @@ from opsassay.evals.runner.draws import Draws
 _GROUPS = {"sub_account": "SubAccountId", "provider": "ProviderName", "category": "ServiceCategory"}
 
 
-def _window(draws: Draws, world: World) -> Terms:
-    return part_of(draws, world)[1]
+def _window(draws: Draws, billed: Billed) -> Terms:
+    return part_of(draws, billed)[1]
 
 
 def _rows_of_window(tables: Tables, terms: Terms) -> pl.DataFrame:
@@ -84,8 +84,8 @@ def _scaling_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
 AUTOSCALING = template("autoscaling-rate", _window, _scaling_frame)
 
 
-def _spend_terms(draws: Draws, world: World) -> Terms:
-    start, end = draws.choice(((world.start, world.middle), (world.middle, world.end)))
+def _spend_terms(draws: Draws, billed: Billed) -> Terms:
+    start, end = draws.choice(((world.start, billed.middle), (billed.middle, billed.end)))
     zone = draws.choice(("Europe/Berlin", "Asia/Kolkata"))
     return Terms("BilledCost", start.date(), (end - timedelta(days=1)).date(), zone)
 

@@ -7,26 +7,27 @@ from fractions import Fraction
 
 import polars as pl
 
-from opsassay.evals.cost.focus.world import World
-from opsassay.evals.cost.insight.question import KeyRow, Tables, Terms
+from opsassay.evals.cost.insight.question import Billed, KeyRow, Tables, Terms
 from opsassay.evals.cost.insight.reading import dollars, frame_rows, share
 from opsassay.evals.cost.insight.templates import template
 from opsassay.evals.runner.draws import Draws
 
-CATEGORIES = ("Compute", "Storage", "Databases")
+BEFORE, AFTER = 3, 4
+"""Days that windows keep from the first and the last day that was billed."""
 ZONES = ("UTC", "Europe/Berlin", "America/New_York")
 
 
-def part_of(draws: Draws, world: World, low: int = 12, high: int = 26) -> tuple[int, Terms]:
-    """Return a window of *low* to *high* days well inside the two months, as terms over BilledCost."""
-    length = draws.integer(low, high)
-    first = (world.start + timedelta(days=draws.integer(3, world.hours // 24 - length - 4))).date()
+def part_of(draws: Draws, billed: Billed, low: int = 12, high: int = 26) -> tuple[int, Terms]:
+    """Return a window of *low* to *high* days, or what there is, well inside what was billed, as terms over BilledCost."""
+    days = (billed.end - billed.start).days
+    length = draws.integer(min(low, days - BEFORE - AFTER), min(high, days - BEFORE - AFTER))
+    first = (billed.start + timedelta(days=draws.integer(BEFORE, days - length - AFTER))).date()
     return length, Terms("BilledCost", first, first + timedelta(days=length - 1))
 
 
-def _category_terms(draws: Draws, world: World) -> Terms:
-    _, terms = part_of(draws, world)
-    return Terms(terms.cost, terms.first, terms.last, chosen=tuple(sorted(draws.sample(CATEGORIES, 2))))
+def _category_terms(draws: Draws, billed: Billed) -> Terms:
+    _, terms = part_of(draws, billed)
+    return Terms(terms.cost, terms.first, terms.last, chosen=tuple(sorted(draws.sample(billed.categories, 2))))
 
 
 def _category_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
@@ -40,8 +41,8 @@ def _category_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
 CATEGORY_COST = template("category-cost", _category_terms, _category_frame)
 
 
-def _top_terms(draws: Draws, world: World) -> Terms:
-    _, terms = part_of(draws, world)
+def _top_terms(draws: Draws, billed: Billed) -> Terms:
+    _, terms = part_of(draws, billed)
     return Terms(terms.cost, terms.first, terms.last, top=draws.integer(3, 5))
 
 
@@ -56,8 +57,8 @@ def _top_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
 TOP_APPLICATIONS = template("top-applications", _top_terms, _top_frame)
 
 
-def _allocation_terms(draws: Draws, world: World) -> Terms:
-    _, terms = part_of(draws, world)
+def _allocation_terms(draws: Draws, billed: Billed) -> Terms:
+    _, terms = part_of(draws, billed)
     return Terms(terms.cost, terms.first, terms.last, negative="leave_out")
 
 
@@ -72,8 +73,8 @@ def _allocation_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
 ALLOCATION = template("allocation", _allocation_terms, _allocation_frame)
 
 
-def _peak_terms(draws: Draws, world: World) -> Terms:
-    _, terms = part_of(draws, world)
+def _peak_terms(draws: Draws, billed: Billed) -> Terms:
+    _, terms = part_of(draws, billed)
     return Terms(terms.cost, terms.first, terms.last, draws.choice(ZONES), "leave_out", top=5)
 
 
@@ -114,17 +115,17 @@ def _variance_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
     ]  # fmt: skip
 
 
-def _variance_terms(draws: Draws, world: World) -> Terms:
-    _, terms = part_of(draws, world, 8, 10)
+def _variance_terms(draws: Draws, billed: Billed) -> Terms:
+    _, terms = part_of(draws, billed, 8, 10)
     return Terms(terms.cost, terms.first, terms.last, draws.choice(ZONES), "leave_out", top=5)
 
 
 DAILY_VARIANCE = template("daily-variance", _variance_terms, _variance_frame)
 
 
-def _credit_terms(draws: Draws, world: World) -> Terms:
+def _credit_terms(draws: Draws, billed: Billed) -> Terms:
     del draws
-    return Terms("BilledCost", world.start.date(), (world.end - timedelta(days=1)).date(), top=5)
+    return Terms("BilledCost", billed.start.date(), (billed.end - timedelta(days=1)).date(), top=5)
 
 
 def _credit_frame(tables: Tables, terms: Terms) -> list[KeyRow]:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import polars as pl
 
-from opsassay.evals.cost.focus.world import World
 from opsassay.evals.runner.draws import Draws
 
 PICO = 10**12
@@ -35,11 +34,40 @@ class Field:
     tolerance: Fraction = Fraction(1, 100)
 
 
+class Billed(Protocol):
+    """What the terms of a question are drawn from: the time that was billed (UTC), and categories that have costs."""
+
+    @property
+    def start(self) -> datetime:
+        """The first midnight."""
+
+    @property
+    def middle(self) -> datetime:
+        """A midnight between them, at the start of a month where there is one."""
+
+    @property
+    def end(self) -> datetime:
+        """The last midnight, exclusive."""
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """Values of ServiceCategory."""
+
+
+@dataclass(frozen=True)
+class OwnReading:
+    """How a team's own costs are read: all in one *currency*, and *tag* is the key that names an application."""
+
+    currency: str
+    tag: str | None
+
+
 @dataclass(frozen=True)
 class Terms:
     """What a question is about, in which its wrong readings differ from it: dates are inclusive, days are those of *zone*.
 
-    *negative* says what becomes of rows with negative cost: they count, or they are left out.
+    *negative* says what becomes of rows with negative cost: they count, or they are left out. *own* is how a team's own
+    costs are read, None for costs that a seed made.
     """
 
     cost: str
@@ -52,6 +80,7 @@ class Terms:
     taxes: bool = True
     chosen: tuple[str, ...] = ()
     top: int | None = None
+    own: OwnReading | None = None
 
     def moved(self, days: int) -> Terms:
         """Return the same terms for a window that many days later."""
@@ -70,7 +99,7 @@ class QuestionTemplate:
     stratum: Literal["easy", "medium", "hard"]
     kpi: str
     fields: tuple[Field, ...]
-    terms: Callable[[Draws, World], Terms]
+    terms: Callable[[Draws, Billed], Terms]
     prompt: Callable[[Terms], str]
     sql: Callable[[Terms], str]
     frame: Callable[[Tables, Terms], list[KeyRow]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from zoneinfo import ZoneInfo
@@ -21,23 +21,37 @@ def sql_rows(terms: Terms) -> str:
     """Return the beginning of a statement: ``charges`` are the rows of the window, with picodollars, day and tags.
 
     ``chosen`` are those of them that count; their column pico is the cost that is asked for. Picodollars are whole:
-    micro-units of the currency times micro-USD for one unit.
+    micro-units of the currency times micro-USD for one unit. A team's own amounts have 12 decimals and are not converted.
     """
     tags = ", ".join(
-        f"nullif(nullif(json_extract_string(try_cast(nullif(Tags, 'NULL') AS JSON), '$.{tag}'), ''), 'NULL') AS {tag}"
-        for tag in TAGS
+        f"nullif(nullif(json_extract_string(try_cast(nullif(Tags, 'NULL') AS JSON), {_pointer(key)}), ''), 'NULL') AS {tag}"
+        for tag, key in _keys(terms).items()
     )
     rate = "CAST(r.UsdPerUnit * 1000000 AS HUGEINT)" if terms.convert else "1000000"
-    pico = ", ".join(f"CAST(c.{name} * 1000000 AS HUGEINT) * {rate} AS {name}_pico" for name in _MONEY)
+    whole = "CAST(c.{0} * 1000000 AS HUGEINT) * " + rate
+    if terms.own is not None:
+        whole = "CAST(replace(CAST(c.{0} AS VARCHAR), '.', '') AS HUGEINT)"
+    pico = ", ".join(f"{whole.format(name)} AS {name}_pico" for name in _MONEY)
     local = f"timezone('{terms.zone}', c.ChargePeriodStart)::DATE"
     kept = [f"{terms.cost} >= 0"] if terms.negative == "leave_out" else []
     kept += [] if terms.taxes else ["ChargeCategory <> 'Tax'"]
     return (
-        f"WITH charges AS (SELECT * FROM (SELECT c.*, {pico}, {local} AS day, {tags} FROM costs c "
-        f"JOIN exchange_rates r ON r.Currency = c.BillingCurrency) "
+        f"WITH charges AS (SELECT * FROM (SELECT c.*, {pico}, {local} AS day, {tags} FROM costs c"
+        f"{'' if terms.own else ' JOIN exchange_rates r ON r.Currency = c.BillingCurrency'}) "
         f"WHERE day BETWEEN DATE '{terms.first}' AND DATE '{terms.last}'), "
         f"chosen AS (SELECT *, {terms.cost}_pico AS pico FROM charges WHERE {' AND '.join(kept) or 'true'}) "
     )
+
+
+def _keys(terms: Terms) -> dict[str, str]:
+    """Return the key in Tags of each of TAGS."""
+    own = {"application": terms.own.tag} if terms.own is not None and terms.own.tag is not None else {}
+    return dict(zip(TAGS, TAGS, strict=True)) | own
+
+
+def _pointer(key: str) -> str:
+    """Return the JSON pointer (RFC 6901) to *key* as an SQL literal."""
+    return sql_literals(["/" + key.replace("~", "~0").replace("/", "~1")])
 
 
 def frame_rows(tables: Tables, terms: Terms) -> pl.DataFrame:
@@ -51,30 +65,41 @@ def frame_rows(tables: Tables, terms: Terms) -> pl.DataFrame:
     costs = tables[COSTS].lazy().filter(
         (pl.col("ChargePeriodStart") >= start) & (pl.col("ChargePeriodStart") < end)
     )  # fmt: skip
-    rates = tables[EXCHANGE_RATES].lazy().select(
-        pl.col("Currency").alias("BillingCurrency"),
-        pl.col("UsdPerUnit").to_physical().cast(pl.Int64).alias("rate") if terms.convert else pl.lit(10**6).alias("rate"),
-    )  # fmt: skip
-    found = costs.join(rates, on="BillingCurrency", how="inner", maintain_order="left").collect()
-    parsed = {text: _tags(text) for text in found["Tags"].unique().drop_nulls().to_list()}
+    found = (costs if terms.own else _with_rates(costs, tables, terms)).collect()
+    keys = tuple(_keys(terms).values())
+    parsed = {text: _tags(text, keys) for text in found["Tags"].unique().drop_nulls().to_list()}
     lookup = pl.DataFrame(
         [(text, *values) for text, values in parsed.items()], schema=["Tags", *TAGS], orient="row"
     ).cast(pl.String)  # fmt: skip
     rows = found.join(lookup, on="Tags", how="left", maintain_order="left").with_columns(
         pl.col("ChargePeriodStart").dt.convert_time_zone(terms.zone).dt.date().alias("day"),
-        *((pl.col(name).to_physical().cast(pl.Int64) * pl.col("rate")).alias(f"{name}_pico") for name in _MONEY),
+        *(_pico(name, terms).alias(f"{name}_pico") for name in _MONEY),
     ).with_columns(pl.col(f"{terms.cost}_pico").alias("pico"))  # fmt: skip
     rows = rows if terms.taxes else rows.filter(pl.col("ChargeCategory") != "Tax")
     return rows.filter(pl.col("pico") >= 0) if terms.negative == "leave_out" else rows
 
 
-def _tags(text: str) -> list[str | None]:
+def _with_rates(costs: pl.LazyFrame, tables: Tables, terms: Terms) -> pl.LazyFrame:
+    rates = tables[EXCHANGE_RATES].lazy().select(
+        pl.col("Currency").alias("BillingCurrency"),
+        pl.col("UsdPerUnit").to_physical().cast(pl.Int64).alias("rate") if terms.convert else pl.lit(10**6).alias("rate"),
+    )  # fmt: skip
+    return costs.join(rates, on="BillingCurrency", how="inner", maintain_order="left")
+
+
+def _pico(name: str, terms: Terms) -> pl.Expr:
+    """Return the whole picodollars of the amount *name*; those of a team's own amounts may be beyond 64 bits."""
+    amount = pl.col(name).to_physical()
+    return amount.cast(pl.Int128) if terms.own else amount.cast(pl.Int64) * pl.col("rate")
+
+
+def _tags(text: str, keys: Sequence[str]) -> list[str | None]:
     """Return the values of the tags that keys look at, None for those that are missing, empty or the text NULL."""
     try:
         given = json.loads(text)
     except ValueError:
         given = {}
-    values = (given.get(tag) if isinstance(given, dict) else None for tag in TAGS)
+    values = (given.get(key) if isinstance(given, dict) else None for key in keys)
     return [None if value in (None, "", "NULL") else str(value) for value in values]
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from opsassay.core.schema.files import packaged_yaml
 from opsassay.evals.cost.focus.schema import RESOURCE_DAYS
-from opsassay.evals.cost.focus.world import World
-from opsassay.evals.cost.insight.question import Field, KeyRow, QuestionTemplate, Tables, Terms
+from opsassay.evals.cost.insight.question import Billed, Field, KeyRow, OwnReading, QuestionTemplate, Tables, Terms
 from opsassay.evals.cost.insight.reading import sql_literals, sql_rows
 from opsassay.evals.runner.draws import Draws
 
@@ -21,7 +20,7 @@ _DAILY = (
 
 
 def template(
-    name: str, terms: Callable[[Draws, World], Terms], frame: Callable[[Tables, Terms], list[KeyRow]]
+    name: str, terms: Callable[[Draws, Billed], Terms], frame: Callable[[Tables, Terms], list[KeyRow]]
 ) -> QuestionTemplate:
     """Return the question *name*: *terms* draws what it asks for, *frame* computes its key with polars."""
     row = _TEXTS["questions"][name]
@@ -60,5 +59,13 @@ def _fill(text: str, terms: Terms) -> str:
         chosen_sql=sql_literals(terms.chosen),
         rows=rows,
         daily=rows + _DAILY,
-        **_TEXTS["words"],
+        **_words(terms.own),
     )
+
+
+def _words(own: OwnReading | None) -> dict[str, str]:
+    """Return the words that questions share, those of a team's own costs where they are asked about."""
+    words: dict[str, str] = _TEXTS["words"]
+    if own is None:
+        return words
+    return words | {name: text.format(currency=own.currency, tag=own.tag) for name, text in _TEXTS["own_words"].items()}

@@ -15,6 +15,7 @@ from opsassay.evals.cost.focus.world import APPLICATIONS
 from opsassay.evals.cost.insight.grading import answer_of
 from opsassay.evals.cost.insight.keys import Question
 from opsassay.evals.cost.insight.question import Field
+from opsassay.evals.cost.insight.reading import frame_rows
 from opsassay.evals.cost.tasks import CostTask
 from opsassay.evals.runner.draws import Draws
 from opsassay.solvers.agents.tool_sessions import SUBMIT
@@ -68,7 +69,7 @@ def chance(body: Question | AnomalyTask, draws: Draws) -> dict[str, Any] | None:
         names = {"category": "ServiceCategory", "provider": "ProviderName", "sub_account": "SubAccountId"}
         first = body.template.names[0]
         column = names.get(first)
-        known = sorted(body.data.tables["costs"][column].drop_nulls().unique().to_list()) if column else APPLICATIONS
+        known = _names_to_guess(body, column)
         count = body.terms.top or len(body.terms.chosen) or len(known)
         chosen = draws.sample(known, min(count, len(known)))
         return {"rows": [{one.name: _guess(one, name, draws) for one in body.template.fields} for name in chosen]}
@@ -78,6 +79,14 @@ def chance(body: Question | AnomalyTask, draws: Draws) -> dict[str, Any] | None:
         Claim(draws.choice(body.slices), times[at], times[at] + body.step, draws.integer(0, 9) / 9 if body.ranked else None)
         for at in starts
     ])  # fmt: skip
+
+
+def _names_to_guess(body: Question, column: str | None) -> Sequence[str]:
+    """Return the names that an agent finds in the data: of *column*, of applications where it is None."""
+    if column is None and body.costs is None:
+        return APPLICATIONS
+    rows = body.data.tables["costs"] if column else frame_rows(body.data.tables, body.terms)
+    return sorted(rows[column or "application"].drop_nulls().unique().to_list())
 
 
 def _guess(one: Field, name: str, draws: Draws) -> Any:

@@ -1,0 +1,236 @@
+"""A team's own export of cost data, by FOCUS 1.0 to 1.3, as providers write it: CSV or Parquet, one file or several.
+
+Source of names and rules: the FOCUS specification (https://focus.finops.org). Amounts are rounded to 12 decimals, times
+become UTC, tags one JSON object of texts; columns of a provider's own are left out. Whatever is lost is noted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import polars as pl
+
+from opsassay.core.errors import NotFoundError, UserError, nearest
+from opsassay.core.text import first_line
+from opsassay.evals.cost.focus.schema import COSTS, TABLES, own_schema
+
+MOST_ROWS = 10_000_000
+"""Rows of an export that are read; they are held in memory."""
+AMOUNTS = ("BilledCost", "EffectiveCost", "ListCost", "ContractedCost")
+_FILLED = ("BilledCost", "BillingCurrency", "ChargePeriodStart")
+NEEDED = (*AMOUNTS, *_FILLED[1:], "ChargeCategory", "ProviderName", "ServiceCategory", "SubAccountId")
+"""Columns without which no question can be asked; of those in `_FILLED` no row may be empty."""
+_SINCE = {"ProviderName": "ServiceProviderName"}
+"""Names of FOCUS 1.3 for columns that it no longer asks for."""
+_TYPES = {"money": "DECIMAL(38, 12)", "quantity": "DECIMAL(38, 12)", "time": "TIMESTAMPTZ"}
+
+
+@dataclass(frozen=True)
+class CostExport:
+    """The *rows* of an export in the columns of FOCUS 1.2, all in one *currency*.
+
+    *tag* is the key that names the application of a row, None where no row has a tag. *start* and *end* are the midnights
+    (UTC) around all charges; *categories* are up to five, by what they cost; *empty* are amounts that some rows lack, as
+    those of Oracle do. *notes* say what was left out.
+    """
+
+    rows: pl.DataFrame
+    currency: str
+    tag: str | None
+    start: datetime
+    end: datetime
+    categories: tuple[str, ...]
+    empty: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def read_export(files: Sequence[Path], currency: str | None = None, tag: str | None = None) -> CostExport:
+    """Return what is in *files*, of *currency* alone, with *tag* as the key of an application.
+
+    The only currency and the most frequent key are taken where none is given. Raises UserError for a file that is no
+    export by FOCUS, naming the file and the column, and for several currencies; NotFoundError for an unknown key.
+    """
+    if twice := [str(one) for one, count in Counter(one.resolve() for one in files).items() if count > 1]:
+        raise UserError(f"{twice[0]} is given twice, so that its charges would count twice; give each file once.")
+    with TemporaryDirectory(prefix="opsassay-export-") as folder:
+        parts = [_read(path, Path(folder) / f"{number}.parquet") for number, path in enumerate(files)]
+        rows = pl.concat([pl.read_parquet(part) for part, _ in parts]).cast(dict(own_schema()))  # type: ignore[arg-type]
+    if not len(rows):
+        raise UserError(f"{files[0]} has no charges; export at least nine days.")
+    rows, chosen, notes = _of_one_currency(rows, currency)
+    rows, untagged = _with_plain_tags(rows)
+    columns = sorted({one for _, left in parts for one in left})
+    notes += [f"columns that are not of FOCUS 1.2 are left out: {', '.join(columns)}"] if columns else []
+    notes += [f"{untagged} rows have Tags that are no JSON object; they count as untagged"] if untagged else []
+    keys = _tag_keys(rows)
+    if tag is not None and tag not in keys:
+        raise NotFoundError("tag", tag, keys)
+    empty = {name: count for name in AMOUNTS if (count := rows[name].null_count())}
+    notes += [f"{name} is empty in {count} rows, which FOCUS does not allow" for name, count in empty.items()]
+    start, end = _midnights(rows)
+    return CostExport(
+        rows.sort("ChargePeriodStart", *(c for c in rows.columns if c != "ChargePeriodStart"), nulls_last=True),
+        chosen, tag or next(iter(keys), None), start, end, _dearest(rows), tuple(empty), tuple(notes),
+    )  # fmt: skip
+
+
+def _read(path: Path, part: Path) -> tuple[Path, list[str]]:
+    """Write the columns of FOCUS 1.2 of *path* to *part*; return it, and the names of the columns that are left out."""
+    import duckdb
+
+    with duckdb.connect(":memory:") as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        try:
+            source = _source(path)
+            described = connection.execute(f"DESCRIBE SELECT * FROM {source}", [str(path)]).fetchall()
+            given = {str(name): str(kind) for name, kind, *_ in described}
+            count = connection.execute(f"SELECT count(*) FROM {source}", [str(path)]).fetchone()
+        except duckdb.Error as error:
+            raise UserError(f"{path} cannot be read as {_form(path)} ({first_line(error)}); check the file.") from error
+        if count and count[0] > MOST_ROWS:
+            raise UserError(f"{path} has {count[0]} rows, more than {MOST_ROWS}; export fewer days.")
+        names = _columns(path, given)
+        for column in _FILLED:
+            _require_filled(connection, path, source, names[column], column)
+        chosen = [_selected(connection, path, source, one, names.get(one), given) for one in TABLES[COSTS]]
+        connection.execute(f"COPY (SELECT {', '.join(chosen)} FROM {source}) TO '{part}' (FORMAT parquet)", [str(path)])
+    return part, sorted(set(given) - set(names.values()))
+
+
+def _form(path: Path) -> str:
+    return "Parquet" if ".parquet" in path.suffixes else "CSV"
+
+
+def _source(path: Path) -> str:
+    if _form(path) == "Parquet":
+        return "read_parquet(?)"
+    return "read_csv(?, header = true, all_varchar = true, nullstr = ['', 'NULL'], allow_quoted_nulls = true)"
+
+
+def _columns(path: Path, given: dict[str, str]) -> dict[str, str]:
+    """Return the column of *path* for each of FOCUS 1.2 that it has, whatever its case; raises UserError."""
+    found: dict[str, str] = {}
+    for name in given:
+        plain = name.replace("_", "").casefold()
+        for column in TABLES[COSTS]:
+            if plain == column.casefold():
+                if column in found:
+                    raise UserError(f"{path} has two columns for {column}: {found[column]} and {name}; leave one out.")
+                found[column] = name
+    for column, newer in _SINCE.items():
+        if column not in found and newer in given:
+            found[column] = newer
+    if lacking := [one for one in NEEDED if one not in found]:
+        near = nearest(lacking[0], set(given) - set(found.values()))
+        hint = f"; is it {near}?" if near else "; export the data by FOCUS 1.0 to 1.3."
+        raise UserError(f"{path} has no column {', '.join(lacking)}{hint}")
+    return found
+
+
+def _selected(
+    connection: Any, path: Path, source: str, column: str, name: str | None, given: dict[str, str]
+) -> str:  # fmt: skip
+    """Return the expression for *column*; raises UserError with a value that is none of its kind."""
+    kind = TABLES[COSTS][column][0]
+    if name is None:
+        return f"CAST(NULL AS {_TYPES.get(kind, 'VARCHAR')}) AS {column}"
+    quoted = _quoted(name)
+    if column == "Tags":
+        return f"{_tags_text(quoted, given[name])} AS Tags"
+    if kind not in _TYPES:
+        return f"CAST({quoted} AS VARCHAR) AS {column}"
+    odd = f"SELECT CAST({quoted} AS VARCHAR) FROM {source} WHERE {quoted} IS NOT NULL AND TRY_CAST({quoted} AS {_TYPES[kind]}) IS NULL LIMIT 1"
+    if wrong := connection.execute(odd, [str(path)]).fetchone():
+        expected = "a time as ISO 8601 writes it" if kind == "time" else "a number below 10^26"
+        raise UserError(f"{path}: {name} is {wrong[0][:40]!r} in a row; expected {expected}.")
+    return f"CAST({quoted} AS {_TYPES[kind]}) AS {column}"
+
+
+def _require_filled(connection: Any, path: Path, source: str, name: str, column: str) -> None:
+    (missing,) = connection.execute(
+        f"SELECT count(*) FROM {source} WHERE {_quoted(name)} IS NULL", [str(path)]
+    ).fetchone()
+    if missing:
+        raise UserError(f"{path}: {column} is empty in {missing} rows, which FOCUS does not allow; export it again.")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _tags_text(quoted: str, kind: str) -> str:
+    """Return the expression for tags as JSON text: an object, or a list of pairs of ``key`` and ``value``."""
+    return quoted if kind == "VARCHAR" else f"CAST(to_json({quoted}) AS VARCHAR)"
+
+
+def _of_one_currency(rows: pl.DataFrame, currency: str | None) -> tuple[pl.DataFrame, str, list[str]]:
+    counts = dict(rows.group_by("BillingCurrency").len().sort("len", "BillingCurrency", descending=True).rows())
+    if currency is not None and currency not in counts:
+        raise NotFoundError("currency", currency, counts)
+    if currency is None and len(counts) > 1:
+        listed = ", ".join(f"{name} in {count} rows" for name, count in counts.items())
+        raise UserError(
+            f"The charges are in several currencies ({listed}); say which, as with --currency {[*counts][0]}."
+        )
+    chosen = currency or str([*counts][0])
+    left_out = len(rows) - counts[chosen]
+    notes = [f"{left_out} rows in other currencies than {chosen} are left out"] if left_out else []
+    return rows.filter(pl.col("BillingCurrency") == chosen), chosen, notes
+
+
+def _with_plain_tags(rows: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Return *rows* with tags as a JSON object of texts, by key, or NULL; and how many had something else."""
+    plain = {text: _plain_tags(text) for text in rows["Tags"].unique().drop_nulls().to_list()}
+    odd = [text for text, read in plain.items() if read is None]
+    untagged = int(rows["Tags"].is_in(odd).sum()) if odd else 0
+    replaced = rows["Tags"].replace_strict(plain, return_dtype=pl.String) if plain else rows["Tags"]
+    return rows.with_columns(replaced.alias("Tags")), untagged
+
+
+def _plain_tags(text: str) -> str | None:
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(given, list) and all(isinstance(one, dict) and "key" in one for one in given):
+        given = {str(one["key"]): one.get("value") for one in given}
+    if not isinstance(given, dict):
+        return None
+    texts = {
+        key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items() if value is not None
+    }
+    return json.dumps(texts, sort_keys=True, ensure_ascii=False)
+
+
+def tag_values(rows: pl.DataFrame) -> Iterator[tuple[dict[str, str], int]]:
+    """Yield each distinct set of tags in *rows*, and how many rows have it."""
+    for text, count in rows.drop_nulls("Tags").group_by("Tags").len().sort("Tags").rows():
+        yield json.loads(text), count
+
+
+def _tag_keys(rows: pl.DataFrame) -> list[str]:
+    """Return the keys of tags with a value, the most frequent first."""
+    counts: Counter[str] = Counter()
+    for tags, count in tag_values(rows):
+        counts.update({key: count for key, value in tags.items() if value not in ("", "NULL")})
+    return [key for key, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0]))]
+
+
+def _midnights(rows: pl.DataFrame) -> tuple[datetime, datetime]:
+    first: Any = rows["ChargePeriodStart"].min()
+    last: Any = rows["ChargePeriodStart"].max()
+    start = first.replace(hour=0, minute=0, second=0, microsecond=0)
+    return start, last.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+
+
+def _dearest(rows: pl.DataFrame) -> tuple[str, ...]:
+    sums = rows.drop_nulls("ServiceCategory").group_by("ServiceCategory").agg(pl.col("BilledCost").sum())
+    paid = sums.filter(pl.col("BilledCost") > 0).sort("BilledCost", "ServiceCategory", descending=True)
+    return tuple(paid["ServiceCategory"].to_list()[:5])

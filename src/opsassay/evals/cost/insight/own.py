@@ -1,0 +1,123 @@
+"""Questions over a team's own costs: which of the ten can be asked of them, and by which seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+from opsassay.core.errors import OperationError
+from opsassay.evals.cost.insight.grading import answer_of, difference
+from opsassay.evals.cost.insight.keys import MISTAKES, QUESTIONS, OwnCosts, Question
+from opsassay.evals.cost.insight.kpis import COMMITMENTS, EFFECTIVE_RATE
+from opsassay.evals.cost.insight.paper import (
+    AFTER,
+    ALLOCATION,
+    BEFORE,
+    CATEGORY_COST,
+    DAILY_VARIANCE,
+    PEAK_RATIO,
+    TOP_APPLICATIONS,
+)
+from opsassay.evals.cost.insight.question import KeyRow, QuestionTemplate, Tables, Terms, number
+
+LEFT_OUT = {"budget-variance": "an export has no budgets", "tag-policy": "which tags are required stands in no export"}
+"""Questions that no export answers, and why."""
+BY_APPLICATION = {one.name for one in (TOP_APPLICATIONS, ALLOCATION, PEAK_RATIO, DAILY_VARIANCE)}
+"""Questions that need the tag of an application."""
+_AMOUNTS = {COMMITMENTS.name: ("EffectiveCost",), EFFECTIVE_RATE.name: ("EffectiveCost", "ListCost")}
+"""Amounts besides BilledCost that a question sums."""
+FEWEST_DAYS = BEFORE + AFTER + 2
+_TRIES = 20
+"""Seeds that are tried for each question until one has an answer."""
+
+
+@dataclass(frozen=True)
+class OwnQuestion:
+    """A question that can be asked: its *seed* and the *mistakes* that change its key; or *why_not*."""
+
+    name: str
+    seed: int
+    mistakes: tuple[str, ...] = ()
+    why_not: str = ""
+
+
+def own_template(name: str, currency: str, mistakes: tuple[str, ...] = ()) -> QuestionTemplate:
+    """Return the template *name* of QUESTIONS with the fields of its answer in *currency*, and these *mistakes* alone."""
+    given, end = QUESTIONS[name], f"_{currency.lower()}"
+    named = {one.name: one.name.replace("_usd", end) for one in given.fields}
+    fields = (replace(f, name=named[f.name], meaning=f.meaning.replace("USD", currency)) for f in given.fields)
+
+    def frame(tables: Tables, terms: Terms) -> list[KeyRow]:
+        return [{named[field]: value for field, value in row.items()} for row in given.frame(tables, terms)]
+
+    return replace(
+        given,
+        fields=tuple(fields),
+        ranked=None if given.ranked is None else named[given.ranked],
+        sql=lambda terms: given.sql(terms).replace("_usd_", f"{end}_"),
+        frame=frame,
+        mistakes=mistakes,
+    )
+
+
+def own_questions(costs: OwnCosts, seed: int, count: int) -> Iterator[OwnQuestion]:
+    """Yield *count* of each question that *costs* answer, and why a question is left out; seeds are from *seed* on."""
+    for name in QUESTIONS:
+        tried = (_tried(name, one, costs) for one in range(seed, seed + count * _TRIES))
+        if why := _why_not(name, costs):
+            yield OwnQuestion(name, seed, why_not=why)
+            continue
+        asked: dict[Terms, OwnQuestion] = {}
+        refused = ""
+        for one, terms in tried:
+            refused = one.why_not or refused
+            if not one.why_not:
+                asked.setdefault(terms, one)
+            if len(asked) == count:
+                break
+        yield from asked.values() or [OwnQuestion(name, seed, why_not=refused)]
+
+
+def _why_not(name: str, costs: OwnCosts) -> str:
+    if name in LEFT_OUT:
+        return LEFT_OUT[name]
+    if name in BY_APPLICATION and costs.reading.tag is None:
+        return "no row has a tag that names an application"
+    if lacking := [one for one in _AMOUNTS.get(name, ()) if one in costs.empty]:
+        return f"{', '.join(lacking)} is empty in some rows"
+    if name == CATEGORY_COST.name and len(costs.categories) < 2:
+        return "fewer than two service categories cost anything"
+    return ""
+
+
+def _tried(name: str, seed: int, costs: OwnCosts) -> tuple[OwnQuestion, Terms]:
+    """Return the question *name* of *seed* with the mistakes that can be told apart from its answer, or why it has none."""
+    question = Question(own_template(name, costs.reading.currency), seed, costs)
+    why = _unasked(question)
+    mistakes = (one for one in QUESTIONS[name].mistakes if not why and _differs(question, one, costs.empty))
+    return OwnQuestion(name, seed, tuple(mistakes), why), question.terms
+
+
+def _unasked(question: Question) -> str:
+    """Return why *question* is not asked, nothing when it is."""
+    import duckdb
+
+    try:
+        key = question.key
+    except OperationError:
+        return "its two keys differ, so that neither is trusted"
+    except duckdb.OutOfRangeException:
+        return "its amounts are beyond what is computed exactly"
+    rows, asked = len(key.required) + key.open, question.terms.top or len(question.terms.chosen) or 1
+    if rows < asked:
+        return f"{rows} rows answer it, and it asks for {asked}"
+    ranked = question.template.ranked
+    values = [number(row, ranked) for row in (*key.required, *key.tied)] if ranked else []
+    return "all of its rows have the same value" if values and min(values) == max(values) else ""
+
+
+def _differs(question: Question, mistake: str, empty: Collection[str]) -> bool:
+    if MISTAKES[mistake][1](question.terms).cost in empty:
+        return False
+    answer = answer_of(question.template, question.misread(mistake))
+    return difference(question.template, question.key, answer["rows"]) is not None

@@ -1,0 +1,104 @@
+"""A team's own costs as tasks keep them: the table by its digest, and what questions about it are drawn from."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+import polars as pl
+from pydantic import PrivateAttr
+
+from opsassay.core.errors import DatapackError, UserError
+from opsassay.core.schema.base import Noun
+from opsassay.evals.cost.focus.export import CostExport
+from opsassay.evals.cost.focus.generate import CostTables
+from opsassay.evals.cost.focus.schema import COSTS
+from opsassay.evals.cost.insight.own import FEWEST_DAYS
+from opsassay.evals.cost.insight.question import OwnReading
+from opsassay.telemetry.content import whole_file, write_table
+
+TABLE_FOLDER = "cost_data"
+"""Folder of a store, or of generated tasks, with the tables that questions are about."""
+
+
+class OwnData(Noun):
+    """What a task on a team's own costs says of them; the table is TABLE_FOLDER/*sha256*.parquet.
+
+    *empty* are the amounts that some rows lack.
+    """
+
+    sha256: str
+    currency: str
+    tag: str | None
+    start: datetime
+    end: datetime
+    categories: tuple[str, ...]
+    empty: tuple[str, ...]
+    _root: Path = PrivateAttr(default=Path())
+
+    @property
+    def middle(self) -> datetime:
+        """The start of the last month that was billed."""
+        return max(self.start, self.end.replace(day=1))
+
+    @property
+    def reading(self) -> OwnReading:
+        """Its currency and the tag of applications."""
+        return OwnReading(self.currency, self.tag)
+
+    @property
+    def path(self) -> Path:
+        """Where the table is."""
+        return self._root / TABLE_FOLDER / f"{self.sha256}.parquet"
+
+    @cached_property
+    def data(self) -> CostTables:
+        """The table; raises DatapackError when it is not what its name says."""
+        return _read(self.path)
+
+    def located(self, root: Path) -> OwnData:
+        """Return the same whose table is below *root*."""
+        found = self.model_copy()
+        found._root = root
+        return found
+
+    def keep(self, root: Path) -> None:
+        """Write the table below *root*, if it is not there."""
+        kept = self.located(root).path
+        if not kept.exists():
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(kept) as partial:
+                partial.write_bytes(self.path.read_bytes())
+
+
+@lru_cache(maxsize=2)
+def _read(path: Path) -> CostTables:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DatapackError(
+            f"{path}: the costs of a task cannot be read ({error.strerror}); restore the file."
+        ) from error
+    if hashlib.sha256(content).hexdigest() != path.stem:
+        raise DatapackError(f"{path} is not what its name says; restore it.")
+    return CostTables({COSTS: pl.read_parquet(content)})
+
+
+def keep_export(export: CostExport, root: Path) -> OwnData:
+    """Write the table of *export* below *root* and return what tasks say of it; raises UserError for too few days."""
+    days = (export.end - export.start).days
+    if days < FEWEST_DAYS:
+        raise UserError(f"The export covers {days} days; questions need {FEWEST_DAYS} or more.")
+    folder = root / TABLE_FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    made = folder / "made.parquet"
+    write_table(made, export.rows)
+    digest = hashlib.sha256(made.read_bytes()).hexdigest()
+    made.rename(folder / f"{digest}.parquet")
+    own = OwnData(
+        sha256=digest, currency=export.currency, tag=export.tag, start=export.start, end=export.end,
+        categories=export.categories, empty=export.empty,
+    )  # fmt: skip
+    return own.located(root)
