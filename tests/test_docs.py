@@ -78,6 +78,7 @@ ORDER = (
     "score import",
     "task scenarios",
     "task show",
+    "task generate",
     "task check",
     "task list",
     "run trials",

@@ -135,7 +135,7 @@ _IDENTIFIER = re.compile(rf"(?<![a-z])({'|'.join(PLAIN_TERM | IDENTIFIER_ONLY)})
 
 @cache
 def defined(kind: str) -> list[tuple[str, str]]:
-    """Return (name, ``file:line``) of every class or function of the package; its syntax trees take thirty times as long."""
+    """Return (name, ``file:line``) of every class or function of the package; syntax trees take 30 times as long."""
     begins = re.compile(rf"^ *{kind} (\w+)[(:\[]")
     return [
         (found[1], f"{path.relative_to(SRC)}:{number}")

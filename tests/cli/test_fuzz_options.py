@@ -52,6 +52,7 @@ CALLS: dict[str, dict[str, object]] = {
     "task list": {"paths": ["tree"]},
     "task scenarios": {},
     "task show": {"name": "bad-release"},
+    "task generate": {"files": ["export.csv"], "output": "out"},
     "task check": {"files": ["scenario.yaml"]},
     "task calibrate": {"scenarios": ["bad-release"], "output": "out"},
     "task discover": {"scenario_name": "bad-release", "output": "out"},
@@ -158,6 +159,7 @@ def fill(made: Path) -> None:
     for name in ("ada", "ben"):
         shutil.copy(EXAMPLES / "multi_agent" / "annotations" / f"{name}.json", made)
     shutil.copy(EXAMPLES / "extending" / "scenario.yaml", made / "scenario.yaml")
+    shutil.copy(EXAMPLES / "cost" / "export.csv", made)
     shutil.copy(EXAMPLES / "foreign" / "records.jsonl", made)
     step = {"step_id": 1, "agent_id": "0", "agent_name": "A", "input_context": "", "output_content": "x"}
     trace = {"schema_version": 1, "task_id": "t", "task_instruction": "", "system_name": "s", "steps": [step]}

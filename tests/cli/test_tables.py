@@ -134,6 +134,7 @@ CALLS = {
     "system status": [[]],
     "task list": [["{made}/store"]],
     "task scenarios": [[]],
+    "task generate": [["--cost", "{examples}/cost/export.csv", "-o", "{tmp}/costs"]],
 }  # fmt: skip
 """Every command that prints a table, with calls that do; what is made by a live system is in `MADE_LIVE`."""
 

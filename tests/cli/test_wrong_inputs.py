@@ -234,6 +234,8 @@ WRONG = [
     ("incident export harbor -o out", "TREE", "--scenario NAME"),
     ("incident export dataset nowhere -o out", "nowhere", "folder"),
     ("trace export inspect nowhere -o out", "nowhere", "graded run"),
+    ("task generate --cost nowhere.csv -o out", "nowhere.csv", "does not exist"),
+    ("task generate --cost domain.yaml -o out", "domain.yaml has no column BilledCost", "FOCUS 1.0 to 1.3"),
     ("task check nowhere.yaml", "nowhere.yaml", "check the path"),
     ("task check fault.yaml", "fault.yaml:1", "key"),
     ("run explain nowhere", "nowhere", "folder of an attempt"),

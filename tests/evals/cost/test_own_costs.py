@@ -34,14 +34,14 @@ def charges(currency="USD"):
         start = datetime(2025, 3, 1, 5 * day % 24, tzinfo=UTC) + timedelta(days=day)
         for number, app in enumerate(APPS):
             cost = Decimal(1 + (day * 7 + number * 13) % 17) * Decimal("0.12345678901") * (number + 1)
-            used = number == 0 and day % 2 == 0
+            used, status = number == 0 and day % 2 == 0, "Used" if day % 4 else "Unused"
             yield {
                 "BilledCost": -cost if (day, number) == (12, 3) else cost,
                 "EffectiveCost": cost * Decimal("0.9"), "ListCost": cost * 2, "ContractedCost": cost * Decimal("1.1"),
                 "BillingCurrency": currency, "ChargePeriodStart": start, "ChargePeriodEnd": start + timedelta(hours=1),
                 "ChargeCategory": "Credit" if (day, number) == (12, 3) else "Usage", "ChargeClass": None,
                 "ProviderName": "AWS", "ServiceCategory": ("Compute", "Storage", "Databases")[number % 3],
-                "SubAccountId": f"account-{number}", "CommitmentDiscountStatus": ("Used" if day % 4 else "Unused") if used else None,
+                "SubAccountId": f"account-{number}", "CommitmentDiscountStatus": status if used else None,
                 "Tags": None if (day + number) % 5 == 0 else {"app": app, "env": "prod"},
             }  # fmt: skip
 
@@ -102,7 +102,7 @@ def test_the_forms_of_providers_are_read_alike(tmp_path, provider):
 
 def test_several_files_are_one_export(tmp_path):
     rows = list(charges())
-    parts = [as_csv(tmp_path / "1.csv", rows[:50]), as_csv(tmp_path / "2.csv", rows[50:])]
+    parts = [as_csv(tmp_path / "part[1].csv", rows[:50]), as_csv(tmp_path / "part1.csv", rows[50:])]
     assert read_export(parts).rows.equals(read_export([as_csv(tmp_path / "whole.csv", rows)]).rows)
 
 
@@ -152,6 +152,7 @@ def test_amounts_below_a_micro_unit_and_above_64_bits_count(tmp_path):
     assert task.body.key.required
 
 
+@pytest.mark.slow
 def test_right_answers_pass_and_every_mistake_fails(tmp_path, capsys):
     export = as_csv(tmp_path / "costs.csv", charges())
     assert command_line(["task", "generate", "--cost", str(export), "-o", str(tmp_path / "own")]) == 0
@@ -199,7 +200,7 @@ def changed(column, value):
         (changed("BilledCost", None), "BilledCost is empty in 1 rows"),
         (changed("BillingCurrency", "EUR"), "several currencies (USD in 179 rows, EUR in 1 rows)"),
         (lambda rows: rows[:12], "covers 2 days"),
-        (lambda rows: [], "has no charges"),
+        (lambda _: [], "has no charges"),
     ],
 )
 def test_a_wrong_export_gets_one_sentence(tmp_path, change, words):

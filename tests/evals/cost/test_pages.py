@@ -105,7 +105,7 @@ def test_the_page_on_cost_is_run_word_for_word(tmp_path, monkeypatch):
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns(".venv", "node_modules"))
     monkeypatch.chdir(tmp_path)
     lines = [line[2:] for line in PAGE.splitlines() if line.startswith("$ opsassay")]
-    assert len(lines) == 5
+    assert len(lines) == 7
     for line in lines:
         wrong = line.startswith("opsassay run ")  # a wrong oracle hands in nothing, which is the point of it
         assert command_line(shlex.split(line)[1:]) == int(wrong), line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -30,7 +31,7 @@ class Answering:
     receiver = Receiver()
 
     def __init__(self, *answers):
-        self.answers, self.settled = list(answers), 0
+        self.answers, self.read_last, self.settled = list(answers), 0, threading.Event()
 
     def status(self):
         sites = {"front": []}
@@ -38,7 +39,9 @@ class Answering:
 
     def command(self, _op):
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        self.settled += len(self.answers) == 1
+        self.read_last += len(self.answers) == 1
+        if self.read_last == SETTLED:
+            self.settled.set()
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -53,8 +56,7 @@ def observed(folder, *answers):
         system = Answering(*answers)
         observer = Observer(LocalProbes(system), folder / "timeline.jsonl", 0.02, None)
         running = asyncio.create_task(observer.run())
-        while system.settled < SETTLED and not running.done():
-            await asyncio.sleep(0.01)
+        assert await asyncio.to_thread(system.settled.wait, 60)
         observer.stop()
         await running
 
@@ -93,9 +95,12 @@ class Starting(LocalProbes):
 
 def test_what_has_not_answered_yet_is_probed_with_every_tick(tmp_path):
     async def watch():
-        observer = Observer(Starting(Answering(WHOLE)), tmp_path / "timeline.jsonl", 0.02, 3600.0)
-        asyncio.get_running_loop().call_later(0.5, observer.stop)
-        await observer.run()
+        system = Answering(WHOLE)
+        observer = Observer(Starting(system), tmp_path / "timeline.jsonl", 0.02, 3600.0)
+        running = asyncio.create_task(observer.run())
+        assert await asyncio.to_thread(system.settled.wait, 60)
+        observer.stop()
+        await running
 
     asyncio.run(watch())
     sent = [probe.reachable for tick in read_timeline(tmp_path / "timeline.jsonl").ticks for probe in tick.probes]

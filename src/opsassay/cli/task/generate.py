@@ -17,7 +17,8 @@ agents: ["oracle:*", constant, chance]
 
 @click.command("generate")
 @click.option(
-    "--cost", "files", multiple=True, required=True, metavar="FILE", type=click.Path(path_type=Path, exists=True),
+    "--cost", "files", multiple=True, required=True, metavar="FILE",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Export by FOCUS 1.0 to 1.3, CSV or Parquet; several times for several files.",
 )  # fmt: skip
 @click.option("-o", "--output", required=True, type=FOLDER, help="Folder of the tasks, which must not exist.")
@@ -38,8 +39,8 @@ def command(
     from opsassay.evals.cost.tasks import CostTask, generate_own
     from opsassay.telemetry.content import whole_folder
 
-    export = read_export(files, currency, tag)
     with whole_folder(output) as partial:
+        export = read_export(files, currency, tag)
         tasks, left_out = generate_own(keep_export(export, partial), seed, count)
         for task in tasks:
             CostTask.keep(task, partial)
@@ -61,6 +62,5 @@ def command(
     )
     if left_out:
         print_table("Questions that these costs do not answer", ("question", "why"), list(left_out.items()))
-    echo(
-        f"{len(tasks)} tasks on {len(export.rows)} charges in {export.currency}. Next: opsassay run {output}/plan.yaml -o costs"
-    )
+    echo(f"{len(tasks)} tasks on {len(export.rows)} charges in {export.currency}.")
+    say(f"Next: `opsassay run {output}/plan.yaml -o costs`.")

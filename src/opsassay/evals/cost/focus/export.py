@@ -60,7 +60,8 @@ def read_export(files: Sequence[Path], currency: str | None = None, tag: str | N
     if twice := [str(one) for one, count in Counter(one.resolve() for one in files).items() if count > 1]:
         raise UserError(f"{twice[0]} is given twice, so that its charges would count twice; give each file once.")
     with TemporaryDirectory(prefix="opsassay-export-") as folder:
-        parts = [_read(path, Path(folder) / f"{number}.parquet") for number, path in enumerate(files)]
+        made = [Path(folder) / str(number) for number in range(len(files))]
+        parts = [_read(path, at) for path, at in zip(files, made, strict=True)]
         rows = pl.concat([pl.read_parquet(part) for part, _ in parts]).cast(dict(own_schema()))  # type: ignore[arg-type]
     if not len(rows):
         raise UserError(f"{files[0]} has no charges; export at least nine days.")
@@ -81,26 +82,33 @@ def read_export(files: Sequence[Path], currency: str | None = None, tag: str | N
     )  # fmt: skip
 
 
-def _read(path: Path, part: Path) -> tuple[Path, list[str]]:
-    """Write the columns of FOCUS 1.2 of *path* to *part*; return it, and the names of the columns that are left out."""
+def _read(path: Path, folder: Path) -> tuple[Path, list[str]]:
+    """Write the columns of FOCUS 1.2 of *path* into *folder*; return the file, and which columns are left out."""
     import duckdb
 
+    part = folder / "part.parquet"
+    folder.mkdir()
+    link = folder / f"export{''.join(path.suffixes[-2:])}"  # DuckDB takes brackets and stars in a name for a pattern
+    link.symlink_to(path.resolve())
     with duckdb.connect(":memory:") as connection:
         connection.execute("SET TimeZone = 'UTC'")
         try:
-            source = _source(path)
-            described = connection.execute(f"DESCRIBE SELECT * FROM {source}", [str(path)]).fetchall()
-            given = {str(name): str(kind) for name, kind, *_ in described}
-            count = connection.execute(f"SELECT count(*) FROM {source}", [str(path)]).fetchone()
+            source = _opened(connection, link)
+            given = dict(zip(source.columns, map(str, source.types), strict=True))
+            count = _count(source)
         except duckdb.Error as error:
-            raise UserError(f"{path} cannot be read as {_form(path)} ({first_line(error)}); check the file.") from error
-        if count and count[0] > MOST_ROWS:
-            raise UserError(f"{path} has {count[0]} rows, more than {MOST_ROWS}; export fewer days.")
+            said = first_line(error).replace(str(link), str(path))
+            raise UserError(f"{path} cannot be read as {_form(path)} ({said}); check the file.") from error
+        if count > MOST_ROWS:
+            raise UserError(f"{path} has {count} rows, more than {MOST_ROWS}; export fewer days.")
         names = _columns(path, given)
         for column in _FILLED:
-            _require_filled(connection, path, source, names[column], column)
-        chosen = [_selected(connection, path, source, one, names.get(one), given) for one in TABLES[COSTS]]
-        connection.execute(f"COPY (SELECT {', '.join(chosen)} FROM {source}) TO '{part}' (FORMAT parquet)", [str(path)])
+            if missing := _count(source.filter(f"{_quoted(names[column])} IS NULL")):
+                raise UserError(
+                    f"{path}: {column} is empty in {missing} rows, which FOCUS does not allow; export it again."
+                )
+        chosen = [_selected(source, path, one, names.get(one), given) for one in TABLES[COSTS]]
+        source.project(", ".join(chosen)).write_parquet(str(part))
     return part, sorted(set(given) - set(names.values()))
 
 
@@ -108,10 +116,17 @@ def _form(path: Path) -> str:
     return "Parquet" if ".parquet" in path.suffixes else "CSV"
 
 
-def _source(path: Path) -> str:
+def _opened(connection: Any, path: Path) -> Any:
+    """Return the relation of DuckDB over *path*; values of a CSV are texts."""
     if _form(path) == "Parquet":
-        return "read_parquet(?)"
-    return "read_csv(?, header = true, all_varchar = true, nullstr = ['', 'NULL'], allow_quoted_nulls = true)"
+        return connection.read_parquet(str(path))
+    return connection.read_csv(
+        str(path), header=True, all_varchar=True, na_values=["", "NULL"], allow_quoted_nulls=True
+    )  # fmt: skip
+
+
+def _count(relation: Any) -> int:
+    return int(relation.count("*").fetchall()[0][0])
 
 
 def _columns(path: Path, given: dict[str, str]) -> dict[str, str]:
@@ -134,9 +149,7 @@ def _columns(path: Path, given: dict[str, str]) -> dict[str, str]:
     return found
 
 
-def _selected(
-    connection: Any, path: Path, source: str, column: str, name: str | None, given: dict[str, str]
-) -> str:  # fmt: skip
+def _selected(source: Any, path: Path, column: str, name: str | None, given: dict[str, str]) -> str:
     """Return the expression for *column*; raises UserError with a value that is none of its kind."""
     kind = TABLES[COSTS][column][0]
     if name is None:
@@ -146,19 +159,11 @@ def _selected(
         return f"{_tags_text(quoted, given[name])} AS Tags"
     if kind not in _TYPES:
         return f"CAST({quoted} AS VARCHAR) AS {column}"
-    odd = f"SELECT CAST({quoted} AS VARCHAR) FROM {source} WHERE {quoted} IS NOT NULL AND TRY_CAST({quoted} AS {_TYPES[kind]}) IS NULL LIMIT 1"
-    if wrong := connection.execute(odd, [str(path)]).fetchone():
+    odd = source.filter(f"{quoted} IS NOT NULL AND TRY_CAST({quoted} AS {_TYPES[kind]}) IS NULL")
+    if wrong := odd.project(f"CAST({quoted} AS VARCHAR)").limit(1).fetchall():
         expected = "a time as ISO 8601 writes it" if kind == "time" else "a number below 10^26"
-        raise UserError(f"{path}: {name} is {wrong[0][:40]!r} in a row; expected {expected}.")
+        raise UserError(f"{path}: {name} is {wrong[0][0][:40]!r} in a row; expected {expected}.")
     return f"CAST({quoted} AS {_TYPES[kind]}) AS {column}"
-
-
-def _require_filled(connection: Any, path: Path, source: str, name: str, column: str) -> None:
-    (missing,) = connection.execute(
-        f"SELECT count(*) FROM {source} WHERE {_quoted(name)} IS NULL", [str(path)]
-    ).fetchone()
-    if missing:
-        raise UserError(f"{path}: {column} is empty in {missing} rows, which FOCUS does not allow; export it again.")
 
 
 def _quoted(name: str) -> str:
@@ -177,9 +182,9 @@ def _of_one_currency(rows: pl.DataFrame, currency: str | None) -> tuple[pl.DataF
     if currency is None and len(counts) > 1:
         listed = ", ".join(f"{name} in {count} rows" for name, count in counts.items())
         raise UserError(
-            f"The charges are in several currencies ({listed}); say which, as with --currency {[*counts][0]}."
+            f"The charges are in several currencies ({listed}); say which, as with --currency {next(iter(counts))}."
         )
-    chosen = currency or str([*counts][0])
+    chosen = currency or str(next(iter(counts)))
     left_out = len(rows) - counts[chosen]
     notes = [f"{left_out} rows in other currencies than {chosen} are left out"] if left_out else []
     return rows.filter(pl.col("BillingCurrency") == chosen), chosen, notes

@@ -85,7 +85,7 @@ AUTOSCALING = template("autoscaling-rate", _window, _scaling_frame)
 
 
 def _spend_terms(draws: Draws, billed: Billed) -> Terms:
-    start, end = draws.choice(((world.start, billed.middle), (billed.middle, billed.end)))
+    start, end = draws.choice(((billed.start, billed.middle), (billed.middle, billed.end)))
     zone = draws.choice(("Europe/Berlin", "Asia/Kolkata"))
     return Terms("BilledCost", start.date(), (end - timedelta(days=1)).date(), zone)
 

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 import polars as pl
-from pydantic import PrivateAttr
+from pydantic import Field
 
 from opsassay.core.errors import DatapackError, UserError
 from opsassay.core.schema.base import Noun
@@ -26,7 +26,7 @@ TABLE_FOLDER = "cost_data"
 class OwnData(Noun):
     """What a task on a team's own costs says of them; the table is TABLE_FOLDER/*sha256*.parquet.
 
-    *empty* are the amounts that some rows lack.
+    *empty* are the amounts that some rows lack; *root* is where it was read from, and is not kept.
     """
 
     sha256: str
@@ -36,7 +36,7 @@ class OwnData(Noun):
     end: datetime
     categories: tuple[str, ...]
     empty: tuple[str, ...]
-    _root: Path = PrivateAttr(default=Path())
+    root: Path = Field(default=Path(), exclude=True)
 
     @property
     def middle(self) -> datetime:
@@ -51,7 +51,7 @@ class OwnData(Noun):
     @property
     def path(self) -> Path:
         """Where the table is."""
-        return self._root / TABLE_FOLDER / f"{self.sha256}.parquet"
+        return self.root / TABLE_FOLDER / f"{self.sha256}.parquet"
 
     @cached_property
     def data(self) -> CostTables:
@@ -60,9 +60,7 @@ class OwnData(Noun):
 
     def located(self, root: Path) -> OwnData:
         """Return the same whose table is below *root*."""
-        found = self.model_copy()
-        found._root = root
-        return found
+        return self.model_copy(update={"root": root})
 
     def keep(self, root: Path) -> None:
         """Write the table below *root*, if it is not there."""
