@@ -8,7 +8,6 @@ from typing import Any
 import polars as pl
 import pytest
 from scipy import stats
-from statsmodels.stats.proportion import proportion_confint
 
 from opsassay.core.schema.run import Metric, MetricStatus, RunStatus, Verdict
 from opsassay.scoring.aggregate import GROUNDED_SHARE, SUMMARY_SCHEMA, summarise
@@ -50,6 +49,8 @@ def test_seven_of_ten_has_the_wilson_interval_of_the_textbook() -> None:
 
 
 def test_the_mean_of_fractions_has_wilsons_interval_which_the_bootstraps_lies_within() -> None:
+    from statsmodels.stats.proportion import proportion_confint
+
     values = [0.1, 0.5, 0.2, 0.9, 0.4, 0.4, 0.7, 0.0, 1.0, 0.3]
     got = row(summarise([verdict(f"i{n}", f1=v) for n, v in enumerate(values)]), "f1")
     assert (got["mean"], got["interval"]) == (pytest.approx(0.45), "wilson")
@@ -121,6 +122,8 @@ def test_figures_of_some_metrics_are_those_of_all() -> None:
 
 
 def test_macro_weights_systems_and_all_weights_cases() -> None:
+    from statsmodels.stats.proportion import proportion_confint
+
     given = [verdict(f"a{n}", "a", f1=1.0) for n in range(3)] + [verdict("b0", "b", f1=0.0)]
     summary = summarise(given)
     assert row(summary, "f1")["mean"] == 0.75

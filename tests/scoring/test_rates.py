@@ -1,7 +1,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from statsmodels.stats.proportion import proportion_confint
 
 from opsassay.scoring.figures import difference_text
 from opsassay.scoring.rates import estimate_of, mean_of, share_of, wilson
@@ -9,6 +8,8 @@ from opsassay.scoring.rates import estimate_of, mean_of, share_of, wilson
 
 @given(st.integers(1, 5000), st.floats(0, 1))
 def test_the_interval_is_the_peers_to_1e_9(n, share):
+    from statsmodels.stats.proportion import proportion_confint
+
     assert wilson(share * n, n) == pytest.approx(proportion_confint(share * n, n, method="wilson"), abs=1e-9)
 
 

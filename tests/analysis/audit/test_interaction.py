@@ -7,10 +7,6 @@ import sys
 import numpy as np
 import polars as pl
 import pytest
-import statsmodels.api as sm
-from firthmodels import FirthLogisticRegression
-from sklearn.linear_model import LogisticRegression
-from statsmodels.stats.multitest import multipletests
 
 from opsassay.analysis.audit import variants
 from opsassay.analysis.audit.audit import audit
@@ -32,6 +28,8 @@ def cases_of(m, methods):
 
 
 def glm(outcome, rows, **options):
+    import statsmodels.api as sm
+
     return sm.GLM(outcome, rows, family=sm.families.Binomial()).fit(**options)
 
 
@@ -53,6 +51,8 @@ def test_the_ratio_test_is_that_of_models_on_all_cases(fractional, methods):
 @pytest.mark.filterwarnings("ignore")  # separation is what some of them are made for
 @pytest.mark.parametrize("seed", range(40))
 def test_a_fit_of_cells_is_the_peers_to_1e_9_separated_or_not(seed):
+    import statsmodels.api as sm
+
     rng = np.random.default_rng(seed)
     groups, methods = rng.integers(2, 9, 2)
     weights = np.repeat(rng.integers(3, 60, groups), methods).astype(float)
@@ -117,6 +117,8 @@ def test_method_by_family_given_systems_is_the_nested_model():
 
 
 def test_firth_is_that_of_one_fit_on_all_cases():
+    from firthmodels import FirthLogisticRegression
+
     m = matched(drawn(sizes=(12, 15, 10), families=("x", "x", "y"), seed=2))
     outcome, rows, additive, _ = cases_of(m, (0, 1))
     peer = FirthLogisticRegression(backend="numpy", fit_intercept=False, max_iter=300, gtol=1e-6, xtol=1e-6)
@@ -139,6 +141,8 @@ def test_firth_is_finite_in_separated_cells_and_refuses_fractions():
 
 
 def test_l2_is_that_of_scikit_learn_on_all_cases():
+    from sklearn.linear_model import LogisticRegression
+
     m = matched(drawn(seed=4))
     outcome, rows, additive, _ = cases_of(m, (0, 1))
 
@@ -166,6 +170,8 @@ def test_separated_cells_go_with_their_parameter():
 
 
 def test_holm_agrees_with_statsmodels_and_skips_what_was_not_tested():
+    from statsmodels.stats.multitest import multipletests
+
     p = [0.01, 0.04, 0.03, 0.005, 0.5]
     assert holm(p) == pytest.approx(multipletests(p, method="holm")[1])
     assert holm([0.02, None, 0.01]) == [0.02, None, 0.02]

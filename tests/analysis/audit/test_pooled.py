@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pimeta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from statsmodels.stats.meta_analysis import combine_effects
 
 from opsassay.analysis.audit.pooled import (
     cochran_q,
@@ -46,6 +44,8 @@ def test_three_systems_by_hand():
 
 @pytest.mark.parametrize("method", ["PM", "DL"])
 def test_tau2_and_i2_agree_with_metafor(method):
+    import pimeta
+
     # pimeta iterates to 1e-8 and we to rounding: 1e-6 relative.
     peer = pimeta.rma(EFFECT, VARIANCE, method=method, test="knha")
     found = random_effects(EFFECT, VARIANCE)
@@ -58,6 +58,8 @@ def test_tau2_and_i2_agree_with_metafor(method):
 
 
 def test_the_prediction_interval_is_rileys_of_metafor():
+    import pimeta
+
     found = random_effects(EFFECT, VARIANCE)
     peer = pimeta.predict_rma(
         float(found.mean), float(found.standard_error), float(found.tau2), len(EFFECT), predtype="riley", test="knha"
@@ -66,6 +68,8 @@ def test_the_prediction_interval_is_rileys_of_metafor():
 
 
 def test_agrees_with_statsmodels():
+    from statsmodels.stats.meta_analysis import combine_effects
+
     # statsmodels stops iterating tau2 at 1e-5 absolute.
     peer = combine_effects(EFFECT, VARIANCE, method_re="iterated", use_t=True, alpha=0.05)
     found = random_effects(EFFECT, VARIANCE)

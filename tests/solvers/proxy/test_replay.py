@@ -6,7 +6,6 @@ import json
 import shutil
 from functools import cache
 
-import anthropic
 import openai
 import pytest
 
@@ -43,6 +42,8 @@ def model():
 @cache
 def first_clients():
     """Return SDK clients once: each loads the certificates of the machine."""
+    import anthropic
+
     return openai.OpenAI(api_key="x"), anthropic.Anthropic(api_key="x")
 
 
