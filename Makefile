@@ -44,6 +44,7 @@ $(VENV)/.installed: pyproject.toml $(VENV)/constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.developed: pyproject.toml $(VENV)/constraints.txt | $(VENV)/bin/python
 	@$(INSTALL) dev
+	@$(BIN)/python -m compileall -q -j 0 src
 	@touch $(VENV)/.installed $@
 
 # Every package by its hash, as an auditor wants it; nothing that the lock does not name gets in.
