@@ -46,6 +46,21 @@ def test_there_are_sixteen_tasks_on_cost_data_and_seven_kpis_each_with_four_wron
     assert len({head.commitment for head in heads}) == 23
 
 
+def test_each_prompt_is_an_arm_and_a_terse_one_leaves_out_conventions(tmp_path, capsys):
+    part = {"tasks": ["category-cost", "anomalies-credits"], "agents": ["oracle:right"], "prompts": ["full", "terse"]}
+    jobs = domain_named("finops").jobs(part, tmp_path, "plan.yaml")
+    full, terse = ({job.task.name: job for job in jobs if job.arm.label == label} for label in ("default", "terse"))
+    assert set(full) == set(terse) == {"category-cost", "anomalies-credits"}
+    for name, word in (("category-cost", "exchange_rates"), ("anomalies-credits", "15%")):
+        assert word in full[name].goal
+        assert word not in terse[name].goal
+        fields = full[name].goal.partition("Answer with")[2]
+        assert terse[name].goal.endswith(fields)
+        assert terse[name].goal in terse[name].prompt({"view": "v", "answer": "a"}, with_tools=False)
+        assert full[name].cell.hash != terse[name].cell.hash
+    assert run_plan(tmp_path, capsys, part | {"tasks": ["category-cost"]}).keys() == {"oracle:right"}
+
+
 @pytest.mark.slow
 def test_a_plan_runs_oracles_and_baselines_and_is_gone_on_with(tmp_path, capsys):
     part = {"tasks": ["category-cost"], "agents": ["oracle:*", "constant", "chance", "detector"]}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opsassay.core.schema.run import Metric, Run
-from opsassay.core.schema.task import MetricDefinition, Task
+from opsassay.core.schema.task import Arm, MetricDefinition, Task
 from opsassay.evals.cost.live.solve import LiveCostRun, evaluate_live, live_head, operator_of
 from opsassay.evals.cost.live.tasks import TASKS, live_task
 from opsassay.evals.cost.plan import CostPlan
@@ -49,8 +49,8 @@ class FinopsDomain:
     def jobs(self, part: Mapping[str, Any], folder: Path, where: str) -> Sequence[PlannedRun]:
         """Return the runs of one part of a plan, those on cost data first."""
         plan = part_as(CostPlan, part, where)
-        cases = [(task, task.body.oracles) for task in plan.chosen(folder)]
-        jobs = [CostRun(task, agent, seed, plan.settings) for task, agent, seed in plan.each(cases, folder)]
+        cases = [((task, Arm.of(asked)), task.body.oracles) for task in plan.chosen(folder) for asked in plan.knobs()]
+        jobs = [CostRun(task, agent, seed, plan.settings, arm) for (task, arm), agent, seed in plan.each(cases, folder)]
         scenarios = [(name, tuple(live_task(name).scenario.oracles)) for name in plan.live()]
         live = [
             LiveCostRun.for_task(name, operator, seed, plan.cluster)

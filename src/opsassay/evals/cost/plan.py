@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 from pydantic import Field
 
@@ -27,6 +27,10 @@ class CostPlan(GeneratedPlan):
     own: str | None = Field(
         default=None, description="folder that `opsassay task generate` wrote, beside the plan: its tasks instead"
     )
+    prompts: tuple[Literal["full", "terse"], ...] = Field(
+        default=("full",), min_length=1, max_length=2,
+        description="full, or terse: the question without its conventions, as in the paper; each is an arm",
+    )  # fmt: skip
     cluster: ClusterSettings = Field(
         default_factory=ClusterSettings, description="which cluster the tasks for Kubernetes happen on"
     )
@@ -39,6 +43,10 @@ class CostPlan(GeneratedPlan):
             named = self._names()
             return [one for one in own_tasks(folder / self.own) if one.name in named]
         return self.seeded(CostTask, self._names(), folder)
+
+    def knobs(self) -> list[dict[str, str]]:
+        """Return the knobs of an arm for each prompt; the full one has none."""
+        return [{} if prompt == "full" else {"prompt": prompt} for prompt in dict.fromkeys(self.prompts)]
 
     def live(self) -> list[str]:
         """Return the live tasks of the plan: `all` means those on cost data, which need no system."""

@@ -66,17 +66,23 @@ class CostRun(GeneratedRun[CostTask, CostToolSession]):
         session.call(SUBMIT, answer)
         return None
 
+    @property
+    def goal(self) -> str:
+        """The task in words; in the arm ``terse`` without its conventions."""
+        body = self.task.body
+        return body.terse_goal if self.arm.knob("prompt") == "terse" else body.goal
+
     def conversation(self, asker: Asker, session: CostToolSession) -> tuple[FinopsAgent, str]:
         """Return the FinOps agent and the question."""
         agent = FinopsAgent(asker, session, session.specs(), lambda given: problem_of(self.task, given))
-        return agent, self.task.body.goal
+        return agent, self.goal
 
     def prompt(self, places: Mapping[str, str], *, with_tools: bool) -> str:
         """Return the question, and where the tables and the tools are."""
         tools = "The tools of the MCP server `opsassay` look at the tables; hand in the answer with submit.\n"
         files = f"The tables are parquet files in {places['view']}, described in its schema.md.\n"
         written = f"Write the answer to {places['answer']}" + (", or submit it.\n" if with_tools else ".\n")
-        return f"{self.task.body.goal}\n{tools if with_tools else ''}{files}SQL is {DIALECT}.\n{written}"
+        return f"{self.goal}\n{tools if with_tools else ''}{files}SQL is {DIALECT}.\n{written}"
 
     def answer_place(self, work: Path, *, sealed: bool) -> str:
         """Return the path of the answer file."""

@@ -93,20 +93,32 @@ class AnomalyTask:
 
     @property
     def goal(self) -> str:
-        """The task in words."""
-        area, world = self.area, make_world(self.seed)
+        """The task in words, with what counts and what an anomaly is."""
+        area = self.area
         unit, clock = ("day", "weekday") if area.daily else ("hour", "weekday and hour of the day")
         zone = "UTC" if area.daily else area.zone
-        last = (world.end - timedelta(days=1)).date()
-        return (
-            f"Find the anomalies in the BilledCost of the service '{area.service}' of {area.provider} from "
-            f"{world.start.date()} to {last}, both days included, by {unit} (ChargePeriodStart, UTC) and slice. A slice is "
-            f"a SubAccountName. Only rows with the PricingUnit '{area.unit}' and the ChargeCategory Usage that correct "
+        return self._with_fields(
+            f" Only rows with the PricingUnit '{area.unit}' and the ChargeCategory Usage that correct "
             "nothing (ChargeClass is NULL) count: credits and refunds are no part of it. Amounts are USD: multiply by "
             "UsdPerUnit of the BillingCurrency (table exchange_rates).\n"
             f"The cost of a slice is anomalous in each {unit} in which it departs by more than {DEPARTURE:.0%}, upwards or "
             f"downwards, from what is usual: the median of the slice's cost over all {unit}s of the window with the same "
             f"{clock} ({zone}). Successive anomalous {unit}s of a slice are one anomaly.\n\n"
+        )
+
+    @property
+    def terse_goal(self) -> str:
+        """The task in words, without its conventions."""
+        return self._with_fields("\n\n")
+
+    def _with_fields(self, conventions: str) -> str:
+        area, world = self.area, make_world(self.seed)
+        unit = "day" if area.daily else "hour"
+        last = (world.end - timedelta(days=1)).date()
+        return (
+            f"Find the anomalies in the BilledCost of the service '{area.service}' of {area.provider} from "
+            f"{world.start.date()} to {last}, both days included, by {unit} (ChargePeriodStart, UTC) and slice. A slice is "
+            f"a SubAccountName.{conventions}"
             'Answer with one JSON object {"anomalies": [...]}, each entry with exactly these fields:\n'
             "- slice: text, the SubAccountName\n"
             f"- start: text, the start of its first {unit} as 2024-09-01T05:00:00Z\n"

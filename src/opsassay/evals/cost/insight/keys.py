@@ -135,10 +135,19 @@ class Question:
 
     @property
     def goal(self) -> str:
-        """The question, with the fields of its answer."""
+        """The question with its conventions, and the fields of its answer."""
+        return self._with_fields(self.template.prompt(self.terms))
+
+    @property
+    def terse_goal(self) -> str:
+        """The question alone, without its conventions, and the fields of its answer."""
+        question, mark, _ = self.template.prompt(self.terms).rpartition("?")
+        return self._with_fields(question + mark)
+
+    def _with_fields(self, question: str) -> str:
         fields = "\n".join(f"- {one.name}: {_kind(one.kind)}, {one.meaning}" for one in self.template.fields)
         return (
-            f"{self.template.prompt(self.terms)}\n\n"
+            f"{question}\n\n"
             f'Answer with one JSON object {{"rows": [...]}}, each row with exactly these fields:\n{fields}\n'
         )
 
