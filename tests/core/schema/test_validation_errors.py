@@ -42,6 +42,8 @@ class File(Written):
         ({"count": 0}, "count: expected at least 1"),
         ({"count": 9}, "count: expected a number less than 9"),
         ({"share": float("nan")}, "share: expected a finite number, found nan"),
+        ({"share": 1e308}, "share is 1e+308, beyond 1e+20; write a smaller number"),
+        ({"several": [1, 10**30]}, "several is 100000000000, beyond 1e+20; write a smaller number"),
         ({"share": []}, "share: expected a number, found a list"),
         ({"share": "x" * 99}, "share: expected a number, found a long text"),
         ({"on": {}}, "on: expected true or false, found a mapping"),

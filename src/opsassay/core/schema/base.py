@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from opsassay.core.untrusted import storable
+
+LARGEST = 1e20
+"""No number in a file that a person writes is larger: sums and products of those that are would not be finite."""
 
 
 class Noun(BaseModel):
@@ -48,9 +51,19 @@ def _without_surrogates(noun: Artefact, text: str) -> str:
 
 
 class Written(BaseModel):
-    """A value in a file that a person writes: frozen; an unknown key is an error, and so is a number that is not finite."""
+    """A value in a file that a person writes: frozen; an unknown key is an error, and so is a number beyond LARGEST."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _are_quantities(self) -> Self:
+        for name, value in self:
+            for number in (
+                value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else (value,)
+            ):
+                if isinstance(number, int | float) and abs(number) > LARGEST:
+                    raise ValueError(f"{name} is {str(number)[:12]}, beyond {LARGEST:.0e}; write a smaller number")
+        return self
 
     def digest(self) -> str:
         """Return the SHA-256 of the canonical JSON, in hexadecimal."""
