@@ -30,6 +30,13 @@ class Limits:
         spec = self._system.system.services[service]
         return {} if spec.program is None else {key: f"{getattr(spec, key):g}" for key in LIMITS}
 
+    def knows(self, service: str, key: str) -> bool:
+        """Tell whether *key* is a limit of *service*; raises RefusedError for what a container does not have."""
+        limits = self.of(service)
+        if key not in limits and self._system.system.compose is not None:
+            raise RefusedError(f"The compose file says what {service} is given; its settings are {', '.join(limits)}.")
+        return key in limits
+
     def change(self, service: str, key: str, value: str | None) -> None:
         """Set the limit *key* of *service*, to what its file says for None; raises RefusedError, OperationError."""
         system = self._system.system

@@ -189,14 +189,10 @@ class Operations:
         return chosen
 
     async def _start(self, target: str, replica: int | None = None) -> dict[str, Any]:
-        down = [one for one in self._chosen(target, replica) if one.pid is None]
-        await asyncio.gather(*(rollout.start(self._system, one) for one in down))
-        return {"started": [one.id for one in down], "not_ready": [one.id for one in down if not one.ready]}
+        return await rollout.start_all(self._system, self._chosen(target, replica))
 
     async def _stop(self, target: str, replica: int | None = None) -> dict[str, Any]:
-        chosen = self._chosen(target, replica)
-        await asyncio.gather(*(rollout.stop(self._system, one) for one in chosen))
-        return {"stopped": [one.id for one in chosen]}
+        return await rollout.stop_all(self._system, self._chosen(target, replica))
 
     async def _restart_store(self, name: str) -> dict[str, Any]:
         store = self._system.stores[name]
@@ -250,7 +246,7 @@ class Operations:
             if system.stores[target].engine != "valkey" or key not in STORE_SETTINGS:
                 raise RefusedError(f"{target} has no setting {key!r} that could be changed here.")
             await configure(system.stores[target], {key: value})
-        elif self._is_limit(target, key):
+        elif self.limits.knows(self._service(target), key):
             self.limits.change(target, key, value)
         else:
             settings = self.settings[self._service(target)]
@@ -259,15 +255,8 @@ class Operations:
             settings[key], takes_effect = value, "in processes that start from now on: restart the service"
         return {"target": target, "key": key, "value": value, "takes_effect": takes_effect}
 
-    def _is_limit(self, service: str, key: str) -> bool:
-        """Tell whether *key* is a limit of *service*; raises RefusedError for what a container does not have."""
-        limits = self.limits.of(self._service(service))
-        if key not in limits and self._system.system.compose is not None:
-            raise RefusedError(f"The compose file says what {service} is given; its settings are {', '.join(limits)}.")
-        return key in limits
-
     async def _config_unset(self, target: str, key: str) -> dict[str, Any]:
-        if target != NAMES and self._is_limit(target, key):
+        if target != NAMES and self.limits.knows(self._service(target), key):
             self.limits.change(target, key, None)
             return {"target": target, **self.limits.of(target)}
         settings = self.records if target == NAMES else self.settings[self._service(target)]
