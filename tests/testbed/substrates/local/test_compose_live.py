@@ -175,7 +175,9 @@ def test_the_commands_of_the_page_certify_the_right_repair_and_reject_the_harmfu
     before = digests(scenario)
     for line in commands_of_the_page():
         machine.opsassay(*shlex.split(line)[1:], limit_s=800)
-    assert certificates(scenario / "trials") == {"oracle:right": True, "oracle:silenced": False}
+    assert certificates(scenario / "trials") == {
+        "oracle:right": True, "oracle:silenced": False, "oracle:careless": False,
+    }  # fmt: skip
     assert {name: digest for name, digest in digests(scenario).items() if not name.startswith("trials/")} == before
     assert machine.left() == []
 

@@ -57,7 +57,9 @@ def test_the_commands_of_the_page_certify_the_right_repair_and_reject_the_harmfu
     for line in commands_of_the_page():
         done = run_opsassay(*shlex.split(line)[1:], cwd=project, timeout=800)
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
-    assert certificates(project / "trials") == {"oracle:right": True, "oracle:silenced": False}
+    assert certificates(project / "trials") == {
+        "oracle:right": True, "oracle:silenced": False, "oracle:careless": False,
+    }  # fmt: skip
 
 
 def test_an_operator_stops_starts_and_limits_programs(project):
