@@ -394,7 +394,7 @@ class Operations:
 def _state(replica: Replica) -> str:
     """Return in one word what the replica's container does."""
     if replica.draining:
-        return "stopping"
+        return "stopped" if replica.pid is None else "stopping"
     if replica.ready:
         return "ready"
     if replica.pid is not None:
