@@ -200,6 +200,7 @@ def test_the_scenario_of_the_page_fits_a_compose_project_and_so_do_its_controls(
     assert [found for found in findings(one, load_system(str(tmp_path / "compose.yaml")), verbs) if found.error] == []
     made = {control.name: control for control in controls_of(one)}
     assert made["control-scale-to-zero"].steps[-1].verb == "stop"
+    assert made["control-drift"].steps[-2].arguments["value"] == "1535"  # of three containers of 512 MiB
     assert made["control-scale-up"].why_not == "no tool changes how many containers there are"
     assert "next start" in made["control-set-trap"].why_not
     for control in applicable(one):

@@ -103,7 +103,7 @@ class _Given:
     @classmethod
     def from_scenario(cls, scenario: Scenario, words: ControlWords) -> _Given:
         system = system_of(scenario)
-        words = words if system.compose is None else ContainerWords()
+        words = words if system.compose is None else ContainerWords(system)
         replicas = words.replicas(scenario, system)
         truth, committed = scenario.truth, scenario.verification
         named = [one for one in (*truth.root_causes, *truth.entities) if replicas.get(one)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from opsassay.core.schema.scenario import OracleStep, Scenario
 from opsassay.core.schema.system import System
@@ -70,9 +70,10 @@ def _step(verb: str, **arguments: object) -> OracleStep:
 
 
 class LocalWords:
-    """The verbs of `ops`; *mark* is a setting and a value that nobody asked for."""
+    """The verbs of `ops`; *key* is a setting and *value* one of its values that no repair asks for."""
 
-    mark: ClassVar[dict[str, str]] = {"key": MARK, "value": "1"}
+    def __init__(self, key: str = MARK, value: str = "1") -> None:
+        self.mark = {"key": key, "value": value}
 
     def replicas(self, scenario: Scenario, system: System) -> dict[str, int]:
         """Return the replicas of the system's services."""
@@ -164,7 +165,8 @@ class LocalWords:
 class ContainerWords(LocalWords):
     """The verbs of `ops` on a compose project, whose file says how many containers there are and what they are given."""
 
-    mark: ClassVar[dict[str, str]] = {"key": "memory_limit_mb", "value": "1999"}
+    def __init__(self, system: System) -> None:
+        super().__init__("memory_limit_mb", str(system.host_memory_limit_mb - 1))
 
     def scale(self, service: str, replicas: int) -> Steps:
         """Stop *service*; nothing for another number: no tool adds a container, or takes one away."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 CPU_LIMIT, MEMORY_LIMIT = "cpu_limit", "memory_limit_mb"
 LIMITS = {CPU_LIMIT: CPU, MEMORY_LIMIT: MEMORY}
 """The settings that are limits, as a system's file calls them, and what counts them."""
-LEAST = {CPU_LIMIT: 0.01, MEMORY_LIMIT: 16}
+LEAST = {CPU_LIMIT: 0.01, MEMORY_LIMIT: 64}
 
 
 class Limits:
