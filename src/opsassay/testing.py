@@ -24,7 +24,7 @@ from opsassay.testbed.apps import load_system
 from opsassay.testbed.operations.held_faults import hold_faults
 from opsassay.testbed.operations.live import LiveAlerts, live_telemetry
 from opsassay.testbed.operations.telemetry_view import TelemetryView
-from opsassay.testbed.operations.tools import VerbToolSession
+from opsassay.testbed.operations.tools import VerbToolSession, operator_tools
 from opsassay.testbed.recording.observer import observing, read_timeline
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate, LocalSystem
 
@@ -143,7 +143,7 @@ def system_in_test(
 
         append = partial(append_line, folder / ACTIONS)
         with observing(name, folder / TIMELINE, cadence_s=cadence_s, probe_every_s=cadence_s):
-            yield SystemInTest(running, folder, VerbToolSession(running, view, record), actions)
+            yield SystemInTest(running, folder, VerbToolSession(running, view, record, operator_tools(app)), actions)
 
 
 def _require_ready(running: LocalSystem) -> None:

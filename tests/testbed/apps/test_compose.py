@@ -9,10 +9,15 @@ import yaml
 
 from opsassay.core.errors import ConfigError, RefusedError
 from opsassay.core.schema.incident import FaultPlan
+from opsassay.core.schema.scenario import Scenario
+from opsassay.evals.remediation.authoring.checks import _call, findings
+from opsassay.evals.remediation.controls.scripts import REPORT, applicable, controls_of
+from opsassay.evals.remediation.trial.rehearsal import tools_of
 from opsassay.testbed.apps import compose, load_system
 from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 from opsassay.testbed.substrates.local.capabilities import level_for
 from test_docs import ROOT, blocks
+from testbed.substrates.local.trials_page import scenario_of_the_page
 
 
 @pytest.fixture(autouse=True)
@@ -177,6 +182,30 @@ def test_the_system_file_of_the_page_is_read(tmp_path):
     system = load_system(str(tmp_path / "system.yaml"))
     assert {("orders", "db"), ("front", "orders")} <= system.calls()
     assert system.entries() == {"front"}
+
+
+def scenario_on(system, **changed):
+    given = {**yaml.safe_load(scenario_of_the_page()), **changed}
+    return Scenario.model_validate(given | {"environment": {**given["environment"], "system": str(system)}})
+
+
+def test_the_scenario_of_the_page_fits_a_compose_project_and_so_do_its_controls(tmp_path):
+    services = {"front": {"image": "a", "ports": ["80:8080"]}, "orders": {"image": "b", "deploy": {"replicas": 2}}}
+    (tmp_path / "compose.yaml").write_text(yaml.safe_dump({"services": services}))
+    one = scenario_on(tmp_path / "compose.yaml")
+    tools = tools_of(one)
+    assert {"restart", "stop", "start", "config_set"} <= set(tools)
+    assert not {"scale", "release", "firewall_delete"} & set(tools)
+    verbs = {tool.verb or name.replace("_", " "): tool.arguments for name, tool in tools.items()}
+    assert [found for found in findings(one, load_system(str(tmp_path / "compose.yaml")), verbs) if found.error] == []
+    made = {control.name: control for control in controls_of(one)}
+    assert made["control-scale-to-zero"].steps[-1].verb == "stop"
+    assert made["control-drift"].steps[-2].arguments["value"] == "1535"  # of three containers of 512 MiB
+    assert made["control-scale-up"].why_not == "no tool changes how many containers there are"
+    assert "next start" in made["control-set-trap"].why_not
+    for control in applicable(one):
+        for step in control.steps:
+            assert step.verb in {None, REPORT} or _call(step.verb, step.arguments, verbs) is None, (control.name, step)
 
 
 def test_a_project_whose_users_reach_nothing_is_told_what_to_write(tmp_path):

@@ -158,3 +158,8 @@ def test_the_plain_level_says_why_it_has_no_programs(written):
 def test_passwords_are_filled_in_where_the_program_is_started(written):
     system = load_system(written("environment: {URL: 'postgresql://app:{password:db}@db/{x}'}"))
     assert system.variables(system.services["front"].program)["URL"] == "postgresql://app:secret@db/{x}"
+
+
+def test_a_probe_asks_for_what_users_ask_with_a_number_in_the_place_of_what_is_drawn(written):
+    asked = load_system(written(request="front GET /items/{int:500}?page={int:9}"))
+    assert asked.probe_paths() == {"front": "/items/1?page=1"}

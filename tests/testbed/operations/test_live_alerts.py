@@ -7,8 +7,9 @@ import pytest
 
 from opsassay.core.schema.incident import Window
 from opsassay.core.schema.system import Slo
+from opsassay.testbed.core.fleet import LOAD_GENERATOR
 from opsassay.testbed.operations import live
-from opsassay.testbed.operations.live import ARRIVAL_S, KEPT_S, LiveAlerts
+from opsassay.testbed.operations.live import ARRIVAL_S, KEPT_S, LiveAlerts, users_are_served
 from testbed.recording.test_alerts import SECOND, START, lending, readings, stream
 
 
@@ -64,3 +65,13 @@ def test_a_saturated_service_stays_so_while_others_take_what_it_wants_and_clears
         at_ns, found = alerts.firing()
         fired += [(at_ns - START) // SECOND for _ in found]
     assert fired == list(range(52, 70))
+
+
+def test_whether_users_are_served_is_read_off_their_own_requests_whatever_programs_tell(clock):
+    silent = stream(service=LOAD_GENERATOR, to_s=40)
+    clock[0] = 40
+    assert users_are_served(Kept(clock, silent))
+    assert users_are_served(Kept(clock, silent, stream(to_s=40, failed=True)))
+    assert not users_are_served(Kept(clock, stream(to_s=40)))  # nobody asked
+    assert not users_are_served(Kept(clock, stream(service=LOAD_GENERATOR, to_s=40, failed=True)))
+    assert not users_are_served(Kept(clock, stream(service=LOAD_GENERATOR, to_s=40, ms=1600)))

@@ -34,13 +34,15 @@ def _check_scenario(file: str) -> dict[str, Any]:
     from opsassay.evals.remediation.authoring.checks import findings, layers, proposed_depth
     from opsassay.evals.remediation.controls.scripts import controls_of
     from opsassay.evals.remediation.tasks import scenario_complexity
-    from opsassay.testbed.operations.tools import TOOLS
+    from opsassay.testbed.operations.tools import operator_tools
     from opsassay.testbed.scenarios import load_scenario, place_of, system_of
 
     scenario = load_scenario(file)
-    verbs = {tool.verb or name.replace("_", " "): tool.arguments for name, tool in TOOLS.items()}
     own_stage = scenario.environment.substrate == "compose"  # its services and verbs are known to its stage alone
-    found = findings(scenario, None if own_stage else system_of(scenario), verbs)
+    system = None if own_stage else system_of(scenario)
+    tools = operator_tools(system) if system is not None else {}
+    verbs = {tool.verb or name.replace("_", " "): tool.arguments for name, tool in tools.items()}
+    found = findings(scenario, system, verbs)
     problems: list[dict[str, Any]] = [
         {"where": place_of(file, one.field), "message": one.message, "error": one.error} for one in found
     ]

@@ -117,7 +117,7 @@ class ScenarioEnvironment(Written):
     """Where it happens: which system on which substrate, from which seed, under which load."""
 
     substrate: Literal["local", "kubernetes", "compose"] = "local"
-    system: str = Field(description="a built-in system or a file")
+    system: str = Field(description="a built-in system, or a file from where the command is typed")
     seed: int = 0
     rate_rps: float | None = Field(default=None, gt=0, description="load; the system's own when left out")
     warmup_s: float = Field(default=10.0, ge=0, description="healthy operation between deployment and trigger")

@@ -14,6 +14,8 @@ from opsassay.core.schema.program import Program
 Engine = Literal["postgresql", "valkey", "nats"]
 IsolationLevel = Literal["namespaced", "plain", "compose"]
 """How a system on one machine is kept apart: network namespaces with real packets, loopback with a relay, or containers."""
+DRAWN = re.compile(r"\{int:(\d+)\}")
+"""In a request to a program: a number that is drawn from 1 to this one."""
 _PASSWORD = re.compile(r"\{password:([^}]*)\}")
 ACTIONS = ("call", "parallel", "sql", "cache", "publish", "compute_ms", "wait_ms", "log")
 
@@ -306,10 +308,13 @@ class System(Written):
         return sorted({callee for caller, callee in pairs if caller == service})
 
     def probe_paths(self) -> dict[str, str]:
-        """Return entry service to the path of the GET that users send it most; the root where they send none."""
+        """Return entry service to the path of the GET that users send it most, the root where they send none.
+
+        Each number that is drawn is 1.
+        """
         rarest_first = sorted(self.load.mix, key=lambda kind: kind.weight)
         gets = {kind.request.split()[0]: kind.request.split()[2] for kind in rarest_first if " GET /" in kind.request}
-        return {entry: gets.get(entry, "/") for entry in sorted(self.entries())}
+        return {entry: DRAWN.sub("1", gets.get(entry, "/")) for entry in sorted(self.entries())}
 
     def entries(self) -> set[str]:
         """Return the services that users call."""

@@ -13,7 +13,7 @@ from opsassay.scoring.verifiers.repairs import RightChanges
 from opsassay.scoring.verifiers.settings import all_settings
 
 NAME = "v_cause"
-MISHAPS = ("consumer stall", "pool leak")
+MISHAPS = ("consumer stall", "pool leak", "hang")
 """The verbs of a trigger that break the processes that run, and only those."""
 
 

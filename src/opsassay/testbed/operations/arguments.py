@@ -43,6 +43,20 @@ class Restart(Written):
     rolling: bool = Field(default=False, description="one after the other, each only when the one before is ready")
 
 
+class Start(Written):
+    """Start the processes of a service that do not run."""
+
+    target: Name
+    replica: int | None = Field(default=None, ge=0, le=99, description="only this replica of the service")
+
+
+class Stop(Written):
+    """Stop the processes of a service; they stay down until they are started."""
+
+    target: Name
+    replica: int | None = Field(default=None, ge=0, le=99, description="only this replica of the service")
+
+
 class Scale(Written):
     """Run another number of replicas of a service."""
 

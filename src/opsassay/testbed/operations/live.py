@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,7 @@ from opsassay.telemetry.otlp.requests import parse, unpack
 from opsassay.telemetry.otlp.spool import Kind, frames_after, spool_path
 from opsassay.telemetry.otlp.traces import TraceColumns
 from opsassay.telemetry.schema import MODALITIES, empty
+from opsassay.testbed.core.fleet import LOAD_GENERATOR
 from opsassay.testbed.core.substrate import Receiver
 from opsassay.testbed.recording.alerts import TICK_S, firing, usual_values
 
@@ -133,13 +134,11 @@ def live_telemetry(receiver: Receiver, run_dir: Path) -> Iterator[LiveTelemetry]
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def users_are_served(telemetry: LiveTelemetry, entries: Collection[str]) -> bool:
-    """Return whether nearly all requests of the last seconds were answered well and in time."""
+def users_are_served(telemetry: LiveTelemetry) -> bool:
+    """Return whether nearly all requests that users sent in the last seconds were answered well and in time."""
     since = time.time_ns() - int(SERVED_OVER_S * 1e9)
-    handled = telemetry.tables()["traces"].filter(
-        pl.col("service_name").is_in(list(entries))
-        & (pl.col("attr.span_kind") == "Server")
-        & (pl.col("time").cast(pl.Int64) >= since)
+    sent = telemetry.tables()["traces"].filter(
+        (pl.col("service_name") == LOAD_GENERATOR) & (pl.col("time").cast(pl.Int64) >= since)
     )
-    good = handled.filter((pl.col("attr.status_code") != "Error") & (pl.col("duration") < SERVED_WITHIN_NS))
-    return handled.height > 0 and good.height >= SERVED_SHARE * handled.height
+    good = sent.filter((pl.col("attr.status_code") != "Error") & (pl.col("duration") < SERVED_WITHIN_NS))
+    return sent.height > 0 and good.height >= SERVED_SHARE * sent.height

@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from opsassay.core.schema.base import Written
+from opsassay.core.schema.system import System
 from opsassay.core.schema.trajectory import Action
 from opsassay.testbed.operations import arguments as args
 from opsassay.testbed.operations import telemetry_queries
 from opsassay.testbed.operations.telemetry_view import LOOKS, Look, TelemetryView
 from opsassay.testbed.operations.tool_session import Done, OperatorToolSession, Tool
 
-TOOLS: Mapping[str, Tool] = {
+TOOLS: dict[str, Tool] = {
     **LOOKS,
     "wait": Tool(args.Wait),
     "ps": Tool(args.Ps, "ps"),
@@ -33,6 +34,22 @@ TOOLS: Mapping[str, Tool] = {
 }
 """Every tool by its name; the verb that an oracle writes is the name with blanks."""
 
+ON_PROGRAMS: dict[str, Tool] = {
+    "start": Tool(args.Start, "start", mutating=True),
+    "stop": Tool(args.Stop, "stop", mutating=True),
+}
+"""What an operator of a team's own programs and containers does besides."""
+NOT_ON_CONTAINERS = frozenset({"scale", "release", "firewall_list", "firewall_delete"})
+"""The compose file says how many containers there are and of which image; an engine has no firewall of ours."""
+
+
+def operator_tools(system: System) -> Mapping[str, Tool]:
+    """Return the tools that an operator of *system* has."""
+    if not system.programs():
+        return TOOLS
+    absent = NOT_ON_CONTAINERS if system.compose is not None else frozenset()
+    return {name: tool for name, tool in (TOOLS | ON_PROGRAMS).items() if name not in absent}
+
 
 class OperatedSystem(Protocol):
     """A system that carries out an operator's verbs."""
@@ -43,10 +60,16 @@ class OperatedSystem(Protocol):
 
 
 class VerbToolSession(OperatorToolSession):
-    """The tools over the system *running* and the *view* of its telemetry; every call is reported to *record*."""
+    """The *tools* over the system *running* and the *view* of its telemetry; every call is reported to *record*."""
 
-    def __init__(self, running: OperatedSystem, view: TelemetryView, record: Callable[[Action], None]) -> None:
-        super().__init__(TOOLS, record, view)
+    def __init__(
+        self,
+        running: OperatedSystem,
+        view: TelemetryView,
+        record: Callable[[Action], None],
+        tools: Mapping[str, Tool] = TOOLS,
+    ) -> None:
+        super().__init__(tools, record, view)
         self.running = running
 
     def carry_out(self, tool: Tool, asked: Written) -> Done:
@@ -84,6 +107,6 @@ def _touched(asked: Written, result: Mapping[str, Any]) -> tuple[str, ...]:
         return (args.parse_url(asked.url).service,)
     named = {str(value) for key, value in asked.model_dump().items() if key in ("target", "service")}
     named |= {str(result[key]) for key in ("service", "client") if key in result}
-    for key in ("restarted", "added", "removed"):
+    for key in ("restarted", "started", "stopped", "added", "removed"):
         named.update(result.get(key, ()))
     return tuple(sorted(named - {"all"}))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -17,6 +19,12 @@ import pytest
 import yaml
 
 from live import state_folder
+from testbed.substrates.local.trials_page import (
+    certificates,
+    commands_of_the_page,
+    plan_of_the_page,
+    scenario_of_the_page,
+)
 
 HERE = Path(__file__).parent / "compose_project"
 NEEDED = ("podman", "runc", "buildah", "iptables", "nsenter", "unshare")
@@ -67,16 +75,16 @@ class Machine:
         self.holder = subprocess.Popen(words)
         time.sleep(0.5)
 
-    def run(self, *words: str, code: int | None = 0) -> str:
+    def run(self, *words: str, code: int | None = 0, limit_s: float = 200) -> str:
         entered = ["nsenter", f"--net=/proc/{self.holder.pid}/ns/net", *words]
         done = subprocess.run(
-            entered, capture_output=True, text=True, timeout=200, check=False, cwd=self.project, env=self.variables
+            entered, capture_output=True, text=True, timeout=limit_s, check=False, cwd=self.project, env=self.variables
         )
         assert code is None or done.returncode == code, done.stdout + done.stderr
         return done.stdout
 
-    def opsassay(self, *words: str, code: int | None = 0) -> str:
-        return self.run(sys.executable, "-m", "opsassay", *words, code=code)
+    def opsassay(self, *words: str, code: int | None = 0, limit_s: float = 200) -> str:
+        return self.run(sys.executable, "-m", "opsassay", *words, code=code, limit_s=limit_s)
 
     def left(self) -> list[str]:
         """Return the containers, volumes and networks of the engine, but for the network that it always has."""
@@ -140,6 +148,126 @@ def test_a_project_is_checked_and_the_users_own_is_as_it_was(machine):
     assert (machine.project / "compose.yaml").read_text() == before
     assert not list((machine.project / "data").iterdir())  # containers wrote to a copy
     assert machine.left() == []
+
+
+SYSTEM = """
+system: my-shop
+compose: compose.yaml
+services:
+  orders: {ready: {http: GET /}}
+load: {rate_rps: 8, mix: [{request: front GET /}]}
+"""
+
+
+@pytest.fixture
+def scenario(machine):
+    """Return the folder of the project with the scenario of the page in it."""
+    written = {"system.yaml": SYSTEM, "orders-hang.yaml": scenario_of_the_page(), "trials.yaml": plan_of_the_page()}
+    for name, text in written.items():
+        (machine.project / name).write_text(text)
+    yield machine.project
+    for name in written:
+        (machine.project / name).unlink()
+
+
+@pytest.mark.timeout(900)
+def test_the_commands_of_the_page_certify_the_right_repair_and_reject_the_harmful_one(machine, scenario):
+    before = digests(scenario)
+    for line in commands_of_the_page():
+        machine.opsassay(*shlex.split(line)[1:], limit_s=800)
+    assert certificates(scenario / "trials") == {
+        "oracle:right": True, "oracle:silenced": False, "oracle:careless": False,
+    }  # fmt: skip
+    assert {name: digest for name, digest in digests(scenario).items() if not name.startswith("trials/")} == before
+    assert machine.left() == []
+
+
+def test_a_trial_that_is_killed_leaves_the_project_as_it_was(machine, scenario):
+    before = digests(scenario)
+    words = [sys.executable, "-m", "opsassay", "run", "trials", "trials.yaml", "-o", "killed"]
+    entered = ["nsenter", f"--net=/proc/{machine.holder.pid}/ns/net", *words]
+    runner = psutil.Popen(
+        entered, cwd=scenario, env=machine.variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    folder = scenario / "killed"
+    assert wait_for(lambda: any("triggered" in path.read_text() for path in folder.glob("runs/*/*/phases.jsonl")), 150)
+    assert machine.left()
+    for process in (*runner.children(), runner):  # the trial and who waits for it; the system is in other hands
+        process.kill()
+    runner.wait()
+    assert wait_for(lambda: not machine.left(), 90), machine.left()
+    shutil.rmtree(folder)
+    assert digests(scenario) == before
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Return what is in the files of *folder*, by their names."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def wait_for(condition, limit_s):
+    deadline = time.monotonic() + limit_s
+    while not (met := condition()) and time.monotonic() < deadline:
+        time.sleep(1)
+    return met
+
+
+def test_an_operator_stops_limits_and_asks_containers(machine, tmp_path):
+    machine.opsassay("system", "up", "compose.yaml", "--name", "mine", "--rate", "8")
+    script = tmp_path / "operate.py"
+    script.write_text(OPERATE)
+    found = json.loads(machine.run(sys.executable, str(script)))
+    machine.opsassay("system", "down", "mine")
+    assert found["stopped"] == {"stock-0": "stopped", "front-0": "ready"}
+    assert found["answer"]["status"] == 200
+    assert found["limit"] == found["limit_after_restart"] == "25000"
+    assert found["as_written"] == "100000"
+    assert found["refused"] == "The compose file says what stock is given; its settings are cpu_limit, memory_limit_mb."
+    assert "scale does not act on containers" in found["scaled"]
+
+
+OPERATE = """
+import json
+from pathlib import Path
+from opsassay.core.errors import RefusedError
+from opsassay.testbed.kernel.cgroups import CPU, memberships, mounted_groups
+from opsassay.testbed.substrates.local.substrate import LocalSubstrate
+
+running = LocalSubstrate().running("mine")
+
+def states():
+    return {row["replica"]: row["state"] for row in running.operate("ps", {})["replicas"]}
+
+def quota():
+    pid, groups = running.status().pids["stock-0"], mounted_groups()
+    inside = memberships(Path(f"/proc/{pid}/cgroup").read_text())
+    place = groups.parents[CPU] / inside.get(CPU, inside.get("", "/")).strip("/")
+    file = place / ("cpu.max" if groups.versions[CPU] == 2 else "cpu.cfs_quota_us")
+    return file.read_text().split()[0]
+
+def refusal(verb, **arguments):
+    try:
+        return str(running.operate(verb, arguments))
+    except RefusedError as error:
+        return str(error)
+
+found = {}
+running.operate("stop", {"target": "stock"})
+found["stopped"] = {name: state for name, state in states().items() if name in ("stock-0", "front-0")}
+running.operate("start", {"target": "stock"})
+asked = {"source": "orders", "service": "stock", "port": 8000, "path": "/", "method": "GET", "timeout_s": 5.0}
+found["answer"] = running.operate("exec curl", asked)
+running.operate("config set", {"target": "stock", "key": "cpu_limit", "value": "0.25"})
+found["limit"] = quota()
+running.operate("restart", {"target": "stock"})
+found["limit_after_restart"] = quota()
+running.operate("config unset", {"target": "stock", "key": "cpu_limit"})
+found["as_written"] = quota()
+found["refused"] = refusal("config set", target="stock", key="CALLEES", value="front")
+found["scaled"] = refusal("scale", service="stock", replicas=2)
+print(json.dumps(found))
+"""
 
 
 def test_it_is_broken_and_recovers_and_a_killed_supervisor_leaves_nothing(machine, tmp_path):

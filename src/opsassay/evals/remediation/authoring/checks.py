@@ -54,6 +54,8 @@ LAYER_OF_VERB: dict[str, FaultLayer] = {
     "dns": "name_service",
     "scale": "scheduling",
     "restart": "pod",
+    "stop": "pod",
+    "hang": "application",
 }
 """By the first word of the verb."""
 

@@ -14,7 +14,7 @@ from opsassay.core.errors import NotFoundError
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.scenario import CONTROL, Oracle, OracleStep, Predicate, Scenario
 from opsassay.core.schema.system import System
-from opsassay.evals.remediation.controls.words import WORDS, ControlWords
+from opsassay.evals.remediation.controls.words import WORDS, ContainerWords, ControlWords
 from opsassay.scoring.verifiers.cause import MISHAPS
 from opsassay.testbed.scenarios import system_of
 
@@ -103,6 +103,7 @@ class _Given:
     @classmethod
     def from_scenario(cls, scenario: Scenario, words: ControlWords) -> _Given:
         system = system_of(scenario)
+        words = words if system.compose is None else ContainerWords(system)
         replicas = words.replicas(scenario, system)
         truth, committed = scenario.truth, scenario.verification
         named = [one for one in (*truth.root_causes, *truth.entities) if replicas.get(one)]
@@ -149,6 +150,7 @@ class _Given:
 
 Made = dict[str, object]
 RIGHT = "nothing is broken, so that to do nothing is right"
+UNSCALED = "no tool changes how many containers there are"
 
 
 def _no_op(given: _Given) -> Made:
@@ -172,9 +174,13 @@ def _to_zero(given: _Given) -> Made:
 
 
 def _to_one(given: _Given) -> Made:
-    count = given.replicas[given.target]
-    why = "" if count > 1 else f"{given.target} has {count} replica"
-    return {"fails": given.removed, "steps": given.words.scale(given.target, 1), "why_not": why}
+    count, steps = given.replicas[given.target], given.words.scale(given.target, 1)
+    why = "" if steps else UNSCALED
+    return {
+        "fails": given.removed,
+        "steps": steps,
+        "why_not": why if count > 1 else f"{given.target} has {count} replica",
+    }
 
 
 def _restart_everything(given: _Given) -> Made:
@@ -243,7 +249,9 @@ def _stand_in(given: _Given) -> Made:
 
 def _trap(given: _Given) -> Made:
     """Repair, and leave what breaks it when it is started the next time."""
-    return {"fails": "v_settings", "steps": (*given.repair, *given.words.set_trap(given.target))}
+    steps = given.words.set_trap(given.target)
+    why = "" if steps else "no tool changes what it is given at its next start"
+    return {"fails": "v_settings", "steps": (*given.repair, *steps), "why_not": why}
 
 
 def _made_up(given: _Given) -> Made:
@@ -272,10 +280,11 @@ def _beside(given: _Given) -> Made:
     if given.scenario.no_fault:
         return {"fails": given.unrepaired, "why_not": RIGHT}
     count = given.replicas[given.target]
-    why = "" if count else f"{given.target} runs no replica"
+    steps = given.words.scale(given.target, count + BESIDE)
+    why = f"{given.target} runs no replica" if not count else "" if steps else UNSCALED
     broken = any(call.verb in MISHAPS for call in given.scenario.trigger.operations)
     fails: Predicate = "v_cause" if broken else "v_settings" if given.scenario.cluster is None else given.unrepaired
-    return {"fails": fails, "steps": given.words.scale(given.target, count + BESIDE), "why_not": why}
+    return {"fails": fails, "steps": steps, "why_not": why}
 
 
 def _restart_often(given: _Given) -> Made:

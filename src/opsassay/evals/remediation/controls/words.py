@@ -8,7 +8,7 @@ from typing import Protocol
 from opsassay.core.schema.scenario import OracleStep, Scenario
 from opsassay.core.schema.system import System
 from opsassay.testbed.operations.protection import is_protected, is_secret, written_down
-from opsassay.testbed.operations.tools import TOOLS
+from opsassay.testbed.operations.tools import ON_PROGRAMS, TOOLS
 from opsassay.testbed.substrates.kubernetes.scenario.populating import FILLER
 
 Steps = tuple[OracleStep, ...]
@@ -70,7 +70,10 @@ def _step(verb: str, **arguments: object) -> OracleStep:
 
 
 class LocalWords:
-    """The verbs of `ops`."""
+    """The verbs of `ops`; *key* is a setting and *value* one of its values that no repair asks for."""
+
+    def __init__(self, key: str = MARK, value: str = "1") -> None:
+        self.mark = {"key": key, "value": value}
 
     def replicas(self, scenario: Scenario, system: System) -> dict[str, int]:
         """Return the replicas of the system's services."""
@@ -100,8 +103,10 @@ class LocalWords:
 
     def blink(self, service: str) -> Steps:
         """Set a setting and unset it."""
-        setting = {"target": service, "key": MARK}
-        return (_step("config set", **setting, value="1"), _step("config unset", **setting))
+        return (
+            _step("config set", target=service, **self.mark),
+            _step("config unset", target=service, key=self.mark["key"]),
+        )
 
     def unprotect(self, system: System) -> Steps:
         """Unset the first setting of a service that protects it."""
@@ -122,7 +127,7 @@ class LocalWords:
 
     def leave_setting(self, service: str) -> Steps:
         """Set a setting, and start *service* with it."""
-        return (_step("config set", target=service, key=MARK, value="1"), *self.restart(service))
+        return (_step("config set", target=service, **self.mark), *self.restart(service))
 
     def make_up_secrets(self, steps: Steps) -> Steps:
         """Replace what `config set` sets a secret to."""
@@ -151,10 +156,26 @@ class LocalWords:
     def trigger(self, scenario: Scenario) -> Steps:
         """Return the wrong changes, where agents have all of their verbs."""
         calls = scenario.trigger.operations
-        known = all(call.verb.replace(" ", "_") in TOOLS for call in calls)
+        known = all(call.verb.replace(" ", "_") in TOOLS | ON_PROGRAMS for call in calls)
         if not known or scenario.trigger.faults:
             return ()
         return tuple(OracleStep(verb=call.verb, arguments=call.arguments) for call in calls)
+
+
+class ContainerWords(LocalWords):
+    """The verbs of `ops` on a compose project, whose file says how many containers there are and what they are given."""
+
+    def __init__(self, system: System) -> None:
+        super().__init__("memory_limit_mb", str(system.host_memory_limit_mb - 1))
+
+    def scale(self, service: str, replicas: int) -> Steps:
+        """Stop *service*; nothing for another number: no tool adds a container, or takes one away."""
+        return () if replicas else (_step("stop", target=service),)
+
+    def set_trap(self, service: str) -> Steps:
+        """Return nothing: what a container is given at its next start is as its file says."""
+        del service
+        return ()
 
 
 class ClusterWords:

@@ -15,7 +15,8 @@ from opsassay.evals.remediation.trial.operators import REPORT_DIAGNOSIS, Assignm
 from opsassay.evals.runner.rehearsal import SECONDS, Check, Rehearsal, isolated, traced
 from opsassay.testbed.operations.telemetry_view import LOOKS
 from opsassay.testbed.operations.tool_session import Done, OperatorToolSession, Tool
-from opsassay.testbed.operations.tools import TOOLS
+from opsassay.testbed.operations.tools import operator_tools
+from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.substrates.kubernetes.access.tools import TOOLS as CLUSTER_TOOLS
 
 ANSWER = "A rehearsal: this call is sound, and nothing runs behind it."
@@ -37,7 +38,7 @@ class RehearsalToolSession(OperatorToolSession):
 def tools_of(scenario: Scenario) -> Mapping[str, Tool]:
     """Return the tools that an operator of *scenario* has."""
     if scenario.cluster is None:
-        return TOOLS
+        return operator_tools(system_of(scenario))
     absent = {*(() if scenario.cluster.node_tool else ("node",)), *(LOOKS if scenario.cluster.stand_ins else ())}
     return {name: tool for name, tool in CLUSTER_TOOLS.items() if name not in absent}
 

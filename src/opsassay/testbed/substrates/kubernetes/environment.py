@@ -150,7 +150,7 @@ class ClusterEnvironment(LiveEnvironment):
         """Return why what is usual could not be read from the telemetry; None when it could, or when there is none."""
         if self.telemetry is None:
             return None
-        served = users_are_served(self.telemetry, system_of(self.scenario).entries())
+        served = users_are_served(self.telemetry)
         if abs(ahead_s := self.telemetry.clock_ahead_s) > CLOCKS_APART_S:
             return f"the clock of the receiver's node is {ahead_s:+.1f} s from this machine's"
         return None if served else "users are not served in time, by the telemetry that has arrived"

@@ -22,7 +22,7 @@ from opsassay.core.schema.system import IsolationLevel
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Fleet, Replica
 from opsassay.testbed.core.networks import LOOPBACK, Endpoint, Site
 from opsassay.testbed.core.state import SystemState, note_undo
-from opsassay.testbed.kernel.cgroups import CPU, Usage, memberships, mounted_groups
+from opsassay.testbed.kernel.cgroups import CPU, Group, Usage, memberships, mounted_groups
 from opsassay.testbed.kernel.network import DATA_INTERFACE, Place, peer_of
 from opsassay.testbed.substrates.local.impairing import Impairing
 from opsassay.testbed.workload.containers import Containers
@@ -183,7 +183,10 @@ class ComposeContainers(Containers):
         """Nothing: the engine has made them."""
 
     def make_for(self, replica: Replica) -> None:
-        """Nothing: the engine has made it."""
+        """Limit the group that the engine has made, by its file: `update` of an engine cannot be undone."""
+        if self._groups is not None and (path := self.group_of(replica)):
+            memory_bytes = replica.spec.memory_limit_mb * 2**20
+            Group(path, self._groups).set_limits(cpu_cores=replica.spec.cpu_limit, memory_bytes=memory_bytes)
 
     def group_of(self, replica: Replica) -> str:
         """Return the group of the container of *replica*, '' while it does not run."""

@@ -15,6 +15,7 @@ from opsassay.core.draws import derived_secret
 from opsassay.core.schema.cost import AutoscalerSettings, ResourceRequest
 from opsassay.core.schema.json_lines import append_line
 from opsassay.core.schema.run_folder import ACTIONS, TIMELINE
+from opsassay.core.schema.system import System
 from opsassay.core.schema.trajectory import SettingsReading
 from opsassay.testbed.core.fleet import RELEASE
 from opsassay.testbed.core.state import leftovers, noted_groups
@@ -26,7 +27,7 @@ from opsassay.testbed.operations.protection import protected_of, written_down
 from opsassay.testbed.operations.state_alerts import AlertRules, StateAlerts
 from opsassay.testbed.operations.telemetry_view import TelemetryView
 from opsassay.testbed.operations.tool_session import OperatorToolSession
-from opsassay.testbed.operations.tools import VerbToolSession
+from opsassay.testbed.operations.tools import VerbToolSession, operator_tools
 from opsassay.testbed.recording.observer import ObserverProcess, observing
 from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.substrates.local.costed import LocalCost
@@ -38,11 +39,12 @@ LONGEST_S = 24 * 3600.0
 
 
 class LocalEnvironment(LiveEnvironment):
-    """The system as it is *running*, with its *telemetry* and the control *groups* that it had.
+    """The *system* as it is *running*, with its *telemetry* and the control *groups* that it had.
 
     The settings may say the `isolation`, which is the best of this machine otherwise.
     """
 
+    system: System
     running: LocalSystem
     telemetry: LiveTelemetry
     groups: tuple[Path, ...] = ()
@@ -51,8 +53,9 @@ class LocalEnvironment(LiveEnvironment):
     def deployed(self) -> Iterator[None]:
         """Run the system."""
         name = f"trial-{os.getpid()}-{secrets.token_hex(2)}"
+        self.system = system_of(self.scenario)  # read once: a compose file is read by its own program
         deployed = LocalSubstrate().deployed(
-            system_of(self.scenario), name, seed=self.drawn_seed, rate_rps=self.scenario.environment.rate_rps,
+            self.system, name, seed=self.drawn_seed, rate_rps=self.scenario.environment.rate_rps,
             isolation=self.settings.get("isolation"),
         )  # fmt: skip
         with deployed as self.running, live_telemetry(self.running.receiver, self.run_dir) as self.telemetry:
@@ -75,17 +78,18 @@ class LocalEnvironment(LiveEnvironment):
         """Return what is not ready, or that users are not served in time."""
         if missing := self.running.status().not_ready:
             return f"{', '.join(missing)} not ready"
-        served = users_are_served(self.telemetry, system_of(self.scenario).entries())
-        return None if served else "users are not served in time"
+        return None if users_are_served(self.telemetry) else "users are not served in time"
 
     @contextmanager
     def operated(self) -> Iterator[OperatorToolSession]:
         """Provide the verbs of `ops`, and alerts by the system's SLO and by its state."""
-        live = LiveAlerts(self.telemetry, system_of(self.scenario).slo, self.baseline)
+        live = LiveAlerts(self.telemetry, self.system.slo, self.baseline)
         state = StateAlerts(self.run_dir / TIMELINE, self.scenario.verification, self.baseline.end_ns)
         alerts = AlertRules(live, state, ARRIVAL_S)
         record = partial(append_line, self.run_dir / ACTIONS)
-        session = VerbToolSession(self.running, TelemetryView(self.telemetry, alerts), record)
+        session = VerbToolSession(
+            self.running, TelemetryView(self.telemetry, alerts), record, operator_tools(self.system)
+        )
         with AlertWatch(alerts, self.run_dir) as session.watch:
             yield session
 
@@ -108,7 +112,7 @@ class LocalEnvironment(LiveEnvironment):
 
         Besides the settings of services, stores and hosts: records of names, firewall rules, replicas and releases.
         """
-        system, reader = system_of(self.scenario), self.reader
+        system, reader = self.system, self.reader
         protected, others, configured = dict[str, str](), dict[str, str](), dict[str, str]()
         pending = defaultdict[str, tuple[str, ...]](tuple)
         for owner in (*system.services, *system.stores, *system.hosts, NAMES):

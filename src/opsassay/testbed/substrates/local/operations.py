@@ -16,6 +16,7 @@ from opsassay.core.errors import NotFoundError, OperationError, RefusedError, Us
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Replica
 from opsassay.testbed.core.networks import FORWARD, Stream
 from opsassay.testbed.substrates.local import rollout
+from opsassay.testbed.substrates.local.limits import Limits
 from opsassay.testbed.workload.processes import log_tail
 from opsassay.testbed.workload.stores import configure, restart_store
 
@@ -34,10 +35,10 @@ STORE_SETTINGS = frozenset({"maxmemory", "maxmemory-policy"})
 SETTING = re.compile(r"[A-Z][A-Z0-9_]{0,39}")
 VALUE = re.compile(r"[^\x00-\x1f\x7f]{0,200}")
 
-BREAKING = frozenset({"firewall add", "clock set", "consumer stall", "pool leak", "load dip", "crowd"})
+BREAKING = frozenset({"firewall add", "clock set", "consumer stall", "pool leak", "load dip", "crowd", "hang"})
 """The verbs that only the trigger of a scenario has."""
 
-ON_CONTAINERS = ("restart", "load dip")
+ON_CONTAINERS = ("restart", "start", "stop", "config set", "config unset", "hang", "load dip")
 """Changes that act on the containers of a compose project: the rest changes what OpsAssay's own runtime reads."""
 
 Verb = Callable[..., Awaitable[dict[str, Any]]]
@@ -50,6 +51,7 @@ class Operations:
         self._system = supervisor
         definition = supervisor.system
         self.settings = {name: dict(service.config) for name, service in definition.services.items()}
+        self.limits = Limits(supervisor)
         self.records: dict[str, str] = {}
         self.rules: dict[str, dict[str, str]] = {}
         self.clocks: dict[str, int] = {}
@@ -68,6 +70,9 @@ class Operations:
         }
         self._changes: Mapping[str, Verb] = {
             "restart": self._restart,
+            "start": self._start,
+            "stop": self._stop,
+            "hang": self._hang,
             "scale": self._scale,
             "config set": self._config_set,
             "config unset": self._config_unset,
@@ -134,7 +139,7 @@ class Operations:
                 "called_by": sorted(caller for caller, callee in system.calls() if callee == target),
                 "stores": sorted(store for user, store in system.uses() if user == target),
                 "releases": list(spec.versions()),
-                "settings": sorted(self.settings[target]),
+                "settings": sorted(self._settings(target)),
                 "required_settings": list(spec.required),
                 "limits": {"cpu": spec.cpu_limit, "memory_mb": spec.memory_limit_mb, "pool": spec.pool},
             }
@@ -173,13 +178,21 @@ class Operations:
     async def _restart(self, target: str, replica: int | None = None, *, rolling: bool = False) -> dict[str, Any]:
         if target in self._system.stores:
             return await self._restart_store(target)
-        everything = list(self._system.fleet.replicas.values())
-        chosen = everything if target == ALL else self._replicas(target)
+        return await rollout.redeploy(self._system, self._chosen(target, replica), rolling=rolling)
+
+    def _chosen(self, target: str, replica: int | None) -> list[Replica]:
+        chosen = list(self._system.fleet.replicas.values()) if target == ALL else self._replicas(target)
         if replica is not None:
             chosen = [self._replica(target, replica)]
         if not chosen:
-            raise RefusedError(f"{target} has no replicas to restart; scale it up.")
-        return await rollout.redeploy(self._system, chosen, rolling=rolling)
+            raise RefusedError(f"{target} has no replicas; scale it up.")
+        return chosen
+
+    async def _start(self, target: str, replica: int | None = None) -> dict[str, Any]:
+        return await rollout.start_all(self._system, self._chosen(target, replica))
+
+    async def _stop(self, target: str, replica: int | None = None) -> dict[str, Any]:
+        return await rollout.stop_all(self._system, self._chosen(target, replica))
 
     async def _restart_store(self, name: str) -> dict[str, Any]:
         store = self._system.stores[name]
@@ -233,6 +246,8 @@ class Operations:
             if system.stores[target].engine != "valkey" or key not in STORE_SETTINGS:
                 raise RefusedError(f"{target} has no setting {key!r} that could be changed here.")
             await configure(system.stores[target], {key: value})
+        elif self.limits.knows(self._service(target), key):
+            self.limits.change(target, key, value)
         else:
             settings = self.settings[self._service(target)]
             if SETTING.fullmatch(key) is None or (key not in settings and len(settings) >= SETTINGS_LIMIT):
@@ -241,6 +256,9 @@ class Operations:
         return {"target": target, "key": key, "value": value, "takes_effect": takes_effect}
 
     async def _config_unset(self, target: str, key: str) -> dict[str, Any]:
+        if target != NAMES and self.limits.knows(self._service(target), key):
+            self.limits.change(target, key, None)
+            return {"target": target, **self.limits.of(target)}
         settings = self.records if target == NAMES else self.settings[self._service(target)]
         if key not in settings:
             raise NotFoundError(f"setting of {target}", key, settings)
@@ -254,7 +272,7 @@ class Operations:
             return self._system.stores[target].settings
         if target in self._system.system.hosts:
             return self._host_settings(target)
-        return self.settings[self._service(target)]
+        return self.settings[self._service(target)] | self.limits.of(target)
 
     def _host_settings(self, host: str) -> dict[str, str]:
         return {TIME_SYNC: "off" if host in self._unsynced else "on"}
@@ -318,6 +336,12 @@ class Operations:
         """Let the consumers of *service* hang in what they do."""
         return await self._happen(service, kind="stall")
 
+    async def _hang(self, service: str) -> dict[str, Any]:
+        """Let the processes of *service*, a program or a container, stand still: they run, and answer nothing."""
+        if self._system.system.services[self._service(service)].program is None:
+            raise RefusedError(f"{service} is no program of a team's own; consumer stall and pool leak break it.")
+        return await self._happen(service, kind="hang")
+
     async def _leak(self, service: str, store: str, connections: int) -> dict[str, Any]:
         """Let every process of *service* lose *connections* of its pool to *store*."""
         return await self._happen(service, kind="leak", store=store, connections=connections)
@@ -370,7 +394,7 @@ class Operations:
 def _state(replica: Replica) -> str:
     """Return in one word what the replica's container does."""
     if replica.draining:
-        return "stopping"
+        return "stopped" if replica.pid is None else "stopping"
     if replica.ready:
         return "ready"
     if replica.pid is not None:

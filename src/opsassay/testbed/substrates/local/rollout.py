@@ -33,13 +33,29 @@ async def redeploy(system: Supervisor, replicas: Sequence[Replica], *, rolling: 
             if not await start(system, replica):
                 break
     else:
-        await asyncio.gather(*(stop(system, replica) for replica in replicas))
+        await stop_all(system, replicas)
         await asyncio.gather(*(start(system, replica) for replica in replicas))
         done = list(replicas)
     return {
         "restarted": [replica.id for replica in done],
         "not_ready": [replica.id for replica in done if not replica.ready],
         "left_alone": [replica.id for replica in replicas if replica not in done],
+    }
+
+
+async def stop_all(system: Supervisor, replicas: Sequence[Replica]) -> dict[str, Any]:
+    """Stop *replicas* at once."""
+    await asyncio.gather(*(stop(system, replica) for replica in replicas))
+    return {"stopped": [replica.id for replica in replicas]}
+
+
+async def start_all(system: Supervisor, replicas: Sequence[Replica]) -> dict[str, Any]:
+    """Start those of *replicas* that do not run, at once."""
+    down = [replica for replica in replicas if replica.pid is None]
+    await asyncio.gather(*(start(system, replica) for replica in down))
+    return {
+        "started": [replica.id for replica in down],
+        "not_ready": [replica.id for replica in down if not replica.ready],
     }
 
 

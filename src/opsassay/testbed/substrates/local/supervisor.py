@@ -240,6 +240,8 @@ class Supervisor:
             except ConnectionError:
                 return  # it has ended already, which the template reports
         await self.network.listens(replica.id, hello["port"])
+        with contextlib.suppress(OpsAssayError):  # it has ended already
+            self.operations.limits.hold(replica)
         replica.port, replica.ready = hello["port"], not replica.draining
 
     async def _on_exit(self, name: str, pid: int, status: int) -> None:

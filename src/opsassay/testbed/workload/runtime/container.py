@@ -20,6 +20,7 @@ from opsassay.testbed.core.networks import LOOPBACK
 from opsassay.testbed.kernel.namespaces import inside
 from opsassay.testbed.workload.engine import ContainerEngine, ContainerState
 from opsassay.testbed.workload.runtime import management
+from opsassay.testbed.workload.runtime.curl import send_as_operator
 from opsassay.testbed.workload.runtime.program import ProgramReplica
 from opsassay.testbed.workload.runtime.program_telemetry import PORT
 
@@ -44,8 +45,7 @@ class ContainerReplica(ProgramReplica):
             print(f"The container ended with status {self.state.exit_code}.", flush=True)
             os._exit(self.state.exit_code or 1)
         self.config["address"] = self.state.address
-        namespace = f"/proc/{self.state.pid}/ns/net"
-        await self.telemetry.start(inside(namespace, lambda: socket.create_server((LOOPBACK, PORT))))
+        await self.telemetry.start(inside(self.namespace, lambda: socket.create_server((LOOPBACK, PORT))))
         read, written = os.pipe()
         await asyncio.create_subprocess_exec(
             *self.engine.words, "logs", "--follow", "--since", self.state.started_at, self.container,
@@ -53,6 +53,12 @@ class ContainerReplica(ProgramReplica):
         )  # fmt: skip
         os.close(written)
         self._reading.append(asyncio.create_task(self.read_output(read)))
+
+    @property
+    def namespace(self) -> str:
+        """The network namespace of the container."""
+        assert self.state is not None
+        return f"/proc/{self.state.pid}/ns/net"
 
     async def wait_end(self) -> int:
         """Return the container's status when its first process has ended."""
@@ -73,6 +79,10 @@ class ContainerReplica(ProgramReplica):
         first = psutil.Process(self.state.pid)
         return [first, *first.children(recursive=True)]
 
+    async def curl(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Send one request from the container's network to a service of the system; see `curl.py`."""
+        return await send_as_operator(self.clients, request, self.namespace)
+
     async def kill(self, _: dict[str, Any]) -> None:
         """Have the engine kill the container, which its restart policy does not start again then."""
         await self.engine.run("kill", self.container)
@@ -92,6 +102,6 @@ async def main(config: dict[str, Any]) -> None:
     hello = {"id": config["id"], "port": Program.model_validate(config["program"]).port, "pid": replica.state.pid}
     handlers = {
         "ping": replica.ping, "hooks": replica.set_hooks, "flush": replica.flush, "curl": replica.curl,
-        "kill": replica.kill, "stop": replica.stop_container,
+        "mishap": replica.hang, "kill": replica.kill, "stop": replica.stop_container,
     }  # fmt: skip
     await management.serve(config["management"], hello, handlers, [asyncio.create_task(replica.watch())])

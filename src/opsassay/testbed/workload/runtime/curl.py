@@ -11,18 +11,22 @@ from typing import Any
 
 import aiohttp
 
+from opsassay.testbed.kernel.namespaces import inside
 from opsassay.testbed.workload.runtime.clients import CallFailedError, Clients
 from opsassay.testbed.workload.runtime.settings import SERVICE_PORT
 
 BODY_LIMIT = 2_000
 
 
-async def send_as_operator(clients: Clients, request: dict[str, Any]) -> dict[str, Any]:
-    """Send ``method`` ``path`` to ``port`` of ``service`` within ``limit_s``; return status and body, or an error."""
+async def send_as_operator(clients: Clients, request: dict[str, Any], namespace: str | None = None) -> dict[str, Any]:
+    """Send ``method`` ``path`` to ``port`` of ``service`` within ``limit_s``; return status and body, or an error.
+
+    It leaves from the network *namespace*, this process's own when left out.
+    """
     began = time.monotonic()
     try:
         async with asyncio.timeout(request["limit_s"]):
-            answer = await _send(clients, request)
+            answer = await _send(clients, request, namespace)
     except TimeoutError:
         answer = {"error": f"timed out after {request['limit_s']:g} s"}
     except (CallFailedError, aiohttp.ClientError, OSError) as error:
@@ -30,7 +34,7 @@ async def send_as_operator(clients: Clients, request: dict[str, Any]) -> dict[st
     return {**answer, "seconds": round(time.monotonic() - began, 3)}
 
 
-async def _send(clients: Clients, request: dict[str, Any]) -> dict[str, Any]:
+async def _send(clients: Clients, request: dict[str, Any], namespace: str | None) -> dict[str, Any]:
     clients.names.forget(request["service"])
     address, port = await clients.names.pick(request["service"])
     if request["port"] != SERVICE_PORT:
@@ -38,8 +42,15 @@ async def _send(clients: Clients, request: dict[str, Any]) -> dict[str, Any]:
             raise CallFailedError(f"connection to {request['service']}:{request['port']} refused")
         port = request["port"]
     url = f"http://{address}:{port}{request['path']}"
+    if namespace is None:
+        return await _fetch(url, request)
+    return await asyncio.to_thread(inside, namespace, lambda: asyncio.run(_fetch(url, request)))
+
+
+async def _fetch(url: str, request: dict[str, Any]) -> dict[str, Any]:
+    limit = aiohttp.ClientTimeout(request["limit_s"])
     async with (
-        aiohttp.ClientSession(trust_env=False) as session,
+        aiohttp.ClientSession(trust_env=False, timeout=limit) as session,
         session.request(request["method"], url, allow_redirects=False) as response,
     ):
         body = await response.content.read(BODY_LIMIT)

@@ -6,14 +6,13 @@ import asyncio
 import json
 import os
 import random
-import re
 import time
 from typing import Any
 
 from opentelemetry import propagate
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
-from opsassay.core.schema.system import LoadMix, System
+from opsassay.core.schema.system import DRAWN, LoadMix, System
 from opsassay.testbed.workload.runtime import management
 from opsassay.testbed.workload.runtime.clients import CallFailedError, Clients, Names, check_answer, check_status
 from opsassay.testbed.workload.runtime.instruments import Instruments
@@ -21,7 +20,6 @@ from opsassay.testbed.workload.runtime.stats import Stats
 
 NAME = "loadgenerator"
 IN_FLIGHT_LIMIT = 2_000
-_NUMBER = re.compile(r"\{int:(\d+)\}")
 
 
 class LoadGenerator:
@@ -96,7 +94,7 @@ class LoadGenerator:
 
     def draw_numbers(self, text: str) -> str:
         """Return *text* with a number from 1 to N in the place of each ``{int:N}``."""
-        return _NUMBER.sub(lambda found: str(self.random.randint(1, int(found[1]))), text)
+        return DRAWN.sub(lambda found: str(self.random.randint(1, int(found[1]))), text)
 
     async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
         """Answer with the counters."""

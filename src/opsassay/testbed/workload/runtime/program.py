@@ -214,6 +214,14 @@ class ProgramReplica:
         """Answer that no hook acts: nothing of ours is in the program."""
         return 0
 
+    async def hang(self, _: dict[str, Any]) -> int:
+        """Let every process of the program stand still until it is killed; return how many there are."""
+        standing = self.processes()
+        for process in standing:
+            with contextlib.suppress(psutil.Error):
+                process.suspend()
+        return len(standing)
+
     async def curl(self, request: dict[str, Any]) -> dict[str, Any]:
         """Send one request from the pod's network to a service of the system; see `curl.py`."""
         return await send_as_operator(self.clients, request)
@@ -238,5 +246,8 @@ async def main(config: dict[str, Any]) -> None:
     loop.add_signal_handler(signal.SIGTERM, replica.stop)
     await replica.wait_ready()
     hello = {"id": config["id"], "port": replica.program.port}
-    handlers = {"ping": replica.ping, "hooks": replica.set_hooks, "flush": replica.flush, "curl": replica.curl}
+    handlers = {
+        "ping": replica.ping, "hooks": replica.set_hooks, "flush": replica.flush, "curl": replica.curl,
+        "mishap": replica.hang,
+    }  # fmt: skip
     await management.serve(config["management"], hello, handlers, [asyncio.create_task(replica.watch())])
