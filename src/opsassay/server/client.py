@@ -71,17 +71,15 @@ class PlatformClient:
         return found
 
     def entries(self, agent: str) -> Iterator[PlatformEntry]:
-        """Yield the entries of *agent* as they become ready, until none is left to wait for."""
-        done: set[str] = set()
-        while True:
-            entries = self.ask("GET", f"/api/agents/{agent}/manifest")["entries"]
-            ready = [one for one in entries if one["agent_status"] == "Ready" and one["id"] not in done]
-            if not entries:
-                return
-            for one in ready:
-                done.add(one["id"])
-                yield PlatformEntry(self, one)
-            if not ready:
+        """Yield the entries of *agent* as they become ready, until none is left to wait for.
+
+        One that was not started in time goes back into the queue, and is yielded again when it is ready again.
+        """
+        while entries := self.ask("GET", f"/api/agents/{agent}/manifest")["entries"]:
+            ready = [one for one in entries if one["agent_status"] == "Ready"]
+            if ready:
+                yield PlatformEntry(self, ready[0])
+            else:
                 time.sleep(POLL_S)
 
 
