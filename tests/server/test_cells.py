@@ -348,7 +348,9 @@ def test_an_agent_that_started_and_says_nothing_any_more_ends_its_run_by_its_lim
         relay = served.state / "agents" / agent / "relay.py"
         text = relay.read_text()
         assert "SILENT_S = 300.0\n" in text
-        relay.write_text(text.replace("SILENT_S = 300.0", f"SILENT_S = {silent_s}").replace("WAIT_S = 20", "WAIT_S = 1"))
+        relay.write_text(
+            text.replace("SILENT_S = 300.0", f"SILENT_S = {silent_s}").replace("WAIT_S = 20", "WAIT_S = 1")
+        )
         asked_for = owner.request(agent, "one")
         entry = next(iter(owner.entries(agent)))
         owner.ask("PUT", f"/api/entries/{entry.id}/status", {"status": "STARTED"}, token=entry._token)

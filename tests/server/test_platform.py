@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -446,8 +447,9 @@ def test_an_upload_of_five_gigabytes_is_refused_without_memory_for_it(platform, 
 def test_an_agent_that_runs_elsewhere_works_by_the_protocol(platform, owner):
     agent = owner.register("far away", ["finops"])
     benchmark = owner.request(agent, "bill")
-    example = [sys.executable, str(ROOT / "examples" / "platform" / "agent.py"), platform.url, owner._token, agent]
-    done = subprocess.run(example, check=False, capture_output=True, text=True, timeout=200)
+    example = [sys.executable, str(ROOT / "examples" / "platform" / "agent.py"), platform.url, agent]
+    environment = {**os.environ, "OPSASSAY_TOKEN": owner._token}
+    done = subprocess.run(example, check=False, capture_output=True, text=True, timeout=200, env=environment)
     assert done.returncode == 0, done.stderr
     found = finished(owner, benchmark)
     assert {cell["agent"] for cell in found["cells"]} == {"Finished"}

@@ -32,17 +32,17 @@ class PlatformError(RuntimeError):
 
 
 class PlatformClient:
-    """A platform at the address *server*, asked with *token*; one that is being started again is asked again."""
+    """A platform at the address *server*, asked with *token*; one that is being started again is asked *tries* times."""
 
-    def __init__(self, server: str, token: str) -> None:
-        self.server, self._token = server.rstrip("/"), token
+    def __init__(self, server: str, token: str, tries: int = TRIES) -> None:
+        self.server, self._token, self._tries = server.rstrip("/"), token, tries
 
     def ask(self, method: str, path: str, body: Any = None, *, token: str | None = None) -> Any:
         """Return the answer of one operation; *body* is sent as JSON, bytes as they are. Raises PlatformError."""
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {token or self._token}", "Content-Type": "application/json"}
         request = urllib.request.Request(self.server + path, data, headers, method=method)
-        for left in reversed(range(TRIES)):
+        for left in reversed(range(self._tries)):
             try:
                 with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
                     return json.loads(answer.read() or b"null")

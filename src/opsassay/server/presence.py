@@ -7,8 +7,8 @@ from sqlalchemy import BigInteger, ColumnElement, Engine, and_, cast, exists, ex
 from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS
 
 AWAY_S = 60.0
-"""After how long without a question for work an agent that runs elsewhere is away, and how long an entry that is ready waits
-for its agent to start: no worker waits longer."""
+"""After how long without a question for work an agent that runs elsewhere is away, and how long an entry that is ready
+waits for its agent to start: no worker waits longer."""
 WAITED_FOR = ("Initializing", "Ready")
 """States in which a worker has a cell and its agent has not started."""
 NOW_NS = cast(extract("epoch", func.clock_timestamp()) * 1_000_000_000, BigInteger)
@@ -23,7 +23,7 @@ def is_present() -> ColumnElement[bool]:
 
 
 def is_free(cell: str) -> ColumnElement[bool]:
-    """Return the condition that no worker waits for the agent of *cell* already, one that runs elsewhere, with another cell."""
+    """Return the condition that no worker waits for the agent of *cell*, if it runs elsewhere, with another cell."""
     of_agent = select(BENCHMARKS.c.agent_id).join_from(CELLS, BENCHMARKS).join(AGENTS)
     hosted = of_agent.where(CELLS.c.id == cell, AGENTS.c.kind == "self_hosted").scalar_subquery()
     other = CELLS.alias()
