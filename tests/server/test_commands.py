@@ -27,7 +27,7 @@ def command(platform, token, *words, server=True):
 
 
 def test_an_own_agent_is_registered_run_and_stands_on_the_leaderboard(platform):
-    owner = platform.user("grace")
+    owner = platform.user("has a bundle")
     bundle = ROOT / "examples" / "platform" / "bundle"
     done = command(platform, owner._token, "register", "boxed", "--domain", "finops", "--bundle", str(bundle), "--json")
     assert done.returncode == 0, done.stderr

@@ -31,7 +31,7 @@ HELD_OUT = {
 
 @pytest.fixture(scope="module")
 def author(platform):
-    return platform.user("eva", "author")
+    return platform.user("author", "author")
 
 
 def tar_of(tasks, **files):
@@ -52,11 +52,11 @@ def test_what_is_handed_in_is_graded_and_shown_when_it_is_closed_as_it_was_commi
     content = tar_of(HELD_OUT, s__txt=SECRET)
     said = hand_in(author, "secret-bill", content)
     assert (said["version"], said["tasks"]) == (1, 3)
-    owner = platform.user("frank")
+    owner = platform.user("is graded")
     head = owner.ask("GET", "/api/task-sets/secret-bill")
     assert (head["version"], head["commitment"], head["salt"]) == (1, said["commitment"], None)
     assert {"name", "unit", "direction"} <= head["metrics"][0].keys()
-    about = {"name": "franks", "kind": "built_in", "domains": ["finops"], "source": "chance"}
+    about = {"name": "graded on it", "kind": "built_in", "domains": ["finops"], "source": "chance"}
     found = finished(owner, owner.request(owner.ask("POST", "/api/agents", about)["id"], "secret-bill"))
     assert [cell["bundle"] for cell in found["cells"]] == ["Terminated"] * 3
     with pytest.raises(PlatformError, match="not handed in by you"):

@@ -82,7 +82,8 @@ def _task_set(name: str, tasks: TaskSet) -> dict[str, Any]:
     """Return what everybody may know of a task set: of an upload its version and what it is committed by."""
     handed = None if tasks.handed_in is None else tasks.handed_in.model_dump(include={"version", "commitment"})
     about = tasks.model_dump(include={"domain", "description", "baselines", "attempts", "closed"})
-    return {"name": name, **about, **(handed or {"version": None, "commitment": None})}
+    classes = list(tasks.choose.classes) if tasks.choose else []
+    return {"name": name, **about, "classes": classes, **(handed or {"version": None, "commitment": None})}
 
 
 @_operation("GET", "/api/task-sets/{task_set}")
