@@ -457,6 +457,14 @@ def test_an_agent_that_runs_elsewhere_works_by_the_protocol(platform, owner):
     (row,) = (row for row in board["items"] if row["solver"] == "far away")
     assert row["rank"] is None
     assert "it ran unsealed" in row["not_ranked"]
+    hosted = {one["solver"]: one for one in fetched(platform, "/api/boards/bill/self-hosted")["items"]}
+    assert "it ran unsealed" not in hosted["far away"]["not_ranked"]
+    assert hosted["constant"]["baseline"]
+    assert hosted.keys() < {one["solver"] for one in board["items"]}, "the built-in ones are not among them"
+    page = urllib.request.urlopen(f"{platform.url}/boards/bill/self-hosted?level=easy").read().decode()
+    assert "nobody watched what they read" in page
+    assert 'href="/boards/bill/self-hosted"' in page
+    assert 'href="/boards/bill/self-hosted"' in urllib.request.urlopen(f"{platform.url}/boards/bill").read().decode()
 
 
 def test_an_entry_hears_start_and_finish_in_order_and_twice_is_once(platform, owner):

@@ -76,7 +76,7 @@ class PhaseForm(_Body):
 
 
 def _operation(
-    method: str, path: str, form: type[BaseModel] | None = None, roles: tuple[str, ...] = ("owner",), **how: int
+    method: str, path: str, form: type[BaseModel] | None = None, roles: tuple[str, ...] = ("owner",), **how: Any
 ) -> Callable[[Callable[[Call], Any]], Callable[[Call], Any]]:
     def added(work: Callable[[Call], Any]) -> Callable[[Call], Any]:
         ITBENCH.append(ApiOperation(method, path, str(work.__doc__), work, roles, form, **how))
