@@ -29,6 +29,7 @@ from opsassay.server.benchmarks import Platform
 from opsassay.server.client import PlatformError
 from opsassay.server.database import engine_of
 from opsassay.server.events import Signer
+from opsassay.server.itbench import ITBENCH
 from opsassay.server.leaderboards import LeaderboardCache
 from opsassay.server.operations import OPERATIONS
 from opsassay.server.schema import RESULTS
@@ -256,8 +257,9 @@ def test_events_are_a_chain_that_anybody_can_check(platform, owner, graded, tmp_
 def paths(graded):
     agent, benchmark = graded
     cell = benchmark["cells"][0]["id"]
-    fill = {"agent": agent, "benchmark": benchmark["id"], "entry": cell, "name": "ada", "report": "0" * 16}
-    for operation in OPERATIONS:
+    fill = {"agent": agent, "benchmark": benchmark["id"], "entry": cell, "bundle": cell, "name": "ada", "report": "0" * 16,
+            "task_set": "bill"}  # fmt: skip
+    for operation in (*OPERATIONS, *ITBENCH):
         path = operation.path
         for name, value in fill.items():
             path = path.replace("{" + name + "}", value)
@@ -298,6 +300,13 @@ BODIES = {
     "/api/reports": {"agent": "{agent}", "task_set": "bill", "said": {"passed": 1}},
     "/api/entries/{entry}/status": {"status": "STARTED"},
     "/api/relay/{entry}/open": {"prompt": "another prompt"},
+    "/itbench/agents": {"name": "not its own", "type": "none"},
+    "/itbench/enroll": {"agent_id": "{agent}"},
+    "/itbench/ready": {"agent_id": "{agent}"},
+    "/itbench/agents/{agent}/manifest/benchmark-entries/{benchmark}": {"phase": "Executing"},
+    "/itbench/benchmarks/{benchmark}/agents/{agent}/status": {"phase": "Finished"},
+    "/itbench/benchmarks/{benchmark}/assign_agent": {"agent_id": "{agent}", "bundle_id": "{entry}"},
+    "/itbench/benchmarks/{benchmark}/bundles/{bundle}/status": {"phase": "Terminated"},
     "/agents": {"name": "not its own", "kind": "built_in", "domains": "finops", "source": "oracle:right"},
     "/benchmarks": {"agent": "{agent}", "task_set": "bill"},
     "/users": {"name": "made by another", "role": "admin"},
@@ -327,7 +336,7 @@ def test_another_users_token_gets_nothing_on_any_route(platform, owner, other, g
     run = benchmark["cells"][0]["run"].split("/")
     fill = {
         "agent": agent, "benchmark": benchmark["id"], "entry": benchmark["cells"][0]["id"], "name": "ada",
-        "task_set": "bill", "cell": run[1], "attempt:int": run[2],
+        "task_set": "bill", "cell": run[1], "attempt:int": run[2], "bundle": benchmark["cells"][0]["id"],
         "report": owner.ask("POST", "/api/reports", {"agent": agent, "task_set": "bill", "said": {"x": 1}})["id"],
     }  # fmt: skip
     mine = [agent, benchmark["id"], *(cell["id"] for cell in benchmark["cells"])]
@@ -335,11 +344,16 @@ def test_another_users_token_gets_nothing_on_any_route(platform, owner, other, g
     for method, path in routes:
         if path in FOR_EVERYBODY:
             continue
-        body = {k: v.replace("{agent}", agent) if isinstance(v, str) else v for k, v in BODIES.get(path, {}).items()}
+        given = json.dumps(BODIES.get(path, {})).replace("{agent}", agent).replace("{entry}", fill["entry"])
+        body = json.loads(given)
         where = path
         for name, value in fill.items():
             where = where.replace("{" + name + "}", value)
-        data = json.dumps(body).encode() if path.startswith("/api") else urllib.parse.urlencode(body).encode()
+        data = (
+            json.dumps(body).encode()
+            if path.startswith(("/api", "/itbench"))
+            else urllib.parse.urlencode(body).encode()
+        )
         headers = {"Authorization": f"Bearer {other._token}", "Cookie": f"opsassay={other._token}"}
         request = urllib.request.Request(
             platform.url + where, data if method != "GET" else None, headers, method=method
@@ -580,7 +594,7 @@ def test_the_description_names_every_operation(platform):
     described = json.loads(urllib.request.urlopen(f"{platform.url}/openapi.json").read())
     assert described["openapi"].startswith("3.1")
     given = {(method.upper(), path) for path, of in described["paths"].items() for method in of}
-    assert given == {(operation.method, operation.path) for operation in OPERATIONS}
+    assert given == {(operation.method, operation.path) for operation in (*OPERATIONS, *ITBENCH)}
 
 
 @pytest.mark.parametrize("path", ["agents/%00/manifest", "benchmarks/%00", "benchmarks?state=%00", "events?after=x"])
