@@ -1,4 +1,4 @@
-"""opsassay server register, benchmark and token renew: what a user asks of a platform over HTTP.
+"""opsassay server register, benchmark and token renew: clients of a platform's HTTP API.
 
 The token stands in OPSASSAY_TOKEN alone: words of a command can be read by every user of the machine.
 """
@@ -51,7 +51,7 @@ def _asking(server: str) -> Iterator[PlatformClient]:
 
 @click.command("register")
 @click.argument("name")
-@click.option("--domain", "domains", multiple=True, required=True, help="What it is for, such as sre; repeat for more.")
+@click.option("--domain", "domains", multiple=True, required=True, help="Domain of its tasks, such as sre; repeat for more.")
 @click.option("--bundle", type=FOLDER, help="Folder with agent.yaml, which the platform runs in its seal.")
 @click.option("--built-in", "built_in", metavar="NAME", help="A method or agent of OpsAssay by its name.")
 @click.option("--level", default="any", show_default=True, help="any, beginner, intermediate or expert.")
@@ -84,7 +84,7 @@ def register(
         return
     echo(f"{name} is registered as {found['id']}.")
     if found["manifest"]:
-        echo(f"It asks {server.rstrip('/')}{found['manifest']} what there is to do.")
+        echo(f"It asks for its tasks at {server.rstrip('/')}{found['manifest']}.")
 
 
 def _tar_of(folder: Path) -> bytes:
@@ -108,7 +108,7 @@ def _tar_of(folder: Path) -> bytes:
 @json_option
 @click.pass_context
 def benchmark(context: click.Context, agent: str, task_set: str, server: str, *, no_wait: bool, as_json: bool) -> None:
-    """Ask for a benchmark of AGENT, a name or an id, on TASK_SET; wait for its end and print what came of it."""
+    """Ask for a benchmark of AGENT, a name or an id, on TASK_SET; wait for its end and print the outcome of each task."""
     with _asking(server) as platform:
         yours = platform.ask("GET", "/api/agents")["items"]
         ids = [one["id"] for one in yours if agent in (one["id"], one["name"])]
@@ -152,7 +152,7 @@ def _outcome(cell: dict[str, Any]) -> str | None:
 def renew(user: str, state: Path | None, database: str | None, server: str) -> None:
     """Give USER a new token, admin when left out; the former one ends.
 
-    An admin asks the platform; whoever may read its folder needs no token, as when that of the admin is lost.
+    An admin asks the platform; the owner of its folder needs no token, as when that of the admin is lost.
     """
     if state is None:
         with _asking(server) as platform:
