@@ -51,7 +51,9 @@ def _asking(server: str) -> Iterator[PlatformClient]:
 
 @click.command("register")
 @click.argument("name")
-@click.option("--domain", "domains", multiple=True, required=True, help="Domain of its tasks, such as sre; repeat for more.")
+@click.option(
+    "--domain", "domains", multiple=True, required=True, help="Domain of its tasks, such as sre; repeat for more."
+)
 @click.option("--bundle", type=FOLDER, help="Folder with agent.yaml, which the platform runs in its seal.")
 @click.option("--built-in", "built_in", metavar="NAME", help="A method or agent of OpsAssay by its name.")
 @click.option("--level", default="any", show_default=True, help="any, beginner, intermediate or expert.")
