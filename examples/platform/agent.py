@@ -1,9 +1,10 @@
 """An agent that runs on a machine of its own: it asks the platform what there is to do, and answers with the tools there.
 
-python agent.py http://127.0.0.1:8400 TOKEN AGENT
+OPSASSAY_TOKEN=TOKEN python agent.py http://127.0.0.1:8400 AGENT
 """
 
 import json
+import os
 import re
 import sys
 
@@ -20,13 +21,13 @@ def answer(entry: PlatformEntry) -> dict:
     return {"rows": [{name: 0 if kind == "number" else "unknown" for name, kind in fields}]}
 
 
-def main(server: str, token: str, agent: str) -> None:
+def main(server: str, agent: str) -> None:
     """Work through all entries."""
-    for entry in PlatformClient(server, token).entries(agent):
+    for entry in PlatformClient(server, os.environ["OPSASSAY_TOKEN"]).entries(agent):
         with entry.working():
             said = entry.call("submit", answer(entry))
             print(f"{entry.task}: {json.dumps(said)[:100]}")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    main(*sys.argv[1:3])

@@ -93,6 +93,9 @@ CALLS: dict[str, dict[str, object]] = {
     "trace blame agree": {"files": ["ada.json", "ben.json"]},
     "server start": {"state": "out"},
     "server worker": {"database": "sqlite:///nowhere/x.db", "state": "out"},
+    "server register": {"name": "mine", "domains": "finops"},
+    "server benchmark": {"agent": "mine", "task_set": "bill"},
+    "server token renew": {"state": "out"},
     "server verify": {"events": "text.txt", "key": "text.txt"},
 }
 """A right call of every command, by the names of its parameters: one of them is replaced by an odd value."""

@@ -272,6 +272,16 @@ WRONG = [
     ("server start --database nonsense", "nonsense", "postgresql://"),
     ("server worker --database nonsense --state nowhere", "nonsense", "postgresql://"),
     ("server worker", "--database", "--help"),
+    ("server register mine --domain finops", "OPSASSAY_TOKEN holds no token", "set it"),
+    ("server register mine --domain finops --server nowhere", "--server nowhere", "give one such as"),
+    ("server register mine --domain finops --bundle tree", "tree holds no agent.yaml", "opsassay new agent"),
+    (
+        "server register mine --domain finops --bundle tree --built-in chance",
+        "--bundle and --built-in",
+        "leave one out",
+    ),
+    ("server benchmark mine bill", "OPSASSAY_TOKEN holds no token", "set it"),
+    ("server token renew --state empty", "empty holds no platform", "opsassay server start"),
     ("server verify nowhere.jsonl --key nowhere", "nowhere", "--help"),
     ("server verify text.txt --key text.txt", "text.txt", "give a platform's"),
 ]

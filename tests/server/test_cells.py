@@ -23,6 +23,7 @@ from opsassay.server.benchmarks import (
     beat,
     claim_cell,
     give_back,
+    move_cell,
     put_error,
     put_off,
     queued_cells,
@@ -291,6 +292,29 @@ def test_no_worker_waits_for_an_agent_that_runs_elsewhere_and_is_away(running, p
     assert claim_cell(platform, cell, "two")["tries"] == 1
 
 
+def test_one_worker_at_most_waits_for_an_agent_and_not_for_long(running, platform):
+    owner, agent, benchmark = far_away(running, "slow starter")
+    owner.ask("GET", f"/api/agents/{agent}/manifest")
+    first, second, _ = (cell["id"] for cell in owner.benchmark(benchmark)["cells"])
+    claim_cell(platform, first, "one")
+    with pytest.raises(HeldError):
+        claim_cell(platform, second, "two")
+    with platform.writing() as connection:
+        move_cell(connection, first, bundle="Ready", agent="Ready")
+    assert not is_left(platform.engine, first)
+    with platform.engine.begin() as connection:
+        connection.execute(CELLS.update().where(CELLS.c.id == first).values(since_ns=CELLS.c.since_ns - int(61e9)))
+    owner.ask("GET", f"/api/agents/{agent}/manifest")
+    assert is_left(platform.engine, first), "it asks what there is to do, and does not begin"
+    with platform.writing() as connection:
+        move_cell(connection, first, agent="Executing")
+    assert not is_left(platform.engine, first)
+    assert claim_cell(platform, second, "two")["tries"] == 1
+    _, here = asked(running, "works here")
+    cells = [cell["id"] for cell in running.client().benchmark(here)["cells"]]
+    assert [claim_cell(platform, cell, "one")["tries"] for cell in cells] == [1, 1, 1]  # the control
+
+
 def test_a_worker_leaves_an_agent_that_has_gone_and_serves_the_others(tmp_path):
     served = Running(tmp_path / "state", "--workers", "1")
     engine = engine_of(served.database())
@@ -309,4 +333,28 @@ def test_a_worker_leaves_an_agent_that_has_gone_and_serves_the_others(tmp_path):
         until(lambda: any(one["agent_status"] == "Ready" for one in entries()))  # it is back, and so is its task
     finally:
         engine.dispose()
+        served.end()
+
+
+@pytest.mark.parametrize(("silent_s", "limits"), [("2.0", {}), ("300.0", {"seconds": 6})])
+def test_an_agent_that_started_and_says_nothing_any_more_ends_its_run_by_its_limits(tmp_path, silent_s, limits):
+    served = Running(tmp_path / "state", "--workers", "1")
+    try:
+        asked_of = {"domain": "finops", "baselines": [], "part": {"tasks": ["category-cost"]}}
+        asked_of["part"]["settings"] = {"limits": limits}
+        (served.state / "task_sets" / "one.yaml").write_text(json.dumps(asked_of))
+        owner = served.user("owner")
+        agent = owner.register("falls silent", ["finops"])
+        relay = served.state / "agents" / agent / "relay.py"
+        text = relay.read_text()
+        assert "SILENT_S = 300.0\n" in text
+        relay.write_text(
+            text.replace("SILENT_S = 300.0", f"SILENT_S = {silent_s}").replace("WAIT_S = 20", "WAIT_S = 1")
+        )
+        asked_for = owner.request(agent, "one")
+        entry = next(iter(owner.entries(agent)))
+        owner.ask("PUT", f"/api/entries/{entry.id}/status", {"status": "STARTED"}, token=entry._token)
+        (cell,) = finished(owner, asked_for, 30)["cells"]
+        assert (cell["bundle"], cell["passed"]) == ("Terminated", False)
+    finally:
         served.end()

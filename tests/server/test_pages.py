@@ -90,9 +90,9 @@ def pages(platform):
     run = admin.benchmark(benchmark)["cells"][0]["run"]
     board = "/boards/bill"
     return (
-        "/", "/login", "/boards", board, f"{board}?level=easy", f"{board}/runs", f"{board}/{run}", f"{board}/tasks",
-        f"{board}/tasks/category-cost", f"{board}/compare?one=chance&two=constant", "/agents", f"/agents/{agent}",
-        f"/benchmarks/{benchmark}", "/users", "/boards/none",
+        "/", "/login", "/boards", board, f"{board}?level=easy", f"{board}/self-hosted", f"{board}/runs", f"{board}/{run}",
+        f"{board}/tasks", f"{board}/tasks/category-cost", f"{board}/compare?one=chance&two=constant", "/agents",
+        f"/agents/{agent}", f"/benchmarks/{benchmark}", "/users", "/boards/none",
     )  # fmt: skip
 
 

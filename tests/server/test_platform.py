@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -28,6 +29,7 @@ from opsassay.server.benchmarks import Platform
 from opsassay.server.client import PlatformError
 from opsassay.server.database import engine_of
 from opsassay.server.events import Signer
+from opsassay.server.itbench import ITBENCH
 from opsassay.server.leaderboards import LeaderboardCache
 from opsassay.server.operations import OPERATIONS
 from opsassay.server.schema import RESULTS
@@ -255,8 +257,9 @@ def test_events_are_a_chain_that_anybody_can_check(platform, owner, graded, tmp_
 def paths(graded):
     agent, benchmark = graded
     cell = benchmark["cells"][0]["id"]
-    fill = {"agent": agent, "benchmark": benchmark["id"], "entry": cell, "name": "ada", "report": "0" * 16}
-    for operation in OPERATIONS:
+    fill = {"agent": agent, "benchmark": benchmark["id"], "entry": cell, "bundle": cell, "name": "ada", "report": "0" * 16,
+            "task_set": "bill"}  # fmt: skip
+    for operation in (*OPERATIONS, *ITBENCH):
         path = operation.path
         for name, value in fill.items():
             path = path.replace("{" + name + "}", value)
@@ -297,6 +300,13 @@ BODIES = {
     "/api/reports": {"agent": "{agent}", "task_set": "bill", "said": {"passed": 1}},
     "/api/entries/{entry}/status": {"status": "STARTED"},
     "/api/relay/{entry}/open": {"prompt": "another prompt"},
+    "/itbench/agents": {"name": "not its own", "type": "none"},
+    "/itbench/enroll": {"agent_id": "{agent}"},
+    "/itbench/ready": {"agent_id": "{agent}"},
+    "/itbench/agents/{agent}/manifest/benchmark-entries/{benchmark}": {"phase": "Executing"},
+    "/itbench/benchmarks/{benchmark}/agents/{agent}/status": {"phase": "Finished"},
+    "/itbench/benchmarks/{benchmark}/assign_agent": {"agent_id": "{agent}", "bundle_id": "{entry}"},
+    "/itbench/benchmarks/{benchmark}/bundles/{bundle}/status": {"phase": "Terminated"},
     "/agents": {"name": "not its own", "kind": "built_in", "domains": "finops", "source": "oracle:right"},
     "/benchmarks": {"agent": "{agent}", "task_set": "bill"},
     "/users": {"name": "made by another", "role": "admin"},
@@ -326,7 +336,7 @@ def test_another_users_token_gets_nothing_on_any_route(platform, owner, other, g
     run = benchmark["cells"][0]["run"].split("/")
     fill = {
         "agent": agent, "benchmark": benchmark["id"], "entry": benchmark["cells"][0]["id"], "name": "ada",
-        "task_set": "bill", "cell": run[1], "attempt:int": run[2],
+        "task_set": "bill", "cell": run[1], "attempt:int": run[2], "bundle": benchmark["cells"][0]["id"],
         "report": owner.ask("POST", "/api/reports", {"agent": agent, "task_set": "bill", "said": {"x": 1}})["id"],
     }  # fmt: skip
     mine = [agent, benchmark["id"], *(cell["id"] for cell in benchmark["cells"])]
@@ -334,11 +344,16 @@ def test_another_users_token_gets_nothing_on_any_route(platform, owner, other, g
     for method, path in routes:
         if path in FOR_EVERYBODY:
             continue
-        body = {k: v.replace("{agent}", agent) if isinstance(v, str) else v for k, v in BODIES.get(path, {}).items()}
+        given = json.dumps(BODIES.get(path, {})).replace("{agent}", agent).replace("{entry}", fill["entry"])
+        body = json.loads(given)
         where = path
         for name, value in fill.items():
             where = where.replace("{" + name + "}", value)
-        data = json.dumps(body).encode() if path.startswith("/api") else urllib.parse.urlencode(body).encode()
+        data = (
+            json.dumps(body).encode()
+            if path.startswith(("/api", "/itbench"))
+            else urllib.parse.urlencode(body).encode()
+        )
         headers = {"Authorization": f"Bearer {other._token}", "Cookie": f"opsassay={other._token}"}
         request = urllib.request.Request(
             platform.url + where, data if method != "GET" else None, headers, method=method
@@ -446,8 +461,9 @@ def test_an_upload_of_five_gigabytes_is_refused_without_memory_for_it(platform, 
 def test_an_agent_that_runs_elsewhere_works_by_the_protocol(platform, owner):
     agent = owner.register("far away", ["finops"])
     benchmark = owner.request(agent, "bill")
-    example = [sys.executable, str(ROOT / "examples" / "platform" / "agent.py"), platform.url, owner._token, agent]
-    done = subprocess.run(example, check=False, capture_output=True, text=True, timeout=200)
+    example = [sys.executable, str(ROOT / "examples" / "platform" / "agent.py"), platform.url, agent]
+    environment = {**os.environ, "OPSASSAY_TOKEN": owner._token}
+    done = subprocess.run(example, check=False, capture_output=True, text=True, timeout=200, env=environment)
     assert done.returncode == 0, done.stderr
     found = finished(owner, benchmark)
     assert {cell["agent"] for cell in found["cells"]} == {"Finished"}
@@ -455,6 +471,15 @@ def test_an_agent_that_runs_elsewhere_works_by_the_protocol(platform, owner):
     (row,) = (row for row in board["items"] if row["solver"] == "far away")
     assert row["rank"] is None
     assert "it ran unsealed" in row["not_ranked"]
+    hosted = {one["solver"]: one for one in fetched(platform, "/api/boards/bill/self-hosted")["items"]}
+    assert "it ran unsealed" not in hosted["far away"]["not_ranked"]
+    assert hosted["constant"]["baseline"]
+    ours = {one["name"] for one in platform.client().ask("GET", "/api/agents")["items"] if one["kind"] == "self_hosted"}
+    assert {name for name, one in hosted.items() if not one["baseline"]} <= ours, "no built-in one, and no bundle"
+    page = urllib.request.urlopen(f"{platform.url}/boards/bill/self-hosted?level=easy").read().decode()
+    assert "nobody watched what they read" in page
+    assert 'href="/boards/bill/self-hosted"' in page
+    assert 'href="/boards/bill/self-hosted"' in urllib.request.urlopen(f"{platform.url}/boards/bill").read().decode()
 
 
 def test_an_entry_hears_start_and_finish_in_order_and_twice_is_once(platform, owner):
@@ -570,7 +595,7 @@ def test_the_description_names_every_operation(platform):
     described = json.loads(urllib.request.urlopen(f"{platform.url}/openapi.json").read())
     assert described["openapi"].startswith("3.1")
     given = {(method.upper(), path) for path, of in described["paths"].items() for method in of}
-    assert given == {(operation.method, operation.path) for operation in OPERATIONS}
+    assert given == {(operation.method, operation.path) for operation in (*OPERATIONS, *ITBENCH)}
 
 
 @pytest.mark.parametrize("path", ["agents/%00/manifest", "benchmarks/%00", "benchmarks?state=%00", "events?after=x"])

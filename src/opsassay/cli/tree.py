@@ -34,7 +34,8 @@ GROUPS = {
     "score": "Score runs, print result tables, ask what-if questions.",
     "trace": "Record and convert agents' traces; find the step that failed.",
     "trace export": "Write runs and traces for other tools.",
-    "server": "Run the platform for a team: server, workers, event check.",
+    "server": "Run the platform for a team, or ask one: agents, benchmarks, tokens.",
+    "server token": "Renew the tokens of a platform's users.",
 }
 """Every group that is no command by itself, with its one line."""
 
@@ -124,6 +125,9 @@ COMMANDS = {
         "Run the platform: leaderboards, agents and benchmarks for a team, with an API.", "server.start"
     ),
     "server worker": CommandEntry("Run the platform's benchmarks, on any machine.", "server.worker"),
+    "server register": CommandEntry("Register an agent with a platform.", "server.client:register"),
+    "server benchmark": CommandEntry("Ask a platform to run an agent on a task set.", "server.client:benchmark"),
+    "server token renew": CommandEntry("Give a user of a platform a new token.", "server.client:renew"),
     "server verify": CommandEntry("Check that nothing in a platform's chain of events was changed.", "server.verify"),
 }
 """Every command by its place. One whose name goes on (`run`, `run trials`) takes all other words as its arguments."""

@@ -15,8 +15,8 @@ from opsassay.server.index import note
 from opsassay.server.schema import USERS
 
 PREFIX = "ops_"
-ROLES = ("admin", "owner", "runner")
-"""admin: everything; owner: agents of one's own and their benchmarks; runner: cells and their results."""
+ROLES = ("admin", "owner", "author", "runner")
+"""admin: everything; owner: own agents and their benchmarks; author: own task sets; runner: cells and their results."""
 
 
 class ForbiddenError(OpsAssayError):

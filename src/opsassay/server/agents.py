@@ -54,7 +54,11 @@ class AgentForm(Written):
         default="any", description="which tasks it is given: easy, medium or hard ones, or all of them"
     )
     domains: tuple[DomainName, ...] = Field(min_length=1)
-    source: str = Field(default="", max_length=200, description="of a built-in one its name, as in a plan")
+    source: str = Field(
+        default="",
+        max_length=200,
+        description="of a built-in one its name, as in a plan; of one that ITBench's words registered its scenario_class",
+    )
 
 
 def register(

@@ -21,7 +21,7 @@ from opsassay.server.agents import AgentForm, agent_of, planned, register
 from opsassay.server.artefacts import Artefacts
 from opsassay.server.events import Signer, append, chained
 from opsassay.server.index import note
-from opsassay.server.presence import NOW_NS, is_present
+from opsassay.server.presence import NOW_NS, is_free, is_present
 from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, RESULTS, USERS
 from opsassay.server.states import AGENT, BENCHMARK, BUNDLE, StateMachine, route
 from opsassay.server.task_info import LEVEL_OF, is_for, keep_heads
@@ -241,9 +241,9 @@ def move_cell(connection: Connection, cell: str, **desired: str) -> None:
 def claim_cell(platform: Platform, cell: str, worker: str) -> Mapping[str, Any] | None:
     """Give the cell to *worker* and return its row; None when it has come to an end, or its agent is away.
 
-    Raises HeldError while another worker runs it.
+    Raises HeldError while another worker runs it, or waits for its agent with another cell.
     """
-    free = or_(CELLS.c.worker.is_(None), CELLS.c.heartbeat_ns < NOW_NS - int(GONE_S * 1e9))
+    free = and_(or_(CELLS.c.worker.is_(None), CELLS.c.heartbeat_ns < NOW_NS - int(GONE_S * 1e9)), is_free(cell))
     with platform.writing() as connection:
         row = connection.execute(
             update(CELLS).where(and_(CELLS.c.id == cell, free, is_present(), CELLS.c.bundle.not_in(BUNDLE.ends)))
@@ -252,7 +252,7 @@ def claim_cell(platform: Platform, cell: str, worker: str) -> Mapping[str, Any] 
         if row is None:
             open_one = and_(CELLS.c.id == cell, is_present(), CELLS.c.bundle.not_in(BUNDLE.ends))
             if connection.execute(select(CELLS.c.id).where(open_one)).first() is not None:
-                raise HeldError(f"Another worker runs the cell {cell} now.")
+                raise HeldError(f"Another worker runs the cell {cell} now, or waits for its agent.")
             return None
         begin_anew(connection, cell)  # whatever another worker had begun
         state = select(BENCHMARKS.c.state).where(BENCHMARKS.c.id == row["benchmark_id"])

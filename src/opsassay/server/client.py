@@ -32,17 +32,17 @@ class PlatformError(RuntimeError):
 
 
 class PlatformClient:
-    """A platform at the address *server*, asked with *token*; one that is being started again is asked again."""
+    """A platform at the address *server*, asked with *token*; one that is being started again is asked *tries* times."""
 
-    def __init__(self, server: str, token: str) -> None:
-        self.server, self._token = server.rstrip("/"), token
+    def __init__(self, server: str, token: str, tries: int = TRIES) -> None:
+        self.server, self._token, self._tries = server.rstrip("/"), token, tries
 
     def ask(self, method: str, path: str, body: Any = None, *, token: str | None = None) -> Any:
         """Return the answer of one operation; *body* is sent as JSON, bytes as they are. Raises PlatformError."""
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {token or self._token}", "Content-Type": "application/json"}
         request = urllib.request.Request(self.server + path, data, headers, method=method)
-        for left in reversed(range(TRIES)):
+        for left in reversed(range(self._tries)):
             try:
                 with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
                     return json.loads(answer.read() or b"null")
@@ -71,17 +71,15 @@ class PlatformClient:
         return found
 
     def entries(self, agent: str) -> Iterator[PlatformEntry]:
-        """Yield the entries of *agent* as they become ready, until none is left to wait for."""
-        done: set[str] = set()
-        while True:
-            entries = self.ask("GET", f"/api/agents/{agent}/manifest")["entries"]
-            ready = [one for one in entries if one["agent_status"] == "Ready" and one["id"] not in done]
-            if not entries:
-                return
-            for one in ready:
-                done.add(one["id"])
-                yield PlatformEntry(self, one)
-            if not ready:
+        """Yield the entries of *agent* as they become ready, until none is left to wait for.
+
+        One that was not started in time goes back into the queue, and is yielded again when it is ready again.
+        """
+        while entries := self.ask("GET", f"/api/agents/{agent}/manifest")["entries"]:
+            ready = [one for one in entries if one["agent_status"] == "Ready"]
+            if ready:
+                yield PlatformEntry(self, ready[0])
+            else:
                 time.sleep(POLL_S)
 
 

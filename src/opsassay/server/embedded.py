@@ -65,6 +65,17 @@ def embedded_postgresql(state: Path, restarter: Restarter) -> Iterator[str]:
         yield url
 
 
+def running_url(state: Path) -> str | None:
+    """Return the URL of the database in *state* when it runs; None when it does not."""
+    with suppress(OSError, IndexError, ValueError, psycopg.OperationalError):
+        password = (state / PASSWORD_FILE).read_text(encoding="ascii").strip()
+        port = int((state / "postgresql" / "postmaster.pid").read_text(encoding="ascii").splitlines()[3])
+        url = f"postgresql://{USER}:{password}@127.0.0.1:{port}/{DATABASE}"
+        psycopg.connect(url, connect_timeout=5).close()
+        return url
+    return None
+
+
 def _initialise(programs: Path, data: Path, password: str) -> None:
     data.mkdir(parents=True, mode=0o700, exist_ok=True)
     secret = data.with_name("postgresql.password")

@@ -13,7 +13,7 @@ class UserForm(Written):
     """Who gets a token."""
 
     name: str = Field(min_length=1, max_length=80, pattern=r"^[\w][\w .@+-]*$")
-    role: Literal["admin", "owner", "runner"] = "owner"
+    role: Literal["admin", "owner", "author", "runner"] = "owner"
     days: float | None = Field(
         default=None, gt=0, le=3650, description="after which the token ends; never when left out"
     )

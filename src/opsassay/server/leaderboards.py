@@ -38,7 +38,7 @@ class LeaderboardCache:
 
     def __init__(self, platform: Platform) -> None:
         self._platform, self._lock = platform, threading.Lock()
-        self._kept: dict[tuple[str, str], tuple[tuple[Any, ...], TaskSetLeaderboard]] = {}
+        self._kept: dict[tuple[str, str, bool], tuple[tuple[Any, ...], TaskSetLeaderboard]] = {}
         self._runs: dict[tuple[str, str, int], GradedRun] = {}
         self._levels: dict[TaskKey, str | None] = {}
 
@@ -47,10 +47,13 @@ class LeaderboardCache:
         with suppress(OpsAssayError, SQLAlchemyError, OSError), self._platform.engine.connect() as connection:
             self.board(connection, task_set)
 
-    def board(self, connection: Connection, task_set: str, level: str = "") -> TaskSetLeaderboard:
+    def board(
+        self, connection: Connection, task_set: str, level: str = "", *, hosted: bool = False
+    ) -> TaskSetLeaderboard:
         """Return the board of *task_set*, of its tasks of *level* alone where one is given.
 
-        Without a run of that level it is the board of nobody. Raises NotFoundError and UserError.
+        Without a run of that level it is the board of nobody. On that of the *hosted* agents are those that run where
+        their owners like, and the baselines. Raises NotFoundError and UserError.
         """
         if level not in ("", *LEVELS):
             raise UserError(f"A level is one of {', '.join(LEVELS)}.")
@@ -61,27 +64,30 @@ class LeaderboardCache:
         counted = select(func.count(RESULTS.c.cell_id), func.sum(_CONTENT), func.count(CELLS.c.error))
         mark = (digest, *connection.execute(counted.select_from(joined.outerjoin(RESULTS)).where(here)).one())
         with self._lock:
-            kept = self._kept.get((task_set, level))
+            kept = self._kept.get((task_set, level, hosted))
             if kept is None or kept[0] != mark:
-                kept = mark, self._make_leaderboard(connection, task_set, tasks, here, level)
-                self._kept[task_set, level] = kept
+                kept = mark, self._make_leaderboard(connection, task_set, tasks, here, level, hosted=hosted)
+                self._kept[task_set, level, hosted] = kept
             return kept[1]
 
     def _make_leaderboard(
-        self, connection: Connection, task_set: str, tasks: TaskSet, here: Any, level: str
+        self, connection: Connection, task_set: str, tasks: TaskSet, here: Any, level: str, *, hosted: bool
     ) -> TaskSetLeaderboard:
         every = self._grade_runs(connection, task_set, here)
         level_of = {key: self._level(key) for one in every for key in [(one.run.item, one.run.item_hash)]}
-        registered, baselines = _registered(connection, tasks, here)
+        registered, self_hosted, baselines = _registered(connection, tasks, here)
         chosen = [
             _as_registered(one, registered)
             for one in every
             if not level or level_of[one.run.item, one.run.item_hash] == level
+            if not hosted or one.run.cell in self_hosted | baselines
         ]
         runs = [one.run for one in chosen]
         aborted = self._aborted(connection, here, runs, level_of if level else None)
         hashes = frozenset(run.solver_hash for run in runs if run.cell in baselines)
-        board = make_board(GradedRuns(domain_named(tasks.domain), tuple(chosen), aborted=aborted, baselines=hashes))
+        domain = domain_named(tasks.domain)
+        graded = GradedRuns(domain, tuple(chosen), aborted=aborted, baselines=hashes, ranks_unsealed=hosted)
+        board = make_board(graded)
         levels = tuple(one for one in LEVELS if one in level_of.values())
         return TaskSetLeaderboard(board, _agents(connection, here, runs), levels, level_of)
 
@@ -137,17 +143,21 @@ def _graded_run(folder: Path, row: Row[*tuple[Any, ...]]) -> GradedRun:
     return GradedRun(folder, run, verdict_of(run, metrics))
 
 
-def _registered(connection: Connection, tasks: TaskSet, here: Any) -> tuple[dict[str, str], frozenset[str]]:
-    """Return the name of the first agent behind each cell whose program somebody brought, and the cells of baselines.
+def _registered(
+    connection: Connection, tasks: TaskSet, here: Any
+) -> tuple[dict[str, str], frozenset[str], frozenset[str]]:
+    """Return the name of the first agent behind each cell whose program somebody brought, and two sets of cells.
 
-    A baseline is what the platform itself runs under a name that is usual, or that the task set has among its baselines.
+    They are those of self-hosted agents and those of baselines: what the platform itself runs under a name that is usual,
+    or that the task set has among its baselines.
     """
     columns = CELLS.c.hash, AGENTS.c.name, AGENTS.c.kind, AGENTS.c.source
     query = select(*columns).select_from(CELLS.join(BENCHMARKS).join(AGENTS)).where(here)
     rows = list(connection.execute(query.order_by(AGENTS.c.created_ns.desc())))
     known = {*baselines_of(tasks), *USUAL_BASELINES.get(tasks.domain, ())}
     brought = {row.hash: row.name for row in rows if row.kind != "built_in"}
-    return brought, frozenset(row.hash for row in rows if row.kind == "built_in" and row.source in known)
+    hosted = frozenset(row.hash for row in rows if row.kind == "self_hosted")
+    return brought, hosted, frozenset(row.hash for row in rows if row.kind == "built_in" and row.source in known)
 
 
 def _as_registered(one: GradedRun, registered: Mapping[str, str]) -> GradedRun:

@@ -8,9 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel
 from sqlalchemy import insert, select, update
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from opsassay.core.errors import UserError
+from opsassay.evals.runner.domain import domain_named
 from opsassay.server.access import ROLES, ForbiddenError, add_user, new_id, renew_token
 from opsassay.server.agents import AgentForm, agent_of, register
 from opsassay.server.api import ApiOperation, Call
@@ -18,11 +19,12 @@ from opsassay.server.benchmarks import benchmark_of, cell_counts, move_cell, req
 from opsassay.server.entry_tokens import entry_token, is_token
 from opsassay.server.events import append, last_event, read_events
 from opsassay.server.forms import BenchmarkForm, PromptForm, ReportForm, StatusForm, UserForm
+from opsassay.server.handed_in import close_task_set, hand_in, opened_upload
 from opsassay.server.index import note
 from opsassay.server.presence import NOW_NS
 from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, REPORTS, USERS
 from opsassay.server.states import BUNDLE
-from opsassay.server.task_sets import load_task_set, task_set_names
+from opsassay.server.task_sets import TaskSet, load_task_set, task_set_names
 
 Work = Callable[[Call], Any]
 MANIFEST_PER_S = 50
@@ -73,9 +75,44 @@ def renew(call: Call) -> dict[str, Any]:
 def list_task_sets(call: Call) -> dict[str, Any]:
     """List the task sets that benchmarks can be asked for."""
     state = call.platform.state
-    items = [{"name": name, **load_task_set(state, name).model_dump(include={"domain", "description", "baselines"})}
-             for name in task_set_names(state)]  # fmt: skip
-    return {"items": items}
+    return {"items": [_task_set(name, load_task_set(state, name)) for name in task_set_names(state)]}
+
+
+def _task_set(name: str, tasks: TaskSet) -> dict[str, Any]:
+    """Return what everybody may know of a task set: of an upload its version and what it is committed by."""
+    handed = None if tasks.handed_in is None else tasks.handed_in.model_dump(include={"version", "commitment"})
+    about = tasks.model_dump(include={"domain", "description", "baselines", "attempts", "closed"})
+    classes = list(tasks.choose.classes) if tasks.choose else []
+    return {"name": name, **about, "classes": classes, **(handed or {"version": None, "commitment": None})}
+
+
+@_operation("GET", "/api/task-sets/{task_set}")
+def show_task_set(call: Call) -> dict[str, Any]:
+    """Show a task set with the metrics of its domain; what is asked stays with its author until it is closed."""
+    name = call.path["task_set"]
+    tasks = load_task_set(call.platform.state, name)
+    metrics = domain_named(tasks.domain).metrics()
+    salt = tasks.handed_in.salt if tasks.handed_in is not None and tasks.closed else None
+    return {**_task_set(name, tasks), "salt": salt, "metrics": [one.model_dump(mode="json") for one in metrics]}
+
+
+@_operation("POST", "/api/task-sets", ("author",), raw=True, status=201, query={"name": "its name"})
+def hand_in_task_set(call: Call) -> dict[str, Any]:
+    """Hand in a task set: a tar with task_set.yaml at its top; again, its next version."""
+    return hand_in(call.platform, call.connection, call.user, call.query.get("name", ""), call.body)
+
+
+@_operation("POST", "/api/task-sets/{task_set}/close", ("author",))
+def close(call: Call) -> dict[str, Any]:
+    """End grading on a task set that you have handed in, and open it to everybody."""
+    return close_task_set(call.platform, call.connection, call.user, call.path["task_set"])
+
+
+@_operation("GET", "/api/task-sets/{task_set}/upload")
+def get_upload(call: Call) -> Response:
+    """Give the tar that a task set was handed in as: to its author, and to everybody when it is closed."""
+    content = opened_upload(call.platform, call.user, call.path["task_set"])
+    return Response(content, media_type="application/x-tar")
 
 
 @_operation("POST", "/api/agents", ("owner",), AgentForm, status=201)

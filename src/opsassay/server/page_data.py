@@ -78,8 +78,8 @@ class PageData:
         }
         return {name: self._connection.execute(query).scalar_one() for name, query in queries.items()}
 
-    def board(self, task_set: str, level: str = "") -> TaskSetLeaderboard:
-        return self._boards.board(self._connection, task_set, level)
+    def board(self, task_set: str, level: str = "", *, hosted: bool = False) -> TaskSetLeaderboard:
+        return self._boards.board(self._connection, task_set, level, hosted=hosted)
 
     def self_reported(self, task_set: str) -> Sequence[Row]:
         return self_reported(self._connection, task_set)

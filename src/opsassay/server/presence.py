@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, ColumnElement, Engine, and_, cast, extract, func, or_, select
+from sqlalchemy import BigInteger, ColumnElement, Engine, and_, cast, exists, extract, func, or_, select
 
 from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS
 
 AWAY_S = 60.0
-"""After how long without a question for work an agent that runs elsewhere is away: no worker waits for it."""
+"""After how long without a question for work an agent that runs elsewhere is away, and how long an entry that is ready
+waits for its agent to start: no worker waits longer."""
+WAITED_FOR = ("Initializing", "Ready")
+"""States in which a worker has a cell and its agent has not started."""
 NOW_NS = cast(extract("epoch", func.clock_timestamp()) * 1_000_000_000, BigInteger)
 """Heartbeats are by the clock of the database: those of workers may disagree, or jump."""
 
@@ -19,8 +22,19 @@ def is_present() -> ColumnElement[bool]:
     return CELLS.c.benchmark_id.in_(of_present)
 
 
+def is_free(cell: str) -> ColumnElement[bool]:
+    """Return the condition that no worker waits for the agent of *cell*, if it runs elsewhere, with another cell."""
+    of_agent = select(BENCHMARKS.c.agent_id).join_from(CELLS, BENCHMARKS).join(AGENTS)
+    hosted = of_agent.where(CELLS.c.id == cell, AGENTS.c.kind == "self_hosted").scalar_subquery()
+    other = CELLS.alias()
+    waited_for = and_(other.c.id != cell, other.c.worker.is_not(None), other.c.agent.in_(WAITED_FOR))
+    of_same = other.join(BENCHMARKS, BENCHMARKS.c.id == other.c.benchmark_id)
+    return ~exists(select(other.c.id).select_from(of_same).where(waited_for, BENCHMARKS.c.agent_id == hosted))
+
+
 def is_left(engine: Engine, cell: str) -> bool:
-    """Return whether the agent of a cell went away before it said that it has started."""
-    waiting = and_(CELLS.c.id == cell, ~is_present(), CELLS.c.agent.in_(("Initializing", "Ready")))
+    """Return whether the agent of a cell went away, or let it wait for AWAY_S, before it said that it has started."""
+    idle = and_(CELLS.c.agent == "Ready", CELLS.c.since_ns < NOW_NS - int(AWAY_S * 1e9))
+    left = and_(CELLS.c.id == cell, CELLS.c.agent.in_(WAITED_FOR), or_(~is_present(), idle))
     with engine.connect() as connection:
-        return connection.execute(select(CELLS.c.id).where(waiting)).first() is not None
+        return connection.execute(select(CELLS.c.id).where(left)).first() is not None

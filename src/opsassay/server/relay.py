@@ -18,6 +18,8 @@ from typing import Any
 NOTE = "opsassay-relay"
 WAIT_S = 20
 TRIES = 60
+SILENT_S = 300.0
+"""How long an agent that has started may say nothing: one that has gone ends its run then, not at the limit of time."""
 
 
 def main(words: list[str]) -> int:
@@ -28,7 +30,8 @@ def main(words: list[str]) -> int:
     server = socket.socket(socket.AF_UNIX)
     server.connect(tools)
     stream = server.makefile("rw", encoding="utf-8", newline="\n")
-    while True:
+    heard = time.monotonic()
+    while time.monotonic() - heard < SILENT_S:
         given = _ask_platform(entry, "GET", f"next?wait={WAIT_S}", None)
         if given.get("finished"):
             return 0 if given.get("status") == "Finished" else 1
@@ -37,6 +40,8 @@ def main(words: list[str]) -> int:
             stream.flush()
             answer = _read_answer(stream, given["message"].get("id"))
             _ask_platform(entry, "POST", "answer", {"id": given["id"], "message": answer})
+            heard = time.monotonic()
+    raise SystemExit(f"the agent said nothing for {SILENT_S:g} s")
 
 
 def _entry_of(worker: int) -> dict[str, str]:

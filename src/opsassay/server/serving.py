@@ -20,17 +20,18 @@ import uvicorn
 from procrastinate.exceptions import ConnectorException
 from psycopg import OperationalError
 from sqlalchemy import func, select
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from opsassay.core.errors import UserError
 from opsassay.core.logs import configure
 from opsassay.evals.runner.domain import DOMAINS, domain_named
-from opsassay.server.access import add_user
+from opsassay.server.access import add_user, renew_token
 from opsassay.server.artefacts import Artefacts
 from opsassay.server.benchmarks import Platform
 from opsassay.server.database import engine_of, migrate, sole_server, unreachable
-from opsassay.server.embedded import embedded_postgresql
-from opsassay.server.events import Signer, append
+from opsassay.server.embedded import embedded_postgresql, running_url
+from opsassay.server.events import KEY_FILE, Signer, append
 from opsassay.server.index import note_events, rebuild
 from opsassay.server.keeping import Restarter
 from opsassay.server.schema import USERS
@@ -78,6 +79,31 @@ class WorkSettings:
     jobs: int = 1
     until_empty: bool = False
     artefacts: str | None = None
+
+
+def renew_in_folder(folder: Path, database: str | None, user: str) -> str:
+    """Give *user* of the platform in *folder* a new token, whether it runs or not; raises UserError.
+
+    Its own *database* is found in the folder, and started for as long as this takes where it does not run.
+    """
+    if not (folder / KEY_FILE).is_file():
+        raise UserError(f"{folder} holds no platform; give the folder of `opsassay server start --state`.")
+    with ExitStack() as stack:
+        url = (
+            database
+            or running_url(folder)
+            or stack.enter_context(embedded_postgresql(folder.absolute(), Restarter(print)))
+        )
+        engine = engine_of(url)
+        stack.callback(engine.dispose)
+        platform = Platform(folder.absolute(), engine, Signer.from_folder(folder), _artefacts(folder, None))
+        try:
+            with platform.asking() as connection:
+                token = renew_token(connection, platform.state, user)
+                append(connection, "token renewed", user, {})
+        except SQLAlchemyError as error:
+            raise unreachable(url, error) from error
+    return token
 
 
 def require_address(bind: str) -> None:

@@ -18,11 +18,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from opsassay.core.errors import OpsAssayError
+from opsassay.server import itbench
 from opsassay.server.api import BodyError, as_json_line, bearer, openapi, read_bounded, refusal, routes_of
 from opsassay.server.benchmarks import Platform
 from opsassay.server.entry_tokens import is_token
 from opsassay.server.events import last_event, read_events
 from opsassay.server.index import last_noted, note_events
+from opsassay.server.itbench import ITBENCH, ended_bundles, submission, taken_bundle, uploaded
 from opsassay.server.leaderboards import LeaderboardCache
 from opsassay.server.operations import OPERATIONS
 from opsassay.server.page_data import page_access
@@ -70,7 +72,7 @@ class News:
 def platform_app(platform: Platform, url: str) -> Starlette:
     """Return the application of *platform*, whose database is at *url*."""
     lines, news, boards = Switchboard(), News(platform), LeaderboardCache(platform)
-    described = openapi(OPERATIONS)
+    described = openapi([*OPERATIONS, *ITBENCH])
 
     async def description(request: Request) -> Response:  # noqa: ARG001 - starlette's signature
         return JSONResponse(described)
@@ -113,6 +115,11 @@ def _with_effects(platform: Platform, url: str, lines: Switchboard) -> list[Rout
         if state in ("Finished", "Error", "TimedOut"):
             lines.end(cell, state)
 
+    async def after_post_status(path: dict[str, str], status: int) -> None:
+        del status
+        for cell, state in await run_in_threadpool(_ended_bundles, platform, path["benchmark"]):
+            lines.end(cell, state)
+
     async def after_open(path: dict[str, str], status: int) -> None:
         del status
         lines.open(path["entry"])
@@ -121,9 +128,12 @@ def _with_effects(platform: Platform, url: str, lines: Switchboard) -> list[Rout
         "/api/benchmarks": after_request,
         "/api/entries/{entry}/status": after_status,
         "/api/relay/{entry}/open": after_open,
+        itbench.ENROLL: after_request,
+        itbench.AGENT_STATUS: after_post_status,
+        itbench.FINISH: after_post_status,
     }
     found = []
-    for route in routes_of(OPERATIONS, platform):
+    for route in routes_of([*OPERATIONS, *ITBENCH], platform):
         effect = effects.get(route.path)
         found.append(
             route
@@ -145,6 +155,11 @@ def _followed(
     return followed
 
 
+def _ended_bundles(platform: Platform, benchmark: str) -> list[tuple[str, str]]:
+    with platform.engine.connect() as connection:
+        return ended_bundles(connection, benchmark)
+
+
 def _agent_state(platform: Platform, cell: str) -> str:
     with platform.engine.connect() as connection:
         return str(connection.execute(select(CELLS.c.agent).where(CELLS.c.id == cell)).scalar_one())
@@ -162,7 +177,32 @@ class _Relaying:
             Route("/api/entries/{entry}/mcp", self._guarded("entry", self._call), methods=["POST"]),
             Route("/api/relay/{entry}/next", self._guarded("relay", self._next)),
             Route("/api/relay/{entry}/answer", self._guarded("relay", self._accept_answer), methods=["POST"]),
+            Route(itbench.FILE, self._submit_file, methods=["POST"]),
         ]
+
+    async def _submit_file(self, request: Request) -> Response:
+        """Hand in the answer in an uploaded file, a JSON object that is called as its bundle, as ITBench's harness does."""
+        try:
+            content = await read_bounded(request, MESSAGE_BYTES)
+        except BodyError as error:
+            return refusal(error.status, str(error))
+        name, held = uploaded(content, request.headers.get("content-type", "")) or ("", b"")
+        if not await run_in_threadpool(self._is_taken, bearer(request), request.path_params["benchmark"], name):
+            return refusal(403, "There is no such bundle that your agent has taken; the file is called as its bundle.")
+        try:
+            answer = json.loads(held)
+            for message in submission(answer):
+                said = await self._lines.ask(name, message)
+        except (ValueError, RecursionError):
+            return refusal(400, "The file has to hold the answer as JSON: the arguments of the tool submit.")
+        except (TimeoutError, asyncio.QueueFull):
+            return refusal(503, "The tools do not answer now; try again.")
+        result = said.get("result", {"isError": True, "content": [said.get("error")]})
+        return JSONResponse(result, status_code=400 if result.get("isError") else 200)
+
+    def _is_taken(self, token: str, benchmark: str, bundle: str) -> bool:
+        with self._platform.engine.connect() as connection:
+            return taken_bundle(connection, token, benchmark, bundle)
 
     def _guarded(self, kind: str, work: Callable[[str, Request], Any]) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:

@@ -7,18 +7,21 @@
     baselines: [constant, chance]
     part: {tasks: [insight, anomaly], repeats: 2}
 
-Files that the part names lie beside it. What a benchmark asks is frozen by the digests of its tasks when it is asked for.
+Files that the part names lie beside it, or in the upload that it was handed in as (`handed_in.py`). What a benchmark asks
+is frozen by the digests of its tasks when it is asked for.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
-from opsassay.core.errors import NotFoundError
+from opsassay.core.errors import NotFoundError, UserError
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.files import load_yaml
 from opsassay.evals.runner.domain import domain_named
@@ -34,6 +37,45 @@ USUAL_BASELINES: Mapping[str, tuple[str, ...]] = {
 """Who stands on the boards of a domain when a task set names nobody: what no skill looks like there."""
 
 
+class Choice(Written):
+    """Which tasks of the part are asked: those of the *classes* and *levels*, and of these *count*, drawn by *seed*."""
+
+    classes: tuple[str, ...] = Field(default=(), description="those of these classes alone; of every class: none")
+    levels: tuple[Literal["easy", "medium", "hard"], ...] = Field(default=(), description="of these levels alone")
+    count: int | None = Field(default=None, ge=1, description="how many of them; all when left out")
+    seed: int = Field(default=0, ge=0, description="that these are drawn by")
+
+    def chosen(self, jobs: Sequence[PlannedRun], where: str) -> list[PlannedRun]:
+        """Return those of *jobs* whose task is chosen: the same tasks for every agent. Raises UserError, naming *where*."""
+        tasks = {(job.cell.task.id, job.cell.task.commitment): job.cell.task for job in jobs}
+        fitting = sorted(
+            key
+            for key, task in tasks.items()
+            if (not self.classes or task.task_class in self.classes) and (not self.levels or task.level in self.levels)
+        )
+        if len(fitting) < (self.count or 1):
+            raise UserError(f"{where}: choose asks for {self.count or 1} or more tasks, and {len(fitting)} fit.")
+        drawn = set(sorted(fitting, key=self._order)[: self.count])
+        return [job for job in jobs if (job.cell.task.id, job.cell.task.commitment) in drawn]
+
+    def _order(self, task: tuple[str, str]) -> str:
+        return hashlib.sha256("\0".join((str(self.seed), *task)).encode()).hexdigest()
+
+
+class HandedIn(Written):
+    """How a set came here over HTTP: its *version*, the *author* (a user's id) and the *commitment* to all of the upload.
+
+    That is the SHA-256 of the *salt* and the tar, whose own SHA-256 is *artefact*; it lies unpacked in *folder*.
+    """
+
+    version: int
+    author: str
+    commitment: str
+    salt: str
+    artefact: str
+    folder: str
+
+
 class TaskSet(Written):
     """One task set; *part* has the keys of its domain's plan but ``agents``."""
 
@@ -47,10 +89,14 @@ class TaskSet(Written):
         default=False, description="nobody is graded on it any more, and why verdicts are what they are is shown"
     )
     part: dict[str, Any] = Field(default_factory=dict)
+    choose: Choice | None = Field(default=None, description="which tasks of the part; all of them when left out")
+    handed_in: HandedIn | None = Field(default=None, description="written by the platform")
 
     def digest(self) -> str:
-        """Return the SHA-256 of what is asked; closing the set does not change it."""
-        return super().digest() if not self.closed else self.model_copy(update={"closed": False}).digest()
+        """Return the SHA-256 of what is asked; closing the set does not change it, nor a key that it does not use."""
+        unused = {name for name in ("choose", "handed_in") if getattr(self, name) is None}
+        payload = self.model_dump(mode="json", exclude=unused) | {"closed": False}
+        return hashlib.sha256(json.dumps(payload, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def baselines_of(tasks: TaskSet) -> tuple[str, ...]:
@@ -75,5 +121,7 @@ def jobs_of(
     state: Path, name: str, tasks: TaskSet, agents: Sequence[Any], further: Mapping[str, Any]
 ) -> list[PlannedRun]:
     """Return the runs of *agents* on *tasks*, with *further* keys of the part; raises what the domain raises."""
-    part = {**tasks.part, **further, "agents": list(agents)}
-    return list(domain_named(tasks.domain).jobs(part, state / FOLDER, f"task set {name}"))
+    part, where = {**tasks.part, **further, "agents": list(agents)}, f"task set {name}"
+    folder = state / FOLDER / (tasks.handed_in.folder if tasks.handed_in else "")
+    jobs = list(domain_named(tasks.domain).jobs(part, folder, where))
+    return jobs if tasks.choose is None else tasks.choose.chosen(jobs, where)

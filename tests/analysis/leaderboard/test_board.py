@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,20 @@ def test_a_cheat_has_no_rank_and_takes_nobody_elses(name):
     assert cheat.rank is None
     assert any(reason in one for one in cheat.reasons), cheat.reasons
     assert row(board, "good").rank == 1
+
+
+def test_those_that_nobody_watched_are_ranked_among_themselves_by_the_same_rules():
+    far, also = (
+        solver(name, [1] * n + [0] * (24 - n), isolation="unsealed") for name, n in (("far", 22), ("also", 12))
+    )
+    flagged = solver("flagged", [1] * 24, isolation="unsealed", flags=("canary",))
+    part = solver("part", [1] * 6, isolation="unsealed")
+    graded = GradedRuns(domain_named("finops"), (*far, *also, *flagged, *part, *CONSTANT), ranks_unsealed=True)
+    board = make_board(graded)
+    assert {name: row(board, name).rank for name in ("far", "also", "flagged", "part", "constant")} == {
+        "far": 1, "also": 2, "flagged": None, "part": None, "constant": None,
+    }  # fmt: skip
+    assert row(make_board(replace(graded, ranks_unsealed=False)), "far").reasons == ("it ran unsealed",)
 
 
 def test_its_own_aborted_cells_cost_it_the_rank():

@@ -13,7 +13,7 @@ from opsassay.core.schema.scenario import CONTROL
 from opsassay.core.text import plural
 from opsassay.evals.runner.domain import outcome_of
 from opsassay.evals.runner.grading import GradedRun, GradedRuns
-from opsassay.evals.runner.ranking import ORACLE, run_id, why_not_ranked
+from opsassay.evals.runner.ranking import NOT_RANKED, ORACLE, run_id, why_not_ranked
 from opsassay.scoring.void import is_void
 
 BASELINES = frozenset({"constant", "chance", "gap", "loudest", "detector", "allow-all", "deny-all", "untouched"})
@@ -125,6 +125,8 @@ def _entry(graded: GradedRuns, name: str, of: Sequence[GradedRun], tasks: set[Ta
     entry = Entry(name, tuple(made), _is_baseline(graded, of[0].run))
     scores = entry.by_task()
     reasons = list(dict.fromkeys(reason for one in of for reason in why_not_ranked(one.run)))
+    if graded.ranks_unsealed:
+        reasons = [reason for reason in reasons if reason != NOT_RANKED["unsealed"]]
     if cells := graded.aborted.get(name):
         reasons.append(f"{cells} of its cells were aborted and have no result")
     if missing := len(tasks - scores.keys()):

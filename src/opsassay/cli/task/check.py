@@ -31,20 +31,15 @@ def command(context: click.Context, files: tuple[str, ...], *, as_json: bool) ->
 
 def _check_scenario(file: str) -> dict[str, Any]:
     """Return what is to be said of the scenario in *file* or of that name."""
-    from opsassay.evals.remediation.authoring.checks import findings, layers, proposed_depth
+    from opsassay.evals.remediation.authoring.checks import findings_here, has_own_stage, layers, proposed_depth
     from opsassay.evals.remediation.controls.scripts import controls_of
     from opsassay.evals.remediation.tasks import scenario_complexity
-    from opsassay.testbed.operations.tools import operator_tools
-    from opsassay.testbed.scenarios import load_scenario, place_of, system_of
+    from opsassay.testbed.scenarios import load_scenario, place_of
 
     scenario = load_scenario(file)
-    own_stage = scenario.environment.substrate == "compose"  # its services and verbs are known to its stage alone
-    system = None if own_stage else system_of(scenario)
-    tools = operator_tools(system) if system is not None else {}
-    verbs = {tool.verb or name.replace("_", " "): tool.arguments for name, tool in tools.items()}
-    found = findings(scenario, system, verbs)
     problems: list[dict[str, Any]] = [
-        {"where": place_of(file, one.field), "message": one.message, "error": one.error} for one in found
+        {"where": place_of(file, one.field), "message": one.message, "error": one.error}
+        for one in findings_here(scenario)
     ]
     return {
         "id": scenario.id,
@@ -57,7 +52,7 @@ def _check_scenario(file: str) -> dict[str, Any]:
         "digest": scenario.digest(),
         "controls": [
             {"name": one.name, "fails": one.fails, "why_not": one.why_not}
-            for one in (() if own_stage else controls_of(scenario))
+            for one in (() if has_own_stage(scenario) else controls_of(scenario))
         ],
         "findings": problems,
     }

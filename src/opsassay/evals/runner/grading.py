@@ -63,6 +63,8 @@ class GradedRuns:
     """Cells of each solver that were begun and never came to a result."""
     baselines: frozenset[str] | None = field(default=None, kw_only=True)
     """Hashes of the solvers that are baselines, where somebody decides that; None: those that are known by name."""
+    ranks_unsealed: bool = field(default=False, kw_only=True)
+    """Whether all ran where nobody watched, so that they are ranked among themselves."""
 
     @cached_property
     def counted(self) -> tuple[GradedRun, ...]:

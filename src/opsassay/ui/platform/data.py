@@ -55,8 +55,11 @@ class PlatformData(Protocol):
     def counts(self) -> Row:
         """Return how many *results* there are, and how many cells are *running* and *waiting*."""
 
-    def board(self, task_set: str, level: str = "") -> TaskSetLeaderboard:
-        """Return the board of *task_set*, of its tasks of *level* alone where one is given."""
+    def board(self, task_set: str, level: str = "", *, hosted: bool = False) -> TaskSetLeaderboard:
+        """Return the board of *task_set*, of its tasks of *level* alone where one is given.
+
+        *hosted*: that of the self-hosted agents, among themselves.
+        """
 
     def self_reported(self, task_set: str) -> Sequence[Row]:
         """Return what owners report of their agents on *task_set*, the latest first."""

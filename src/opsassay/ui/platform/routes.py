@@ -17,6 +17,7 @@ from opsassay.ui.page import respond
 from opsassay.ui.plain import plain
 from opsassay.ui.platform import accounts, task_set_pages
 from opsassay.ui.platform.data import PlatformAccess, PlatformData, PlatformRequest, Visitor
+from opsassay.ui.platform.task_set_pages import SELF_HOSTED
 
 COOKIE = "opsassay"
 COOKIE_S = 7 * 86_400
@@ -48,6 +49,7 @@ PAGES = (
     PlatformPage("/", "platform_home.html", task_set_pages.home_view, live=True),
     PlatformPage("/boards", "platform_overall.html", task_set_pages.overall_view),
     PlatformPage("/boards/{task_set}", "platform_board.html", task_set_pages.task_set_view),
+    PlatformPage(f"/boards/{{task_set}}{SELF_HOSTED}", "platform_board.html", task_set_pages.self_hosted_view),
     PlatformPage("/boards/{task_set}/runs", "platform_runs.html", task_set_pages.runs_view),
     PlatformPage("/boards/{task_set}/runs/{cell}/{attempt:int}", "platform_run.html", task_set_pages.run_view),
     PlatformPage("/boards/{task_set}/tasks", "platform_tasks.html", task_set_pages.tasks_view),

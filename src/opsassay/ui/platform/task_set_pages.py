@@ -27,6 +27,8 @@ ROWS = 100
 """Runs on a page."""
 OUTCOMES = {"succeeded": "succeeded", "not": "did not succeed", "failed": "failed"}
 FEW = 3
+SELF_HOSTED = "/self-hosted"
+"""Where, below a board, that of the agents is that run where their owners like."""
 
 
 def home_view(asked: PlatformRequest) -> View:
@@ -56,13 +58,24 @@ def overall_view(asked: PlatformRequest) -> View:
 
 def task_set_view(asked: PlatformRequest) -> View:
     """Return the board of a task set."""
+    return _leaderboard_view(asked, _board(asked), "")
+
+
+def self_hosted_view(asked: PlatformRequest) -> View:
+    """Return the board of a task set with the agents alone that run where their owners like."""
+    level = asked.query.get("level", "")
+    found = asked.data.board(asked.path["task_set"], level, hosted=True)
+    return {**_leaderboard_view(asked, found, SELF_HOSTED), "reports": []}
+
+
+def _leaderboard_view(asked: PlatformRequest, found: TaskSetLeaderboard, of: str) -> View:
     name, level = asked.path["task_set"], asked.query.get("level", "")
-    found = _board(asked)
     board, view = found.board, board_view(found.board)
     for row, made in zip(view["rows"], board.rows, strict=True):
         row["agents"] = "" if made.entry.baseline else _registered(found.agents.get(made.entry.name, ()))
     return {
-        "title": f"Board: {name}" + (f", {level} tasks" if level else ""),
+        "title": f"Board: {name}" + (", self-hosted agents" if of else "") + (f", {level} tasks" if level else ""),
+        "of": of,
         "answer": view["answer"],
         "boards": [view],
         "description": asked.data.task_sets()[name].description,

@@ -15,6 +15,8 @@ from opsassay.core.schema.trajectory import Depth
 from opsassay.core.schema.validation_errors import problem
 from opsassay.evals.remediation.authoring.cluster import VERBS, ScenarioFinding, entities_on_cluster, on_cluster
 from opsassay.testbed.operations.state_alerts import DEFINITIONS
+from opsassay.testbed.operations.tools import operator_tools
+from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.scenarios.generated.impact_closure import longest
 from opsassay.testbed.substrates.local.operations import BREAKING
 
@@ -85,6 +87,18 @@ NAME_SERVER = "names"
 
 Verbs = Mapping[str, type[Written]]
 """What an operator can do: a verb, and the model of its arguments."""
+
+
+def has_own_stage(scenario: Scenario) -> bool:
+    """Return whether a stage of the author's own brings the system, whose services and verbs are known to it alone."""
+    return scenario.environment.substrate == "compose"
+
+
+def findings_here(scenario: Scenario) -> list[ScenarioFinding]:
+    """Return what does not fit, by the system that *scenario* names and the verbs of the tools; raises as `system_of`."""
+    system = None if has_own_stage(scenario) else system_of(scenario)
+    tools = operator_tools(system) if system is not None else {}
+    return findings(scenario, system, {t.verb or name.replace("_", " "): t.arguments for name, t in tools.items()})
 
 
 def findings(scenario: Scenario, system: System | None, verbs: Verbs) -> list[ScenarioFinding]:

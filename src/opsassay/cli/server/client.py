@@ -1,0 +1,166 @@
+"""opsassay server register, benchmark and token renew: clients of a platform's HTTP API.
+
+The token stands in OPSASSAY_TOKEN alone: words of a command can be read by every user of the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+import click
+
+from opsassay.cli.output import FOLDER, echo, json_option, print_json, print_table, say
+from opsassay.core.errors import NotFoundError, OperationError, UserError
+
+if TYPE_CHECKING:
+    from opsassay.server.client import PlatformClient
+
+TOKEN = "OPSASSAY_TOKEN"  # noqa: S105 - the name of a variable
+LOOK_S = 1.0
+server_option = click.option(
+    "--server", envvar="OPSASSAY_SERVER", default="http://127.0.0.1:8400", show_default=True, help="The platform."
+)
+
+
+@contextmanager
+def _asking(server: str) -> Iterator[PlatformClient]:
+    """Give a client of the platform at *server*; raises UserError for what it refuses, OperationError when it is away."""
+    from opsassay.server.client import PlatformClient, PlatformError
+
+    if not server.startswith(("http://", "https://")):
+        raise UserError(f"--server {server}: this is no address; give one such as http://127.0.0.1:8400.")
+    if not (token := os.environ.get(TOKEN, "").strip()).isascii() or not token:
+        raise UserError(f"{TOKEN} holds no token; set it to the one that the platform's admin gave you.")
+    try:
+        yield PlatformClient(server, token, tries=2)
+    except PlatformError as error:
+        if error.status == 401:
+            raise UserError(f"The token in {TOKEN} is not known or has ended; the admin can renew it.") from error
+        if 400 <= error.status < 500:
+            raise UserError(str(error)) from error
+        raise OperationError(f"{error}; is the platform running, and is --server its address?") from error
+    except ValueError as error:
+        raise UserError(f"{server} is no platform: it does not answer in JSON.") from error
+
+
+@click.command("register")
+@click.argument("name")
+@click.option(
+    "--domain", "domains", multiple=True, required=True, help="Domain of its tasks, such as sre; repeat for more."
+)
+@click.option("--bundle", type=FOLDER, help="Folder with agent.yaml, which the platform runs in its seal.")
+@click.option("--built-in", "built_in", metavar="NAME", help="A method or agent of OpsAssay by its name.")
+@click.option("--level", default="any", show_default=True, help="any, beginner, intermediate or expert.")
+@server_option
+@json_option
+def register(
+    name: str,
+    domains: tuple[str, ...],
+    bundle: Path | None,
+    built_in: str | None,
+    level: str,
+    server: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Register the agent NAME with a platform: a folder, a built-in one, or, with neither, one that you run yourself."""
+    if bundle is not None and built_in is not None:
+        raise UserError("--bundle and --built-in: an agent is one of both; leave one out.")
+    content = None if bundle is None else _tar_of(bundle)
+    with _asking(server) as platform:
+        if content is not None:
+            query = urlencode({"name": name, "level": level, "domains": ",".join(domains)})
+            found = platform.ask("POST", f"/api/agents/bundle?{query}", content)
+        else:
+            kind = "self_hosted" if built_in is None else "built_in"
+            form = {"name": name, "kind": kind, "domains": domains, "level": level, "source": built_in or ""}
+            found = platform.ask("POST", "/api/agents", form)
+    if as_json:
+        print_json("server register", [found])
+        return
+    echo(f"{name} is registered as {found['id']}.")
+    if found["manifest"]:
+        echo(f"It asks for its tasks at {server.rstrip('/')}{found['manifest']}.")
+
+
+def _tar_of(folder: Path) -> bytes:
+    """Return the files of *folder* as a tar, agent.yaml at its top; raises UserError."""
+    import io
+    import tarfile
+
+    if not (folder / "agent.yaml").is_file():
+        raise UserError(f"{folder} holds no agent.yaml; `opsassay new agent NAME` writes one.")
+    kept = io.BytesIO()
+    with tarfile.open(fileobj=kept, mode="w") as archive:
+        archive.add(folder, ".", filter=lambda member: None if "__pycache__" in member.name else member)
+    return kept.getvalue()
+
+
+@click.command("benchmark")
+@click.argument("agent")
+@click.argument("task_set", metavar="TASK_SET")
+@click.option("--no-wait", is_flag=True, help="Ask for it, and do not wait for its end.")
+@server_option
+@json_option
+@click.pass_context
+def benchmark(context: click.Context, agent: str, task_set: str, server: str, *, no_wait: bool, as_json: bool) -> None:
+    """Ask for a benchmark of AGENT, a name or an id, on TASK_SET; wait for its end and print the outcome of each task."""
+    with _asking(server) as platform:
+        yours = platform.ask("GET", "/api/agents")["items"]
+        ids = [one["id"] for one in yours if agent in (one["id"], one["name"])]
+        if not ids:
+            raise NotFoundError("agent of yours", agent, [one["name"] for one in yours])
+        asked = platform.request(ids[0], task_set)
+        say(f"opsassay: benchmark {asked}: {server.rstrip('/')}/benchmarks/{asked}")
+        found = platform.benchmark(asked) if no_wait else _at_its_end(lambda: platform.benchmark(asked))
+    cells = found.pop("cells")
+    if as_json:
+        print_json("server benchmark", cells, **found)
+    else:
+        rows = [(one["task"], str(one["seed"]), one["bundle"], _outcome(one), one["error"]) for one in cells]
+        print_table(f"{agent} on {task_set}: {found['state']}", ("task", "seed", "state", "passed", "why not"), rows)
+    context.exit(int(found["state"] == "Error" or any(one["bundle"] == "Error" for one in cells)))
+
+
+def _at_its_end(look: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Look at a benchmark until it is at an end, and say how far it is whenever that changes."""
+    said = ""
+    while True:
+        found = look()
+        ended = sum(one["bundle"] in ("Terminated", "Error") for one in found["cells"])
+        now = f"opsassay: {found['state']}, {ended} of {len(found['cells'])} tasks at an end"
+        if now != said:
+            say(said := now)
+        if found["state"] in ("Finished", "Error"):
+            return found
+        time.sleep(LOOK_S)
+
+
+def _outcome(cell: dict[str, Any]) -> str | None:
+    return None if cell["passed"] is None else "yes" if cell["passed"] else "no"
+
+
+@click.command("renew")
+@click.argument("user", default="admin")
+@click.option("--state", type=FOLDER, help="The platform's folder, on its machine: no token is needed.")
+@click.option("--database", metavar="URL", envvar="OPSASSAY_DATABASE", help="With --state: a database of your own.")
+@server_option
+def renew(user: str, state: Path | None, database: str | None, server: str) -> None:
+    """Give USER a new token, admin when left out; the former one ends.
+
+    An admin asks the platform; the owner of its folder needs no token, as when that of the admin is lost.
+    """
+    if state is None:
+        with _asking(server) as platform:
+            token = platform.ask("POST", f"/api/users/{quote(user, safe='')}/token")["token"]
+    else:
+        from opsassay.server.serving import renew_in_folder
+
+        token = renew_in_folder(state, database, user)
+    echo(f"The new token of {user}, shown this once: {token}")

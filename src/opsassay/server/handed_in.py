@@ -1,0 +1,139 @@
+"""Task sets that authors hand in: a tar with task_set.yaml at its top, checked, and bound by a commitment.
+
+Nothing of an upload is shown before the set is closed; then everybody may have it, and compare it with the commitment that
+was published when it was handed in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
+from sqlalchemy import Connection
+
+from opsassay.core.errors import UserError
+from opsassay.core.schema.files import load_yaml
+from opsassay.core.schema.scenario import Scenario
+from opsassay.evals.diagnosis.solve import IncidentRun
+from opsassay.evals.remediation.authoring.checks import findings_here
+from opsassay.evals.remediation.solve import TrialRun
+from opsassay.server.access import ForbiddenError, User
+from opsassay.server.artefacts import unpack
+from opsassay.server.benchmarks import Platform
+from opsassay.server.events import append
+from opsassay.server.task_sets import (
+    FOLDER,
+    USUAL_BASELINES,
+    HandedIn,
+    TaskSet,
+    baselines_of,
+    jobs_of,
+    load_task_set,
+    task_set_names,
+)
+from opsassay.telemetry.content import whole_file
+
+TASK_SET_YAML = "task_set.yaml"
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,59}")
+
+
+def hand_in(platform: Platform, connection: Connection, user: User, name: str, content: bytes) -> dict[str, Any]:
+    """Check the task set in the tar *content*, keep it as the next version of *name*, and say what it is committed by.
+
+    Raises UserError and what the domain raises, and then nothing is kept; ForbiddenError for the name of another author.
+    """
+    if not _NAME.fullmatch(name):
+        raise UserError(
+            "A task set's name has small letters, digits and -, 60 at most; say it in the query: ?name=NAME."
+        )
+    version = 1
+    if name in task_set_names(platform.state):
+        version += _handed_in_by(platform, user, name)[1].version
+    salt, folder = secrets.token_hex(16), f"{name}.{version}"
+    place = platform.state / FOLDER / folder
+    unpack(content, place)
+    try:
+        if not (place / TASK_SET_YAML).is_file():
+            raise UserError(f"The upload has no {TASK_SET_YAML} at its top.")
+        tasks = load_yaml(place / TASK_SET_YAML, TaskSet)
+        if tasks.handed_in is not None or tasks.closed:
+            raise UserError(f"{TASK_SET_YAML}: `handed_in` and `closed` are the platform's to say; leave them out.")
+        commitment = hashlib.sha256(bytes.fromhex(salt) + content).hexdigest()
+        artefact = platform.artefacts.keep(content)
+        handed = HandedIn(
+            version=version, author=user.id, commitment=commitment, salt=salt, artefact=artefact, folder=folder
+        )
+        tasks = tasks.model_copy(update={"handed_in": handed})
+        count = _require_sound(platform.state, name, tasks)
+        _write(platform.state, name, tasks)
+    except Exception:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
+    append(connection, "task set handed in", name, {"version": version, "commitment": commitment})
+    return {"name": name, "version": version, "commitment": commitment, "tasks": count}
+
+
+def close_task_set(platform: Platform, connection: Connection, user: User, name: str) -> dict[str, Any]:
+    """End grading on a task set of *user* and open it to everybody; raises ForbiddenError."""
+    tasks, handed = _handed_in_by(platform, user, name)
+    if not tasks.closed:
+        _write(platform.state, name, tasks.model_copy(update={"closed": True}))
+        append(connection, "task set closed", name, {"version": handed.version, "commitment": handed.commitment})
+    return {"name": name, "version": handed.version, "commitment": handed.commitment, "salt": handed.salt}
+
+
+def opened_upload(platform: Platform, user: User, name: str) -> bytes:
+    """Return the tar that *name* was handed in as; raises ForbiddenError while it is open, but for its author."""
+    tasks = load_task_set(platform.state, name)
+    if tasks.handed_in is None or not tasks.closed:
+        tasks, _ = _handed_in_by(platform, user, name)
+    assert tasks.handed_in is not None
+    return platform.artefacts.read(tasks.handed_in.artefact)
+
+
+def _handed_in_by(platform: Platform, user: User, name: str) -> tuple[TaskSet, HandedIn]:
+    """Return a task set that *user* has handed in, or, for an admin, that anybody has; raises ForbiddenError."""
+    tasks = load_task_set(platform.state, name)
+    if tasks.handed_in is None or not user.owns(tasks.handed_in.author):
+        raise ForbiddenError(f"{name} was not handed in by you; another name is free.")
+    return tasks, tasks.handed_in
+
+
+def _require_sound(state: Path, name: str, tasks: TaskSet) -> int:
+    """Return how many tasks are asked; raises UserError for what `opsassay task check` calls an error."""
+    for text in _texts(tasks.part):
+        if PurePosixPath(text).is_absolute() or ".." in PurePosixPath(text).parts:
+            raise UserError(f"{TASK_SET_YAML}: {text!r} lies outside of the upload; put the file into it.")
+    agent = (*baselines_of(tasks), *USUAL_BASELINES.get(tasks.domain, ()), "constant")[0]
+    jobs = {job.cell.task.commitment: job for job in jobs_of(state, name, tasks, [agent], {})}
+    for job in jobs.values():
+        if isinstance(job, IncidentRun) and job.case.truth is None:
+            raise UserError(f"The incident {job.task_name} has no truth in the upload; nobody could be graded on it.")
+        if isinstance(job, TrialRun):
+            _require_fitting(job.scenario)
+    return len(jobs)
+
+
+def _require_fitting(scenario: Scenario) -> None:
+    for one in findings_here(scenario):
+        if one.error:
+            raise UserError(f"{scenario.id}: {one.field}: {one.message}.")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _texts(one)
+
+
+def _write(state: Path, name: str, tasks: TaskSet) -> None:
+    with whole_file(state / FOLDER / f"{name}.yaml") as partial:
+        partial.write_text(yaml.safe_dump(tasks.model_dump(mode="json"), sort_keys=False), encoding="utf-8")

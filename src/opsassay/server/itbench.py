@@ -1,0 +1,324 @@
+"""ITBench's words for what the platform does, below /itbench: agents that speak to its leaderboard speak to this one.
+
+Endpoints and bodies are those that the agent harness of ITBench calls; the names of its paper (B.3, C.3) stand behind each.
+It shows one token for everything, and takes a task when it sees it Ready: a bundle is one of our entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from email.parser import BytesParser
+from email.policy import HTTP
+from typing import Any
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from sqlalchemy import Connection, select, update
+
+from opsassay.core.errors import UserError
+from opsassay.core.schema.validation_errors import problem
+from opsassay.server.access import ForbiddenError, user_of
+from opsassay.server.agents import AgentForm, agent_of, register
+from opsassay.server.api import ApiOperation, Call
+from opsassay.server.benchmarks import benchmark_of, move_cell, request_benchmark
+from opsassay.server.entry_tokens import entry_token
+from opsassay.server.operations import ACCESS_STATES, MANIFEST_PER_S
+from opsassay.server.presence import NOW_NS
+from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS
+from opsassay.server.states import BENCHMARK, TransitionError
+from opsassay.server.task_sets import load_task_set, task_set_names
+
+ROOT = "/itbench"
+AGENT_STATUS = f"{ROOT}/benchmarks/{{benchmark}}/agents/{{agent}}/status"
+FINISH = f"{ROOT}/benchmarks/{{benchmark}}/finish"
+ENROLL = f"{ROOT}/enroll"
+FILE = f"{ROOT}/benchmarks/{{benchmark}}/file"
+ENDED = ("Finished", "Error", "TimedOut")
+ITBENCH: list[ApiOperation] = []
+"""Its operations; their bodies may hold keys that nothing here needs."""
+_PHASES = {"STARTED": "Executing", "FINISH": "Finished", "TimedOut": "Error"}
+"""The paper's words for phases of an agent, and what a harness says when its own time is up."""
+View = dict[str, Any]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class RegistrationForm(_Body):
+    """An agent as Table 8 has it; *scenario_class* may be a list, and ITBench's forms call it scenario_categories."""
+
+    name: str = Field(max_length=80)
+    type: str = Field(max_length=40)
+    level: str = Field(default="any", max_length=20)
+    scenario_class: str | list[str] = Field(
+        default=[], validation_alias=AliasChoices("scenario_class", "scenario_categories"), max_length=20
+    )
+
+
+class AgentIdForm(_Body):
+    """Which agent enrolls, or is ready."""
+
+    agent_id: str = Field(max_length=40)
+
+
+class AssignForm(AgentIdForm):
+    """Which agent takes which bundle."""
+
+    bundle_id: str = Field(max_length=80)
+
+
+class PhaseForm(_Body):
+    """A status."""
+
+    phase: str = Field(max_length=40)
+    message: str | None = Field(default=None, max_length=1_000_000)
+
+
+def _operation(
+    method: str, path: str, form: type[BaseModel] | None = None, roles: tuple[str, ...] = ("owner",), **how: Any
+) -> Callable[[Callable[[Call], Any]], Callable[[Call], Any]]:
+    def added(work: Callable[[Call], Any]) -> Callable[[Call], Any]:
+        ITBENCH.append(ApiOperation(method, path, str(work.__doc__), work, roles, form, **how))
+        return work
+
+    return added
+
+
+@_operation("POST", f"{ROOT}/agents", RegistrationForm, status=201)
+def register_itbench_agent(call: Call) -> View:
+    """Register an agent by type, level and scenario_class; agent_manifest in the answer is the harness's input."""
+    given, platform = call.body, call.platform
+    classes = [given.scenario_class] if isinstance(given.scenario_class, str) else given.scenario_class
+    said = {
+        "name": given.name,
+        "domains": [given.type.lower()],
+        "level": given.level.lower(),
+        "source": "\n".join(classes),
+    }
+    try:
+        form = AgentForm.model_validate({**said, "kind": "self_hosted"})
+    except ValidationError as error:
+        raise UserError(f"{problem(error)}.") from error
+    agent = register(call.connection, platform.state, platform.artefacts, call.user, form, None)
+    return _agent(call, agent_of(call.connection, call.user, agent))
+
+
+@_operation("POST", ENROLL, AgentIdForm)
+def enroll(call: Call) -> View:
+    """Ask for benchmarks on every open task set of the agent's type and scenario_class (enroll)."""
+    agent, state = agent_of(call.connection, call.user, call.body.agent_id), call.platform.state
+    classes, asked = set(filter(None, agent["source"].split("\n"))), 0
+    for name in task_set_names(state):
+        tasks = load_task_set(state, name)
+        of_class = not classes or (tasks.choose is not None and classes & set(tasks.choose.classes))
+        if tasks.domain in agent["domains"] and of_class and not tasks.closed:
+            request_benchmark(call.platform, call.connection, call.user, agent["id"], name)
+            asked += 1
+    if not asked:
+        raise UserError(f"There is no open task set of the type and the scenario_class of {agent['name']}.")
+    return _manifest(call, agent)
+
+
+@_operation("POST", f"{ROOT}/ready", AgentIdForm)
+def ready(call: Call) -> View:
+    """Say that an agent is there: its tasks are begun (ready)."""
+    return _manifest(call, agent_of(call.connection, call.user, call.body.agent_id))
+
+
+@_operation("GET", f"{ROOT}/agents/{{agent}}/manifest", most_per_s=MANIFEST_PER_S)
+def get_manifest(call: Call) -> View:
+    """Show what an agent has to do, a benchmark each; those that are NotStarted are to be taken (get_manifest)."""
+    return _manifest(call, agent_of(call.connection, call.user, call.path["agent"]))
+
+
+@_operation("PUT", f"{ROOT}/agents/{{agent}}/manifest/benchmark-entries/{{benchmark}}", PhaseForm)
+def put_benchmark_entry(call: Call) -> View:
+    """Hear how an agent sees its benchmark; it follows from its bundles, so that this changes nothing."""
+    benchmark_of(call.platform, call.connection, call.user, call.path["benchmark"])
+    return _status(call.body.phase, call.body.message)
+
+
+@_operation("GET", f"{ROOT}/benchmarks/{{benchmark}}/bundles/")
+def get_bundles(call: Call) -> Sequence[View]:
+    """Show the bundles of a benchmark with their status (get_bstatus)."""
+    agent, cells = _cells(call)
+    _note_presence(call, agent)
+    return [_bundle(call, agent, cell) for cell in cells]
+
+
+@_operation("GET", f"{ROOT}/benchmarks/{{benchmark}}/bundles/{{bundle}}")
+def get_bstatus(call: Call) -> View:
+    """Show one bundle with its status, and, when it is Ready, the data that an agent works on it with (get_bstatus)."""
+    agent, cells = _cells(call, call.path["bundle"])
+    _note_presence(call, agent)
+    return _bundle(call, agent, cells[0])
+
+
+@_operation("PUT", f"{ROOT}/benchmarks/{{benchmark}}/bundles/{{bundle}}/status", PhaseForm, roles=("runner",))
+def post_bstatus(call: Call) -> View:
+    """Confirm the status of a bundle; the workers of the platform change it, and no other runner (post_bstatus)."""
+    (cell,) = _rows(call, CELLS.c.benchmark_id == call.path["benchmark"], CELLS.c.id == call.path["bundle"])
+    if call.body.phase != cell["bundle"]:
+        raise TransitionError(f"The bundle is {cell['bundle']}; the platform's own workers say when that changes.")
+    return _status(cell["bundle"])
+
+
+@_operation("GET", f"{ROOT}/benchmarks/{{benchmark}}/agents/{{agent}}")
+def get_agent(call: Call) -> View:
+    """Show the agent of a benchmark."""
+    return _agent(call, _cells(call)[0])
+
+
+@_operation("PUT", f"{ROOT}/benchmarks/{{benchmark}}/assign_agent", AssignForm)
+def assign_agent(call: Call) -> View:
+    """Let an agent take a bundle that is Ready: it has started (post_status STARTED)."""
+    agent, (cell,) = _cells(call, call.body.bundle_id)
+    if cell["bundle"] not in ACCESS_STATES or cell["agent"] not in ("Ready", "Executing"):
+        raise TransitionError(f"The bundle is {cell['bundle']}; wait until it is Ready.")
+    move_cell(call.connection, cell["id"], agent="Executing")
+    return _bundle(call, agent, {**cell, "agent": "Executing"})
+
+
+@_operation("PUT", AGENT_STATUS, PhaseForm)
+def post_status(call: Call) -> View:
+    """Hear STARTED, FINISH or a phase of the agent, about the bundle that it has taken (post_status)."""
+    return _say(call, call.body.phase)
+
+
+@_operation("POST", FINISH)
+def finish(call: Call) -> View:
+    """Hear that the agent of a benchmark has finished the bundle that it has taken (finish)."""
+    return _say(call, "FINISH")
+
+
+def _say(call: Call, phase: str) -> View:
+    desired, (_, cells) = _PHASES.get(phase, phase), _cells(call)
+    if desired in ENDED:
+        for cell in cells:
+            if cell["agent"] == "Executing":
+                move_cell(call.connection, cell["id"], agent=desired)
+    elif desired not in ("Executing", "Ready", "Initializing"):
+        raise UserError(f"An agent is not {phase[:40]!r}; say STARTED, FINISH, or a phase of ITBench's agents.")
+    return _status(desired)
+
+
+def taken_bundle(connection: Connection, token: str, benchmark: str, bundle: str) -> bool:
+    """Return whether *bundle* is of a *benchmark* of the user with *token*, whose agent has taken it and is at work."""
+    query = select(CELLS.c.agent, AGENTS.c.owner_id).select_from(CELLS.join(BENCHMARKS).join(AGENTS))
+    row = connection.execute(query.where(CELLS.c.id == bundle, BENCHMARKS.c.id == benchmark)).first()
+    user = user_of(connection, token)
+    return row is not None and user is not None and user.owns(row.owner_id) and row.agent == "Executing"
+
+
+def ended_bundles(connection: Connection, benchmark: str) -> list[tuple[str, str]]:
+    """Return id and end of the bundles of *benchmark* whose agent has ended, and which a worker still has."""
+    query = select(CELLS.c.id, CELLS.c.agent).where(CELLS.c.benchmark_id == benchmark, CELLS.c.worker.is_not(None))
+    return [(row.id, row.agent) for row in connection.execute(query.where(CELLS.c.agent.in_(ENDED)))]
+
+
+def uploaded(content: bytes, content_type: str) -> tuple[str, bytes] | None:
+    """Return name and content of the first file in a form of the kind multipart; None where there is none."""
+    form = BytesParser(policy=HTTP).parsebytes(
+        f"Content-Type: {content_type}\r\n\r\n".encode("utf-8", "replace") + content
+    )
+    for part in form.iter_parts() if form.is_multipart() else ():
+        if (name := part.get_filename()) and isinstance(held := part.get_payload(decode=True), bytes):
+            return name, held
+    return None
+
+
+def submission(answer: Any) -> list[View]:
+    """Return the messages of MCP that hand *answer* in."""
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "itbench", "version": "1"}}
+    return [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "submit", "arguments": answer}},
+    ]
+
+
+def _rows(call: Call, *where: Any) -> list[View]:
+    query = select(CELLS).where(*where).order_by(CELLS.c.task, CELLS.c.seed, CELLS.c.id)
+    rows = [dict(row) for row in call.connection.execute(query).mappings()]
+    if not rows:
+        raise ForbiddenError("There is no such benchmark or bundle, or it is not yours.")
+    return rows
+
+
+def _cells(call: Call, bundle: str | None = None) -> tuple[Mapping[str, Any], list[View]]:
+    """Return the agent of the benchmark in the path and its cells, or the one that is named; raises ForbiddenError."""
+    of = call.path["benchmark"]
+    cells = _rows(call, CELLS.c.benchmark_id == of, *(() if bundle is None else (CELLS.c.id == bundle,)))
+    agent = call.connection.execute(select(BENCHMARKS.c.agent_id).where(BENCHMARKS.c.id == of)).scalar_one()
+    return agent_of(call.connection, call.user, agent), cells
+
+
+def _note_presence(call: Call, agent: Mapping[str, Any]) -> None:
+    with call.platform.engine.begin() as connection:
+        connection.execute(update(AGENTS).where(AGENTS.c.id == agent["id"]).values(polled_ns=NOW_NS))
+
+
+def _manifest(call: Call, agent: Mapping[str, Any]) -> View:
+    _note_presence(call, agent)
+    query = select(BENCHMARKS).where(BENCHMARKS.c.agent_id == agent["id"]).order_by(BENCHMARKS.c.created_ns)
+    entries = []
+    for row in call.connection.execute(query).mappings().all():
+        at, of = f"/benchmarks/{row['id']}", f"/agents/{agent['id']}/manifest"
+        cells = _rows(call, CELLS.c.benchmark_id == row["id"])
+        working = any(cell["agent"] == "Executing" for cell in cells)
+        phase = row["state"] if row["state"] in BENCHMARK.ends else "Executing" if working else "NotStarted"
+        entries.append({
+            "benchmark_id": row["id"],
+            "agent_access_info": {"id": agent["id"], "name": agent["name"], "source_id": agent["id"],
+                                  "status_endpoint": f"{at}/agents/{agent['id']}/status"},
+            "bundle_access_infos": [
+                {"id": cell["id"], "name": cell["task"], "source_id": cell["task"], "manifest_endpoint": of,
+                 "status_endpoint": f"{at}/bundles/{cell['id']}/status"} for cell in cells
+            ],
+            "status": _status(phase, row["error"], row["since_ns"]),
+        })  # fmt: skip
+    return {**_access(call, agent), "benchmark_entries": entries}
+
+
+def _access(call: Call, agent: Mapping[str, Any]) -> View:
+    return {"token": call.token, "manifest_endpoint": f"/agents/{agent['id']}/manifest"}
+
+
+def _agent(call: Call, agent: Mapping[str, Any]) -> View:
+    return {
+        "metadata": _metadata(agent["id"], "Agent", agent["created_ns"]),
+        "spec": {
+            "name": agent["name"], "type": agent["domains"][0], "level": agent["level"], "mode": "remote",
+            "scenario_categories": list(filter(None, agent["source"].split("\n"))),
+            "agent_manifest": {**_access(call, agent), "benchmark_entries": []},
+        },
+        "status": _status("Ready"),
+    }  # fmt: skip
+
+
+def _bundle(call: Call, agent: Mapping[str, Any], cell: Mapping[str, Any]) -> View:
+    """Return an entry as a bundle; one whose agent has ended is not Ready any more, as soon as it says so."""
+    phase, data = cell["bundle"], None
+    if phase == "Ready" and cell["agent"] in ENDED:
+        phase = "Evaluating"
+    elif phase == "Ready":
+        token = entry_token(call.platform.signer, cell["id"])
+        data = {**cell["access"], "task": cell["task"], "mcp": f"/api/entries/{cell['id']}/mcp", "token": token}
+    return {
+        "metadata": _metadata(cell["id"], "Bundle", cell["since_ns"]),
+        "spec": {"name": cell["task"], "scenario_type": cell["domain"], "assigned_agent_id": agent["id"], "data": data},
+        "status": _status(phase, cell["error"], cell["since_ns"]),
+    }
+
+
+def _metadata(id_: str, kind: str, created_ns: int) -> View:
+    return {"id": id_, "resource_type": kind, "creation_timestamp": _time(created_ns)}
+
+
+def _status(phase: str, message: str | None = None, at_ns: int | None = None) -> View:
+    return {"phase": phase, "message": message, "lastTransitionTime": _time(at_ns)}
+
+
+def _time(at_ns: int | None) -> str:
+    return (datetime.now(UTC) if at_ns is None else datetime.fromtimestamp(at_ns / 1e9, UTC)).isoformat()
