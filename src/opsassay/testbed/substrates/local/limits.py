@@ -17,7 +17,7 @@ LIMITS = {CPU_LIMIT: CPU, MEMORY_LIMIT: MEMORY}
 LEAST = {CPU_LIMIT: 0.01, MEMORY_LIMIT: 64}
 
 
-class Limits:
+class ServiceLimits:
     """The limits of the programs and containers of *supervisor*'s system; its definition says what holds now."""
 
     def __init__(self, supervisor: Supervisor) -> None:

@@ -16,7 +16,7 @@ from opsassay.core.errors import NotFoundError, OperationError, RefusedError, Us
 from opsassay.testbed.core.fleet import LOAD_GENERATOR, Replica
 from opsassay.testbed.core.networks import FORWARD, Stream
 from opsassay.testbed.substrates.local import rollout
-from opsassay.testbed.substrates.local.limits import Limits
+from opsassay.testbed.substrates.local.limits import ServiceLimits
 from opsassay.testbed.workload.processes import log_tail
 from opsassay.testbed.workload.stores import configure, restart_store
 
@@ -51,7 +51,7 @@ class Operations:
         self._system = supervisor
         definition = supervisor.system
         self.settings = {name: dict(service.config) for name, service in definition.services.items()}
-        self.limits = Limits(supervisor)
+        self.limits = ServiceLimits(supervisor)
         self.records: dict[str, str] = {}
         self.rules: dict[str, dict[str, str]] = {}
         self.clocks: dict[str, int] = {}
