@@ -78,8 +78,8 @@ demo-own: $(VENV)/.installed $(OWN)/.installed
 	@$(BIN)/opsassay system check $(OWN)/system.yaml
 	@$(BIN)/opsassay demo --system $(OWN)/system.yaml
 
-# One process more than there are cores: tests wait for what they started.
-WORKERS = $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
+# Two processes more than there are cores: tests wait for what they started.
+WORKERS = $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 2)")
 
 # The files that name a mark: collecting all others, for their tests to be left out, takes half a minute.
 # tests/conftest.py fails when another file has a test with one of these marks.
@@ -95,7 +95,7 @@ OUTSIDE_CI = not faults and not long and not kubernetes
 test: $(VENV)/.developed
 	@status=0; \
 	POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not system and not live and not browser and not slow and $(OUTSIDE_CI)" || status=$$?; \
-	$(BIN)/python -m pytest -m system $(call NAMING,system) || status=$$?; \
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m system $(call NAMING,system) || status=$$?; \
 	exit $$status
 
 # Systems take two at a time, but for what is judged by the time that it took, repairs that have to be certified above all:

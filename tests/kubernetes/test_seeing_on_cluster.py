@@ -261,9 +261,9 @@ def test_nothing_is_broken_before_the_telemetry_shows_users_who_are_served_at_th
         environment.running, environment.telemetry = running, telemetry
         environment.names = OpenNames("mine", "mine-watch", "image:1", ("worker1",))
         assert environment.health_problem() == "users are not served in time, by the telemetry that has arrived"
-        watched.receiver.send(handled("front", time.time_ns()))
+        watched.receiver.send(handled("loadgenerator", time.time_ns()))
         assert environment.health_problem() is None
-        watched.receiver.send(handled("front", time.time_ns(), failed=True))
+        watched.receiver.send(handled("loadgenerator", time.time_ns(), failed=True))
         assert environment.health_problem() is not None
         watched.healthy = lambda: False
         assert environment.health_problem() == "front answers 502"
