@@ -159,7 +159,8 @@ class Users(threading.Thread):
 
     def run(self) -> None:
         while not self._over.wait(0.1):
-            self._pod.send(handled("front", *([time.time_ns()] * 4), failed=self._failing()))
+            for name in ("loadgenerator", "front"):
+                self._pod.send(handled(name, *([time.time_ns()] * 4), failed=self._failing()))
 
     def __enter__(self):
         self.start()
