@@ -53,7 +53,10 @@ pytestmark = [
 
 
 class Machine:
-    """A network namespace with an engine of its own; commands run in it, in the folder of the project."""
+    """Namespaces with an engine of its own; commands run in them, in the folder of the project.
+
+    Engines share the records of names and addresses in /run/containers: what another has left would be resolved here.
+    """
 
     def __init__(self, folder: Path, state: Path) -> None:
         self.project = folder / "my-shop"
@@ -71,15 +74,18 @@ class Machine:
             "IMAGE": IMAGE,
             "PACKAGES": next(path for path in sys.path if path.endswith("site-packages")),
         }
-        words = ["unshare", "--net", "sh", "-c", "ip link set lo up; exec sleep 3600"]
-        self.holder = subprocess.Popen(words)
+        own = "mkdir -p /run/containers && mount -t tmpfs none /run/containers && ip link set lo up && exec sleep 3600"
+        self.holder = subprocess.Popen(["unshare", "--net", "--mount", "sh", "-c", own])
         time.sleep(0.5)
 
+    def entered(self, folder: Path, *words: str) -> list[str]:
+        """Return the command that runs *words* in *folder* as the machine sees it."""
+        stepping = ["sh", "-c", 'cd "$0" && exec "$@"', str(folder)]
+        return ["nsenter", f"--target={self.holder.pid}", "--net", "--mount", *stepping, *words]
+
     def run(self, *words: str, code: int | None = 0, limit_s: float = 200) -> str:
-        entered = ["nsenter", f"--net=/proc/{self.holder.pid}/ns/net", *words]
-        done = subprocess.run(
-            entered, capture_output=True, text=True, timeout=limit_s, check=False, cwd=self.project, env=self.variables
-        )
+        entered = self.entered(self.project, *words)
+        done = subprocess.run(entered, capture_output=True, text=True, timeout=limit_s, check=False, env=self.variables)
         assert code is None or done.returncode == code, done.stdout + done.stderr
         return done.stdout
 
@@ -185,10 +191,8 @@ def test_the_commands_of_the_page_certify_the_right_repair_and_reject_the_harmfu
 def test_a_trial_that_is_killed_leaves_the_project_as_it_was(machine, scenario):
     before = digests(scenario)
     words = [sys.executable, "-m", "opsassay", "run", "trials", "trials.yaml", "-o", "killed"]
-    entered = ["nsenter", f"--net=/proc/{machine.holder.pid}/ns/net", *words]
-    runner = psutil.Popen(
-        entered, cwd=scenario, env=machine.variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    runner = psutil.Popen(machine.entered(scenario, *words), env=machine.variables, **quiet)
     folder = scenario / "killed"
     assert wait_for(lambda: any("triggered" in path.read_text() for path in folder.glob("runs/*/*/phases.jsonl")), 150)
     assert machine.left()
