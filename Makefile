@@ -78,8 +78,8 @@ demo-own: $(VENV)/.installed $(OWN)/.installed
 	@$(BIN)/opsassay system check $(OWN)/system.yaml
 	@$(BIN)/opsassay demo --system $(OWN)/system.yaml
 
-# Two processes more than there are cores: tests wait for what they started.
-WORKERS = $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 2)")
+# One process more than there are cores: tests wait for what they started.
+WORKERS = $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 
 # The files that name a mark: collecting all others, for their tests to be left out, takes half a minute.
 # tests/conftest.py fails when another file has a test with one of these marks.

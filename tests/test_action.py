@@ -110,6 +110,7 @@ def test_the_same_passes_and_a_margin_asks_for_more(job, tables):
     assert job("compare", **given, margin="0.001")[0] == 1
 
 
+@pytest.mark.slow
 def test_unsealed_runs_are_compared_where_the_input_says_so(job, tmp_path):
     store = tmp_path / "store"
     shutil.copytree(ROOT / "tests" / "evals" / "golden" / "diagnosis_store", store)

@@ -166,6 +166,7 @@ def partly_sealed(tmp_path):
     return tree.root
 
 
+@pytest.mark.slow
 def test_unsealed_runs_are_left_out_which_is_said(call, partly_sealed):
     code, out, err = call("compare", partly_sealed, partly_sealed, "--json")
     assert code == 0

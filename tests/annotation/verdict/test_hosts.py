@@ -75,6 +75,7 @@ def test_a_host_is_one_root(tmp_path, name):
         assert annotate_opened(opened, [of_host(type_, effect)], root=service).label is not Label.ATTRIBUTED, service
 
 
+@pytest.mark.slow
 def test_a_host_told_once_per_service_is_the_same(tmp_path):
     type_, effect, usage, _ = CASES["starved"]
     pack = placed(tmp_path / "pack", effect, usage)

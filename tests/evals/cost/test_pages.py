@@ -112,6 +112,7 @@ def test_the_page_on_cost_is_run_word_for_word(tmp_path, monkeypatch):
     assert len(list((tmp_path / "cost-pages").iterdir())) > 10
 
 
+@pytest.mark.slow
 def test_the_scripted_twin_mends_its_statement_and_answers_right(tmp_path, capsys):
     shutil.copytree(ROOT / "examples" / "cost", tmp_path / "cost")
     plan = yaml.safe_load((tmp_path / "cost" / "plan.yaml").read_text())

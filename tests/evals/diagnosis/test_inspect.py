@@ -144,6 +144,7 @@ def test_inspect_runs_our_task_and_its_log_becomes_runs(store, tmp_path, capsys)
     assert graded["not_ranked"]
 
 
+@pytest.mark.slow
 def test_inspect_reads_the_logs_of_a_store_and_so_do_we(store, tmp_path, capsys):
     reading = pytest.importorskip("inspect_ai.log", reason="inspect_ai is not installed")
     (path,) = store.rglob("trace.jsonl")
