@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter, model_validator
 
 from opsassay.core.schema.base import Artefact, Noun, Written
 from opsassay.core.schema.incident import Alert
 
+Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""Instants in nanoseconds and numbers of steps: what a column of a table holds."""
 Depth = Literal["D1", "D2", "D3", "D4"]
 """Observation depths of "side-effects": replicas ready, backends ready, end-to-end request, control plane."""
 
@@ -20,9 +22,9 @@ class Probe(Noun):
 
     id: str
     target: str
-    started_ns: int
-    ended_ns: int
-    status: int | None = None
+    started_ns: Int64
+    ended_ns: Int64
+    status: Int64 | None = None
     latency_s: float
     reachable: bool
 
@@ -31,8 +33,8 @@ class Observation(Noun):
     """One reading at one depth with its own start and end; *value* is a share in [0, 1], None when it was missed."""
 
     depth: Depth
-    started_ns: int
-    ended_ns: int
+    started_ns: Int64
+    ended_ns: Int64
     value: float | None
     failing: tuple[str, ...] = ()
 
@@ -101,7 +103,7 @@ class Tick(Noun):
     three are empty in timelines of version 1. *pressure* is None where the recorder did not look.
     """
 
-    index: int
+    index: Int64
     observations: tuple[Observation, ...]
     probes: tuple[Probe, ...] = ()
     entities: tuple[Entity, ...] = ()
@@ -159,9 +161,9 @@ class Action(Noun):
 
     tool: str
     arguments: dict[str, Any]
-    started_ns: int
-    ended_ns: int
-    step_id: int | None = None
+    started_ns: Int64
+    ended_ns: Int64
+    step_id: Int64 | None = None
     status: str = "ok"
     output: str = ""
     mutating: bool = False
@@ -171,7 +173,7 @@ class Action(Noun):
 class AlertReading(Noun):
     """One evaluation of the alert rules: what fires at *time_ns*, nothing when all is quiet."""
 
-    time_ns: int
+    time_ns: Int64
     firing: tuple[Alert, ...] = ()
 
 
@@ -182,21 +184,21 @@ class ControlPlaneReading(Noun):
     seconds since each lease of the control plane was renewed (None: never).
     """
 
-    time_ns: int
+    time_ns: Int64
     ready: bool
     latency_s: float
     reached: bool = True
     failing: tuple[str, ...] = ()
     lease_ages_s: dict[str, float | None] = Field(default_factory=dict)
     nodes_not_ready: tuple[str, ...] = ()
-    nodes_ready: int | None = None
-    watches_resumed: int = 0
+    nodes_ready: Int64 | None = None
+    watches_resumed: Int64 = 0
 
 
 class SettingsReading(Noun):
     """What a system is set to at one instant: what protects it, and what is given to whatever starts from then on."""
 
-    time_ns: int
+    time_ns: Int64
     settings: dict[str, str] = Field(
         description="the protected ones by name; of a secret ``set`` and a digest under a key that nobody keeps"
     )
@@ -218,7 +220,7 @@ class Phase(Noun):
     """One line of a run's phases.jsonl."""
 
     phase: PhaseName
-    time_ns: int
+    time_ns: Int64
 
 
 OutcomeName = Literal[
@@ -233,7 +235,7 @@ agent changes anything; a system that does not settle."""
 class TrialOutcome(Noun):
     """One line of a run's outcomes.jsonl."""
 
-    time_ns: int
+    time_ns: Int64
     outcome: OutcomeName
     reason: str
 
@@ -254,7 +256,7 @@ class OperatorDiagnosis(Noun):
     the cause to where it was seen, *edges* the same step by step.
     """
 
-    time_ns: int
+    time_ns: Int64
     root_causes: tuple[str, ...]
     propagation: tuple[str, ...] = ()
     condition: str = ""
@@ -285,14 +287,14 @@ class TraceStep(Noun):
     error, a client that hung up).
     """
 
-    step_id: int = Field(ge=1)
+    step_id: Int64 = Field(ge=1)
     agent_id: str
     agent_name: str
     input_context: str
     output_content: str
     tool_logs: tuple[ToolCall, ...] = ()
-    started_at: int | None = None
-    ended_at: int | None = None
+    started_at: Int64 | None = None
+    ended_at: Int64 | None = None
     usage: dict[str, int] = Field(default_factory=dict)
     finish_reason: str | None = Field(default=None, exclude_if=lambda reason: reason is None)
     model: str | None = None
@@ -326,7 +328,7 @@ class Attribution(Artefact):
     """Who is to blame for a failed trace and since which step; None where there is no answer."""
 
     agent_name: str | None = None
-    step_id: int | None = None
+    step_id: Int64 | None = None
     reason: str = ""
     uncertain: bool = False
 
