@@ -225,6 +225,15 @@ def test_a_file_that_is_no_export_is_refused(tmp_path):
         read_export([plain], tag="apps")
 
 
+def test_an_export_that_answers_nothing_leaves_no_folder(tmp_path, capsys):
+    rows = [{**row, "BilledCost": 0, "EffectiveCost": 0, "ListCost": 0, "Tags": None} for row in charges()]
+    rows = [{**row, "CommitmentDiscountStatus": None} for row in rows]
+    export = as_csv(tmp_path / "costs.csv", rows)
+    assert command_line(["task", "generate", "--cost", str(export), "-o", str(tmp_path / "own")]) == 2
+    assert "answer no question" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["costs.csv"]
+
+
 def test_rows_of_other_currencies_and_odd_tags_are_said(tmp_path):
     rows = list(charges())
     rows[0] |= {"BillingCurrency": "EUR"}

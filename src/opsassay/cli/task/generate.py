@@ -34,16 +34,20 @@ def command(
 
     The folder gets the charges, the tasks and a plan of their runs. It holds the truth: keep it away from agents.
     """
+    from opsassay.core.errors import UserError
     from opsassay.evals.cost.focus.export import read_export
     from opsassay.evals.cost.insight.own_costs import keep_export
-    from opsassay.evals.cost.tasks import CostTask, generate_own
+    from opsassay.evals.cost.tasks import generate_own
     from opsassay.telemetry.content import whole_folder
 
     with whole_folder(output) as partial:
         export = read_export(files, currency, tag)
         tasks, left_out = generate_own(keep_export(export, partial), seed, count)
+        if not tasks:
+            why = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
+            raise UserError(f"These charges answer no question ({why}); export more days.")
         for task in tasks:
-            CostTask.keep(task, partial)
+            task.keep(partial)
         (partial / "plan.yaml").write_text(PLAN.format(folder=output), encoding="utf-8")
     items = [
         {

@@ -25,7 +25,8 @@ class CostPlan(GeneratedPlan):
         description="names, a class (insight, anomaly, kpi, alert, alert-on-kubernetes), or `all`: insight and anomaly",
     )
     own: str | None = Field(
-        default=None, description="folder that `opsassay task generate` wrote, beside the plan: its tasks instead"
+        default=None,
+        description="folder that `opsassay task generate` wrote, next to the plan: its tasks are run instead",
     )
     prompts: tuple[Literal["full", "terse"], ...] = Field(
         default=("full",), min_length=1, max_length=2,

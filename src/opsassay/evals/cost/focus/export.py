@@ -63,6 +63,8 @@ def read_export(files: Sequence[Path], currency: str | None = None, tag: str | N
         made = [Path(folder) / str(number) for number in range(len(files))]
         parts = [_read(path, at) for path, at in zip(files, made, strict=True)]
         rows = pl.concat([pl.read_parquet(part) for part, _ in parts]).cast(dict(own_schema()))  # type: ignore[arg-type]
+    if len(rows) > MOST_ROWS:
+        raise UserError(f"The files have {len(rows)} rows, more than {MOST_ROWS}; export fewer days.")
     if not len(rows):
         raise UserError(f"{files[0]} has no charges; export at least nine days.")
     rows, chosen, notes = _of_one_currency(rows, currency)
