@@ -114,7 +114,7 @@ def _require_sound(state: Path, name: str, tasks: TaskSet) -> int:
     jobs = {job.cell.task.commitment: job for job in jobs_of(state, name, tasks, [agent], {})}
     for job in jobs.values():
         if isinstance(job, IncidentRun) and job.case.truth is None:
-            raise UserError(f"The incident {job.task_name} has no truth in the upload; nobody could be graded on it.")
+            raise UserError(f"The incident {job.task_name} has no truth in the upload; no agent could be graded on it.")
         if isinstance(job, TrialRun):
             _require_fitting(job.scenario)
     return len(jobs)

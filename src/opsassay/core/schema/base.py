@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from opsassay.core.untrusted import storable
 
+Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""Instants in nanoseconds and numbers of steps: what a column of a table holds."""
 LARGEST = 1e20
 """No number in a file that a person writes is larger: sums and products of those that are would not be finite."""
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field, model_validator
 
-from opsassay.core.schema.base import Artefact, Noun
+from opsassay.core.schema.base import Artefact, Int64, Noun
 from opsassay.core.schema.faults import NO_FAULT, FaultKind, fault_type
 from opsassay.core.schema.plan import FaultPlan, PlannedFault, Target
 
@@ -35,8 +35,8 @@ class Fault(Noun):
     pod: str | None = None
     peer: str | None = None
     parameters: dict[str, Any] = Field(default_factory=dict)
-    start_ns: int
-    end_ns: int
+    start_ns: Int64
+    end_ns: Int64
     emulated: bool = False
 
     @property
@@ -53,8 +53,8 @@ class Fault(Noun):
 class Window(Noun):
     """A half-open span of time, nanoseconds of UTC wall clock."""
 
-    start_ns: int
-    end_ns: int
+    start_ns: Int64
+    end_ns: Int64
 
     @property
     def seconds(self) -> float:
@@ -69,7 +69,7 @@ class Alert(Noun):
     is known in trials alone; *time_ns* is UTC.
     """
 
-    time_ns: int
+    time_ns: Int64
     service: str
     signal: str
     value: float

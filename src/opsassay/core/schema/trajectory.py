@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from opsassay.core.schema.base import Artefact, Noun, Written
+from opsassay.core.schema.base import Artefact, Int64, Noun, Written
 from opsassay.core.schema.incident import Alert
 
-Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-"""Instants in nanoseconds and numbers of steps: what a column of a table holds."""
 Depth = Literal["D1", "D2", "D3", "D4"]
 """Observation depths of "side-effects": replicas ready, backends ready, end-to-end request, control plane."""
 
