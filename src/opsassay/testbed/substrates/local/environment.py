@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from opsassay.core.draws import derived_secret
@@ -44,16 +44,19 @@ class LocalEnvironment(LiveEnvironment):
     The settings may say the `isolation`, which is the best of this machine otherwise.
     """
 
-    system: System
     running: LocalSystem
     telemetry: LiveTelemetry
     groups: tuple[Path, ...] = ()
+
+    @cached_property
+    def system(self) -> System:
+        """The system of the scenario, read once: a compose file is read by its own program."""
+        return system_of(self.scenario)
 
     @contextmanager
     def deployed(self) -> Iterator[None]:
         """Run the system."""
         name = f"trial-{os.getpid()}-{secrets.token_hex(2)}"
-        self.system = system_of(self.scenario)  # read once: a compose file is read by its own program
         deployed = LocalSubstrate().deployed(
             self.system, name, seed=self.drawn_seed, rate_rps=self.scenario.environment.rate_rps,
             isolation=self.settings.get("isolation"),
