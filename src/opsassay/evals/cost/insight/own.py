@@ -91,7 +91,7 @@ def _why_not(name: str, costs: OwnCosts) -> str:
 
 
 def _tried(name: str, seed: int, costs: OwnCosts) -> tuple[OwnQuestion, Terms]:
-    """Return the question *name* of *seed* with the mistakes whose answers differ from the right one, or why it has none."""
+    """Return the question *name* of *seed* with the mistakes whose answers differ from its own, or why not."""
     question = Question(own_template(name, costs.reading.currency), seed, costs)
     why = _unasked(question)
     mistakes = (one for one in QUESTIONS[name].mistakes if not why and _differs(question, one, costs.empty))
