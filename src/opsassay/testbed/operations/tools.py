@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from opsassay.core.errors import NotFoundError
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.system import System
 from opsassay.core.schema.trajectory import Action
 from opsassay.testbed.operations import arguments as args
 from opsassay.testbed.operations import telemetry_queries
+from opsassay.testbed.operations.docker import Docker, changes_something, parse_docker
 from opsassay.testbed.operations.telemetry_view import LOOKS, Look, TelemetryView
 from opsassay.testbed.operations.tool_session import Done, OperatorToolSession, Tool
 
@@ -39,6 +41,8 @@ ON_PROGRAMS: dict[str, Tool] = {
     "stop": Tool(args.Stop, "stop", mutating=True),
 }
 """What an operator of a team's own programs and containers does besides."""
+ON_CONTAINERS: dict[str, Tool] = ON_PROGRAMS | {"docker": Tool(Docker)}
+"""Containers have the command line besides that their operators know; each command is one of the verbs."""
 NOT_ON_CONTAINERS = frozenset({"scale", "release", "firewall_list", "firewall_delete"})
 """The compose file says how many containers there are and of which image; an engine has no firewall of ours."""
 
@@ -47,8 +51,9 @@ def operator_tools(system: System) -> Mapping[str, Tool]:
     """Return the tools that an operator of *system* has."""
     if not system.programs():
         return TOOLS
-    absent = NOT_ON_CONTAINERS if system.compose is not None else frozenset()
-    return {name: tool for name, tool in (TOOLS | ON_PROGRAMS).items() if name not in absent}
+    if system.compose is None:
+        return TOOLS | ON_PROGRAMS
+    return {name: tool for name, tool in (TOOLS | ON_CONTAINERS).items() if name not in NOT_ON_CONTAINERS}
 
 
 class OperatedSystem(Protocol):
@@ -79,6 +84,8 @@ class VerbToolSession(OperatorToolSession):
         if isinstance(asked, Look):
             assert self.view is not None
             return Done(self.view.answer_query(asked))
+        if isinstance(asked, Docker):
+            return self._run_docker(asked)
         assert tool.verb is not None
         result = self._operate(tool.verb, asked)
         return Done(
@@ -87,7 +94,26 @@ class VerbToolSession(OperatorToolSession):
 
     def changes(self, tool: Tool, given: Mapping[str, Any]) -> bool:
         """Tell whether a call may change something: also a request that is more than a look."""
+        if tool.arguments is Docker:
+            return changes_something(given.get("args", ()))
         return tool.mutating or given.get("method", "GET") != "GET"
+
+    def _run_docker(self, asked: Docker) -> Done:
+        """Carry out each call that the command stands for; a container stands for its service where only that is known."""
+        calls = parse_docker(asked.args)
+        of_service = {row["replica"]: row["service"] for row in self.running.operate("ps", {})["replicas"]}
+        done = []
+        for named in (call.arguments.get("target", call.arguments.get("source")) for call in calls):
+            if named is not None and named not in {*of_service, *of_service.values()}:
+                raise NotFoundError("container", named, of_service)
+        for call in calls:
+            tool, given = self.tools[call.tool], dict(call.arguments)
+            if call.tool in ("describe", "config_set"):
+                given["target"] = of_service.get(given["target"], given["target"])
+            done.append(self.carry_out(tool, tool.arguments.model_validate(given, strict=True)))
+        return Done(
+            "\n".join(one.output for one in done), tuple(sorted({name for one in done for name in one.touched}))
+        )
 
     def _operate(self, verb: str, asked: Written) -> dict[str, Any]:
         payload = asked.model_dump()

@@ -229,13 +229,21 @@ def test_an_operator_stops_limits_and_asks_containers(machine, tmp_path):
     assert found["as_written"] == "100000"
     assert found["refused"] == "The compose file says what stock is given; its settings are cpu_limit, memory_limit_mb."
     assert "scale does not act on containers" in found["scaled"]
+    assert found["stopped_by_docker"] == "stopped"
+    assert found["updated"] == ["50000", 300]
+    assert json.loads(found["curl"])["status"] == 200
+    assert found["wrong"].startswith("Error: There is no `docker rm` here")
+    assert found["actions"][0] == ["docker", True, ["stock", "stock-0"]]
+    assert [mutating for _, mutating, _ in found["actions"]] == [True, True, True, False, False, False]
 
 
 OPERATE = """
 import json
 from pathlib import Path
 from opsassay.core.errors import RefusedError
+from opsassay.testbed.apps import load_system
 from opsassay.testbed.kernel.cgroups import CPU, memberships, mounted_groups
+from opsassay.testbed.operations.tools import VerbToolSession, operator_tools
 from opsassay.testbed.substrates.local.substrate import LocalSubstrate
 
 running = LocalSubstrate().running("mine")
@@ -256,7 +264,12 @@ def refusal(verb, **arguments):
     except RefusedError as error:
         return str(error)
 
-found = {}
+found, actions = {}, []
+session = VerbToolSession(running, None, actions.append, operator_tools(load_system("compose.yaml")))
+
+def docker(*words):
+    return session.call("docker", {"args": list(words)}).output
+
 running.operate("stop", {"target": "stock"})
 found["stopped"] = {name: state for name, state in states().items() if name in ("stock-0", "front-0")}
 running.operate("start", {"target": "stock"})
@@ -270,6 +283,14 @@ running.operate("config unset", {"target": "stock", "key": "cpu_limit"})
 found["as_written"] = quota()
 found["refused"] = refusal("config set", target="stock", key="CALLEES", value="front")
 found["scaled"] = refusal("scale", service="stock", replicas=2)
+docker("compose", "stop", "stock")
+found["stopped_by_docker"] = states()["stock-0"]
+docker("start", "stock-0")
+docker("update", "--cpus", "0.5", "--memory", "300m", "stock-0")
+found["updated"] = [quota(), json.loads(docker("inspect", "stock-0"))["limits"]["memory_mb"]]
+found["curl"] = docker("exec", "orders-0", "curl", "-s", "http://stock:8000/")
+found["wrong"] = docker("rm", "-f", "stock-0")
+found["actions"] = [[one.tool, one.mutating, one.touched] for one in actions]
 print(json.dumps(found))
 """
 

@@ -1,0 +1,134 @@
+"""The command line that operators of containers know: the part of `docker` that the verbs of a compose project have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
+
+import click
+from pydantic import Field, ValidationError
+
+from opsassay.core.errors import UserError
+from opsassay.core.schema.base import Written
+
+Word = Annotated[str, Field(max_length=300)]
+MEGABYTES = {"b": 2.0**-20, "": 2.0**-20, "k": 2.0**-10, "m": 1.0, "g": 2.0**10}
+"""What one of each unit of `--memory` is in MiB; a number alone is bytes."""
+CHANGES = frozenset({"restart", "start", "stop", "config_set"})
+
+
+class Docker(Written):
+    """Run docker: ps, inspect NAME, logs NAME, restart|start|stop NAME, update NAME, exec NAME curl URL. No shell."""
+
+    args: list[Word] = Field(min_length=1, max_length=40, description='such as ["restart", "orders-0"]')
+
+
+class VerbCall(NamedTuple):
+    """A call of one of the other tools: its name and its arguments."""
+
+    tool: str
+    arguments: dict[str, Any]
+
+    @property
+    def mutating(self) -> bool:
+        """Whether it may change something: also a request that is more than a look."""
+        return self.tool in CHANGES or self.arguments.get("method", "GET") != "GET"
+
+
+def parse_docker(words: Sequence[str]) -> list[VerbCall]:
+    """Return the calls that `docker` with *words* stands for, `docker compose` likewise; raises UserError for others."""
+    verb, *rest = words[1:] if words[0] in ("compose", "container") and len(words) > 1 else words
+    if verb not in _COMMANDS:
+        raise UserError(f"There is no `docker {verb[:40]}` here; there are {', '.join(_COMMANDS)}.")
+    parameters, calls = _COMMANDS[verb]
+    return calls(_parse(f"docker {verb}", parameters, rest))
+
+
+def changes_something(words: Any) -> bool:
+    """Tell whether `docker` with *words* may change something; what is refused changes nothing."""
+    try:
+        return any(call.mutating for call in parse_docker(Docker.model_validate({"args": words}).args))
+    except (ValidationError, UserError):
+        return False
+
+
+def _parse(name: str, parameters: Sequence[click.Parameter], words: Sequence[str]) -> dict[str, Any]:
+    """Return the values of *parameters* in *words*; options end at the first name, as docker's do for `exec`."""
+    command = click.Command(name, params=list(parameters), add_help_option=False)
+    command.allow_interspersed_args = name != "docker exec"
+    try:
+        return command.make_context(name, list(words)).params
+    except click.ClickException as error:
+        raise UserError(f"{name}: {error.format_message().rstrip('.')}.") from error
+
+
+def _update(given: Mapping[str, Any]) -> list[VerbCall]:
+    limits = {"cpu_limit": given["cpus"], "memory_limit_mb": _megabytes(given["memory"])}
+    changed = [(key, value) for key, value in limits.items() if value is not None]
+    if not changed:
+        raise UserError("docker update: say --cpus or --memory.")
+    return [
+        VerbCall("config_set", {"target": name, "key": key, "value": f"{value:g}"})
+        for name in given["names"]
+        for key, value in changed
+    ]
+
+
+def _megabytes(size: str | None) -> int | None:
+    if size is None:
+        return None
+    parts = re.fullmatch(r"(\d{1,15})([bkmg]?)b?", size.lower())
+    if parts is None:
+        raise UserError(f"docker update: {size[:40]} is no size of memory; write 512m or 1g.")
+    return int(int(parts[1]) * MEGABYTES[parts[2]])
+
+
+def _execute(given: Mapping[str, Any]) -> list[VerbCall]:
+    program, *words = given["command"]
+    if program != "curl":
+        raise UserError(f"docker exec: {program[:40]} is not run here; curl is.")
+    asked = _parse("curl", _CURL, words)
+    limit = {} if asked["max_time"] is None else {"timeout_s": asked["max_time"]}
+    called = {"source": given["name"], "url": asked["url"], "method": asked["request"], **limit}
+    return [VerbCall("exec_curl", called)]
+
+
+def _each(tool: str) -> Callable[[Mapping[str, Any]], list[VerbCall]]:
+    return lambda given: [VerbCall(tool, {"target": name}) for name in given["names"]]
+
+
+def _flag(*names: str) -> click.Option:
+    return click.Option(names, is_flag=True)
+
+
+_NAME, _NAMES = click.Argument(["name"]), click.Argument(["names"], nargs=-1, required=True)
+_GRACE = click.Option(["-t", "--time", "--timeout"], type=click.IntRange(0, 60))
+_CURL = (
+    *map(_flag, ("-s", "--silent"), ("-S", "--show-error"), ("-i", "--include"), ("-f", "--fail"), ("-v", "--verbose")),
+    click.Option(["-X", "--request"], default="GET"),
+    click.Option(["-m", "--max-time"], type=float),
+    click.Argument(["url"]),
+)
+_COMMANDS: Mapping[str, tuple[Sequence[click.Parameter], Callable[[Mapping[str, Any]], list[VerbCall]]]] = {
+    "ps": ([_flag("-a", "--all")], lambda _: [VerbCall("ps", {})]),
+    "inspect": ([_NAMES], _each("describe")),
+    "logs": (
+        [click.Option(["-n", "--tail"], default=50, type=click.IntRange(1, 200)), _NAME],
+        lambda given: [VerbCall("logs", {"target": given["name"], "lines": given["tail"]})],
+    ),
+    "restart": ([_GRACE, _NAMES], _each("restart")),
+    "start": ([_NAMES], _each("start")),
+    "stop": ([_GRACE, _NAMES], _each("stop")),
+    "update": ([click.Option(["--cpus"], type=float), click.Option(["-m", "--memory"]), _NAMES], _update),
+    "exec": (
+        [
+            _flag("-i", "--interactive"),
+            _flag("-t", "--tty"),
+            _NAME,
+            click.Argument(["command"], nargs=-1, required=True),
+        ],
+        _execute,
+    ),
+}
+"""What each takes, and the calls that it stands for."""
