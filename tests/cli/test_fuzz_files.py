@@ -24,7 +24,10 @@ from opsassay.cli.new.schema import KINDS
 from opsassay.core.errors import ConfigError
 from opsassay.core.schema.files import load_yaml
 
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of what has begun
+pytestmark = [  # of what has begun, also in a thread
+    pytest.mark.filterwarnings(f"ignore::pytest.Pytest{kind}ExceptionWarning")
+    for kind in ("Unraisable", "UnhandledThread")
+]
 SLOW = ("agent", "audit", "report", "run", "view")
 """Commands that take half a second and more."""
 APPS = ROOT / "src" / "opsassay" / "testbed" / "apps"

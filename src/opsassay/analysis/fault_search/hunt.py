@@ -47,6 +47,8 @@ class Hunt:
         path = out / SEARCH
         if path.exists() and read_object(path) != payload:
             raise UserError(f"{out} holds another search ({SEARCH} there says which); choose another folder.")
+        if not self._known:
+            self._make_environment()  # a cluster that cannot be used is said before anything is written
         out.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as partial:
             partial.write_text(json.dumps(payload, indent=1) + "\n")
@@ -73,11 +75,14 @@ class Hunt:
 
     def _candidates(self) -> Candidates:
         if self._environment is None:
-            search = fault_search_for(self._scenario)
-            environment = search.environment(self._scenario, self._target, 0, self._settings or {})
+            environment = self._make_environment()
             environment.prepare()
             self._environment = environment
         return Candidates(self._environment, self._out)
+
+    def _make_environment(self) -> SearchEnvironment:
+        search = fault_search_for(self._scenario)
+        return search.environment(self._scenario, self._target, 0, self._settings or {})
 
     def _remove(self) -> None:
         environment, self._environment = self._environment, None
