@@ -179,8 +179,9 @@ def test_a_search_that_goes_on_tries_only_what_is_not_known(tmp_path, monkeypatc
         attempt(number, "benign").model_copy(update={"composition": candidate.composition})
         for number, candidate in enumerate(candidates[:2], 1)
     ]
-    with Hunt(SCENARIO, "catalog", tmp_path, {"seed": 7}) as hunt, pytest.raises(StartedError):
-        hunt.attempt(1, candidates[0])
+    with pytest.raises(StartedError):
+        Hunt(SCENARIO, "catalog", tmp_path / "new", {"seed": 7})
+    assert not (tmp_path / "new").exists()  # what cannot begin writes nothing
     (tmp_path / ATTEMPTS).write_text("".join(one.canonical_json() + "\n" for one in known))
     with Hunt(SCENARIO, "catalog", tmp_path, {"seed": 7}) as hunt:
         assert [hunt.attempt(number, one) for number, one in enumerate(candidates[:2], 1)] == known
