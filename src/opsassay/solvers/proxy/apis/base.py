@@ -134,7 +134,7 @@ def edit_content(content: Any, edit: Callable[[str], str]) -> Any:
 
 def error_text(body: dict[str, Any]) -> str | None:
     """Return what an error answer says, None for an answer that is none."""
-    error = body.get("error")
+    error = body.get("error") or (body if body.get("object") == "error" else None)
     if not error:
         return None
     return str(error.get("message") or error.get("type") or error) if isinstance(error, dict) else str(error)

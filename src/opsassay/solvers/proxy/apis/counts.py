@@ -8,10 +8,12 @@ Ours: *input_tokens* is all that went in, *output_tokens* all that came out. The
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from opsassay.core.schema.files import packaged_yaml
+from opsassay.solvers.proxy.apis.base import fields, list_objects
 
 COUNTS: Mapping[str, Mapping[str, str]] = packaged_yaml(__package__, "counts.yaml")
 """By API or format, our count as theirs: ``a + b`` is a sum, ``a | b`` the first that is there, ``a/b`` b within a."""
@@ -25,6 +27,29 @@ def usage_of(api: str, counts: Any) -> dict[str, int]:
         if known := [value for value in values if value is not None]:
             found[ours] = sum(known)
     return found
+
+
+def chat_usage(counts: Any) -> dict[str, int]:
+    """Return the counts of a chat completion; what its total has beyond both counts is what the server counts apart.
+
+    xAI and Gemini's compatible API count reasoning so; others the tokens of a cache.
+    """
+    found, total = usage_of("chat", counts), _count(counts, ["total_tokens"]) or 0
+    given, said = found.get("input_tokens"), found.get("output_tokens")
+    if given is None or said is None or (apart := total - given - said) <= 0:
+        return found
+    is_cache = apart == found.get("cached_tokens", 0) + found.get("cache_write_tokens", 0)
+    name = "input_tokens" if is_cache else "output_tokens"
+    return found | {name: found[name] + apart}
+
+
+def messages_usage(counts: Any) -> dict[str, int]:
+    """Return the counts of an Anthropic message, with those of its iterations that its own counts leave out."""
+    found = Counter(usage_of("messages", counts))
+    for one in list_objects(fields(counts).get("iterations")):
+        if one.get("type") != "message":
+            found.update(usage_of("messages", one))
+    return dict(found)
 
 
 def inspect_usage(counts: Any) -> dict[str, int]:
@@ -62,5 +87,7 @@ def _count(value: Any, path: list[str]) -> int | None:
             )
         else:
             value = value.get(name) if isinstance(value, dict) else None
+    if isinstance(value, str) and value.isdecimal():
+        return int(value)
     is_count = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 and value == value // 1
     return int(value) if is_count else None

@@ -22,10 +22,19 @@ from opsassay.solvers.proxy.apis.base import (
     raw_use,
     text_or_none,
 )
-from opsassay.solvers.proxy.apis.counts import usage_of
+from opsassay.solvers.proxy.apis.counts import messages_usage, usage_of
 from opsassay.solvers.proxy.steps import plain_text
 
-_CONTENT = ("text", "thinking", "redacted_thinking", "image", "document", "search_result", "container_upload")
+_CONTENT = (
+    "text",
+    "thinking",
+    "redacted_thinking",
+    "image",
+    "document",
+    "search_result",
+    "container_upload",
+    "compaction",
+)
 """Types of blocks that say something and call nothing."""
 
 
@@ -57,7 +66,7 @@ def read_answer(body: dict[str, Any]) -> ModelAnswer:
         text="\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text"),
         tool_uses=_tool_uses(blocks),
         results=tuple(_result(block) for block in blocks if _is_result(block)),
-        usage=usage_of("messages", body.get("usage")),
+        usage=messages_usage(body.get("usage")),
         finish_reason=text_or_none(body.get("stop_reason")),
         model=text_or_none(body.get("model")),
         id=text_or_none(body.get("id")),
@@ -114,13 +123,19 @@ def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
 def _add_delta(block: dict[str, Any], delta: dict[str, Any], partial: dict[int, str], index: int) -> None:
     if delta.get("type") == "input_json_delta":
         partial[index] = partial.get(index, "") + str(delta.get("partial_json", ""))
-    for key in ("text", "thinking", "signature"):
+    for key in ("text", "thinking", "signature", "content"):
         if isinstance(delta.get(key), str):
             block[key] = (text_or_none(block.get(key)) or "") + delta[key]
 
 
 def _known_counts(usage: Any) -> dict[str, Any]:
-    return {name: count for name, count in fields(usage).items() if count is not None}
+    """Return the counts of *usage* that say something: some servers end a stream with no input at all."""
+    is_empty = not usage_of("messages", usage).get("input_tokens")
+    return {
+        name: count
+        for name, count in fields(usage).items()
+        if count or (count == 0 and not (is_empty and "input" in name))
+    }
 
 
 def _text(content: Any) -> str:
