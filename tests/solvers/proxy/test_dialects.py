@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from opsassay.core.schema.trajectory import TraceStep
 from opsassay.solvers.proxy import sse
+from opsassay.solvers.proxy.formats.gen_ai import traces_of_spans
 from solvers.proxy.test_unusual_answers import calls_of, step_of
 
 CALL = {"id": "a", "type": "function", "function": {"name": "ls", "arguments": '{"p":1}'}}
@@ -186,3 +190,44 @@ def test_counts_in_every_dialect_are_counted(
 
 def test_a_byte_order_mark_begins_no_event() -> None:
     assert sse.events(b'\xef\xbb\xbfdata: {"a": 1}\n\n') == [{"a": 1}]
+
+
+def step_of_span(attributes: dict[str, str], *events: tuple[str, dict[str, str]]) -> TraceStep:
+    """Return the step of one span of a chat with text attributes and events."""
+
+    def pairs(given: dict[str, str]) -> list[dict[str, Any]]:
+        return [{"key": key, "value": {"stringValue": value}} for key, value in given.items()]
+
+    span = {
+        "traceId": "a" * 32, "spanId": "b" * 16, "attributes": pairs({"llm.request.type": "completion", **attributes}),
+        "events": [{"name": name, "attributes": pairs(given)} for name, given in events],
+    }  # fmt: skip
+    return traces_of_spans([{"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}], Path("x"), [])[0].steps[0]
+
+
+SAID = json.dumps([{"role": "assistant", "content": "ok", "tool_calls": [CALL]}])
+SERVED = [
+    {"type": "text", "content": "ok"},
+    {"type": "server_tool_call", "id": "s", "name": "ls", "server_tool_call": {"p": 1}},
+    {"type": "server_tool_call_response", "id": "s", "server_tool_call_response": {"r": 2}},
+]
+
+
+@pytest.mark.parametrize(
+    ("step", "output"),
+    [
+        (step_of_span({"gen_ai.output.messages": SAID}), ""),
+        (step_of_span({}, ("gen_ai.content.completion", {"gen_ai.completion": SAID})), ""),
+        (step_of_span({"gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": SERVED}])}), '{"r": 2}'),
+    ],
+)
+def test_a_span_says_and_calls_in_every_form(step: TraceStep, output: str) -> None:
+    assert step.output_content == "ok"
+    assert [(call.tool, call.arguments, call.output) for call in step.tool_logs] == [("ls", {"p": 1}, output)]
+
+
+def test_a_span_says_why_it_ended_in_every_form() -> None:
+    assert step_of_span({"gen_ai.response.finish_reasons": "length"}).finish_reason == "length"
+    assert step_of_span({"error.type": "timeout"}).error == "timeout"
+    assert step_of_span({"error.type": "timeout"}, ("exception", {"exception.message": "too slow"})).error == "too slow"
+    assert step_of_span({"gen_ai.usage.details.reasoning_tokens": "5"}).usage == {"reasoning_tokens": 5}
