@@ -335,6 +335,10 @@ def test_the_total_of_inspect_says_whether_cached_tokens_are_among_its_input(tot
         "null",
         "fake-key",
         "placeholder",
+        "llama.cpp",
+        "password",
+        "token-abc123",
+        "noauth",
     ],
 )
 def test_a_placeholder_is_no_secret(key: str) -> None:
