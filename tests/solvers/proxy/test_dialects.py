@@ -11,6 +11,8 @@ import pytest
 from opsassay.core.schema.trajectory import TraceStep
 from opsassay.solvers.proxy import sse
 from opsassay.solvers.proxy.formats.gen_ai import traces_of_spans
+from opsassay.solvers.proxy.trace import trace_of
+from solvers.proxy.streams import exchange
 from solvers.proxy.test_unusual_answers import calls_of, step_of
 
 CALL = {"id": "a", "type": "function", "function": {"name": "ls", "arguments": '{"p":1}'}}
@@ -231,3 +233,23 @@ def test_a_span_says_why_it_ended_in_every_form() -> None:
     assert step_of_span({"error.type": "timeout"}).error == "timeout"
     assert step_of_span({"error.type": "timeout"}, ("exception", {"exception.message": "too slow"})).error == "too slow"
     assert step_of_span({"gen_ai.usage.details.reasoning_tokens": "5"}).usage == {"reasoning_tokens": 5}
+
+
+STREAM = b'data: {"choices": [{"delta": {"content": "hi"}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+
+
+@pytest.mark.parametrize(
+    ("body", "streamed", "output", "error"),
+    [
+        (STREAM, False, "hi", None),
+        (b": busy\n\n" + STREAM, False, "hi", None),
+        (b"event: chunk\n" + STREAM, False, "hi", None),
+        (b'{"choices": [{"message": {"content": "hi"}}]}', True, "hi", None),
+        (b'{"error": {"message": "down"}}', True, "", "down"),
+    ],
+)
+def test_an_answer_is_read_by_its_text_whatever_its_type_says(
+    body: bytes, streamed: bool, output: str, error: str | None
+) -> None:
+    step = trace_of([exchange("chat", body, streamed=streamed)], "run").steps[0]
+    assert (step.output_content, step.error) == (output, error)

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
+_BEGIN = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
 _LAST = frozenset({"message_stop", "response.completed", "response.incomplete", "response.failed"})
+
+
+def is_sse(data: bytes) -> bool:
+    """Return whether *data* begins as server-sent events do: with a field or a comment."""
+    return _BEGIN.match(data) is not None
 
 
 def events(stream: bytes) -> list[dict[str, Any]]:
