@@ -10,6 +10,9 @@ import pytest
 
 from opsassay.core.schema.trajectory import TraceStep
 from opsassay.solvers.proxy import sse
+from opsassay.solvers.proxy.apis.chat import CHAT
+from opsassay.solvers.proxy.apis.counts import inspect_usage
+from opsassay.solvers.proxy.apis.responses import RESPONSES
 from opsassay.solvers.proxy.formats.gen_ai import traces_of_spans
 from opsassay.solvers.proxy.trace import trace_of
 from solvers.proxy.streams import exchange
@@ -253,3 +256,20 @@ def test_an_answer_is_read_by_its_text_whatever_its_type_says(
 ) -> None:
     step = trace_of([exchange("chat", body, streamed=streamed)], "run").steps[0]
     assert (step.output_content, step.error) == (output, error)
+
+
+def test_what_a_tool_gave_is_kept_in_every_form() -> None:
+    items = [
+        {"type": "shell_call_output", "call_id": "a", "output": [{"stdout": "x"}]},
+        {"type": "local_shell_call_output", "id": "b", "output": "y"},
+        {"type": "apply_patch_call_output", "call_id": "c", "status": "failed", "output": "no"},
+    ]
+    found = [(one.id, one.output, one.failed) for one in RESPONSES.read_request({"input": items}).results]
+    assert found == [("a", '{"stdout": "x"}', False), ("b", "y", False), ("c", "no", True)]
+    told = CHAT.read_request({"messages": [{"role": "tool", "tool_call_id": "a", "content": {"x": 1}}]})
+    assert told.results[0].output == '{"x": 1}'
+
+
+def test_reasoning_that_inspect_has_apart_is_counted() -> None:
+    counts = {"input_tokens": 32, "output_tokens": 9, "reasoning_tokens": 94, "total_tokens": 135}
+    assert inspect_usage(counts)["output_tokens"] == 103

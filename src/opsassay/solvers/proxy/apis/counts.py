@@ -34,13 +34,17 @@ def chat_usage(counts: Any) -> dict[str, int]:
 
     xAI and Gemini's compatible API count reasoning so; others the tokens of a cache.
     """
-    found, total = usage_of("chat", counts), _count(counts, ["total_tokens"]) or 0
-    given, said = found.get("input_tokens"), found.get("output_tokens")
-    if given is None or said is None or (apart := total - given - said) <= 0:
-        return found
+    found = usage_of("chat", counts)
+    apart = _beyond(found, counts)
     is_cache = apart == found.get("cached_tokens", 0) + found.get("cache_write_tokens", 0)
     name = "input_tokens" if is_cache else "output_tokens"
-    return found | {name: found[name] + apart}
+    return found | ({name: found[name] + apart} if apart > 0 else {})
+
+
+def _beyond(found: Mapping[str, int], counts: Any) -> int:
+    """Return what the total has beyond the input and the output *found*; 0 where one of them is not known."""
+    known = [count for name in ("input_tokens", "output_tokens") if (count := found.get(name)) is not None]
+    return (_first(counts, ["total_tokens"]) or 0) - sum(known) if len(known) == 2 else 0
 
 
 def messages_usage(counts: Any) -> dict[str, int]:
@@ -54,9 +58,11 @@ def messages_usage(counts: Any) -> dict[str, int]:
 
 def inspect_usage(counts: Any) -> dict[str, int]:
     """Return the counts of inspect_ai's ModelUsage: its total says whether the cached tokens are among the input's."""
-    found, total = usage_of("inspect", counts), _first(counts, ["total_tokens"])
-    if total is not None and total < found.get("input_tokens", 0) + found.get("output_tokens", 0):
+    found = usage_of("inspect", counts)
+    if _first(counts, ["total_tokens"]) is not None and _beyond(found, counts) < 0:
         found |= usage_of("responses", {"input_tokens": counts.get("input_tokens")})
+    if (apart := _beyond(found, counts)) > 0:  # reasoning that the provider counts apart
+        found["output_tokens"] += apart
     return found
 
 

@@ -55,7 +55,7 @@ def read_request(body: dict[str, Any]) -> Asked:
         results=tuple(map(_result, results)),
         user=text_or_none(fields(body.get("metadata")).get("user_id")),
         stream=bool(body.get("stream")),
-        tools=tuple(str(tool.get("name", "")) for tool in list_objects(body.get("tools"))),
+        tools=tuple(str(tool.get("name") or tool.get("type", "")) for tool in list_objects(body.get("tools"))),
     )
 
 

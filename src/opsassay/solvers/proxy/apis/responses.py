@@ -53,7 +53,12 @@ def read_request(body: dict[str, Any]) -> Asked:
         messages=tuple(
             instructions + [(str(item.get("role") or item.get("type", "user")), _text(item)) for item in items]
         ),
-        results=tuple(ToolResult(str(r.get("call_id", "")), _output_text(r.get("output"))) for r in results),
+        results=tuple(
+            ToolResult(
+                str(r.get("call_id") or r.get("id", "")), _output_text(r.get("output")), r.get("status") == "failed"
+            )
+            for r in results
+        ),
         user=text_or_none(body.get("user")),
         stream=bool(body.get("stream")),
         tools=tuple(str(tool.get("name") or tool.get("type", "")) for tool in list_objects(body.get("tools"))),
