@@ -11,7 +11,7 @@ import pytest
 from opsassay.core.schema.trajectory import TraceStep
 from opsassay.solvers.proxy import sse
 from opsassay.solvers.proxy.apis.chat import CHAT
-from opsassay.solvers.proxy.apis.counts import inspect_usage
+from opsassay.solvers.proxy.apis.counts import usage_by_total
 from opsassay.solvers.proxy.apis.responses import RESPONSES
 from opsassay.solvers.proxy.formats.gen_ai import traces_of_spans
 from opsassay.solvers.proxy.trace import trace_of
@@ -272,4 +272,4 @@ def test_what_a_tool_gave_is_kept_in_every_form() -> None:
 
 def test_reasoning_that_inspect_has_apart_is_counted() -> None:
     counts = {"input_tokens": 32, "output_tokens": 9, "reasoning_tokens": 94, "total_tokens": 135}
-    assert inspect_usage(counts)["output_tokens"] == 103
+    assert usage_by_total("inspect", counts)["output_tokens"] == 103

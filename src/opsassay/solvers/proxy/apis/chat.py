@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from opsassay.solvers.proxy.apis.base import (
@@ -13,7 +13,7 @@ from opsassay.solvers.proxy.apis.base import (
     ToolUse,
     arguments_of,
     calls_text,
-    edit_content,
+    edit_messages,
     error_text,
     fields,
     index_of,
@@ -21,7 +21,7 @@ from opsassay.solvers.proxy.apis.base import (
     raw_use,
     text_or_none,
 )
-from opsassay.solvers.proxy.apis.counts import chat_usage
+from opsassay.solvers.proxy.apis.counts import usage_by_total
 from opsassay.solvers.proxy.steps import plain_text
 
 
@@ -64,7 +64,7 @@ def read_answer(body: dict[str, Any]) -> ModelAnswer:
         or plain_text(message.get("refusal"))
         or plain_text(transcript),
         tool_uses=next(filter(None, calls), ()),
-        usage=chat_usage(usage),
+        usage=usage_by_total("chat", usage),
         finish_reason=text_or_none(choice.get("finish_reason")),
         model=text_or_none(body.get("model")),
         id=text_or_none(body.get("id")),
@@ -92,12 +92,6 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
         for call in list_objects(choice["message"].get("tool_calls")):
             call.pop("index", None)
     return whole | {"choices": [choices[index] for index in sorted(choices)]}
-
-
-def edit_text(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any]:
-    """Return the request with *edit* applied to the text of every message."""
-    messages = [m | {"content": edit_content(m.get("content"), edit)} for m in list_objects(body.get("messages"))]
-    return body | {"messages": messages}
 
 
 def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
@@ -185,4 +179,4 @@ def _tool_use(call: dict[str, Any]) -> ToolUse:
     return raw_use(str(call.get("type") or "tool_call"), call, call.get("id"))
 
 
-CHAT = ModelApi("chat", "/chat/completions", read_request, read_answer, assemble, edit_text, add_message)
+CHAT = ModelApi("chat", "/chat/completions", read_request, read_answer, assemble, edit_messages, add_message)

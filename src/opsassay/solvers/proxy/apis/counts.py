@@ -29,22 +29,20 @@ def usage_of(api: str, counts: Any) -> dict[str, int]:
     return found
 
 
-def chat_usage(counts: Any) -> dict[str, int]:
-    """Return the counts of a chat completion; what its total has beyond both counts is what the server counts apart.
+def usage_by_total(api: str, counts: Any) -> dict[str, int]:
+    """Return the counts of a chat or of inspect_ai's ModelUsage, whose total says what was counted apart.
 
-    xAI and Gemini's compatible API count reasoning so; others the tokens of a cache.
+    What it has beyond both counts are tokens of a cache, or reasoning, as of xAI. Where inspect_ai's total is smaller, the
+    cached tokens are among its input.
     """
-    found = usage_of("chat", counts)
-    apart = _beyond(found, counts)
-    is_cache = apart == found.get("cached_tokens", 0) + found.get("cache_write_tokens", 0)
-    name = "input_tokens" if is_cache else "output_tokens"
-    return found | ({name: found[name] + apart} if apart > 0 else {})
-
-
-def _beyond(found: Mapping[str, int], counts: Any) -> int:
-    """Return what the total has beyond the input and the output *found*; 0 where one of them is not known."""
-    known = [count for name in ("input_tokens", "output_tokens") if (count := found.get(name)) is not None]
-    return (_first(counts, ["total_tokens"]) or 0) - sum(known) if len(known) == 2 else 0
+    found, total = usage_of(api, counts), _first(counts, ["total_tokens"])
+    if total is None or not {"input_tokens", "output_tokens"} <= found.keys():
+        return found
+    apart = total - found["input_tokens"] - found["output_tokens"]
+    cached = found.get("cached_tokens", 0) + found.get("cache_write_tokens", 0)
+    if apart > 0 or (api == "inspect" and apart == -cached):
+        found["input_tokens" if abs(apart) == cached else "output_tokens"] += apart
+    return found
 
 
 def messages_usage(counts: Any) -> dict[str, int]:
@@ -54,16 +52,6 @@ def messages_usage(counts: Any) -> dict[str, int]:
         if one.get("type") != "message":
             found.update(usage_of("messages", one))
     return dict(found)
-
-
-def inspect_usage(counts: Any) -> dict[str, int]:
-    """Return the counts of inspect_ai's ModelUsage: its total says whether the cached tokens are among the input's."""
-    found = usage_of("inspect", counts)
-    if _first(counts, ["total_tokens"]) is not None and _beyond(found, counts) < 0:
-        found |= usage_of("responses", {"input_tokens": counts.get("input_tokens")})
-    if (apart := _beyond(found, counts)) > 0:  # reasoning that the provider counts apart
-        found["output_tokens"] += apart
-    return found
 
 
 def inspect_counts(usage: Mapping[str, int]) -> dict[str, int]:

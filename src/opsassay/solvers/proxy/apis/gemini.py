@@ -27,20 +27,10 @@ from opsassay.solvers.proxy.apis.counts import usage_of
 
 GENERATE, STREAM = ":generateContent", ":streamGenerateContent"
 _RAN = "OUTCOME_OK"
-_SAID = frozenset(
-    [
-        "text",
-        "thought",
-        "thoughtSignature",
-        "inlineData",
-        "fileData",
-        "videoMetadata",
-        "mediaResolution",
-        "partMetadata",
-        "functionResponse",
-        "codeExecutionResult",
-    ]
-)
+_SAID = frozenset({
+    "text", "thought", "thoughtSignature", "inlineData", "fileData", "videoMetadata", "mediaResolution", "partMetadata",
+    "functionResponse", "codeExecutionResult",
+})  # fmt: skip
 """Fields of parts that call nothing."""
 _STEP = re.compile(r"\.([^.\[\]]+)|\['([^']*)'\]|\[(\d+)\]")
 _MODEL = re.compile(r"/models/(.+):[A-Za-z]+\Z")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from opsassay.solvers.proxy.apis.base import (
@@ -14,7 +14,7 @@ from opsassay.solvers.proxy.apis.base import (
     ToolUse,
     arguments_of,
     calls_text,
-    edit_content,
+    edit_messages,
     error_text,
     fields,
     index_of,
@@ -103,13 +103,6 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return whole | {"content": blocks}
 
 
-def edit_text(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any]:
-    """Return the request with *edit* applied to its system prompt and to the text of every message."""
-    messages = [m | {"content": edit_content(m.get("content"), edit)} for m in list_objects(body.get("messages"))]
-    system = {"system": edit_content(body["system"], edit)} if "system" in body else {}
-    return body | system | {"messages": messages}
-
-
 def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
     """Return the request with one more message; the API takes instructions from the user only."""
     return body | {
@@ -130,12 +123,11 @@ def _add_delta(block: dict[str, Any], delta: dict[str, Any], partial: dict[int, 
 
 def _known_counts(usage: Any) -> dict[str, Any]:
     """Return the counts of *usage* that say something: some servers end a stream with no input at all."""
-    is_empty = not usage_of("messages", usage).get("input_tokens")
+    unsaid = (0,) if not usage_of("messages", usage).get("input_tokens") else ()
     return {
-        name: count
-        for name, count in fields(usage).items()
-        if count or (count == 0 and not (is_empty and "input" in name))
-    }
+        name: count for name, count in fields(usage).items()
+        if count is not None and not ("input" in name and count in unsaid)
+    }  # fmt: skip
 
 
 def _text(content: Any) -> str:
@@ -179,4 +171,4 @@ def _is_plain(part: Any) -> bool:
     return isinstance(part, dict) and part.get("type") in {"text", "image", "document"}
 
 
-MESSAGES = ModelApi("messages", "/messages", read_request, read_answer, assemble, edit_text, add_message)
+MESSAGES = ModelApi("messages", "/messages", read_request, read_answer, assemble, edit_messages, add_message)

@@ -84,16 +84,9 @@ def read_answer(body: dict[str, Any]) -> ModelAnswer:
 
 def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the response that a stream amounts to: its last event holds it; half a stream is put together."""
-    ended = [
-        event["response"]
-        for event in events
-        if str(event.get("type")) in _ENDED and isinstance(event.get("response"), dict)
-    ]
-    whole: dict[str, Any] = (
-        dict(ended[-1])
-        if ended
-        else next((dict(e["response"]) for e in events if isinstance(e.get("response"), dict)), {})
-    )
+    given = [(str(event.get("type")), response) for event in events if (response := fields(event.get("response")))]
+    ended = [response for kind, response in given if kind in _ENDED]
+    whole = dict(next(iter(ended[-1:] or [response for _, response in given]), {}))
     if ended and whole.get("output"):
         return whole
     failed = next((e for e in events if e.get("type") == "error"), None)
