@@ -7,13 +7,22 @@ import polars as pl
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 """Severity numbers 1 to 24 come in fours (OpenTelemetry logs data model, "Field: SeverityNumber")."""
 
-_OTHER_WORDS = {
+_ERRORS = {
     **dict.fromkeys(("ERR", "SEVERE", "E", "50"), "ERROR"),
     **dict.fromkeys(("CRITICAL", "CRIT", "ALERT", "EMERG", "EMERGENCY", "PANIC", "F", "60"), "FATAL"),
 }
 """What sources write for an error: syslog, journald, java.util.logging, glog, and the numbers of pino and bunyan."""
 
-ERROR_LEVELS = ("ERROR", "FATAL", *_OTHER_WORDS)
+_OTHER_WORDS = {
+    **_ERRORS,
+    **dict.fromkeys(("WARNING", "W", "40"), "WARN"),
+    **dict.fromkeys(("INFORMATION", "INFORMATIONAL", "NOTICE", "I", "30"), "INFO"),
+    **dict.fromkeys(("FINE", "FINER", "D", "20"), "DEBUG"),
+    **dict.fromkeys(("FINEST", "VERBOSE", "10"), "TRACE"),
+}
+"""The same for all levels, .NET's among them."""
+
+ERROR_LEVELS = ("ERROR", "FATAL", *_ERRORS)
 """Levels, in capital letters, of a log line that says that something failed."""
 
 WORD = r"(?i)\b(TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|CRITICAL|SEVERE)\b"

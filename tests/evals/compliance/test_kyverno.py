@@ -333,7 +333,7 @@ def test_what_only_reports_keeps_nothing_out():
         (LATEST, {"mutate": {}}, "mutate is not of the subset"),
         (LATEST, {"context": []}, "context is not of the subset"),
         ({**LATEST, "deny": {}}, {}, "not exactly one of"),
-        (LATEST, {"match": {"any": []}}, "match names no resources"),
+        (LATEST, {"match": {"any": []}}, "match.any is no list of resources"),
         (LATEST, {"match": {"any": [{"subjects": []}]}}, "subjects"),
         ({**LATEST, "failureAction": "Maybe"}, {}, "neither Audit nor Enforce"),
         ({**LATEST, "failureAction": "ENFORCE"}, {}, "neither Audit nor Enforce"),
@@ -486,3 +486,9 @@ def test_policies_are_whole_documents_of_kyverno_and_none_is_there_twice():
     text = yaml.safe_dump({**one, "spec": {"rules": [rule]}}).encode()
     with pytest.raises(UnsupportedError, match="is there twice"):
         read_policies([("a.yaml", text), ("b.yaml", text)])
+
+
+def test_a_rule_that_excludes_another_kind_is_not_made_for_controllers():
+    for kind, is_made in (("Service", False), ("Pod", True), ("v1/Pod", True)):
+        exclude = {"any": [{"resources": {"kinds": [kind], "namespaces": ["x"]}}]}
+        assert bool(policies(LATEST, exclude=exclude)[0].rules[0].controllers) is is_made

@@ -87,3 +87,48 @@ def test_what_is_not_of_the_subset_is_refused_by_its_name(name, changed):
     }  # fmt: skip
     with pytest.raises(UnsupportedError, match=name):
         judge_objects(read_policies([("a.yaml", yaml.safe_dump(document).encode())]), [])
+
+
+POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "gen-", "namespace": "dev"}, "spec": {}}
+DEPLOYMENT = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "d"},
+    "spec": {"template": {"spec": {}}},
+}
+NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "prod"}}
+BOTH = ["Pod", "Deployment"]
+
+
+@pytest.mark.parametrize(
+    ("resources", "meant"),
+    [
+        # ParseKindSelector (pkg/utils/kube/kind.go): a version alone is of any group; autogen wants a kind alone.
+        *(({"kinds": [kind]}, ["Deployment"]) for kind in ("v1/Deployment", "*/Deployment", "apps/*/Deployment")),
+        *(({"kinds": [kind]}, ["Pod"]) for kind in ("v1/Pod", "*/Pod", "/v1/Pod", "Po?")),
+        ({"kinds": ["Pod"]}, BOTH),
+        *(({"kinds": [kind]}, []) for kind in ("v2/Deployment", "apps/v2/Deployment", "core/v1/Pod")),
+        ({"kinds": ["*/*"]}, [*BOTH, "Namespace"]),
+        *(({"kinds": [kind]}, ERROR) for kind in ("Pod.exec", "Pod/*", "*/*/Pod", "apps/Deployment", "*/scale")),
+        # checkResourceDescription (pkg/utils/match/match.go): generateName, and a Namespace is in itself.
+        ({"kinds": ["Pod"], "names": ["gen-*"]}, ["Pod"]),
+        ({"kinds": ["*"], "namespaces": ["pr*"]}, ["Namespace"]),
+        ({}, ERROR),
+    ],
+    ids=lambda one: shown(one)[:40],
+)  # fmt: skip
+def test_a_filter_is_about_what_kyverno_has_it_about(resources, meant):
+    asked = {"message": "m", "pattern": {"metadata": {"labels": {"none": "?*"}}}}
+    rule = {"name": "r", "match": {"any": [{"resources": resources}]}, "validate": asked}
+    policy = {
+        "apiVersion": "kyverno.io/v1",
+        "kind": "ClusterPolicy",
+        "metadata": {"name": "p"},
+        "spec": {"rules": [rule]},
+    }
+    if meant == ERROR:
+        with pytest.raises(UnsupportedError):
+            read_policies([("a.yaml", yaml.safe_dump(policy).encode())])
+        return
+    found = judge_objects(read_policies([("a.yaml", yaml.safe_dump(policy).encode())]), [POD, DEPLOYMENT, NAMESPACE])
+    assert [one.object.partition("/")[0] for one in found] == meant

@@ -10,7 +10,7 @@ import pytest
 from opsassay.core.schema.trajectory import TraceStep
 from opsassay.solvers.agents.tools import shown_rows
 from opsassay.solvers.proxy.apis.base import arguments_of
-from opsassay.solvers.proxy.apis.counts import inspect_counts, inspect_usage, usage_of
+from opsassay.solvers.proxy.apis.counts import inspect_counts, usage_by_total, usage_of
 from opsassay.solvers.proxy.secrets import is_placeholder
 from opsassay.solvers.proxy.trace import trace_of
 from solvers.proxy.streams import exchange
@@ -306,7 +306,7 @@ def test_counts_include_what_the_table_says(
 @pytest.mark.parametrize(("total", "given"), [(162, 159), (None, 159), (12, 9)])
 def test_the_total_of_inspect_says_whether_cached_tokens_are_among_its_input(total: int | None, given: int) -> None:
     usage = {"input_tokens": 9, "output_tokens": 3, "input_tokens_cache_read": 100, "input_tokens_cache_write": 50}
-    found = inspect_usage({**usage, "total_tokens": total})
+    found = usage_by_total("inspect", {**usage, "total_tokens": total})
     assert (found["input_tokens"], found["output_tokens"]) == (given, 3)
     if given == 159:
         assert inspect_counts(found) == {**usage, "total_tokens": 162}
@@ -335,6 +335,10 @@ def test_the_total_of_inspect_says_whether_cached_tokens_are_among_its_input(tot
         "null",
         "fake-key",
         "placeholder",
+        "llama.cpp",
+        "password",
+        "token-abc123",
+        "noauth",
     ],
 )
 def test_a_placeholder_is_no_secret(key: str) -> None:

@@ -246,3 +246,21 @@ def test_absent_over_time_has_the_labels_that_have_to_be_equal(url):
         (one,) = at(url, asked, 1000)["data"]["result"]
         assert one == {"metric": {"a": "1", "d": "5"}, "value": [START_S + 1000, "1"]}
     assert over(url, "absent_over_time(hits[5m])", 1000, 3000, 1000) == {"": [1]}
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("temp @ -5", None), ("temp @ 1e12", None), ("max_over_time(temp[5m:1m] @ -5)", None),
+        ("clamp_min(temp / 0, NaN)", "+Inf"), ("clamp_max(-temp / 0, NaN)", "-Inf"), ("clamp(temp / 0, NaN, Inf)", "+Inf"),
+        ("clamp_min(temp, NaN)", "NaN"), ("histogram_quantile(0.5, -odd{kind='all'})", "1"),
+    ],
+)  # fmt: skip
+def test_a_value_at_its_edge_is_that_of_prometheus(url, query, expected):
+    found = at(url, query, 1000)["data"]["result"]
+    assert [one["value"][1] for one in found] == ([] if expected is None else [expected])
+
+
+def test_an_escape_of_one_byte_is_none_of_go(url):
+    assert "invalid escape sequence" in at(url, r"temp{n=~`\C`}", 1000, 400)["error"]
+    assert at(url, r"temp{n!~`\\C`}", 1000)["data"]["result"]

@@ -132,6 +132,7 @@ def test_tags_durations_and_times(url, search, expected):
         ('name="GET /back"', ["b2", "a1"]), ("name=none", []), ('name="POST /front" service.name=front', ["c3"]),
         ('root.name="GET /front"', ["b2", "a1"]), ("root.service.name=front", ["t1", "c3", "b2", "a1"]),
         ('root.name="GET /front" name="GET /back" http.response.status_code=500', ["a1"]),
+        ("status.code=error", ["a1"]), ("status.code=ok", ["b2"]), ("status.code=strange", []),
     ],
 )  # fmt: skip
 def test_tags_that_are_no_attributes_are_searched_by(url, tags, expected):

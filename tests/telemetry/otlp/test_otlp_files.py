@@ -213,10 +213,16 @@ def test_the_severity_number_goes_before_the_text(number: int | str, text: str, 
         ("crit", "FATAL"),
         ("emerg", "FATAL"),
         ("info", "INFO"),
-        ("Warning", "WARNING"),
+        ("Warning", "WARN"),
+        ("Information", "INFO"),
+        ("notice", "INFO"),
+        ("30", "INFO"),
+        ("fine", "DEBUG"),
+        ("Verbose", "TRACE"),
+        ("Fehler", "FEHLER"),
     ],
 )
-def test_words_for_errors_are_errors_without_a_number(text: str, level: str, tmp_path: Path) -> None:
+def test_words_of_other_sources_are_levels_without_a_number(text: str, level: str, tmp_path: Path) -> None:
     tree, id_, _ = imported(tmp_path, "l.json", json.dumps(logs({"severityText": text, "body": {"stringValue": "no"}})))
     assert tree.datapack(id_).read("abnormal", "logs").get_column("level").to_list() == [level]
 

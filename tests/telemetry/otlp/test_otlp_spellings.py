@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,10 @@ from opsassay.telemetry.tree import Tree
 
 AT_NS = 1_700_000_000 * 10**9
 IDS = {"traceId": 16, "spanId": 8, "parentSpanId": 8}
+ENUMS = {
+    "kind": "SPAN_KIND_", "code": "STATUS_CODE_", "severityNumber": "SEVERITY_NUMBER_",
+    "aggregationTemporality": "AGGREGATION_TEMPORALITY_",
+}  # fmt: skip
 OLD = {"scopeSpans": "instrumentationLibrarySpans", "scopeLogs": "instrumentationLibraryLogs"}
 
 
@@ -98,6 +103,9 @@ def spelled(value: Any, draw: random.Random, field: str = "") -> Any:
     if isinstance(value, str) and field in IDS:
         digits = base64.b64decode(value).hex()
         return draw.choice([digits, digits.upper(), value])
+    if isinstance(value, str) and field in ENUMS:
+        short = value.removeprefix(ENUMS[field])
+        return draw.choice([value, short, short.lower()])
     if isinstance(value, str) and field.endswith(("Nano", "count", "Counts", "asInt", "intValue")):
         return int(value) if draw.random() < 0.5 else value
     if not isinstance(value, dict):
@@ -155,3 +163,15 @@ def test_content_under_a_name_that_is_none_is_named(lost: str, tmp_path: Path) -
     (tmp_path / "case" / "abnormal" / "export.json").write_text(text)
     notes = [note for _, note in import_otlp(tmp_path / "case", tmp_path / "out").notes]
     assert any("export.json" in note and "strange" in note for note in notes)
+
+
+@pytest.mark.parametrize(("field", "signal"), [("code", "traces"), ("kind", "traces"), ("severityNumber", "logs")])
+def test_a_value_that_an_enum_has_not_is_named(field: str, signal: str, tmp_path: Path) -> None:
+    message = content(random.Random(7))[signal]
+    text = json.dumps(json_format.MessageToDict(message, always_print_fields_with_no_presence=True))
+    for period, value in (("normal", "ERROR"), ("abnormal", "STRANGE")):
+        (tmp_path / "in" / period).mkdir(parents=True)
+        named = re.sub(rf'"{field}": "\w+"', f'"{field}": "{value}"', text) if period == "abnormal" else text
+        (tmp_path / "in" / period / "a.json").write_text(named)
+    report = import_otlp(tmp_path / "in", tmp_path / "out")
+    assert f'{field} "STRANGE" is no value that OTLP has' in str(report)

@@ -55,8 +55,8 @@ class Exchange:
 
     @property
     def is_stream(self) -> bool:
-        """Whether the answer came as server-sent events."""
-        return self.header("content-type").startswith("text/event-stream")
+        """Whether the answer is server-sent events: by its text, since some servers say another type, or by its type."""
+        return sse.is_sse(self._plain_body()) or self.header("content-type").startswith("text/event-stream")
 
     def header(self, name: str) -> str:
         """Return an answer header in lower case, '' when there is none."""
@@ -71,17 +71,23 @@ class Exchange:
     def message(self) -> dict[str, Any] | None:
         """Return the answer as one object, a stream put together; None when it is no JSON at all."""
         data = self._plain_body()
-        if self.api and self.is_stream:
-            return self.api.assemble(sse.events(data))
-        if self.api and data.lstrip().startswith(b"["):
+        if (found := json_object(data)) is not None or self.api is None:
+            return found  # an error may be an object where a stream was asked for
+        if data.lstrip().startswith(b"["):
             return self.api.assemble(sse.array_events(data))
-        return json_object(data)
+        return self.api.assemble(sse.events(data)) if self.is_stream else None
 
     def is_cut(self) -> bool:
         """Return whether the answer is a stream that says neither why the model stopped nor that it is whole."""
         answer, data = self.answer(), self._plain_body()
         is_part = self.is_stream or data.lstrip().startswith(b"[")
-        return is_part and answer is not None and answer.finish_reason is None and not sse.is_closed(data)
+        return (
+            is_part
+            and json_object(data) is None
+            and answer is not None
+            and answer.finish_reason is None
+            and not sse.is_closed(data)
+        )
 
     def _plain_body(self) -> bytes:
         return decoded(self.answer_body, self.header("content-encoding"))

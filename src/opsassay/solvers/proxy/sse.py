@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
+_BEGIN = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
 _LAST = frozenset({"message_stop", "response.completed", "response.incomplete", "response.failed"})
+
+
+def is_sse(data: bytes) -> bool:
+    """Return whether *data* begins as server-sent events do: with a field or a comment."""
+    return _BEGIN.match(data) is not None
 
 
 def events(stream: bytes) -> list[dict[str, Any]]:
@@ -14,7 +21,7 @@ def events(stream: bytes) -> list[dict[str, Any]]:
     An event that is torn, no JSON object, or the closing ``[DONE]`` is left out; bytes that are no UTF-8 become
     replacement characters, the recorded bytes stay as they were.
     """
-    text = stream.decode("utf-8", errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+    text = stream.decode("utf-8", errors="replace").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     blocks = text.split("\n\n")
     found = (_data(block) for block in (blocks if text.endswith("\n\n") else blocks[:-1]))
     return [value for value in found if value is not None]

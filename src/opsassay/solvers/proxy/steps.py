@@ -5,6 +5,7 @@ Source: TraceElephant, App. A.3. Nothing is inferred: a name is what a header or
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -89,5 +90,5 @@ def plain_text(content: Any) -> str:
         for key in ("text", "content", "output", "refusal", "thinking"):
             if isinstance(content.get(key), str | list):
                 return plain_text(content[key])
-        return f"[{content.get('type', 'object')}]"
+        return f"[{content['type']}]" if content.get("type") else json.dumps(content, ensure_ascii=False)
     return str(content)

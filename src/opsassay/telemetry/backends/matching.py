@@ -18,6 +18,7 @@ import re2
 from opsassay.core.errors import UserError
 
 MOST_REGEX_CHARACTERS = 1000
+_ONE_BYTE = re.compile(r"(?<!\\)(?:\\\\)*\\C")
 _OF_WHOLE_TEXTS = re.compile(r"\\[Az]|\(\?[a-zA-Z]*-")
 """What means another thing for a line alone than for one among others."""
 
@@ -84,6 +85,8 @@ def compile_regex(regex: str, *, dot_nl: bool = False) -> Any:
     """Return *regex*, in which a dot matches line breaks with *dot_nl*; raises RegexError when it cannot be used."""
     if len(regex) > MOST_REGEX_CHARACTERS:
         raise RegexError(f"a regular expression may have {MOST_REGEX_CHARACTERS} characters here")
+    if _ONE_BYTE.search(regex):  # of RE2 in C++ alone, not of Go's
+        raise RegexError(f"{regex!r} is no regular expression: invalid escape sequence \\C")
     try:
         return _compiled(regex, dot_nl=dot_nl)
     except re2.error as error:

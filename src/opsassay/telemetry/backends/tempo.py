@@ -137,6 +137,9 @@ class TempoApi:
             key, equals, value = word.partition("=")
             if not equals or not key:
                 raise TempoError(f"invalid tags: {word[:200]!r} is not KEY=VALUE")
+            if key == "status.code" and value in STATUS:
+                conditions.append(read_traceql(f"{{status={value}}}", self._spans.schema))
+                continue
             columns = [_NAMED[key]] if key in _NAMED else self._columns(key)
             equal = [(pl.col(column).cast(pl.String) == value).fill_null(value=False) for column in columns]
             conditions.append(pl.any_horizontal([pl.lit(value=False), *equal]))

@@ -20,6 +20,14 @@ REQUESTS = {"resourceSpans": "traces", "resourceLogs": "logs", "resourceMetrics"
 IDS = {"traceId": 16, "spanId": 8, "parentSpanId": 8}
 """The fields of ids, and their lengths in bytes."""
 
+_ENUMS = {
+    "kind": ("SPAN_KIND_", "UNSPECIFIED|INTERNAL|SERVER|CLIENT|PRODUCER|CONSUMER"),
+    "code": ("STATUS_CODE_", "UNSET|OK|ERROR"),
+    "severityNumber": ("SEVERITY_NUMBER_", "UNSPECIFIED|(TRACE|DEBUG|INFO|WARN|ERROR|FATAL)[234]?"),
+    "aggregationTemporality": ("AGGREGATION_TEMPORALITY_", "UNSPECIFIED|DELTA|CUMULATIVE"),
+}
+"""What the names of an enum's values begin with, and how they end."""
+
 _ITEMS = frozenset({"spans", "logRecords", "links", "exemplars"})
 _OTHER_NAMES = {
     "instrumentationLibrarySpans": "scopeSpans",  # before OTLP 0.19
@@ -61,6 +69,8 @@ def _plain(value: Any, left_out: list[str]) -> Any:
             raise ValueError(f"{name} is there in two spellings")
         if name in IDS:
             found[name] = _id(name, part)
+        elif name in _ENUMS and isinstance(part, str):
+            found[name] = _value_of_enum(name, part)
         elif name in _ITEMS and isinstance(part, list):
             found[name] = list(_readable(part, left_out))
         else:
@@ -74,6 +84,16 @@ def _readable(items: list[Any], left_out: list[str]) -> Iterator[Any]:
             yield _plain(item, left_out)
         except ValueError as error:
             left_out.append(str(error))
+
+
+def _value_of_enum(name: str, text: str) -> int | str:
+    """Return the value by its whole name or its number; exporters also write it without its beginning, or in lower case."""
+    begin, ends = _ENUMS[name]
+    if text.isdecimal():
+        return int(text)
+    if re.fullmatch(ends, end := text.upper().removeprefix(begin)) is None:
+        raise ValueError(f"{name} {json.dumps(text)[:40]} is no value that OTLP has")
+    return begin + end
 
 
 def _id(name: str, text: Any) -> str:

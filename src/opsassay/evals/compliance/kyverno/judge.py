@@ -9,7 +9,7 @@ from typing import Any, Literal
 from opsassay.evals.compliance.kyverno.conditions import hold, query
 from opsassay.evals.compliance.kyverno.documents import UnsupportedError, value_at
 from opsassay.evals.compliance.kyverno.patterns import require_literal_keys, satisfies
-from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, KyvernoRule, filters_of, is_narrow
+from opsassay.evals.compliance.kyverno.policy import KyvernoPolicy, KyvernoRule, filters_of, is_narrow, kind_of
 from opsassay.evals.compliance.kyverno.readings import Courses, ElsewhereError, Known, Path, violating
 from opsassay.evals.compliance.kyverno.values import wildcard
 
@@ -176,7 +176,8 @@ def _block_matches(block: Any, one: Mapping[str, Any], bypass: _Request, where: 
 
 
 def _matches(resources: Mapping[str, Any], one: Mapping[str, Any], bypass: _Request, where: str) -> bool:
-    name, namespace = (str(value_at(one, "metadata", key) or "") for key in ("name", "namespace"))
+    name = str(value_at(one, "metadata", "name") or value_at(one, "metadata", "generateName") or "")
+    namespace = name if one.get("kind") == "Namespace" else str(value_at(one, "metadata", "namespace") or "")
     names = [*resources.get("names", []), *([resources["name"]] if "name" in resources else [])]
     spaces, operations = resources.get("namespaces", []), resources.get("operations", [])
     is_selected = _selected(resources.get("selector"), value_at(one, "metadata", "labels") or {}, where)
@@ -194,11 +195,8 @@ def _matches(resources: Mapping[str, Any], one: Mapping[str, Any], bypass: _Requ
 
 
 def _is_kind(pattern: str, one: Mapping[str, Any], where: str) -> bool:
-    *group, kind = pattern.split("/")
-    if len(group) > 2 or kind[:1].islower():
-        raise UnsupportedError(f"{where}: the kind {pattern!r} names a subresource, which is not of the subset.")
-    version = str(one.get("apiVersion", ""))
-    return wildcard(kind, str(one.get("kind"))) and (not group or wildcard("/".join(group), version))
+    group, _, version = str(one.get("apiVersion", "")).rpartition("/")
+    return all(map(wildcard, kind_of(pattern, where), (group, version, str(one.get("kind")))))
 
 
 def _selected(selector: Any, labels: Mapping[str, str], where: str) -> bool:

@@ -44,6 +44,7 @@ CHECKS = ("pattern", "anyPattern", "deny", "foreach")
 _RULE = {"name", "match", "exclude", "validate", "preconditions"}
 _VALIDATE = {"message", "failureAction", "allowExistingViolations", *CHECKS}
 _FILTER = {"kinds", "name", "names", "namespaces", "selector", "operations"}
+_VERSION = re.compile(r"v\d+((alpha|beta)\d+)?|\*")
 _PLAIN = re.compile(r"[A-Za-z0-9.:*?_-]*")
 AUTOGEN = "pod-policies.kyverno.io/autogen-controllers"
 _ABOUT = ("title", "category", "severity", "subject", "description", "minversion")
@@ -153,7 +154,7 @@ def _policy(document: Mapping[str, Any], file: str) -> KyvernoPolicy:
         raise UnsupportedError(f"{where}: spec.rules is no list of rules.")
     read = tuple(_rule(rule, spec, where) for rule in rules)
     generated = _controllers([rule.body for rule in read], document)
-    read = tuple(replace(rule, controllers=generated) if "Pod" in _kinds(rule.body) else rule for rule in read)
+    read = tuple(replace(rule, controllers=generated) if _is_about_pods(rule.body) else rule for rule in read)
     if len({rule.name for rule in read}) < len(read):
         raise UnsupportedError(f"{where}: two rules have one name.")
     namespace = str(value_at(document, "metadata", "namespace") or "default") if kind == "Policy" else None
@@ -170,9 +171,7 @@ def _rule(given: Any, spec: Mapping[str, Any], where: str) -> KyvernoRule:
     if sum(check in validate for check in CHECKS) != 1:
         raise UnsupportedError(f"{where}: validate has not exactly one of {', '.join(CHECKS)}.")
     require_literal_keys([validate.get("pattern"), validate.get("anyPattern")])
-    filters = filters_of(rule.get("match"), f"{where}: match")
-    if not filters[1]:
-        raise UnsupportedError(f"{where}: match names no resources.")
+    filters_of(rule.get("match"), f"{where}: match")
     if rule.get("exclude"):
         filters_of(rule["exclude"], f"{where}: exclude")
     action = validate.get("failureAction", spec.get("validationFailureAction", "Audit"))
@@ -186,17 +185,21 @@ def filters_of(given: Any, where: str) -> tuple[str, list[Mapping[str, Any]]]:
         raise UnsupportedError(f"{where} has not exactly one of any, all and resources.")
     ((how, content),) = block.items()
     entries = [block] if how == "resources" else content
-    if not isinstance(entries, list):
-        raise UnsupportedError(f"{where}.{how} is no list.")
+    if not isinstance(entries, list) or not entries:
+        raise UnsupportedError(f"{where}.{how} is no list of resources.")
     found = []
     for entry in entries:
         resources = _require_known_keys(
             _require_known_keys(entry, {"resources"}, where).get("resources"), _FILTER, f"{where}: resources"
         )
+        if not resources:
+            raise UnsupportedError(f"{where}: resources say nothing, which Kyverno takes for none.")
         for key in ("kinds", "names", "namespaces", "operations"):
             values = resources.get(key, [])
             if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
                 raise UnsupportedError(f"{where}: {key} is no list of texts.")
+        for kind in resources.get("kinds", []):
+            kind_of(kind, where)
         if strange := set(resources.get("operations", [])) - set(REQUESTS):
             raise UnsupportedError(f"{where}: {min(strange)!r} is none of the operations {', '.join(REQUESTS)}.")
         for one in (*resources.get("names", []), *resources.get("namespaces", []), resources.get("name", "")):
@@ -206,6 +209,26 @@ def filters_of(given: Any, where: str) -> tuple[str, list[Mapping[str, Any]]]:
     return ("all" if how == "all" else "any"), found
 
 
+def kind_of(selector: str, where: str) -> tuple[str, str, str]:
+    """Return the group, version and kind that an entry of ``kinds`` selects; raises UnsupportedError for a subresource.
+
+    Source: kyverno/kyverno, pkg/utils/kube/kind.go (ParseKindSelector).
+    """
+    *before, last = selector.split("/")
+    match [*before, *last.split(".")]:
+        case [kind]:
+            found = "*", "*", kind
+        case [version, kind] if _VERSION.fullmatch(version):
+            found = "*", version, kind
+        case [group, version, kind] if not _VERSION.fullmatch(group):
+            found = group, version, kind
+        case _:
+            kind = ""
+    if not kind or kind[:1].islower():
+        raise UnsupportedError(f"{where}: the kind {selector!r} names a subresource, which is not of the subset.")
+    return found
+
+
 def is_narrow(resources: Mapping[str, Any]) -> bool:
     """Return whether a filter goes by something that whoever makes an object chooses: a name, a namespace, a label."""
     given = [resources.get("selector"), *(resources.get(key) for key in ("names", "namespaces"))]
@@ -213,23 +236,31 @@ def is_narrow(resources: Mapping[str, Any]) -> bool:
     return any(one and "*" not in one for one in given)
 
 
-def _kinds(rule: Mapping[str, Any]) -> set[str]:
-    return {kind for one in filters_of(rule["match"], "match")[1] for kind in one.get("kinds", [])}
+def _kinds(block: Any) -> list[str]:
+    return [kind for one in filters_of(block, "match")[1] for kind in one.get("kinds", [])] if block else []
+
+
+def _is_about_pods(rule: Mapping[str, Any]) -> bool:
+    """Return whether a rule about pods can be made one about controllers: what it excludes has to name pods, too."""
+    meant, left_out = ({kind_of(kind, "")[2] for kind in _kinds(rule.get(key))} for key in ("match", "exclude"))
+    return "Pod" in meant and (not left_out or "Pod" in left_out)
 
 
 def _controllers(rules: list[Mapping[str, Any]], document: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the kinds of controllers whose pods the rules of a policy about pods are for too.
 
-    None are when any rule of it goes by name or selector, or names pods beside other kinds (kyverno/kyverno, pkg/autogen).
+    None are when any rule of it goes by name or selector, or names pods beside other kinds, or when none names pods or
+    controllers without a version (kyverno/kyverno, pkg/autogen).
     """
     requested = value_at(document, "metadata", "annotations", AUTOGEN)
     for rule in rules:
         blocks = [rule["match"], *([rule["exclude"]] if rule.get("exclude") else [])]
         for one in (resources for block in blocks for resources in filters_of(block, "match")[1]):
-            kinds = one.get("kinds", [])
+            kinds = [kind_of(kind, "")[2] for kind in one.get("kinds", [])]
             if any(one.get(key) for key in ("name", "names", "selector")) or ("Pod" in kinds and len(kinds) > 1):
                 return ()
-    if requested == "none":
+    plain = {kind for rule in rules for key in ("match", "exclude") for kind in _kinds(rule.get(key))}
+    if requested == "none" or not plain & {"Pod", *CONTROLLERS}:
         return ()
     if not requested:
         return CONTROLLERS

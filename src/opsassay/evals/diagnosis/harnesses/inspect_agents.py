@@ -28,7 +28,7 @@ from opsassay.solvers.agents.limits import Limits, Meter
 from opsassay.solvers.agents.models.base import COUNTED, Message, Reply, ToolRequest
 from opsassay.solvers.agents.record import AgentRecorder
 from opsassay.solvers.agents.tools import TelemetryToolbox
-from opsassay.solvers.proxy.apis.counts import inspect_usage
+from opsassay.solvers.proxy.apis.counts import usage_by_total
 
 
 def answer_of(name: str, incident: Incident, services: list[str], tools: TelemetryToolbox, limits: Limits) -> str:
@@ -91,7 +91,7 @@ def _message(given: Message) -> ChatMessage:
 
 def _reply(output: ModelOutput) -> Reply:
     asked = output.message.tool_calls or ()
-    usage = inspect_usage(output.usage.model_dump() if output.usage else None)
+    usage = usage_by_total("inspect", output.usage.model_dump() if output.usage else None)
     return Reply(
         text=output.completion,
         tool_requests=tuple(ToolRequest(id=one.id, tool=one.function, arguments=one.arguments) for one in asked),

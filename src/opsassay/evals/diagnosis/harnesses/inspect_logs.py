@@ -23,7 +23,7 @@ from opsassay.evals.diagnosis.tasks import IncidentItem
 from opsassay.evals.runner.run import AttemptOutcome, RunSpec, attempt
 from opsassay.evals.runner.store import RunStore
 from opsassay.scoring.aggregate import is_zero
-from opsassay.solvers.proxy.apis.counts import inspect_usage
+from opsassay.solvers.proxy.apis.counts import usage_by_total
 from opsassay.solvers.proxy.formats.inspect_log import inspect_payload, inspect_traces
 from opsassay.solvers.proxy.reading import read_json
 from opsassay.telemetry.importers.cases import ImportReport, OnCase
@@ -120,7 +120,7 @@ class LoggedSample:
             said = error.get("message", "") if isinstance(error, dict) else error
             return AttemptOutcome(RunStatus.ABORTED, f"inspect_ai: {said}"[:600])
         limit = str((sample.get("limit") or {}).get("type", ""))
-        usage = [inspect_usage(one) for one in (sample.get("model_usage") or {}).values()]
+        usage = [usage_by_total("inspect", one) for one in (sample.get("model_usage") or {}).values()]
         spent = {key: float(sum(one.get(key, 0) for one in usage)) for key in ("input_tokens", "output_tokens")}
         spent["seconds"] = float(sample.get("total_time") or 0)
         outcome = read_given(str((sample.get("output") or {}).get("completion", "")), services)

@@ -132,9 +132,16 @@ def edit_content(content: Any, edit: Callable[[str], str]) -> Any:
     return content
 
 
+def edit_messages(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any]:
+    """Return a request with *edit* applied to the text of every message, and of a system prompt apart from them."""
+    messages = [m | {"content": edit_content(m.get("content"), edit)} for m in list_objects(body.get("messages"))]
+    system = {"system": edit_content(body["system"], edit)} if "system" in body else {}
+    return body | system | {"messages": messages}
+
+
 def error_text(body: dict[str, Any]) -> str | None:
     """Return what an error answer says, None for an answer that is none."""
-    error = body.get("error")
+    error = body.get("error") or (body if body.get("object") == "error" else None)
     if not error:
         return None
     return str(error.get("message") or error.get("type") or error) if isinstance(error, dict) else str(error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from opsassay.solvers.proxy.apis.base import (
@@ -13,7 +13,7 @@ from opsassay.solvers.proxy.apis.base import (
     ToolUse,
     arguments_of,
     calls_text,
-    edit_content,
+    edit_messages,
     error_text,
     fields,
     index_of,
@@ -21,7 +21,7 @@ from opsassay.solvers.proxy.apis.base import (
     raw_use,
     text_or_none,
 )
-from opsassay.solvers.proxy.apis.counts import usage_of
+from opsassay.solvers.proxy.apis.counts import usage_by_total
 from opsassay.solvers.proxy.steps import plain_text
 
 
@@ -49,17 +49,26 @@ def read_request(body: dict[str, Any]) -> Asked:
 
 
 def read_answer(body: dict[str, Any]) -> ModelAnswer:
-    """Return what a chat completion says; of several choices the first."""
-    choice = next(iter(list_objects(body.get("choices"))), {})
+    """Return what a chat completion says; of several choices the first, and the calls of the first that calls.
+
+    Audio says its transcript. Some servers have the usage in the choice, or below a field of their own.
+    """
+    choices = list_objects(body.get("choices"))
+    choice = next(iter(choices), {})
     message = fields(choice.get("message"))
+    calls = map(_tool_uses, (fields(one.get("message")) for one in choices))
+    usage = body.get("usage") or choice.get("usage") or fields(body.get("x_groq")).get("usage")
+    transcript = fields(message.get("audio")).get("transcript")
     return ModelAnswer(
-        text=plain_text(message.get("content")) or plain_text(message.get("refusal")),
-        tool_uses=_tool_uses(message),
-        usage=usage_of("chat", body.get("usage")),
+        text=plain_text(_without_thoughts(message.get("content")))
+        or plain_text(message.get("refusal"))
+        or plain_text(transcript),
+        tool_uses=next(filter(None, calls), ()),
+        usage=usage_by_total("chat", usage),
         finish_reason=text_or_none(choice.get("finish_reason")),
         model=text_or_none(body.get("model")),
         id=text_or_none(body.get("id")),
-        error=error_text(body),
+        error=error_text(body) or error_text(choice),
     )
 
 
@@ -69,23 +78,20 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     choices: dict[int, dict[str, Any]] = {}
     for event in events:
         whole |= {key: event[key] for key in ("id", "created", "model", "system_fingerprint") if event.get(key)}
-        whole |= {key: event[key] for key in ("usage", "error") if event.get(key)}
+        whole |= {key: event[key] for key in ("usage", "x_groq") if event.get(key)}
+        if error := error_text(event):
+            whole["error"] = event.get("error") or error
         for part in list_objects(event.get("choices")):
             index = index_of(part.get("index"))
             choice = choices.setdefault(index, {"index": index, "message": {"role": "assistant", "content": None}})
             _add_delta(choice["message"], fields(part.get("delta")))
-            if part.get("finish_reason"):
-                choice["finish_reason"] = part["finish_reason"]
+            if whole_message := fields(part.get("message")):
+                choice["message"] = whole_message
+            choice |= {key: part[key] for key in ("finish_reason", "usage", "error") if part.get(key)}
     for choice in choices.values():
-        for call in choice["message"].get("tool_calls", ()):
-            call.pop("index")
+        for call in list_objects(choice["message"].get("tool_calls")):
+            call.pop("index", None)
     return whole | {"choices": [choices[index] for index in sorted(choices)]}
-
-
-def edit_text(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any]:
-    """Return the request with *edit* applied to the text of every message."""
-    messages = [m | {"content": edit_content(m.get("content"), edit)} for m in list_objects(body.get("messages"))]
-    return body | {"messages": messages}
 
 
 def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
@@ -95,8 +101,12 @@ def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
 
 def _add_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
     for key in ("content", "refusal", "reasoning_content", "reasoning"):
-        if isinstance(delta.get(key), str):
-            message[key] = (message.get(key) or "") + delta[key]
+        if isinstance(given := delta.get(key), list):  # Mistral: thoughts and texts as parts
+            given = "".join(map(plain_text, _without_thoughts(given)))
+        if isinstance(given, str):
+            message[key] = (message.get(key) or "") + given
+    if audio := fields(delta.get("audio")):
+        _add_text(message.setdefault("audio", {}), audio)
     if function := fields(delta.get("function_call")):
         _add_text(message.setdefault("function_call", {"name": "", "arguments": ""}), function)
     for part in list_objects(delta.get("tool_calls")):
@@ -108,6 +118,12 @@ def _add_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
             calls.append(call)
         call["id"] = call["id"] or part.get("id") or ""
         _add_text(call.setdefault(call["type"], {}), fields(part.get(call["type"])))
+
+
+def _without_thoughts(content: Any) -> Any:
+    if not isinstance(content, list):
+        return content
+    return [part for part in content if fields(part).get("type") != "thinking"]
 
 
 def _call_of(calls: list[dict[str, Any]], part: dict[str, Any], given: dict[str, Any]) -> dict[str, Any] | None:
@@ -163,4 +179,4 @@ def _tool_use(call: dict[str, Any]) -> ToolUse:
     return raw_use(str(call.get("type") or "tool_call"), call, call.get("id"))
 
 
-CHAT = ModelApi("chat", "/chat/completions", read_request, read_answer, assemble, edit_text, add_message)
+CHAT = ModelApi("chat", "/chat/completions", read_request, read_answer, assemble, edit_messages, add_message)

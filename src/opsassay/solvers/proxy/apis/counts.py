@@ -8,10 +8,12 @@ Ours: *input_tokens* is all that went in, *output_tokens* all that came out. The
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from opsassay.core.schema.files import packaged_yaml
+from opsassay.solvers.proxy.apis.base import fields, list_objects
 
 COUNTS: Mapping[str, Mapping[str, str]] = packaged_yaml(__package__, "counts.yaml")
 """By API or format, our count as theirs: ``a + b`` is a sum, ``a | b`` the first that is there, ``a/b`` b within a."""
@@ -27,12 +29,29 @@ def usage_of(api: str, counts: Any) -> dict[str, int]:
     return found
 
 
-def inspect_usage(counts: Any) -> dict[str, int]:
-    """Return the counts of inspect_ai's ModelUsage: its total says whether the cached tokens are among the input's."""
-    found, total = usage_of("inspect", counts), _first(counts, ["total_tokens"])
-    if total is not None and total < found.get("input_tokens", 0) + found.get("output_tokens", 0):
-        found |= usage_of("responses", {"input_tokens": counts.get("input_tokens")})
+def usage_by_total(api: str, counts: Any) -> dict[str, int]:
+    """Return the counts of a chat or of inspect_ai's ModelUsage, whose total says what was counted apart.
+
+    What it has beyond both counts are tokens of a cache, or reasoning, as of xAI. Where inspect_ai's total is smaller, the
+    cached tokens are among its input.
+    """
+    found, total = usage_of(api, counts), _first(counts, ["total_tokens"])
+    if total is None or not {"input_tokens", "output_tokens"} <= found.keys():
+        return found
+    apart = total - found["input_tokens"] - found["output_tokens"]
+    cached = found.get("cached_tokens", 0) + found.get("cache_write_tokens", 0)
+    if apart > 0 or (api == "inspect" and apart == -cached):
+        found["input_tokens" if abs(apart) == cached else "output_tokens"] += apart
     return found
+
+
+def messages_usage(counts: Any) -> dict[str, int]:
+    """Return the counts of an Anthropic message, with those of its iterations that its own counts leave out."""
+    found = Counter(usage_of("messages", counts))
+    for one in list_objects(fields(counts).get("iterations")):
+        if one.get("type") != "message":
+            found.update(usage_of("messages", one))
+    return dict(found)
 
 
 def inspect_counts(usage: Mapping[str, int]) -> dict[str, int]:
@@ -62,5 +81,7 @@ def _count(value: Any, path: list[str]) -> int | None:
             )
         else:
             value = value.get(name) if isinstance(value, dict) else None
+    if isinstance(value, str) and value.isdecimal():
+        return int(value)
     is_count = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 and value == value // 1
     return int(value) if is_count else None

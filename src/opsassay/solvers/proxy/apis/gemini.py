@@ -27,21 +27,12 @@ from opsassay.solvers.proxy.apis.counts import usage_of
 
 GENERATE, STREAM = ":generateContent", ":streamGenerateContent"
 _RAN = "OUTCOME_OK"
-_SAID = frozenset(
-    [
-        "text",
-        "thought",
-        "thoughtSignature",
-        "inlineData",
-        "fileData",
-        "videoMetadata",
-        "mediaResolution",
-        "partMetadata",
-        "functionResponse",
-        "codeExecutionResult",
-    ]
-)
+_SAID = frozenset({
+    "text", "thought", "thoughtSignature", "inlineData", "fileData", "videoMetadata", "mediaResolution", "partMetadata",
+    "functionResponse", "codeExecutionResult",
+})  # fmt: skip
 """Fields of parts that call nothing."""
+_STEP = re.compile(r"\.([^.\[\]]+)|\['([^']*)'\]|\[(\d+)\]")
 _MODEL = re.compile(r"/models/(.+):[A-Za-z]+\Z")
 
 
@@ -54,7 +45,7 @@ def read_path(path: str) -> dict[str, Any]:
 
 def read_request(body: dict[str, Any]) -> Asked:
     """Return what a request asks: the system instruction first, then its contents."""
-    body = fields(_camel(body))
+    body = _plain(body, "request")
     contents = list_objects(body.get("contents"))
     system = _content_text(fields(body.get("systemInstruction")))
     declared = [
@@ -73,6 +64,7 @@ def read_request(body: dict[str, Any]) -> Asked:
 
 def read_answer(body: dict[str, Any]) -> ModelAnswer:
     """Return what an answer says, without its thoughts; of several candidates the first."""
+    body = _plain(body, "response")
     candidate = next(iter(list_objects(body.get("candidates"))), {})
     content = fields(candidate.get("content"))
     return ModelAnswer(
@@ -98,7 +90,7 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the answer that the events of a stream amount to: each is an answer of its own with further parts."""
     whole: dict[str, Any] = {}
     candidates: dict[int, dict[str, Any]] = {}
-    for event in events:
+    for event in (_plain(one, "response") for one in events):
         whole |= {key: value for key, value in event.items() if key != "candidates"}
         for given in list_objects(event.get("candidates")):
             candidate = candidates.setdefault(index_of(given.get("index")), {"content": {"role": "model", "parts": []}})
@@ -125,6 +117,12 @@ def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
     return fields(_camel(body)) | {"contents": [*list_objects(body.get("contents")), said]}
 
 
+def _plain(body: dict[str, Any], inner: str) -> dict[str, Any]:
+    """Return *body* with its names in lowerCamelCase; Code Assist, the API of Gemini's own agent, has it one level down."""
+    body = fields(_camel(body))
+    return body | fields(body.get(inner))
+
+
 def _camel(value: Any) -> Any:
     """Return a request with its names in lowerCamelCase: protobuf's JSON takes those of the .proto files as well.
 
@@ -149,8 +147,13 @@ def _edited(part: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any]:
 
 
 def _add_part(parts: list[dict[str, Any]], part: dict[str, Any]) -> None:
-    """Add *part*, a text to the text before it where both are thoughts or both are none."""
+    """Add *part*, a text to the text before it where both are thoughts or both are none, arguments to their call."""
     last = parts[-1] if parts else {}
+    begun, call = fields(last.get("functionCall")), fields(part.get("functionCall"))
+    if begun and "functionCall" in part and not call.get("name"):
+        arguments = [*list_objects(begun.get("partialArgs")), *list_objects(call.get("partialArgs"))]
+        last["functionCall"] = begun | {"partialArgs": arguments}
+        return
     are_texts = "text" in last and {*part, *last} <= {"text", "thought"}
     if are_texts and bool(last.get("thought")) == bool(part.get("thought")):
         last["text"] = str(last["text"]) + str(part.get("text", ""))
@@ -165,10 +168,32 @@ def _tool_uses(content: dict[str, Any]) -> tuple[ToolUse, ...]:
         for kind in part.keys() - _SAID:
             call = fields(part[kind])
             if kind == "functionCall":
-                uses.append(ToolUse(_id(call), str(call.get("name", "")), arguments_of(call.get("args"))))
+                arguments = arguments_of(call.get("args")) | _streamed_arguments(list_objects(call.get("partialArgs")))
+                uses.append(ToolUse(_id(call), str(call.get("name", "")), arguments))
             else:
                 uses.append(raw_use(kind, part, call.get("id")))
     return tuple(uses)
+
+
+def _streamed_arguments(partial: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the arguments that came in pieces, each at its path, such as ``$.rooms[0].name``; texts go on."""
+    found: dict[tuple[str | int, ...], Any] = {}
+    for one in partial:
+        steps = _STEP.findall(str(one.get("jsonPath", "")))
+        path = tuple(int(number) if number else quoted or name for name, quoted, number in steps)
+        value = next((one[key] for key in ("stringValue", "numberValue", "boolValue") if key in one), None)
+        found[path] = found[path] + value if isinstance(found.get(path), str) and isinstance(value, str) else value
+    return fields(_nested(found)) if found else {}
+
+
+def _nested(values: dict[tuple[str | int, ...], Any]) -> Any:
+    if () in values:
+        return values[()]
+    groups: dict[str | int, dict[tuple[str | int, ...], Any]] = {}
+    for (first, *rest), value in values.items():
+        groups.setdefault(first, {})[tuple(rest)] = value
+    inner = {first: _nested(group) for first, group in groups.items()}
+    return [inner[first] for first in sorted(inner)] if all(isinstance(first, int) for first in inner) else inner
 
 
 def _result(answer: dict[str, Any]) -> ToolResult:

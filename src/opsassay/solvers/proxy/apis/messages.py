@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from opsassay.solvers.proxy.apis.base import (
@@ -14,7 +14,7 @@ from opsassay.solvers.proxy.apis.base import (
     ToolUse,
     arguments_of,
     calls_text,
-    edit_content,
+    edit_messages,
     error_text,
     fields,
     index_of,
@@ -22,10 +22,19 @@ from opsassay.solvers.proxy.apis.base import (
     raw_use,
     text_or_none,
 )
-from opsassay.solvers.proxy.apis.counts import usage_of
+from opsassay.solvers.proxy.apis.counts import messages_usage, usage_of
 from opsassay.solvers.proxy.steps import plain_text
 
-_CONTENT = ("text", "thinking", "redacted_thinking", "image", "document", "search_result", "container_upload")
+_CONTENT = (
+    "text",
+    "thinking",
+    "redacted_thinking",
+    "image",
+    "document",
+    "search_result",
+    "container_upload",
+    "compaction",
+)
 """Types of blocks that say something and call nothing."""
 
 
@@ -46,7 +55,7 @@ def read_request(body: dict[str, Any]) -> Asked:
         results=tuple(map(_result, results)),
         user=text_or_none(fields(body.get("metadata")).get("user_id")),
         stream=bool(body.get("stream")),
-        tools=tuple(str(tool.get("name", "")) for tool in list_objects(body.get("tools"))),
+        tools=tuple(str(tool.get("name") or tool.get("type", "")) for tool in list_objects(body.get("tools"))),
     )
 
 
@@ -57,7 +66,7 @@ def read_answer(body: dict[str, Any]) -> ModelAnswer:
         text="\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text"),
         tool_uses=_tool_uses(blocks),
         results=tuple(_result(block) for block in blocks if _is_result(block)),
-        usage=usage_of("messages", body.get("usage")),
+        usage=messages_usage(body.get("usage")),
         finish_reason=text_or_none(body.get("stop_reason")),
         model=text_or_none(body.get("model")),
         id=text_or_none(body.get("id")),
@@ -94,13 +103,6 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return whole | {"content": blocks}
 
 
-def edit_text(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any]:
-    """Return the request with *edit* applied to its system prompt and to the text of every message."""
-    messages = [m | {"content": edit_content(m.get("content"), edit)} for m in list_objects(body.get("messages"))]
-    system = {"system": edit_content(body["system"], edit)} if "system" in body else {}
-    return body | system | {"messages": messages}
-
-
 def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
     """Return the request with one more message; the API takes instructions from the user only."""
     return body | {
@@ -114,13 +116,18 @@ def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
 def _add_delta(block: dict[str, Any], delta: dict[str, Any], partial: dict[int, str], index: int) -> None:
     if delta.get("type") == "input_json_delta":
         partial[index] = partial.get(index, "") + str(delta.get("partial_json", ""))
-    for key in ("text", "thinking", "signature"):
+    for key in ("text", "thinking", "signature", "content"):
         if isinstance(delta.get(key), str):
             block[key] = (text_or_none(block.get(key)) or "") + delta[key]
 
 
 def _known_counts(usage: Any) -> dict[str, Any]:
-    return {name: count for name, count in fields(usage).items() if count is not None}
+    """Return the counts of *usage* that say something: some servers end a stream with no input at all."""
+    unsaid = (0,) if not usage_of("messages", usage).get("input_tokens") else ()
+    return {
+        name: count for name, count in fields(usage).items()
+        if count is not None and not ("input" in name and count in unsaid)
+    }  # fmt: skip
 
 
 def _text(content: Any) -> str:
@@ -164,4 +171,4 @@ def _is_plain(part: Any) -> bool:
     return isinstance(part, dict) and part.get("type") in {"text", "image", "document"}
 
 
-MESSAGES = ModelApi("messages", "/messages", read_request, read_answer, assemble, edit_text, add_message)
+MESSAGES = ModelApi("messages", "/messages", read_request, read_answer, assemble, edit_messages, add_message)

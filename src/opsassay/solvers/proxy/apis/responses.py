@@ -53,7 +53,12 @@ def read_request(body: dict[str, Any]) -> Asked:
         messages=tuple(
             instructions + [(str(item.get("role") or item.get("type", "user")), _text(item)) for item in items]
         ),
-        results=tuple(ToolResult(str(r.get("call_id", "")), _output_text(r.get("output"))) for r in results),
+        results=tuple(
+            ToolResult(
+                str(r.get("call_id") or r.get("id", "")), _output_text(r.get("output")), r.get("status") == "failed"
+            )
+            for r in results
+        ),
         user=text_or_none(body.get("user")),
         stream=bool(body.get("stream")),
         tools=tuple(str(tool.get("name") or tool.get("type", "")) for tool in list_objects(body.get("tools"))),
@@ -79,49 +84,55 @@ def read_answer(body: dict[str, Any]) -> ModelAnswer:
 
 def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the response that a stream amounts to: its last event holds it; half a stream is put together."""
-    ended = [
-        event["response"]
-        for event in events
-        if str(event.get("type")) in _ENDED and isinstance(event.get("response"), dict)
-    ]
-    whole: dict[str, Any] = (
-        dict(ended[-1])
-        if ended
-        else next((dict(e["response"]) for e in events if isinstance(e.get("response"), dict)), {})
-    )
+    given = [(str(event.get("type")), response) for event in events if (response := fields(event.get("response")))]
+    ended = [response for kind, response in given if kind in _ENDED]
+    whole = dict(next(iter(ended[-1:] or [response for _, response in given]), {}))
     if ended and whole.get("output"):
         return whole
     failed = next((e for e in events if e.get("type") == "error"), None)
-    error = {"error": {"message": str(failed.get("message", "error"))}} if failed else {}
+    error = {"error": fields(failed.get("error")) or failed} if failed else {}
     return {**whole, "status": whole.get("status") if ended else CUT, "output": _items(events), **error}
 
 
 def _items(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the items of a stream in the order in which they began; they are known by id, else by index, else the last."""
+    """Return the items of a stream in the order in which they began; they are known by id, else by index, else the last.
+
+    Some servers give every event of an item an id of its own, others number every item 0.
+    """
     items: list[dict[str, Any]] = []
-    texts: dict[tuple[int, str], str] = {}
+    texts: dict[tuple[int, str, int], str] = {}
     places: dict[Any, int] = {}
+    whole: set[int] = set()
     for event in events:
-        kind, item = str(event.get("type")), fields(event.get("item"))
-        field = _TEXTS.get(kind.removeprefix("response.").removesuffix(".delta")) if kind.endswith(".delta") else None
-        begins = kind == "response.output_item.added"
-        if not (begins or field or kind == "response.output_item.done"):
+        item = fields(event.get("item"))
+        name, _, stage = str(event.get("type")).removeprefix("response.").rpartition(".")
+        field = _TEXTS.get(name) if stage in ("delta", "done") else None
+        if not field and (name != "output_item" or stage not in ("added", "done")):
             continue
         id_, index = text_or_none(event.get("item_id") or item.get("id")), index_of(event.get("output_index"), -1)
-        known = places.get(id_) if id_ else places.get(index, len(items) - 1)
-        if known is None or known < 0 or begins:
+        known = places.get(id_) if id_ else None
+        if known is None:
+            known = places.get(index, -1 if id_ else len(items) - 1)
+            known = -1 if known in whole else known
+        if known < 0 or stage == "added":
             items.append({"type": "message", "role": "assistant"})
             known = len(items) - 1
             places |= {key: known for key in (id_, index) if key not in (None, -1)}
         if field:
-            texts[known, field] = texts.get((known, field), "") + str(event.get("delta", ""))
+            place = known, field, index_of(event.get("content_index"))
+            said = texts.get(place, "") + str(event.get("delta", ""))
+            texts[place] = said if stage == "delta" else str(event.get(field) or said)
         else:
             items[known] = dict(item)
-    for (place, field), text in texts.items():
+            whole |= {known} if stage == "done" else set()
+    parts: dict[int, list[dict[str, Any]]] = {}
+    for (known, field, _), text in texts.items():
         if field in ("text", "refusal"):
-            items[place]["content"] = items[place].get("content") or [{"type": f"output_{field}", field: text}]
+            parts.setdefault(known, []).append({"type": f"output_{field}", field: text})
         else:
-            items[place][field] = items[place].get(field) or text
+            items[known][field] = items[known].get(field) or text
+    for known, content in parts.items():
+        items[known]["content"] = items[known].get("content") or content
     return items
 
 

@@ -48,8 +48,9 @@ class _Span:
     @property
     def operation(self) -> str:
         """The operation; earlier conventions of instrumentations have it as the type of a request."""
-        older = "chat" if self.attributes.get("llm.request.type") == "chat" else ""
-        return str(self.attributes.get("gen_ai.operation.name") or older)
+        older = {"chat": "chat", "completion": "text_completion"}
+        asked = str(self.attributes.get("llm.request.type"))
+        return str(self.attributes.get("gen_ai.operation.name") or older.get(asked, ""))
 
 
 def is_otlp(payload: Any) -> bool:
@@ -146,7 +147,10 @@ def _spans(export: dict[str, Any]) -> Iterator[_Span]:
     for group in export.get("resourceSpans", ()):
         for scope in group.get("scopeSpans", ()):
             for span in scope.get("spans", ()):
-                status = span.get("status") or {}
+                status, attributes = span.get("status") or {}, _values(span.get("attributes", ()))
+                events = tuple((e.get("name", ""), _values(e.get("attributes", ()))) for e in span.get("events", ()))
+                said = [given.get("exception.message") for name, given in events if name == "exception"]
+                failed = status.get("code") in {2, "STATUS_CODE_ERROR"} or attributes.get("error.type")
                 yield _Span(
                     id=span["spanId"],
                     parent=span.get("parentSpanId") or "",
@@ -154,10 +158,10 @@ def _spans(export: dict[str, Any]) -> Iterator[_Span]:
                     name=span.get("name", ""),
                     start_ns=int(span.get("startTimeUnixNano") or 0),
                     end_ns=int(span.get("endTimeUnixNano") or 0),
-                    attributes=_values(span.get("attributes", ())),
-                    events=tuple((e.get("name", ""), _values(e.get("attributes", ()))) for e in span.get("events", ())),
-                    error=(status.get("message") or "error")
-                    if status.get("code") in {2, "STATUS_CODE_ERROR"}
+                    attributes=attributes,
+                    events=events,
+                    error=str(next(filter(None, (status.get("message"), *said, attributes.get("error.type"))), "error"))
+                    if failed
                     else None,
                 )
 

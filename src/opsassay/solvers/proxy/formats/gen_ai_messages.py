@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from opsassay.solvers.proxy.apis.base import Asked, ModelAnswer, list_objects
 from opsassay.solvers.proxy.apis.chat import read_answer, read_request
+from opsassay.solvers.proxy.reading import first_of
 from opsassay.solvers.proxy.steps import plain_text
 
 Events = Sequence[tuple[str, Mapping[str, Any]]]
 _ROLES = {f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")}
-_SAID = frozenset({"text", "reasoning", "blob", "file", "uri", "tool_call", "tool_call_response", "refusal"})
+_SAID = frozenset({"text", "reasoning", "blob", "file", "uri", "refusal"})
 _NUMBERED = re.compile(r"gen_ai\.(prompt|completion)\.(\d+)\.(?:tool_calls\.(\d+)\.)?(\w+)\Z")
 
 
@@ -29,8 +31,7 @@ def asked_of(attributes: Mapping[str, Any], events: Events) -> Asked:
         messages.insert(0, {"role": "system", "content": _content(list_objects(instructions))})
     messages = messages or _numbered_messages(attributes, "prompt")
     if not messages:
-        prompts = [str(given.get("gen_ai.prompt", "")) for name, given in events if name == "gen_ai.content.prompt"]
-        messages = [{"role": "user", "content": prompt} for prompt in prompts]
+        messages = [one for name, given in events if name == "gen_ai.content.prompt" for one in _logged(given, "user")]
         messages += [_of_event(given, _ROLES[name]) for name, given in events if name in _ROLES]
     return read_request({"messages": messages})
 
@@ -41,44 +42,53 @@ def answer_of(attributes: Mapping[str, Any], events: Events) -> ModelAnswer:
     given = _objects(attributes.get("gen_ai.output.messages"))
     messages = [one for message in given for one in _of_parts(message)] or _numbered_messages(attributes, "completion")
     if not messages:
-        texts = [str(one.get("gen_ai.completion", "")) for name, one in events if name == "gen_ai.content.completion"]
-        messages = [{"content": text} for text in texts]
+        logged = [given for name, given in events if name == "gen_ai.content.completion"]
+        messages = [one for given in logged for one in _logged(given, "assistant")]
         messages += [_of_choice(one) for name, one in events if name == "gen_ai.choice"]
     reasons = _parsed(attributes.get("gen_ai.response.finish_reasons"))
-    stopped = reasons[0] if isinstance(reasons, list) and reasons and isinstance(reasons[0], str) else None
+    stopped = next((one.get("content") if isinstance(one, dict) else one for one in reasons or ()), None)
+    said = [one for one in messages if one.get("role") != "tool"]
     whole = {
-        "content": [{"text": plain_text(one.get("content"))} for one in messages],
-        "tool_calls": [call for one in messages for call in list_objects(one.get("tool_calls"))],
+        "content": [{"text": plain_text(one.get("content"))} for one in said],
+        "tool_calls": [call for one in said for call in list_objects(one.get("tool_calls"))],
     }
-    reason = stopped or next((one["finish_reason"] for one in messages if one.get("finish_reason")), None)
-    return read_answer({"choices": [{"message": whole, "finish_reason": reason}]})
+    reason = stopped or next((one["finish_reason"] for one in said if one.get("finish_reason")), None)
+    answer = read_answer({"choices": [{"message": whole, "finish_reason": reason}]})
+    return replace(answer, results=read_request({"messages": messages}).results)
 
 
 def _of_parts(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the messages of a chat that a message of parts amounts to: what tools gave stands apart in a chat."""
+    if "parts" not in message:  # a message of a chat as it is
+        yield {"role": "user", **message}
+        return
     parts = list_objects(message.get("parts"))
-    results = [part for part in parts if part.get("type") == "tool_call_response"]
-    others = [part for part in parts if part.get("type") != "tool_call_response"]
+    results = [part for part in parts if str(part.get("type")).endswith("tool_call_response")]
+    others = [part for part in parts if part not in results]
     if others or not results:
         yield {
             "role": message.get("role", "user"),
-            "content": _content(
-                [part for part in others if part.get("type") in _SAID and part.get("type") != "tool_call"]
-            )
-            if "parts" in message
-            else message.get("content"),
-            "tool_calls": [_call(part) for part in others if part.get("type") not in _SAID - {"tool_call"}],
+            "content": _content([part for part in others if part.get("type") in _SAID]),
+            "tool_calls": [_call(part) for part in others if part.get("type") not in _SAID],
             "finish_reason": message.get("finish_reason"),
         }
     for part in results:
-        output = as_text(part.get("response", part.get("result", part.get("content", ""))))
-        yield {"role": "tool", "tool_call_id": part.get("id"), "content": output}
+        given = first_of({**part}, ("response", "server_tool_call_response", "result", "content"))
+        yield {"role": "tool", "tool_call_id": part.get("id"), "content": as_text("" if given is None else given)}
 
 
 def _call(part: Mapping[str, Any]) -> dict[str, Any]:
-    if part.get("type") != "tool_call":
+    if part.get("type") not in ("tool_call", "server_tool_call"):
         return {"id": part.get("id"), **part}
-    return {"id": part.get("id"), "function": {"name": part.get("name", ""), "arguments": part.get("arguments")}}
+    arguments = part.get("arguments", part.get("server_tool_call"))
+    return {"id": part.get("id"), "function": {"name": part.get("name", ""), "arguments": arguments}}
+
+
+def _logged(given: Mapping[str, Any], role: str) -> list[dict[str, Any]]:
+    """Return the messages of an event that has them as JSON, or as one text."""
+    text = str(given.get("gen_ai.prompt", given.get("gen_ai.completion", "")))
+    found = _objects(text)
+    return found if found and all("role" in one for one in found) else [{"role": role, "content": text}]
 
 
 def _content(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:

@@ -17,7 +17,7 @@ from opsassay.core.schema.validation_errors import reason
 from opsassay.core.untrusted import most_expanded, open_plain, read_json
 from opsassay.core.zstandard import zipfile, zstd
 from opsassay.solvers.proxy.apis.base import arguments_of, fields, list_objects, text_or_none
-from opsassay.solvers.proxy.apis.counts import inspect_usage
+from opsassay.solvers.proxy.apis.counts import usage_by_total
 from opsassay.solvers.proxy.steps import AgentIds, plain_text, render_messages
 
 
@@ -148,7 +148,7 @@ def _step(number: int, event: dict[str, Any], name: str, agent_id: str, attachme
         output_content=_attached(plain_text(message.get("content")), attachments),
         started_at=_ns(event.get("timestamp")),
         ended_at=_ns(event.get("completed")),
-        usage=inspect_usage(output.get("usage")),
+        usage=usage_by_total("inspect", output.get("usage")),
         finish_reason=text_or_none(ours.get("finish_reason") if ours else choice.get("stop_reason")),
         model=output.get("model") or event.get("model"),
         request_id=message.get("id"),

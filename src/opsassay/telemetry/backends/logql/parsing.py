@@ -120,6 +120,8 @@ class _LogqlReader(TokenReader):
             self.fail(
                 self.peek().at, f"{self.peek().text} is not served here; there are no operators, but between vector()"
             )
+        if self.sees("|>", "!>", "or", "and", "by", "without"):
+            self.fail(self.peek().at, f"{self.peek().text} is not served here")
         if self.peek().kind:
             self.unexpected("the end of the query")
         return found
@@ -212,7 +214,7 @@ class _LogqlReader(TokenReader):
 
     def _label_filter(self) -> Matcher:
         token = self.peek()
-        if token.kind == "word" and self.peek(1).text not in {"=", "!=", "=~", "!~"}:
+        if self.sees("(") or (token.kind == "word" and self.peek(1).text not in {"=", "!=", "=~", "!~"}):
             self.fail(token.at, f"| {token.text} is not served here; there are line filters and filters of labels")
         return self._matcher()
 
@@ -224,6 +226,8 @@ class _LogqlReader(TokenReader):
         return Matcher(name, token.text, self._value(regex=token.text.endswith("~")))
 
     def _value(self, *, regex: bool) -> str:
+        if self.sees("ip"):
+            self.fail(self.peek().at, "ip() is not served here")
         token = self.take("text", "a text in quotes")
         value = self.unquoted(token)
         if regex:

@@ -19,15 +19,24 @@ def _rounded(values: Values, nearest: Values | float = 1.0) -> Values:
     return found
 
 
-def _clamped(values: Values, least: Values, most: Values) -> Values:
-    found: Values = np.maximum(least, np.minimum(most, values))
+def _greater(values: Values, least: Values) -> Values:
+    """Return the greater of both, as Go has it: infinity is greater than NaN."""
+    found: Values = np.where((values == np.inf) | (least == np.inf), np.inf, np.maximum(values, least))
     return found
+
+
+def _less(values: Values, most: Values) -> Values:
+    return -_greater(-values, -most)
+
+
+def _clamped(values: Values, least: Values, most: Values) -> Values:
+    return _greater(_less(values, most), least)
 
 
 ELEMENTWISE: Mapping[str, Elementwise] = {
     "abs": np.abs, "ceil": np.ceil, "floor": np.floor, "sqrt": np.sqrt, "exp": np.exp, "ln": np.log, "log2": np.log2,
-    "log10": np.log10, "sgn": np.sign, "round": _rounded, "clamp": _clamped, "clamp_min": np.maximum,
-    "clamp_max": np.minimum,
+    "log10": np.log10, "sgn": np.sign, "round": _rounded, "clamp": _clamped, "clamp_min": _greater,
+    "clamp_max": _less,
 }  # fmt: skip
 """By the names of functions; what follows the vector is a number at each step."""
 

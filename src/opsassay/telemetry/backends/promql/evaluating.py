@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 
@@ -209,7 +210,9 @@ class Evaluation:
         if selector.at is not None:
             at = selector.at
             edge = self.request_ms[0 if at.type == promql.AtModifierType.Start else 1]
-            ends = np.full_like(ends, edge if at.at is None else round(at.at.timestamp() * 1000))
+            # Read from its text, where what lies before 1970 is 0: its attribute cannot hold that, nor the year 10000.
+            written = re.search(r"-?\d+\.\d+", str(at))
+            ends = np.full_like(ends, min(round(float(written[0]) * 1000), 2**62) if written else edge)
         offset = selector.offset
         return ends - (round(offset.total_seconds() * 1000) if offset is not None else 0)
 

@@ -102,5 +102,5 @@ def _interpolate_quantile(quantile: Values, bounds: Values, counts: Values) -> V
     found = begin + (bounds[at] - begin) * (rank - before) / (counts[at, columns] - before)
     found = np.where((at == 0) & (bounds[0] <= 0), bounds[0], found)
     found = np.where(at == len(bounds) - 1, bounds[-2], found)
-    found = np.where(counts[-1] > 0, found, np.nan)
+    found = np.where(counts[-1] != 0, found, np.nan)
     return np.where((quantile >= 0) & (quantile <= 1), found, outside)

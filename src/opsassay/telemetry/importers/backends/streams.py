@@ -160,7 +160,7 @@ class StreamReader:
         frame = pl.DataFrame(rows, schema={**schema, "ns": pl.Int64()})
         word = pl.col("message").str.extract(severity.WORD).str.to_uppercase()
         level = severity.levels(pl.lit(None, pl.String()), pl.coalesce(pl.col("level"), word, pl.lit("")))
-        frame = frame.with_columns(level.replace("WARNING", "WARN").alias("level"))
+        frame = frame.with_columns(level.alias("level"))
         columns = [name for name in schema if name != "level"]
         frame = frame.with_columns(self._client.redaction.texts(frame[name]) for name in columns)
         seen = Counter(entries=len(entries), nameless=sum(not row["service_name"] for row in rows))
