@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from opsassay.core.schema.scenario import OracleStep, Scenario
+from opsassay.testbed.operations.protection import EMPTIED
 
 _WORD = re.compile(r"[A-Za-z0-9{][A-Za-z0-9_.{}-]*")
 
@@ -68,6 +69,8 @@ def _change(step: OracleStep) -> tuple[str, str | None] | None:
             return f"{given['target']} {given['key']}", None
         case "scale":
             return f"{given['service']} replicas", str(given["replicas"])
+        case "restart":
+            return f"{given['target']} {EMPTIED}", "1"  # of a store that holds all in memory
         case "firewall delete":
             return FIREWALL, None
         case "release":
