@@ -150,7 +150,9 @@ def _taken_down(evidence: RunEvidence, begins: Ints, ends: Ints) -> Flags:
     """
     ticks = evidence.recording.timeline.ticks
     ready, down, found = ready_counts(ticks), set[str](), np.zeros(len(begins), dtype=bool)
-    broken = {name for name, count in _ready_before(ready, evidence.first_change or evidence.ended).items() if not count}
+    broken = {
+        name for name, count in _ready_before(ready, evidence.first_change or evidence.ended).items() if not count
+    }
     for action in sorted(evidence.recording.actions, key=lambda one: one.started_ns):
         until = action.ended_ns + int(OUTAGE_WITHIN_S * 1e9)
         for service in {service_of(name, ticks) for name in action.touched} if action.mutating else ():
