@@ -63,10 +63,8 @@ def _change(step: OracleStep) -> tuple[str, str | None] | None:
     """Return the setting that *step* of a local system changes, and its value; None for a step that changes none."""
     given = step.arguments
     match step.verb:
-        case "config set":
-            return f"{given['target']} {given['key']}", str(given["value"])
-        case "config unset":
-            return f"{given['target']} {given['key']}", None
+        case "config set" | "config unset":
+            return f"{given['target']} {given['key']}", str(given["value"]) if step.verb == "config set" else None
         case "scale":
             return f"{given['service']} replicas", str(given["replicas"])
         case "restart":
