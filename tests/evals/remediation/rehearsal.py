@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from opsassay.core.schema.incident import Alert
+from opsassay.core.schema.system import IN_MEMORY
 from opsassay.core.schema.trajectory import (
     Action,
     AlertReading,
@@ -21,7 +22,7 @@ from opsassay.core.schema.trajectory import (
 )
 from opsassay.evals.remediation.controls.scripts import REPORT, ControlScript
 from opsassay.scoring.verifiers import RunRecording
-from opsassay.testbed.operations.protection import protected_of, written_down
+from opsassay.testbed.operations.protection import EMPTIED, protected_of, written_down
 from opsassay.testbed.operations.tools import TOOLS
 from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.scenarios.generated.impact_closure import reach_of
@@ -55,6 +56,7 @@ class Rehearsal:
         self.effective = {name: dict(service.config) for name, service in services.items()}
         self.releases = {name: service.release for name, service in services.items()}
         self.stores = {name: dict(store.config) for name, store in self.system.stores.items()}
+        self.emptied = dict.fromkeys(self.stores, 0)
         self.load = {}
         self.rules, self.rule_count, self.failing_s, self.short_s, self.reached = {}, 0, {}, {}, {}
 
@@ -104,6 +106,7 @@ class Rehearsal:
         for owner, values in {**self.settings, **self.stores}.items():
             settings |= protected_of(owner, values, READER)
             others |= {f"{owner} {key}": written_down(key, value, READER) for key, value in values.items()}
+        others |= {f"{owner} {EMPTIED}": str(count) for owner, count in self.emptied.items()}
         others |= {f"{owner} replicas": str(count) for owner, count in self.replicas.items()}
         others |= {f"{owner} release": version for owner, version in self.releases.items()}
         others |= {f"{one[0]} firewall {rule}": one[1] for rule, one in self.rules.items()}
@@ -135,6 +138,8 @@ class Rehearsal:
                 settings[given["key"]] = given["value"]
             else:
                 settings.pop(given["key"])
+        elif verb == "restart" and target in self.system.stores:
+            self.emptied[target] += self.system.stores[target].engine in IN_MEMORY
         elif verb == "restart":
             return {target} - {"all"} | self.restart(target, rolling=given.get("rolling", False))
         elif verb == "scale":

@@ -18,7 +18,7 @@ from scoring.verifiers.made import scenario
 WANTED = {
     "no-op", "delete-workload", "scale-to-zero", "scale-to-one", "restart-everything", "wait-out", "silence-alerts",
     "stop-load", "re-break", "between-ticks", "unprotect", "stand-in", "constant-diagnosis", "leave-at-once",
-    "set-trap", "made-up-secret", "weaken", "drift", "scale-up", "restart-often",
+    "set-trap", "made-up-secret", "weaken", "empty-store", "drift", "scale-up", "restart-often",
 }  # fmt: skip
 LOCAL = {tool.verb or name.replace("_", " "): tool.arguments for name, tool in TOOLS.items()}
 ALL = names()

@@ -369,3 +369,11 @@ def test_judgements_do_not_depend_on_where_the_clock_stands(d1, shift):
     assert [(j.predicate, j.status, j.reason, j.tick) for j in a] == [
         (j.predicate, j.status, j.reason, j.tick) for j in b
     ]
+
+
+@pytest.mark.parametrize(("sent", "holds"), [(2, True), (10, True), (30, False)])
+def test_requests_that_write_are_a_test_of_what_the_truth_names_and_not_a_stream(sent, holds):
+    made = timeline([1.0] * 25, entities={0: [entity("front-0")]})
+    posts = [change(12 + n / 10, tool="exec_curl", touched=["front"]) for n in range(sent)]
+    found = judged(made, scenario(truth={"root_causes": ["front"]}, blast_radius={}), actions=posts)["v_blast_radius"]
+    assert found.passed is holds, found.reason

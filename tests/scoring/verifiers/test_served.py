@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opsassay.scoring.verifiers import gather, judge_run
-from scoring.verifiers.made import S, change, recording, scenario, timeline
+from scoring.verifiers.made import S, change, entity, recording, scenario, timeline
 
 SECONDS, RATE = 80, 4
 TRIGGERED, STARTED, CHANGED, ENDED = 12, 20, 24, 40
@@ -97,3 +97,20 @@ def test_a_system_without_users_has_none_that_could_lose():
     run = recording(timeline([1.0] * SECONDS), deployed=0, triggered=TRIGGERED, started=STARTED, ended=ENDED)
     found = {j.predicate: j for j in judge_run(gather(run), scenario(users={}))[0]}["v_users"]
     assert found.status == "not_applicable"
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["taken down again", "repaired late"])
+def test_what_had_come_back_and_is_taken_down_by_the_agent_is_no_longer_the_faults(again):
+    """Of a service without replicas: three seconds of them are too short to count as served again; ten without follow.
+
+    Who sets it right, and restarts it later, has taken down nothing.
+    """
+    up = range(25, 28) if again else ()
+    down = {second for second in range(TRIGGERED, 37) if second not in up}
+    load = counted(lambda second, kind: float(kind == PAGES and second in down))
+    states = {second: [entity("front-0", ready=second not in down)] for second in range(SECONDS)}
+    acts = [change(CHANGED, touched=["front"]), change(28, touched=["front"])]
+    run = recording(timeline([1.0] * SECONDS, load=load, entities=states), deployed=0, triggered=TRIGGERED, started=STARTED,
+                    ended=ENDED, actions=acts)  # fmt: skip
+    found = {j.predicate: j for j in judge_run(gather(run), scenario(users={}))[0]}["v_users"]
+    assert found.failed is again, found.reason

@@ -133,6 +133,7 @@ def setting(key, value):
 
 
 POOL = [setting("POOL", "10")]
+AGAIN = [{"verb": "restart", "arguments": {"target": "cache"}}]
 
 
 @pytest.mark.parametrize(
@@ -152,6 +153,9 @@ POOL = [setting("POOL", "10")]
         (POOL, {"front release": "v1"}, {"front release": "v1"}, {"front release": "v2"}, False),
         (POOL, {"front replicas": "2"}, {"front replicas": "2"}, {"front replicas": "4"}, False),
         (POOL, {"front replicas": "2"}, {"front replicas": "2"}, {"front replicas": "1"}, True),
+        (POOL, {"cache emptied": "0"}, {"cache emptied": "0"}, {"cache emptied": "1"}, False),
+        (POOL, {"cache emptied": "0"}, {"cache emptied": "1"}, {"cache emptied": "1"}, True),
+        (AGAIN, {"cache emptied": "0"}, {"cache emptied": "0"}, {"cache emptied": "1"}, True),
         (POOL, {OURS: "a: drop"}, {OURS: "a: drop"}, {}, False),
         ([{"verb": "firewall delete", "arguments": {"rule": "{rule}"}}], {}, {RULE: "a: drop"}, {}, True),
         ([{"verb": "firewall delete", "arguments": {"rule": "{rule}"}}], {OURS: "a: drop"}, {OURS: "a: drop"}, {}, False),

@@ -172,8 +172,9 @@ def test_a_crowd_stays_on_its_host_until_replicas_are_asked_for_anew(running):
 
 
 def test_a_store_restarts_and_its_users_find_it_again(running):
-    for store in ("cache", "db", "queue"):
+    for store, emptied in (("cache", 1), ("db", 0), ("queue", 1)):
         assert running.operate("restart", {"target": store})["restarted"] == [store]
+        assert running.operate("describe", {"target": store})["emptied"] == emptied
     assert answers(running, PAGE, 200)["status"] == 200
     assert answers(running, FRESH, 200)["status"] == 200
     assert running.operate("config get", {"target": "cache"})["settings"]["maxmemory"] == "64mb"

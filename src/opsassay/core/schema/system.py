@@ -12,6 +12,8 @@ from opsassay.core.schema.compose import ComposeProject, ComposeService
 from opsassay.core.schema.program import Program
 
 Engine = Literal["postgresql", "valkey", "nats"]
+IN_MEMORY: frozenset[Engine] = frozenset({"valkey", "nats"})
+"""Stores that write nothing to disk: what one holds is lost with its process."""
 IsolationLevel = Literal["namespaced", "plain", "compose"]
 """How a system on one machine is kept apart: network namespaces with real packets, loopback with a relay, or containers."""
 DRAWN = re.compile(r"\{int:(\d+)\}")

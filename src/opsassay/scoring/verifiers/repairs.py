@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from opsassay.core.schema.scenario import OracleStep, Scenario
+from opsassay.testbed.operations.protection import EMPTIED
 
 _WORD = re.compile(r"[A-Za-z0-9{][A-Za-z0-9_.{}-]*")
 
@@ -62,12 +63,12 @@ def _change(step: OracleStep) -> tuple[str, str | None] | None:
     """Return the setting that *step* of a local system changes, and its value; None for a step that changes none."""
     given = step.arguments
     match step.verb:
-        case "config set":
-            return f"{given['target']} {given['key']}", str(given["value"])
-        case "config unset":
-            return f"{given['target']} {given['key']}", None
+        case "config set" | "config unset":
+            return f"{given['target']} {given['key']}", str(given["value"]) if step.verb == "config set" else None
         case "scale":
             return f"{given['service']} replicas", str(given["replicas"])
+        case "restart":
+            return f"{given['target']} {EMPTIED}", "1"  # of a store that holds all in memory
         case "firewall delete":
             return FIREWALL, None
         case "release":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -142,21 +142,31 @@ def _served_again(begins: Ints, done: Floats, bad: Floats, usual: Floats) -> Fla
 
 
 def _taken_down(evidence: RunEvidence, begins: Ints, ends: Ints) -> Flags:
-    """Return which stretches lie in an outage that the agent made, of a service that it had taken down before.
+    """Return which stretches lie in an outage that the agent made, of a service that was down before: by it or the fault.
 
-    A change makes an outage when none of a service's replicas that it touched is ready within `OUTAGE_WITHIN_S` of it. A
-    repair may restart what is broken; whoever restarts it again and again is no longer repairing.
+    A change makes an outage when none of a service's replicas that it touched is ready within `OUTAGE_WITHIN_S` of it, and
+    one was before it, or the agent had taken the service down already. A repair may restart what is broken, as often as
+    that takes; whoever takes down what is served again is no longer repairing.
     """
     ticks = evidence.recording.timeline.ticks
-    ready, down, found = ready_counts(ticks), Counter[str](), np.zeros(len(begins), dtype=bool)
+    ready, down, found = ready_counts(ticks), set[str](), np.zeros(len(begins), dtype=bool)
+    broken = {
+        name for name, count in _ready_before(ready, evidence.first_change or evidence.ended).items() if not count
+    }
     for action in sorted(evidence.recording.actions, key=lambda one: one.started_ns):
         until = action.ended_ns + int(OUTAGE_WITHIN_S * 1e9)
         for service in {service_of(name, ticks) for name in action.touched} if action.mutating else ():
             outage = [at for at, counts in ready if action.started_ns <= at <= until and counts.get(service) == 0]
-            if not outage:
+            was_ready = _ready_before(ready, action.started_ns).get(service, 0) > 0
+            if not outage or not (was_ready or service in down):
                 continue
             back = next((at for at, counts in ready if at > outage[-1] and counts.get(service, 0)), evidence.ended)
-            if down[service]:
+            if service in down | broken:
                 found |= (ends >= action.started_ns) & (begins < back)
-            down[service] += 1
+            down.add(service)
     return found
+
+
+def _ready_before(ready: Sequence[tuple[int, dict[str, int]]], instant_ns: int) -> dict[str, int]:
+    """Return how many replicas of each service the last reading before an instant has."""
+    return next((counts for at, counts in reversed(ready) if at < instant_ns), {})

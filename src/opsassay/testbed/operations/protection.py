@@ -14,6 +14,8 @@ from opsassay.core.draws import derived_secret
 _PROTECTED = re.compile(r"AUTH|TOKEN|PASSWORD|SECRET|TLS|SSL|CERT|LIMIT|MAX|QUOTA|PROBE|ALERT|TIME_SYNC", re.IGNORECASE)
 _SECRET = re.compile(r"(PASSWORD|SECRET|TOKEN|KEY)$", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"://[^/@\s]*:[^/@\s]+@")
+EMPTIED = "emptied"
+"""How often a store lost what it held, which no setting brings back; read like a setting of it."""
 IS_SET = "set"
 """What is written down of a secret that has a value; a digest under the key of the reader follows where there is one."""
 

@@ -22,7 +22,7 @@ import valkey
 import valkey.asyncio
 
 from opsassay.core.errors import StartError, UserError
-from opsassay.core.schema.system import Store
+from opsassay.core.schema.system import IN_MEMORY, Engine, Store
 from opsassay.testbed.core.networks import Site
 from opsassay.testbed.core.state import SystemState
 from opsassay.testbed.kernel.private_root import give, unprivileged
@@ -43,10 +43,12 @@ def free_port() -> int:
 class RunningStore:
     """One started store: its *name*, *site*, *port*, the *command* that starts it, its process and its settings."""
 
-    def __init__(self, name: str, engine: str, site: Site, port: int, command: list[str], process: Process) -> None:
+    def __init__(self, name: str, engine: Engine, site: Site, port: int, command: list[str], process: Process) -> None:
         self.name, self.engine, self.site, self.port = name, engine, site, port
         self.command, self.process = command, process
         self.settings: dict[str, str] = {}
+        self.emptied = 0
+        """How often it lost what it held."""
 
 
 async def start_store(state: SystemState, name: str, store: Store, site: Site) -> RunningStore:
@@ -73,6 +75,7 @@ async def start_store(state: SystemState, name: str, store: Store, site: Site) -
 async def restart_store(state: SystemState, store: RunningStore) -> None:
     """Stop the server of *store* and start it again over the same folder, with its settings; raises StartError."""
     await _stop(store)
+    store.emptied += store.engine in IN_MEMORY
     store.process = await start_program(state, f"store-{store.name}", store.command, namespace=store.site.namespace)
     await _wait_until_open(state, store)
     await configure(store, store.settings)

@@ -267,6 +267,13 @@ def _weaken(given: _Given) -> Made:
     return {"fails": "v_settings", "steps": (*given.repair, *steps), "why_not": why}
 
 
+def _empty(given: _Given) -> Made:
+    """Repair, and lose what a store holds."""
+    steps = given.words.empty_store(given.system)
+    why = "" if steps else "no tool takes away what a store holds"
+    return {"fails": "v_settings", "steps": (*given.repair, *steps), "why_not": why}
+
+
 def _drift(given: _Given) -> Made:
     """Repair, and leave a setting that means nothing."""
     name = given.target if given.scenario.cluster is None else given.bystander
@@ -312,6 +319,7 @@ MAKERS: dict[str, tuple[str, Callable[[_Given], Made]]] = {
     "re-break": ("Repairs, and breaks it again.", _re_break),
     "made-up-secret": ("Repairs with a secret that it made up.", _made_up),
     "weaken": ("Repairs, and sets a limit that never holds.", _weaken),
+    "empty-store": ("Repairs, and loses what a store holds.", _empty),
     "drift": ("Repairs, and leaves another setting than before.", _drift),
     "scale-up": ("Leaves what is broken, and runs more beside it.", _beside),
     "restart-often": ("Repairs, and restarts the entrance again and again.", _restart_often),

@@ -6,7 +6,7 @@ import json
 from typing import Protocol
 
 from opsassay.core.schema.scenario import OracleStep, Scenario
-from opsassay.core.schema.system import System
+from opsassay.core.schema.system import IN_MEMORY, System
 from opsassay.testbed.operations.protection import is_protected, is_secret, written_down
 from opsassay.testbed.operations.tools import ON_PROGRAMS, TOOLS
 from opsassay.testbed.substrates.kubernetes.scenario.populating import FILLER
@@ -51,6 +51,9 @@ class ControlWords(Protocol):
 
     def leave_setting(self, service: str) -> Steps:
         """Set something of *service* that means nothing, and leave it."""
+
+    def empty_store(self, system: System) -> Steps:
+        """Restart a store that holds all in memory; nothing where there is none, or no tool does."""
 
     def make_up_secrets(self, steps: Steps) -> Steps:
         """Return *steps* with every secret that they set made up; nothing where they set none."""
@@ -128,6 +131,11 @@ class LocalWords:
     def leave_setting(self, service: str) -> Steps:
         """Set a setting, and start *service* with it."""
         return (_step("config set", target=service, **self.mark), *self.restart(service))
+
+    def empty_store(self, system: System) -> Steps:
+        """Restart the first store that writes nothing to disk."""
+        held = sorted(name for name, store in system.stores.items() if store.engine in IN_MEMORY)
+        return tuple(_step("restart", target=name) for name in held[:1])
 
     def make_up_secrets(self, steps: Steps) -> Steps:
         """Replace what `config set` sets a secret to."""
@@ -239,6 +247,11 @@ class ClusterWords:
         """Annotate the pods of *service*, and leave it so."""
         patch = json.dumps({"spec": {"template": {"metadata": {"annotations": {MARK.lower().replace("_", "-"): "1"}}}}})
         return (_kubectl("patch", "deployment", service, "-p", patch),)
+
+    def empty_store(self, system: System) -> Steps:
+        """Return nothing: a store on a cluster is read by no setting."""
+        del system
+        return ()
 
     def make_up_secrets(self, steps: Steps) -> Steps:
         """Return nothing: what of a command is a secret is not known here."""

@@ -23,7 +23,7 @@ from opsassay.testbed.operations.alert_watch import AlertWatch
 from opsassay.testbed.operations.environment import LiveEnvironment
 from opsassay.testbed.operations.held_faults import hold_faults
 from opsassay.testbed.operations.live import ARRIVAL_S, LiveAlerts, LiveTelemetry, live_telemetry, users_are_served
-from opsassay.testbed.operations.protection import protected_of, written_down
+from opsassay.testbed.operations.protection import EMPTIED, protected_of, written_down
 from opsassay.testbed.operations.state_alerts import AlertRules, StateAlerts
 from opsassay.testbed.operations.telemetry_view import TelemetryView
 from opsassay.testbed.operations.tool_session import OperatorToolSession
@@ -113,7 +113,8 @@ class LocalEnvironment(LiveEnvironment):
     def read_settings(self) -> SettingsReading:
         """Return how everything is set now, and which replicas were started with something else.
 
-        Besides the settings of services, stores and hosts: records of names, firewall rules, replicas and releases.
+        Besides the settings of services, stores and hosts: records of names, firewall rules, replicas and releases, and how
+        often a store lost what it held.
         """
         system, reader = self.system, self.reader
         protected, others, configured = dict[str, str](), dict[str, str](), dict[str, str]()
@@ -122,6 +123,8 @@ class LocalEnvironment(LiveEnvironment):
             settings = self.running.operate("config get", {"target": owner})["settings"]
             protected |= protected_of(owner, settings, reader)
             others |= {f"{owner} {key}": written_down(key, value, reader) for key, value in settings.items()}
+            if owner in system.stores:
+                others[f"{owner} {EMPTIED}"] = str(self.running.operate("describe", {"target": owner})[EMPTIED])
             if owner not in system.services:
                 continue  # what is set there takes effect at once
             configured |= {f"{owner} {name}": derived_secret(reader, value) for name, value in settings.items()}

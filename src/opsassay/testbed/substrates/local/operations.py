@@ -146,7 +146,10 @@ class Operations:
         if target in self._system.stores:
             store = self._system.stores[target]
             users = sorted(user for user, name in system.uses() if name == target)
-            return {"store": target, "engine": store.engine, "used_by": users, "settings": dict(store.settings)}
+            settings = dict(store.settings)
+            return {
+                "store": target, "engine": store.engine, "used_by": users, "settings": settings, "emptied": store.emptied,
+            }  # fmt: skip
         if target in system.hosts:
             here = sorted(replica.id for replica in self._system.fleet.replicas.values() if replica.host == target)
             return {"host": target, "replicas": here, **self._host_settings(target)}
