@@ -138,8 +138,8 @@ def test_from_an_empty_environment_to_the_first_graded_agent(tmp_path):
     (tmp_path / "work").mkdir()
     began = time.monotonic()
     with state_folder() as state:
-        for line in (*typed(FIRST), None):
-            line = line or improve_agent(tmp_path / "work" / "my-agent")
+        for command in (*typed(FIRST), None):
+            line = command or improve_agent(tmp_path / "work" / "my-agent")
             words = shlex.split(line.replace("'.[", f"'{ROOT}["))
             variables = {**os.environ, "PATH": path, "OPSASSAY_STATE": str(state)}
             program = str(tmp_path / "env" / "bin" / words[0])

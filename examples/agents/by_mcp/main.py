@@ -1,4 +1,4 @@
-"""Asks look.sql over MCP which service is broken, and submits it; standard library only, as it is all there is when sealed."""
+"""Asks look.sql over MCP and submits what comes back; standard library only, as it is all there is when sealed."""
 
 from __future__ import annotations
 

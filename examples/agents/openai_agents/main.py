@@ -1,0 +1,27 @@
+"""An agent of the OpenAI Agents SDK with the tools of the exam: it submits its answer by the tool of that name."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+from agents import Agent, OpenAIChatCompletionsModel, Runner
+from agents.mcp import MCPServerStdio
+from openai import AsyncOpenAI
+
+
+async def main(prompt: str, mcp: str) -> None:
+    """Work on the task in the file *prompt* with the server that the file *mcp* names."""
+    server = json.loads(Path(mcp).read_text(encoding="utf-8"))["mcpServers"]["opsassay"]
+    model = OpenAIChatCompletionsModel(os.environ["OPENAI_MODEL"], AsyncOpenAI())  # OPENAI_BASE_URL and OPENAI_API_KEY
+    async with MCPServerStdio({"command": server["command"], "args": server["args"]}) as tools:
+        agent = Agent("investigator", "Find out what broke. Submit the answer.", model=model, mcp_servers=[tools])
+        result = await Runner.run(agent, Path(prompt).read_text(encoding="utf-8"), max_turns=50)
+    print(result.final_output, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
