@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from langchain_mcp_adapters.client import MultiServerMCPClient
 from langchain_mcp_adapters.tools import load_mcp_tools
@@ -15,9 +16,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
 
-async def main(prompt: str, mcp: str) -> None:
-    """Work on the task in the file *prompt* with the server that the file *mcp* names."""
-    server = json.loads(Path(mcp).read_text(encoding="utf-8"))["mcpServers"]["opsassay"]
+async def main(task: str, server: dict[str, Any]) -> None:
+    """Work on the *task* with the tools of the MCP *server*, its command and arguments."""
     client = MultiServerMCPClient({"opsassay": {"transport": "stdio", **server}})
     async with client.session("opsassay") as session:
         tools = await load_mcp_tools(session)
@@ -32,10 +32,10 @@ async def main(prompt: str, mcp: str) -> None:
         graph.add_edge(START, "think")
         graph.add_conditional_edges("think", tools_condition)
         graph.add_edge("tools", "think")
-        task = ("user", Path(prompt).read_text(encoding="utf-8"))
-        state = await graph.compile().ainvoke({"messages": [task]}, {"recursion_limit": 100})
+        state = await graph.compile().ainvoke({"messages": [("user", task)]}, {"recursion_limit": 100})
     print(state["messages"][-1].content, file=sys.stderr)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    prompt, mcp = (Path(name).read_text(encoding="utf-8") for name in sys.argv[1:])
+    asyncio.run(main(prompt, json.loads(mcp)["mcpServers"]["opsassay"]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import time
 from pathlib import Path
 
@@ -40,26 +39,27 @@ if mode == "refuses":
     sys.exit("the table of pages is empty")
 for line in sys.stdin:
     asked = json.loads(line)
-    if asked["method"] == "initialize":
-        say(id=asked["id"], result={"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "odd", "version": "1"}})
-    elif asked["method"] == "tools/list":
+    if asked.get("method") == "initialize":
+        about = {"serverInfo": {"name": "odd", "version": "1"}}
+        say(id=asked["id"], result={"protocolVersion": "2025-06-18", "capabilities": {}, **about})
+    elif asked.get("method") == "tools/list":
         say(id=99, method="ping")
         name = "a tool" if mode == "misnames" else "look"
         say(id=asked["id"], result={"tools": [{"name": name, "inputSchema": {"type": "object"}}]})
-    elif asked["method"] == "tools/call" and mode == "dies":
+    elif asked.get("method") == "tools/call" and mode == "dies":
         os._exit(3)
-    elif asked["method"] == "tools/call" and mode == "hangs":
+    elif asked.get("method") == "tools/call" and mode == "hangs":
         time.sleep(1000)
-    elif asked["method"] == "tools/call" and mode == "babbles":
+    elif asked.get("method") == "tools/call" and mode == "babbles":
         print("a line of a log", flush=True)
-    elif asked["method"] == "tools/call" and mode == "floods":
+    elif asked.get("method") == "tools/call" and mode == "floods":
         while True:
             print("x" * 65536, end="")
-    elif asked["method"] == "tools/call" and mode == "looks":
+    elif asked.get("method") == "tools/call" and mode == "looks":
         places = ["/view", "/work", "/opt/opsassay-agent", sys.argv[2]]
         seen = {place: sorted(os.listdir(place)) if os.path.isdir(place) else None for place in places}
         say(id=asked["id"], result={"content": [{"type": "text", "text": json.dumps(seen)}]})
-    elif asked["method"] == "tools/call":
+    elif asked.get("method") == "tools/call":
         say(id=asked["id"], result={"content": [{"type": "text", "text": "here"}]})
 while mode == "stays":
     time.sleep(1)
@@ -78,7 +78,7 @@ def exam(tmp_path, capsys):
         words = ["{python}", "{agent}/asks.py", "{mcp}", json.dumps(calls).replace("{", "{{").replace("}", "}}")]
         agent = {"agent": "asks", "command": words, "files": ["main.py", "asks.py"], "needs": ["mcp"]}
         (tmp_path / "asks" / "agent.yaml").write_text(yaml.safe_dump(agent))
-        described = {"agent": name, "limits": {"query_seconds": 5}, **server}
+        described = {"agent": name, "limits": {"query_seconds": 3}, **server}
         (tmp_path / "server" / "server.yaml").write_text(yaml.safe_dump(described))
         part = {"domain": "diagnosis", "incidents": ["incidents"], "agents": ["asks/agent.yaml", "constant"]}
         part |= {"tools": [{"mcp": "server/server.yaml"}], "settings": {"sealing": sealing, **settings}}
@@ -124,7 +124,7 @@ def test_tools_of_a_real_server_join_under_its_name_and_are_recorded(exam):
     ("mode", "said"),
     [
         ("dies", "the MCP server odd has ended; its tools are gone"),
-        ("hangs", "the MCP server odd gave no answer in 5 s; its tools are gone"),
+        ("hangs", "the MCP server odd gave no answer in 3 s; its tools are gone"),
         ("babbles", "the MCP server odd does not speak MCP; its tools are gone"),
         ("floods", "the MCP server odd does not speak MCP; its tools are gone"),
     ],
@@ -139,7 +139,10 @@ def test_a_server_that_goes_is_one_sentence_and_the_exam_goes_on(exam, mode, sai
 @pytest.mark.parametrize(
     ("mode", "said"),
     [
-        ("refuses", "The MCP server odd cannot join: ended with exit code 1 (the table of pages is empty)."),
+        (
+            "refuses",
+            "The MCP server odd does not list its tools: it ended with exit code 1 (the table of pages is empty).",
+        ),
         ("misnames", "The MCP server odd has a tool that no model can call: 'odd_a tool'."),
     ],
 )
@@ -169,12 +172,19 @@ def test_a_sealed_server_sees_the_incident_and_its_files_and_no_truth(exam):
 
 def test_tools_are_for_agents_that_have_any_by_mcp(exam, capsys):
     odd(exam, "looks")
-    for agent, said in (
-        ({"name": "rca", "model": f"scripted:{EXAMPLES / 'scripted.yaml'}"}, "rca has no tools by MCP"),
-        ({"name": str(EXAMPLES / "by_model" / "agent.yaml"), "model": f"scripted:{EXAMPLES / 'scripted.yaml'}"}, "by-model has no tools"),
-    ):  # fmt: skip
+    model = f"scripted:{EXAMPLES / 'scripted.yaml'}"
+    for name, said in (
+        ("rca", "rca has no tools by MCP"),
+        (str(EXAMPLES / "by_model" / "agent.yaml"), "by-model has no"),
+    ):
+        agent = {"name": name, "model": model}
         (exam.folder / "server" / "server.yaml").write_text("agent: odd\ncommand: [x]\n")
-        part = {"domain": "diagnosis", "incidents": ["incidents"], "agents": [agent], "tools": [{"mcp": "server/server.yaml"}]}
+        part = {
+            "domain": "diagnosis",
+            "incidents": ["incidents"],
+            "agents": [agent],
+            "tools": [{"mcp": "server/server.yaml"}],
+        }
         (exam.folder / "plan.yaml").write_text(yaml.safe_dump({"parts": [part]}))
         assert run(["run", str(exam.folder / "plan.yaml"), "-o", str(exam.folder / "store")]) == 2
         assert said in capsys.readouterr().err

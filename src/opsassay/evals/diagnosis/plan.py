@@ -75,9 +75,7 @@ def tool_servers(planned: Sequence[PlannedTools], folder: Path) -> list[CommandA
     return servers
 
 
-def with_servers(
-    solver: MethodSetup | Setup | str, servers: Sequence[CommandAgent]
-) -> MethodSetup | Setup | str:
+def with_servers(solver: MethodSetup | Setup | str, servers: Sequence[CommandAgent]) -> MethodSetup | Setup | str:
     """Return *solver* with the tools of *servers*; methods and oracles use none. Raises ConfigError for other agents."""
     if not servers or not isinstance(solver, Setup):
         return solver

@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from opsassay.evals.runner.commands import AGENT_INSIDE, SOCKETS_INSIDE, places_
 from opsassay.evals.runner.mounts import mounts_of
 from opsassay.solvers.agents import mcp_host
 from opsassay.solvers.agents.command import CommandAgent
-from opsassay.solvers.agents.mcp_tools import ToolServer
+from opsassay.solvers.agents.mcp_tools import ServerGoneError, ToolServer
 from opsassay.solvers.sandbox import Ended, Sandbox, SandboxLimits
 
 _HOST, _SOCKET = "opsassay_host.py", "server"
@@ -53,9 +53,7 @@ def _started(
     (work / _HOST).write_bytes(Path(mcp_host.__file__).read_bytes())
     places = places_of(view, work, files, sealed=sealed)
     own = server.file.limits
-    limits = replace(
-        SandboxLimits(), wall_clock_s=seconds, memory_bytes=own.memory_mb * 2**20, processes=own.processes
-    )
+    limits = replace(SandboxLimits(), wall_clock_s=seconds, memory_bytes=own.memory_mb * 2**20, processes=own.processes)
     seal = Sandbox(
         view=view, work=work, sockets={_SOCKET: path}, ports={}, limits=limits,
         environment={"LANG": "C.UTF-8", "TZ": "UTC", **server.variables(places), "HOME": places["work"]},
@@ -70,20 +68,29 @@ def _started(
         ended = pool.submit(run_command, words, seal, sealed=sealed)
         connection = _accepted(server.name, listener, ended)
     with closing(connection):
-        yield ToolServer(server.name, connection, own.query_seconds)
+        try:
+            joined = ToolServer(server.name, connection, own.query_seconds)
+        except ServerGoneError as gone:
+            connection.close()
+            raise StartError(
+                f"The MCP server {server.name} does not list its tools: {_last_words(ended) or gone}."
+            ) from gone
+        yield joined
 
 
 def _accepted(name: str, listener: socket.socket, ended: Future[Ended]) -> socket.socket:
     """Return the connection of the server called *name*; raises StartError when it *ended* before."""
     listener.settimeout(0.1)
     deadline = time.monotonic() + _STARTING_S
-    while time.monotonic() < deadline:
-        try:
+    while not ended.done() and time.monotonic() < deadline:
+        with suppress(TimeoutError):
             return listener.accept()[0]
-        except TimeoutError:
-            if ended.done():
-                break
-    said = ended.result() if ended.done() else None
-    last = (said.stderr_tail.strip().splitlines() or [""])[-1][:200] if said else ""
-    why = f"{said.reason}{f' ({last})' if last else ''}" if said else f"it did not start within {_STARTING_S:g} s"
+    why = _last_words(ended) if ended.done() else f"it did not start within {_STARTING_S:g} s"
     raise StartError(f"The MCP server {name} cannot join: {why}.")
+
+
+def _last_words(ended: Future[Ended]) -> str:
+    """Return how a server ended by itself, with the last line that it said; '' when it had to be killed."""
+    end = ended.result()
+    said = (end.stderr_tail.strip().splitlines() or [""])[-1][:200]
+    return "" if end.signal or not end.exit_code else f"it {end.reason}{f' ({said})' if said else ''}"

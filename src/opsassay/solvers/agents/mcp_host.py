@@ -16,7 +16,7 @@ def main(path: str, words: list[str]) -> int:
     """Run the server *words* and return its exit code; one that does not end by itself in time is killed."""
     other = socket.socket(socket.AF_UNIX)
     other.connect(path)
-    server = subprocess.Popen(words, stdin=other, stdout=other)
+    server = subprocess.Popen(words, stdin=other.fileno(), stdout=other.fileno())
     hung_up = select.poll()
     hung_up.register(other, select.POLLRDHUP)
     while server.poll() is None and not hung_up.poll(100):

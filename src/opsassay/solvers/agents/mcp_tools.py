@@ -26,7 +26,8 @@ class ServerGoneError(Exception):
 class ToolServer:
     """The MCP server called *name* at the other end of *connection*; a call that takes longer than *seconds* ends it.
 
-    Raises StartError, with one sentence, when it does not list its tools. *gone* says why it ended, '' while it is there.
+    Raises ServerGoneError when it does not list its tools, StartError for a tool that no model can call. *gone* says why
+    it ended, '' while it is there.
     """
 
     def __init__(self, name: str, connection: socket.socket, seconds: float) -> None:
@@ -37,8 +38,8 @@ class ToolServer:
             self._ask("initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo=about)
             self._send(method="notifications/initialized")
             self._tools = {f"{name}_{tool.name}": tool for tool in self._listed()}
-        except (ServerGoneError, ValueError, TypeError, LookupError) as error:
-            raise StartError(f"The MCP server {name} does not list its tools: {self.gone or error}.") from error
+        except (ValueError, TypeError) as error:
+            raise ServerGoneError(" ".join(str(error).split())[:300]) from error
         if wrong := next((tool for tool in self._tools if not _NAME.fullmatch(tool)), None):
             raise StartError(f"The MCP server {name} has a tool that no model can call: {wrong[:100]!r}.")
 
@@ -59,7 +60,7 @@ class ToolServer:
             result = types.CallToolResult.model_validate(found)
         except ServerGoneError as gone:
             return ToolCall(tool=tool, arguments=given, output=f"Error: {gone}.", status="error")
-        except (ValueError, TypeError, LookupError) as error:
+        except (ValueError, TypeError) as error:
             said = " ".join(str(error).split())[:300]
             return ToolCall(tool=tool, arguments=given, output=f"Error: {self._name} said: {said}.", status="error")
         parts = (one.text if isinstance(one, types.TextContent) else f"[{one.type}]" for one in result.content)
