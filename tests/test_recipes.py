@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from opsassay.cli import run
+from opsassay.core.schema.files import load_yaml
+from opsassay.solvers.agents.ready import ReadyFile, ready_files
 from test_docs import ROOT, blocks_in
 from test_tutorials import RECORDED
 
@@ -86,3 +88,22 @@ def test_the_tools_of_a_server_join_the_exam_of_a_real_framework(tmp_path, monke
 def test_the_plan_on_the_page_is_the_example():
     (shown,) = blocks_in(PAGE.read_text().partition("## An MCP server")[2].partition("\n## ")[0], "yaml")
     assert (ROOT / "examples" / "agents" / "with_runbooks.yaml").read_text().partition("\n")[2] == shown
+
+
+@pytest.mark.parametrize(("section", "name"), [("Claude Code", "claude-code"), ("Codex", "codex")])
+def test_an_agent_by_name_is_taken_up_to_its_program_by_the_commands_of_the_page(
+    section, name, tmp_path, monkeypatch, capsys
+):
+    """`tests/solvers/agents/test_ready.py` runs the real programs where they are on PATH."""
+    install_line, variables, *commands = commands_of(section)
+    file = load_yaml(ready_files()[name], ReadyFile)
+    assert install_line == file.install
+    for variable in shlex.split(variables)[1:]:
+        monkeypatch.setenv(*variable.split("=", 1))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(RECORDED, "incidents")
+    for line in commands:
+        assert run(shlex.split(line)[1:]) == 2
+        assert f"{name} needs the program {file.program}, which is not on PATH" in capsys.readouterr().err
+    assert not (tmp_path / "incidents" / "runs").exists()
