@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from pkgutil import resolve_name
 from typing import Any
 
 import click
@@ -11,76 +12,45 @@ from click.shell_completion import CompletionItem
 from opsassay.core.errors import OpsAssayError
 
 
-class Named(click.ParamType):
-    """A text that is one of *names*, or of a file: the shell completes both."""
+class Named(click.ParamType[Any]):
+    """A text that is one of the names that the functions at *places* return, or of a file: the shell completes both."""
 
     name = "text"
 
-    def __init__(self, names: Callable[[], Iterable[str]]) -> None:
-        self._names = names
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return *value* as it is: the command looks it up."""
-        return click.STRING.convert(value, param, ctx)
+    def __init__(self, *places: str) -> None:
+        self._places = places
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the names that begin like *incomplete*; where there are none the shell offers files."""
         del ctx, param
         try:
-            found = sorted(name for name in self._names() if name.startswith(incomplete))
+            names = sorted(name for place in self._places for name in resolve_name(place)())
         except (ImportError, OSError, OpsAssayError):  # a package that is not installed, a folder that cannot be read
-            found = []
-        return [CompletionItem(name) for name in found] or [CompletionItem(incomplete, type="file")]
+            names = []
+        return [CompletionItem(one) for one in names if one.startswith(incomplete)] or [
+            CompletionItem(incomplete, "file")
+        ]
 
 
-def _methods() -> Iterable[str]:
-    from opsassay.solvers.methods.base import METHODS
-
-    return METHODS.names()
-
-
-def _agents() -> Iterable[str]:
-    from opsassay.solvers.agents.base import AGENTS
-    from opsassay.solvers.agents.ready import ready_files
-
-    return (*AGENTS.names(), *ready_files())
-
-
-def _tasks() -> Iterable[str]:
+def task_ids() -> Iterable[str]:
+    """Return the ids of the tasks that ship with OpsAssay."""
     from opsassay.evals.runner.domain import DOMAINS, domain_named
 
     return (task.id for name in DOMAINS.names() for task in domain_named(name).tasks(()))
 
 
-def _faults() -> Iterable[str]:
-    from opsassay.core.schema.faults import CATALOGUE
-
-    return CATALOGUE
-
-
-def _systems() -> Iterable[str]:
-    from opsassay.testbed.apps import names
-
-    return names()
-
-
-def _scenarios() -> Iterable[str]:
-    from opsassay.testbed.scenarios import generated_names, names
-
-    return (*names(), *generated_names())
-
-
-def _running() -> Iterable[str]:
+def running_systems() -> Iterable[str]:
+    """Return the names of the systems that run on this machine."""
     from opsassay.cli.substrates import HERE, substrate_of
 
     return substrate_of(HERE).names()
 
 
-AGENT = Named(_agents)
-METHOD = Named(_methods)
-SOLVER = Named(lambda: (*_agents(), *_methods()))
-TASK = Named(_tasks)
-FAULT = Named(_faults)
-SYSTEM = Named(_systems)
-SCENARIO = Named(_scenarios)
-RUNNING = Named(_running)
+_AGENTS = ("opsassay.solvers.agents.base:AGENTS.names", "opsassay.solvers.agents.ready:ready_files")
+_METHODS = "opsassay.solvers.methods.base:METHODS.names"
+AGENT, METHOD, SOLVER = Named(*_AGENTS), Named(_METHODS), Named(*_AGENTS, _METHODS)
+TASK = Named("opsassay.cli.completion:task_ids")
+FAULT = Named("opsassay.core.schema.faults:CATALOGUE.keys")
+SYSTEM = Named("opsassay.testbed.apps:names")
+SCENARIO = Named("opsassay.testbed.scenarios:names", "opsassay.testbed.scenarios:generated_names")
+RUNNING = Named("opsassay.cli.completion:running_systems")
