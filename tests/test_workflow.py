@@ -34,9 +34,9 @@ def filled(text, cell):
 
 @pytest.fixture
 def repository(tmp_path, monkeypatch, capsys):
-    """Make a checkout with an agent, a suite of eight incidents, and the base of the change in base/."""
+    """Make a checkout with an agent, a suite of six incidents, and the base of the change in base/."""
     monkeypatch.chdir(tmp_path)
-    make_tree(tmp_path / "suite", count=8, traces=12)
+    make_tree(tmp_path / "suite", count=6, traces=12)
     assert run(["new", "agent", "my-agent"]) == 0
     shutil.copytree("my-agent", "base/my-agent")
     (tmp_path / "bin").mkdir()
@@ -76,7 +76,7 @@ def test_the_workflow_is_one_whose_inputs_are_in_no_script():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("runner", MATRIX)
 def test_the_gate_lets_the_same_agent_pass_and_fails_a_worse_one(runner, repository):
     if runner == "sealed" and (why := sealing_refusal()):
@@ -84,7 +84,7 @@ def test_the_gate_lets_the_same_agent_pass_and_fails_a_worse_one(runner, reposit
     codes = steps_run(repository, MATRIX[runner])
     assert list(codes.values()) == [0, 0, 0, 0], codes
     assert "passed" in (repository / "summary.md").read_text()
-    shutil.rmtree(repository / "graded")
+    shutil.rmtree(repository / "graded" / "after")
     look = repository / "my-agent" / "look.sql"
     look.write_text(look.read_text().replace("LIMIT 1", "LIMIT 1 OFFSET 1"))  # names another service
     codes = steps_run(repository, MATRIX[runner])

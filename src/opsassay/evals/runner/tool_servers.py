@@ -17,11 +17,10 @@ from opsassay.evals.runner.commands import AGENT_INSIDE, SOCKETS_INSIDE, places_
 from opsassay.evals.runner.mounts import mounts_of
 from opsassay.solvers.agents import mcp_host
 from opsassay.solvers.agents.command import CommandAgent
-from opsassay.solvers.agents.mcp_tools import ServerGoneError, ToolServer
+from opsassay.solvers.agents.mcp_tools import STARTING_S, ServerGoneError, ToolServer
 from opsassay.solvers.sandbox import Ended, Sandbox, SandboxLimits
 
 _HOST, _SOCKET = "opsassay_host.py", "server"
-_STARTING_S = 60.0
 
 
 @contextmanager
@@ -81,11 +80,11 @@ def _started(
 def _accepted(name: str, listener: socket.socket, ended: Future[Ended]) -> socket.socket:
     """Return the connection of the server called *name*; raises StartError when it *ended* before."""
     listener.settimeout(0.1)
-    deadline = time.monotonic() + _STARTING_S
+    deadline = time.monotonic() + STARTING_S
     while not ended.done() and time.monotonic() < deadline:
         with suppress(TimeoutError):
             return listener.accept()[0]
-    why = _last_words(ended) if ended.done() else f"it did not start within {_STARTING_S:g} s"
+    why = _last_words(ended) if ended.done() else f"it did not start within {STARTING_S:g} s"
     raise StartError(f"The MCP server {name} cannot join: {why}.")
 
 

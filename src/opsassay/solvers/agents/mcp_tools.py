@@ -17,6 +17,8 @@ from opsassay.solvers.agents.tools import MAX_CHARACTERS, TelemetryToolbox
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _MOST_PAGES = 20
+STARTING_S = 60.0
+"""How long a server may take to start, and to list its tools."""
 
 
 class ServerGoneError(Exception):
@@ -31,8 +33,9 @@ class ToolServer:
     """
 
     def __init__(self, name: str, connection: socket.socket, seconds: float) -> None:
-        self._name, self._connection, self._seconds = name, connection, seconds
+        self._name, self._connection = name, connection
         self._received, self._number, self.gone = bytearray(), 0, ""
+        self._seconds = max(seconds, STARTING_S)
         about = {"name": "opsassay", "version": "1"}
         try:
             self._ask("initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo=about)
@@ -40,6 +43,7 @@ class ToolServer:
             self._tools = {f"{name}_{tool.name}": tool for tool in self._listed()}
         except (ValueError, TypeError) as error:
             raise ServerGoneError(" ".join(str(error).split())[:300]) from error
+        self._seconds = seconds
         if wrong := next((tool for tool in self._tools if not _NAME.fullmatch(tool)), None):
             raise StartError(f"The MCP server {name} has a tool that no model can call: {wrong[:100]!r}.")
 
