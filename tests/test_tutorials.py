@@ -25,6 +25,8 @@ from test_docs import ROOT, blocks, commands_in
 
 DOCS = ROOT / "docs"
 FIRST = DOCS / "grade-my-agent.md"
+RECORDED = ROOT / "tests" / "recordings" / "demo"
+"""What `opsassay demo` of that page recorded once, without the ledger: the catalogue's packets 100 ms late."""
 
 
 def typed(page):
@@ -36,6 +38,49 @@ def test_the_first_graded_agent_takes_five_commands_and_the_readme_has_the_same(
     assert len(typed(FIRST)) <= 5
     readme = [block for block in blocks(ROOT / "README.md", "console") if "pip install" in block]
     assert readme == [blocks(FIRST, "console")[0]]  # which `test_the_readme_is_run_word_for_word` runs
+
+
+def improve_agent(folder):
+    """Do to the agent in *folder* as the tutorial says, and return the command that follows."""
+    page = FIRST.read_text()
+    (question,) = blocks(FIRST, "sql")
+    (folder / "look.sql").write_text(question)
+    (last,) = commands_in(page.partition("## Until it is right")[2])
+    return last
+
+
+def grades_of(incidents):
+    """Return the values of the metrics of each run of my-agent, by its cell."""
+    found = {}
+    for verdict in incidents.glob("runs/*/1/verdicts/default.json"):
+        solver = json.loads((verdict.parents[1] / "run.json").read_text())["solver"]
+        if solver["name"] == "my-agent":
+            metrics = json.loads(verdict.read_text())["metrics"]
+            found[verdict.parents[2].name] = {name: one.get("value") for name, one in metrics.items()}
+    return found
+
+
+RIGHT = {
+    "any_service": 1.0,
+    "exact_match": 1.0,
+    "path_reachability": 1.0,
+    "ungrounded": 0.0,
+    "evidence_relevant": 1.0,
+}  # fmt: skip
+
+
+def test_the_agent_of_the_tutorial_is_wrong_and_then_right(tmp_path, monkeypatch, capsys):
+    """All commands but the recording of the incident, which is one of that command."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(RECORDED, "incidents")
+    for line in typed(FIRST):
+        if line.startswith("opsassay") and not line.startswith("opsassay demo"):
+            assert run(shlex.split(line)[1:]) == 0, line
+    (wrong,) = grades_of(tmp_path / "incidents").values()
+    assert (wrong["any_service"], wrong["exact_match"]) == (0.0, 0.0)
+    assert run(shlex.split(improve_agent(tmp_path / "my-agent"))[1:]) == 0
+    (right,) = [one for one in grades_of(tmp_path / "incidents").values() if one != wrong]
+    assert {name: right[name] for name in RIGHT} == RIGHT
 
 
 @pytest.mark.slow
@@ -93,7 +138,8 @@ def test_from_an_empty_environment_to_the_first_graded_agent(tmp_path):
     (tmp_path / "work").mkdir()
     began = time.monotonic()
     with state_folder() as state:
-        for line in typed(FIRST):
+        for command in (*typed(FIRST), None):
+            line = command or improve_agent(tmp_path / "work" / "my-agent")
             words = shlex.split(line.replace("'.[", f"'{ROOT}["))
             variables = {**os.environ, "PATH": path, "OPSASSAY_STATE": str(state)}
             program = str(tmp_path / "env" / "bin" / words[0])
@@ -101,10 +147,8 @@ def test_from_an_empty_environment_to_the_first_graded_agent(tmp_path):
                 [program, *words[1:]], cwd=tmp_path / "work", env=variables, capture_output=True, text=True, check=False
             )
             assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
-    print(f"{len(typed(FIRST))} commands in {time.monotonic() - began:.0f} s")
-    (verdict, *_) = (tmp_path / "work" / "incidents").glob("runs/*/1/verdicts/default.json")
-    assert json.loads(verdict.read_text())["metrics"]
-    assert "my-agent" in done.stdout
+    print(f"{len(typed(FIRST)) + 1} commands in {time.monotonic() - began:.0f} s")
+    assert sorted(one["exact_match"] for one in grades_of(tmp_path / "work" / "incidents").values()) == [0.0, 1.0]
 
 
 def test_tutorials_are_read_in_their_order():

@@ -28,7 +28,7 @@ def written(tmp_path, capsys, kind, name="my-own"):
 @pytest.mark.slow
 def test_a_new_agent_is_checked_and_passes(tmp_path, capsys):
     path = written(tmp_path, capsys, "agent")
-    assert sorted(one.name for one in path.iterdir()) == ["agent.yaml", "main.py"]
+    assert sorted(one.name for one in path.iterdir()) == ["agent.yaml", "look.sql", "main.py"]
     assert run(["agent", "check", str(path / "agent.yaml"), "--json"]) == 0
     assert "my-own" in capsys.readouterr().out
 

@@ -1,4 +1,4 @@
-"""Finds the failing service by SQL over MCP and submits it; standard library only, as it is all there is when sealed."""
+"""Asks look.sql over MCP and submits what comes back; standard library only, as it is all there is when sealed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-LOOK = """
-SELECT service_name, count(*) AS failed FROM abnormal_traces
-WHERE "attr.status_code" = 'Error' AND service_name <> 'loadgenerator'
-AND span_id NOT IN (SELECT parent_span_id FROM abnormal_traces WHERE "attr.status_code" = 'Error')
-GROUP BY ALL ORDER BY failed DESC, service_name LIMIT 1"""
-COUNT = "SELECT count(*) AS failed FROM abnormal_traces WHERE service_name = '{}' AND \"attr.status_code\" = 'Error'"
+LOOK = Path(__file__).with_name("look.sql")
 
 
 def main() -> None:
@@ -26,13 +21,16 @@ def main() -> None:
     about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "by-mcp", "version": "1"}}
     client.ask("initialize", about)
     client.tell("notifications/initialized")
-    rows = client.call("query_sql", sql=LOOK).splitlines()[1:-1]
-    roots = []
-    if rows:
-        service = json.loads(rows[0])[0]
-        evidence = [{"kind": "trace", "sql": COUNT.format(service), "claim": f"spans of {service} fail"}]
-        roots = [{"service": service, "fault_kind": "http_response_status_modified", "evidence": evidence}]
-    print(client.call("submit", root_causes=roots, propagation=[]), file=sys.stderr)
+    rows = client.call("query_sql", sql=LOOK.read_text(encoding="utf-8")).splitlines()[1:-1]
+    roots: list[dict[str, Any]] = []
+    propagation: list[dict[str, Any]] = []
+    for service, fault_kind, caller, claim, sql in map(json.loads, rows):
+        evidence = [{"kind": "trace", "sql": sql, "claim": claim}]
+        if caller is None:
+            roots.append({"service": service, "fault_kind": fault_kind, "evidence": evidence})
+        else:
+            propagation.append({"from": service, "to": caller, "evidence": evidence})
+    print(client.call("submit", root_causes=roots, propagation=propagation), file=sys.stderr)
     server.stdin.close()
     server.wait()
 

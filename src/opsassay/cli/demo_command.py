@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import yaml
 
+from opsassay.cli.completion import FAULT, SYSTEM
 from opsassay.cli.output import (
     FOLDER,
     NumberRange,
@@ -38,8 +39,10 @@ METRICS = ("exact_match", "any_service", "f1", "path_reachability", "node_f1", "
 @click.command("demo")
 @click.option("-o", "--output", type=FOLDER, help="Folder; opsassay-out/demo-TIME when left out.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Chooses the fault.")
-@click.option("--system", default="shop", show_default=True, help="The system to break: a name, or a YAML file.")
-@click.option("--fault", "fault_name", help="Fault type to inject instead of the seed's.")
+@click.option(
+    "--system", type=SYSTEM, default="shop", show_default=True, help="The system to break: a name, or a YAML file."
+)
+@click.option("--fault", "fault_name", type=FAULT, help="Fault type to inject instead of the seed's.")
 @normal_option
 @abnormal_option
 @click.option(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opsassay.cli.completion import SOLVER
 from opsassay.cli.output import (
     FOLDER,
     cases_apart,
@@ -30,7 +31,12 @@ if TYPE_CHECKING:
 @click.command("run")
 @click.argument("suite", type=click.Path(path_type=Path), metavar="SUITE|PLAN")
 @click.option(
-    "-a", "--agent", "agents", multiple=True, help="Agent, agent.yaml or method; repeat for more. A PLAN has its own."
+    "-a",
+    "--agent",
+    "agents",
+    type=SOLVER,
+    multiple=True,
+    help="Agent, agent.yaml or method; repeat for more. A PLAN has its own.",
 )
 @click.option("--model", help="scripted:FILE, replayed:SESSION, or a model of OPENAI_BASE_URL.")
 @click.option("--repeats", type=click.IntRange(1, 1000), default=1, show_default=True, help="Runs of every incident.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opsassay.cli.completion import AGENT, METHOD
 from opsassay.cli.output import FOLDER, NumberRange, cases_apart, echo, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
     "-m",
     "--method",
     "methods",
+    type=METHOD,
     multiple=True,
     help="NAME, FILE.py:CLASS, MODULE:CLASS or command:WORDS, with :PARAMETER=VALUE; all when left out.",
 )
 @click.option(
-    "-a", "--agent", "agents", multiple=True, help="Agent to run instead, by name or agent.yaml; repeat for more."
-)
+    "-a", "--agent", "agents", type=AGENT, multiple=True,
+    help="Agent to run instead, by name or agent.yaml; repeat for more.",
+)  # fmt: skip
 @click.option("--model", help="Of an agent: scripted:FILE, replayed:SESSION, or a model of OPENAI_BASE_URL.")
 @click.option("-o", "--output", type=FOLDER, help="Folder of the run store; PATH itself when left out.")
 @click.option(

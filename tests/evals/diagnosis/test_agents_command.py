@@ -59,6 +59,21 @@ def test_the_built_in_agent_keeps_the_contract_with_the_packaged_script(call):
     checks = {item["check"]: item for item in told["items"]}
     assert all(checks[name]["passed"] for name in ("ended", "answer", "evidence", "trace", "canary"))
     assert "2 statements run" in checks["evidence"]["said"]
+    assert (checks["right"]["passed"], checks["right"]["said"][:10]) == (None, "yes: stock")
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ('print(\'{"root_causes": [], "propagation": []}\')', "NO: it says nothing is wrong; right is stock"),
+        ("print(json.dumps(GOOD).replace('cart', 'front'))", "NO: it says front (http_"),
+    ],
+)
+def test_a_wrong_answer_keeps_the_contract_and_is_said_to_be_wrong(call, tmp_path, code, said):
+    told = json.loads(call("agent", "check", str(agent(tmp_path / "agent", code)), "--json")[0])
+    (right,) = (item for item in told["items"] if item["check"] == "right")
+    assert right["passed"] is None
+    assert right["said"].startswith(said)
 
 
 @pytest.mark.sampled

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsassay.cli.output import echo, json_option, print_json, print_table, say
+from opsassay.cli.completion import AGENT, TASK
+from opsassay.cli.output import echo, json_option, print_json, print_table, stages
 
 if TYPE_CHECKING:
     from opsassay.evals.diagnosis.setups.agents import RunSettings
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 
 @click.command("check")
-@click.argument("agent")
-@click.option("--task", help="A task of `opsassay task list` to rehearse; a made-up incident when left out.")
+@click.argument("agent", type=AGENT)
+@click.option("--task", type=TASK, help="A task of `opsassay task list` to rehearse; a made-up incident when left out.")
 @click.option("--model", help="scripted:FILE, replayed:SESSION, or a model of OPENAI_BASE_URL; a script when left out.")
 @click.option(
     "-c", "--change", "changes", multiple=True, metavar="KEY=VALUE", help="A setting, as in limits.seconds=60."
@@ -61,8 +62,9 @@ def _on_incident(agent: str, model: str | None, settings: RunSettings, _: str | 
     if is_asked_method(agent):
         raise UserError(f"{agent} is a method; run it with `opsassay run diagnose DIR -m {agent}`.")
     setup = agent_setup(agent, model or DRY_RUN_MODEL, settings)
-    say(f"opsassay: {setup.agent.name} diagnoses a made-up incident of two services")
-    return setup.agent.name, dry_run(setup)
+    with stages() as shown:
+        shown.started(f"{setup.agent.name} diagnoses a made-up incident of two services")
+        return setup.agent.name, dry_run(setup)
 
 
 def _on_task(agent: str, model: str | None, settings: RunSettings, task: str | None) -> tuple[str, Rehearsal]:
@@ -85,8 +87,9 @@ def _on_task(agent: str, model: str | None, settings: RunSettings, task: str | N
     if not isinstance(job := jobs[0], CanRehearse):
         raise UserError(f"{domain.name} tasks cannot be rehearsed. Run one with `opsassay run`.")
     name = jobs[0].cell.solver.name
-    say(f"opsassay: {name} rehearses {task} for at most {limits['seconds']:g} s")
-    return name, job.rehearse(limits["seconds"])
+    with stages() as shown:
+        shown.started(f"{name} rehearses {task} for at most {limits['seconds']:g} s", limits["seconds"])
+        return name, job.rehearse(limits["seconds"])
 
 
 def _plan_part(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from opsassay.cli.completion import RUNNING, SYSTEM
 from opsassay.cli.output import (
     FOLDER,
     NumberRange,
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 
 
 @click.command("record")
-@click.argument("system")
+@click.argument("system", type=SYSTEM)
 @click.argument("fault", type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=FOLDER, help="Folder of the incident tree.")
-@click.option("--on", "name", help="Record on this running system instead of a fresh one.")
+@click.option("--on", "name", type=RUNNING, help="Record on this running system instead of a fresh one.")
 @normal_option
 @abnormal_option
 @click.option("--warmup", "warmup_s", type=NumberRange(min=0), default=8.0, show_default=True, help="Warm-up, s.")

@@ -7,12 +7,13 @@ import time
 
 import click
 
+from opsassay.cli.completion import SYSTEM
 from opsassay.cli.output import NumberRange, echo, json_option, print_json, print_table, say, stages
 from opsassay.cli.substrates import fresh_option, split_level, substrate_of
 
 
 @click.command("check")
-@click.argument("system")
+@click.argument("system", type=SYSTEM)
 @click.option(
     "--seconds", type=NumberRange(5, 600), default=20.0, show_default=True, help="How long its load is watched."
 )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from opsassay.cli.completion import RUNNING
 from opsassay.cli.output import echo, say
 from opsassay.cli.substrates import substrate_of, substrate_option
 
 
 @click.command("down")
-@click.argument("names", nargs=-1)
+@click.argument("names", type=RUNNING, nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Stop every running system of this machine.")
 @substrate_option
 def command(names: tuple[str, ...], substrate: str, *, everything: bool) -> None:

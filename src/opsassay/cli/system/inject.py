@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from opsassay.cli.completion import RUNNING
 from opsassay.cli.output import NumberRange, json_option, print_json, say
 from opsassay.cli.substrates import substrate_of, substrate_option
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command("inject")
 @click.argument("fault", type=click.Path(path_type=Path))
-@click.option("--on", "name", help="The running system; needed only when there are several.")
+@click.option("--on", "name", type=RUNNING, help="The running system; needed only when there are several.")
 @click.option("--duration", "duration_s", type=NumberRange(min=0.1), help="Seconds; the file's own when left out.")
 @substrate_option
 @json_option

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from opsassay.cli.completion import RUNNING
 from opsassay.cli.output import echo
 from opsassay.cli.substrates import substrate_of, substrate_option
 from opsassay.core.logs import LEVELS, in_words, parsed
@@ -17,7 +18,7 @@ FOLLOW_EVERY_S = 1.0
 
 
 @click.command("logs")
-@click.argument("system")
+@click.argument("system", type=RUNNING)
 @click.option("--process", "only", multiple=True, help="Process to show, such as supervisor or front-0; repeatable.")
 @click.option(
     "--level", type=click.Choice(LEVELS), default="debug", show_default=True, help="Least level that is shown."

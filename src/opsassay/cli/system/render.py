@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from opsassay.cli.completion import SYSTEM
 from opsassay.cli.output import NumberRange, echo
 
 
 @click.command("render")
-@click.argument("system")
+@click.argument("system", type=SYSTEM)
 @click.option("--name", help="Namespace of the instance; the system's own name when left out.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Makes the load repeatable.")
 @click.option("--rate", "rate_rps", type=NumberRange(min=0.1), help="Load in requests per second.")

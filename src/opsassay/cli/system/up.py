@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from opsassay.cli.completion import SYSTEM
 from opsassay.cli.output import NumberRange, echo, json_option, print_json, stages
 from opsassay.cli.substrates import fresh_option, split_level, substrate_of, there
 
 
 @click.command("up")
-@click.argument("system")
+@click.argument("system", type=SYSTEM)
 @click.option("--name", help="Name of the running instance; the system's own name when left out.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Makes pod names and load repeatable.")
 @click.option("--rate", "rate_rps", type=NumberRange(min=0.1), help="Load in requests per second.")

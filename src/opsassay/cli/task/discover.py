@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opsassay.cli.completion import SCENARIO
 from opsassay.cli.output import FOLDER, json_option, print_json, print_table, say
 from opsassay.evals.runner.tables import percent
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command("discover")
-@click.argument("scenario_name", metavar="SCENARIO")
+@click.argument("scenario_name", type=SCENARIO, metavar="SCENARIO")
 @click.option(
     "-o", "--output", required=True, type=FOLDER,
     help="Folder of the search; resumable.",

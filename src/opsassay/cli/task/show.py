@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from opsassay.cli.completion import SCENARIO
 from opsassay.cli.output import echo
 
 
 @click.command("show")
-@click.argument("name")
+@click.argument("name", type=SCENARIO)
 def command(name: str) -> None:
     """Print the scenario called NAME as YAML: a generated one as a file that can be changed."""
     import yaml

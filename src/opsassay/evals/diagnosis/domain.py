@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from opsassay.core.schema.run import Metric
 from opsassay.core.schema.task import MetricDefinition, Task
-from opsassay.evals.diagnosis.plan import IncidentPlan, plan
+from opsassay.evals.diagnosis.plan import IncidentPlan, plan, tool_servers, with_servers
 from opsassay.evals.diagnosis.solve import IncidentRun
 from opsassay.evals.diagnosis.tasks import NAMES, IncidentItem, open_suite
 from opsassay.evals.runner.plan import part_as
@@ -52,7 +52,8 @@ class DiagnosisDomain:
         planned = part_as(IncidentPlan, part, where)
         settings = planned.settings
         opened = [one for name in planned.incidents for one in open_suite(folder / name)]
-        solvers = [solver for one in planned.agents for solver in one.solvers(folder, settings)]
+        servers = tool_servers(planned.tools, folder)
+        solvers = [with_servers(solver, servers) for one in planned.agents for solver in one.solvers(folder, settings)]
         return plan(opened, solvers, planned.repeats, settings)
 
     def grade(self, stores: Stores, settings: GradeSettings) -> GradedRuns:

@@ -6,7 +6,7 @@ import json
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +18,11 @@ from opsassay.core.schema.incident import Fault, Incident, RootLabel, Truth
 from opsassay.core.schema.task import Arm
 from opsassay.core.untrusted import open_plain
 from opsassay.evals.diagnosis.workers.template import INCIDENT_FOLDER
+from opsassay.evals.runner.tool_servers import started_servers
+from opsassay.solvers.agents.command import CommandAgent
 from opsassay.solvers.agents.limits import Meter
 from opsassay.solvers.agents.mcp_server import DiagnosisToolSession
+from opsassay.solvers.agents.mcp_tools import JoinedToolbox, ToolServer
 from opsassay.solvers.agents.record import AgentRecorder
 from opsassay.solvers.agents.tools import MAX_ROWS, TelemetryToolbox
 from opsassay.telemetry.content import ENV, INCIDENT, TABLES
@@ -117,8 +120,18 @@ class IncidentEnvironment:
     left: tuple[str, ...] = ()
     """What was not back at the baseline when all was removed."""
 
-    def __init__(self, incident: Datapack, meter: Meter, recorder: AgentRecorder, *, with_tools: bool) -> None:
+    def __init__(
+        self,
+        incident: Datapack,
+        meter: Meter,
+        recorder: AgentRecorder,
+        *,
+        with_tools: bool,
+        servers: Sequence[CommandAgent] = (),
+        seal_servers: bool = True,
+    ) -> None:
         self._incident, self._meter, self._recorder, self._with_tools = incident, meter, recorder, with_tools
+        self._planned, self._seal_servers, self.servers = servers, seal_servers, list[ToolServer]()
         self._stack, self._made = ExitStack(), list[Path]()
         self.services = incident.candidates()
 
@@ -137,9 +150,15 @@ class IncidentEnvironment:
         if not self._with_tools:
             return None
         sql = LockedSql(self._incident, timeout_s=self._meter.limits.query_seconds, max_rows=MAX_ROWS)
-        return DiagnosisToolSession(
-            TelemetryToolbox(self._stack.enter_context(sql)), self._meter, self._recorder, self.services
-        )
+        own = TelemetryToolbox(self._stack.enter_context(sql))
+        self.servers = self._stack.enter_context(
+            started_servers(
+                self._planned, self.folder / INCIDENT_FOLDER, self.folder, self._meter.limits.seconds,
+                sealed=self._seal_servers,
+            )
+        )  # fmt: skip
+        tools = JoinedToolbox(own, self.servers)
+        return DiagnosisToolSession(tools, self._meter, self._recorder, self.services, tools.further_specs())
 
     def apis(self) -> ApiServer:
         """Return the server of backends' APIs over the copy, read now; raises DatapackError."""

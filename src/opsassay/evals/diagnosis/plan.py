@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -18,13 +18,14 @@ from opsassay.evals.diagnosis.setups.methods import MethodSetup
 from opsassay.evals.diagnosis.setups.sweeps import AskedMethod, asked_method, is_asked_method, methods_of, solvers_named
 from opsassay.evals.diagnosis.solve import IncidentRun
 from opsassay.evals.diagnosis.tasks import NAMES, IncidentItem
-from opsassay.evals.runner.mounts import kept_of, require_apart
+from opsassay.evals.runner.mounts import kept_of, mounts_of, require_apart
 from opsassay.evals.runner.oracles import oracles_asked
 from opsassay.evals.runner.plan import PlannedAgent
 from opsassay.evals.runner.ranking import ORACLE
 from opsassay.evals.runner.store import RunStore, read_run
 from opsassay.solvers.agents.command import CommandAgent
 from opsassay.solvers.agents.limits import Price
+from opsassay.solvers.agents.ready import external_agent
 from opsassay.telemetry.tree import Case
 
 
@@ -47,13 +48,40 @@ class PlannedSolver(PlannedAgent):
         return solvers_named([name], self.model, settings, [])
 
 
+class PlannedTools(Written):
+    """Tools that join the exam."""
+
+    mcp: str = Field(description="file of an MCP server, beside the plan, with the keys of an agent.yaml")
+
+
 class IncidentPlan(Written):
     """Which solvers are run on which incidents."""
 
     incidents: tuple[str, ...] = Field(min_length=1, description="suites or folders of incidents, beside the plan")
     agents: tuple[PlannedSolver, ...] = Field(min_length=1, description="agents, agent.yaml files, methods, or oracles")
+    tools: tuple[PlannedTools, ...] = Field(default=(), description="MCP servers whose tools agents have besides ours")
     repeats: int = Field(default=1, ge=1)
     settings: RunSettings = Field(default=RunSettings(), description="as -c of opsassay run")
+
+
+def tool_servers(planned: Sequence[PlannedTools], folder: Path) -> list[CommandAgent]:
+    """Return the MCP servers of a plan in *folder*; raises ConfigError for two of one name, and as `external_agent`."""
+    servers = [external_agent(folder / one.mcp) for one in planned]
+    names = [one.name for one in servers]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(f"tools: two MCP servers are called {twice}; give each a name of its own.")
+    for one in servers:
+        mounts_of(one)
+    return servers
+
+
+def with_servers(solver: MethodSetup | Setup | str, servers: Sequence[CommandAgent]) -> MethodSetup | Setup | str:
+    """Return *solver* with the tools of *servers*; methods and oracles use none. Raises ConfigError for other agents."""
+    if not servers or not isinstance(solver, Setup):
+        return solver
+    if not isinstance(solver.agent, CommandAgent) or "mcp" not in solver.agent.file.needs:
+        raise ConfigError(f"tools: {solver.agent.name} has no tools by MCP; name an agent.yaml that needs mcp.")
+    return replace(solver, servers=tuple(servers))
 
 
 def plan(
@@ -89,9 +117,10 @@ def require_apart_from(store: RunStore, jobs: Iterable[IncidentRun]) -> None:
     """Raise UserError, before anything runs, for an agent that would see a folder with the store, incidents or truth."""
     jobs = list(jobs)
     kept = {store.root, *kept_of([job.case.datapack.path for job in jobs])}
-    for agent in {id(job.solver): job.solver.agent for job in jobs if isinstance(job.solver, Setup)}.values():
-        if isinstance(agent, CommandAgent):
-            require_apart(agent, sorted(kept))
+    setups = {id(job.solver): job.solver for job in jobs if isinstance(job.solver, Setup)}.values()
+    for command in (one for setup in setups for one in (setup.agent, *setup.servers)):
+        if isinstance(command, CommandAgent):
+            require_apart(command, sorted(kept))
 
 
 ASSUMED_CALLS, ASSUMED_INPUT, ASSUMED_OUTPUT = 30, 12_000, 350

@@ -22,7 +22,7 @@ from opsassay.evals.diagnosis.tasks import IncidentItem, oracle_of
 from opsassay.evals.diagnosis.workers.answers import diagnosed, how_it_died, read_worker_answer
 from opsassay.evals.diagnosis.workers.pool import shared_workers
 from opsassay.evals.diagnosis.workers.template import ANSWER, INCIDENT_FOLDER
-from opsassay.evals.runner.commands import WORK_INSIDE
+from opsassay.evals.runner.commands import WORK_INSIDE, refusal_to_seal
 from opsassay.evals.runner.external_agents import APIS, ExternalAgent, ExternalTask, output_of, run_outside
 from opsassay.evals.runner.lease import LeasedError, LeaseLostError
 from opsassay.evals.runner.mounts import kept_of, require_apart
@@ -225,8 +225,9 @@ def run_agent(
     *given_up*; all else is a result. Raises UserError for an agent that would see what holds incidents, truth or runs.
     """
     mask = mask or Mask()
-    if isinstance(setup.agent, CommandAgent):
-        require_apart(setup.agent, [store.root, *kept_of([item.datapack.path])])
+    for command in (setup.agent, *setup.servers):
+        if isinstance(command, CommandAgent):
+            require_apart(command, [store.root, *kept_of([item.datapack.path])])
     sealed = setup.refusal_to_seal is None
     isolation: Isolation = "in_process"
     if setup.is_command or not _is_ours(setup.name):
@@ -236,7 +237,7 @@ def run_agent(
         with masked(item.datapack, mask) as seen:
             if isinstance(setup.agent, CommandAgent):
                 meter = Meter(setup.limits, setup.price)
-                return examine(setup.agent, seen, run_dir, meter, model=setup.model, sealed=sealed)
+                return examine(setup, seen, run_dir, meter)
             return _agent_in_worker(setup, seen, run_dir)
 
     limits = {k: float(v) for k, v in setup.limits.model_dump().items() if v is not None}
@@ -307,11 +308,14 @@ def _spent_so_far(folder: Path, price: Price) -> dict[str, float]:
     }
 
 
-def examine(
-    agent: CommandAgent, incident: Datapack, run_dir: Path, meter: Meter, *, model: str | None, sealed: bool
-) -> AttemptOutcome:
+def examine(setup: Setup, incident: Datapack, run_dir: Path, meter: Meter) -> AttemptOutcome:
     """Return what came of the agent's exam on *incident*; trace, actions and the end of its output lie in *run_dir*."""
-    environment = IncidentEnvironment(incident, meter, AgentRecorder(run_dir), with_tools="mcp" in agent.file.needs)
+    agent, sealed = setup.agent, setup.refusal_to_seal is None
+    assert isinstance(agent, CommandAgent)
+    environment = IncidentEnvironment(
+        incident, meter, AgentRecorder(run_dir), with_tools="mcp" in agent.file.needs, servers=setup.servers,
+        seal_servers=refusal_to_seal(setup.sealing) is None,
+    )  # fmt: skip
     with open_session(environment) as session:
         task = ExternalTask(
             environment.folder / INCIDENT_FOLDER,
@@ -322,14 +326,15 @@ def examine(
         )
         with reading_what_was_left():
             end = run_outside(
-                ExternalAgent.from_command(agent, model), task, environment.folder, run_dir, meter, sealed=sealed
+                ExternalAgent.from_command(agent, setup.model), task, environment.folder, run_dir, meter, sealed=sealed
             )
             if said := output_of(end):
                 (run_dir / LOG).write_text(said + "\n", encoding="utf-8", errors="replace")
             outcome = _outcome(
                 end, session, environment.folder / "work", environment.services, environment.canary, meter
             )
-    return replace(outcome, notes=(*outcome.notes, *environment.left))
+        gone = [server.gone for server in environment.servers if server.gone]
+    return replace(outcome, notes=(*outcome.notes, *gone, *environment.left))
 
 
 def _outcome(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,32 +19,37 @@ from opsassay.core.untrusted import require_socket_path
 from opsassay.solvers.agents.contract import Answer, AnswerError, answer_schema, contract, read_diagnosis
 from opsassay.solvers.agents.limits import Meter
 from opsassay.solvers.agents.record import AgentRecorder
-from opsassay.solvers.agents.tool_sessions import SUBMIT, CountedToolSession
-from opsassay.solvers.agents.tools import TelemetryToolbox, tool_specs
+from opsassay.solvers.agents.tool_sessions import SUBMIT, CanCall, CountedToolSession
+from opsassay.solvers.agents.tools import tool_specs
 
 MAX_LINE_BYTES = 8 * 2**20
 _CLIENTS = 16
 
 
-def incident_specs() -> tuple[ToolSpec, ...]:
-    """Return the tools over an incident, submit the last."""
+def incident_specs(further: Sequence[ToolSpec] = ()) -> tuple[ToolSpec, ...]:
+    """Return the tools over an incident, then *further* ones, submit the last."""
     about = "Hand in the answer, by this contract. A later answer takes the place of an earlier one.\n\n" + contract()
-    return (*tool_specs(), ToolSpec(name=SUBMIT, description=about, parameters=answer_schema()))
+    return (*tool_specs(), *further, ToolSpec(name=SUBMIT, description=about, parameters=answer_schema()))
 
 
 class DiagnosisToolSession(CountedToolSession):
-    """The tools over one incident; the last *answer* by the contract counts."""
+    """The tools over one incident, with those of servers as *further*; the last *answer* by the contract counts."""
 
     def __init__(
-        self, tools: TelemetryToolbox, meter: Meter, recorder: AgentRecorder, services: Collection[str]
+        self,
+        tools: CanCall,
+        meter: Meter,
+        recorder: AgentRecorder,
+        services: Collection[str],
+        further: Sequence[ToolSpec] = (),
     ) -> None:
         super().__init__(tools, meter, recorder)
-        self._services = services
+        self._services, self._further = services, further
         self.answer: Answer | None = None
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """Return the tools, submit the last."""
-        return incident_specs()
+        return incident_specs(self._further)
 
     def submitted(self, given: dict[str, Any]) -> ToolCall:
         """Take an answer by the contract, with what is wrong with it and can be lived with."""

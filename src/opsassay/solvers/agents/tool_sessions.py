@@ -7,13 +7,12 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.core.schema.trajectory import ToolCall
 from opsassay.solvers.agents.limits import Meter
 from opsassay.solvers.agents.record import AgentRecorder
-from opsassay.solvers.agents.tools import Toolbox
 
 SUBMIT = "submit"
 ARGUMENTS_KEPT = 2**16
@@ -22,10 +21,17 @@ BEYOND_KEPT = 50
 """Calls that are kept beyond the cap: submissions, and the first that were refused."""
 
 
+class CanCall(Protocol):
+    """Tools by their names."""
+
+    def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
+        """Return the call with what came of it, reported and never raised."""
+
+
 class CountedToolSession(ABC):
     """A tool session whose calls of *tools* count against the cap of *meter*; submit does not count. Thread-safe."""
 
-    def __init__(self, tools: Toolbox, meter: Meter, recorder: AgentRecorder) -> None:
+    def __init__(self, tools: CanCall, meter: Meter, recorder: AgentRecorder) -> None:
         self._tools, self._meter, self._recorder = tools, meter, recorder
         self._lock = threading.Lock()
         self.calls: list[ToolCall] = []

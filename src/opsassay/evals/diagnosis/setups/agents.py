@@ -66,6 +66,8 @@ class Setup:
     price: Price = field(default_factory=Price)
     temperature: float | None = None
     sealing: Sealing = "auto"
+    servers: Sequence[CommandAgent] = ()
+    """MCP servers whose tools it has besides those over the incident."""
 
     @property
     def is_command(self) -> bool:
@@ -100,7 +102,9 @@ class Setup:
             configuration |= {"command": list(self.agent.file.command), "needs": list(self.agent.file.needs)}
         else:
             configuration |= dict(self.agent.configuration)
-        name = self.agent.name
+        if self.servers:
+            configuration["tools"] = [one.name for one in self.servers]
+        name = " + ".join([self.agent.name, *(one.name for one in self.servers)])
         label = f"{name} ({_model_label(self.model)})" if self.asks_model and self.model else name
         return Solver(name=label, kind="agent", configuration=configuration, version=__version__)
 
@@ -108,7 +112,8 @@ class Setup:
         """Return the SHA-256 of the solver, of its source and of a script that plays its model."""
         total = hashlib.sha256(self.solver().digest().encode())
         if isinstance(self.agent, CommandAgent):
-            total.update(self.agent.source_hash.encode())
+            for one in (self.agent, *self.servers):
+                total.update(one.source_hash.encode())
         own = [] if isinstance(self.agent, CommandAgent) else sources_of(self.agent)
         for file in sorted({*Path(agents.__file__).parent.rglob("*.py"), *own}):
             total.update(f"\0{file.name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}".encode())

@@ -25,6 +25,9 @@ from opsassay.telemetry.sql import LockedSql
 DRY_RUN_MODEL = f"scripted:{Path(models.__file__).parent / 'dry_run.yaml'}"
 """The model of a check when none is named."""
 
+ROOT, KIND = "stock", "http_response_status_modified"
+"""What is broken in the made-up incident."""
+
 _START_NS, _SECOND = 1_767_323_045_000_000_000, 1_000_000_000
 _SECONDS = 30
 
@@ -84,12 +87,22 @@ def _trace(period: str, time_ns: int) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def _check_right(diagnosis: Diagnosis) -> Check:
+    """Return whether the answer is right, which is no promise of the contract."""
+    named = [(claim.service, claim.fault_kind) for claim in diagnosis.root_causes]
+    if named == [(ROOT, KIND)]:
+        return Check("right", None, f"yes: {ROOT} answers with errors ({KIND})")
+    said = ", ".join(f"{service} ({kind})" for service, kind in named[:3]) or "nothing is wrong"
+    return Check("right", None, f"NO: it says {said}; right is {ROOT} ({KIND})")
+
+
 def _check_answer(run: Run, diagnosis: Diagnosis | None, incident: Datapack) -> list[Check]:
     if diagnosis is None:
         return [Check("answer", passed=False, said=run.error or "there is none")]
     found = [
         Check("answer", not diagnosis.notes, "; ".join(diagnosis.notes) or "by the contract, nothing to put right")
     ]
+    found.append(_check_right(diagnosis))
     given = [claim.evidence for claim in diagnosis.root_causes] + [edge.evidence for edge in diagnosis.propagation]
     statements = [evidence.sql for several in given for evidence in several if evidence.expectation is None]
     with LockedSql(incident) as sql:

@@ -1,0 +1,95 @@
+"""MCP servers whose tools join an exam: processes of one run, sealed as an agent is, with its view and nothing more."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from opsassay.core.errors import StartError
+from opsassay.core.untrusted import require_socket_path
+from opsassay.evals.runner.commands import AGENT_INSIDE, SOCKETS_INSIDE, places_of, run_command
+from opsassay.evals.runner.mounts import mounts_of
+from opsassay.solvers.agents import mcp_host
+from opsassay.solvers.agents.command import CommandAgent
+from opsassay.solvers.agents.mcp_tools import STARTING_S, ServerGoneError, ToolServer
+from opsassay.solvers.sandbox import Ended, Sandbox, SandboxLimits
+
+_HOST, _SOCKET = "opsassay_host.py", "server"
+
+
+@contextmanager
+def started_servers(
+    servers: Sequence[CommandAgent], view: Path, folder: Path, seconds: float, *, sealed: bool
+) -> Iterator[list[ToolServer]]:
+    """Yield the running *servers*, which see *view*, work below *folder* and end with the block, at most after *seconds*.
+
+    Raises StartError, with one sentence, for one that does not start or list its tools.
+    """
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(max(len(servers), 1)))
+        yield [
+            stack.enter_context(_started(one, view, folder / f"server-{number}", seconds, pool, sealed=sealed))
+            for number, one in enumerate(servers)
+        ]
+
+
+@contextmanager
+def _started(
+    server: CommandAgent, view: Path, home: Path, seconds: float, pool: ThreadPoolExecutor, *, sealed: bool
+) -> Iterator[ToolServer]:
+    work, files, path = home / "work", home / "agent", home / f"{_SOCKET}.sock"
+    work.mkdir(parents=True)
+    for name, file in server.each_file():
+        (files / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, files / name)
+    files.mkdir(exist_ok=True)
+    (work / _HOST).write_bytes(Path(mcp_host.__file__).read_bytes())
+    places = places_of(view, work, files, sealed=sealed)
+    own = server.file.limits
+    limits = replace(SandboxLimits(), wall_clock_s=seconds, memory_bytes=own.memory_mb * 2**20, processes=own.processes)
+    seal = Sandbox(
+        view=view, work=work, sockets={_SOCKET: path}, ports={}, limits=limits,
+        environment={"LANG": "C.UTF-8", "TZ": "UTC", **server.variables(places), "HOME": places["work"]},
+        readable={AGENT_INSIDE: files, **mounts_of(server)},
+    )  # fmt: skip
+    reached = f"{SOCKETS_INSIDE}/{path.name}" if sealed else str(path)
+    words = [places["python"], f"{places['work']}/{_HOST}", reached, *server.words(places)]
+    require_socket_path(path)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen(1)
+        ended = pool.submit(run_command, words, seal, sealed=sealed)
+        connection = _accepted(server.name, listener, ended)
+    with closing(connection):
+        try:
+            joined = ToolServer(server.name, connection, own.query_seconds)
+        except ServerGoneError as gone:
+            connection.close()
+            raise StartError(
+                f"The MCP server {server.name} does not list its tools: {_last_words(ended) or gone}."
+            ) from gone
+        yield joined
+
+
+def _accepted(name: str, listener: socket.socket, ended: Future[Ended]) -> socket.socket:
+    """Return the connection of the server called *name*; raises StartError when it *ended* before."""
+    listener.settimeout(0.1)
+    deadline = time.monotonic() + STARTING_S
+    while not ended.done() and time.monotonic() < deadline:
+        with suppress(TimeoutError):
+            return listener.accept()[0]
+    why = _last_words(ended) if ended.done() else f"it did not start within {STARTING_S:g} s"
+    raise StartError(f"The MCP server {name} cannot join: {why}.")
+
+
+def _last_words(ended: Future[Ended]) -> str:
+    """Return how a server ended by itself, with the last line that it said; '' when it had to be killed."""
+    end = ended.result()
+    said = (end.stderr_tail.strip().splitlines() or [""])[-1][:200]
+    return "" if end.signal or not end.exit_code else f"it {end.reason}{f' ({said})' if said else ''}"
