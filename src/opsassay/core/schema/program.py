@@ -40,6 +40,7 @@ class Program(Written):
 
     command: tuple[str, ...] = Field(default=(), description="the program and its arguments; no shell reads them")
     container: str | None = Field(default=None, description="in place of a command: the service of a compose project")
+    restarts: bool = Field(default=True, description="whether it is started again when it has ended well: a job is not")
     directory: str = Field(default=".", description="where it starts, from the folder of this file; it reads it only")
     environment: dict[str, str] = Field(
         default_factory=dict, description="its variables; {password:STORE} is that store's password"

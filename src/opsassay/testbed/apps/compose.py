@@ -158,8 +158,15 @@ class _Project:
         return found
 
     def services(self) -> dict[str, Service]:
-        """Return the services as the system has them."""
-        return {name: self._service(name, one) for name, one in self._described.items()}
+        """Return the services as the system has them: a job that others wait for is over when they run."""
+        jobs = {
+            name
+            for one in self._described.values()
+            if isinstance(waits := one.get("depends_on"), dict)
+            for name, condition in waits.items()
+            if condition and condition.get("condition") == "service_completed_successfully"
+        }
+        return {name: self._service(name, one) for name, one in self._described.items() if name not in jobs}
 
     def _service(self, name: str, described: Mapping[str, Any]) -> Service:
         stated = self.stated.get(name, ComposeService())
@@ -167,12 +174,19 @@ class _Project:
         ready = stated.ready or (Ready(tcp=port) if port else None)
         cpu, memory_mb = _limits(described)
         count = (described.get("deploy") or {}).get("replicas") or described.get("scale") or 1
+        policy = str(described.get("restart") or "no").partition(":")[0]
         calls = () if stated.calls is None and _store_port(described) else stated.calls  # a store calls none
         return Service(
             replicas=int(count),
             cpu_limit=cpu,
             memory_limit_mb=memory_mb,
-            program=Program(container=name, ports={"http": port} if port else {}, ready=ready, calls=calls),
+            program=Program(
+                container=name,
+                ports={"http": port} if port else {},
+                ready=ready,
+                calls=calls,
+                restarts=policy not in ("no", "on-failure"),
+            ),
         )
 
     def _copy(self, read: Mapping[str, Any]) -> dict[str, Any]:

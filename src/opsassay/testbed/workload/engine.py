@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 from opsassay.core.errors import OperationError
 
-CALL_S = 30.0
+CALL_S, LOOK_S = 30.0, 1.0
+SYSTEMD = Path("/run/systemd/system")
+"""There where systemd runs, whose timers Podman's health checks need."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,11 @@ class ContainerState:
     address: str
     gateway: str
     number: int
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether it has run and ended with status 0."""
+        return not self.running and self.exit_code == 0 and not self.started_at.startswith("0001-")
 
     @classmethod
     def of(cls, inspected: Mapping[str, Any]) -> ContainerState:
@@ -52,6 +62,7 @@ class ContainerEngine:
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = tuple(words)
+        self._lone_podman = Path(words[0]).name == "podman" and not SYSTEMD.exists()
 
     async def run(self, *arguments: str, with_errors: bool = False) -> str:
         """Return what the engine prints; raises OperationError when it fails or does not end in time."""
@@ -69,26 +80,80 @@ class ContainerEngine:
         found = [await self.inspect(one) for one in ids]
         return sorted(found, key=lambda one: one.number)
 
+    @contextlib.asynccontextmanager
+    async def checking_health(self, project: str) -> AsyncIterator[None]:
+        """Have the containers of *project* checked in the block, where the engine is Podman and nothing else does it."""
+        if not self._lone_podman:
+            yield
+            return
+        checks = asyncio.create_task(self._check_health(project))
+        try:
+            yield
+        finally:
+            checks.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await checks
 
-async def run_words(words: Sequence[str], limit_s: float, *, with_errors: bool = False) -> str:
+    async def _check_health(self, project: str) -> None:
+        filters = (f"--filter=label=com.docker.compose.project={project}", "--filter=health=starting")
+        while True:
+            await asyncio.sleep(LOOK_S)
+            with contextlib.suppress(OperationError):  # it has none, fails its check, or is not there any more
+                for one in (await self.run("ps", "--quiet", *filters)).split():
+                    await self.run("healthcheck", "run", one)
+
+
+async def run_words(
+    words: Sequence[str], limit_s: float, *, with_errors: bool = False, stalled_s: float | None = None
+) -> str:
     """Return what the program *words* prints, *with_errors* also to standard error.
 
-    Raises OperationError with the line that names the error when it fails or is late.
+    Raises OperationError with the line that names the error when it fails or is late, or when it has named one and prints
+    nothing more for *stalled_s* seconds: some compose programs wait for a container that could not be started.
     It prints into files: what it starts may keep a pipe open long after it has ended itself.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = await asyncio.create_subprocess_exec(*words, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=err)
-        try:
-            await asyncio.wait_for(process.wait(), limit_s)
-        except TimeoutError as error:
-            process.kill()
-            await process.wait()
-            raise OperationError(f"`{' '.join(words[:4])}` did not end in {limit_s:g} s.") from error
-        for file in (out, err):
-            file.seek(0)
-        printed, complaints = (file.read().decode(errors="replace") for file in (out, err))
+        came, began = await _await_end(process, err, limit_s, stalled_s), f"`{' '.join(words[:4])}`"
+        printed, complaints = (_content(file) for file in (out, err))
+    if not came:
+        cause = f": {found}" if (found := _named_error(complaints)) else "."
+        raise OperationError(
+            f"{began} did not end{cause}" if cause != "." else f"{began} did not end in {limit_s:g} s."
+        )
     if process.returncode:
         said = (complaints or printed).strip().splitlines()
-        cause = next((line for line in said if line.lower().startswith("error")), said[-1] if said else "")
-        raise OperationError(f"`{' '.join(words[:4])}` ended with status {process.returncode}: {cause}")
+        cause = _named_error(complaints or printed) or (said[-1] if said else "")
+        raise OperationError(f"{began} ended with status {process.returncode}: {cause}")
     return printed + (complaints if with_errors else "")
+
+
+async def _await_end(
+    process: asyncio.subprocess.Process, errors: IO[bytes], limit_s: float, stalled_s: float | None
+) -> bool:
+    """Wait until *process* ends and return True; end it and return False when it is late, or stands after an error."""
+    loop = asyncio.get_running_loop()
+    deadline, quiet_since, size = loop.time() + limit_s, loop.time(), 0
+    while loop.time() < deadline:
+        try:
+            await asyncio.wait_for(asyncio.shield(process.wait()), min(LOOK_S, deadline - loop.time()))
+            return True
+        except TimeoutError:
+            if (now := os.fstat(errors.fileno()).st_size) != size:
+                quiet_since, size = loop.time(), now
+            quiet = stalled_s is not None and loop.time() - quiet_since > stalled_s
+            if quiet and _named_error(_content(errors)):
+                break
+    process.kill()
+    await process.wait()
+    return False
+
+
+def _content(file: IO[bytes]) -> str:
+    """Return what is in *file*, whose place is the program's that writes to it."""
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode(errors="replace")
+
+
+def _named_error(printed: str) -> str:
+    """Return the first line of *printed* that names an error, '' when none does."""
+    return next((line.strip() for line in printed.splitlines() if line.lower().startswith("error")), "")

@@ -137,7 +137,7 @@ def _renames(task: ComplianceTask) -> Files:
 
 
 def _leaves_out(task: ComplianceTask) -> Files:
-    excluded = {"any": [{"resources": {"kinds": ["ReplicaSet"]}}]}
+    excluded = {"any": [{"resources": {"kinds": ["Pod"], "operations": ["CONNECT"]}}]}
     return {**_before(task), **policy_files(_control_policy(task, exclude=excluded))}
 
 

@@ -31,6 +31,8 @@ from opsassay.testbed.workload.processes import Channels, Template
 
 COPY_S, UP_S, DOWN_S = 60.0, 540.0, 60.0
 """How long a folder may take to be copied, a project to start, images built and fetched included, and to stop."""
+STALLED_S = 30.0
+"""How long a compose program that has named an error may be silent until it is taken to wait for what will not come."""
 NO_NAMESPACE = -1
 
 
@@ -76,12 +78,16 @@ class ComposeNetwork(Impairing):
             cwd="/", start_new_session=True,
         )  # fmt: skip
         try:
-            await run_words(self._words("up", "--detach", "--build"), UP_S)
+            async with self._engine.checking_health(self._name):
+                await run_words(self._words("up", "--detach", "--build"), UP_S, stalled_s=STALLED_S)
             for service, spec in self._fleet.system.services.items():
                 found = await self._engine.containers(self._name, service)
                 if len(found) < spec.replicas:
                     raise StartError(f"The engine made {len(found)} of {spec.replicas} containers of {service}.")
-                self.containers |= {f"{service}-{number}": one.id for number, one in enumerate(found[: spec.replicas])}
+                for number, one in enumerate(found[: spec.replicas]):
+                    self.containers[f"{service}-{number}"] = one.id
+                    if one.ended_well and spec.program is not None and not spec.program.restarts:
+                        del self._fleet.replicas[f"{service}-{number}"]
         except OperationError as error:
             raise StartError(f"The compose project does not start: {error}") from error
 

@@ -250,6 +250,9 @@ class Supervisor:
         replica = self.fleet.replicas.get(name)
         if replica is not None and pid == replica.watched_by:
             pid = replica.pid or pid  # the end of a container's watcher is that of the container
+            if status == 0 and self._is_done(replica):
+                del self.fleet.replicas[name]
+                return
         self.unexpected_exits.note_exit(name, pid, status)
         if replica is None:
             if name in ("template", "relay", LOAD_GENERATOR):
@@ -265,6 +268,11 @@ class Supervisor:
         await self.network.listens(replica.id, None)
         if desired:
             self.spawn(self._restart(replica))
+
+    def _is_done(self, replica: Replica) -> bool:
+        """Tell whether *replica*, which has ended with status 0, was a job, and ended by itself."""
+        program, left_alone = replica.spec.program, replica.desired and not replica.held and not replica.draining
+        return program is not None and not program.restarts and left_alone
 
     async def _restart(self, replica: Replica) -> None:
         starts = replica.starts

@@ -43,7 +43,7 @@ class ContainerReplica(ProgramReplica):
         if not self.state.pid:
             print(await self.engine.run("logs", "--tail", LAST_LINES, self.container, with_errors=True))
             print(f"The container ended with status {self.state.exit_code}.", flush=True)
-            os._exit(self.state.exit_code or 1)
+            os._exit(self.state.exit_code)
         self.config["address"] = self.state.address
         await self.telemetry.start(inside(self.namespace, lambda: socket.create_server((LOOPBACK, PORT))))
         read, written = os.pipe()
