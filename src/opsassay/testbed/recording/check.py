@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from opsassay.core.errors import UserError
 from opsassay.core.schema.faults import CATALOGUE
 from opsassay.core.schema.incident import FaultPlan
-from opsassay.core.schema.system import System
+from opsassay.core.schema.system import Service, System
 from opsassay.telemetry.otlp.seal import decode_spool
 from opsassay.testbed.core.substrate import RunningSystem
 
@@ -57,6 +57,7 @@ def check_system(running: RunningSystem, system: System, seconds: float) -> Syst
         frames = decode_spool(spool)
     hops = _hops(frames["traces"])
     spans, logs = (_count(frames[name]) for name in ("traces", "logs"))
+    system = system.model_copy(update={"services": dict(_lasting(running, system))})
     services = tuple(
         ServiceCheck(
             name,
@@ -68,6 +69,14 @@ def check_system(running: RunningSystem, system: System, seconds: float) -> Syst
         for name in system.services
     )
     return SystemCheck(services, (*_load_findings(frames["traces"]), *_trace_findings(system, spans, hops)))
+
+
+def _lasting(running: RunningSystem, system: System) -> Iterator[tuple[str, Service]]:
+    """Yield the services of *system* but for jobs that have ended."""
+    left = {replica.rpartition("-")[0] for replica in running.status().pids}
+    for name, service in system.services.items():
+        if service.program is None or service.program.restarts or name in left:
+            yield name, service
 
 
 def possible_faults(running: RunningSystem, service: str) -> Iterator[str]:

@@ -123,7 +123,10 @@ class ComposeNetwork(Impairing):
         state = await self._engine.inspect(self.containers[name])
         if state.pid:
             namespace = f"/proc/{state.pid}/ns/net"
-            peer = await asyncio.to_thread(peer_of, namespace)
+            try:
+                peer = await asyncio.to_thread(peer_of, namespace)
+            except OSError:
+                return state  # it has just ended, which its watcher reports
             host = self._fleet.replicas[name].host
             self._places[name] = Place(name, host, NO_NAMESPACE, namespace, state.address, LOOPBACK, peer)
             users = Place(
