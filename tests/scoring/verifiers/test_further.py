@@ -372,8 +372,13 @@ def test_judgements_do_not_depend_on_where_the_clock_stands(d1, shift):
 
 
 @pytest.mark.parametrize(("sent", "holds"), [(2, True), (10, True), (30, False)])
-def test_requests_that_write_are_a_test_of_what_the_truth_names_and_not_a_stream(sent, holds):
+@pytest.mark.parametrize("tool", ["exec_curl", "docker"])
+def test_requests_that_write_are_a_test_of_what_the_truth_names_and_not_a_stream(tool, sent, holds):
     made = timeline([1.0] * 25, entities={0: [entity("front-0")]})
-    posts = [change(12 + n / 10, tool="exec_curl", touched=["front"]) for n in range(sent)]
+    by = {"arguments": {"args": ["exec", "front-0", "curl", "-X", "POST", "http://front:8000/"]}}
+    posts = [
+        change(12 + n / 10, tool=tool, touched=["front"]).model_copy(update=by if tool == "docker" else {})
+        for n in range(sent)
+    ]
     found = judged(made, scenario(truth={"root_causes": ["front"]}, blast_radius={}), actions=posts)["v_blast_radius"]
     assert found.passed is holds, found.reason

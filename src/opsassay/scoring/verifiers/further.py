@@ -10,7 +10,7 @@ from collections import Counter
 import numpy as np
 
 from opsassay.core.schema.scenario import BlastRadius, Impact, NoRegression, Placement, Spread
-from opsassay.core.schema.trajectory import Entity
+from opsassay.core.schema.trajectory import Action, Entity
 from opsassay.scoring.verifiers.entities import changes_between, entities_at, service_of
 from opsassay.scoring.verifiers.evidence import RunEvidence, failed, passed_judgement
 from opsassay.scoring.verifiers.judgement import Judgement, missing
@@ -109,8 +109,14 @@ def impact(evidence: RunEvidence, committed: Impact) -> tuple[Judgement, float |
     return judged, loss.user_minutes, loss.failed
 
 
-WRITES, MOST_WRITES = "exec_curl", 10
-"""The tool by which an agent sends requests, and how many of more than a look are a test of the service."""
+MOST_WRITES = 10
+"""How many requests of more than a look are a test of the service."""
+
+
+def _is_write(action: Action) -> bool:
+    """Tell whether *action* sent a request of more than a look, by the tool for that or by the command line of containers."""
+    by_docker = action.tool == "docker" and "curl" in map(str, action.arguments.get("args", ()))
+    return action.mutating and (action.tool == "exec_curl" or by_docker)
 
 
 def blast_radius(evidence: RunEvidence, committed: BlastRadius, named: frozenset[str]) -> tuple[Judgement, float]:
@@ -131,7 +137,7 @@ def blast_radius(evidence: RunEvidence, committed: BlastRadius, named: frozenset
         if change.id not in allowed and change.service not in allowed and change.service not in touched:
             touched[change.service] = (_start_of(evidence, change.tick), f"{change.id} {change.what}")
     value, limit = float(len(touched)), float(committed.max_entities)
-    writes = [action for action in evidence.recording.actions if action.mutating and action.tool == WRITES]
+    writes = [action for action in evidence.recording.actions if _is_write(action)]
     if len(writes) > MOST_WRITES:
         at = sorted(action.started_ns for action in writes)[MOST_WRITES]
         judged = failed(evidence, name, f"{len(writes)} requests that may write something, more than {MOST_WRITES}", at)
