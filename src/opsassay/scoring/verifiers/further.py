@@ -114,7 +114,7 @@ MOST_WRITES = 10
 
 
 def _is_write(action: Action) -> bool:
-    """Tell whether *action* sent a request of more than a look, by the tool for that or by the command line of containers."""
+    """Tell whether *action* sent a request of more than a look, by its own tool or by the command line of containers."""
     by_docker = action.tool == "docker" and "curl" in map(str, action.arguments.get("args", ()))
     return action.mutating and (action.tool == "exec_curl" or by_docker)
 
