@@ -61,11 +61,15 @@ def in_share(test: str) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Make all but one in *every* cases of a test that is marked ``sampled(every=N)`` slow, and keep this run's share.
 
+    A test that is marked ``drawn`` is one of the cases whose share is kept.
+
     Fail where make would never come to a test: it looks for some marks only in the files that name them.
     """
     counts: Counter[str] = Counter()
     left_out: list[pytest.Item] = []
     for item in items:
+        if item.get_closest_marker("drawn") and not in_share(item.nodeid):
+            left_out.append(item)
         if (mark := item.get_closest_marker("sampled")) is None:
             continue
         function = item.nodeid.partition("[")[0]

@@ -166,7 +166,7 @@ def test_an_odd_file_is_read_or_refused_in_one_sentence(place, data):
 
 
 @pytest.mark.slow
-@settings(max_examples=40 * TIMES, phases=DRAWN)
+@settings(max_examples=20 * TIMES, phases=DRAWN)
 @given(st.data())
 @pytest.mark.parametrize("reader", READERS, ids=" < ".join)
 def test_an_odd_file_of_each_kind(place, reader, data):

@@ -177,6 +177,7 @@ def scenario(machine):
         (machine.project / name).unlink()
 
 
+@pytest.mark.drawn
 @pytest.mark.timeout(900)
 def test_the_commands_of_the_page_certify_the_right_repair_and_reject_the_harmful_one(machine, scenario):
     before = digests(scenario)

@@ -53,6 +53,7 @@ def project(tmp_path_factory):
         yield folder
 
 
+@pytest.mark.drawn
 def test_the_commands_of_the_page_certify_the_right_repair_and_reject_the_harmful_one(project):
     for line in commands_of_the_page():
         done = run_opsassay(*shlex.split(line)[1:], cwd=project, timeout=800)
