@@ -179,7 +179,8 @@ class ProgramReplica:
         await asyncio.gather(*self._reading)
         await self.flush({})
         _log.info("the program ended", status=status)
-        os._exit(0 if self.stopping else status if 0 < status < 256 else 1)
+        ended_well = self.stopping or (status == 0 and not self.program.restarts)
+        os._exit(0 if ended_well else status if 0 < status < 256 else 1)
 
     def stop(self) -> None:
         """Have the program end as a platform does: SIGTERM, a while, SIGKILL."""
