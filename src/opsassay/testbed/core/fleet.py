@@ -65,6 +65,7 @@ class Replica:
     held: bool = False  # not to be started again for now
     desired: bool = True  # False: an operator stopped it, and starts it
     draining: bool = False  # on its way out: takes nothing new
+    done: bool = False  # a job that has ended well
     release: str = "v1"
     settings: dict[str, str] = field(default_factory=dict)  # what its process was started with
     started_release: str | None = None  # the release that its process is of
@@ -130,7 +131,7 @@ class Fleet:
 
     def replicas_of(self, service: str) -> list[Replica]:
         """Return the replicas of *service*."""
-        return [replica for replica in self.replicas.values() if replica.service == service]
+        return [replica for replica in self.replicas.values() if replica.service == service and not replica.done]
 
     def lost_ledger_lines(self) -> int:
         """Return how many lines of the ledger the replicas could not write, as far as they have said."""
@@ -138,7 +139,7 @@ class Fleet:
 
     def not_ready(self) -> list[str]:
         """Return the ids of the replicas that are not ready."""
-        return [replica.id for replica in self.replicas.values() if not replica.ready]
+        return [replica.id for replica in self.replicas.values() if not replica.ready and not replica.done]
 
     def links(self) -> list[tuple[str, str]]:
         """Return every (source, destination) pair of processes that the system's steps and load need."""

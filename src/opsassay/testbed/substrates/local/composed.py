@@ -87,7 +87,7 @@ class ComposeNetwork(Impairing):
                 for number, one in enumerate(found[: spec.replicas]):
                     self.containers[f"{service}-{number}"] = one.id
                     if one.ended_well and spec.program is not None and not spec.program.restarts:
-                        del self._fleet.replicas[f"{service}-{number}"]
+                        self._fleet.replicas[f"{service}-{number}"].done = True
         except OperationError as error:
             raise StartError(f"The compose project does not start: {error}") from error
 

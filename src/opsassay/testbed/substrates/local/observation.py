@@ -24,7 +24,7 @@ def status_of(system: Supervisor) -> SystemStatus:
         replicas=len(system.fleet.replicas),
         ready=len(system.fleet.replicas) - len(system.fleet.not_ready()),
         not_ready=tuple(system.fleet.not_ready()),
-        pids={replica.id: replica.pid for replica in system.fleet.replicas.values()},
+        pids={replica.id: replica.pid for replica in system.fleet.replicas.values() if not replica.done},
         fault=system.injection,
         receiver=system.endpoint,
         stores={store.name: (store.site.management, store.port) for store in system.stores.values()},

@@ -146,7 +146,9 @@ class Supervisor:
             self.seed,
             self.operations.clocks,
         )
-        await asyncio.gather(*(self.start_replica(replica) for replica in self.fleet.replicas.values()))
+        await asyncio.gather(
+            *(self.start_replica(replica) for replica in self.fleet.replicas.values() if not replica.done)
+        )
         await self._wait_ready()
         await self.template.spawn("load", LOAD_GENERATOR, self.orders.load(self.rate_rps))
         self.spawn(poll(self))
@@ -251,7 +253,7 @@ class Supervisor:
         if replica is not None and pid == replica.watched_by:
             pid = replica.pid or pid  # the end of a container's watcher is that of the container
             if status == 0 and self._is_done(replica):
-                del self.fleet.replicas[name]
+                replica.done, replica.ready, replica.pid, replica.port = True, False, None, None
                 return
         self.unexpected_exits.note_exit(name, pid, status)
         if replica is None:
