@@ -31,9 +31,9 @@ def call(capsys):
 
 
 def test_the_list_names_the_agents_and_whether_the_machine_seals(call):
-    told = json.loads(call("agent", "list", "--json")[0])
-    assert [item["agent"] for item in told["items"]] == ["rca", "sre", "ciso", "finops", *ready_files()]
-    assert told["sealing"]["possible"] == (told["sealing"]["reason"] is None)
+    printed = json.loads(call("agent", "list", "--json")[0])
+    assert [item["agent"] for item in printed["items"]] == ["rca", "sre", "ciso", "finops", *ready_files()]
+    assert printed["sealing"]["possible"] == (printed["sealing"]["reason"] is None)
     shown = call("agent", "list")[0]
     assert all(name in shown for name in ("rca", "sre", "ciso", "finops", "deny-all", "detector"))
 
@@ -54,9 +54,9 @@ def test_every_agent_that_comes_with_opsassay_is_listed():
 
 @pytest.mark.slow
 def test_the_built_in_agent_keeps_the_contract_with_the_packaged_script(call):
-    told = json.loads(call("agent", "check", "rca", "--json")[0])
-    assert told["passed"]
-    checks = {item["check"]: item for item in told["items"]}
+    printed = json.loads(call("agent", "check", "rca", "--json")[0])
+    assert printed["passed"]
+    checks = {item["check"]: item for item in printed["items"]}
     assert all(checks[name]["passed"] for name in ("ended", "answer", "evidence", "trace", "canary"))
     assert "2 statements run" in checks["evidence"]["said"]
     assert (checks["right"]["passed"], checks["right"]["said"][:10]) == (None, "yes: stock")
@@ -70,8 +70,8 @@ def test_the_built_in_agent_keeps_the_contract_with_the_packaged_script(call):
     ],
 )
 def test_a_wrong_answer_keeps_the_contract_and_is_said_to_be_wrong(call, tmp_path, code, said):
-    told = json.loads(call("agent", "check", str(agent(tmp_path / "agent", code)), "--json")[0])
-    (right,) = (item for item in told["items"] if item["check"] == "right")
+    printed = json.loads(call("agent", "check", str(agent(tmp_path / "agent", code)), "--json")[0])
+    (right,) = (item for item in printed["items"] if item["check"] == "right")
     assert right["passed"] is None
     assert right["said"].startswith(said)
 
@@ -93,8 +93,8 @@ def test_a_wrong_answer_keeps_the_contract_and_is_said_to_be_wrong(call, tmp_pat
 )
 def test_what_is_broken_is_named(call, tmp_path, code, check, said):
     path = agent(tmp_path / "agent", code)
-    told = json.loads(call("agent", "check", path, "-c", "sealing=off", "--json", code=1)[0])
-    broken = {item["check"]: item["said"] for item in told["items"] if item["passed"] is False}
+    printed = json.loads(call("agent", "check", path, "-c", "sealing=off", "--json", code=1)[0])
+    broken = {item["check"]: item["said"] for item in printed["items"] if item["passed"] is False}
     assert check in broken
     assert said in broken[check]
 
@@ -109,8 +109,8 @@ def test_what_is_broken_is_named(call, tmp_path, code, check, said):
     ],
 )
 def test_the_examples_keep_the_contract(call, name, further):
-    told = json.loads(call("agent", "check", EXAMPLES / name / "agent.yaml", *further, "--json")[0])
-    assert told["passed"]
+    printed = json.loads(call("agent", "check", EXAMPLES / name / "agent.yaml", *further, "--json")[0])
+    assert printed["passed"]
 
 
 def test_the_example_of_a_scripted_model_finds_the_service_that_fails(call, tmp_path):

@@ -84,13 +84,13 @@ def exam(tmp_path, capsys):
         part |= {"tools": [{"mcp": "server/server.yaml"}], "settings": {"sealing": sealing, **settings}}
         (tmp_path / "plan.yaml").write_text(yaml.safe_dump({"parts": [part]}))
         code = run(["run", str(tmp_path / "plan.yaml"), "-o", str(tmp_path / "store"), "--json"])
-        told = capsys.readouterr()
+        printed = capsys.readouterr()
         for folder in (tmp_path / "store").glob("runs/*/1"):
             if (found := read_run(folder)).solver.kind == "agent":
                 actions = folder / "actions.jsonl"
                 done = [json.loads(line) for line in actions.read_text().splitlines()] if actions.exists() else []
-                return code, found, done, told.out + told.err
-        return code, None, [], told.out + told.err
+                return code, found, done, printed.out + printed.err
+        return code, None, [], printed.out + printed.err
 
     take.folder = tmp_path
     return take
@@ -147,9 +147,9 @@ def test_a_server_that_goes_is_one_sentence_and_the_exam_goes_on(exam, mode, sai
     ],
 )
 def test_a_server_that_cannot_join_is_one_sentence_and_no_result(exam, mode, said):
-    code, found, _, told = exam(odd(exam, mode), [])
+    code, found, _, printed = exam(odd(exam, mode), [])
     assert (code, found.status) == (1, "aborted")
-    assert said in " ".join(told.replace("\\n", " ").split())
+    assert said in " ".join(printed.replace("\\n", " ").split())
 
 
 def test_a_server_that_would_not_end_is_ended(exam):

@@ -266,8 +266,8 @@ def test_what_a_tool_gave_is_kept_in_every_form() -> None:
     ]
     found = [(one.id, one.output, one.failed) for one in RESPONSES.read_request({"input": items}).results]
     assert found == [("a", '{"stdout": "x"}', False), ("b", "y", False), ("c", "no", True)]
-    told = CHAT.read_request({"messages": [{"role": "tool", "tool_call_id": "a", "content": {"x": 1}}]})
-    assert told.results[0].output == '{"x": 1}'
+    read = CHAT.read_request({"messages": [{"role": "tool", "tool_call_id": "a", "content": {"x": 1}}]})
+    assert read.results[0].output == '{"x": 1}'
 
 
 def test_reasoning_that_inspect_has_apart_is_counted() -> None:

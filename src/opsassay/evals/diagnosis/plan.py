@@ -51,7 +51,7 @@ class PlannedSolver(PlannedAgent):
 class PlannedTools(Written):
     """Tools that join the exam."""
 
-    mcp: str = Field(description="file of an MCP server, beside the plan, with the keys of an agent.yaml")
+    mcp: str = Field(description="file of an MCP server, in the folder of the plan, with the keys of an agent.yaml")
 
 
 class IncidentPlan(Written):

@@ -146,7 +146,7 @@ def _taken_down(evidence: RunEvidence, begins: Ints, ends: Ints) -> Flags:
 
     A change makes an outage when none of a service's replicas that it touched is ready within `OUTAGE_WITHIN_S` of it, and
     one was before it, or the agent had taken the service down already. A repair may restart what is broken, as often as
-    that takes; whoever takes down what is served again is no longer repairing.
+    that takes; taking down a service that serves again is no repair.
     """
     ticks = evidence.recording.timeline.ticks
     ready, down, found = ready_counts(ticks), set[str](), np.zeros(len(begins), dtype=bool)

@@ -55,7 +55,7 @@ class ToolServer:
         )
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
-        """Return the call with the text that came of it; whatever is wrong with it is its output."""
+        """Return the call with its text; an error is its output and never raised."""
         from mcp import types
 
         given = dict(arguments)
@@ -142,5 +142,5 @@ class JoinedToolbox:
         return tuple(spec for server in self._servers for spec in server.specs())
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolCall:
-        """Return the call with what came of it, reported and never raised."""
+        """Return the call with its output; an error is reported and never raised."""
         return self._of[tool].call(tool, arguments) if tool in self._of else self._own.call(tool, arguments)

@@ -129,9 +129,13 @@ class Fleet:
     def _letters(self, count: int) -> str:
         return "".join(self._random.choices(string.ascii_lowercase + string.digits, k=count))
 
+    def lasting(self) -> list[Replica]:
+        """Return all replicas but jobs that have ended well, which nothing waits for and nothing misses."""
+        return [replica for replica in self.replicas.values() if not replica.done]
+
     def replicas_of(self, service: str) -> list[Replica]:
         """Return the replicas of *service*."""
-        return [replica for replica in self.replicas.values() if replica.service == service and not replica.done]
+        return [replica for replica in self.lasting() if replica.service == service]
 
     def lost_ledger_lines(self) -> int:
         """Return how many lines of the ledger the replicas could not write, as far as they have said."""
@@ -139,7 +143,7 @@ class Fleet:
 
     def not_ready(self) -> list[str]:
         """Return the ids of the replicas that are not ready."""
-        return [replica.id for replica in self.replicas.values() if not replica.ready and not replica.done]
+        return [replica.id for replica in self.lasting() if not replica.ready]
 
     def links(self) -> list[tuple[str, str]]:
         """Return every (source, destination) pair of processes that the system's steps and load need."""

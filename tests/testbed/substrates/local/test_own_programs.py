@@ -232,3 +232,21 @@ def _marked(process, state):
     with contextlib.suppress(psutil.Error):
         return process.environ().get("OPSASSAY_SYSTEM") == str(state.dir)
     return False
+
+
+def test_a_job_that_has_ended_well_is_not_started_again_and_nothing_misses_it(project):
+    job = """  seed:
+    program: {command: [python3, -c, "print('seeded', flush=True)"], ready: {log: seeded}, restarts: false}
+load:"""
+    (project / "jobs.yaml").write_text(PAIR.replace("load:", job, 1))
+    substrate = LocalSubstrate()
+    with state_folder(), substrate.deployed(load_system(str(project / "jobs.yaml")), "jobs") as running:
+        deadline = time.monotonic() + 30
+        while "seed-0" in running.status().pids and time.monotonic() < deadline:
+            time.sleep(0.2)
+        status = running.status()
+        assert (status.replicas, status.ready, status.not_ready) == (3, 3, ())
+        assert {row["service"] for row in running.operate("ps", {})["replicas"]} == {"front", "back"}
+        assert running.operate("restart", {"target": "all"})["not_ready"] == []
+        assert "seed-0" not in running.status().pids
+        assert running.state.log("seed-0").read_text().count("seeded") == 1

@@ -21,10 +21,10 @@ def status_of(system: Supervisor) -> SystemStatus:
         isolation=system.network.level,
         machine=system.machine,
         pid=os.getpid(),
-        replicas=len(system.fleet.replicas),
-        ready=len(system.fleet.replicas) - len(system.fleet.not_ready()),
+        replicas=len(system.fleet.lasting()),
+        ready=len(system.fleet.lasting()) - len(system.fleet.not_ready()),
         not_ready=tuple(system.fleet.not_ready()),
-        pids={replica.id: replica.pid for replica in system.fleet.replicas.values() if not replica.done},
+        pids={replica.id: replica.pid for replica in system.fleet.lasting()},
         fault=system.injection,
         receiver=system.endpoint,
         stores={store.name: (store.site.management, store.port) for store in system.stores.values()},
@@ -51,8 +51,7 @@ def observation_of(system: Supervisor) -> dict[str, Any]:
     return {
         **status_of(system).payload(),
         "entities": [
-            [r.id, r.service, r.ready, r.host, r.release, f"{r.pod}/{r.restarts}"]
-            for r in system.fleet.replicas.values()
+            [r.id, r.service, r.ready, r.host, r.release, f"{r.pod}/{r.restarts}"] for r in system.fleet.lasting()
         ],
         "load": {
             request: counted[f"call:{request}"]

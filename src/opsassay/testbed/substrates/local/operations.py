@@ -105,7 +105,7 @@ class Operations:
     # --- looking --------------------------------------------------------------------------------------------------
 
     async def _ps(self) -> dict[str, Any]:
-        replicas = sorted(self._system.fleet.replicas.values(), key=lambda replica: replica.id)
+        replicas = sorted(self._system.fleet.lasting(), key=lambda replica: replica.id)
         return {
             "replicas": [self._row(replica) for replica in replicas],
             "stores": [{"store": store.name, "engine": store.engine} for store in self._system.stores.values()],
@@ -184,7 +184,7 @@ class Operations:
         return await rollout.redeploy(self._system, self._chosen(target, replica), rolling=rolling)
 
     def _chosen(self, target: str, replica: int | None) -> list[Replica]:
-        chosen = list(self._system.fleet.replicas.values()) if target == ALL else self._replicas(target)
+        chosen = self._system.fleet.lasting() if target == ALL else self._replicas(target)
         if replica is not None:
             chosen = [self._replica(target, replica)]
         if not chosen:

@@ -109,7 +109,7 @@ class Supervisor:
             _log.info("starting", application=self.system.system, isolation=self.network.level, pid=os.getpid())
             await self._start()
             self.phase = "ready"
-            _log.info("ready", replicas=len(self.fleet.replicas), endpoint=self.endpoint)
+            _log.info("ready", replicas=len(self.fleet.lasting()), endpoint=self.endpoint)
             await self.stopping.wait()
         finally:
             self.phase = "stopping"
@@ -146,9 +146,7 @@ class Supervisor:
             self.seed,
             self.operations.clocks,
         )
-        await asyncio.gather(
-            *(self.start_replica(replica) for replica in self.fleet.replicas.values() if not replica.done)
-        )
+        await asyncio.gather(*(self.start_replica(replica) for replica in self.fleet.lasting()))
         await self._wait_ready()
         await self.template.spawn("load", LOAD_GENERATOR, self.orders.load(self.rate_rps))
         self.spawn(poll(self))
