@@ -47,12 +47,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if set(of_file) & set(left_out) & set(SUITES) else None
 
 
-def in_share(test: str) -> bool:
-    """Tell whether a run that takes one in ``OPSASSAY_SHARE`` of the sampled cases takes *test*.
+def in_share(test: str, most: int | None = None) -> bool:
+    """Tell whether a run that takes one in ``OPSASSAY_SHARE`` of the sampled cases, or one in *most*, takes *test*.
 
     ``OPSASSAY_DRAW`` draws them: CI names the commit, so that other commits take others. All without the variable.
     """
     share = int(os.environ.get("OPSASSAY_SHARE", "1"))
+    share = share if most is None else min(share, most)
     drawn = hashlib.sha256(f"{os.environ.get('OPSASSAY_DRAW', '')} {test}".encode()).digest()
     return int.from_bytes(drawn[:4]) % share == 0
 
@@ -61,7 +62,8 @@ def in_share(test: str) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Make all but one in *every* cases of a test that is marked ``sampled(every=N)`` slow, and keep this run's share.
 
-    A test that is marked ``drawn`` is one of the cases whose share is kept.
+    A test that is marked ``drawn`` is one of the cases whose share is kept. Of the files with other slow tests a run that
+    takes a share takes every second one.
 
     Fail where make would never come to a test: it looks for some marks only in the files that name them.
     """
@@ -71,6 +73,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("drawn") and not in_share(item.nodeid):
             left_out.append(item)
         if (mark := item.get_closest_marker("sampled")) is None:
+            if item.get_closest_marker("slow") and not in_share(item.nodeid.partition("::")[0], most=2):
+                left_out.append(item)
             continue
         function = item.nodeid.partition("[")[0]
         if counts[function] % mark.kwargs.get("every", len(items)):
