@@ -12,6 +12,7 @@ from opsassay.core.schema.trajectory import TraceStep
 from opsassay.solvers.proxy import sse
 from opsassay.solvers.proxy.apis.chat import CHAT
 from opsassay.solvers.proxy.apis.counts import usage_by_total
+from opsassay.solvers.proxy.apis.gemini import GEMINI
 from opsassay.solvers.proxy.apis.responses import RESPONSES
 from opsassay.solvers.proxy.formats.gen_ai import traces_of_spans
 from opsassay.solvers.proxy.trace import trace_of
@@ -63,6 +64,25 @@ CALLS = {
             parts({"functionCall": {}}),
         ],
     ),
+    "one call that is no list": ("chat", {"choices": [{"message": {"tool_calls": CALL}}]}),
+    "pieces that are no list": (
+        "chat",
+        [
+            delta({"tool_calls": {"index": 0} | CALL | {"function": {"name": "ls", "arguments": '{"p"'}}}),
+            delta({"tool_calls": {"index": 0, "function": {"arguments": ":1}"}}}),
+        ],
+    ),
+    "indices that are no whole numbers": (
+        "chat",
+        [
+            delta({"tool_calls": [{"index": 1.0} | CALL | {"function": {"name": "ls", "arguments": '{"p"'}}]}),
+            delta({"tool_calls": [{"index": "1", "function": {"arguments": ":1}"}}]}),
+        ],
+    ),
+    "one part that is no list": (
+        "gemini",
+        {"candidates": {"content": {"parts": {"functionCall": {"name": "ls", "args": {"p": 1}}}}}},
+    ),
     "Code Assist": ("gemini", [{"response": parts({"functionCall": {"name": "ls", "args": {"p": 1}}})}]),
 }
 
@@ -70,6 +90,17 @@ CALLS = {
 @pytest.mark.parametrize("case", CALLS)
 def test_a_call_in_every_dialect_is_one_call(case: str) -> None:
     assert calls_of(*CALLS[case]) == LS
+
+
+def test_a_request_of_gemini_with_one_content_that_is_no_list_is_read_and_edited() -> None:
+    asked = {
+        "systemInstruction": {"parts": {"text": "be short"}}, "contents": {"role": "user", "parts": {"text": "hello"}},
+        "tools": {"functionDeclarations": {"name": "ls"}},
+    }  # fmt: skip
+    api = GEMINI
+    assert api.read_request(asked).messages == (("system", "be short"), ("user", "hello"))
+    assert api.read_request(asked).tools == ("ls",)
+    assert api.read_request(api.edit_text(asked, str.upper)).messages == (("system", "BE SHORT"), ("user", "HELLO"))
 
 
 def test_two_items_of_one_index_without_a_begin_are_two_calls() -> None:

@@ -95,8 +95,11 @@ def fields(value: Any) -> dict[str, Any]:
 
 
 def index_of(value: Any, default: int = 0) -> int:
-    """Return *value* when it is a whole number, *default* otherwise."""
-    return value if isinstance(value, int) else default
+    """Return *value* as a whole number when it is one, also as 1.0 or "1"; *default* otherwise."""
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError):
+        return default
 
 
 def text_or_none(value: Any) -> str | None:
@@ -115,7 +118,9 @@ def calls_text(uses: Iterable[ToolUse]) -> list[str]:
 
 
 def list_objects(value: Any) -> list[dict[str, Any]]:
-    """Return the objects in *value* when it is a list, nothing otherwise: requests are whatever an agent sent."""
+    """Return the objects in *value*, a list or one object that stands for a list of it; nothing of anything else."""
+    if isinstance(value, dict):
+        return [value]
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 

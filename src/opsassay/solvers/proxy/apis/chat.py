@@ -114,7 +114,7 @@ def _add_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
         kind = str(part.get("type") or next((key for key in ("function", "custom") if key in part), ""))
         call = _call_of(calls, part, fields(part.get(kind)))
         if call is None:
-            call = {"index": part.get("index"), "id": "", "type": kind or "function"}
+            call = {"index": _index(part), "id": "", "type": kind or "function"}
             calls.append(call)
         call["id"] = call["id"] or part.get("id") or ""
         _add_text(call.setdefault(call["type"], {}), fields(part.get(call["type"])))
@@ -133,7 +133,7 @@ def _call_of(calls: list[dict[str, Any]], part: dict[str, Any], given: dict[str,
     So a part goes on with the last call of its id, of its index, or of all, unless it has another id or name and that
     call is whole or of another name.
     """
-    id_, index, name = part.get("id"), part.get("index"), given.get("name")
+    id_, index, name = part.get("id"), _index(part), given.get("name")
     if id_ and (same := [call for call in calls if call["id"] == id_]):
         return same[-1]
     last = next((call for call in reversed(calls) if index is None or call["index"] == index), None)
@@ -145,6 +145,10 @@ def _call_of(calls: list[dict[str, Any]], part: dict[str, Any], given: dict[str,
     if not so_far:
         return None if other_id or (index is None and id_) else last
     return last if begun.get("name") == name and not _is_whole(so_far) else None
+
+
+def _index(part: dict[str, Any]) -> int | None:
+    return None if part.get("index") is None else index_of(part["index"])
 
 
 def _is_whole(arguments: str) -> bool:
