@@ -7,7 +7,7 @@ import os
 import pytest
 
 from evals.remediation.test_trials import TESTS
-from live import state_folder
+from live import skip_if_starved, state_folder
 from opsassay.core.schema.progress import ProgressLines
 from opsassay.core.schema.scenario import Settling
 from opsassay.evals.remediation.controls.scripts import applicable, sampled, script_of
@@ -47,7 +47,7 @@ def shortened(name):
 @pytest.mark.live
 @pytest.mark.alone
 @pytest.mark.timeout(1200)
-def test_none_of_a_sample_of_controls_is_certified(tmp_path, monkeypatch):
+def test_none_of_a_sample_of_controls_is_certified(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH")))))
     pairs = [(name, control.name) for name in names("local") for control in applicable(load_scenario(name))]
     jobs = [
@@ -64,10 +64,15 @@ def test_none_of_a_sample_of_controls_is_certified(tmp_path, monkeypatch):
     store = RunStore(tmp_path)
     with state_folder():
         run_trials(store, jobs, SIDE_BY_SIDE, performer=f"{__name__}:hurried", progress=ProgressLines(print))
+    said, starved = capsys.readouterr().out, False
     for job in jobs:
-        folder = store.finished(job.cell.hash)
-        assert folder is not None, (job.task_name, job.agent.name)
+        if (folder := store.finished(job.cell.hash)) is None and "no result: starved" in said:
+            starved = True
+            continue
+        assert folder is not None, (job.task_name, job.agent.name, said)
         verdict = grade_trial(folder, job.scenario)
         failed = {judged.predicate for judged in verdict.judgements if judged.failed}
         assert not verdict.judgement("certificate").passed, (job.task_name, job.agent.name)
         assert script_of(job.scenario, job.agent.oracle).fails in failed, (job.task_name, job.agent.name, failed)
+    if starved:
+        skip_if_starved(said)

@@ -12,7 +12,7 @@ from typing import get_args
 
 import pytest
 
-from live import state_folder, strays
+from live import skip_if_starved, state_folder, strays
 from opsassay.core.schema.progress import ProgressLines
 from opsassay.core.schema.scenario import Predicate, Scenario
 from opsassay.evals.remediation.controls.scripts import applicable
@@ -62,7 +62,7 @@ def hurried(name: str) -> Scenario:
         pytest.param(QUICK[1:], marks=[pytest.mark.live, pytest.mark.alone], id="side by side"),
     ],
 )
-def test_gentle_repairs_are_certified(several, tmp_path):
+def test_gentle_repairs_are_certified(several, tmp_path, capsys):
     agent = TrialAgent(name="oracle:gentle")
     jobs = [
         TrialRun(hurried(name), agent, "baseline", probes=True, seed=0, cluster=ClusterSettings()) for name in several
@@ -70,9 +70,10 @@ def test_gentle_repairs_are_certified(several, tmp_path):
     store, began = RunStore(tmp_path), time.time_ns()
     with state_folder():
         run_trials(store, jobs, 2, progress=ProgressLines(print))
+    said = capsys.readouterr().out
     for job in jobs:
-        folder = store.finished(job.cell.hash)
-        assert folder is not None, job.task_name
+        folder = store.finished(job.cell.hash) or skip_if_starved(said)
+        assert folder is not None, f"{job.task_name}\n{said}"
         assert failed_in(folder, job.scenario) == set(), job.task_name
         phases = [line.split('"')[3] for line in (folder / "phases.jsonl").read_text().splitlines()]
         assert phases == ["deployed", "baseline", "triggered", "agent_started", "agent_ended", "ended"]
