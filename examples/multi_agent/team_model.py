@@ -1,7 +1,7 @@
 """The scripted model of all three systems: every role does its work rightly, but for one or two planted mistakes.
 
 PLANTED says which, as ROLE:ITEM pairs separated by commas; unless it does, a worker slips and the verifier lets it pass
-(``Worker:lamps,Verifier:``). Guidance in a
+(``Worker:lamps,Verifier:``). CHANCE says how often each is made, 1 unless it does. Guidance in a
 step's input ("Take care here") keeps a role from its mistake, as a hint keeps a model from one. Notes that look
 alarming and mean nothing (DECOY) stand in some right answers.
 """
@@ -9,6 +9,7 @@ alarming and mean nothing (DECOY) stand in some right answers.
 from __future__ import annotations
 
 import os
+import random
 import re
 from collections.abc import Callable, Sequence
 
@@ -24,10 +25,13 @@ _RESULT = re.compile(r"(\d+) (?:(\w+) )?x (\d+) = (\d+)")
 
 
 class Team:
-    """The model with *planted* mistakes as (role, item) and an alarming note for the item *decoy*."""
+    """The model with *planted* mistakes as (role, item), made by *chance*, and an alarming note for the item *decoy*."""
 
-    def __init__(self, planted: Sequence[tuple[str, str]] = (), decoy: str = "") -> None:
-        self._planted, self._decoy = frozenset(planted), decoy
+    def __init__(
+        self, planted: Sequence[tuple[str, str]] = (), decoy: str = "", chance: float = 1.0, seed: int | None = None
+    ) -> None:
+        self._planted, self._decoy, self._chance = frozenset(planted), decoy, chance
+        self._random = random.Random(seed)  # noqa: S311 - mistakes, no secrets
 
     def __call__(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Reply:
         """Return what the addressed role answers."""
@@ -36,7 +40,11 @@ class Team:
         name = role[1] if role else ""
         careful = any(CARE in message.content for message in messages)
         answer: Callable[[Sequence[Message], Callable[[str], bool]], Reply] = getattr(self, f"_{name.lower()}")
-        return answer(messages, lambda item: (name, item) in self._planted and not careful)
+
+        def slips(item: str) -> bool:
+            return (name, item) in self._planted and not careful and self._random.random() < self._chance
+
+        return answer(messages, slips)
 
     def _planner(self, messages: Sequence[Message], slips: Callable[[str], bool]) -> Reply:
         """Plan for the system whose prompt it is: parts with prices, or tool calls."""
@@ -160,4 +168,8 @@ def _planted_in(text: str) -> list[tuple[str, str]]:
     return [(role, item) for role, _, item in (pair.partition(":") for pair in text.split(",") if pair)]
 
 
-respond = Team(_planted_in(os.environ.get("PLANTED", "Worker:lamps,Verifier:")), os.environ.get("DECOY", "desks"))
+respond = Team(
+    _planted_in(os.environ.get("PLANTED", "Worker:lamps,Verifier:")),
+    os.environ.get("DECOY", "desks"),
+    float(os.environ.get("CHANCE", "1")),
+)

@@ -27,7 +27,8 @@ class BenchSettings(BlameSettings):
 
     def asking(self) -> BlameSettings:
         """Return the settings that change what a model is asked."""
-        return BlameSettings.model_validate(self.model_dump(include=set(BlameSettings.model_fields)))
+        asked = set(BlameSettings.model_fields) - {"continuations"}
+        return BlameSettings.model_validate(self.model_dump(include=asked))
 
     @property
     def arm(self) -> str:

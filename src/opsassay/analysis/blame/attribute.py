@@ -16,10 +16,13 @@ from opsassay.core.schema.trajectory import Attribution, Trace
 from opsassay.solvers.agents.models.base import Model
 
 if TYPE_CHECKING:
+    from opsassay.analysis.blame.inevitability import Continuing, PrefixRuns
     from opsassay.analysis.blame.operations import Joined
 
 JOINED = "joined"
 """No model: the step that the run on one clock points to, for operations agents."""
+CONTINUATION = "continuation"
+"""No model that reads: the first step after which runs of the system fail, measured by continuing the trace."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +36,13 @@ class Blamed:
     """Why the model gave no answer; the technique has then said nothing, neither right nor wrong."""
     notes: tuple[str, ...] = ()
     """What is to be said beside the answer, as how a re-run's requests differed from the recorded ones."""
+    prefixes: tuple[PrefixRuns, ...] = ()
+    """Of `continuation`: the runs from each prefix of the trace."""
 
 
 def names() -> list[str]:
     """Return every rule and technique."""
-    return [*RULES, "combined", JOINED, *TECHNIQUES.names()]
+    return [*RULES, "combined", JOINED, CONTINUATION, *TECHNIQUES.names()]
 
 
 def attribute(
@@ -48,10 +53,12 @@ def attribute(
     settings: BlameSettings | None = None,
     rerun: Rerun | None = None,
     joined: Joined | None = None,
+    continuing: Continuing | None = None,
 ) -> Blamed:
     """Return what *technique* says of *trace*; where the model does not answer the question has *failed*.
 
-    Raises NotFoundError for an unknown technique, UserError for one that lacks its model, its re-run or its run folder.
+    Raises NotFoundError for an unknown technique, UserError for one that lacks its model, its re-run or its run folder,
+    and for `continuation` where neither the trace has a reference answer nor *continuing* a judge.
     """
     chosen = settings or BlameSettings()
     chosen.require_context()
@@ -68,6 +75,8 @@ def attribute(
         from opsassay.analysis.blame.operations import blame_run
 
         return Blamed(technique, blame_run(trace, joined), Cost())
+    if technique == CONTINUATION:
+        return _continued(trace, rerun, continuing)
     if technique not in TECHNIQUES.names():
         raise NotFoundError("attribution technique", technique, names())
     if model is None:
@@ -87,3 +96,15 @@ def attribute(
         failure = Attribution(reason=f"the model gave no answer: {reason}")
         return Blamed(technique, failure, asker.cost, reason, tuple(asker.notes))
     return Blamed(technique, answer, asker.cost, notes=tuple(asker.notes))
+
+
+def _continued(trace: Trace, rerun: Rerun | None, continuing: Continuing | None) -> Blamed:
+    from opsassay.analysis.blame.inevitability import Continuing, continue_and_measure
+
+    if rerun is None:
+        raise UserError("The technique 'continuation' runs the system again; give --rerun and --upstream.")
+    try:
+        found = continue_and_measure(trace, rerun, continuing or Continuing())
+    except OperationError as error:
+        return Blamed(CONTINUATION, Attribution(reason=str(error)), Cost(), str(error))
+    return Blamed(CONTINUATION, found.attribution(trace), Cost(found.spent), prefixes=found.prefixes)

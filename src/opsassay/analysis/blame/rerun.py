@@ -18,7 +18,7 @@ from opsassay.core.schema.trajectory import TraceStep
 from opsassay.solvers.agents.models.scripted import running_upstream
 from opsassay.solvers.proxy.exchanges import Exchange, read_session
 from opsassay.solvers.proxy.matching import SIMILAR, Volatile
-from opsassay.solvers.proxy.policies import Intervene, StepIntervention
+from opsassay.solvers.proxy.policies import Continue, Intervene, Policy, StepIntervention
 from opsassay.solvers.proxy.running import running_proxy
 from opsassay.solvers.proxy.server import ProxySettings
 from opsassay.solvers.proxy.tokens import issue_token
@@ -47,6 +47,10 @@ class Rerun(Protocol):
         """Return the steps of a re-run under *intervention*, as many as were allowed."""
         ...
 
+    def after(self, steps: int) -> ReplayedRun:
+        """Return a re-run whose first *steps* steps are the recorded ones, and whose others are live."""
+        ...
+
 
 _ENVIRONMENT = threading.Lock()
 """The environment is the process's own: one re-run at a time sets it, however many questions are asked side by side."""
@@ -70,20 +74,30 @@ class ProxyRerun:
 
     def observe(self, intervention: StepIntervention) -> ReplayedRun:
         """Return one re-run; raises what *start* raises."""
+        policy = partial(Intervene, self.recorded, intervention, self.volatile, self.similar)
+        return self._run(policy, intervention.step - 1)
+
+    def after(self, steps: int) -> ReplayedRun:
+        """Return one run that is live after its first *steps* steps; raises what *start* raises."""
+        return self._run(partial(Continue, self.recorded, steps, self.volatile, self.similar), steps)
+
+    def _run(self, policy: Callable[[], Policy], repeated: int) -> ReplayedRun:
         with tempfile.TemporaryDirectory(prefix="opsassay-rerun-") as folder, _ENVIRONMENT:
             directory = Path(folder)
             token = issue_token(directory, "rerun")
-            with _set(self.environment), running_upstream(self.upstream) as model:
-                policy = partial(Intervene, self.recorded, intervention, self.volatile, self.similar)
-                with running_proxy(ProxySettings(model, directory, key=self.key, policy=policy)) as url:
-                    self.start(url, token)
+            with (
+                _set(self.environment),
+                running_upstream(self.upstream) as model,
+                running_proxy(ProxySettings(model, directory, key=self.key, policy=policy)) as url,
+            ):
+                self.start(url, token)
             record = directory / "sessions" / "rerun"
             if not record.exists():
                 return ReplayedRun()
             exchanges = read_session(record)
             calls = [exchange for exchange in exchanges if exchange.api]
             differences = tuple(said for call in calls for said in call.differences)
-            return ReplayedRun(trace_of(exchanges, "rerun").steps, differences, _outage(calls[intervention.step - 1 :]))
+            return ReplayedRun(trace_of(exchanges, "rerun").steps, differences, _outage(calls[repeated:]))
 
 
 def _outage(live: Sequence[Exchange]) -> str | None:

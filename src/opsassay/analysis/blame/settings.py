@@ -35,6 +35,7 @@ class BlameSettings(Written):
     volatile: Volatile = Field(default_factory=Volatile, description="what in requests changes by itself in every run")
     tolerance: int = Field(default=1, ge=0, description="steps by which a near answer may be off")
     temperature: float = Field(default=0.3, ge=0, description="decoding temperature, as in the paper")
+    continuations: int = Field(default=200, ge=1, description="most runs of the technique `continuation`")
     max_turns: int = Field(default=30, ge=2, description="turns of an agentic technique before it counts as no answer")
 
     def require_context(self) -> None:

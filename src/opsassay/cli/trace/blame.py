@@ -40,30 +40,41 @@ _without_option = click.option(
 @click.option("--technique", default="combined", show_default=True, help="A rule, combined, or one that asks a model.")
 @_model_option
 @_without_option
-@click.option("--rerun", help="Command that runs the system again, for the dynamic technique.")
+@click.option("--rerun", help="Command that runs the system again, for dynamic and continuation.")
 @click.option("--upstream", help="URL of the model for --rerun, or scripted:FILE.")
+@click.option(
+    "--judge",
+    metavar="answer:TEXT|COMMAND",
+    help="For continuation: the right answer, or what reads a run's trace and exits with 0 where it succeeded, else 1.",
+)
+@click.option("-n", "runs", type=click.IntRange(2), default=10, show_default=True, help="Runs a prefix: continuation.")
 @_cases_option
 @_config_option
 @json_option
 @click.pass_context
 def command(
     context: click.Context, traces: tuple[Path, ...], technique: str, model: str | None, without: tuple[str, ...],
-    rerun: str | None, upstream: str | None, cases: Path | None, config: Path | None, *, as_json: bool,
+    rerun: str | None, upstream: str | None, judge: str | None, runs: int, cases: Path | None, config: Path | None,
+    *, as_json: bool,
 ) -> None:  # fmt: skip
     """Attribute the failure in each of TRACES to an agent and a step."""
     from opsassay.analysis.blame.attribute import attribute
+    from opsassay.analysis.blame.inevitability import Continuing, judge_named
     from opsassay.core.errors import OpsAssayError
     from opsassay.solvers.agents.models import model_named
     from opsassay.solvers.proxy.formats import read_traces
 
     settings = _settings(config, without)
+    continuing = Continuing(judge_named(judge) if judge else None, runs, settings.continuations)
     asked = model_named(model) if model else None
     items, problems = [], []
     for path in traces:
         try:
             for found in read_traces(path):
                 again, joined = _rerun_of(path, rerun, upstream, settings), _join_to_truth(found, path, cases)
-                blamed = attribute(found, technique, model=asked, settings=settings, rerun=again, joined=joined)
+                blamed = attribute(
+                    found, technique, model=asked, settings=settings, rerun=again, joined=joined, continuing=continuing
+                )
                 items.append(_item(path, found, blamed))
         except OpsAssayError as error:
             if len(traces) == 1:
@@ -80,6 +91,9 @@ def command(
         columns = ("trace", "agent", "step", "calls", "tokens", "reason")
         rows = [(i["trace"], i["agent"], i["step"], i["calls"], i["tokens"], i["reason"]) for i in items]
         print_table(f"Blame ({technique})", columns, rows)
+        for item in filter(lambda one: one["prefixes"], items):
+            measured = [(p["steps"], p["runs"], p["failed"], p["rate"], p["low"], p["high"]) for p in item["prefixes"]]
+            print_table("Runs continued after a step", ("step", "runs", "failed", "P(fail)", "low", "high"), measured)
     context.exit(1 if problems or any(i["step"] is None for i in items) else 0)
 
 
@@ -289,4 +303,9 @@ def _item(path: Path, found: Trace, blamed: Any) -> dict[str, Any]:
         "tokens": blamed.cost.tokens,
         "failed": blamed.failed,
         "notes": blamed.notes,
-    }
+        "prefixes": [
+            {"steps": one.steps, "runs": one.runs, "failed": one.failed, "rate": one.rate,
+             "low": one.interval[0], "high": one.interval[1]}
+            for one in blamed.prefixes
+        ],
+    }  # fmt: skip

@@ -152,6 +152,28 @@ def _number_differences(number: int, differences: Sequence[str]) -> tuple[str, .
     return tuple(f"request {number + 1}, {difference}" for difference in differences)
 
 
+@dataclass
+class Continue:
+    """Answers the first *steps* LLM calls from *recorded*, as `ReplayAlike` does, and sends all others on as they came."""
+
+    recorded: Sequence[Exchange]
+    steps: int
+    volatile: Volatile = field(default_factory=Volatile)
+    similar: float = SIMILAR
+    _step: int = 0
+
+    def __post_init__(self) -> None:
+        calls = [exchange for exchange in self.recorded if exchange.api]
+        self._before = ReplayAlike(calls, self.volatile, self.similar)
+
+    def decide(self, method: str, path: str, body: bytes) -> Decision:
+        """Return the recorded answer to one of the first steps, or a refusal of it, else the request itself."""
+        if api_of(method, path) is None:
+            return Forward(body)
+        self._step += 1
+        return self._before.decide(method, path, body) if self._step <= self.steps else Forward(body)
+
+
 class StepIntervention(Written):
     """An edit of one step's input: text replaced, or a message added at its end."""
 

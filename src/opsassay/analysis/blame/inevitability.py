@@ -1,0 +1,231 @@
+"""Measured inevitability: the share of runs that fail when a trace is continued from each of its steps.
+
+A decisive step is the earliest one after which the failure is inevitable ("trace-elephant", section 3). Here that is
+measured: the first k steps are replayed from the record, the rest runs live, n times. P(fail | first k steps) is the share
+of these runs that fail, with Wilson's interval; the step is the first whose lower bound passes 0.9. Nothing is asked of a
+model that reads the trace.
+
+A prefix that was chosen for its high share would have too high a figure, so the prefixes at the boundary run again, by a
+number that is fixed beforehand, and their figures are of those runs alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from opsassay.analysis.blame.rerun import Rerun
+from opsassay.core.errors import OperationError, UserError
+from opsassay.core.schema.trajectory import Attribution, Trace
+from opsassay.core.text import plural
+from opsassay.scoring.rates import wilson
+
+INEVITABLE = 0.9
+"""What the lower bound of P(fail | first k steps) passes where the failure counts as inevitable."""
+JUDGE_LIMIT_S = 60.0
+
+Fails = Callable[[int], bool]
+"""Continues the trace once from its first k steps, and says whether that run failed."""
+Judge = Callable[[Trace], bool]
+"""Says whether the run of a trace succeeded."""
+
+
+@dataclass(frozen=True)
+class Continuing:
+    """How a trace is continued: *runs* a prefix, *budget* of all, and how runs are judged.
+
+    Without a *judge* a run has succeeded where the trace's reference answer stands in the output of its last step.
+    """
+
+    judge: Judge | None = None
+    runs: int = 10
+    budget: int = 200
+
+
+@dataclass(frozen=True)
+class PrefixRuns:
+    """How many of the *runs* that were continued from the first *steps* steps *failed*."""
+
+    steps: int
+    runs: int
+    failed: int
+
+    @property
+    def rate(self) -> float:
+        """The share that failed."""
+        return self.failed / self.runs
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's interval of the share at 95%."""
+        return wilson(self.failed, self.runs)
+
+    @property
+    def is_inevitable(self) -> bool:
+        """Whether the lower bound passes the limit."""
+        return self.interval[0] >= INEVITABLE
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{self.rate:.2f} [{low:.2f}, {high:.2f}] ({self.failed} of {self.runs})"
+
+
+@dataclass(frozen=True)
+class Inevitability:
+    """The first *step* from which the failure was inevitable, 0 when it was before any, None when that was not decided.
+
+    *prefixes* are ordered by their number of steps; *spent* counts the runs.
+    """
+
+    step: int | None
+    prefixes: tuple[PrefixRuns, ...]
+    spent: int
+    reason: str
+
+    def attribution(self, trace: Trace) -> Attribution:
+        """Return the answer: no agent where no step, or none of its own, made the failure inevitable."""
+        found = trace.step(self.step) if self.step else None
+        return Attribution(
+            agent_name=found.agent_name if found else None, step_id=found.step_id if found else None, reason=self.reason
+        )
+
+
+def fewest_to_confirm() -> int:
+    """Return the fewest runs, all failed, whose lower bound passes the limit."""
+    return next(n for n in range(1, 1000) if PrefixRuns(0, n, n).is_inevitable)
+
+
+@dataclass
+class _Budget:
+    fails: Fails
+    most: int
+    spent: int = 0
+    measured: dict[int, PrefixRuns] = field(default_factory=dict)
+
+    def run(self, prefix: int, runs: int) -> PrefixRuns | None:
+        """Return *runs* fresh runs from *prefix*, None where the budget does not have as many left."""
+        if self.spent + runs > self.most:
+            return None
+        self.spent += runs
+        found = PrefixRuns(prefix, runs, sum(self.fails(prefix) for _ in range(runs)))
+        self.measured[prefix] = found
+        return found
+
+
+def continue_and_measure(trace: Trace, rerun: Rerun, how: Continuing) -> Inevitability:
+    """Return from which step of *trace* on its failure was inevitable.
+
+    Raises UserError where nothing says which runs succeed, OperationError where the system cannot be continued.
+    """
+    reference = (trace.reference_answer or "").strip()
+    if how.judge is None and not reference:
+        raise UserError("Nothing says which runs succeed; give --judge answer:TEXT or --judge COMMAND.")
+    fails = continuation_of(trace, rerun, how.judge or judge_by_reference(reference), most_void=how.runs)
+    return measure_inevitability(len(trace.steps), fails, runs=how.runs, budget=how.budget)
+
+
+def measure_inevitability(steps: int, fails: Fails, *, runs: int, budget: int) -> Inevitability:
+    """Return the first step from which a failed trace of *steps* steps was bound to fail, within *budget* runs.
+
+    Bisection finds the boundary by *runs* runs a prefix, beginning with the run from nothing. The prefix above it is then
+    confirmed by fresh runs; where they do not confirm it the next one is, up to the whole trace, which did fail.
+    """
+    trial, confirming = _Budget(fails, budget), fewest_to_confirm()
+
+    def ended(step: int | None, reason: str) -> Inevitability:
+        return Inevitability(
+            step, tuple(sorted(trial.measured.values(), key=lambda one: one.steps)), trial.spent, reason
+        )
+
+    low, high = -1, steps
+    middle = 0
+    while high - low > 1:
+        if (screened := trial.run(middle, runs)) is None:
+            return ended(None, f"the budget of {plural(budget, 'run')} ended between steps {max(low, 0)} and {high}")
+        low, high = (low, middle) if screened.rate >= INEVITABLE else (middle, high)
+        middle = (low + high) // 2
+    while high < steps:
+        if (confirmed := trial.run(high, confirming)) is None:
+            return ended(
+                None,
+                f"the budget of {plural(budget, 'run')} ended before step {high} was confirmed; it is the likeliest",
+            )
+        if confirmed.is_inevitable:
+            return ended(high, _reason(high, trial.measured))
+        high += 1
+    return ended(high, _reason(high, trial.measured))
+
+
+def _reason(step: int, measured: dict[int, PrefixRuns]) -> str:
+    after, before = measured.get(step), measured.get(step - 1)
+    if step == 0:
+        return f"the system fails whatever its steps are: P(fail) from the start is {after}"
+    found = f"P(fail) after step {step} is {after or '1, the recorded end'}"
+    return found + (f", after step {step - 1} {before}" if before else "")
+
+
+def continuation_of(trace: Trace, rerun: Rerun, judge: Judge, most_void: int) -> Fails:
+    """Return how *trace* is continued once and judged.
+
+    A run that did not repeat the steps before is made again. Raises OperationError for the *most_void*-th of these, and
+    where the upstream did not answer.
+    """
+    void: list[str] = []
+
+    def fails(prefix: int) -> bool:
+        while True:
+            run = rerun.after(prefix)
+            if run.outage is not None:
+                raise OperationError(f"the upstream of a run from step {prefix} did not answer: {run.outage}")
+            lost = next((step.error for step in run.steps[:prefix] if step.error), None)
+            if lost is None and len(run.steps) >= max(prefix, 1):
+                return not judge(trace.model_copy(update={"steps": run.steps, "outcome": None}))
+            void.append(lost or f"it ended after {plural(len(run.steps), 'step')}")
+            if len(void) >= most_void:
+                raise OperationError(f"runs from step {prefix} do not repeat the steps before it: {void[-1]}")
+
+    return fails
+
+
+def judge_named(text: str) -> Judge:
+    """Return the judge of ``answer:TEXT``, or of a command."""
+    kind, _, answer = text.partition(":")
+    if kind == "answer" and answer.strip():
+        return judge_by_reference(answer.strip())
+    return judge_by_command(shlex.split(text))
+
+
+def judge_by_reference(reference: str) -> Judge:
+    """Return a judge that looks for the right answer, as a word of its own, in the output of the last step."""
+    right = re.compile(rf"(?<![\w.]){re.escape(reference)}(?!\.?\w)")
+
+    def succeeded(trace: Trace) -> bool:
+        return right.search(trace.steps[-1].output_content) is not None
+
+    return succeeded
+
+
+def judge_by_command(arguments: Sequence[str]) -> Judge:
+    """Return a judge that gives the trace as JSON to a command, which ends with 0 where the run succeeded, 1 where not.
+
+    The judge raises UserError when the command cannot be started, takes more than a minute, or ends with another status.
+    """
+
+    def succeeded(trace: Trace) -> bool:
+        shown = json.dumps(trace.model_dump(mode="json"), ensure_ascii=False)
+        try:
+            done = subprocess.run(
+                arguments, input=shown, capture_output=True, text=True, timeout=JUDGE_LIMIT_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise UserError(f"The command {arguments[0]!r} of --judge does not run: {error}.") from error
+        if done.returncode not in {0, 1}:
+            said = done.stderr.strip().splitlines()[-1:] or ["it says nothing"]
+            raise UserError(f"--judge ended with status {done.returncode}, which is neither 0 nor 1: {said[0][:300]}")
+        return done.returncode == 0
+
+    return succeeded
