@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 def command(path: Path, output: Path | None, form: str, *, hashes: bool, as_json: bool) -> None:
     """Make a trace of PATH.
 
-    It may be a recorded session, a trace, OpenTelemetry spans, or a file of ATIF, inspect_ai, Who&When or TraceElephant.
+    It may be a recorded session, a trace, OpenTelemetry spans, or a file of ATIF, inspect_ai, AutoGen, SWE-agent,
+    Who&When or TraceElephant.
     """
     from opsassay.solvers.proxy.formats import read_one
     from opsassay.solvers.proxy.formats.export import write_trace

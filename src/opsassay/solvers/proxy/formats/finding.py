@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from opsassay.core.schema.trajectory import Trace
 from opsassay.core.schema.validation_errors import problem
 from opsassay.core.text import plural
 from opsassay.solvers.proxy.exchanges import read_session
+from opsassay.solvers.proxy.formats.agent_logs import autogen_trace, is_autogen, is_trajectory, trajectory_trace
 from opsassay.solvers.proxy.formats.atif import atif_traces, is_atif
 from opsassay.solvers.proxy.formats.elephant import elephant_trace, is_elephant, pair_in, read_task
 from opsassay.solvers.proxy.formats.gen_ai import is_otlp, traces_of_spans
@@ -93,28 +95,36 @@ def _of_lines(path: Path, skipped: list[str]) -> list[Trace]:
         return traces_of_spans(lines, path, skipped)
     if lines and all(isinstance(line, dict) and "step_id" in line for line in lines):
         return [_steps(lines, path)]
+    if is_autogen(lines):
+        return [autogen_trace(lines, path, skipped)]
     raise DatapackError(
-        f"{path} is in no known format: its lines are neither OTLP spans nor steps of a trace; give either."
+        f"{path} is in no known format: its lines are neither OTLP spans, events of AutoGen nor steps of a trace."
     )
+
+
+_FORMATS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Path, list[str]], list[Trace]]], ...] = (
+    (lambda of: is_whoandwhen(of) and not is_elephant(of), lambda of, path, _: [labelled(of, path).trace]),
+    (is_otlp, lambda of, path, skipped: traces_of_spans([of], path, skipped)),
+    (is_inspect, lambda of, path, _: inspect_traces(of, path)),
+    (is_atif, lambda of, path, _: atif_traces(of, path)),
+    (
+        lambda of: isinstance(of, dict) and {"schema_version", "steps"} <= of.keys(),
+        lambda _of, path, _: [read_noun(Trace, path)],
+    ),
+    (is_elephant, lambda of, path, _: [elephant_trace(of, path)]),
+    (is_trajectory, lambda of, path, _: [trajectory_trace(of, path)]),
+)
+"""What tells a format, and its reader, in the order in which they are asked."""
 
 
 def _of_payload(payload: Any, path: Path, skipped: list[str]) -> list[Trace]:
-    if is_whoandwhen(payload) and not is_elephant(payload):
-        return [labelled(payload, path).trace]
-    if is_otlp(payload):
-        return traces_of_spans([payload], path, skipped)
-    if is_inspect(payload):
-        return inspect_traces(payload, path)
-    if is_atif(payload):
-        return atif_traces(payload, path)
-    if isinstance(payload, dict) and "schema_version" in payload and "steps" in payload:
-        return [read_noun(Trace, path)]
-    if is_elephant(payload):
-        return [elephant_trace(payload, path)]
-    raise DatapackError(
-        f"{path} is in no known format; known are traces of OpsAssay, ATIF, OpenTelemetry spans (OTLP JSON), logs of "
-        "inspect_ai, Who&When and TraceElephant."
-    )
+    reader = next((read for tells, read in _FORMATS if tells(payload)), None)
+    if reader is None:
+        raise DatapackError(
+            f"{path} is in no known format; known are traces of OpsAssay, ATIF, OpenTelemetry spans (OTLP JSON), logs of "
+            "inspect_ai, trajectories of SWE-agent and mini-swe-agent, Who&When and TraceElephant."
+        )
+    return reader(payload, path, skipped)
 
 
 def _steps(lines: list[Any], path: Path) -> Trace:

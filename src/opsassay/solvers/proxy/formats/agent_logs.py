@@ -1,0 +1,211 @@
+"""Importers of what agents write themselves: trajectories of SWE-agent and mini-swe-agent, and events of AutoGen.
+
+SWE-agent and mini-swe-agent write one JSON file a task (``.traj``, ``.traj.json``); AutoGen logs an event a line
+(``autogen_core.EVENT_LOGGER_NAME``, with the message alone as the format).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from opsassay.core.errors import DatapackError
+from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
+from opsassay.core.schema.validation_errors import reason
+from opsassay.core.text import plural
+from opsassay.solvers.proxy.apis import Asked, ModelAnswer, ToolUse
+from opsassay.solvers.proxy.apis.base import arguments_of, fields, list_objects, text_or_none
+from opsassay.solvers.proxy.apis.chat import CHAT
+from opsassay.solvers.proxy.apis.messages import MESSAGES
+from opsassay.solvers.proxy.apis.responses import RESPONSES
+from opsassay.solvers.proxy.calls import LaterRequests, ModelCall
+from opsassay.solvers.proxy.steps import AgentIds, plain_text, render_messages
+
+_CALLS = ("LLMCall", "LLMStreamEnd")
+_INSTANCE = re.compile(r"_[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+
+
+def is_trajectory(payload: Any) -> bool:
+    """Return whether *payload* is a file of SWE-agent or mini-swe-agent."""
+    return isinstance(payload, dict) and (
+        isinstance(payload.get("trajectory"), list)
+        or str(payload.get("trajectory_format")).startswith("mini-swe-agent")
+    )
+
+
+def trajectory_trace(payload: dict[str, Any], path: Path) -> Trace:
+    """Return the trace of one task; raises DatapackError for another form."""
+    try:
+        made = _swe_agent(payload) if isinstance(payload.get("trajectory"), list) else _mini_swe_agent(payload)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DatapackError(f"{path}: a step is not in the form of SWE-agent ({reason(error)}).") from error
+    return made.model_copy(update={"task_id": path.name.partition(".traj")[0]})
+
+
+def _swe_agent(payload: dict[str, Any]) -> Trace:
+    steps = []
+    for number, turn in enumerate(list_objects(payload["trajectory"]), 1):
+        shown = list_objects(turn.get("query") or turn.get("messages"))
+        action, observed = str(turn.get("action") or "").strip(), turn.get("observation")
+        call = ToolCall(
+            tool=action.split()[0] if action else "", arguments={"command": action}, output=plain_text(observed),
+            status="unanswered" if observed is None else "ok",
+        )  # fmt: skip
+        steps.append(
+            _step(number, "SWE-agent", CHAT.read_request({"messages": shown}).messages, (call,) if action else ())
+            | {"output_content": str(turn.get("response") or turn.get("thought") or "")}
+        )
+    given = fields(next(iter(list_objects(payload["trajectory"])), {})).get("query") or payload.get("history")
+    return _trace("SWE-agent", given, payload, steps)
+
+
+def _mini_swe_agent(payload: dict[str, Any]) -> Trace:
+    messages = list_objects(payload["messages"])
+    said = [at for at, message in enumerate(messages) if message.get("role") == "assistant" or _is_response(message)]
+    calls = [ModelCall(_asked(messages[:at]), _answer(messages[at])) for at in said]
+    later, steps = LaterRequests(calls), []
+    for number, (at, end, call) in enumerate(zip(said, [*said[1:], len(messages)], calls, strict=True), 1):
+        logs = _actions(fields(messages[at].get("extra")), messages[at + 1 : end]) or call.logs_in_text(later)
+        step = _step(number, "mini-swe-agent", call.asked.messages, logs)
+        seconds = fields(messages[at].get("extra")).get("timestamp")
+        ended = int(float(seconds) * 1e9) if seconds is not None else None
+        steps.append(step | _of_answer(call.answer or ModelAnswer("")) | {"ended_at": ended})
+    return _trace("mini-swe-agent", messages, payload, steps)
+
+
+def _asked(messages: Sequence[dict[str, Any]]) -> Asked:
+    """Return the request that *messages* are, some of which may be answers of the Responses API."""
+    shown: list[dict[str, Any]] = []
+    for message in messages:
+        if _is_response(message):
+            shown.append({"role": "assistant", "content": RESPONSES.read_answer(message).text})
+        elif message.get("type") == "function_call_output":
+            shown.append({"role": "tool", "tool_call_id": message.get("call_id"), "content": message.get("output")})
+        else:
+            shown.append(message)
+    return CHAT.read_request({"messages": shown})
+
+
+def _is_response(message: dict[str, Any]) -> bool:
+    return isinstance(message.get("output"), list)
+
+
+def _answer(message: dict[str, Any]) -> ModelAnswer:
+    if _is_response(message):
+        return RESPONSES.read_answer(message)
+    whole = fields(fields(message.get("extra")).get("response"))
+    return CHAT.read_answer(whole if whole.get("choices") else {"choices": [{"message": message}]})
+
+
+def _actions(extra: dict[str, Any], following: Sequence[dict[str, Any]]) -> tuple[ToolCall, ...]:
+    """Return the commands of a step with what came back: the message that submits ends the run instead."""
+    actions = list_objects(extra.get("actions"))
+    observed = [one for one in following if "returncode" in fields(one.get("extra")) or one.get("role") == "exit"]
+    logs = []
+    for number, action in enumerate(actions):
+        arguments = {key: value for key, value in action.items() if key != "tool_call_id"}
+        if number >= len(observed):
+            logs.append(ToolCall(tool="bash", arguments=arguments, output="", status="unanswered"))
+            continue
+        about = fields(observed[number].get("extra"))
+        failed = bool(about.get("returncode") or about.get("exception_info"))
+        output = plain_text(about.get("raw_output", observed[number].get("content")))
+        logs.append(ToolCall(tool="bash", arguments=arguments, output=output, status="error" if failed else "ok"))
+    return tuple(logs)
+
+
+def _trace(system: str, messages: Any, payload: dict[str, Any], steps: Sequence[dict[str, Any]]) -> Trace:
+    info = fields(payload.get("info"))
+    instruction = next((plain_text(m.get("content")) for m in list_objects(messages) if m.get("role") == "user"), "")
+    return Trace(
+        task_id=system, task_instruction=instruction, system_name=system,
+        outcome=text_or_none(info.get("exit_status") or None), steps=tuple(map(TraceStep.model_validate, steps)),
+        agent_configuration={system: agent} if (agent := fields(fields(info.get("config")).get("agent"))) else {},
+    )  # fmt: skip
+
+
+def _step(
+    number: int, agent: str, shown: Sequence[tuple[str, str]], logs: tuple[ToolCall, ...], id_: str = "0"
+) -> dict[str, Any]:
+    return {
+        "step_id": number, "agent_id": id_, "agent_name": agent, "input_context": render_messages(shown),
+        "tool_logs": logs, "kind": "tool" if logs else "plain",
+    }  # fmt: skip
+
+
+def _of_answer(answer: ModelAnswer) -> dict[str, Any]:
+    return {
+        "output_content": answer.text, "usage": answer.usage, "finish_reason": answer.finish_reason,
+        "model": answer.model, "request_id": answer.id, "error": answer.error,
+    }  # fmt: skip
+
+
+def is_autogen(lines: Sequence[Any]) -> bool:
+    """Return whether *lines* are events of AutoGen, calls of a model among them."""
+    return all(isinstance(line, dict) and "type" in line for line in lines) and any(
+        line["type"] in _CALLS for line in lines
+    )
+
+
+def autogen_trace(lines: Sequence[dict[str, Any]], path: Path, skipped: list[str]) -> Trace:
+    """Return the trace of the calls of models in *lines*; events of another kind are counted in *skipped*."""
+    started: dict[Any, Any] = {}
+    events, calls, ran = [], [], defaultdict[tuple[str, str], list[dict[str, Any]]](list)
+    others = Counter[str]()
+    for line in lines:
+        if line["type"] == "LLMStreamStart":
+            started[line.get("agent_id")] = line.get("messages")
+        elif line["type"] == "ToolCall":
+            ran[_agent(line), str(line.get("tool_name"))].append(line)
+        elif line["type"] in _CALLS:
+            shown = line.get("messages") or started.pop(line.get("agent_id"), None)
+            events.append(line)
+            calls.append(ModelCall(CHAT.read_request({"messages": shown}), _autogen_answer(line)))
+        else:
+            others[str(line["type"])] += 1
+    later, ids, steps = LaterRequests(calls), AgentIds(), []
+    for number, (event, call) in enumerate(zip(events, calls, strict=True), 1):
+        name = _agent(event)
+        logs = [_ran(log, ran[name, log.tool]) for log in call.tool_logs(later.results(number - 1))]
+        step = _step(number, name, call.asked.messages, tuple(logs), ids.id_of(name))
+        steps.append(step | _of_answer(call.answer or ModelAnswer("")))
+    if others:
+        named = ", ".join(f"{name} ({count})" for name, count in others.most_common(5))
+        skipped.append(f"{plural(others.total(), 'event')} that are no call: {named}")
+    trace = _trace("AutoGen", events[0].get("messages"), {}, steps)
+    return trace.model_copy(update={"task_id": path.stem})
+
+
+def _agent(event: dict[str, Any]) -> str:
+    """Return the name of an agent without its instance: ``planner`` of ``planner_6049aeae-…/6049aeae-…``."""
+    return _INSTANCE.sub("", str(event.get("agent_id") or "agent").partition("/")[0])
+
+
+def _autogen_answer(event: dict[str, Any]) -> ModelAnswer:
+    response = fields(event.get("response"))
+    if response.get("choices"):
+        return CHAT.read_answer(response)
+    content = response.get("content")
+    if response.get("role"):
+        return MESSAGES.read_answer(response)
+    uses = [one for one in list_objects(content) if "arguments" in one]
+    counts = {"input_tokens": event.get("prompt_tokens"), "output_tokens": event.get("completion_tokens")}
+    return ModelAnswer(
+        "" if uses else plain_text(content),
+        tool_uses=tuple(
+            ToolUse(str(one.get("id")), str(one.get("name")), arguments_of(one.get("arguments"))) for one in uses
+        ),
+        usage={name: int(count) for name, count in counts.items() if count is not None},
+        finish_reason=text_or_none(response.get("finish_reason")),
+    )
+
+
+def _ran(log: ToolCall, events: list[dict[str, Any]]) -> ToolCall:
+    """Return the call with what its own event says where no later message did."""
+    event = events.pop(0) if events else None
+    if log.status != "unanswered" or event is None:
+        return log
+    return log.model_copy(update={"output": plain_text(event.get("result")), "status": "ok"})
