@@ -100,6 +100,17 @@ def test_no_difference_over_100_points_is_ever_promised(systems):
         assert one.detectable is None or one.detectable <= 1
 
 
+def test_no_interval_leaves_what_a_difference_can_be():
+    """One system moves a little and the other wholly and alike: the distances that are joined would pass 100 points."""
+    before, after = (
+        long(table({"moving": {"m": moving}, "still": {"m": [still] * 6}}))
+        for moving, still in (([0, 0, 0, 0, 0, 1], 0), ([1] * 6, 1))
+    )
+    found = compare(long(before), long(after), ("m", "m"), QUICK)
+    assert found.overall.difference > 0.9
+    assert (found.overall.low <= 1.0, found.overall.high) == (True, 1.0)
+
+
 def test_cases_that_one_lacks_are_counted():
     a = long(table({"s": {"m": [1, 0, 1, 1]}}))
     b = long(table({"s": {"m": [1, 0]}, "t": {"m": [1]}}))

@@ -204,7 +204,7 @@ def _overall(matched: Matched, drawn: np.ndarray, settings: AuditSettings, margi
     ends = combined_interval(
         paired.effect.mean(), (drawn[:, :, 1] - drawn[:, :, 0]).mean(axis=1), unmoved, settings.confidence
     )
-    low, high = (float(end) for end in ends)
+    low, high = (min(max(float(end), -1.0), 1.0) for end in ends)
     before, after = matched.means.mean(axis=0)
     return _difference("", matched.cases, (before, after), difference, (low, high), error, settings.confidence, margin)
 
