@@ -30,6 +30,7 @@ _ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 _TOKEN = re.compile(
     rf"""(?P<space>\s+)
+      | (?P<quoted>[a-z]*\.{DOUBLE})
       | (?P<text>{DOUBLE}|{RAW})
       | (?P<duration>(?:\d+(?:\.\d+)?(?:ns|us|µs|ms|s|m|h))+)
       | (?P<number>-?\d+(?:\.\d+)?)
@@ -83,7 +84,10 @@ class _TraceqlReader(TokenReader):
             inner = self._any_of(deep + 1)
             self.sign(")")
             return inner
-        name = self.take("name", "a field")
+        if self.sees("!"):
+            self.step()
+            return ~self._read_term(deep + 1)
+        name = self.step() if self.peek().kind == "quoted" else self.take("name", "a field")
         if name.text in {"true", "false"} and self.sees("}", "&&", "||", ")"):
             return pl.lit(value=name.text == "true")
         op = self.take("sign", "a comparison")
@@ -109,7 +113,12 @@ class _TraceqlReader(TokenReader):
         scope, dot, key = name.text.partition(".")
         if not dot or not key or scope not in SCOPES:
             self.fail(name.at, f"{name.text} is no field that is served here; write .KEY, span.KEY or resource.KEY")
+        if name.kind == "quoted":
+            key = self.unquoted(Token("text", key, name.at))
         columns = attribute_columns(scope, key, self._columns)
+        if value.text == "nil" and value.kind == "name" and op in {"=", "!="}:
+            absent = pl.all_horizontal([pl.lit(value=True), *(pl.col(column).is_null() for column in columns)])
+            return absent if op == "=" else ~absent
         tests = [self._fitting(pl.col(column), self._columns[column], op, value) for column in columns]
         return pl.any_horizontal([pl.lit(value=False), *tests]) if tests else self._match_nothing(op, value)
 
