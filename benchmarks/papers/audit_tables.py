@@ -1,7 +1,7 @@
-"""Tables 2, 3, 4, 6, 8 and 10 of "leaderboard-audit" in the paper's shape, from case scores or from a printed Table 4.
+"""Tables 2 to 11 of "leaderboard-audit" in the paper's shape, from case scores or from a printed Table 4.
 
 Run: ``python -m benchmarks.papers.audit_tables SCORES.csv``. A printed table gives all that follows from means and
-intervals; figures that need case scores are empty there.
+intervals; figures and tables (5, 7, 9, 11) that need case scores are left out there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from opsassay.analysis.audit.audit import audit
+from opsassay.analysis.audit.audit import AuditReport, audit
 from opsassay.analysis.audit.effects import TIE, sign_counts
 from opsassay.analysis.audit.selection import leave_one_family_out, leave_one_system_out
 from opsassay.analysis.audit.settings import AuditSettings
@@ -26,6 +26,7 @@ from opsassay.cli.output import json_option, print_json, print_tables
 from opsassay.evals.runner.tables import ResultTable
 from opsassay.telemetry.importers.cases import read_csv
 
+from .audit_report_tables import report_tables
 from .running import run
 
 _PATH = click.Path(path_type=Path)
@@ -46,6 +47,7 @@ class Audited:
     figures: Mapping[Key, float]
     regret_intervals: Mapping[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     omnibus: tuple[tuple[str, float | None, int, float | None], ...] = ()
+    report: AuditReport | None = None
 
     def pairs(self) -> Iterator[tuple[str, str, Floats]]:
         """Yield every two methods with the effects by system, first minus second."""
@@ -73,7 +75,7 @@ def read_audited(path: Path, changes: Mapping[str, Any]) -> Audited:
         if "macro" in one.regret_intervals
     }
     means = {method: m.means[:, at] for at, method in enumerate(m.methods)}
-    return Audited(m.families, m.systems, m.sizes, means, audit_figures(report), intervals, tests)
+    return Audited(m.families, m.systems, m.sizes, means, audit_figures(report), intervals, tests, report)
 
 
 def tables_of(audited: Audited) -> list[ResultTable]:
@@ -86,7 +88,8 @@ def tables_of(audited: Audited) -> list[ResultTable]:
         _held_out(audited),
         _families(audited),
     ]
-    return [table.filled() for table in made if table.rows]
+    made += report_tables(audited.report) if audited.report else []
+    return sorted((table.filled() for table in made if table.rows), key=lambda table: table.number or 0)
 
 
 def _signs(of: Audited) -> ResultTable:
@@ -186,10 +189,14 @@ def _p_value(value: float | None) -> str:
 @click.command("audit_tables")
 @click.argument("scores", type=_PATH)
 @click.option("--resamples", type=click.IntRange(min=100), default=5000, show_default=True, help="Bootstrap samples.")
+@click.option("--without", multiple=True, help="A system that Table 11 leaves aside; repeat for more.")
+@click.option("--covariate", "covariates", multiple=True, help="A column of SCORES for Table 9; repeat for more.")
 @json_option
-def command(scores: Path, resamples: int, *, as_json: bool) -> None:
+def command(
+    scores: Path, resamples: int, without: tuple[str, ...], covariates: tuple[str, ...], *, as_json: bool
+) -> None:
     """Print the tables of SCORES: a score table with a row for each case, or a printed table of means and effects."""
-    found = tables_of(read_audited(scores, {"resamples": resamples}))
+    found = tables_of(read_audited(scores, {"resamples": resamples, "without": without, "covariates": covariates}))
     if as_json:
         print_json("audit_tables", [table.as_item() for table in found])
     else:

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import polars as pl
 import pytest
 from benchmarks.papers.audit_tables import command
 from benchmarks.papers.running import run
@@ -76,11 +77,39 @@ def test_every_printed_choice_and_regret_of_table_8_follows_from_table_4(capsys)
 def test_case_scores_give_intervals_and_the_tests_over_all_methods(tmp_path, capsys):
     drawn().write_csv(tmp_path / "scores.csv")
     code, found, err = tables(capsys, tmp_path / "scores.csv", "--resamples", "200")
-    assert (code, sorted(found)) == (0, [2, 3, 4, 6, 8, 10]), err
+    assert (code, sorted(found)) == (0, [2, 3, 4, 5, 6, 7, 8, 9, 10]), err
     assert all(re.fullmatch(r"\[\d+\.\d\d, \d+\.\d\d\]", row["mean regret 95%"]) for row in found[3])
     assert all(re.search(r"\[[+-]\d+\.\d, [+-]\d+\.\d\]", row["a - b, pp"]) for row in found[4])
     assert len(found[6]) > 3
     assert len(found[8]) == 3 * 4
+
+
+def test_a_covariate_and_systems_left_aside_give_the_tables_that_need_them(tmp_path, capsys):
+    scores = drawn()
+    hard = {system: float(at) for at, system in enumerate(scores["system"].unique(maintain_order=True))}
+    partial = pl.DataFrame([("x", "s0", "case-000", "late", 1.0)], schema=scores.schema, orient="row")
+    table = pl.concat([scores, partial]).with_columns(pl.col("system").replace_strict(hard).alias("hard"))
+    table.write_csv(tmp_path / "scores.csv")
+    arguments = (tmp_path / "scores.csv", "--resamples", "200", "--without", "s3", "--covariate", "hard")
+    code, found, err = tables(capsys, *arguments)
+    assert code == 0, err
+    fitted = {(row["pair"], row["approach"]): row for row in found[5]}
+    logit = {row["comparison"]: row for row in found[6]}
+    for pair in ("a vs b", "a vs c", "b vs c"):
+        assert fitted[pair, "Fractional GLM"]["statistic"] == logit[pair]["LRT"]
+        assert fitted[pair, "Fractional GLM"]["n obs"] == 410
+        assert fitted[pair, "Drop quasi-separated cells"]["statistic"] == "no cell is all 0 or all 1"
+    assert {(row["method"], row["main"], row["cases"]) for row in found[7]} == {
+        ("a", "Yes", "205/205"), ("b", "Yes", "205/205"), ("c", "Yes", "205/205"), ("late", "No", "1/205"),
+    }  # fmt: skip
+    assert [row["test"] for row in found[9][:3]] == [
+        "Y vs X (covariate x method)", "Z vs Y (residual of systems)", "absorbed by hard",
+    ]  # fmt: skip
+    reversals = {row["pair"]: int(row["LOSO reversals"].partition("/")[0]) for row in found[3]}
+    choices = {(row["pair"], row["systems and labels"]): row for row in found[11]}
+    assert {pair: choices[pair, "all"]["LOSO reversals"] for pair in reversals} == reversals
+    assert choices["a vs b", "without s3"]["LOSO reversals"] == 0
+    assert choices["a vs b", "all"]["PI includes 0"] == "yes"
 
 
 def test_what_is_no_table_of_scores_is_named(tmp_path, capsys):
