@@ -226,6 +226,17 @@ def test_openrca_takes_the_time_around_each_record_and_two_records_as_one_incide
     assert leaks(tree.incident_path(id_), truth) == []
 
 
+def test_a_fault_of_openrca_is_at_the_service_that_its_telemetry_names(tmp_path: Path) -> None:
+    system = openrca(tmp_path / "Market")
+    records = (system / "record.csv").read_text().splitlines()
+    (system / "record.csv").write_text("\n".join(line for line in records if "node-6" not in line) + "\n")
+    report, tree = imported("openrca", system, tmp_path / "out")
+    id_ = report.imported[0][1]
+    truth, named = tree.truth(id_), tree.datapack(id_).read("normal", "metrics").get_column("service_name").unique()
+    assert [(fault.type, fault.service, fault.pod) for fault in truth.faults] == [("CPUStress", "cart", "cart-0")]
+    assert truth.faults[0].service in named.to_list()
+
+
 OPENRCA_SPANS = {
     "Market": (
         "timestamp,cmdb_id,span_id,trace_id,duration,type,status_code,operation_name,parent_span",

@@ -118,7 +118,9 @@ def _fault(row: dict[str, Any], end_ns: int) -> Fault | None:
     kind = reason_type(str(row["reason"]))
     if kind is None:
         return None
-    return Fault(type=kind, service=row["component"], start_ns=int(row["at_s"] * 1e9), end_ns=end_ns)
+    place = root_label(row["component"])
+    pod = place.pod[0] if place.pod else None
+    return Fault(type=kind, service=place.service[0], pod=pod, start_ns=int(row["at_s"] * 1e9), end_ns=end_ns)
 
 
 def reason_type(reason: str) -> str | None:
