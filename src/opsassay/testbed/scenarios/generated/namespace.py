@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from opsassay.core.schema.cluster import AccessRule
+from opsassay.core.schema.cluster import READABLE, AccessRule
 from opsassay.core.schema.namespace import ExistingNamespace
 from opsassay.core.schema.scenario import Predicate, Scenario
 from opsassay.core.schema.system import Load, LoadMix, Service, System
