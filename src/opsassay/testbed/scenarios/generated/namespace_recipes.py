@@ -222,7 +222,7 @@ def _quota(place: NamespacePlace) -> Broken | None:
         change = ObjectChange(kind="ResourceQuota", name=name, patch={"spec": {"hard": {"pods": "0"}}})
         repair = kubectl("patch", "resourcequota", name, "-p", json.dumps({"spec": {"hard": right}}))
     return _around(
-        place, "it allows no further pod", name, "ResourceQuotas", layer="policy", depth="D3" if place.service else "D1",
+        place, "it allows no further pod", name, "ResourceQuotas", layer="scheduling",
         changes=(change, patched(place.target, NEW_PODS)),
         looks=(kubectl("get", "events"), kubectl("describe", "resourcequota")),
         repair=(repair, *restart(place.target)),
