@@ -110,7 +110,7 @@ def _of_namespace(
         print_table("Classes that are left out", ("class", "why"), list(drawn.left_out.items()))
     echo(f"{len(rows)} scenarios in {name}; the server has tried each trigger and its undo, and nothing was changed.")
     trials = f"opsassay run trials {output}/plan.yaml -o trials"
-    say(f"Next: `opsassay system check {file} --substrate kubernetes`, then `{trials}`.")
+    say(f"Next: `opsassay system check {file}`, then `{trials}`.")
 
 
 def _of_costs(

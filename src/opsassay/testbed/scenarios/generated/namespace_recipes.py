@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from opsassay.core.schema.cluster import AccessRule, ObjectChange, Verb
+from opsassay.core.schema.cluster import AccessRule, ObjectChange, ObjectState, Verb
 from opsassay.core.schema.scenario import OracleStep, Predicate
 from opsassay.testbed.scenarios.generated.cluster import GONE_IMAGE, ROLLED, broken_pods
 from opsassay.testbed.scenarios.generated.cluster_parts import (
@@ -98,12 +98,12 @@ def _pods(
     made: Callable[[NamespacePlace], Object | None],
     *,
     protected: bool = False,
-    created: bool = True,
+    shown: Callable[[FaultPlace], tuple[ObjectState, ...]] | None = None,
 ) -> Make:
     """Return what keeps new pods from getting ready by the part of a spec that is *made*.
 
-    Where it changes what is *protected* (a program, a probe) whoever leaves it fails for that too. Without *created* no pod
-    is even made.
+    Where it changes what is *protected* (a program, a probe) whoever leaves it fails for that too. *shown* is what holds
+    once it is seen: new pods that are not ready when left out.
     """
 
     def make(place: NamespacePlace) -> Broken | None:
@@ -112,10 +112,22 @@ def _pods(
         broken = broken_pods(condition, technology, lambda _: spec)(place)
         assert broken is not None
         wrong = place.to_zero("v_settings") if protected else place.to_zero()
-        until = broken.until if created else broken.until[:1]
-        return replace(broken, looks=(place.look,), wrong=wrong, until=until)
+        return replace(broken, looks=(place.look,), wrong=wrong, until=(shown or _not_ready)(place))
 
     return make
+
+
+def _not_ready(place: FaultPlace) -> tuple[ObjectState, ...]:
+    return (state(place.target, "status.readyReplicas", None), *_created(place))
+
+
+def _created(place: FaultPlace) -> tuple[ObjectState, ...]:
+    return (state(place.target, "status.updatedReplicas", place.replicas),)
+
+
+def _refused(place: FaultPlace) -> tuple[ObjectState, ...]:
+    """Return what holds when the server takes no new pod of it."""
+    return (state(place.target, "status.conditions.ReplicaFailure.status", "True"),)
 
 
 def _container(**fields: Any) -> Callable[[NamespacePlace], Object]:
@@ -190,7 +202,7 @@ def _around(place: NamespacePlace, condition: str, root: str, technology: str, *
         "alert": alert_of(place, pods=True),
         "technologies": ("Kubernetes", technology),
         "layer": "scheduling",
-        "until": (state(place.target, "status.readyReplicas", None),),
+        "until": _not_ready(place),
         "looks": (place.look,),
         "wrong": place.restarted(),
     }
@@ -223,6 +235,7 @@ def _quota(place: NamespacePlace) -> Broken | None:
         repair = kubectl("patch", "resourcequota", name, "-p", json.dumps({"spec": {"hard": right}}))
     return _around(
         place, "it allows no further pod", name, "ResourceQuotas", layer="scheduling",
+        until=_refused(place),
         changes=(change, patched(place.target, NEW_PODS)),
         looks=(kubectl("get", "events"), kubectl("describe", "resourcequota")),
         repair=(repair, *restart(place.target)),
@@ -248,7 +261,7 @@ def _scaled_away(place: NamespacePlace) -> Broken | None:
     name = place.target
     return _around(
         place, "no replica of it is asked for", name, "scaling", entities=(),
-        changes=(patched(name, {"replicas": 0}),),
+        until=(state(name, "status.replicas", None),), changes=(patched(name, {"replicas": 0}),),
         looks=(kubectl("get", "deployments"),),
         repair=(kubectl("scale", f"deployment/{name}", f"--replicas={place.replicas}"), ready(name)),
         wrong=WrongRepair(f"Restarts {name}, of which there is nothing to restart.", place.taken_away, (restart(name)[0],)),
@@ -332,7 +345,7 @@ RECIPES = (
     NamespaceRecipe(
         "LivenessProbe", "a liveness probe by HTTP or TCP",
         _pods(
-            "its liveness probe asks a port where nobody listens", "probes", protected=True, created=False,
+            "its liveness probe asks a port where nobody listens", "probes", protected=True, shown=_created,
             made=_probe("livenessProbe", initialDelaySeconds=0, periodSeconds=1, failureThreshold=1),
         ),
     ),
@@ -343,7 +356,7 @@ RECIPES = (
     NamespaceRecipe("NodeSelector", ANY, _pods("it selects a node that does not exist", "scheduling", _node_selector)),
     NamespaceRecipe("Affinity", ANY, _pods("its affinity fits no node", "scheduling", _affinity)),
     NamespaceRecipe(
-        "Priority", ANY, _pods("its priority class does not exist", "scheduling", _priority, created=False)
+        "Priority", ANY, _pods("its priority class does not exist", "scheduling", _priority, shown=_refused)
     ),
     NamespaceRecipe("Quota", ANY, _quota, ("ResourceQuota",), (QUOTAS,)),
     NamespaceRecipe(

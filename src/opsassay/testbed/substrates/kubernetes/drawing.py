@@ -22,11 +22,13 @@ from opsassay.testbed.substrates.kubernetes.api.client import PATCH_TYPES, Api, 
 from opsassay.testbed.substrates.kubernetes.api.merging import merge_patch
 from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
 from opsassay.testbed.substrates.kubernetes.manifests.system import watch_of
-from opsassay.testbed.substrates.kubernetes.scenario.attached import beside
+from opsassay.testbed.substrates.kubernetes.scenario.attached import attached_on, beside
 from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames, workers
 from opsassay.testbed.substrates.kubernetes.scenario.objects import changes_of
 
 PROBE_TIMEOUT_S = 5.0
+NO_TRIAL = "No trial can take place"
+"""What the note on a right begins with without which there is none."""
 ABSENT = 404
 
 
@@ -117,9 +119,11 @@ def _answers(api: Api, url: str) -> bool:
 def _refused(api: Api, system: System) -> list[str]:
     """Return what keeps trials from *system*, as far as the server tells without anything being made."""
     namespace, *_ = beside(system, IMAGE)
+    if system.system in attached_on(api):
+        return [f"{NO_TRIAL} while another one does, which has changed what is seen here."]
     roles = role_objects(system.system, namespace["metadata"]["name"], STANDARD)
     tried = [namespace, *(one for one in roles if one["kind"] == "Role")]
-    return [f"No trial can take place: {refusal}" for one in tried if (refusal := api.try_out(one)) is not None]
+    return [f"{NO_TRIAL}: {refusal}" for one in tried if (refusal := api.try_out(one)) is not None]
 
 
 def objection(api: Api, scenario: Scenario, names: OpenNames) -> str:

@@ -93,7 +93,7 @@ class KubernetesSubstrate:
                 f"{programs[0]} runs a program of this machine; on a cluster services are of OpsAssay's runtime."
             )
         if system.namespace is not None:
-            raise UserError(f"The namespace {system.namespace.name} runs already; trials take place in it as it is.")
+            raise UserError(f"The namespace {system.namespace.name} runs on its cluster; only trials take place in it.")
         self.api.require()
         deployed = Deployed(system, name, seed, rate_rps, self.image, self._endpoint)
         timeout_s = START_TIMEOUT_S

@@ -26,7 +26,7 @@ from opsassay.testbed.substrates.kubernetes.scenario.standing import kept, put_b
 ATTACHED = "opsassay/attached"
 """Label of the namespace beside one that exists."""
 DONE = "done"
-PATIENCE_S, PAUSE_S = 900.0, 3.0
+PATIENCE_S, PAUSE_S, GONE_WITHIN_S, LOOK_EVERY_S = 900.0, 3.0, 60.0, 0.5
 """For how long the guard tries where the cluster does not answer."""
 LISTED = (
     "the namespace {watch}: a probe, the undo of the trigger, the agent's account, a copy of the objects that are put back",
@@ -70,6 +70,9 @@ def leave(api: Api, name: str) -> None:
     if api.delete("Namespace", watch):
         with suppress(OpsAssayError):
             api.end_pods(watch, grace_s=1)
+    deadline = time.monotonic() + GONE_WITHIN_S
+    while api.get("Namespace", watch) is not None and time.monotonic() < deadline:
+        time.sleep(LOOK_EVERY_S)
 
 
 @contextmanager
