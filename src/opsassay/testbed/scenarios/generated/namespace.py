@@ -140,10 +140,11 @@ def _harm(place: NamespacePlace, broken: Broken) -> WrongRepair:
     for other in place.there["Deployment"]:
         name, volumes = other["metadata"]["name"], other["spec"]["template"]["spec"].get("volumes") or ()
         if name in place.system.services and name not in concerned and all(one.keys() <= STATELESS for one in volumes):
+            standing = place.left_without if broken.depth == "D1" else 1.0
             left, steps = place.left_by(name), (kubectl("scale", f"deployment/{name}", "--replicas=0", wait_s=10),)
             fails: list[Predicate] = ["v_no_regression", "v_blast_radius"]
             fails += ["v_outcome"] if left < STILL_ENOUGH else []
             fails += ["v_depth"] if left < STILL_ENOUGH and broken.depth == "D1" else []
-            fails += ["v_temporal"] if left < TOLERATED else []
+            fails += ["v_temporal"] if left < min(TOLERATED, standing) else []
             return WrongRepair(f"Repairs it, and takes {name} away to make room.", tuple(fails), steps)
     return replace(place.to_zero(), description="Repairs it, and takes it away.")

@@ -26,8 +26,9 @@ from opsassay.testbed.substrates.kubernetes.scenario.standing import kept, put_b
 ATTACHED = "opsassay/attached"
 """Label of the namespace beside one that exists."""
 DONE = "done"
-PATIENCE_S, PAUSE_S, GONE_WITHIN_S, LOOK_EVERY_S = 900.0, 3.0, 60.0, 0.5
-"""For how long the guard tries where the cluster does not answer."""
+PATIENCE_S, PAUSE_S, GONE_WITHIN_S, LOOK_EVERY_S = 900.0, 3.0, 150.0, 0.5
+"""For how long the guard tries where the cluster does not answer, and how long the namespace beside takes to go."""
+GUARD_ENDS_WITHIN_S = 10.0
 LISTED = (
     "the namespace {watch}: a probe, the undo of the trigger, the agent's account, a copy of the objects that are put back",
     "in {name}: roles and their bindings, for the agent and for the undo",
@@ -90,11 +91,11 @@ def guarded(api: Api, name: str, settings: Mapping[str, str]) -> Iterator[None]:
     finally:
         try:
             leave(api, name)
-            with suppress(BrokenPipeError):
-                guard.stdin.write(f"{DONE}\n")
-        finally:
-            with suppress(BrokenPipeError):
-                guard.stdin.close()
+        except BaseException:
+            guard.stdin.close()  # it goes on with it
+            raise
+        with suppress(subprocess.TimeoutExpired):
+            guard.communicate(f"{DONE}\n", timeout=GUARD_ENDS_WITHIN_S)
 
 
 def main() -> None:
