@@ -130,7 +130,8 @@ def _phrases(place: NamespacePlace, broken: Broken, recipe: NamespaceRecipe, fil
         AccessRule(resources=(*writable, "deployments/scale"), verbs=WRITES),
         *([AccessRule(resources=("nodes",), verbs=("get", "list", "watch"))] if "Node" in place.there else []),
     ]
-    block = {"existing": True, "access": access, "more_access": recipe.more}
+    alone = any(rule.cluster_wide for rule in recipe.more)
+    block = {"existing": True, "exclusive": alone, "access": access, "more_access": recipe.more}
     return ScenarioPhrases("kubernetes", OWNED, _harm(place, broken), block, file)
 
 

@@ -22,9 +22,10 @@ from opsassay.testbed.substrates.kubernetes.api.client import PATCH_TYPES, Api, 
 from opsassay.testbed.substrates.kubernetes.api.merging import merge_patch
 from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
 from opsassay.testbed.substrates.kubernetes.manifests.system import watch_of
-from opsassay.testbed.substrates.kubernetes.scenario.attached import attached_on, beside
+from opsassay.testbed.substrates.kubernetes.scenario.attached import beside
 from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames, workers
 from opsassay.testbed.substrates.kubernetes.scenario.objects import changes_of
+from opsassay.testbed.substrates.kubernetes.scenario.sharing import attached_on
 
 PROBE_TIMEOUT_S = 5.0
 NO_TRIAL = "No trial can take place"

@@ -115,7 +115,7 @@ class ClusterEnvironment(LiveEnvironment):
         (self.run_dir / CLUSTER).write_text(json.dumps(about) + "\n")
         objects = tuple(manifest(api, one, names) for one in block.objects)
         furnishing = SystemPopulation(block.stand_ins, block.fillers, block.exclusive, objects, block.requests)
-        deployed = substrate.attached(system) if block.existing else substrate.deployed(
+        deployed = substrate.attached(system, exclusive=block.exclusive) if block.existing else substrate.deployed(
             system, name, seed=self.drawn_seed, rate_rps=scenario.environment.rate_rps, furnishing=furnishing
         )  # fmt: skip
         with deployed as self.running, ExitStack() as stack:

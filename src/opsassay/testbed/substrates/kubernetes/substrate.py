@@ -23,9 +23,9 @@ from opsassay.testbed.substrates.kubernetes.api.readings import is_over, is_read
 from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
 from opsassay.testbed.substrates.kubernetes.manifests.system import Deployed, watch_of
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem, what_holds
-from opsassay.testbed.substrates.kubernetes.scenario.attached import attached_on, beside, guarded, leave
+from opsassay.testbed.substrates.kubernetes.scenario.attached import beside, guarded, leave
 from opsassay.testbed.substrates.kubernetes.scenario.populating import PopulatedSystem, SystemPopulation
-from opsassay.testbed.substrates.kubernetes.scenario.sharing import TURN_TIMEOUT_S, await_turn, systems_on
+from opsassay.testbed.substrates.kubernetes.scenario.sharing import TURN_TIMEOUT_S, attached_on, await_turn, systems_on
 from opsassay.testbed.substrates.kubernetes.scenario.standing import keep, standing
 
 START_TIMEOUT_S = 180.0
@@ -142,13 +142,14 @@ class KubernetesSubstrate:
             self._remove(name, running.namespaces, wait=furnishing is None)
 
     @contextmanager
-    def attached(self, system: System) -> Iterator[KubernetesSystem]:
+    def attached(self, system: System, *, exclusive: bool = False) -> Iterator[KubernetesSystem]:
         """Watch over the namespace of *system*, which exists, while the block runs; then it is put back as it was.
 
-        Raises UserError, StartError, OperationError, also when another trial there does not end.
+        An *exclusive* trial has the cluster to itself, so that its changes of nodes are nobody else's. Raises UserError,
+        StartError, OperationError, also when another trial there does not end.
         """
         assert system.namespace is not None
-        name, made = system.namespace.name, beside(system, self.image)
+        name, made = system.namespace.name, beside(system, self.image, exclusive=exclusive)
         if self.api.get("Namespace", name) is None:
             raise UserError(
                 f"There is no namespace {name} on {self.api.context}; name another one in the system's file."
@@ -157,6 +158,7 @@ class KubernetesSubstrate:
         self._claim(made[0], owned=True)
         where = {"kubeconfig": self._kubeconfig, "context": self._context}
         with guarded(self.api, name, {key: str(value) for key, value in where.items() if value is not None}):
+            await_turn(self.api, name, owner_is_dead)
             watch = made[0]["metadata"]
             keep(self.api, standing(self.api, name), watch["name"], watch["labels"])
             for manifest in made[1:]:

@@ -20,11 +20,10 @@ from opsassay.core.schema.system import System
 from opsassay.testbed.substrates.kubernetes.actuators.changes import clear_cluster_roles
 from opsassay.testbed.substrates.kubernetes.api.client import Api, Object
 from opsassay.testbed.substrates.kubernetes.manifests.system import INSTANCE_LABEL, watch_of
-from opsassay.testbed.substrates.kubernetes.scenario.populating import PopulatedSystem, SystemPopulation
+from opsassay.testbed.substrates.kubernetes.scenario.populating import EXCLUSIVE, PopulatedSystem, SystemPopulation
+from opsassay.testbed.substrates.kubernetes.scenario.sharing import ATTACHED
 from opsassay.testbed.substrates.kubernetes.scenario.standing import kept, put_back
 
-ATTACHED = "opsassay/attached"
-"""Label of the namespace beside one that exists."""
 DONE = "done"
 PATIENCE_S, PAUSE_S, GONE_WITHIN_S, LOOK_EVERY_S = 900.0, 3.0, 150.0, 0.5
 """For how long the guard tries where the cluster does not answer, and how long the namespace beside takes to go."""
@@ -37,20 +36,14 @@ LISTED = (
 """All that a trial adds to a cluster."""
 
 
-def beside(system: System, image: str) -> list[Object]:
+def beside(system: System, image: str, *, exclusive: bool = False) -> list[Object]:
     """Return what is put beside the namespace of *system*: a namespace of its own first."""
     assert system.namespace is not None
     made = PopulatedSystem(system, system.namespace.name, image=image, furnishing=SystemPopulation(stand_ins=True))
     namespace, described = made.namespaces()[1], made.configuration()[0]
-    namespace["metadata"]["labels"][ATTACHED] = "true"
+    namespace["metadata"]["labels"] |= {ATTACHED: "true", **({EXCLUSIVE: "true"} if exclusive else {})}
     described["metadata"]["namespace"] = made.watch_namespace
     return [namespace, described, *made.probes()]
-
-
-def attached_on(api: Api) -> dict[str, Object]:
-    """Return the namespaces beside others, by the name of the other one."""
-    found = api.list("Namespace", selector=f"{ATTACHED}=true")
-    return {one["metadata"]["labels"][INSTANCE_LABEL]: one for one in found}
 
 
 def leave(api: Api, name: str) -> None:
