@@ -39,7 +39,7 @@ def shop(cluster, api, kubectl, namespace, tmp_path):
             env=environment, timeout=1500, **how,
         )  # fmt: skip
 
-    done = run("task", "generate", "-N", namespace, "-o", "tasks")
+    done = run("task", "generate", "--namespace", namespace, "-o", "tasks")
     assert done.returncode == 0, done.stderr
     return namespace, standing(api, namespace), run
 

@@ -106,10 +106,10 @@ def test_everything_that_was_changed_made_or_removed_is_put_back_object_by_objec
 def test_what_is_kept_in_parts_is_read_back_and_a_part_that_is_missing_is_noticed(shop, api, monkeypatch):
     monkeypatch.setattr(standing, "PART_BYTES", 100)
     before = standing.standing(api, "shop")
-    standing.keep(api, before, "shop", MANAGED)
-    assert standing.kept(api, "shop") == before
+    standing.keep_standing(api, before, "shop", MANAGED)
+    assert standing.read_kept(api, "shop") == before
     api.delete("Secret", "before-001", "shop")
-    assert standing.kept(api, "shop") is None
+    assert standing.read_kept(api, "shop") is None
 
 
 def test_a_scenario_may_not_grant_what_cannot_be_put_back(api):

@@ -32,9 +32,7 @@ cluster: {cluster}
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Export by FOCUS 1.0 to 1.3, CSV or Parquet; several times for several files.",
 )
-@click.option(
-    "-N", "--namespace", metavar="NAME", help="Namespace of a cluster whose deployments are broken and repaired."
-)
+@click.option("--namespace", metavar="NAME", help="Namespace of a cluster whose deployments are broken and repaired.")
 @click.option("-o", "--output", required=True, type=FOLDER, help="Folder of the tasks, which must not exist.")
 @click.option("--currency", help="BillingCurrency whose rows are asked about; the only one when left out.")
 @click.option("--tag", help="Key of the tag that names an application; the most frequent when left out.")

@@ -65,7 +65,7 @@ class NamespacePlace(FaultPlace):
         return found
 
     @property
-    def look(self) -> OracleStep:
+    def description(self) -> OracleStep:
         """Describes its pods."""
         return kubectl("describe", "pods", "-l", ",".join(f"{key}={value}" for key, value in self.pods.items()))
 
@@ -112,7 +112,7 @@ def _pods(
         broken = broken_pods(condition, technology, lambda _: spec)(place)
         assert broken is not None
         wrong = place.to_zero("v_settings") if protected else place.to_zero()
-        return replace(broken, looks=(place.look,), wrong=wrong, until=(shown or _not_ready)(place))
+        return replace(broken, looks=(place.description,), wrong=wrong, until=(shown or _not_ready)(place))
 
     return make
 
@@ -141,20 +141,20 @@ def _image(place: NamespacePlace) -> Object:
 def _memory(place: NamespacePlace) -> Object | None:
     if "memory" not in ((place.container.get("resources") or {}).get("limits") or {}):
         return None
-    return template(place.container["name"], resources={"limits": {"memory": "4Mi"}, "requests": {"memory": "4Mi"}})
+    return template(place.container["name"], resources={"limits": {"memory": "1Mi"}, "requests": {"memory": "1Mi"}})
 
 
 def _probe(name: str, **pace: int) -> Callable[[NamespacePlace], Object | None]:
     """Return what has the probe *name* ask a port at which nobody listens."""
 
-    def made(place: NamespacePlace) -> Object | None:
+    def asking_nobody(place: NamespacePlace) -> Object | None:
         handler = place.container.get(name) or {}
         how = next((one for one in ("httpGet", "tcpSocket") if one in handler), None)
         if how is None:
             return None
         return template(place.container["name"], **{name: {how: {"port": NOBODY_LISTENS}, **pace}})
 
-    return made
+    return asking_nobody
 
 
 def _variable(place: NamespacePlace, source: str) -> tuple[str, Object] | None:
@@ -203,7 +203,7 @@ def _around(place: NamespacePlace, condition: str, root: str, technology: str, *
         "technologies": ("Kubernetes", technology),
         "layer": "scheduling",
         "until": _not_ready(place),
-        "looks": (place.look,),
+        "looks": (place.description,),
         "wrong": place.restarted(),
     }
     return broken_of(place, condition, **{**given, **fields})
@@ -243,16 +243,16 @@ def _quota(place: NamespacePlace) -> Broken | None:
 
 
 def _cordon(place: NamespacePlace) -> Broken | None:
-    wanted = place.deployment["spec"]["template"]["spec"].get("nodeSelector") or {}
+    selector = place.deployment["spec"]["template"]["spec"].get("nodeSelector") or {}
     nodes = {one["metadata"]["name"]: one["metadata"].get("labels") or {} for one in place.there["Node"]}
-    hit = [name for name, labels in sorted(nodes.items()) if wanted and wanted.items() <= labels.items()]
+    hit = [name for name, labels in sorted(nodes.items()) if selector and selector.items() <= labels.items()]
     if not 1 <= len(hit) <= min(2, len(nodes) - 1):
         return None
     changes = [ObjectChange(kind="Node", name=name, patch={"spec": {"unschedulable": True}}) for name in hit]
     return _around(
         place, "it takes no new pods", hit[0], "nodes", entities=(*hit[1:], place.target), layer="node",
         changes=(*changes, patched(place.target, NEW_PODS)),
-        looks=(place.look, kubectl("get", "nodes")),
+        looks=(place.description, kubectl("get", "nodes")),
         repair=(kubectl("uncordon", *hit), ready(place.target)),
     )  # fmt: skip
 

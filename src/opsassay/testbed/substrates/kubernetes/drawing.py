@@ -37,7 +37,7 @@ ABSENT = 404
 class DrawnNamespace:
     """A namespace as a *system*, its *scenarios*, the classes *left_out* with the reason, and *notes* on rights.
 
-    *replicas* is, by deployment, how many are ready and how many are wanted.
+    *replicas* is, by deployment, how many are ready and how many there shall be.
     """
 
     system: System

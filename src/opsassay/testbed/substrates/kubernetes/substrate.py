@@ -26,7 +26,7 @@ from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem, wha
 from opsassay.testbed.substrates.kubernetes.scenario.attached import beside, guarded, leave
 from opsassay.testbed.substrates.kubernetes.scenario.populating import PopulatedSystem, SystemPopulation
 from opsassay.testbed.substrates.kubernetes.scenario.sharing import TURN_TIMEOUT_S, attached_on, await_turn, systems_on
-from opsassay.testbed.substrates.kubernetes.scenario.standing import keep, standing
+from opsassay.testbed.substrates.kubernetes.scenario.standing import keep_standing, standing
 
 START_TIMEOUT_S = 180.0
 REMOVE_TIMEOUT_S = 180.0
@@ -160,7 +160,7 @@ class KubernetesSubstrate:
         with guarded(self.api, name, {key: str(value) for key, value in where.items() if value is not None}):
             await_turn(self.api, name, owner_is_dead)
             watch = made[0]["metadata"]
-            keep(self.api, standing(self.api, name), watch["name"], watch["labels"])
+            keep_standing(self.api, standing(self.api, name), watch["name"], watch["labels"])
             for manifest in made[1:]:
                 self.api.create(manifest)
             running = KubernetesSystem(self.api, name, self._prefer)

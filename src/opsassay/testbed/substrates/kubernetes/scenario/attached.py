@@ -22,7 +22,7 @@ from opsassay.testbed.substrates.kubernetes.api.client import Api, Object
 from opsassay.testbed.substrates.kubernetes.manifests.system import INSTANCE_LABEL, watch_of
 from opsassay.testbed.substrates.kubernetes.scenario.populating import EXCLUSIVE, PopulatedSystem, SystemPopulation
 from opsassay.testbed.substrates.kubernetes.scenario.sharing import ATTACHED
-from opsassay.testbed.substrates.kubernetes.scenario.standing import kept, put_back
+from opsassay.testbed.substrates.kubernetes.scenario.standing import put_back, read_kept
 
 DONE = "done"
 PATIENCE_S, PAUSE_S, GONE_WITHIN_S, LOOK_EVERY_S = 900.0, 3.0, 150.0, 0.5
@@ -59,7 +59,7 @@ def leave(api: Api, name: str) -> None:
         for item in api.list(kind, name, f"{INSTANCE_LABEL}={watch}"):
             api.delete(kind, item["metadata"]["name"], name)
     clear_cluster_roles(api, watch)
-    if (before := kept(api, watch)) is not None:
+    if (before := read_kept(api, watch)) is not None:
         put_back(api, name, before)
     if api.delete("Namespace", watch):
         with suppress(OpsAssayError):

@@ -51,7 +51,7 @@ def _of_kind(api: Api, kind: str, namespace: str) -> dict[str, Object]:
     if kind == "ReplicaSet":  # how many pods it runs is its deployment's matter
         return {name: {"spec": {"template": one["spec"]["template"]}} for name, one in there.items()}
     stays = {name: one for name, one in there.items() if "deletionTimestamp" not in one["metadata"]}
-    return {name: _written(one) for name, one in stays.items() if owner_of(one) is None}
+    return {name: _as_written(one) for name, one in stays.items() if owner_of(one) is None}
 
 
 def _schedulable(node: Object) -> Object:
@@ -59,7 +59,7 @@ def _schedulable(node: Object) -> Object:
     return {"unschedulable": bool(node["spec"].get("unschedulable")), "taints": taints}
 
 
-def _written(item: Object) -> Object:
+def _as_written(item: Object) -> Object:
     """Return *item* as somebody wrote it."""
     metadata = {key: value for key, value in item["metadata"].items() if key not in OF_THE_SERVER}
     notes: Mapping[str, str] = metadata.pop("annotations", None) or {}
@@ -68,7 +68,7 @@ def _written(item: Object) -> Object:
     return {"metadata": {**metadata, **({"annotations": notes} if notes else {})}, **rest}
 
 
-def keep(api: Api, before: Standing, namespace: str, labels: Mapping[str, str]) -> None:
+def keep_standing(api: Api, before: Standing, namespace: str, labels: Mapping[str, str]) -> None:
     """Keep *before* in *namespace* as secrets, in parts."""
     content = gzip.compress(json.dumps(before).encode())
     for number in range(0, len(content), PART_BYTES):
@@ -84,7 +84,7 @@ def keep(api: Api, before: Standing, namespace: str, labels: Mapping[str, str]) 
         api.create(body)
 
 
-def kept(api: Api, namespace: str) -> Standing | None:
+def read_kept(api: Api, namespace: str) -> Standing | None:
     """Return what is kept in *namespace*; None when it was never whole: then nothing had been changed."""
     parts = sorted(
         (one for one in api.list("Secret", namespace) if one["metadata"]["name"].startswith(f"{BEFORE}-")),
