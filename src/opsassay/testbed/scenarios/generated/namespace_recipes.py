@@ -27,6 +27,7 @@ Object = dict[str, Any]
 There = Mapping[str, Sequence[Object]]
 """The objects of a namespace and the nodes of its cluster, by kind."""
 NOBODY_LISTENS = 9999
+CRASH = ["sh", "-c", "exit 3"]
 RECREATED: Object = {"strategy": {"type": "Recreate", "rollingUpdate": None}}
 NEW_PODS: Object = {**RECREATED, "template": {"metadata": {"annotations": ROLLED}}}
 """All pods of a deployment end before new ones are made, which meet what was changed."""
@@ -134,6 +135,10 @@ def _container(**fields: Any) -> Callable[[NamespacePlace], Object]:
     return lambda place: template(place.container["name"], **fields)
 
 
+def _pod(**fields: Any) -> Callable[[NamespacePlace], Object]:
+    return lambda _: {"template": {"spec": fields}}
+
+
 def _image(place: NamespacePlace) -> Object:
     return template(place.container["name"], image=GONE_IMAGE.format(name=place.target))
 
@@ -175,22 +180,7 @@ def _secret(place: NamespacePlace) -> Object | None:
 
 
 def _init_container(place: NamespacePlace) -> Object:
-    step = {"name": "migrate", "image": place.container["image"], "command": ["sh", "-c", "exit 3"]}
-    return {"template": {"spec": {"initContainers": [step]}}}
-
-
-def _affinity(_: NamespacePlace) -> Object:
-    terms = [{"matchExpressions": [{"key": "disk", "operator": "In", "values": ["nvme-retired"]}]}]
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    return {"template": {"spec": {"affinity": {"nodeAffinity": required}}}}
-
-
-def _node_selector(_: NamespacePlace) -> Object:
-    return {"template": {"spec": {"nodeSelector": {"kubernetes.io/hostname": "worker-retired"}}}}
-
-
-def _priority(_: NamespacePlace) -> Object:
-    return {"template": {"spec": {"priorityClassName": "business-retired"}}}
+    return _pod(initContainers=[{"name": "migrate", "image": place.container["image"], "command": CRASH}])(place)
 
 
 def _around(place: NamespacePlace, condition: str, root: str, technology: str, **fields: Any) -> Broken:
@@ -325,7 +315,9 @@ def _policy(place: NamespacePlace) -> Broken | None:
 
 QUOTAS = AccessRule(resources=("resourcequotas",), verbs=WRITES)
 NODES = AccessRule(resources=("nodes",), verbs=("get", "list", "watch", "patch"))
-CRASH = ["sh", "-c", "exit 3"]
+RETIRED_NODE = {"kubernetes.io/hostname": "worker-retired"}
+RETIRED_DISK = [{"matchExpressions": [{"key": "disk", "operator": "In", "values": ["nvme-retired"]}]}]
+ON_ITS_DISK = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": RETIRED_DISK}}
 ANY, REQUESTS = "a deployment with replicas", "a deployment behind a Service that answers with 200"
 RECIPES = (
     NamespaceRecipe("WrongImage", ANY, _pods("its image cannot be pulled", "images", _image, protected=True)),
@@ -353,10 +345,10 @@ RECIPES = (
         "Secret", "a variable from a key of a Secret", _pods("it asks for a key that its Secret lacks", "secrets", _secret)
     ),
     NamespaceRecipe("ConfigValue", "a variable from a key of a ConfigMap", _config_map, ("ConfigMap",)),
-    NamespaceRecipe("NodeSelector", ANY, _pods("it selects a node that does not exist", "scheduling", _node_selector)),
-    NamespaceRecipe("Affinity", ANY, _pods("its affinity fits no node", "scheduling", _affinity)),
+    NamespaceRecipe("NodeSelector", ANY, _pods("it selects a node that does not exist", "scheduling", _pod(nodeSelector=RETIRED_NODE))),
+    NamespaceRecipe("Affinity", ANY, _pods("its affinity fits no node", "scheduling", _pod(affinity={"nodeAffinity": ON_ITS_DISK}))),
     NamespaceRecipe(
-        "Priority", ANY, _pods("its priority class does not exist", "scheduling", _priority, shown=_refused)
+        "Priority", ANY, _pods("its priority class does not exist", "scheduling", _pod(priorityClassName="business-retired"), shown=_refused)
     ),
     NamespaceRecipe("Quota", ANY, _quota, ("ResourceQuota",), (QUOTAS,)),
     NamespaceRecipe(

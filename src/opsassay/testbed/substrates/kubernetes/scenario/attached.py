@@ -59,7 +59,8 @@ def leave(api: Api, name: str) -> None:
         for item in api.list(kind, name, f"{INSTANCE_LABEL}={watch}"):
             api.delete(kind, item["metadata"]["name"], name)
     clear_cluster_roles(api, watch)
-    if (before := read_kept(api, watch)) is not None:
+    standing = api.get("Namespace", name)  # none, or one that goes, has nothing that could be put back
+    if (before := read_kept(api, watch)) is not None and standing and standing["status"]["phase"] == "Active":
         put_back(api, name, before)
     if api.delete("Namespace", watch):
         with suppress(OpsAssayError):
