@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from opsassay.testbed.substrates.kubernetes.scenario.standing import differences
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1800)]
 SHOP = Path(__file__).parent / "existing" / "shop.yaml"
+PAGE = Path(__file__).parents[2] / "docs" / "own-system.md"
 KUBECTL = str(Cache.default().binaries / "kubectl")
 
 
@@ -32,36 +34,46 @@ def shop(cluster, api, kubectl, namespace, tmp_path):
     until(lambda: all(one.get("status", {}).get("readyReplicas") == one["spec"]["replicas"]
                       for one in api.list("Deployment", namespace)))  # fmt: skip
 
-    def run(*words, **how):
+    def run(*words):
         environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
         return subprocess.run(
             [sys.executable, "-m", "opsassay", *words], capture_output=True, text=True, check=False, cwd=tmp_path,
-            env=environment, timeout=1500, **how,
+            env=environment, timeout=1500,
         )  # fmt: skip
 
-    done = run("task", "generate", "--namespace", namespace, "-o", "tasks")
-    assert done.returncode == 0, done.stderr
     return namespace, standing(api, namespace), run
 
 
+def typed(namespace):
+    """Return the words of each command that the page shows, for *namespace*."""
+    page = PAGE.read_text().partition("## A namespace that exists")[2].partition("\n## ")[0]
+    shown = [
+        line[2:].replace("--namespace shop ", f"--namespace {namespace} ")
+        for line in page.splitlines()
+        if line.startswith("$ ")
+    ]
+    return [shlex.split(line)[1:] for line in shown]
+
+
 def plan(folder, name, agents, scenarios):
-    """Write a plan of *agents* on *scenarios* beside the tasks; return its path."""
+    """Leave in the plan of the tasks *agents* on *scenarios*: the whole takes hours."""
     made = {
         "scenarios": [f"{name}-{one}-1.yaml" for one in scenarios],
         "agents": agents,
         "cluster": {"kubectl": KUBECTL},
     }
-    (folder / "tasks" / "some.yaml").write_text(json.dumps(made))
-    return "tasks/some.yaml"
+    (folder / "shop-tasks" / "plan.yaml").write_text(json.dumps(made))
 
 
 def test_a_right_repair_is_certified_a_harmful_one_is_not_and_all_is_as_before(shop, api, tmp_path):
     name, before, run = shop
-    checked = run("system", "check", "tasks/system.yaml", "--json")
+    generate, check, trials = typed(name)
+    assert "17 scenarios" in run(*generate).stdout
+    checked = run(*check, "--json")
     assert checked.returncode == 0, checked.stderr
     assert len(json.loads(checked.stdout)["possible"]) == 17
-    agents = ["oracle:gentle", "oracle:harmful"]
-    done = run("run", "trials", plan(tmp_path, name, agents, ["wrong-port"]), "-o", "trials")
+    plan(tmp_path, name, ["oracle:gentle", "oracle:harmful"], ["wrong-port"])
+    done = run(*trials)
     assert done.returncode == 0, done.stdout + done.stderr
     certified = {}
     for folder in RunStore(tmp_path / "trials").runs():
@@ -79,10 +91,12 @@ def test_a_right_repair_is_certified_a_harmful_one_is_not_and_all_is_as_before(s
 
 @pytest.mark.parametrize("who", ["the trial", "the runner"])
 def test_a_killed_run_leaves_the_namespace_as_it_was(shop, api, kubectl, tmp_path, cluster, who):
-    name, before, _ = shop
-    file = plan(tmp_path, name, ["oracle:gentle"], ["quota"])
+    name, before, run = shop
+    generate, _, trials = typed(name)
+    assert run(*generate).returncode == 0
+    plan(tmp_path, name, ["oracle:gentle"], ["quota"])
     runner = subprocess.Popen(
-        [sys.executable, "-m", "opsassay", "run", "trials", file, "-o", "trials"], cwd=tmp_path,
+        [sys.executable, "-m", "opsassay", *trials], cwd=tmp_path,
         env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:

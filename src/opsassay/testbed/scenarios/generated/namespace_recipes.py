@@ -315,9 +315,10 @@ def _policy(place: NamespacePlace) -> Broken | None:
 
 QUOTAS = AccessRule(resources=("resourcequotas",), verbs=WRITES)
 NODES = AccessRule(resources=("nodes",), verbs=("get", "list", "watch", "patch"))
-RETIRED_NODE = {"kubernetes.io/hostname": "worker-retired"}
-RETIRED_DISK = [{"matchExpressions": [{"key": "disk", "operator": "In", "values": ["nvme-retired"]}]}]
-ON_ITS_DISK = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": RETIRED_DISK}}
+RETIRED_NODE = _pod(nodeSelector={"kubernetes.io/hostname": "worker-retired"})
+_DISK = [{"matchExpressions": [{"key": "disk", "operator": "In", "values": ["nvme-retired"]}]}]
+_REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": _DISK}}
+RETIRED_DISK, RETIRED_CLASS = _pod(affinity={"nodeAffinity": _REQUIRED}), _pod(priorityClassName="business-retired")
 ANY, REQUESTS = "a deployment with replicas", "a deployment behind a Service that answers with 200"
 RECIPES = (
     NamespaceRecipe("WrongImage", ANY, _pods("its image cannot be pulled", "images", _image, protected=True)),
@@ -345,10 +346,10 @@ RECIPES = (
         "Secret", "a variable from a key of a Secret", _pods("it asks for a key that its Secret lacks", "secrets", _secret)
     ),
     NamespaceRecipe("ConfigValue", "a variable from a key of a ConfigMap", _config_map, ("ConfigMap",)),
-    NamespaceRecipe("NodeSelector", ANY, _pods("it selects a node that does not exist", "scheduling", _pod(nodeSelector=RETIRED_NODE))),
-    NamespaceRecipe("Affinity", ANY, _pods("its affinity fits no node", "scheduling", _pod(affinity={"nodeAffinity": ON_ITS_DISK}))),
+    NamespaceRecipe("NodeSelector", ANY, _pods("it selects a node that does not exist", "scheduling", RETIRED_NODE)),
+    NamespaceRecipe("Affinity", ANY, _pods("its affinity fits no node", "scheduling", RETIRED_DISK)),
     NamespaceRecipe(
-        "Priority", ANY, _pods("its priority class does not exist", "scheduling", _pod(priorityClassName="business-retired"), shown=_refused)
+        "Priority", ANY, _pods("its priority class does not exist", "scheduling", RETIRED_CLASS, shown=_refused)
     ),
     NamespaceRecipe("Quota", ANY, _quota, ("ResourceQuota",), (QUOTAS,)),
     NamespaceRecipe(
