@@ -82,7 +82,7 @@ COMMANDS = {
     "task list": CommandEntry("List every task: scenarios that ship, incidents of suites.", "task.list"),
     "task scenarios": CommandEntry("List the remediation scenarios with their complexity.", "task.scenarios"),
     "task show": CommandEntry("Print a remediation scenario as YAML.", "task.show"),
-    "task generate": CommandEntry("Make cost tasks of your own export by FOCUS.", "task.generate"),
+    "task generate": CommandEntry("Make tasks of your own costs or of your own namespace.", "task.generate"),
     "task check": CommandEntry("Validate remediation scenarios and propose depths.", "task.check"),
     "task calibrate": CommandEntry("Measure how often a busy machine makes the verifier err.", "task.calibrate"),
     "task discover": CommandEntry("Search for faults that fool a verifier.", "task.discover"),

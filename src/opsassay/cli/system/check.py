@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import NoReturn
 
 import click
 
@@ -26,12 +27,14 @@ def command(
 ) -> None:
     """Start SYSTEM, watch it, stop it: say what can be seen of it and which faults can hit it. Nothing is broken.
 
-    Exit status 1 when something does not work, each with its sentence.
+    A namespace that exists is only looked at. Exit status 1 when something does not work, each with its sentence.
     """
     from opsassay.testbed.apps import load_system
     from opsassay.testbed.recording.check import check_system
 
     app = load_system(system)
+    if app.namespace is not None:
+        _check_namespace(context, app.namespace.name, as_json=as_json)
     where, isolation = split_level(substrate)
     began = time.monotonic()
     with stages() as shown:
@@ -57,3 +60,40 @@ def command(
         if not found.findings:
             echo(f"All of it works. Next: `opsassay demo --system {system}`.")
     context.exit(1 if found.findings else 0)
+
+
+def _check_namespace(context: click.Context, name: str, *, as_json: bool) -> NoReturn:
+    """Say what the namespace *name* is, what of it can be broken, and what a trial there adds; end the command."""
+    from opsassay.testbed.substrates.kubernetes.api.client import Api
+    from opsassay.testbed.substrates.kubernetes.drawing import NO_TRIAL, draw
+    from opsassay.testbed.substrates.kubernetes.manifests.system import watch_of
+    from opsassay.testbed.substrates.kubernetes.scenario.attached import LISTED
+
+    drawn = draw(Api.connect(), name)
+    probes = drawn.system.namespace.probes if drawn.system.namespace is not None else {}
+    findings = [
+        f"{one} has {ready} of {count} replicas ready."
+        for one, (ready, count) in drawn.replicas.items()
+        if ready < count
+    ]
+    findings += [note for note in drawn.notes if note.startswith(NO_TRIAL)]
+    added = [one.format(name=name, watch=watch_of(name)) for one in LISTED]
+    items = [
+        {"deployment": one, "ready": ready, "replicas": count, "probe": probes.get(one)}
+        for one, (ready, count) in drawn.replicas.items()
+    ]
+    possible = [one.category for one in drawn.scenarios]
+    if as_json:
+        print_json("system check", items, findings=findings, possible=possible, left_out=drawn.left_out, added=added)
+        context.exit(1 if findings else 0)
+    print_table(
+        f"The namespace {name}", ("deployment", "ready", "replicas", "asked at"), [tuple(one.values()) for one in items]
+    )
+    echo(f"Possible: {', '.join(possible) or 'nothing'}.")
+    if drawn.left_out:
+        print_table("Left out", ("class", "why"), list(drawn.left_out.items()))
+    for one in added:
+        echo(f"A trial adds and removes {one}.")
+    for sentence in dict.fromkeys([*drawn.notes, *findings]):
+        say(sentence)
+    context.exit(1 if findings else 0)

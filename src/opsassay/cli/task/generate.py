@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -15,25 +16,111 @@ agents: ["oracle:*", constant, chance]
 """
 
 
+TRIALS = """# Trials in the namespace {name}: opsassay run trials {folder}/plan.yaml -o trials
+scenarios: [{files}]
+agents: ["oracle:*"]
+cluster: {cluster}
+"""
+
+
 @click.command("generate")
 @click.option(
-    "--cost", "files", multiple=True, required=True, metavar="FILE",
+    "--cost",
+    "files",
+    multiple=True,
+    metavar="FILE",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Export by FOCUS 1.0 to 1.3, CSV or Parquet; several times for several files.",
-)  # fmt: skip
+)
+@click.option("--namespace", metavar="NAME", help="Namespace of a cluster whose deployments are broken and repaired.")
 @click.option("-o", "--output", required=True, type=FOLDER, help="Folder of the tasks, which must not exist.")
 @click.option("--currency", help="BillingCurrency whose rows are asked about; the only one when left out.")
 @click.option("--tag", help="Key of the tag that names an application; the most frequent when left out.")
-@click.option("-n", "count", type=click.IntRange(1, 100), default=1, show_default=True, help="Tasks of each question.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Draws windows and names.")
+@click.option(
+    "-n",
+    "--count",
+    type=click.IntRange(1, 100),
+    default=1,
+    show_default=True,
+    help="Tasks of each question, or scenarios of each class.",
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Draws windows and names, or deployments."
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="With --namespace: the cluster; kubectl's own choice when left out.",
+)
+@click.option("--context", "kube_context", metavar="NAME", help="With --namespace: the current one when left out.")
 @json_option
 def command(
-    files: tuple[Path, ...], output: Path, currency: str | None, tag: str | None, count: int, seed: int, *, as_json: bool
+    files: tuple[Path, ...], namespace: str | None, output: Path, currency: str | None, tag: str | None, count: int,
+    seed: int, kubeconfig: Path | None, kube_context: str | None, *, as_json: bool,
 ) -> None:  # fmt: skip
-    """Make cost tasks of your own export: the same questions, keys computed in two ways that must agree.
+    """Make tasks of what you have: cost tasks of your export, or remediation scenarios of your namespace.
 
-    The folder gets the charges, the tasks and a plan of their runs. It holds the truth: keep it away from agents.
+    The folder gets the tasks and a plan of their runs. It holds the truth: keep it away from agents.
     """
+    from opsassay.core.errors import UserError
+
+    if bool(files) == (namespace is not None):
+        raise UserError("Give either --cost FILE or --namespace NAME.")
+    if namespace is not None:
+        _of_namespace(namespace, output, count, seed, kubeconfig, kube_context, as_json=as_json)
+    else:
+        _of_costs(files, output, currency, tag, count, seed, as_json=as_json)
+
+
+def _of_namespace(
+    name: str, output: Path, count: int, seed: int, kubeconfig: Path | None, context: str | None, *, as_json: bool
+) -> None:
+    import yaml
+
+    from opsassay.core.errors import UserError
+    from opsassay.telemetry.content import whole_folder
+    from opsassay.testbed.substrates.kubernetes.api.client import Api
+    from opsassay.testbed.substrates.kubernetes.drawing import draw
+
+    file = output / "system.yaml"
+    drawn = draw(Api.connect(kubeconfig, context), name, seed=seed, each=count, file=str(file))
+    if not drawn.scenarios:
+        raise UserError(f"Nothing can be broken in {name}: {'; '.join(dict.fromkeys(drawn.left_out.values()))}.")
+    cluster = {"kubeconfig": str(kubeconfig.resolve()) if kubeconfig else None, "context": context}
+    with whole_folder(output) as partial:
+        written = {file.name: drawn.system, **{f"{one.id}.yaml": one for one in drawn.scenarios}}
+        for target, noun in written.items():
+            content = noun.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+            (partial / target).write_text(yaml.safe_dump(content, sort_keys=False, width=120), encoding="utf-8")
+        given = json.dumps({key: value for key, value in cluster.items() if value})
+        scenarios = ", ".join(f"{one.id}.yaml" for one in drawn.scenarios)
+        plan = TRIALS.format(name=name, folder=output, files=scenarios, cluster=given)
+        (partial / "plan.yaml").write_text(plan, encoding="utf-8")
+    rows = [(one.id, one.description, one.verification.committed_depth) for one in drawn.scenarios]
+    if as_json:
+        items = [dict(zip(("id", "description", "depth"), row, strict=True)) for row in rows]
+        print_json("task generate", items, left_out=drawn.left_out, notes=list(drawn.notes))
+        return
+    for note in drawn.notes:
+        say(f"Note: {note}")
+    print_table("Scenarios", ("scenario", "what is broken", "depth"), rows)
+    if drawn.left_out:
+        print_table("Classes that are left out", ("class", "why"), list(drawn.left_out.items()))
+    echo(f"{len(rows)} scenarios in {name}; the server has tried each trigger and its undo, and nothing was changed.")
+    trials = f"opsassay run trials {output}/plan.yaml -o trials"
+    say(f"Next: `opsassay system check {file}`, then `{trials}`.")
+
+
+def _of_costs(
+    files: tuple[Path, ...],
+    output: Path,
+    currency: str | None,
+    tag: str | None,
+    count: int,
+    seed: int,
+    *,
+    as_json: bool,
+) -> None:
     from opsassay.core.errors import UserError
     from opsassay.evals.cost.focus.export import read_export
     from opsassay.evals.cost.insight.own_costs import keep_export

@@ -133,6 +133,9 @@ class OnCluster(Written):
     stand_ins: bool = Field(
         default=False, description="services are small servers that answer every path: no calls, no load, no telemetry"
     )
+    existing: bool = Field(
+        default=False, description="the system is a namespace that exists: nothing is deployed into it, no telemetry"
+    )
     fillers: int = Field(
         default=0, ge=0, le=200, description="idle pods beside the system: sized so that shares mean the same"
     )
@@ -157,7 +160,16 @@ class OnCluster(Written):
     def _consistent(self) -> Self:
         if stray := [one.name for one in self.objects if one.create is None]:
             raise ValueError(f"objects: {stray[0]} is made with the system; give `create`")
+        if self.existing and (self.stand_ins or self.fillers or self.objects or self.requests or self.nodes):
+            raise ValueError(
+                "existing: leave out stand_ins, fillers, objects, requests and nodes: the namespace is as it is"
+            )
         return self
+
+    @property
+    def silent(self) -> bool:
+        """Whether its services send no telemetry here, and get no load."""
+        return self.stand_ins or self.existing
 
     @property
     def breaks(self) -> bool:

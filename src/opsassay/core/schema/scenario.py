@@ -357,16 +357,17 @@ class Scenario(Written):
             raise ValueError("nothing is broken; give the trigger faults or operations, or say `no_fault: true`")
         if self.cluster is not None and self.trigger.operations:
             raise ValueError("trigger.operations are for a local system; on a cluster give cluster.changes")
-        if self.cluster is not None and self.cluster.stand_ins and self.trigger.faults:
+        silent = self.cluster is not None and self.cluster.silent
+        are = "are not of OpsAssay's runtime" if self.cluster is not None and self.cluster.existing else "are stand-ins"
+        if silent and self.trigger.faults:
             raise ValueError(
-                "trigger.faults: the services are stand-ins, which no fault of the catalogue can act on; take a system "
+                f"trigger.faults: the services {are}, which no fault of the catalogue can act on; take a system "
                 "whose services are real, or give cluster.changes"
             )
-        stand_ins = self.cluster is not None and self.cluster.stand_ins
-        for rule in self.verification.alerts.triggering if self.verification.alerts is not None and stand_ins else ():
+        for rule in self.verification.alerts.triggering if self.verification.alerts is not None and silent else ():
             if rule.signal in GOLDEN_SIGNALS:
                 raise ValueError(
-                    f"verification.alerts: {rule.signal}: the services are stand-ins, which send no telemetry for it; take "
+                    f"verification.alerts: {rule.signal}: the services {are}, which send no telemetry for it; take "
                     f"a signal of the system's state, or a system whose services are real"
                 )
         if self.no_fault and self.verification.blast_radius is None:
@@ -382,8 +383,10 @@ class Scenario(Written):
         payload = self.model_dump(mode="json", by_alias=True)
         if self.cluster is None:
             del payload["cluster"]
-        elif not self.cluster.requests:
-            del payload["cluster"]["requests"]
+        else:
+            for name in ("requests", "existing"):
+                if not payload["cluster"][name]:
+                    del payload["cluster"][name]
         absent = {"control_plane": None, "settings": None, "cause": None, "users": None, "settling": None,
                   "denominator": "present"}  # fmt: skip
         for name, value in absent.items():

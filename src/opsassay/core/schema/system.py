@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.compose import ComposeProject, ComposeService
+from opsassay.core.schema.namespace import ExistingNamespace
 from opsassay.core.schema.program import Program
 
 Engine = Literal["postgresql", "valkey", "nats"]
@@ -203,6 +204,9 @@ class System(Written):
     load: Load
     slo: Slo = Slo()
     compose: ComposeProject | None = Field(default=None, description="the project whose containers the services are")
+    namespace: ExistingNamespace | None = Field(
+        default=None, description="the namespace whose deployments the services are"
+    )
 
     @model_validator(mode="after")
     def _names_resolve(self) -> Self:
@@ -252,6 +256,8 @@ class System(Written):
         callee, route = target.split(maxsplit=1)
         if callee not in self.services:
             raise ValueError(f"{where}: there is no service {callee!r}")
+        if self.namespace is not None:
+            return
         if (program := self.services[callee].program) is not None:
             if not program.ports:
                 raise ValueError(f"{where}: the program of {callee} has no ports")

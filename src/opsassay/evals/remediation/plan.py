@@ -134,7 +134,7 @@ def _probes(plan: TrialPlan, scenario: Scenario) -> tuple[bool, ...]:
 
 def _masks(plan: TrialPlan, scenario: Scenario) -> tuple[Mask, ...]:
     """Return the masks; where services send no telemetry there is nothing to mask, and one arm."""
-    silent = scenario.cluster is not None and scenario.cluster.stand_ins
+    silent = scenario.cluster is not None and scenario.cluster.silent
     return (Mask(),) if silent else plan.masks
 
 

@@ -84,8 +84,8 @@ def _step(step: OracleStep, block: OnCluster) -> str | None:
     """Return why a step would be refused, None when it would not."""
     if step.verb == "node" and step.arguments.get("op") not in block.node_tool:
         return f"{step.arguments.get('op')} at nodes is not granted; add it to cluster.node_tool"
-    if step.verb in LOOKING and block.stand_ins:
-        return f"{step.verb}: the services are stand-ins, which send no telemetry that could be looked at"
+    if step.verb in LOOKING and block.silent:
+        return f"{step.verb}: its services send no telemetry here that could be looked at"
     if step.verb not in ("kubectl", "kubectl_read"):
         return None
     try:

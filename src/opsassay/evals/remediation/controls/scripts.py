@@ -199,7 +199,7 @@ def _silence(given: _Given) -> Made:
 def _stop_load(given: _Given) -> Made:
     """Take the entrance away: the load generator itself is out of every tool's reach."""
     cluster = given.scenario.cluster
-    why = "stand-ins get no load" if cluster is not None and cluster.stand_ins else ""
+    why = "its services get no load here" if cluster is not None and cluster.silent else ""
     return {"fails": "v_no_regression", "steps": given.words.scale(given.entry, 0), "why_not": why}
 
 
@@ -240,7 +240,7 @@ def _stand_in(given: _Given) -> Made:
     cluster = given.scenario.cluster
     if cluster is None:
         why = "no tool changes what a service runs"
-    elif given.is_new or cluster.stand_ins or given.target not in given.system.services:
+    elif given.is_new or cluster.silent or given.target not in given.system.services:
         why = f"nobody knows what {given.target} has to run"
     else:
         return {"fails": "v_settings", "steps": given.words.stand_in(given.target)}

@@ -233,8 +233,11 @@ class ClusterWords:
 
     def unprotect(self, system: System) -> Steps:
         """Take the readiness probe of a service away; its pods are replaced, each before an old one goes."""
-        name = min(system.services)
-        container = {"name": name, "readinessProbe": None}
+        containers = dict.fromkeys(system.services, "") if system.namespace is None else system.namespace.readiness
+        if not containers:
+            return ()
+        name = min(containers)
+        container = {"name": containers[name] or name, "readinessProbe": None}
         patch = json.dumps({"spec": {"template": {"spec": {"containers": [container]}}}})
         return (_kubectl("patch", "deployment", name, "-p", patch),)
 

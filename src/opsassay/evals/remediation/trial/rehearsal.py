@@ -39,7 +39,7 @@ def tools_of(scenario: Scenario) -> Mapping[str, Tool]:
     """Return the tools that an operator of *scenario* has."""
     if scenario.cluster is None:
         return operator_tools(system_of(scenario))
-    absent = {*(() if scenario.cluster.node_tool else ("node",)), *(LOOKS if scenario.cluster.stand_ins else ())}
+    absent = {*(() if scenario.cluster.node_tool else ("node",)), *(LOOKS if scenario.cluster.silent else ())}
     return {name: tool for name, tool in CLUSTER_TOOLS.items() if name not in absent}
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from opsassay.core.errors import NotFoundError
 from opsassay.core.schema.scenario import OpsCall, OracleStep, Scenario
 from opsassay.testbed.scenarios.generated import cluster, cluster_parts, local
-from opsassay.testbed.scenarios.generated.assembling import ScenarioPhrases, scenario_of
+from opsassay.testbed.scenarios.generated.assembling import ScenarioPhrases, everything_restarted, scenario_of
 from opsassay.testbed.scenarios.generated.recipes import Broken, FaultPlace, Recipe, noticed_places
 
 EACH = 2
@@ -25,10 +25,14 @@ MOST_CORES = 1.0
 """Who uses up more cannot reach its alert on the smallest machine: two processors, and the rest needs some too."""
 SEVERAL, STORMS = "SeveralFaults", "EventStorm"
 NAME = re.compile(r"gen(\d{1,6})-[a-z0-9-]+")
-LOCAL = ScenarioPhrases("local", local.OWNED, (OracleStep(verb="restart", arguments={"target": "all"}),) * 3)
+LOCAL = ScenarioPhrases(
+    "local", local.OWNED, everything_restarted((OracleStep(verb="restart", arguments={"target": "all"}),) * 3)
+)
 """Three times, since a small system is back between two readings of it, once in a while."""
 CLUSTER = ScenarioPhrases("kubernetes", cluster.OWNED, cluster={})
-GRID = ScenarioPhrases("kubernetes", cluster.OWNED, cluster.EVERYTHING, {"stand_ins": True, "fillers": 12})
+GRID = ScenarioPhrases(
+    "kubernetes", cluster.OWNED, everything_restarted(cluster.EVERYTHING), {"stand_ins": True, "fillers": 12}
+)
 
 Drawn = tuple[FaultPlace, Broken]
 

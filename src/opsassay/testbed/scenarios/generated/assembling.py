@@ -9,7 +9,7 @@ from typing import Any
 
 from opsassay.core.schema.scenario import OpsCall, OracleStep, Predicate, Scenario
 from opsassay.testbed.scenarios.generated.impact_closure import longest
-from opsassay.testbed.scenarios.generated.recipes import UNANSWERED, Broken, FaultPlace, truth_of
+from opsassay.testbed.scenarios.generated.recipes import UNANSWERED, Broken, FaultPlace, WrongRepair, truth_of
 
 TIMES = {"warmup_s": 8, "settle_s": 6, "agent_timeout_s": 180, "aftermath_s": 8}
 RATE_RPS = 8.0
@@ -23,13 +23,22 @@ RULE = "{rule}"
 
 @dataclass(frozen=True)
 class ScenarioPhrases:
-    """How scenarios of one substrate say what they say: *owned* is what the pods of a service are called."""
+    """How scenarios of one substrate say what they say: *owned* is what the pods of a service are called.
+
+    *harmful* is done after the right repair; *file* is the file of a system that does not ship.
+    """
 
     name: str
     owned: str
-    everything: tuple[OracleStep, ...] = ()
-    """Turns everything off and on at once; nothing where that would lose what stores hold."""
+    harmful: WrongRepair | None = None
     cluster: dict[str, Any] | None = None
+    file: str = ""
+
+
+def everything_restarted(steps: tuple[OracleStep, ...]) -> WrongRepair:
+    """Return what turns everything off and on at once, by *steps*; not where that would lose what stores hold."""
+    about = "Repairs it, and turns everything off and on to be sure."
+    return WrongRepair(about, ("v_temporal", "v_blast_radius"), steps)
 
 
 def scenario_of(
@@ -47,7 +56,12 @@ def scenario_of(
         "description": _description(parts, stormy=bool(storm)),
         "category": category,
         "difficulty": _difficulty(parts, stormy=bool(storm)),
-        "environment": {"substrate": where.name, "system": place.system.system, "rate_rps": RATE_RPS, **TIMES},
+        "environment": {
+            "substrate": where.name,
+            "system": where.file or place.system.system,
+            "rate_rps": RATE_RPS,
+            **TIMES,
+        },
         "trigger": {
             "layer": max(parts, key=lambda one: one.depth).layer,
             "operations": [*storm, *(call for one in parts for call in one.operations)],
@@ -100,12 +114,9 @@ def _oracles(parts: Sequence[Broken], where: ScenarioPhrases) -> dict[str, Any]:
         fails = _failing_predicates(left)
         steps = [step for one in mended for step in one.repair]
         found["half"] = {"description": f"Leaves {left.root} as it is.", "fails": fails, "steps": steps}
-    if where.everything:
-        found["harmful"] = {
-            "description": "Repairs it, and turns everything off and on to be sure.",
-            "fails": ("v_temporal", "v_blast_radius"),
-            "steps": [*repair, *where.everything],
-        }
+    if (harm := where.harmful) is not None:
+        steps = [*repair, *harm.steps]
+        found["harmful"] = {"description": harm.description, "fails": harm.fails, "steps": steps}
     return found
 
 

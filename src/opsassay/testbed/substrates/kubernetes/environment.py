@@ -40,6 +40,7 @@ from opsassay.testbed.substrates.kubernetes.access.kubectl import Kubectl, requi
 from opsassay.testbed.substrates.kubernetes.access.tools import ClusterToolSession
 from opsassay.testbed.substrates.kubernetes.actuators.changes import injected
 from opsassay.testbed.substrates.kubernetes.actuators.node_command import NodeCommand
+from opsassay.testbed.substrates.kubernetes.api.client import Api, DeniedError, Object
 from opsassay.testbed.substrates.kubernetes.api.next_start import READ_AT_START, next_start
 from opsassay.testbed.substrates.kubernetes.api.readings import (
     ALWAYS_SET,
@@ -57,6 +58,7 @@ from opsassay.testbed.substrates.kubernetes.scenario.costed import ClusterCost
 from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames, takes_pods, workers
 from opsassay.testbed.substrates.kubernetes.scenario.objects import await_state, broken_nodes, changes_of, manifest
 from opsassay.testbed.substrates.kubernetes.scenario.populating import SystemPopulation
+from opsassay.testbed.substrates.kubernetes.scenario.standing import Standing, differences, require_kept, standing
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 from opsassay.testbed.substrates.kubernetes.substrate import KubernetesSubstrate
 
@@ -80,6 +82,7 @@ class ClusterEnvironment(LiveEnvironment):
         super().__init__(scenario, seed, run_dir, settings)
         assert scenario.cluster is not None
         self.block, self.cluster = scenario.cluster, ClusterSettings.model_validate(settings)
+        self.before: Standing = {}
         self._audit: Audit | None = None
         self._rights = ExitStack()
 
@@ -93,30 +96,35 @@ class ClusterEnvironment(LiveEnvironment):
         """Deploy what the scenario describes in namespaces that this process owns, and remove them."""
         scenario, block, cluster = self.scenario, self.block, self.cluster
         substrate = KubernetesSubstrate(cluster.kubeconfig, cluster.context, image=cluster.image)
-        api, name = substrate.api, f"trial-{os.getpid()}-{secrets.token_hex(2)}"
+        api, system = substrate.api, system_of(scenario)
+        name = f"trial-{os.getpid()}-{secrets.token_hex(2)}" if system.namespace is None else system.namespace.name
+        if block.existing != (system.namespace is not None):
+            raise RefusedError(f"{scenario.id}: `existing` goes with a system whose file names its namespace.")
         version = api.require()
         require_near(cluster.kubectl, version)
         if block.nodes or block.node_tool:
             NodeCommand(cluster.node_command, api.context).require()
-        self.names = names = OpenNames(name, watch_of(name), cluster.image, workers(api.list("Node")))
-        if len(names.workers) < block.workers:
+        self.names = names = OpenNames(name, watch_of(name), cluster.image, workers(nodes_of(api)))
+        if len(names.workers) < block.workers and not block.existing:
             raise RefusedError(
                 f"{scenario.id} needs {block.workers} nodes; {api.context} has {len(names.workers)} for pods."
             )
         for plan in scenario.trigger.faults:
-            substrate.require(system_of(scenario), plan)
+            substrate.require(system, plan)
         about = {"context": api.context, "version": version, "nodes": names.workers}
         (self.run_dir / CLUSTER).write_text(json.dumps(about) + "\n")
         objects = tuple(manifest(api, one, names) for one in block.objects)
         furnishing = SystemPopulation(block.stand_ins, block.fillers, block.exclusive, objects, block.requests)
-        deployed = substrate.deployed(
-            system_of(scenario), name, seed=self.drawn_seed,
-            rate_rps=scenario.environment.rate_rps, furnishing=furnishing,
+        deployed = substrate.attached(system, exclusive=block.exclusive) if block.existing else substrate.deployed(
+            system, name, seed=self.drawn_seed, rate_rps=scenario.environment.rate_rps, furnishing=furnishing
         )  # fmt: skip
         with deployed as self.running, ExitStack() as stack:
+            if block.existing:
+                self.before = standing(api, name)
+                require_kept(block.rules(), self.before, name)
             topology = sorted(self.running.topology())
             (self.run_dir / CLUSTER).write_text(json.dumps({**about, "topology": topology}) + "\n")
-            if not block.stand_ins:
+            if not block.silent:
                 self.telemetry = stack.enter_context(live_telemetry(self.running.receiver, self.run_dir))
             yield
 
@@ -137,8 +145,8 @@ class ClusterEnvironment(LiveEnvironment):
         """Return what is not ready, or which protected service does not answer in time."""
         if missing := self.running.status().not_ready:
             return f"{', '.join(missing)} not ready"
-        nodes = [node for node in self.running.api.list("Node") if node["metadata"]["name"] in self.names.workers]
-        if (there := sum(takes_pods(node) for node in nodes)) < self.block.workers:
+        nodes = [node for node in nodes_of(self.running.api) if node["metadata"]["name"] in self.names.workers]
+        if not self.block.existing and (there := sum(takes_pods(node) for node in nodes)) < self.block.workers:
             return f"{there} of {self.block.workers} nodes take pods"
         for service, url in self.running.watched(self.scenario.verification.protected_services).protected.items():
             answer = send_probe(self.running.api, self.running.watch_namespace, url, HEALTHY_WITHIN_S)
@@ -278,7 +286,7 @@ class ClusterEnvironment(LiveEnvironment):
             raise LostError(f"The namespace {self.running.name} of {api.context} is gone.")
         if self.block.nodes or self.block.node_tool:
             return
-        there = {node["metadata"]["name"] for node in api.list("Node") if is_ready(node)}
+        there = {node["metadata"]["name"] for node in nodes_of(api) if is_ready(node)}
         if lost := [name for name in self.names.workers if name not in there]:
             raise LostError(f"Lost during the trial, which breaks no node: {', '.join(lost)} of {api.context}.")
 
@@ -286,13 +294,23 @@ class ClusterEnvironment(LiveEnvironment):
         """Return namespaces of the system and rights of its agent that are there, and nodes that take no pods again."""
         api, name, watch = self.running.api, self.running.name, self.names.watch
         made = account.role_objects(name, watch, self.block.rules())
-        owned = [("Namespace", name, None), ("Namespace", watch, None)]
+        owned = [("Namespace", one, None) for one in ((watch,) if self.block.existing else (name, watch))]
         owned += [(o["kind"], o["metadata"]["name"], o["metadata"].get("namespace")) for o in made]
         found = [
             f"{kind} {item} is still there" for kind, item, place in owned if api.get(kind, item, place) is not None
         ]
-        nodes = {node["metadata"]["name"] for node in api.list("Node") if takes_pods(node)}
+        if self.block.existing:
+            return found + differences(api, name, self.before)
+        nodes = {node["metadata"]["name"] for node in nodes_of(api) if takes_pods(node)}
         return found + [f"node {node} takes no pods" for node in self.names.workers if node not in nodes]
+
+
+def nodes_of(api: Api) -> list[Object]:
+    """Return the nodes of the cluster, none when this user may not see them."""
+    try:
+        return api.list("Node")
+    except DeniedError:
+        return []
 
 
 def _with_node_names(plan: FaultPlan, names: OpenNames) -> FaultPlan:

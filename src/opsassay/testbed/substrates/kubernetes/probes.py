@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from opsassay.core.errors import LostError, OpsAssayError
 from opsassay.core.schema.trajectory import ControlPlaneReading
@@ -37,7 +37,7 @@ LISTED = ("Pod", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Endpoi
 class Watched:
     """What is observed: *namespaces* together are the system, *protected* are URLs by service, *probe* sends requests.
 
-    A protected service is named NAME.NAMESPACE, or NAME in the first of the namespaces; *probe* is the namespace of the
+    The host of such a URL is SERVICE.NAMESPACE, or SERVICE in the first of the namespaces; *probe* is the namespace of the
     probe pod, None for a run without probes.
     """
 
@@ -87,7 +87,7 @@ class ClusterProbes:
         sets, endpoints = self.mirrors["ReplicaSet"].objects, self.mirrors["Endpoints"].objects
         ready = readings.availability(pods, self._workloads(), sets)
         backed = readings.populated(
-            {name: endpoints.get(self._resolve_service(name)) for name in self.watched.protected}
+            {name: endpoints.get(self._resolve_service(url)) for name, url in self.watched.protected.items()}
         )
         return SystemReading(
             self._fresh(ready, ("Pod", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet"), health),
@@ -105,9 +105,9 @@ class ClusterProbes:
             return ProbeAnswer(None, time.monotonic() - started)
         return ProbeAnswer(answer["status"], answer["latency_s"])
 
-    def _resolve_service(self, service: str) -> tuple[str, str]:
-        """Return namespace and name of the protected *service*."""
-        name, _, namespace = service.partition(".")
+    def _resolve_service(self, url: str) -> tuple[str, str]:
+        """Return namespace and name of the service that *url* leads to."""
+        name, namespace, *_ = [*(urlsplit(url).hostname or "").split("."), ""]
         return namespace or self.watched.namespaces[0], name
 
     def _workloads(self) -> list[Object]:

@@ -67,7 +67,9 @@ class KubernetesSystem:
         return system
 
     def _read_definition(self) -> System | None:
-        described = self.api.get("ConfigMap", "system", self.name)
+        described = self.api.get("ConfigMap", "system", self.watch_namespace)  # of a namespace that exists
+        if described is None:
+            described = self.api.get("ConfigMap", "system", self.name)
         if described is None:
             return None
         system = System.model_validate(yaml.safe_load(described["data"]["system.yaml"]))
@@ -169,6 +171,8 @@ class KubernetesSystem:
         return sum(round(cores(node["status"]["allocatable"]["cpu"])) for node in nodes)
 
     def _urls(self, system: System) -> dict[str, str]:
+        if system.namespace is not None:
+            return dict(system.namespace.probes)
         paths = system.probe_paths()
         return {entry: f"http://{entry}.{self.name}:{SERVICE_PORT}{path}" for entry, path in paths.items()}
 

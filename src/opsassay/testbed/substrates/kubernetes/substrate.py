@@ -23,8 +23,10 @@ from opsassay.testbed.substrates.kubernetes.api.readings import is_over, is_read
 from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
 from opsassay.testbed.substrates.kubernetes.manifests.system import Deployed, watch_of
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem, what_holds
+from opsassay.testbed.substrates.kubernetes.scenario.attached import beside, guarded, leave
 from opsassay.testbed.substrates.kubernetes.scenario.populating import PopulatedSystem, SystemPopulation
-from opsassay.testbed.substrates.kubernetes.scenario.sharing import await_turn, systems_on
+from opsassay.testbed.substrates.kubernetes.scenario.sharing import TURN_TIMEOUT_S, attached_on, await_turn, systems_on
+from opsassay.testbed.substrates.kubernetes.scenario.standing import keep_standing, standing
 
 START_TIMEOUT_S = 180.0
 REMOVE_TIMEOUT_S = 180.0
@@ -90,6 +92,8 @@ class KubernetesSubstrate:
             raise UserError(
                 f"{programs[0]} runs a program of this machine; on a cluster services are of OpsAssay's runtime."
             )
+        if system.namespace is not None:
+            raise UserError(f"The namespace {system.namespace.name} runs on its cluster; only trials take place in it.")
         self.api.require()
         deployed = Deployed(system, name, seed, rate_rps, self.image, self._endpoint)
         timeout_s = START_TIMEOUT_S
@@ -137,16 +141,52 @@ class KubernetesSubstrate:
         finally:
             self._remove(name, running.namespaces, wait=furnishing is None)
 
+    @contextmanager
+    def attached(self, system: System, *, exclusive: bool = False) -> Iterator[KubernetesSystem]:
+        """Watch over the namespace of *system*, which exists, while the block runs; then it is put back as it was.
+
+        An *exclusive* trial has the cluster to itself, so that its changes of nodes are nobody else's. Raises UserError,
+        StartError, OperationError, also when another trial there does not end.
+        """
+        assert system.namespace is not None
+        name, made = system.namespace.name, beside(system, self.image, exclusive=exclusive)
+        if self.api.get("Namespace", name) is None:
+            raise UserError(
+                f"There is no namespace {name} on {self.api.context}; name another one in the system's file."
+            )
+        self._await_turn_in(name)
+        self._claim(made[0], owned=True)
+        where = {"kubeconfig": self._kubeconfig, "context": self._context}
+        with guarded(self.api, name, {key: str(value) for key, value in where.items() if value is not None}):
+            await_turn(self.api, name, owner_is_dead)
+            watch = made[0]["metadata"]
+            keep_standing(self.api, standing(self.api, name), watch["name"], watch["labels"])
+            for manifest in made[1:]:
+                self.api.create(manifest)
+            running = KubernetesSystem(self.api, name, self._prefer)
+            self._wait_ready(running, None, START_TIMEOUT_S)
+            yield running
+
+    def _await_turn_in(self, name: str) -> None:
+        """Wait until no other trial uses the namespace *name*; what a killed one has left is put back."""
+        deadline = time.monotonic() + TURN_TIMEOUT_S
+        while (other := attached_on(self.api).get(name)) is not None:
+            if owner_is_dead(other):
+                leave(self.api, name)
+            if time.monotonic() > deadline:
+                raise OperationError(f"Another trial in the namespace {name} did not end.")
+            time.sleep(LOOK_EVERY_S)
+
     def running(self, name: str) -> KubernetesSystem:
         """Return the running system *name*; raises NotFoundError."""
-        names = systems_on(self.api)
+        names = self.names()
         if name not in names:
             raise NotFoundError("system on the cluster", name, names)
         return KubernetesSystem(self.api, name, self._prefer)
 
     def names(self) -> list[str]:
-        """Return the systems on the cluster."""
-        return sorted(systems_on(self.api))
+        """Return the systems on the cluster, and the namespaces in which trials take place."""
+        return sorted({*systems_on(self.api), *attached_on(self.api)})
 
     def require(
         self,
@@ -167,7 +207,13 @@ class KubernetesSubstrate:
         require_mechanisms(self.api, plan, self._prefer)
 
     def remove(self, name: str) -> list[str]:
-        """Remove the system *name* and wait until its namespaces are gone; raises OperationError with what holds them."""
+        """Remove the system *name* and wait until its namespaces are gone; raises OperationError with what holds them.
+
+        A namespace that was there before is put back as it was.
+        """
+        if name in attached_on(self.api):
+            leave(self.api, name)
+            return []
         self._remove(name, self.running(name).namespaces)
         return []
 
@@ -186,7 +232,8 @@ class KubernetesSubstrate:
 
         One that does not go keeps neither the others nor the answer: its ``reason`` says what holds it.
         """
-        return [self._status(name, namespace) for name, namespace in systems_on(self.api).items()]
+        found = {**systems_on(self.api), **attached_on(self.api)}
+        return [self._status(name, namespace) for name, namespace in found.items()]
 
     def capabilities(self) -> Capabilities:
         """Return what the cluster is, or the reason why there is none."""
@@ -203,7 +250,7 @@ class KubernetesSubstrate:
             return running.status()
         phase, reason = "cleared", "its owner is gone"
         try:
-            self._remove(name, running.namespaces)
+            self.remove(name)
         except OperationError as error:
             phase, reason = "stopping", str(error)
         return SystemStatus(name=name, context=self.api.context, phase=phase, reason=reason)

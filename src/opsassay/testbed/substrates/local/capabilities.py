@@ -61,6 +61,8 @@ def level_for(system: System, desired: str | None) -> IsolationLevel:
 
     Raises NotFoundError and RefusedError.
     """
+    if system.namespace is not None:
+        raise RefusedError(f"The namespace {system.namespace.name} runs on its cluster; only trials take place in it.")
     if system.compose is not None:
         if desired not in (None, "compose"):
             raise RefusedError(f"The containers of {system.system} have no {desired} isolation; leave the level out.")

@@ -136,10 +136,9 @@ class ObjectServer(SmallApi):
         if method == "POST":
             return self._create(at, body, dry)
         key = self._existing(at)
-        if dry:
-            return 200, self._whole(key)
         if method == "DELETE":
-            del self.objects[key]
+            if not dry:
+                del self.objects[key]
             return success({"name": at.name, "kind": KINDS[at.kind][1]})
         named = body.get("metadata", {}).get("resourceVersion")
         if named not in (None, self.objects[key]["metadata"]["resourceVersion"]):
@@ -150,6 +149,8 @@ class ObjectServer(SmallApi):
         if method == "PATCH":
             merge = merge_patch if header(self.request.headers, "Content-Type") == PATCH_TYPES["merge"] else strategic
             _require_object(body := merge(self.objects[key], body))
+        if dry:
+            return 200, {**self._whole(key), **body}
         self.keep(key, body)
         return 200, self._whole(key)
 

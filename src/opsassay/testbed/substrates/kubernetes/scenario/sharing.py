@@ -16,6 +16,8 @@ from opsassay.testbed.substrates.kubernetes.scenario.populating import EXCLUSIVE
 
 CLAIMED_S = 1.1
 """When a namespace was made is known to the second: after so long nobody else can come who seems as early."""
+ATTACHED = "opsassay/attached"
+"""Label of the namespace beside one that exists."""
 LOOK_EVERY_S = 2.0
 TURN_TIMEOUT_S = 900.0
 
@@ -25,6 +27,12 @@ def systems_on(api: Api) -> dict[str, Object]:
     selector = ",".join(f"{key}={value}" for key, value in MANAGED.items())
     found = {item["metadata"]["name"]: item for item in api.list("Namespace", selector=selector)}
     return {name: item for name, item in found.items() if item["metadata"]["labels"].get(INSTANCE_LABEL) == name}
+
+
+def attached_on(api: Api) -> dict[str, Object]:
+    """Return the namespaces beside others, by the name of the other one."""
+    found = api.list("Namespace", selector=f"{ATTACHED}=true")
+    return {one["metadata"]["labels"][INSTANCE_LABEL]: one for one in found}
 
 
 def in_the_way(mine: Object, others: Mapping[str, Object]) -> list[str]:
@@ -38,7 +46,8 @@ def await_turn(api: Api, name: str, is_gone: Callable[[Object], bool]) -> None:
     time.sleep(CLAIMED_S)
     deadline = time.monotonic() + TURN_TIMEOUT_S
     while True:
-        systems = {system: item for system, item in systems_on(api).items() if not is_gone(item)}
+        there = {**systems_on(api), **attached_on(api)}
+        systems = {system: item for system, item in there.items() if not is_gone(item)}
         mine = systems.pop(name, None)
         if mine is None or not (waiting := in_the_way(mine, systems)):
             return

@@ -1,0 +1,19 @@
+"""ExistingNamespace: a namespace of a cluster that runs a team's own deployments, as a system file names it."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from opsassay.core.schema.base import Written
+
+
+class ExistingNamespace(Written):
+    """The namespace whose deployments the services are; nothing of it is deployed or removed here."""
+
+    name: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", description="the namespace")
+    probes: dict[str, str] = Field(
+        default_factory=dict, description="by deployment, a URL in the cluster whose GET it answers with 200"
+    )
+    readiness: dict[str, str] = Field(
+        default_factory=dict, description="by deployment, the container that has a readiness probe"
+    )

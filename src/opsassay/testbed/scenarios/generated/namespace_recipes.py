@@ -1,0 +1,366 @@
+"""What can be broken in a namespace that runs a team's own deployments: recipes over its objects as they are. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from opsassay.core.schema.cluster import AccessRule, ObjectChange, ObjectState, Verb
+from opsassay.core.schema.scenario import OracleStep, Predicate
+from opsassay.testbed.scenarios.generated.cluster import GONE_IMAGE, ROLLED, broken_pods
+from opsassay.testbed.scenarios.generated.cluster_parts import (
+    alert_of,
+    broken_of,
+    kubectl,
+    patched,
+    ready,
+    restart,
+    scaled_to_zero,
+    state,
+    template,
+)
+from opsassay.testbed.scenarios.generated.recipes import UNANSWERED, Broken, FaultPlace, WrongRepair
+
+Object = dict[str, Any]
+There = Mapping[str, Sequence[Object]]
+"""The objects of a namespace and the nodes of its cluster, by kind."""
+NOBODY_LISTENS = 9999
+CRASH = ["sh", "-c", "exit 3"]
+RECREATED: Object = {"strategy": {"type": "Recreate", "rollingUpdate": None}}
+NEW_PODS: Object = {**RECREATED, "template": {"metadata": {"annotations": ROLLED}}}
+"""All pods of a deployment end before new ones are made, which meet what was changed."""
+WRITES: tuple[Verb, ...] = ("create", "update", "patch", "delete")
+
+
+@dataclass(frozen=True)
+class NamespacePlace(FaultPlace):
+    """A *deployment* of a namespace, with the *service* that leads to it, among the objects that are *there*."""
+
+    deployment: Object
+    service: Object | None
+    there: There
+
+    @property
+    def left_without(self) -> float:
+        """The share of all replicas of the namespace that is left when the target runs none."""
+        return self.left_by(self.target)
+
+    def left_by(self, name: str) -> float:
+        """Return the share of all replicas that is left when the deployment *name* runs none."""
+        workloads = [*self.there["Deployment"], *self.there.get("StatefulSet", ())]
+        counts = {one["metadata"]["name"]: int(one["spec"].get("replicas", 1)) for one in workloads}
+        return 1 - counts[name] / sum(counts.values())
+
+    @property
+    def container(self) -> Object:
+        """The first container of its pods."""
+        found: Object = self.deployment["spec"]["template"]["spec"]["containers"][0]
+        return found
+
+    @property
+    def pods(self) -> Object:
+        """The labels by which the deployment selects its pods."""
+        found: Object = self.deployment["spec"]["selector"].get("matchLabels") or {}
+        return found
+
+    @property
+    def description(self) -> OracleStep:
+        """Describes its pods."""
+        return kubectl("describe", "pods", "-l", ",".join(f"{key}={value}" for key, value in self.pods.items()))
+
+    def to_zero(self, *more: Predicate) -> WrongRepair:
+        """Return the repair that takes the workload away."""
+        return replace(scaled_to_zero(self.target), fails=(*self.taken_away, *more))
+
+    def restarted(self) -> WrongRepair:
+        """Return the restart after which new pods meet the same."""
+        steps = (restart(self.target)[0], OracleStep(wait_s=8))
+        return WrongRepair(f"Restarts {self.target}, whose new pods meet the same.", self.taken_away, steps)
+
+
+Make = Callable[[NamespacePlace], Broken | None]
+
+
+class NamespaceRecipe(NamedTuple):
+    """One class: it *needs* something to be there, a reading of *kinds*, and *more* rights of the agent."""
+
+    name: str
+    needs: str
+    make: Make
+    kinds: tuple[str, ...] = ()
+    more: tuple[AccessRule, ...] = ()
+
+
+def _pods(
+    condition: str,
+    technology: str,
+    made: Callable[[NamespacePlace], Object | None],
+    *,
+    protected: bool = False,
+    shown: Callable[[FaultPlace], tuple[ObjectState, ...]] | None = None,
+) -> Make:
+    """Return what keeps new pods from getting ready by the part of a spec that is *made*.
+
+    Where it changes what is *protected* (a program, a probe) whoever leaves it fails for that too. *shown* is what holds
+    once it is seen: new pods that are not ready when left out.
+    """
+
+    def make(place: NamespacePlace) -> Broken | None:
+        if (spec := made(place)) is None:
+            return None
+        broken = broken_pods(condition, technology, lambda _: spec)(place)
+        assert broken is not None
+        wrong = place.to_zero("v_settings") if protected else place.to_zero()
+        return replace(broken, looks=(place.description,), wrong=wrong, until=(shown or _not_ready)(place))
+
+    return make
+
+
+def _not_ready(place: FaultPlace) -> tuple[ObjectState, ...]:
+    return (state(place.target, "status.readyReplicas", None), *_created(place))
+
+
+def _created(place: FaultPlace) -> tuple[ObjectState, ...]:
+    return (state(place.target, "status.updatedReplicas", place.replicas),)
+
+
+def _refused(place: FaultPlace) -> tuple[ObjectState, ...]:
+    """Return what holds when the server takes no new pod of it."""
+    return (state(place.target, "status.conditions.ReplicaFailure.status", "True"),)
+
+
+def _container(**fields: Any) -> Callable[[NamespacePlace], Object]:
+    return lambda place: template(place.container["name"], **fields)
+
+
+def _pod(**fields: Any) -> Callable[[NamespacePlace], Object]:
+    return lambda _: {"template": {"spec": fields}}
+
+
+def _image(place: NamespacePlace) -> Object:
+    return template(place.container["name"], image=GONE_IMAGE.format(name=place.target))
+
+
+def _memory(place: NamespacePlace) -> Object | None:
+    if "memory" not in ((place.container.get("resources") or {}).get("limits") or {}):
+        return None
+    return template(place.container["name"], resources={"limits": {"memory": "1Mi"}, "requests": {"memory": "1Mi"}})
+
+
+def _probe(name: str, **pace: int) -> Callable[[NamespacePlace], Object | None]:
+    """Return what has the probe *name* ask a port at which nobody listens."""
+
+    def asking_nobody(place: NamespacePlace) -> Object | None:
+        handler = place.container.get(name) or {}
+        how = next((one for one in ("httpGet", "tcpSocket") if one in handler), None)
+        if how is None:
+            return None
+        return template(place.container["name"], **{name: {how: {"port": NOBODY_LISTENS}, **pace}})
+
+    return asking_nobody
+
+
+def _variable(place: NamespacePlace, source: str) -> tuple[str, Object] | None:
+    """Return the first variable of its container that has to come from a *source*, with the reference to it."""
+    for one in place.container.get("env") or ():
+        reference = (one.get("valueFrom") or {}).get(source)
+        if reference is not None and not reference.get("optional"):
+            return one["name"], reference
+    return None
+
+
+def _secret(place: NamespacePlace) -> Object | None:
+    if (found := _variable(place, "secretKeyRef")) is None:
+        return None
+    name, reference = found
+    other = {"name": reference["name"], "key": f"{reference['key']}-v2"}
+    return template(place.container["name"], env=[{"name": name, "valueFrom": {"secretKeyRef": other}}])
+
+
+def _init_container(place: NamespacePlace) -> Object:
+    return _pod(initContainers=[{"name": "migrate", "image": place.container["image"], "command": CRASH}])(place)
+
+
+def _around(place: NamespacePlace, condition: str, root: str, technology: str, **fields: Any) -> Broken:
+    """Return what keeps new pods from getting ready by another object, the *root*; new pods are made."""
+    given = {
+        "root": root,
+        "entities": (place.target,),
+        "symptom": f"pods of {place.target} do not get ready",
+        "alert": alert_of(place, pods=True),
+        "technologies": ("Kubernetes", technology),
+        "layer": "scheduling",
+        "until": _not_ready(place),
+        "looks": (place.description,),
+        "wrong": place.restarted(),
+    }
+    return broken_of(place, condition, **{**given, **fields})
+
+
+def _config_map(place: NamespacePlace) -> Broken | None:
+    found = _variable(place, "configMapKeyRef")
+    maps = {one["metadata"]["name"]: one.get("data") or {} for one in place.there["ConfigMap"]}
+    if found is None or (key := found[1]["key"]) not in (data := maps.get(name := found[1]["name"], {})):
+        return None
+    change = ObjectChange(kind="ConfigMap", name=name, patch={"data": {key: None}})
+    right = json.dumps({"data": {key: data[key]}})
+    return _around(
+        place, f"it has no {key} any more", name, "ConfigMaps", layer="pod",
+        changes=(change, patched(place.target, NEW_PODS)),
+        repair=(kubectl("patch", "configmap", name, "-p", right), ready(place.target)),
+    )  # fmt: skip
+
+
+def _quota(place: NamespacePlace) -> Broken | None:
+    standing = next((one for one in place.there["ResourceQuota"] if not one["spec"].get("scopes")), None)
+    if standing is None:
+        name = "team-quota"
+        change = ObjectChange(kind="ResourceQuota", name=name, create={"spec": {"hard": {"pods": "0"}}})
+        repair = kubectl("delete", "resourcequota", name)
+    else:
+        name, right = standing["metadata"]["name"], {"pods": standing["spec"].get("hard", {}).get("pods")}
+        change = ObjectChange(kind="ResourceQuota", name=name, patch={"spec": {"hard": {"pods": "0"}}})
+        repair = kubectl("patch", "resourcequota", name, "-p", json.dumps({"spec": {"hard": right}}))
+    return _around(
+        place, "it allows no further pod", name, "ResourceQuotas", layer="scheduling",
+        until=_refused(place),
+        changes=(change, patched(place.target, NEW_PODS)),
+        looks=(kubectl("get", "events"), kubectl("describe", "resourcequota")),
+        repair=(repair, *restart(place.target)),
+    )  # fmt: skip
+
+
+def _cordon(place: NamespacePlace) -> Broken | None:
+    selector = place.deployment["spec"]["template"]["spec"].get("nodeSelector") or {}
+    nodes = {one["metadata"]["name"]: one["metadata"].get("labels") or {} for one in place.there["Node"]}
+    hit = [name for name, labels in sorted(nodes.items()) if selector and selector.items() <= labels.items()]
+    if not 1 <= len(hit) <= min(2, len(nodes) - 1):
+        return None
+    changes = [ObjectChange(kind="Node", name=name, patch={"spec": {"unschedulable": True}}) for name in hit]
+    return _around(
+        place, "it takes no new pods", hit[0], "nodes", entities=(*hit[1:], place.target), layer="node",
+        changes=(*changes, patched(place.target, NEW_PODS)),
+        looks=(place.description, kubectl("get", "nodes")),
+        repair=(kubectl("uncordon", *hit), ready(place.target)),
+    )  # fmt: skip
+
+
+def _scaled_away(place: NamespacePlace) -> Broken | None:
+    name = place.target
+    return _around(
+        place, "no replica of it is asked for", name, "scaling", entities=(),
+        until=(state(name, "status.replicas", None),), changes=(patched(name, {"replicas": 0}),),
+        looks=(kubectl("get", "deployments"),),
+        repair=(kubectl("scale", f"deployment/{name}", f"--replicas={place.replicas}"), ready(name)),
+        wrong=WrongRepair(f"Restarts {name}, of which there is nothing to restart.", place.taken_away, (restart(name)[0],)),
+    )  # fmt: skip
+
+
+def _unanswered(place: NamespacePlace, condition: str, root: str, technology: str, **fields: Any) -> Broken | None:
+    """Return what keeps requests from its pods, which stay ready; nothing for what no probe asks."""
+    if place.service is None:
+        return None
+    return broken_of(
+        place, condition, root=root, entities=() if root == place.target else (place.target,),
+        technologies=("Kubernetes", technology, "HTTP"), depth="D3",
+        wrong=WrongRepair(f"Restarts {place.target}, and sees ready pods.", UNANSWERED, restart(place.target)),
+        **fields,
+    )  # fmt: skip
+
+
+def _service(condition: str, wrong: Callable[[Object], Object]) -> Make:
+    """Return a Service whose spec is patched by what *wrong* makes of it, and patched back."""
+
+    def make(place: NamespacePlace) -> Broken | None:
+        if place.service is None:
+            return None
+        name, spec = place.service["metadata"]["name"], place.service["spec"]
+        patch = wrong(spec)
+        right = {key: spec[key] if key == "selector" else [_target(spec["ports"][0])] for key in patch}
+        return _unanswered(
+            place, condition, name, "Services", layer="service",
+            changes=(ObjectChange(kind="Service", name=name, patch={"spec": patch}),),
+            looks=(kubectl("get", "service", name, "-o", "yaml"),),
+            repair=(kubectl("patch", "service", name, "-p", json.dumps({"spec": right}), wait_s=8),),
+        )  # fmt: skip
+
+    return make
+
+
+def _target(port: Object) -> Object:
+    return {"port": port["port"], "targetPort": port.get("targetPort", port["port"])}
+
+
+def _wrong_port(spec: Object) -> Object:
+    return {"ports": [{**_target(spec["ports"][0]), "targetPort": NOBODY_LISTENS}]}
+
+
+def _wrong_selector(spec: Object) -> Object:
+    key = min(spec["selector"])
+    return {"selector": {key: f"{spec['selector'][key]}-v2"[-63:]}}
+
+
+def _policy(place: NamespacePlace) -> Broken | None:
+    policy = f"{place.target}-hardening"
+    spec = {"podSelector": {"matchLabels": place.pods}, "policyTypes": ["Ingress"], "ingress": []}
+    return _unanswered(
+        place, "it lets nobody in", policy, "NetworkPolicy", layer="policy",
+        changes=(ObjectChange(kind="NetworkPolicy", name=policy, create={"spec": spec}),),
+        looks=(kubectl("get", "networkpolicies", "-o", "wide"),),
+        repair=(kubectl("delete", "networkpolicy", policy, wait_s=8),),
+    )  # fmt: skip
+
+
+QUOTAS = AccessRule(resources=("resourcequotas",), verbs=WRITES)
+NODES = AccessRule(resources=("nodes",), verbs=("get", "list", "watch", "patch"))
+RETIRED_NODE = _pod(nodeSelector={"kubernetes.io/hostname": "worker-retired"})
+_DISK = [{"matchExpressions": [{"key": "disk", "operator": "In", "values": ["nvme-retired"]}]}]
+_REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": _DISK}}
+RETIRED_DISK, RETIRED_CLASS = _pod(affinity={"nodeAffinity": _REQUIRED}), _pod(priorityClassName="business-retired")
+ANY, REQUESTS = "a deployment with replicas", "a deployment behind a Service that answers with 200"
+RECIPES = (
+    NamespaceRecipe("WrongImage", ANY, _pods("its image cannot be pulled", "images", _image, protected=True)),
+    NamespaceRecipe(
+        "WrongCommand", ANY, _pods("its command ends at once", "processes", _container(command=CRASH), protected=True)
+    ),
+    NamespaceRecipe(
+        "InitContainer", ANY, _pods("its first container fails", "init containers", _init_container, protected=True)
+    ),
+    NamespaceRecipe(
+        "MemoryLimit", "a memory limit", _pods("its memory limit is under what it needs", "memory", _memory)
+    ),
+    NamespaceRecipe(
+        "ReadinessProbe", "a readiness probe by HTTP or TCP",
+        _pods("its readiness probe asks a port where nobody listens", "probes", _probe("readinessProbe"), protected=True),
+    ),
+    NamespaceRecipe(
+        "LivenessProbe", "a liveness probe by HTTP or TCP",
+        _pods(
+            "its liveness probe asks a port where nobody listens", "probes", protected=True, shown=_created,
+            made=_probe("livenessProbe", initialDelaySeconds=0, periodSeconds=1, failureThreshold=1),
+        ),
+    ),
+    NamespaceRecipe(
+        "Secret", "a variable from a key of a Secret", _pods("it asks for a key that its Secret lacks", "secrets", _secret)
+    ),
+    NamespaceRecipe("ConfigValue", "a variable from a key of a ConfigMap", _config_map, ("ConfigMap",)),
+    NamespaceRecipe("NodeSelector", ANY, _pods("it selects a node that does not exist", "scheduling", RETIRED_NODE)),
+    NamespaceRecipe("Affinity", ANY, _pods("its affinity fits no node", "scheduling", RETIRED_DISK)),
+    NamespaceRecipe(
+        "Priority", ANY, _pods("its priority class does not exist", "scheduling", RETIRED_CLASS, shown=_refused)
+    ),
+    NamespaceRecipe("Quota", ANY, _quota, ("ResourceQuota",), (QUOTAS,)),
+    NamespaceRecipe(
+        "CordonedNode", "a deployment whose node selector fits one or two of several nodes", _cordon, ("Node",), (NODES,)
+    ),
+    NamespaceRecipe("ScaledToZero", ANY, _scaled_away),
+    NamespaceRecipe(
+        "WrongPort", REQUESTS, _service("its Service leads to a port where nobody listens", _wrong_port), ("Service",)
+    ),
+    NamespaceRecipe(
+        "WrongSelector", REQUESTS, _service("its Service selects no pod", _wrong_selector), ("Service",)
+    ),
+    NamespaceRecipe("NetworkPolicy", REQUESTS, _policy, ("Service", "NetworkPolicy")),
+)  # fmt: skip

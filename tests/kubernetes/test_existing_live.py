@@ -1,0 +1,117 @@
+"""A namespace that exists, on the real cluster: tasks from plain manifests, trials in it, and what a kill leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.kubernetes.native.cache import Cache
+
+from conftest import until
+from opsassay.evals.remediation.trial.contract import BASELINE
+from opsassay.evals.runner.store import RunStore, read_run
+from opsassay.testbed.substrates.kubernetes.manifests.system import watch_of
+from opsassay.testbed.substrates.kubernetes.scenario.standing import differences, standing
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1800)]
+SHOP = Path(__file__).parent / "existing" / "shop.yaml"
+PAGE = Path(__file__).parents[2] / "docs" / "own-system.md"
+KUBECTL = str(Cache.default().binaries / "kubectl")
+
+
+@pytest.fixture
+def shop(cluster, api, kubectl, namespace, tmp_path):
+    """Put the shop into a namespace and generate its tasks; return its name, its standing and a function for commands."""
+    kubectl("apply", "-n", namespace, "-f", str(SHOP))
+    until(lambda: all(one.get("status", {}).get("readyReplicas") == one["spec"]["replicas"]
+                      for one in api.list("Deployment", namespace)))  # fmt: skip
+
+    def run(*words):
+        environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+        return subprocess.run(
+            [sys.executable, "-m", "opsassay", *words], capture_output=True, text=True, check=False, cwd=tmp_path,
+            env=environment, timeout=1500,
+        )  # fmt: skip
+
+    return namespace, standing(api, namespace), run
+
+
+def typed(namespace):
+    """Return the words of each command that the page shows, for *namespace*."""
+    page = PAGE.read_text().partition("## A namespace that exists")[2].partition("\n## ")[0]
+    shown = [
+        line[2:].replace("--namespace shop ", f"--namespace {namespace} ")
+        for line in page.splitlines()
+        if line.startswith("$ ")
+    ]
+    return [shlex.split(line)[1:] for line in shown]
+
+
+def plan(folder, name, agents, scenarios):
+    """Leave in the plan of the tasks *agents* on *scenarios*: the whole takes hours."""
+    made = {
+        "scenarios": [f"{name}-{one}-1.yaml" for one in scenarios],
+        "agents": agents,
+        "cluster": {"kubectl": KUBECTL},
+    }
+    (folder / "shop-tasks" / "plan.yaml").write_text(json.dumps(made))
+
+
+def test_a_right_repair_is_certified_a_harmful_one_is_not_and_all_is_as_before(shop, api, tmp_path):
+    name, before, run = shop
+    generate, check, trials = typed(name)
+    assert "17 scenarios" in run(*generate).stdout
+    checked = run(*check, "--json")
+    assert checked.returncode == 0, checked.stderr
+    assert len(json.loads(checked.stdout)["possible"]) == 17
+    plan(tmp_path, name, ["oracle:gentle", "oracle:harmful"], ["wrong-port"])
+    done = run(*trials)
+    assert done.returncode == 0, done.stdout + done.stderr
+    certified = {}
+    for folder in RunStore(tmp_path / "trials").runs():
+        (verdict,) = (folder / "verdicts").glob("*.json")
+        judged = {one["predicate"]: one["status"] for one in json.loads(verdict.read_text())["judgements"]}
+        certified[read_run(folder).solver.name] = judged
+        assert json.loads((folder / BASELINE).read_text()) == {"verified": True, "left": []}
+    assert certified["oracle:gentle"]["certificate"] == "passed"
+    assert certified["oracle:harmful"]["certificate"] == "failed"
+    assert certified["oracle:harmful"]["v_no_regression"] == "failed"
+    assert differences(api, name, before) == []
+    assert api.get("Namespace", watch_of(name)) is None
+    assert api.list("Role", name) == api.list("RoleBinding", name) == []
+
+
+@pytest.mark.parametrize("who", ["the trial", "the runner"])
+def test_a_killed_run_leaves_the_namespace_as_it_was(shop, api, kubectl, tmp_path, cluster, who):
+    name, before, run = shop
+    generate, _, trials = typed(name)
+    assert run(*generate).returncode == 0
+    plan(tmp_path, name, ["oracle:gentle"], ["quota"])
+    runner = subprocess.Popen(
+        [sys.executable, "-m", "opsassay", *trials], cwd=tmp_path,
+        env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        until(lambda: api.get("ResourceQuota", "team-quota", name), 300)
+        kubectl("delete", "service", "orders", "-n", name)  # as an agent may
+        below = psutil.Process(runner.pid).children(recursive=True)
+        (trial,) = (one.pid for one in below if any("trial.perform" in word for word in one.cmdline()))
+        os.kill(trial if who == "the trial" else runner.pid, signal.SIGKILL)
+        if who == "the trial":
+            os.kill(runner.pid, signal.SIGKILL)
+    finally:
+        runner.kill()
+        runner.wait()
+    until(lambda: api.get("Namespace", watch_of(name)) is None, 600, 1.0)
+    assert differences(api, name, before) == []
+    assert api.list("Role", name) == api.list("RoleBinding", name) == []
+    time.sleep(2)
+    assert differences(api, name, before) == []
