@@ -29,8 +29,7 @@ from opsassay.annotation.job import annotate_case
 from opsassay.annotation.reading.split_windows import parted_at_fault
 from opsassay.annotation.search.paths import SearchLimits
 from opsassay.annotation.verdict.annotate import annotate_opened, open_pack
-from opsassay.annotation.verdict.hypothetical_roots import pretend
-from opsassay.annotation.verdict.placebo import sham
+from opsassay.annotation.verdict.hypothetical_roots import pretend, sham
 from opsassay.annotation.verdict.settings import AnnotateSettings
 from opsassay.core.errors import OpsAssayError
 from opsassay.core.schema.causal_graph import CausalGraph, is_host

@@ -24,8 +24,7 @@ from rich.table import Table
 
 from opsassay.annotation.evidence.latency_delta import added_time
 from opsassay.annotation.verdict.annotate import Opened, annotate, open_pack
-from opsassay.annotation.verdict.hypothetical_roots import pretend
-from opsassay.annotation.verdict.placebo import halves
+from opsassay.annotation.verdict.hypothetical_roots import halves, pretend
 from opsassay.annotation.verdict.settings import AnnotateSettings
 from opsassay.core.schema.faults import fault_type
 from opsassay.core.schema.incident import Fault, Label

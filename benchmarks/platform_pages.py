@@ -24,8 +24,7 @@ from sqlalchemy import insert
 from no_op_platform import Running, no_op_platform
 from opsassay.core.schema.run import Metric, MetricStatus, Run, RunStatus, Solver
 from opsassay.evals.runner.store import RUN, RunStore, cell_hash
-from opsassay.server.database import engine_of
-from opsassay.server.schema import BENCHMARKS, CELLS, RESULTS
+from opsassay.server.database import BENCHMARKS, CELLS, RESULTS, engine_of
 from opsassay.server.task_sets import load_task_set
 
 SOLVERS, TASKS, TRIES = 20, 100, 7

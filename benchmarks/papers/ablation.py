@@ -15,7 +15,7 @@ import click
 
 from opsassay.annotation.reading.split_windows import parted_at_fault
 from opsassay.annotation.verdict.annotate import Opened, annotate_seen, open_pack
-from opsassay.annotation.verdict.placebo import sham
+from opsassay.annotation.verdict.hypothetical_roots import sham
 from opsassay.annotation.verdict.settings import AnnotateSettings, Gate, load_settings
 from opsassay.cli.output import json_option, print_json, print_table, say
 from opsassay.core.schema.incident import Fault, Label, Truth

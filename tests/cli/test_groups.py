@@ -13,8 +13,7 @@ import click
 import pytest
 
 from opsassay.cli import cli, run
-from opsassay.cli.groups import load
-from opsassay.cli.next_command import next_command
+from opsassay.cli.groups import load, next_command
 from opsassay.cli.tree import COMMANDS, GROUPS, RENAMED, STAGES, children, command_in
 
 STORE = Path(__file__).parents[1] / "evals" / "golden" / "diagnosis_store"

@@ -9,7 +9,7 @@ import pytest
 from opsassay.core.errors import RefusedError
 from opsassay.core.schema.faults import CATALOGUE
 from opsassay.core.schema.incident import PlannedFault
-from opsassay.core.schema.parameters import complete
+from opsassay.core.schema.plan import complete
 from opsassay.testbed.substrates.kubernetes.actuators.mechanisms import MECHANISMS, choose
 from opsassay.testbed.substrates.kubernetes.actuators.object_faults import isolation
 from opsassay.testbed.substrates.kubernetes.actuators.offers import SETTING, Offers, node_refusal, offers_of

@@ -7,9 +7,8 @@ import pytest
 from opsassay.core.schema.causal_graph import Annotation, CausalGraph
 from opsassay.core.schema.diagnosis import Diagnosis, RootCauseClaim
 from opsassay.core.schema.incident import Label, RootLabel, Truth
-from opsassay.scoring.levels import level_metrics
 from opsassay.scoring.profiles import PROFILES
-from opsassay.scoring.verdict import grade
+from opsassay.scoring.verdict import grade, level_metrics
 
 from .cases import finished_run, no_fault, truth
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsassay.scoring.names import normalise
+from opsassay.scoring.profiles import normalise
 
 
 @pytest.mark.parametrize(

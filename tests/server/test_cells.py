@@ -28,11 +28,10 @@ from opsassay.server.benchmarks import (
     put_off,
     queued_cells,
 )
-from opsassay.server.database import engine_of
+from opsassay.server.database import CELLS, engine_of
 from opsassay.server.events import Signer
 from opsassay.server.phases import PhaseReader
 from opsassay.server.presence import is_left
-from opsassay.server.schema import CELLS
 from opsassay.server.timeouts import expire
 from opsassay.server.work import Worker
 

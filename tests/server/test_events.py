@@ -9,8 +9,7 @@ from click.testing import CliRunner
 
 from opsassay.cli.server.verify import command
 from opsassay.core.errors import UserError
-from opsassay.server.events import FIRST, Signer, hash_of, verify_chain
-from opsassay.server.verifying import read_chain, verify_file
+from opsassay.server.events import FIRST, Signer, hash_of, read_chain, verify_chain, verify_file
 
 
 @pytest.fixture(scope="module")

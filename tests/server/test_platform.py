@@ -27,12 +27,11 @@ from opsassay.server.api import RateLimit
 from opsassay.server.artefacts import Artefacts
 from opsassay.server.benchmarks import Platform
 from opsassay.server.client import PlatformError
-from opsassay.server.database import engine_of
+from opsassay.server.database import RESULTS, engine_of
 from opsassay.server.events import Signer
 from opsassay.server.itbench import ITBENCH
 from opsassay.server.leaderboards import LeaderboardCache
 from opsassay.server.operations import OPERATIONS
-from opsassay.server.schema import RESULTS
 from opsassay.server.site import platform_app
 from telemetry.packs import make_tree
 from ui.figures import column, in_page, in_report

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from opsassay.analysis.blame.combined import Combined
-from opsassay.analysis.blame.features import FEATURES, features
+from opsassay.analysis.blame.combined import FEATURES, Combined, features
 from opsassay.core.schema.trajectory import Attribution, LabelledTrace
 
 PENALTIES = (1.0, 2.0, 4.0, 8.0, 16.0)

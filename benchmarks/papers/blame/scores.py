@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from opsassay.analysis.blame.features import agent_type
+from opsassay.analysis.blame.combined import agent_type
 from opsassay.core.schema.trajectory import Attribution, LabelledTrace
 from opsassay.scoring.figures import MeanFigure
 from opsassay.scoring.rates import wilson

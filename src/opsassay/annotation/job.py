@@ -9,11 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opsassay.annotation.search.rules import RULES_VERSION
-from opsassay.annotation.verdict.annotate import annotate, annotate_opened, annotate_seen, open_pack
-from opsassay.annotation.verdict.hypothetical_roots import possible_types, pretend
-from opsassay.annotation.verdict.inferred_kind import infer_kind
-from opsassay.annotation.verdict.label import decide
-from opsassay.annotation.verdict.placebo import sham
+from opsassay.annotation.verdict.annotate import annotate, annotate_opened, annotate_seen, decide, open_pack
+from opsassay.annotation.verdict.hypothetical_roots import infer_kind, possible_types, pretend, sham
 from opsassay.annotation.verdict.settings import AnnotateSettings
 from opsassay.core.errors import NotFoundError, OpsAssayError, UserError
 from opsassay.core.schema.causal_graph import Annotation, CausalGraph, FaultVerdict

@@ -1,15 +1,46 @@
-"""Groups of commands, nested as their names are; a command is imported when it is used."""
+"""Groups of commands, nested as their names are; a command is imported when it is used.
+
+The command that is likely to be typed next, by what lies in this folder.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
+from pathlib import Path
 from typing import Any
 
 import click
 
-from opsassay.cli.next_command import next_command
 from opsassay.cli.output import TYPED, say
 from opsassay.cli.tree import COMMANDS, GROUPS, STAGES, about, children, nearest_command, renamed_command
+
+_MOST = 200
+"""Entries of a folder that are looked at."""
+
+
+def next_command() -> str:
+    """Return the next likely command: the demo where nothing was recorded, else a look at the latest store."""
+    store = _latest_store()
+    return "opsassay demo" if store is None else f"opsassay view {store}"
+
+
+def _latest_store() -> Path | None:
+    """Return the folder here, below here or in `opsassay-out` that holds incidents or runs, the latest of several."""
+    places = [Path(), *_folders(Path()), *_folders(Path("opsassay-out"))]
+    return max(filter(_is_store, places), key=lambda place: place.stat().st_mtime, default=None)
+
+
+def _folders(above: Path) -> list[Path]:
+    try:
+        with os.scandir(above) as entries:
+            return [above / one.name for one, _ in zip(entries, range(_MOST), strict=False) if one.is_dir()]
+    except OSError:
+        return []
+
+
+def _is_store(folder: Path) -> bool:
+    return (folder / "attempts.jsonl").is_file() or ((folder / "incidents").is_dir() and (folder / "truth").is_dir())
 
 
 class CommandGroup(click.Group):

@@ -60,7 +60,7 @@ isolation_option = click.option(
 
 def _receiver(_context: click.Context, _option: click.Parameter, url: str | None) -> str | None:
     """Return *url* before anything is done; raises UserError for what is no URL of a receiver."""
-    from opsassay.telemetry.otlp.pushing import require_url
+    from opsassay.telemetry.otlp.forwarding import require_url
 
     return None if url is None else require_url(url)
 

@@ -1,8 +1,11 @@
-"""Profiles: what counts as the same, as data; every verdict names the one that it was made under."""
+"""Profiles: what counts as the same, as data; every verdict names the one that it was made under.
+
+One place where service names are made comparable (OpenRCA 2.0, G.2.1).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from pydantic import Field
@@ -10,8 +13,26 @@ from pydantic import Field
 from opsassay.core.errors import NotFoundError
 from opsassay.core.schema.base import Noun
 from opsassay.core.schema.faults import FaultKind
-from opsassay.scoring.names import normalise
 from opsassay.telemetry.datapack import LOAD_GENERATORS
+
+
+def normalise(name: str, prefixes: Sequence[str] = ()) -> str:
+    """Return *name* without the first of *prefixes* that it starts with, in lower case, without '-' and '_'.
+
+    The prefix is compared regardless of case and of '-' against '_', since answers drift in both. It comes off once,
+    and never when nothing would be left.
+    """
+    folded = _fold(name)
+    for prefix in prefixes:
+        if folded.startswith(_fold(prefix)) and len(folded) > len(prefix):
+            folded = folded[len(prefix) :]
+            break
+    return folded.replace("-", "")
+
+
+def _fold(name: str) -> str:
+    return name.strip().lower().replace("_", "-")
+
 
 _POD_KINDS = (FaultKind.POD_FAILURE, FaultKind.POD_UNAVAILABLE)
 _LOSS_KINDS = (FaultKind.NETWORK_LOSS, FaultKind.NETWORK_PARTITION)

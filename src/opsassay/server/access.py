@@ -1,8 +1,12 @@
-"""Who may do what: users with a role and a token, of which the database has the hash alone."""
+"""Who may do what: users with a role and a token, of which the database has the hash alone.
+
+Tokens for one entry alone: they follow from the platform's key, so that nothing has to be kept of them.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import secrets
 import time
 from dataclasses import dataclass
@@ -11,8 +15,9 @@ from pathlib import Path
 from sqlalchemy import Connection, insert, select, update
 
 from opsassay.core.errors import OpsAssayError, UserError
+from opsassay.server.database import USERS
+from opsassay.server.events import Signer
 from opsassay.server.index import note
-from opsassay.server.schema import USERS
 
 PREFIX = "ops_"
 ROLES = ("admin", "owner", "author", "runner")
@@ -85,3 +90,23 @@ def _token_row(token: str, days: float | None) -> dict[str, str | int | None]:
 
 def _hash(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def entry_token(signer: Signer, cell: str) -> str:
+    """Return what the agent of *cell* shows to work on it and on nothing else."""
+    return _token(signer, "entry", cell)
+
+
+def relay_token(signer: Signer, cell: str) -> str:
+    """Return what the relay of *cell* shows."""
+    return _token(signer, "relay", cell)
+
+
+def is_token(given: str, signer: Signer, kind: str, cell: str) -> bool:
+    """Return whether *given* is the token of that kind for *cell*."""
+    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), _token(signer, kind, cell).encode())
+
+
+def _token(signer: Signer, kind: str, cell: str) -> str:
+    key = hashlib.sha256(b"opsassay entries\0" + signer.key.private_bytes_raw()).digest()
+    return f"{kind}_{hmac.new(key, f'{kind}:{cell}'.encode(), hashlib.sha256).hexdigest()}"

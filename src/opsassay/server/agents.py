@@ -20,9 +20,9 @@ from opsassay.evals.runner.domain import DOMAINS
 from opsassay.evals.runner.ranking import ORACLE
 from opsassay.server.access import ForbiddenError, User, new_id
 from opsassay.server.artefacts import Artefacts, unpack
+from opsassay.server.database import AGENTS
 from opsassay.server.events import append
 from opsassay.server.index import note
-from opsassay.server.schema import AGENTS
 from opsassay.server.task_info import LEVEL_OF
 from opsassay.server.task_sets import USUAL_BASELINES
 from opsassay.solvers.agents.command import CommandAgent

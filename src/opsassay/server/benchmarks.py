@@ -19,10 +19,10 @@ from opsassay.evals.runner.run import PlannedRun
 from opsassay.server.access import ForbiddenError, User, new_id
 from opsassay.server.agents import AgentForm, agent_of, planned, register
 from opsassay.server.artefacts import Artefacts
+from opsassay.server.database import AGENTS, BENCHMARKS, CELLS, RESULTS, USERS
 from opsassay.server.events import Signer, append, chained
 from opsassay.server.index import note
 from opsassay.server.presence import NOW_NS, is_free, is_present
-from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, RESULTS, USERS
 from opsassay.server.states import AGENT, BENCHMARK, BUNDLE, StateMachine, route
 from opsassay.server.task_info import LEVEL_OF, is_for, keep_heads
 from opsassay.server.task_sets import TaskSet, baselines_of, jobs_of, load_task_set

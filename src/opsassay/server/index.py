@@ -21,7 +21,7 @@ from opsassay.evals.runner.domain import domain_named, outcome_of
 from opsassay.evals.runner.ranking import why_not_ranked
 from opsassay.evals.runner.store import VERDICTS, RunStore, read_run, read_verdicts
 from opsassay.server.artefacts import folder_digest
-from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, EVENTS, REPORTS, RESULTS, USERS
+from opsassay.server.database import AGENTS, BENCHMARKS, CELLS, EVENTS, REPORTS, RESULTS, USERS
 
 INDEX = "index.jsonl"
 _LOCK = ".index.lock"

@@ -17,14 +17,13 @@ from sqlalchemy import Connection, select, update
 
 from opsassay.core.errors import UserError
 from opsassay.core.schema.validation_errors import problem
-from opsassay.server.access import ForbiddenError, user_of
+from opsassay.server.access import ForbiddenError, entry_token, user_of
 from opsassay.server.agents import AgentForm, agent_of, register
 from opsassay.server.api import ApiOperation, Call
 from opsassay.server.benchmarks import benchmark_of, move_cell, request_benchmark
-from opsassay.server.entry_tokens import entry_token
+from opsassay.server.database import AGENTS, BENCHMARKS, CELLS
 from opsassay.server.operations import ACCESS_STATES, MANIFEST_PER_S
 from opsassay.server.presence import NOW_NS
-from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS
 from opsassay.server.states import BENCHMARK, TransitionError
 from opsassay.server.task_sets import load_task_set, task_set_names
 

@@ -24,7 +24,7 @@ from opsassay.evals.runner.ranking import solver_names
 from opsassay.evals.runner.run import verdict_of
 from opsassay.evals.runner.store import read_run
 from opsassay.server.benchmarks import Platform
-from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, REPORTS, RESULTS
+from opsassay.server.database import AGENTS, BENCHMARKS, CELLS, REPORTS, RESULTS
 from opsassay.server.task_info import read_head
 from opsassay.server.task_sets import USUAL_BASELINES, TaskSet, baselines_of, load_task_set
 from opsassay.ui.platform.data import TaskSetLeaderboard

@@ -12,17 +12,16 @@ from starlette.responses import JSONResponse, Response
 
 from opsassay.core.errors import UserError
 from opsassay.evals.runner.domain import domain_named
-from opsassay.server.access import ROLES, ForbiddenError, add_user, new_id, renew_token
+from opsassay.server.access import ROLES, ForbiddenError, add_user, entry_token, is_token, new_id, renew_token
 from opsassay.server.agents import AgentForm, agent_of, register
 from opsassay.server.api import ApiOperation, Call
 from opsassay.server.benchmarks import benchmark_of, cell_counts, move_cell, request_benchmark
-from opsassay.server.entry_tokens import entry_token, is_token
+from opsassay.server.database import AGENTS, BENCHMARKS, CELLS, REPORTS, USERS
 from opsassay.server.events import append, last_event, read_events
 from opsassay.server.forms import BenchmarkForm, PromptForm, ReportForm, StatusForm, UserForm
 from opsassay.server.handed_in import close_task_set, hand_in, opened_upload
 from opsassay.server.index import note
 from opsassay.server.presence import NOW_NS
-from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, REPORTS, USERS
 from opsassay.server.states import BUNDLE
 from opsassay.server.task_sets import TaskSet, load_task_set, task_set_names
 

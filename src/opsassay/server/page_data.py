@@ -22,10 +22,10 @@ from opsassay.server.access import User, user_of
 from opsassay.server.agents import LEVELS, AgentForm, agent_of, register
 from opsassay.server.api import status_of
 from opsassay.server.benchmarks import Platform, benchmark_of, cell_counts, request_benchmark, without_reasons
+from opsassay.server.database import AGENTS, BENCHMARKS, CELLS, EVENTS, RESULTS, USERS
 from opsassay.server.events import append
 from opsassay.server.forms import UserForm
 from opsassay.server.leaderboards import LeaderboardCache, self_reported
-from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS, EVENTS, RESULTS, USERS
 from opsassay.server.states import BUNDLE
 from opsassay.server.task_info import read_head
 from opsassay.server.task_sets import TaskSet, load_task_set, task_set_names

@@ -15,7 +15,7 @@ from opsassay.core.schema.run_folder import PHASES
 from opsassay.core.schema.trajectory import PhaseName
 from opsassay.evals.runner.store import RunStore
 from opsassay.server.benchmarks import Platform, begin_anew, move_cell
-from opsassay.server.schema import CELLS
+from opsassay.server.database import CELLS
 from opsassay.server.states import BUNDLE, TransitionError
 
 LOOK_S = 0.3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, ColumnElement, Engine, and_, cast, exists, extract, func, or_, select
 
-from opsassay.server.schema import AGENTS, BENCHMARKS, CELLS
+from opsassay.server.database import AGENTS, BENCHMARKS, CELLS
 
 AWAY_S = 60.0
 """After how long without a question for work an agent that runs elsewhere is away, and how long an entry that is ready

@@ -10,8 +10,8 @@ from procrastinate.types import JSONValue
 from sqlalchemy import Connection, select, text
 
 from opsassay.server.benchmarks import queued_cells
+from opsassay.server.database import BENCHMARKS, CELLS
 from opsassay.server.presence import is_present
-from opsassay.server.schema import BENCHMARKS, CELLS
 from opsassay.server.states import BUNDLE
 
 RUN_CELL = "opsassay.run_cell"

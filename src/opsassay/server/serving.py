@@ -29,12 +29,11 @@ from opsassay.evals.runner.domain import DOMAINS, domain_named
 from opsassay.server.access import add_user, renew_token
 from opsassay.server.artefacts import Artefacts
 from opsassay.server.benchmarks import Platform
-from opsassay.server.database import engine_of, migrate, sole_server, unreachable
+from opsassay.server.database import USERS, engine_of, migrate, sole_server, unreachable
 from opsassay.server.embedded import embedded_postgresql, running_url
 from opsassay.server.events import KEY_FILE, Signer, append
 from opsassay.server.index import note_events, rebuild
 from opsassay.server.keeping import Restarter
-from opsassay.server.schema import USERS
 from opsassay.server.site import platform_app
 from opsassay.server.task_sets import FOLDER
 from opsassay.server.work import Worker, run_worker

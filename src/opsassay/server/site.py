@@ -19,9 +19,10 @@ from starlette.routing import Route
 
 from opsassay.core.errors import OpsAssayError
 from opsassay.server import itbench
+from opsassay.server.access import is_token
 from opsassay.server.api import BodyError, as_json_line, bearer, openapi, read_bounded, refusal, routes_of
 from opsassay.server.benchmarks import Platform
-from opsassay.server.entry_tokens import is_token
+from opsassay.server.database import CELLS
 from opsassay.server.events import last_event, read_events
 from opsassay.server.index import last_noted, note_events
 from opsassay.server.itbench import ITBENCH, ended_bundles, submission, taken_bundle, uploaded
@@ -30,7 +31,6 @@ from opsassay.server.operations import OPERATIONS
 from opsassay.server.page_data import page_access
 from opsassay.server.queue import defer_lost
 from opsassay.server.relaying import Switchboard
-from opsassay.server.schema import CELLS
 from opsassay.server.task_sets import task_set_names
 from opsassay.server.timeouts import expire
 from opsassay.ui.loopback import SafeHeaders

@@ -7,7 +7,7 @@ import time
 from sqlalchemy import ColumnElement, Table, and_, select, update
 
 from opsassay.server.benchmarks import Platform, end_if_whole, move_benchmark, move_cell
-from opsassay.server.schema import BENCHMARKS, CELLS
+from opsassay.server.database import BENCHMARKS, CELLS
 from opsassay.server.states import AGENT, BENCHMARK, BUNDLE
 
 

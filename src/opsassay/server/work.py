@@ -32,6 +32,7 @@ from opsassay.evals.runner.ranking import why_not_ranked
 from opsassay.evals.runner.results import row_of
 from opsassay.evals.runner.run import PlannedRun, RunEnd, verdict_of
 from opsassay.evals.runner.store import VERDICTS, RunStore, write_verdict
+from opsassay.server.access import relay_token
 from opsassay.server.api import DISK_FULL
 from opsassay.server.artefacts import folder_digest
 from opsassay.server.benchmarks import (
@@ -49,7 +50,6 @@ from opsassay.server.benchmarks import (
     put_result,
     require_frozen,
 )
-from opsassay.server.entry_tokens import relay_token
 from opsassay.server.phases import PhaseFollower, PhaseReader
 from opsassay.server.presence import is_left
 from opsassay.server.queue import RUN_CELL, STALLED_S, app_of, queue_name

@@ -12,7 +12,7 @@ from opsassay.core.schema.causal_graph import Annotation, CausalGraph
 from opsassay.core.schema.diagnosis import Diagnosis
 from opsassay.core.schema.faults import NETWORK_KINDS
 from opsassay.core.schema.incident import Fault, Label, Truth
-from opsassay.scoring.names import normalise
+from opsassay.scoring.profiles import normalise
 
 T = TypeVar("T")
 

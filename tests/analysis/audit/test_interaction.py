@@ -10,7 +10,7 @@ import pytest
 
 from opsassay.analysis.audit import variants
 from opsassay.analysis.audit.audit import audit
-from opsassay.analysis.audit.covariates import nested_models
+from opsassay.analysis.audit.families import nested_models
 from opsassay.analysis.audit.interaction import fit_logit, holm, likelihood_ratio, likelihood_ratio_within, wald
 from opsassay.analysis.audit.settings import AuditSettings
 from opsassay.analysis.audit.variants import firth, firth_cells, interaction_design, l2, without_separated_cells

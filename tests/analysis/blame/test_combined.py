@@ -6,8 +6,7 @@ import pytest
 from benchmarks.papers.blame.fitting import fit, leave_one_out
 from benchmarks.papers.blame.scores import score, summarise
 
-from opsassay.analysis.blame.combined import shipped
-from opsassay.analysis.blame.features import FEATURES
+from opsassay.analysis.blame.combined import FEATURES, shipped
 from opsassay.analysis.blame.labelled import read_labelled
 from opsassay.analysis.blame.rules import RULES
 from opsassay.core.schema.trajectory import Attribution, LabelledTrace, Trace, TraceStep

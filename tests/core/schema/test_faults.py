@@ -10,7 +10,7 @@ import pytest
 
 from opsassay.core.errors import NotFoundError, UserError
 from opsassay.core.schema.faults import CATALOGUE, NETWORK_KINDS, OBSERVATION, Channel, FaultKind, Level, fault_type
-from opsassay.core.schema.parameters import complete
+from opsassay.core.schema.plan import complete
 
 TABLE_5_COUNTS = {
     "PodChaos": 3, "StressChaos": 2, "HTTPChaos": 9, "DNSChaos": 2, "NetworkChaos": 6, "TimeChaos": 1, "JVMChaos": 8,

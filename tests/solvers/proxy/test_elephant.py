@@ -15,7 +15,7 @@ from opsassay.analysis.blame.labelled import read_labelled
 from opsassay.analysis.blame.rules import RULES
 from opsassay.core.errors import DatapackError, UserError
 from opsassay.solvers.proxy.formats import read_one, read_traces
-from opsassay.solvers.proxy.formats.object_repr import is_object_repr, parse_object_repr
+from opsassay.solvers.proxy.formats.elephant import is_object_repr, parse_object_repr
 
 NASTY = "it's \"quoted\"\n\ttabs {braces: [1, 'x')]} content='no', \\ back\\n \u2028 \x00 \x1b[0m ☃ 🐘 'ends with\\'"
 

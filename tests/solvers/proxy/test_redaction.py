@@ -9,8 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from opsassay.core.schema.trajectory import ToolCall, Trace, TraceStep
-from opsassay.solvers.proxy.redaction import RedactionRules, hashed, redact_trace
-from opsassay.solvers.proxy.sensitive import hidden_in_base64
+from opsassay.solvers.proxy.redaction import RedactionRules, hashed, hidden_in_base64, redact_trace
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJmZHNlIn0.c2lnbmF0dXJl"
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA\n-----END RSA PRIVATE KEY-----"

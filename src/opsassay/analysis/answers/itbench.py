@@ -19,7 +19,7 @@ from opsassay.core.schema.run import RunStatus
 from opsassay.core.untrusted import MAX_FILE_BYTES, read_plain
 from opsassay.evals.runner.run import AttemptOutcome
 from opsassay.scoring.itbench import ItbenchTruth, read_itbench_answer
-from opsassay.scoring.names import normalise
+from opsassay.scoring.profiles import normalise
 from opsassay.telemetry.importers.itbench import ENTITIES, GroundTruth
 from opsassay.telemetry.importers.itbench_lite import workload_of
 from opsassay.telemetry.tree import Case

@@ -10,9 +10,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opsassay.analysis.audit import advice, baselines, sensitivity
-from opsassay.analysis.audit.covariates import Nested, nested_models
 from opsassay.analysis.audit.effects import PairedEffects, paired_effects, sign_counts
-from opsassay.analysis.audit.families import FamilySpread, family_spread
+from opsassay.analysis.audit.families import FamilySpread, Nested, family_spread, nested_models
 from opsassay.analysis.audit.interaction import RobustTest, Test, holm, likelihood_ratio, likelihood_ratio_within, wald
 from opsassay.analysis.audit.matched import Admission, Matched, match
 from opsassay.analysis.audit.permutation import Contrasts, permutation_p, system_contrasts

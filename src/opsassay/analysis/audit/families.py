@@ -1,4 +1,7 @@
-"""How much of the spread of effects lies between families of systems."""
+"""How much of the spread of effects lies between families of systems.
+
+How much of the interaction structural covariates of the systems explain: nested fractional logits.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opsassay.analysis.audit.effects import TIE
+from opsassay.analysis.audit.interaction import Test, chi_square, fit_logit, log_likelihood
+from opsassay.analysis.audit.matched import Matched
 
 Floats = NDArray[np.float64]
 
@@ -39,3 +44,55 @@ def family_spread(effect: Floats, families: tuple[str, ...]) -> FamilySpread:
         families=len(names),
         max_range=float(max(np.ptp(g) for g in groups)),
     )
+
+
+@dataclass(frozen=True)
+class Nested:
+    """Tests between the models X, Y, Z, and the share of the residual statistic that each covariate absorbs."""
+
+    y_against_x: Test
+    z_against_y: Test
+    absorbed: dict[str, float]
+
+
+def nested_models(matched: Matched, methods: list[int]) -> Nested | None:
+    """Return likelihood ratio tests of nested fractional logits; None without covariates or with one system.
+
+    X: method + covariates; Y: X + method x covariates; Z: Y + system + method x system (leaderboard-audit, Table 9B).
+    Covariates are means over the cases of a system, standardised; degrees of freedom are differences of ranks.
+    ``absorbed[c]`` = 1 - LRT(Z, Y) / LRT(Z, Y without c): what c takes off the residual interaction.
+    """
+    if not matched.covariates or len(matched.systems) < 2:
+        return None
+    names = list(matched.covariates)
+    means = matched.means[:, methods]
+    saturated = log_likelihood(means, means, matched.sizes)
+    level = {name: _standardised(matched.covariates[name]) for name in names}
+    x, x_rank = _fit(matched, means, list(level.values()), interacting=False)
+    y, y_rank = _fit(matched, means, list(level.values()), interacting=True)
+    residual = chi_square(2 * (saturated - y), means.size - y_rank, "the covariates identify every system")
+    absorbed = {}
+    for name in names:
+        others = [values for other, values in level.items() if other != name]
+        without, _ = _fit(matched, means, others, interacting=True)
+        if saturated - without > 1e-9:
+            absorbed[name] = 1 - (saturated - y) / (saturated - without)
+    return Nested(chi_square(2 * (y - x), y_rank - x_rank), residual, absorbed)
+
+
+def _standardised(values: Floats) -> Floats:
+    spread = values.std()
+    return np.asarray((values - values.mean()) / (spread if spread > 0 else 1.0))
+
+
+def _fit(matched: Matched, means: Floats, covariates: list[Floats], *, interacting: bool) -> tuple[float, int]:
+    """Return log-likelihood and rank of method + covariates (x method) on cells."""
+    systems, methods = means.shape
+    method = np.tile(np.eye(methods), (systems, 1))
+    columns = [method]
+    for values in covariates:
+        by_cell = np.repeat(values, methods)[:, None]
+        columns.append(by_cell * method if interacting else by_cell)
+    design = np.column_stack(columns)
+    fitted = fit_logit(design, means.ravel(), np.repeat(matched.sizes, methods).astype(float))
+    return log_likelihood(means, fitted.reshape(means.shape), matched.sizes), int(np.linalg.matrix_rank(design))

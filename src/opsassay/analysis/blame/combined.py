@@ -6,19 +6,131 @@ For step i of a trace with the features x_i (one column per name in FEATURES)::
 
 This is a conditional logit (McFadden 1974); the features are those of `features.py`. The answer is the most probable step
 and its agent. No model is asked. `benchmarks/papers/blame/fitting.py` in a checkout learns weights.
+
+What the combined method knows of a step: the votes of the single rules, where it stands, and what it looks like.
+
+Every feature is computed without a model, and from what stands in the trace alone.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 
 import numpy as np
 
-from opsassay.analysis.blame.features import FEATURES, features
-from opsassay.core.schema.trajectory import Attribution, Trace
+from opsassay.analysis.blame.rules import before_error_text, before_tool_error, busiest_agent
+from opsassay.core.schema.trajectory import Attribution, Trace, TraceStep
+
+_TYPES = (
+    ("planner", re.compile(r"orchestrat|planner|planning|manager|captain|coordinat|lead", re.IGNORECASE)),
+    ("verifier", re.compile(r"verif|validat|check|critic|review|judge", re.IGNORECASE)),
+    ("web", re.compile(r"web|surf|brows|search|internet", re.IGNORECASE)),
+    ("code and data", re.compile(r"terminal|execut|coder|coding|program|python|data|file|excel|sql", re.IGNORECASE)),
+)
+
+_HEDGE = re.compile(
+    r"\b(assum|cannot|can't|unable|unfortunately|not found|no results|hypothetical|simulat|placeholder|approximat|guess"
+    r"|example data|let's say)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class _Context:
+    """A trace with what several features need, computed once; positions count from 0."""
+
+    trace: Trace
+
+    @cached_property
+    def failed(self) -> list[bool]:
+        return [any(call.status == "error" for call in step.tool_logs) for step in self.trace.steps]
+
+    @cached_property
+    def first_failed(self) -> int | None:
+        return self.failed.index(True) if any(self.failed) else None
+
+    @cached_property
+    def first_code(self) -> int | None:
+        return next((i for i, step in enumerate(self.trace.steps) if "```" in step.output_content), None)
+
+    @cached_property
+    def strict(self) -> int:
+        return (before_tool_error(self.trace).step_id or 1) - 1
+
+    @cached_property
+    def loose(self) -> int:
+        return (before_error_text(self.trace).step_id or 1) - 1
+
+    @cached_property
+    def busiest(self) -> str | None:
+        return busiest_agent(self.trace).agent_name
+
+    @cached_property
+    def tools(self) -> frozenset[str]:
+        return frozenset({"human"} | {s.agent_name for s in self.trace.steps if s.kind == "tool" and not _decides(s)})
+
+    @cached_property
+    def first_of(self) -> dict[str, int]:
+        first: dict[str, int] = {}
+        for i, step in enumerate(self.trace.steps):
+            first.setdefault(step.agent_name, i)
+        return first
+
+    def step_at(self, i: int) -> TraceStep | None:
+        return self.trace.steps[i] if i < len(self.trace.steps) else None
+
+
+_Feature = Callable[[_Context, int, TraceStep], float]
+
+FEATURES: dict[str, _Feature] = {
+    "first step": lambda _, i, __: i == 0,
+    "second step": lambda _, i, __: i == 1,
+    "last step": lambda c, i, _: i == len(c.trace.steps) - 1,
+    "depth": lambda _, i, __: math.log1p(i),
+    "before the first tool error": lambda c, i, _: c.first_failed is not None and i == c.strict,
+    "before the first error text": lambda c, i, _: i == c.loose,
+    "second step without tool errors": lambda c, i, _: i == 1 and c.first_failed is None,
+    "before a tool error": lambda c, i, _: i + 1 < len(c.failed) and c.failed[i + 1],
+    "after the first tool error": lambda c, i, _: c.first_failed is not None and i > c.first_failed,
+    "is a tool or a person": lambda c, _, s: s.agent_name in c.tools,
+    "first act of its agent": lambda c, i, s: c.first_of[s.agent_name] == i,
+    "first code": lambda c, i, _: c.first_code == i,
+    "hedges": lambda _, __, s: bool(_HEDGE.search(s.output_content)),
+    "agent has the last word": lambda c, _, s: s.agent_name == c.trace.steps[-1].agent_name,
+    "agent is the busiest": lambda c, _, s: s.agent_name == c.busiest,
+    "agent of the loose rule": lambda c, _, s: s.agent_name == c.trace.steps[c.loose].agent_name,
+    "verifier": lambda _, __, s: agent_type(s.agent_name) == "verifier",
+    "planner": lambda _, __, s: agent_type(s.agent_name) == "planner",
+    "web": lambda _, __, s: agent_type(s.agent_name) == "web",
+    "a tool acts next": lambda c, i, _: (following := c.step_at(i + 1)) is not None and following.kind == "tool",
+}
+"""The features by name, in the order of the weights."""
+
+
+def features(trace: Trace) -> list[list[float]]:
+    """Return one row of FEATURES for every step."""
+    return list(_rows(_Context(trace)))
+
+
+def _rows(context: _Context) -> Iterator[list[float]]:
+    for i, step in enumerate(context.trace.steps):
+        yield [float(feature(context, i, step)) for feature in FEATURES.values()]
+
+
+def _decides(step: TraceStep) -> bool:
+    """Return whether a step with tools is that of an agent which chose them, rather than of the tool itself."""
+    return any(call.arguments for call in step.tool_logs)
+
+
+def agent_type(name: str) -> str:
+    """Return planner, verifier, web, code and data, or other, by the agent's name."""
+    return next((kind for kind, pattern in _TYPES if pattern.search(name)), "other")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from opsassay.annotation.evidence.latency_delta import added_time
 from opsassay.annotation.evidence.links import real_links
 from opsassay.annotation.evidence.metrics import kept_running, raised
 from opsassay.annotation.evidence.states import beyond_chance
-from opsassay.annotation.reading.disturbed import disturbed
+from opsassay.annotation.reading.circuit_breaking import disturbed
 
 
 def absence(scene: EvidenceContext) -> SignatureCheck:

@@ -18,7 +18,7 @@ from opsassay.core.text import plural
 @click.pass_context
 def command(context: click.Context, events: Path, key: str, end: str | None, *, as_json: bool) -> None:
     """Check the chain of EVENTS, a platform's index.jsonl or what /api/events gave: nothing changed, left out or forged."""
-    from opsassay.server.verifying import read_chain, verify_file
+    from opsassay.server.events import read_chain, verify_file
 
     report = verify_file(read_chain(events), key, end)
     if as_json:

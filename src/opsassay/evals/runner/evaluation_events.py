@@ -17,7 +17,7 @@ from opsassay.evals.runner.store import RunStore, read_run, read_verdicts
 from opsassay.solvers.agents.record import TRACE
 from opsassay.solvers.proxy.formats import read_one
 from opsassay.solvers.proxy.formats.gen_ai import export_otlp
-from opsassay.telemetry.otlp.pushing import post
+from opsassay.telemetry.otlp.forwarding import post
 
 EVENT = "gen_ai.evaluation.result"
 _INFO = 9

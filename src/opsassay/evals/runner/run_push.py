@@ -24,8 +24,7 @@ from opsassay.evals.runner.store import ATTEMPTS, RunStore, read_run
 from opsassay.solvers.agents.record import TRACE
 from opsassay.solvers.proxy.formats import read_one
 from opsassay.solvers.proxy.formats.gen_ai import export_root, export_steps
-from opsassay.telemetry.otlp.forwarding import LAST_S, SpoolSender
-from opsassay.telemetry.otlp.pushing import require_url
+from opsassay.telemetry.otlp.forwarding import LAST_S, SpoolSender, require_url
 
 TICK_S = 0.5
 

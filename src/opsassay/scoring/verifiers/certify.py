@@ -14,10 +14,10 @@ from opsassay.scoring.verifiers.alerts import alerts_cleared
 from opsassay.scoring.verifiers.cause import v_cause
 from opsassay.scoring.verifiers.chain import chain_metrics
 from opsassay.scoring.verifiers.committed import evidence_of
-from opsassay.scoring.verifiers.control_plane import v_control_plane
 from opsassay.scoring.verifiers.core import v_depth, v_outcome, v_probe, v_temporal
 from opsassay.scoring.verifiers.diagnosed import diagnosis_metrics
 from opsassay.scoring.verifiers.evidence import RunEvidence, RunRecording
+from opsassay.scoring.verifiers.further import v_control_plane
 from opsassay.scoring.verifiers.judgement import Judged, Judgement, not_applicable
 from opsassay.scoring.verifiers.repairs import RightChanges
 from opsassay.scoring.verifiers.self_healed import fault_ended

@@ -1,6 +1,8 @@
 """What a scenario may commit beyond the paper's four and its alerts: placement, no-regression, impact, blast radius.
 
 Placement closes the gap of Finding 4b of "side-effects"; impact is the accounting that its section 7 asks for.
+
+What a scenario may commit of a cluster's control plane beside D4: its word, how soon that comes, who leads.
 """
 
 from __future__ import annotations
@@ -9,11 +11,11 @@ from collections import Counter
 
 import numpy as np
 
-from opsassay.core.schema.scenario import BlastRadius, Impact, NoRegression, Placement, Spread
+from opsassay.core.schema.scenario import BlastRadius, ControlPlane, Impact, NoRegression, Placement, Spread
 from opsassay.core.schema.trajectory import Action, Entity
 from opsassay.scoring.verifiers.entities import changes_between, entities_at, service_of
 from opsassay.scoring.verifiers.evidence import RunEvidence, failed, passed_judgement
-from opsassay.scoring.verifiers.judgement import Judgement, missing
+from opsassay.scoring.verifiers.judgement import Judged, Judgement, missing
 from opsassay.scoring.verifiers.users import loss_between
 
 BROKEN_SHARE, BROKEN_LEAST = 0.5, 3
@@ -241,3 +243,34 @@ def _lost_nodes(evidence: RunEvidence) -> list[str]:
 def _start_of(evidence: RunEvidence, index: int) -> int:
     ticks = evidence.recording.timeline.ticks
     return next((min(o.started_ns for o in t.observations) for t in ticks if t.index == index), evidence.agent_started)
+
+
+NAME = "v_control_plane"
+LEADERS = ("kube-scheduler", "kube-controller-manager")
+"""Whose leases show that somebody leads."""
+
+
+def v_control_plane(evidence: RunEvidence, committed: ControlPlane) -> Judgement:
+    """Judge the readings after the agent's last change: all of them, and the median time of an answer."""
+    last = [one for one in evidence.recording.control_plane if one.time_ns >= evidence.final_from]
+    if not last:
+        return missing(NAME, "no reading of the control plane after the agent's end and its last change")
+    at = {"tick": evidence.tick_at(last[-1].time_ns), "time_ns": last[-1].time_ns}
+    if committed.ready and (ill := next((one for one in last if not one.ready), None)) is not None:
+        at = {"tick": evidence.tick_at(ill.time_ns), "time_ns": ill.time_ns}
+        reason = f"/readyz does not say that it is ready: {', '.join(ill.failing)}"
+        return Judgement(predicate=NAME, status=Judged.FAILED, reason=reason, **at)
+    ages = [age for one in last for lease in LEADERS if (age := one.lease_ages_s.get(lease)) is not None]
+    if committed.lease_age_s is not None and not ages:
+        return missing(NAME, f"no lease of {' or '.join(LEADERS)} was read")
+    measured = (
+        ("/readyz is answered in", float(np.median([one.latency_s for one in last])), committed.api_latency_s),
+        ("the oldest lease was renewed before", max(ages, default=0.0), committed.lease_age_s),
+    )
+    bounds = [(words, value, limit) for words, value, limit in measured if limit is not None]
+    for words, value, limit in bounds:
+        if value > limit:
+            reason = f"{words} {value:.2f} s, more than {limit:g} s"
+            return Judgement(predicate=NAME, status=Judged.FAILED, reason=reason, value=value, limit=limit, **at)
+    reason = "; ".join(f"{words} {value:.2f} s" for words, value, _ in bounds) or f"ready in {len(last)} readings"
+    return Judgement(predicate=NAME, status=Judged.PASSED, reason=reason, **at)

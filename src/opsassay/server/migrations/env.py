@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from opsassay.server.schema import METADATA
+from opsassay.server.database import METADATA
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=METADATA)
 with context.begin_transaction():

@@ -1,13 +1,18 @@
-"""Functions of each value of a vector by itself, and those that make a vector of a number or a number of a vector."""
+"""Functions of each value of a vector by itself, and those that make a vector of a number or a number of a vector.
+
+Functions that change labels: ``label_replace`` and ``label_join``.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from opsassay.telemetry.backends.promql.values import Vectors
-from opsassay.telemetry.backends.series import Values
+from opsassay.telemetry.backends.matching import RegexError, compile_regex
+from opsassay.telemetry.backends.promql.values import PromqlError, Vectors, require_distinct
+from opsassay.telemetry.backends.series import Labels, Values
 
 Elementwise = Callable[..., Values]
 
@@ -58,3 +63,54 @@ def as_number(vectors: Vectors) -> Values:
     total = np.where(vectors.present, vectors.values, 0.0).sum(axis=0)
     found: Values = np.where(vectors.present.sum(axis=0) == 1, total, np.nan)
     return found
+
+
+_PLACE = re.compile(r"\$(?:(?P<sign>\$)|\{(?P<braced>\w+)\}|(?P<name>\w+))")
+
+
+def label_replace(vectors: Vectors, target: str, template: str, source: str, regex: str) -> Vectors:
+    """Return *vectors* with the label *target* as *template* says where all of the label *source* matches *regex*.
+
+    Of the template ``$1``, ``$name`` and ``${name}`` are what a group matched, the longest name that stands there, ''
+    without such a group; ``$$`` is a dollar (``Regexp.Expand`` of Go). Raises PromqlError.
+    """
+    _require_name("label_replace", "destination", target)
+    try:
+        whole = compile_regex(regex, dot_nl=True)
+    except RegexError as error:
+        raise PromqlError(f"invalid regular expression in label_replace(): {error}", "execution", 422) from error
+    groups = {**{str(number): number for number in range(whole.groups + 1)}, **whole.groupindex}
+
+    def expanded(text: str) -> str | None:
+        if (match := whole.fullmatch(text)) is None:
+            return None
+
+        def filled(place: re.Match[str]) -> str:
+            name = place["braced"] or place["name"]
+            return "$" if place["sign"] else (match[groups[name]] or "") if name in groups else ""
+
+        return _PLACE.sub(filled, template)
+
+    found = {text: expanded(text) for text in {labels.get(source, "") for labels in vectors.labels}}
+    return _relabelled(vectors, target, lambda labels: found[labels.get(source, "")])
+
+
+def label_join(vectors: Vectors, target: str, separator: str, sources: Sequence[str]) -> Vectors:
+    """Return *vectors* with the label *target*: what *sources* say, with *separator* between; raises PromqlError."""
+    for kind, name in (("destination", target), *(("source", source) for source in sources)):
+        _require_name("label_join", kind, name)
+    return _relabelled(vectors, target, lambda labels: separator.join(labels.get(source, "") for source in sources))
+
+
+def _relabelled(vectors: Vectors, target: str, text_of: Callable[[Labels], str | None]) -> Vectors:
+    labels = []
+    for one in vectors.labels:
+        text = text_of(one)
+        others = {name: value for name, value in one.items() if name != target}
+        labels.append(one if text is None else {**others, target: text} if text else others)
+    return require_distinct(Vectors(labels, vectors.values, vectors.present))
+
+
+def _require_name(function: str, kind: str, name: str) -> None:
+    if not name:
+        raise PromqlError(f"invalid {kind} label name in {function}(): {name}", "execution", 422)

@@ -11,9 +11,8 @@ import promql_parser as promql
 
 from opsassay.telemetry.backends.literals import decode_literals
 from opsassay.telemetry.backends.promql.aggregating import Grouping, aggregate, grouping_by, grouping_without
-from opsassay.telemetry.backends.promql.elementwise import applied, as_number
+from opsassay.telemetry.backends.promql.elementwise import applied, as_number, label_join, label_replace
 from opsassay.telemetry.backends.promql.histograms import histogram_quantile
-from opsassay.telemetry.backends.promql.labels import label_join, label_replace
 from opsassay.telemetry.backends.promql.operators import Operand, operate
 from opsassay.telemetry.backends.promql.selecting import matchers_of, select
 from opsassay.telemetry.backends.promql.values import (
