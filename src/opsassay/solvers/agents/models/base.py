@@ -10,6 +10,7 @@ from pydantic import Field
 from opsassay.core.errors import OperationError
 from opsassay.core.schema.base import Noun
 from opsassay.core.schema.tool_session import ToolSpec
+from opsassay.solvers.proxy.apis.base import ModelAnswer
 
 Broken = Literal["garbage", "half", "hang"]
 
@@ -69,6 +70,15 @@ class Reply(Noun):
         """The tokens by the names of COUNTED; those of caches only where there are any."""
         counts = {name: int(getattr(self, name)) for name in COUNTED}
         return {name: count for name, count in counts.items() if count or name in COUNTED[:2]}
+
+
+def reply_of(answer: ModelAnswer) -> Reply:
+    """Return *answer*, as an API gave it, as a reply."""
+    return Reply(
+        text=answer.text,
+        tool_requests=tuple(ToolRequest(id=u.id, tool=u.tool, arguments=u.arguments) for u in answer.tool_uses),
+        **{name: answer.usage[name] for name in COUNTED if name in answer.usage},
+    )
 
 
 class Model(Protocol):

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from opsassay.core.errors import UserError
 from opsassay.core.schema.tool_session import ToolSpec
-from opsassay.solvers.agents.models.base import COUNTED, Message, ModelError, Reply, ToolRequest
+from opsassay.solvers.agents.models.base import Message, ModelError, Reply, reply_of
 from opsassay.solvers.agents.models.scripted import count_tokens
 from opsassay.solvers.proxy.apis.chat import read_answer
 
@@ -57,16 +57,11 @@ class EndpointModel:
         if not key:
             raise UserError(f"The model {name!r} needs a key: set OPENAI_API_KEY (any text for a local endpoint).")
         url = base_url or base_url_set()
-        self._name, self._host, self._answer_tokens = name, parts_of(url)[1], answer_tokens
+        self.name, self._host, self._answer_tokens = name, parts_of(url)[1], answer_tokens
         # No connection waits between two questions: minutes may lie between them, and a stale one reads as a failed model.
         self._client = openai.OpenAI(
             api_key=key, base_url=url, timeout=timeout_s, max_retries=retries, default_headers={"Connection": "close"}
         )
-
-    @property
-    def name(self) -> str:
-        """What the model is called in results."""
-        return self._name
 
     def complete(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, temperature: float | None = None
@@ -81,28 +76,22 @@ class EndpointModel:
             further["tools"] = [{"type": "function", "function": tool.model_dump()} for tool in tools]
         try:
             answer = self._client.chat.completions.create(
-                model=self._name, messages=[_as_chat(message) for message in messages], **further
+                model=self.name, messages=[_as_chat(message) for message in messages], **further
             )
             read = read_answer(answer.model_dump())
         except openai.OpenAIError as error:
             response = getattr(error, "response", None)
             pause_s = _retry_after(response.headers) if response is not None else None
             status = getattr(error, "status_code", None)
-            message = f"The model {self._name} did not answer: {error}"[:1000].rstrip(".")
+            message = f"The model {self.name} did not answer: {error}"[:1000].rstrip(".")
             where = "" if status is not None else f" ({self._host})"
             raise ModelError(f"{message}{where}.", status, pause_s) from error
         except (ValueError, TypeError, AttributeError, KeyError) as error:  # what came is no chat completion
-            raise ModelError(f"The endpoint of {self._name} sent something that is no chat completion.") from error
+            raise ModelError(f"The endpoint of {self.name} sent something that is no chat completion.") from error
         if not answer.choices:
-            raise ModelError(f"The endpoint of {self._name} sent a chat completion without a choice.")
-        reply = Reply(
-            text=read.text,
-            tool_requests=tuple(ToolRequest(id=u.id, tool=u.tool, arguments=u.arguments) for u in read.tool_uses),
-            **{name: read.usage[name] for name in COUNTED if name in read.usage},
-        )
-        return count_tokens(
-            reply, messages
-        )  # an endpoint that reports no tokens has them estimated, so that limits hold
+            raise ModelError(f"The endpoint of {self.name} sent a chat completion without a choice.")
+        # An endpoint that reports no tokens has them estimated, so that limits hold.
+        return count_tokens(reply_of(read), messages)
 
 
 def _retry_after(headers: Any) -> float | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from opsassay.core.errors import OperationError
 from opsassay.core.schema.tool_session import ToolSpec
-from opsassay.solvers.agents.models.base import COUNTED, Message, Reply, ToolRequest
+from opsassay.solvers.agents.models.base import Message, Reply, reply_of
 from opsassay.solvers.proxy.exchanges import Exchange, read_session
 
 
@@ -17,30 +17,18 @@ class ReplayedModel:
     """Gives the recorded answer to equal messages, in the recorded order, each once."""
 
     def __init__(self, exchanges: Sequence[Exchange], name: str = "replayed") -> None:
-        self._name = name
+        self.name = name
         self._waiting: dict[str, list[Reply]] = defaultdict(list)
         for exchange in reversed(exchanges):
             asked, answer = exchange.asked(), exchange.answer()
             if asked is None or answer is None or answer.error:
                 continue
-            uses = (ToolRequest(id=use.id, tool=use.tool, arguments=use.arguments) for use in answer.tool_uses)
-            self._waiting[json.dumps(asked.messages)].append(
-                Reply(
-                    text=answer.text,
-                    tool_requests=tuple(uses),
-                    **{name: answer.usage[name] for name in COUNTED if name in answer.usage},
-                )
-            )
+            self._waiting[json.dumps(asked.messages)].append(reply_of(answer))
 
     @classmethod
     def from_session(cls, folder: Path) -> ReplayedModel:
         """Return the model that answers as in the recorded session; raises UserError, DatapackError."""
         return cls(read_session(folder), f"replayed:{folder.name}")
-
-    @property
-    def name(self) -> str:
-        """What the model is called in results."""
-        return self._name
 
     def complete(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, temperature: float | None = None

@@ -83,17 +83,12 @@ class ScriptedModel:
     """Answers by *respond*; counts a token for every four characters."""
 
     def __init__(self, respond: Respond, name: str = "scripted") -> None:
-        self._respond, self._name = respond, name
+        self._respond, self.name = respond, name
 
     @classmethod
     def from_file(cls, path: Path) -> ScriptedModel:
         """Return the model that the script at *path* describes; raises UserError, ConfigError."""
         return cls(respond_of(path), f"scripted:{path.name}")
-
-    @property
-    def name(self) -> str:
-        """What the model is called in results."""
-        return self._name
 
     def complete(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, temperature: float | None = None
