@@ -116,12 +116,15 @@ class VerbToolSession(OperatorToolSession):
         )
 
     def _operate(self, verb: str, asked: Written) -> dict[str, Any]:
-        payload = asked.model_dump()
-        if isinstance(asked, args.ExecCurl):
-            url = args.parse_url(asked.url)
-            del payload["url"]
-            payload |= {"service": url.service, "port": url.port, "path": url.path}
-        return self.running.operate(verb, payload)
+        return self.running.operate(verb, without_url(asked.model_dump()))
+
+
+def without_url(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *arguments* as a system takes them: those of a request with the parts of its URL in its place."""
+    if "url" not in arguments:
+        return dict(arguments)
+    payload = args.ExecCurl.model_validate(arguments).model_dump()
+    return payload | args.parse_url(payload.pop("url"))._asdict()
 
 
 def _touched(asked: Written, result: Mapping[str, Any]) -> tuple[str, ...]:
