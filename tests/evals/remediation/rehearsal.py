@@ -35,7 +35,7 @@ RESTART_S, REQUESTS = 2, 3
 READER = "reader"
 DELAYED = {"FEATURE_SIGN_ONCE", "FEATURE_FILE_WATCH"}
 STRAINING = {name for name, feature in FEATURES.items() if feature.hook in STRAINS}
-LOOKS = {name.replace("_", " ") for name, tool in TOOLS.items() if not tool.mutating and name != "wait"}
+LOOKS = {name.replace("_", " ") for name, tool in TOOLS.items() if not tool.mutating} - {"wait", "exec curl"}
 
 
 @dataclass
