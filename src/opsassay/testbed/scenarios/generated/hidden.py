@@ -1,7 +1,7 @@
-"""Several faults at once of which one hides another: what stops requests on their way, and behind it what shows again later.
+"""Several faults at once of which one hides another: one stops requests on their way, one behind it shows again later.
 
-The one in front is seen at once. The one behind gets no request meanwhile, and a restart of what it is in looks right for more
-than a minute: it fails only `ONSET_S` after its process has started.
+The one in front is seen at once. The one behind gets no request meanwhile, and a restart of what it is in looks right for
+more than a minute: it fails only `ONSET_S` after its process has started.
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ def _reported(place: FaultPlace) -> Broken | None:
         looks=(step("traces", service=place.target, failed=True, limit=2),),
         repair=(step("exec curl", **ask("/reports/cancel")), ended),
         wrong=WrongRepair(
-            f"Has the report made {ONSET_S:.0f} s later.", UNANSWERED, (step("exec curl", **ask("/reports/later")), ended)
+            f"Has the report made {ONSET_S:.0f} s later.",
+            UNANSWERED,
+            (step("exec curl", **ask("/reports/later")), ended),
         ),
         entities=("db",),
         onset_s=ONSET_S,

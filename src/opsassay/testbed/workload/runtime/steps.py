@@ -223,7 +223,7 @@ class Executor:
 
     async def _ask_cache(self, step: Step, work: Work, store: str, key: str, verb: str) -> Any:
         """Send one command to a cache and return its answer; raises CallFailedError."""
-        async with self._store_span(f"{verb} {key.split(':')[0]}", "valkey", f"cache:{store}", work):
+        async with self._store_span(f"{verb} {key.split(':', maxsplit=1)[0]}", "valkey", f"cache:{store}", work):
             try:
                 async with asyncio.timeout(step.timeout_s):
                     client = await self.clients.cache(store)
