@@ -25,6 +25,7 @@ from opsassay.scoring.verifiers import RunRecording
 from opsassay.testbed.operations.protection import EMPTIED, protected_of, written_down
 from opsassay.testbed.operations.tools import TOOLS
 from opsassay.testbed.scenarios import system_of
+from opsassay.testbed.scenarios.generated.hidden import ONSET_S
 from opsassay.testbed.scenarios.generated.impact_closure import reach_of
 from opsassay.testbed.workload.runtime.settings import FEATURES
 from opsassay.testbed.workload.runtime.stress import STRAINS
@@ -32,8 +33,9 @@ from scoring.verifiers.made import READING, S, at, observation, probe
 
 RESTART_S, REQUESTS = 2, 3
 READER = "reader"
+DELAYED = {"FEATURE_SIGN_ONCE", "FEATURE_FILE_WATCH"}
 STRAINING = {name for name, feature in FEATURES.items() if feature.hook in STRAINS}
-LOOKS = {name.replace("_", " ") for name, tool in TOOLS.items() if not tool.mutating and name != "wait"}
+LOOKS = {name.replace("_", " ") for name, tool in TOOLS.items() if not tool.mutating} - {"wait", "exec curl"}
 
 
 @dataclass
@@ -56,6 +58,7 @@ class Rehearsal:
         self.effective = {name: dict(service.config) for name, service in services.items()}
         self.releases = {name: service.release for name, service in services.items()}
         self.stores = {name: dict(store.config) for name, store in self.system.stores.items()}
+        self.started, self.report_due = dict.fromkeys(services, 0), None
         self.emptied = dict.fromkeys(self.stores, 0)
         self.load = {}
         self.rules, self.rule_count, self.failing_s, self.short_s, self.reached = {}, 0, {}, {}, {}
@@ -89,7 +92,8 @@ class Rehearsal:
         if not leaves:
             self.mark("agent_ended")
         self.note()
-        self.wait(50)
+        settling = self.scenario.verification.settling
+        self.wait(50 if settling.hold_s <= 30 else round(2.5 * settling.hold_s))
         self.note()
         self.tick(last=True)
         self.mark("ended")
@@ -152,6 +156,11 @@ class Rehearsal:
             self.rules[f"rule-{self.rule_count}"] = (target, given["client"])
         elif verb == "firewall delete":
             return set(self.rules.pop(given["rule"]))
+        elif verb == "exec curl":
+            path = given["url"].removeprefix("http://archive:8080")
+            due = {"/reports": self.now, "/reports/later": self.now + ONSET_S, "/reports/cancel": None}
+            self.report_due = due.get(path, self.report_due)
+            return {"archive"}
         else:
             assert verb == "load dip", verb
         return {target} if target else set()
@@ -160,7 +169,7 @@ class Rehearsal:
         services = list(self.replicas) if target == "all" else [target]
         pods = [f"{name}-{n}" for name in services for n in range(self.replicas[name])]
         for name in services:
-            self.effective[name] = dict(self.settings[name])
+            self.effective[name], self.started[name] = dict(self.settings[name]), self.now
         for group in [[pod] for pod in pods] if rolling else [pods]:
             for _ in range(RESTART_S):
                 self.tick(down=set(group))
@@ -176,7 +185,8 @@ class Rehearsal:
         """Yield who fails by itself: whose requests are not answered, whoever it calls."""
         for name, service in self.system.services.items():
             pods = {f"{name}-{n}" for n in range(self.replicas[name])}
-            features = {key for key in self.effective[name] if key in FEATURES} - STRAINING
+            early = set() if self.now >= self.started[name] + ONSET_S else DELAYED
+            features = {key for key in self.effective[name] if key in FEATURES} - (STRAINING - DELAYED) - early
             secret = self.effective[name].get("TOKEN_SECRET") != service.config.get("TOKEN_SECRET")
             wrong = "TOKEN_MAX_AGE_S" in service.config and secret
             if (
@@ -191,6 +201,8 @@ class Rehearsal:
                 )
             ):
                 yield name
+        if self.report_due is not None and self.now >= self.report_due:
+            yield "shelf"
         yield from (name for name, values in self.stores.items() if values.get("maxmemory") == "600kb")
         yield from (service for service, _ in self.rules.values())
 
@@ -254,7 +266,7 @@ class Rehearsal:
             full = self.system.services[name].replicas
             short = sum(e.ready for e in entities.values() if e.service == name) < full
             self.short_s[name] = self.short_s.get(name, 0) + 1 if short else 0
-            strained = any(key in STRAINING for key in self.effective[name]) and self.replicas[name] > 0
+            strained = any(key in STRAINING - DELAYED for key in self.effective[name]) and self.replicas[name] > 0
             rules = {
                 "error_rate": sum(errors) >= 3 and self.replicas[name] > 0,
                 "replicas_missing": self.short_s[name] >= 6,

@@ -76,3 +76,22 @@ def test_no_feature_can_make_a_request_succeed():
     succeeding = {"replace_result", "replace_path", "replace_method", "patch_body", "replace_code"}
     assert not {feature.hook for feature in FEATURES.values()} & succeeding
     assert FEATURES["FEATURE_ADMISSION"].least >= 400
+
+
+def test_a_token_that_is_signed_once_is_the_same_until_it_has_expired():
+    caller = Settings({"TOKEN_SECRET": "s", "FEATURE_SIGN_ONCE": "1"})
+    callee = Settings({"TOKEN_SECRET": "s", "TOKEN_MAX_AGE_S": "70"})
+    first = caller.token(NOW)
+    late = NOW + 71 * 10**9
+    assert caller.token(late) == first
+    assert callee.objection(first[TOKEN_HEADER], NOW + 69 * 10**9) is None
+    assert "expired" in callee.objection(first[TOKEN_HEADER], late)
+
+
+def test_how_often_and_how_long_a_call_is_tried_is_a_setting():
+    usual, other = Settings(), Settings({"CALL_RETRIES": "8", "CALL_TIMEOUT_S": "0.45"})
+    assert (usual.retries(2), usual.timeout_s(3.0)) == (2, 3.0)
+    assert (other.retries(2), other.timeout_s(3.0)) == (8, 0.45)
+    for values in ({"CALL_RETRIES": "21"}, {"CALL_RETRIES": "-1"}, {"CALL_TIMEOUT_S": "soon"}):
+        with pytest.raises(SettingsError, match="must be a"):
+            Settings(values).require([])

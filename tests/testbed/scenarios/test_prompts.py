@@ -13,6 +13,7 @@ SEEN = {
     "node-not-ready": {"{worker2}"},
     "missing-config-map": {"payment-app"},
     "tainted-nodes": {"opsassay-disk-full", "NoExecute"},
+    "cordoned-nodes": {"ledger"},
     "unreachable-service": {"auth-service"},
     "bad-image-rollout": {"web"},
     "isolated-service": {"payment-service"},

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from opsassay.core.schema.system import Step
 from opsassay.testbed.workload.runtime import clients
 from opsassay.testbed.workload.runtime.clients import CallFailedError
+from opsassay.testbed.workload.runtime.settings import Settings
 from opsassay.testbed.workload.runtime.steps import Executor, Work
 
 
@@ -15,7 +16,7 @@ class Caller(Executor):
     """Calls that fail while the callee is *broken*; everything else is the executor's own."""
 
     def __init__(self):
-        self.clients = SimpleNamespace(breakers={})
+        self.clients = SimpleNamespace(breakers={}, settings=Settings())
         self.broken, self.tries = True, 0
 
     async def _attempt(self, *_):

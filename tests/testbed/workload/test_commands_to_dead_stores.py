@@ -177,3 +177,27 @@ def test_an_optional_message_that_is_refused_is_gone_without():
         optional = STEPS["nats"].model_copy(update={"optional": True})
         run_loop(of.run((optional,), Work("op", "GET")))
         assert [one.status for one in of.instruments.begun] == [StatusCode.ERROR]
+
+
+def test_what_a_cache_misses_is_made_and_kept_once(monkeypatch):
+    held, made = {}, []
+
+    class Cache:
+        async def get(self, key):
+            return held.get(key)
+
+        async def set(self, key, value, *, ex):
+            held[key] = (value, ex)
+
+    async def cache(_):
+        return Cache()
+
+    asking = executor(1)
+    monkeypatch.setattr(asking.clients, "cache", cache)
+    monkeypatch.setattr(asking, "_spend", lambda step, _: made.append(step) or no_delay())
+    asking.stats = SimpleNamespace(add=lambda *_, **__: None)
+    step = Step(cache="get", key="offer:1", ttl_s=40, on_miss=(Step(wait_ms=1),))
+    for _ in range(2):
+        asyncio.run(asking.run((step,), Work("GET /")))
+    assert len(made) == 1
+    assert held["offer:1"][1] == 40

@@ -40,6 +40,35 @@ def test_a_heap_grows_until_its_container_is_nearly_full_whatever_it_shares_with
     assert full - 8 <= float(done.stdout) <= full + 2
 
 
+FILES = """
+import os, threading
+from opsassay.testbed.workload.runtime.stats import Stats
+from opsassay.testbed.workload.runtime.stress import FILES_LIMIT, hold_files
+
+stats = Stats()
+known = stats.memory_bytes()
+ended = threading.Event()
+thread = threading.Thread(target=hold_files, args=(ended, {"per_s": 1000}))
+thread.start()
+for _ in range(1000):
+    ended.wait(0.01)
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        print(error.strerror, stats.memory_bytes() == known)
+        break
+ended.set()
+thread.join()
+os.close(os.open(os.devnull, os.O_RDONLY))
+print("open again")
+"""
+
+
+def test_a_watch_over_files_uses_up_the_descriptors_and_gives_them_back():
+    done = subprocess.run([sys.executable, "-c", FILES], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines() == ["Too many open files True", "open again"]
+
+
 @pytest.fixture
 def replica(tmp_path, monkeypatch):
     """Return a function that makes the replica of a service with settings; what it registers goes with the test."""

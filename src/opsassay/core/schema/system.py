@@ -41,6 +41,9 @@ class Step(Written):
     )
     key: str = Field(default="item:{int:1000}", description="key of cache, with drawn parts in braces")
     ttl_s: int = Field(default=60, ge=1, description="time to live of a cache entry, seconds")
+    on_miss: tuple[Step, ...] = Field(
+        default=(), description="steps that make what `cache: get` misses; then it is set"
+    )
     timeout_s: float = Field(default=2.0, gt=0, description="limit of one attempt of a call or statement, seconds")
     retries: int = Field(default=0, ge=0, le=10, description="further attempts of a failed call")
     breaker_failures: int | None = Field(default=None, ge=1, description="failures in a row that open the circuit")
@@ -73,7 +76,7 @@ class Operation(Written):
         """Return all steps, those inside parallel ones included, in order."""
         found: list[Step] = []
         for step in self.steps:
-            found += [step, *Operation(steps=step.parallel).walk()] if step.parallel else [step]
+            found += [step, *Operation(steps=step.parallel or step.on_miss).walk()]
         return found
 
 

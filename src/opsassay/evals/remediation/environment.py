@@ -47,13 +47,22 @@ START_SHARE = 0.25
 class TrialEnvironment:
     """The system *live* for *scenario*; without *probes* only the final committed probe is sent.
 
-    *mask* is what of the telemetry the agent's tools leave out. All verbs raise OpsAssayError.
+    *mask* is what of the telemetry the agent's tools leave out; with *rollback* one of them takes its own changes back. All
+    verbs raise OpsAssayError.
     """
 
     def __init__(
-        self, live: LiveEnvironment, scenario: Scenario, run_dir: Path, *, probes: bool, mask: Mask | None = None
+        self,
+        live: LiveEnvironment,
+        scenario: Scenario,
+        run_dir: Path,
+        *,
+        probes: bool,
+        mask: Mask | None = None,
+        rollback: bool = False,
     ) -> None:
         self.live, self._scenario, self._run_dir, self._probes, self._mask = live, scenario, run_dir, probes, mask
+        self._rollback = rollback
         self._observed = ExitStack()
         self._deployed = False
         self._session: OperatorToolSession
@@ -76,6 +85,8 @@ class TrialEnvironment:
         self._session = self.open_tools()
         if self._mask is not None and self._session.view is not None:
             self._session.view.mask = self._mask
+        if self._rollback:
+            self._session.allow_undo()
         self.note_settings()
 
     def open_tools(self) -> OperatorToolSession:

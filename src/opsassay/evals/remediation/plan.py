@@ -50,6 +50,9 @@ class TrialPlan(Written):
     masks: tuple[Mask, ...] = Field(
         default=(Mask(),), min_length=1, description="arms of less telemetry for the tools; {} is all of it"
     )
+    rollback: tuple[bool, ...] = Field(
+        default=(False,), min_length=1, description="arms with and without the tool `undo_last`, on this machine"
+    )
     repeats: int = Field(default=1, ge=1)
     seed: int = Field(default=0, ge=0, description="of the first repeat; the next ones count up")
     timeout_s: float | None = Field(
@@ -75,7 +78,7 @@ class TrialPlan(Written):
             raise ValueError(
                 "masks: normal_s and abnormal_s are for recorded incidents; a trial has no windows to shorten"
             )
-        for field in ("scenarios", "arms", "probes", "masks"):
+        for field in ("scenarios", "arms", "probes", "masks", "rollback"):
             if len(set(map(str, given := getattr(self, field)))) < len(given):
                 raise ValueError(f"`{field}` names something twice; `repeats` is for that")
         if len({agent.model_dump_json() for agent in self.agents}) < len(self.agents):
@@ -100,7 +103,16 @@ def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialRun, ...]:
     scenarios = scenarios_named(plan.scenarios, folder)
     jobs = (
         TrialRun(
-            scenario, agent, arm, probes, plan.seed + repeat, plan.cluster, plan.timeout_s, plan.retries, mask=mask
+            scenario,
+            agent,
+            arm,
+            probes,
+            plan.seed + repeat,
+            plan.cluster,
+            plan.timeout_s,
+            plan.retries,
+            mask=mask,
+            rollback=rollback,
         )
         for repeat in range(plan.repeats)
         for scenario in scenarios
@@ -108,6 +120,7 @@ def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialRun, ...]:
         for arm in _arms(plan, scenario)
         for probes in _probes(plan, scenario)
         for mask in _masks(plan, scenario)
+        for rollback in _rollbacks(plan, scenario)
     )
     return tuple({job.cell.hash: job for job in jobs}.values())
 
@@ -130,6 +143,11 @@ def _arms(plan: TrialPlan, scenario: Scenario) -> tuple[PromptArm, ...]:
 
 def _probes(plan: TrialPlan, scenario: Scenario) -> tuple[bool, ...]:
     return plan.probes if scenario.verification.probe_every_s is not None else (max(plan.probes),)
+
+
+def _rollbacks(plan: TrialPlan, scenario: Scenario) -> tuple[bool, ...]:
+    """Return whether there is `undo_last`; on a cluster kubectl has its own."""
+    return plan.rollback if scenario.environment.substrate == "local" else (False,)
 
 
 def _masks(plan: TrialPlan, scenario: Scenario) -> tuple[Mask, ...]:

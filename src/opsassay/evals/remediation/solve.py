@@ -38,6 +38,7 @@ from opsassay.evals.runner.store import LOG, RunStore, read_run
 from opsassay.scoring.verifiers import evidence_of, validity
 from opsassay.telemetry.mask import Mask
 from opsassay.testbed.core.state import state_root
+from opsassay.testbed.operations.rollback import UNDO
 from opsassay.testbed.operations.tool_session import Tool
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
@@ -102,6 +103,7 @@ class TrialRun:
     performer: str = PERFORM
     live = True
     mask: Mask = field(default_factory=Mask)
+    rollback: bool = False
 
     @cached_property
     def agent_digest(self) -> str:
@@ -133,6 +135,8 @@ class TrialRun:
         knobs = {"prompt": self.prompt_arm, "probes": "on" if self.probes else "off"}
         if self.mask != Mask():
             knobs["mask"] = self.mask.words
+        if self.rollback:
+            knobs["rollback"] = "on"
         return knobs
 
     @property
@@ -162,7 +166,7 @@ class TrialRun:
         """Return the tools that the agent has."""
         from opsassay.evals.remediation.trial.rehearsal import tools_of
 
-        return tools_of(self.scenario)
+        return {**tools_of(self.scenario), **(UNDO if self.rollback else {})}
 
     def rehearse(self, seconds: float | None) -> Rehearsal:
         """Have the agent work at its tools with nothing behind them."""
@@ -218,6 +222,7 @@ class TrialRun:
             "seed": self.seed,
             "cluster": self.cluster.model_dump(mode="json") if self.scenario.cluster is not None else None,
             "mask": self.mask.model_dump(mode="json") if self.mask != Mask() else None,
+            "rollback": self.rollback,
             "run_dir": str(run_dir.resolve()),
         }
         code = run_watched(WORKER, json.dumps(order).encode(), run_dir / LOG, timeout_s, stop)

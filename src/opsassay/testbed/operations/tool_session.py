@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
-from opsassay.core.errors import OpsAssayError
+from opsassay.core.errors import OpsAssayError, RefusedError
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.core.schema.trajectory import Action, ToolCall
@@ -78,6 +78,12 @@ class OperatorToolSession(ABC):
         self._calls = self._late = 0
         self._under_way: str | None = None
         self._closed = threading.Event()
+
+    def allow_undo(self) -> None:
+        """Let the agent take its own changes back; raises RefusedError where no journal of them is kept."""
+        raise RefusedError(
+            "Only an operator of a system on this machine has undo_last; leave `rollback` out of the plan."
+        )
 
     def fill(self, value: Any) -> Any:
         """Return *value* with the names that a scenario leaves open in their places; on this machine none is open."""

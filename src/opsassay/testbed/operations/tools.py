@@ -15,6 +15,7 @@ from opsassay.core.schema.trajectory import Action
 from opsassay.testbed.operations import arguments as args
 from opsassay.testbed.operations import telemetry_queries
 from opsassay.testbed.operations.docker import Docker, changes_something, parse_docker
+from opsassay.testbed.operations.rollback import UNDO, RollbackJournal, UndoLast
 from opsassay.testbed.operations.telemetry_view import LOOKS, Look, TelemetryView
 from opsassay.testbed.operations.tool_session import Done, OperatorToolSession, Tool
 
@@ -76,6 +77,11 @@ class VerbToolSession(OperatorToolSession):
     ) -> None:
         super().__init__(tools, record, view)
         self.running = running
+        self.journal: RollbackJournal | None = None
+
+    def allow_undo(self) -> None:
+        """Let the agent take its own changes back."""
+        self.tools, self.journal = {**self.tools, **UNDO}, RollbackJournal(self.running.operate)
 
     def carry_out(self, tool: Tool, asked: Written) -> Done:
         """Return what the system or its telemetry answers."""
@@ -86,8 +92,14 @@ class VerbToolSession(OperatorToolSession):
             return Done(self.view.answer_query(asked))
         if isinstance(asked, Docker):
             return self._run_docker(asked)
+        if isinstance(asked, UndoLast):
+            return self._undo()
         assert tool.verb is not None
+        journal = self.journal if tool.mutating else None
+        inverse = journal.inverse(tool.verb, asked.model_dump()) if journal is not None else None
         result = self._operate(tool.verb, asked)
+        if journal is not None:
+            journal.note(tool.verb, inverse)
         return Done(
             telemetry_queries.as_json(result), _touched(asked, result) if self.changes(tool, asked.model_dump()) else ()
         )
@@ -97,6 +109,12 @@ class VerbToolSession(OperatorToolSession):
         if tool.arguments is Docker:
             return changes_something(given.get("args", ()))
         return tool.mutating or given.get("method", "GET") != "GET"
+
+    def _undo(self) -> Done:
+        assert self.journal is not None
+        (verb, given), result = self.journal.undo()
+        asked = next(tool.arguments for tool in self.tools.values() if tool.verb == verb).model_validate(given)
+        return Done(telemetry_queries.as_json({"undone by": verb, **given, **result}), _touched(asked, result))
 
     def _run_docker(self, asked: Docker) -> Done:
         """Carry out each call that the command stands for; a container stands for its service where only that is known."""
@@ -116,12 +134,15 @@ class VerbToolSession(OperatorToolSession):
         )
 
     def _operate(self, verb: str, asked: Written) -> dict[str, Any]:
-        payload = asked.model_dump()
-        if isinstance(asked, args.ExecCurl):
-            url = args.parse_url(asked.url)
-            del payload["url"]
-            payload |= {"service": url.service, "port": url.port, "path": url.path}
-        return self.running.operate(verb, payload)
+        return self.running.operate(verb, without_url(asked.model_dump()))
+
+
+def without_url(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *arguments* as a system takes them: those of a request with the parts of its URL in its place."""
+    if "url" not in arguments:
+        return dict(arguments)
+    payload = args.ExecCurl.model_validate(arguments).model_dump()
+    return payload | args.parse_url(payload.pop("url"))._asdict()
 
 
 def _touched(asked: Written, result: Mapping[str, Any]) -> tuple[str, ...]:

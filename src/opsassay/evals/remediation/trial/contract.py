@@ -201,10 +201,12 @@ class Perform(Protocol):
         run_dir: Path,
         cluster: Mapping[str, Any] | None = None,
         mask: Mask | None = None,
+        rollback: bool = False,
     ) -> None:
         """Perform one trial into *run_dir*; without *probes* only the final committed probe is sent. Raises OpsAssayError.
 
-        *cluster* is which cluster a scenario for Kubernetes happens on, *mask* what of the telemetry tools leave out.
+        *cluster* is which cluster a scenario for Kubernetes happens on, *mask* what of the telemetry tools leave out; with
+        *rollback* one of them takes the agent's own changes back.
         """
         ...
 

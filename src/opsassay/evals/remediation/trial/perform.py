@@ -45,14 +45,16 @@ def perform(
     run_dir: Path,
     cluster: Mapping[str, Any] | None = None,
     mask: Mask | None = None,
+    rollback: bool = False,
 ) -> None:
     """Perform one trial into *run_dir*; without *probes* only the final committed probe is sent. Raises OpsAssayError.
 
     *cluster* is the block of the plan that says which cluster a scenario for Kubernetes happens on, *mask* what of the
-    telemetry the agent's tools leave out.
+    telemetry the agent's tools leave out; with *rollback* one of them takes the agent's own changes back.
     """
     live = environment_for(scenario, seed, run_dir, cluster)
-    perform_in(TrialEnvironment(live, scenario, run_dir, probes=probes, mask=mask), scenario, agent, arm, seed, run_dir)
+    environment = TrialEnvironment(live, scenario, run_dir, probes=probes, mask=mask, rollback=rollback)
+    perform_in(environment, scenario, agent, arm, seed, run_dir)
 
 
 def perform_in(
@@ -128,6 +130,8 @@ def main(order: dict[str, Any]) -> int:
     where = {"cluster": cluster} if (cluster := order["cluster"]) is not None else {}
     if order["mask"] is not None:
         where["mask"] = Mask.model_validate(order["mask"])
+    if order.get("rollback"):
+        where["rollback"] = True
     run_dir = Path(order["run_dir"])
     configure("trial", "")
     _log.info("started", scenario=scenario.id, agent=agent.name, seed=order["seed"], pid=os.getpid())

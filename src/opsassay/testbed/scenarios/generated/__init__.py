@@ -1,8 +1,8 @@
 """Scenarios that follow from a seed: catalogue x system x target, each with its oracles (ITBench, C.4, Tables 12 and 13).
 
 A scenario is called ``gen<SEED>-<class>-<number>``; the same seed makes the same ones. Of every class there are as many on
-each substrate as it has places for, at most `EACH`; then some with several faults at once, and some in a storm of what is
-unrelated.
+each substrate as it has places for, at most `EACH`; then some with several faults at once, some in a storm of what is
+unrelated, and some in which one fault hides another.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from opsassay.core.errors import NotFoundError
 from opsassay.core.schema.scenario import OpsCall, OracleStep, Scenario
 from opsassay.testbed.scenarios.generated import cluster, cluster_parts, local
 from opsassay.testbed.scenarios.generated.assembling import ScenarioPhrases, everything_restarted, scenario_of
+from opsassay.testbed.scenarios.generated.hidden import hidden_faults
 from opsassay.testbed.scenarios.generated.recipes import Broken, FaultPlace, Recipe, noticed_places
 
 EACH = 2
 """Scenarios of a class on one substrate."""
 MOST_CORES = 1.0
 """Who uses up more cannot reach its alert on the smallest machine: two processors, and the rest needs some too."""
-SEVERAL, STORMS = "SeveralFaults", "EventStorm"
+SEVERAL, STORMS, HIDDEN = "SeveralFaults", "EventStorm", "HiddenFault"
 NAME = re.compile(r"gen(\d{1,6})-[a-z0-9-]+")
 LOCAL = ScenarioPhrases(
     "local", local.OWNED, everything_restarted((OracleStep(verb="restart", arguments={"target": "all"}),) * 3)
@@ -62,6 +63,7 @@ def generated(seed: int = 0) -> tuple[Scenario, ...]:
                 scenario_of(scenario_name(STORMS), STORMS, LOCAL, [one], storm=_storm(one, chance))
                 for one in _storm_targets(drawn, chance)
             ]
+            found += [scenario_of(scenario_name(HIDDEN), HIDDEN, LOCAL, parts) for parts in hidden_faults(chance)]
     return tuple(found)
 
 

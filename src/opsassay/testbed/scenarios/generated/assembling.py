@@ -18,6 +18,8 @@ CONSTRAINED = (
     "repaired when a request of a user is answered and the alerts have stayed clear, not when everything looks ready."
 )
 WAITING = ["rollout", "status"]
+SEEN_S = 25.0
+"""For how long what fails again is seen before a record may end."""
 RULE = "{rule}"
 
 
@@ -78,6 +80,8 @@ def scenario_of(
         },
         "oracles": _oracles(parts, where),
     }
+    if onset_s := max(one.onset_s for one in parts):
+        payload["verification"]["settling"] = {"hold_s": onset_s + SEEN_S, "limit_s": 3 * (onset_s + SEEN_S)}
     if where.cluster is not None:
         changes = [change for one in parts for change in one.changes]
         until = [state for one in parts for state in one.until]
@@ -109,6 +113,11 @@ def _oracles(parts: Sequence[Broken], where: ScenarioPhrases) -> dict[str, Any]:
     if len(parts) == 1:
         wrong = parts[0].wrong
         found["shallow"] = {"description": wrong.description, "fails": wrong.fails, "steps": wrong.steps}
+    elif parts[-1].onset_s:
+        *mended, left = parts
+        steps = [*(step for one in mended for step in one.repair), *left.wrong.steps]
+        description = f"Repairs what shows. {left.wrong.description}"
+        found["shallow"] = {"description": description, "fails": left.wrong.fails, "steps": steps}
     else:
         *mended, left = parts
         fails = _failing_predicates(left)

@@ -75,6 +75,20 @@ def broken_pods(
     return make
 
 
+def _prepared(*command: str) -> Callable[[str], dict[str, Any]]:
+    """Return the change that has *command* run in every pod before anything else does."""
+    container = {"name": "prepare", "image": "{image}", "command": ["sh", "-c", *command]}
+    return lambda _: {"template": {"spec": {"initContainers": [container]}}}
+
+
+def _apart_from_all(_: str) -> dict[str, Any]:
+    """Return the change by which a pod wants a machine whose operating system no other pod runs on."""
+    labelled = {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
+    terms = [{"topologyKey": "kubernetes.io/os", "labelSelector": labelled}]
+    rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    return {"template": {"spec": {"affinity": rule}}}
+
+
 def feature(
     key: str, value: str, condition: str, technology: str, *, alert: bool = False
 ) -> Callable[[FaultPlace], Broken | None]:
@@ -303,6 +317,46 @@ RECIPES = (
             "its memory limit is under what it needs",
             "memory",
             lambda n: template(n, resources={"limits": {"memory": "24Mi"}, "requests": {"memory": "24Mi"}}),
+        ),
+        REAL,
+    ),
+    Recipe(
+        "CrashingInitContainer",
+        broken_pods("what runs before its container ends badly", "init containers", _prepared("exit 3")),
+        BOTH,
+    ),
+    Recipe(
+        "HangingInitContainer",
+        broken_pods("what runs before its container never ends", "init containers", _prepared("sleep 86400")),
+        BOTH,
+    ),
+    Recipe(
+        "ReadinessProbe",
+        broken_pods(
+            "nobody asks for an hour whether it is ready",
+            "probes",
+            lambda n: template(n, readinessProbe={"initialDelaySeconds": 3600}),
+        ),
+        BOTH,
+    ),
+    Recipe(
+        "AntiAffinity", broken_pods("no node is far enough from every other pod", "scheduling", _apart_from_all), BOTH
+    ),
+    Recipe(
+        "ImageArchitecture",
+        broken_pods(
+            "it is built for processors that no node has",
+            "scheduling",
+            lambda _: {"template": {"spec": {"nodeSelector": {"kubernetes.io/arch": "s390x"}}}},
+        ),
+        BOTH,
+    ),
+    Recipe(
+        "DNSPolicy",
+        broken_pods(
+            "its pods ask a name server that is not there",
+            "DNS",
+            lambda _: {"template": {"spec": {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["192.0.2.53"]}}}},
         ),
         REAL,
     ),

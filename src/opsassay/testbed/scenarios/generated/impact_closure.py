@@ -80,6 +80,7 @@ def _required(steps: Iterable[Step]) -> Iterator[Step]:
             yield from _required(step.parallel)
         else:
             yield step
+            yield from _required(step.on_miss)
 
 
 def _required_calls(system: System) -> Iterator[tuple[str, str, Step]]:

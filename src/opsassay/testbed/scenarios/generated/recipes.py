@@ -40,7 +40,7 @@ class Broken:
     """One thing that is broken: what breaks it, what shows, what repairs it for good, and what does not.
 
     *edges* are the way of the failure from the *root*; *looks* are steps of the repair that change nothing; *cores* is how
-    many processors have to be used up before the alert fires.
+    many processors have to be used up before the alert fires, *onset_s* how long the wrong repair looks right.
     """
 
     root: str
@@ -61,6 +61,7 @@ class Broken:
     until: tuple[ObjectState, ...] = ()
     entities: tuple[str, ...] = ()
     cores: float = 0.0
+    onset_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from opsassay.testbed.operations.protection import EMPTIED, protected_of, writte
 from opsassay.testbed.operations.state_alerts import AlertRules, StateAlerts
 from opsassay.testbed.operations.telemetry_view import TelemetryView
 from opsassay.testbed.operations.tool_session import OperatorToolSession
-from opsassay.testbed.operations.tools import VerbToolSession, operator_tools
+from opsassay.testbed.operations.tools import VerbToolSession, operator_tools, without_url
 from opsassay.testbed.recording.observer import ObserverProcess, observing
 from opsassay.testbed.scenarios import system_of
 from opsassay.testbed.substrates.local.costed import LocalCost
@@ -107,7 +107,7 @@ class LocalEnvironment(LiveEnvironment):
             for plan in self.scenario.trigger.faults:
                 stack.enter_context(hold_faults(self.running, plan, LONGEST_S))
             for change in self.scenario.trigger.operations:
-                self.running.operate(change.verb, change.arguments)
+                self.running.operate(change.verb, without_url(change.arguments))
             yield
 
     def read_settings(self) -> SettingsReading:

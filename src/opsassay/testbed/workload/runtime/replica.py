@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
-import psutil
 import uvicorn
 from opentelemetry import propagate
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
@@ -303,7 +302,7 @@ class ReplicaProcess:
         """Answer with the counters, and with what this process knows of itself."""
         self.instruments.record_collections()
         gauges = {
-            "memory_bytes": psutil.Process().memory_info().rss,
+            "memory_bytes": self.stats.memory_bytes(),
             "cpu_s": time.process_time(),
             "gc_s": self.instruments.collections.total_s,
             "ledger_lost": self.ledger.lost,

@@ -2,7 +2,8 @@
 
 ``UPSTREAM_<SERVICE>`` (name:port) is where calls to a service go, ``<STORE>_PASSWORD`` how a database lets the service in,
 ``POOL_SIZE`` how many connections it keeps, ``TOKEN_SECRET`` signs calls, and with ``TOKEN_MAX_AGE_S`` only signed ones of
-that age are let in. ``FEATURE_<NAME>`` switches code on that is not ready (`FEATURES`), as feature flags do. Any other name
+that age are let in. ``CALL_RETRIES`` and ``CALL_TIMEOUT_S`` say how often and for how long a call is tried, whatever the
+code says. ``FEATURE_<NAME>`` switches code on that is not ready (`FEATURES`), as feature flags do. Any other name
 means what the service makes of it. A value is a text and stays one: nothing is expanded.
 """
 
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 
 SERVICE_PORT = 8080
 """The port by which services are configured to find one another; where a process listens is reported by its SRV record."""
+MOST_RETRIES = 20
 TOKEN_HEADER = "x-access-token"  # noqa: S105 - the name of a header
 _UPSTREAM = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]{0,62}):(\d{1,5})")
 
@@ -38,6 +40,8 @@ FEATURES: Mapping[str, Feature] = {
     "FEATURE_EAGER_CLEANUP": Feature("collect_garbage", "threads", 1, 1),
     "FEATURE_PREFETCH": Feature("keep_busy", "cpu_count", 1, 4),
     "FEATURE_LOCAL_CACHE": Feature("grow_heap", "size_mb", 16, 4096),
+    "FEATURE_FILE_WATCH": Feature("hold_files", "per_s", 1, 1000),
+    "FEATURE_SIGN_ONCE": Feature("sign_once", "share", 1, 1),
 }
 """Settings that switch unready code on. None of them can make a request succeed that would fail without it: they only
 refuse, break, delay and exhaust, so that no operator can have a broken service look well by one."""
@@ -52,13 +56,14 @@ class Settings:
 
     def __init__(self, values: Mapping[str, str] | None = None, *, relayed: bool = True) -> None:
         self.values, self.relayed = dict(values or {}), relayed
+        self._signed_ns: int | None = None
 
     def require(self, names: Iterable[str]) -> None:
         """Raise SettingsError for one of *names* that is missing or empty, and for numbers that are none."""
         for name in names:
             if not self.values.get(name, "").strip():
                 raise SettingsError(f"required setting {name} is missing")
-        _ = self.pool(1), self._max_age_s, self.features()
+        _ = self.pool(1), self._max_age_s, self.features(), self.retries(0), self.timeout_s(1)
 
     def upstream(self, service: str) -> tuple[str, int | None]:
         """Return the name under which *service* is looked up and the port there, None for the one that the name has."""
@@ -84,6 +89,20 @@ class Settings:
         except ValueError as error:
             raise SettingsError(f"POOL_SIZE must be a whole number, not {self.values['POOL_SIZE']!r}") from error
 
+    def retries(self, usual: int) -> int:
+        """Return how often a failed call is tried again; raises SettingsError."""
+        value = self.values.get("CALL_RETRIES", str(usual))
+        if not value.isascii() or not value.isdigit() or int(value) > MOST_RETRIES:
+            raise SettingsError(f"CALL_RETRIES must be a whole number up to {MOST_RETRIES}, not {value!r}")
+        return int(value)
+
+    def timeout_s(self, usual: float) -> float:
+        """Return for how long one attempt of a call may take, seconds; raises SettingsError."""
+        try:
+            return max(0.01, min(float(self.values.get("CALL_TIMEOUT_S", usual)), 60.0))
+        except ValueError as error:
+            raise SettingsError(f"CALL_TIMEOUT_S must be a number, not {self.values['CALL_TIMEOUT_S']!r}") from error
+
     def features(self) -> list[dict[str, Any]]:
         """Return the hooks of the features that are switched on, by type and parameters; raises SettingsError."""
         return [
@@ -99,7 +118,9 @@ class Settings:
         return int(value)
 
     def token(self, now_ns: int) -> dict[str, str]:
-        """Return the header that signs a call at the time that this process takes it for."""
+        """Return the header that signs a call at the time that this process takes it for, or its first one once more."""
+        if self.values.get("FEATURE_SIGN_ONCE"):
+            now_ns = self._signed_ns = self._signed_ns or now_ns
         secret = self.values.get("TOKEN_SECRET")
         return {} if secret is None else {TOKEN_HEADER: f"{now_ns}.{_signature(secret, str(now_ns))}"}
 

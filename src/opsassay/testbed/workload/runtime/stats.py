@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from typing import Any
+
+import psutil
 
 
 class Stats:
@@ -15,6 +18,7 @@ class Stats:
 
     def __init__(self) -> None:
         self._rows: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+        self._memory_bytes = 0
 
     def add(self, activity: str, duration_ns: int, *, ok: bool) -> None:
         """Count one finished *activity*."""
@@ -22,6 +26,12 @@ class Stats:
         row[0] += 1
         row[1] += not ok
         row[2] += duration_ns
+
+    def memory_bytes(self) -> int:
+        """Return the resident memory of this process; the last known where it has no descriptor left to ask with."""
+        with contextlib.suppress(OSError):
+            self._memory_bytes = psutil.Process().memory_info().rss
+        return self._memory_bytes
 
     def snapshot(self) -> dict[str, Any]:
         """Return {activity: [count, errors, duration_ns]}."""

@@ -98,13 +98,14 @@ class Executor:
     async def _call(self, step: Step, work: Work) -> None:
         service, method, route = (step.call or "").split()
         breaker = self.clients.breakers.setdefault(service, Breaker())
-        for attempt in range(step.retries + 1):
+        retries = self.clients.settings.retries(step.retries)
+        for attempt in range(retries + 1):
             breaker.check(service)  # a refusal is no outcome: it must not keep the circuit open
             try:
                 await self._attempt(step, work, service, method, route)
             except CallFailedError:
                 breaker.record(ok=False, limit=step.breaker_failures, open_s=step.breaker_open_s)
-                if attempt == step.retries:
+                if attempt == retries:
                     raise
             else:
                 breaker.record(ok=True, limit=None, open_s=0)
@@ -119,7 +120,9 @@ class Executor:
             propagate.inject(headers)
             ok = accounted = False
             try:
-                response, body = await self.clients.request(service, method, route, headers, step.timeout_s)
+                response, body = await self.clients.request(
+                    service, method, route, headers, self.clients.settings.timeout_s(step.timeout_s)
+                )
                 span.set_attribute("http.response.status_code", response.status)
                 span.set_attribute("http.response.body.size", len(body))
                 accounted = self._account(work, span, service, response)
@@ -199,7 +202,8 @@ class Executor:
                 async with asyncio.timeout(step.timeout_s):
                     pool = await self.clients.database(store)
                     async with pool.acquire(timeout=step.timeout_s) as connection:
-                        await connection.fetch(statement, *(draw(argument) for argument in step.args))
+                        arguments = (draw(argument) for argument in step.args)
+                        await connection.fetch(statement, *arguments, timeout=step.timeout_s)
             except ApplicationError as error:
                 self.introduced("error", span, work, callee=store)
                 raise CallFailedError(f"{verb} {table}: {error}") from error
@@ -212,14 +216,20 @@ class Executor:
         store = self.system.store_of(step, "valkey") or ""
         key = re.sub(r"{([^}]*)}", lambda match: str(draw(match[1])), step.key)
         verb = {"get": "GET", "set": "SET", "delete": "DEL"}[step.cache or "get"]
-        async with self._store_span(f"{verb} {key.split(':')[0]}", "valkey", f"cache:{store}", work):
+        value = await self._ask_cache(step, work, store, key, verb)
+        if step.on_miss and value is None:
+            await self.run(step.on_miss, work)
+            await self._ask_cache(step, work, store, key, "SET")
+
+    async def _ask_cache(self, step: Step, work: Work, store: str, key: str, verb: str) -> Any:
+        """Send one command to a cache and return its answer; raises CallFailedError."""
+        async with self._store_span(f"{verb} {key.split(':', maxsplit=1)[0]}", "valkey", f"cache:{store}", work):
             try:
                 async with asyncio.timeout(step.timeout_s):
                     client = await self.clients.cache(store)
-                    if step.cache == "set":
-                        await client.set(key, b"x" * 64, ex=step.ttl_s)
-                    else:
-                        await (client.get(key) if step.cache == "get" else client.delete(key))
+                    if verb == "SET":
+                        return await client.set(key, b"x" * 64, ex=step.ttl_s)
+                    return await (client.get(key) if verb == "GET" else client.delete(key))
             except (TimeoutError, OSError, valkey.ValkeyError) as error:
                 raise CallFailedError(
                     f"{verb} {key}: {type(error).__name__}", timeout=isinstance(error, TimeoutError)

@@ -7,7 +7,10 @@ meanwhile is what the fault costs, and goes into the ledger.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import os
+import resource
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -23,6 +26,8 @@ HEAP_STEP_BYTES = 8 << 20
 HEAP_STEP_S = 0.05
 HEAP_SHARE = 0.9
 """Of the limit of the container: a probe that is started in it has to fit beside."""
+FILES_LIMIT = 256
+"""What a process may hold open that watches files; it has some forty before."""
 LOOP_TICK_S = 0.02
 LATE_S = 0.002
 
@@ -75,7 +80,25 @@ def grow_heap(ended: threading.Event, parameters: dict[str, Any]) -> None:
     ended.wait()
 
 
-STRAINS: Mapping[str, Work] = {"collect_garbage": collect_garbage, "keep_busy": keep_busy, "grow_heap": grow_heap}
+def hold_files(ended: threading.Event, parameters: dict[str, Any]) -> None:
+    """Open ``per_s`` files a second and close none, under a limit of FILES_LIMIT descriptors, until there are none left."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(FILES_LIMIT, hard), hard))
+    held: list[int] = []
+    while not ended.wait(1 / parameters["per_s"]):
+        with contextlib.suppress(OSError):
+            held.append(os.open(os.devnull, os.O_RDONLY))
+    for descriptor in held:
+        os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+STRAINS: Mapping[str, Work] = {
+    "collect_garbage": collect_garbage,
+    "keep_busy": keep_busy,
+    "grow_heap": grow_heap,
+    "hold_files": hold_files,
+}
 """Hooks to the work of one thread."""
 
 

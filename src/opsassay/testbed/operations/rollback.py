@@ -1,0 +1,63 @@
+"""`undo_last`: takes back what an agent changed itself, the last change first, by the journal of its own actions.
+
+A setting gets the value that it had, a service its replicas or its release. What a restart or a deleted rule took away no
+tool brings back, and the journal says so. It is a tool of the arm `rollback` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from opsassay.core.errors import RefusedError
+from opsassay.core.schema.base import Written
+from opsassay.testbed.operations.tool_session import Tool
+
+Operate = Callable[[str, Mapping[str, Any]], dict[str, Any]]
+Change = tuple[str, dict[str, Any]]
+"""A verb and its arguments."""
+
+
+class UndoLast(Written):
+    """Take back your last change: a setting, a number of replicas, a release. Processes keep settings until a restart."""
+
+
+UNDO = {"undo_last": Tool(UndoLast, mutating=True)}
+
+
+class RollbackJournal:
+    """The changes of one agent on a system that carries out verbs by *operate*, each with what takes it back."""
+
+    def __init__(self, operate: Operate) -> None:
+        self._operate = operate
+        self._made: list[tuple[str, Change | None]] = []
+
+    def inverse(self, verb: str, given: Mapping[str, Any]) -> Change | None:
+        """Return what takes the change *verb* back, read before it is made; None where nothing does."""
+        if verb in ("config set", "config unset"):
+            about = {"target": given["target"], "key": given["key"]}
+            former = self._operate("config get", {"target": given["target"]})["settings"]
+            known = given["key"] in former
+            return ("config set", about | {"value": former[given["key"]]}) if known else ("config unset", about)
+        if verb in ("scale", "release"):
+            rows = self._operate("describe", {"target": given["service"]})["replicas"]
+            releases = {row["release"] for row in rows}
+            if verb == "scale":
+                return verb, {"service": given["service"], "replicas": len(rows)}
+            return (verb, {"service": given["service"], "version": releases.pop()}) if len(releases) == 1 else None
+        return None
+
+    def note(self, verb: str, inverse: Change | None) -> None:
+        """Note that *verb* was carried out, and what takes it back."""
+        self._made.append((verb, inverse))
+
+    def undo(self) -> tuple[Change, dict[str, Any]]:
+        """Take the last change back and return what was done and its result; raises RefusedError, OpsAssayError."""
+        if not self._made:
+            raise RefusedError("Nothing of yours is left that could be taken back.")
+        verb, inverse = self._made[-1]
+        if inverse is None:
+            raise RefusedError(f"Your last change was {verb}, which nothing takes back.")
+        result = self._operate(*inverse)
+        self._made.pop()
+        return inverse, result

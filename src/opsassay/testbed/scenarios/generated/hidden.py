@@ -1,0 +1,140 @@
+"""Several faults at once of which one hides another: one stops requests on their way, one behind it shows again later.
+
+The one in front is seen at once. The one behind gets no request meanwhile, and a restart of what it is in looks right for
+more than a minute: it fails only `ONSET_S` after its process has started.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+from opsassay.core.schema.scenario import AlertRule
+from opsassay.core.schema.system import Service
+from opsassay.testbed.scenarios.generated import local
+from opsassay.testbed.scenarios.generated.local import call, feature, step
+from opsassay.testbed.scenarios.generated.recipes import (
+    UNANSWERED,
+    Broken,
+    FaultPlace,
+    Recipe,
+    WrongRepair,
+    noticed_places,
+)
+
+APP, DEEPEST_ENTRY = "depot", "gate"
+COUNT = 36
+ONSET_S = 70.0
+"""What the system's tokens hold, and about as long as its processes have descriptors left."""
+LEAST_WAY = 3
+FILES_PER_S = "3"
+ASKER, REPORTER = "tracking", "archive"
+
+Drawn = tuple[FaultPlace, Broken]
+
+
+def _delayed(place: FaultPlace, key: str, value: str, condition: str, technology: str) -> Broken | None:
+    broken = feature(key, value, condition, technology)(place)
+    if broken is None or not any(one.call for one in _service(place).steps()):
+        return None
+    wrong = replace(broken.wrong, description=f"Restarts {place.target}, which is well for {ONSET_S:.0f} s.")
+    operations = (broken.operations[0], call("restart", target=place.target, rolling=True))
+    return replace(broken, operations=operations, wrong=wrong, onset_s=ONSET_S)
+
+
+def _service(place: FaultPlace) -> Service:
+    return place.system.services[place.target]
+
+
+def _signs_once(place: FaultPlace) -> Broken | None:
+    """Return a service that signs its first call alone; whom it calls takes no token that is as old as that."""
+    if "TOKEN_SECRET" not in getattr(place.system.services.get(place.target), "config", {}):
+        return None
+    return _delayed(place, "FEATURE_SIGN_ONCE", "1", "its credential is never renewed and expires", "tokens")
+
+
+def _opens_files(place: FaultPlace) -> Broken | None:
+    """Return a service that has no descriptor left for a socket after a while."""
+    if place.target not in place.system.services:
+        return None
+    what = "it opens files until it can open no socket"
+    return _delayed(place, "FEATURE_FILE_WATCH", FILES_PER_S, what, "file descriptors")
+
+
+def _reported(place: FaultPlace) -> Broken | None:
+    """Return a report that holds the rows which *place* changes; put off, it comes back."""
+    if place.target != "shelf":
+        return None
+
+    def ask(path: str) -> dict[str, object]:
+        return {"source": ASKER, "url": f"http://{REPORTER}:8080{path}", "method": "POST"}
+
+    ended = step("exec curl", **ask("/sessions/end"))
+    return Broken(
+        root=REPORTER,
+        edges=((REPORTER, place.target), *place.reach.edges),
+        condition="its report holds the rows that pages change",
+        symptom=f"requests to {place.entry} fail",
+        alert=AlertRule(service=place.entry, signal="error_rate"),
+        technologies=("PostgreSQL", "locks", "batch jobs"),
+        layer="store",
+        depth="D3",
+        protected=place.entry,
+        operations=(call("exec curl", **ask("/reports")),),
+        looks=(step("traces", service=place.target, failed=True, limit=2),),
+        repair=(step("exec curl", **ask("/reports/cancel")), ended),
+        wrong=WrongRepair(
+            f"Has the report made {ONSET_S:.0f} s later.",
+            UNANSWERED,
+            (step("exec curl", **ask("/reports/later")), ended),
+        ),
+        entities=("db",),
+        onset_s=ONSET_S,
+    )
+
+
+BEHIND = (
+    Recipe("ExpiredCredential", _signs_once, (APP,)),
+    Recipe("DescriptorExhaustion", _opens_files, (APP,)),
+    Recipe("LockContention", _reported, (APP,)),
+)
+IN_FRONT = tuple(
+    replace(one, apps=(APP,))
+    for one in local.RECIPES
+    if one.name in {"ServiceFailure", "HTTPRequestAbortFault", "HTTPRequestBodyTamperFault", "NetworkPartition",
+                    "PortMisconfigure", "IncorrectAuthentication"}
+)  # fmt: skip
+
+
+def _variants(recipes: tuple[Recipe, ...]) -> Iterator[Drawn]:
+    for recipe in recipes:
+        for place in noticed_places(APP):
+            if place.entry == DEEPEST_ENTRY and (broken := recipe.make(place)) is not None:
+                yield place, broken
+
+
+def hidden_faults(chance: random.Random) -> Iterator[list[Drawn]]:
+    """Yield `COUNT` sets of faults, each in front of the next one; in every third there are three."""
+    behind = [one for one in _variants(BEHIND) if len(_way(one[1])) >= LEAST_WAY]
+    in_front = [one for one in _variants(IN_FRONT) if one[1].depth == "D3"]
+    chance.shuffle(behind)
+    drawn: list[list[Drawn]] = []
+    for number in range(COUNT):
+        chosen = [behind[number % len(behind)]]
+        for pool in (behind, in_front) if number % 3 == 2 else (in_front,):
+            fitting = [one for one in pool if _is_in_front(one[1], chosen[0][1]) and [one, *chosen] not in drawn]
+            if fitting:
+                chosen.insert(0, chance.choice(fitting))
+        drawn.append(chosen)
+        yield chosen
+
+
+def _way(broken: Broken) -> set[str]:
+    """Return who fails because of it, itself not counted."""
+    return {effect for _, effect in broken.edges}
+
+
+def _is_in_front(one: Broken, other: Broken) -> bool:
+    """Tell whether *one* stops requests before they come to *other*, and is at places of its own."""
+    return one.root in _way(other) and not {one.root, *one.entities} & {other.root, *other.entities}
