@@ -232,7 +232,7 @@ def test_an_author_is_told_that_stand_ins_cannot_be_looked_at():
     payload["cluster"]["stand_ins"] = True
     told = findings(Scenario.model_validate(payload), system_of(real), {})
     assert [one.message for one in told if one.field == "oracles.gentle.steps.0"] == [
-        "search logs: the services are stand-ins, which send no telemetry that could be looked at"
+        "search logs: its services send no telemetry here that could be looked at"
     ]
 
 

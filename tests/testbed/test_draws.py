@@ -19,6 +19,7 @@ ROOT = Path(opsassay.__file__).parent
 DRAWN = {
     "core/draws.py": "the secret of a recording or trial",
     "testbed/scenarios/generated/__init__.py": "which scenarios there are, before any is run",
+    "testbed/scenarios/generated/namespace.py": "which scenarios there are, before any is run",
     "testbed/workload/detour.py": "chance, from no seed",
     "testbed/workload/runtime/load.py": "the seed that a system is deployed with",
     "testbed/core/fleet.py": "the seed that a system is deployed with",

@@ -112,6 +112,7 @@ def test_fifteen_kinds_have_another_name_and_each_kind_has_one():
     assert not {kind.value for kind in FaultKind} & RENAMED.keys()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["HTTP_ABORTED", "http-aborted", "FaultKind.HTTP_ABORTED", " http_aborted "])
 def test_case_dashes_and_prefixes_of_a_kind_are_no_other_kind(kind, tree, tmp_path, imports):
     put(tmp_path / f"{tree[1][0]}.json", answer(kind=kind))
@@ -119,7 +120,7 @@ def test_case_dashes_and_prefixes_of_a_kind_are_no_other_kind(kind, tree, tmp_pa
     assert verdict(tmp_path / "store")["exact_match"] == 1
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("broken", "named"),
     [
@@ -173,6 +174,7 @@ def test_what_is_not_exact_is_noted_and_counted(tree, tmp_path, imports):
     assert list(kept.notes[1:]) == item["notes"]
 
 
+@pytest.mark.slow
 def test_rows_say_whom_they_are_of_and_a_response_that_is_no_answer_counts_as_none(tree, tmp_path, imports):
     ids = tree[1]
     about = {"exp_id": "e", "agent_type": "react", "model_name": "m-1", "time_cost": 7.5}
@@ -200,6 +202,7 @@ def test_rows_say_whom_they_are_of_and_a_response_that_is_no_answer_counts_as_no
     assert len(imports(tmp_path / "rows.json", store="again")[1]) == 4
 
 
+@pytest.mark.slow
 def test_an_answer_is_kept_once_and_another_of_the_same_solver_is_a_repeat(tree, tmp_path, imports):
     id_ = tree[1][0]
     for trial in ("1", "2", "10"):

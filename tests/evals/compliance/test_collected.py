@@ -61,7 +61,8 @@ def played(task_text, limits=LIMITS):
 
 
 @needs_kubectl
-@pytest.mark.parametrize("task", [CLUSTER, pytest.param(HOST, marks=pytest.mark.slow)], ids=["cluster", "host"])
+@pytest.mark.slow
+@pytest.mark.parametrize("task", [CLUSTER, HOST], ids=["cluster", "host"])
 def test_the_right_oracle_passes_and_every_other_fails_first_where_it_says(task, tmp_path):
     shelf = EvidenceCache(tmp_path)
     for oracle, (play, stage) in ORACLES[task.task_class].items():

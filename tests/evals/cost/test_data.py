@@ -41,6 +41,7 @@ def test_the_same_seed_gives_the_same_bytes_in_other_processes_and_with_other_th
     assert ended.stdout.strip() == digest(tmp_path, 7)
 
 
+@pytest.mark.slow
 def test_another_seed_gives_other_data(tmp_path):
     assert digest(tmp_path, 7) != digest(tmp_path, 8)
 

@@ -115,6 +115,7 @@ def made(tmp_path, count=1, **given) -> tuple[Path, list[CostTask], dict[str, st
     return folder, tasks, left_out
 
 
+@pytest.mark.slow
 def test_each_question_but_two_can_be_asked(tmp_path):
     _, tasks, left_out = made(tmp_path, count=2)
     assert set(left_out) == {"tag-policy", "budget-variance"}
@@ -182,6 +183,7 @@ def test_a_store_keeps_what_its_runs_were_asked_about(tmp_path):
         _ = kept_task(tmp_path / "other", tasks[0].commitment).body.data
 
 
+@pytest.mark.slow
 def test_the_same_export_and_seed_give_the_same_tasks(tmp_path):
     one, other = (made(tmp_path / name)[1] for name in ("a", "b") if not (tmp_path / name).mkdir())
     assert [task.commitment for task in one] == [task.commitment for task in other]

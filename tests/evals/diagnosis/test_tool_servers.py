@@ -120,6 +120,7 @@ def test_tools_of_a_real_server_join_under_its_name_and_are_recorded(exam):
     assert "TOOLS list_tables get_schema query_sql think runbooks_read runbooks_tables submit" in log.read_text()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("mode", "said"),
     [
@@ -136,6 +137,7 @@ def test_a_server_that_goes_is_one_sentence_and_the_exam_goes_on(exam, mode, sai
     assert [call["status"] for call in done[2:]] == ["ok", "ok"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("mode", "said"),
     [
@@ -152,6 +154,7 @@ def test_a_server_that_cannot_join_is_one_sentence_and_no_result(exam, mode, sai
     assert said in " ".join(printed.replace("\\n", " ").split())
 
 
+@pytest.mark.slow
 def test_a_server_that_would_not_end_is_ended(exam):
     began = time.monotonic()
     code, *_ = exam(odd(exam, "stays"), [("odd_look", {})])

@@ -116,6 +116,7 @@ def test_what_cannot_be_done_is_one_sentence(tmp_path, words, said):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_requests_a_second_are_limited(tmp_path):
     store = loki(entries(40))
     began = time.monotonic()
@@ -168,6 +169,7 @@ def needs_token(_number, _path, headers):
     return None if given == f"Bearer {TOKEN}" else (401, f"no such token {given}".encode())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("right", [True, False])
 def test_tokens_are_sent_and_stand_nowhere(tmp_path, right):
     told = [
@@ -195,6 +197,7 @@ def test_tokens_are_sent_and_stand_nowhere(tmp_path, right):
     assert any("[redacted]" in text for text in texts) == right
 
 
+@pytest.mark.slow
 def test_what_the_rules_redact_is_in_no_file_also_of_a_killed_import(tmp_path):
     secrets = [
         "alice@example.org",
