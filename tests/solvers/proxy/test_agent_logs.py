@@ -138,6 +138,16 @@ def test_a_stream_of_autogen_has_the_messages_of_its_start_and_a_call_the_result
     assert (second.agent_name, second.output_content) == ("agent", "3 kg")
 
 
+def test_events_of_autogen_in_the_order_in_which_calls_ended_belong_to_the_calls_of_their_arguments(tmp_path):
+    calls = [{"id": str(n), "name": "weigh", "arguments": json.dumps({"item": n})} for n in (1, 2)]
+    ended = {"finish_reason": "function_calls", "content": calls, "usage": {}, "cached": False}
+    ran = [{"type": "ToolCall", "tool_name": "weigh", "arguments": {"item": n}, "result": f"{n} kg"} for n in (2, 1)]
+    asked = {"type": "LLMStreamStart", "messages": [{"role": "user", "content": "weigh both"}]}
+    lines = [asked, {"type": "LLMStreamEnd", "response": ended}, *ran]
+    (step,) = read_one(written(tmp_path, "events.jsonl", *lines)).steps
+    assert [(log.arguments, log.output) for log in step.tool_logs] == [({"item": 1}, "1 kg"), ({"item": 2}, "2 kg")]
+
+
 @pytest.mark.parametrize(
     "payload",
     [{"trajectory": "none"}, {"trajectory_format": "mini-swe-agent-9"}, {"trajectory_format": "other", "messages": []}],

@@ -204,8 +204,14 @@ def _autogen_answer(event: dict[str, Any]) -> ModelAnswer:
 
 
 def _ran(log: ToolCall, events: list[dict[str, Any]]) -> ToolCall:
-    """Return the call with what its own event says where no later message did."""
-    event = events.pop(0) if events else None
-    if log.status != "unanswered" or event is None:
+    """Return the call with what its own event says where no later message did.
+
+    Events have no id of their call and come as calls end: those of the same arguments belong together, else the first.
+    """
+    event = next((one for one in events if one.get("arguments") == log.arguments), next(iter(events), None))
+    if event is None:
+        return log
+    events.remove(event)
+    if log.status != "unanswered":
         return log
     return log.model_copy(update={"output": plain_text(event.get("result")), "status": "ok"})
