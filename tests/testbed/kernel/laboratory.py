@@ -142,7 +142,7 @@ class Laboratory:
         """Return how long each of *times* requests for *size* bytes took on one connection, in ms."""
 
         def call() -> list[float]:
-            with socket.create_connection((callee.data_address, PORT), timeout=60) as connection:
+            with socket.create_connection((callee.data_address, PORT), timeout=120) as connection:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 return [_timed(connection, size) for _ in range(times)]
 
