@@ -181,3 +181,21 @@ def test_the_command_prints_the_runs_after_each_step(tmp_path, monkeypatch):
     judge = shlex.join([sys.executable, "-c", "exit(3)"])
     wrong = CliRunner().invoke(cli, [*arguments, "--judge", judge])
     assert "neither 0 nor 1" in str(wrong.exception)
+
+
+@pytest.mark.parametrize("technique", ["continuation", "dynamic"])
+def test_only_a_recorded_session_is_run_again(technique):
+    file = Path(__file__).parents[2] / "solvers" / "proxy" / "logs" / "mend.traj.json"
+    arguments = [
+        "trace",
+        "blame",
+        str(file),
+        "--technique",
+        technique,
+        "--rerun",
+        "true",
+        "--upstream",
+        "http://127.0.0.1:9",
+    ]
+    refused = CliRunner().invoke(cli, arguments)
+    assert "that `opsassay trace proxy` recorded" in str(refused.exception)

@@ -275,11 +275,16 @@ def _rerun_of(path: Path, rerun: str | None, upstream: str | None, settings: Bla
     from opsassay.analysis.blame.rerun import ProxyRerun, command
     from opsassay.core.errors import UserError
     from opsassay.solvers.proxy.exchanges import read_session
+    from opsassay.solvers.proxy.record import RECORD
 
     if rerun is None:
         return None
     if upstream is None:
         raise UserError("--rerun needs the model that the system asks: give --upstream URL or scripted:FILE.")
+    if path.name != RECORD and not (path / RECORD).exists():
+        raise UserError(
+            f"--rerun repeats a session that `opsassay trace proxy` recorded, and {path} is none; give its folder."
+        )
     return ProxyRerun(
         command(shlex.split(rerun)),
         read_session(path),

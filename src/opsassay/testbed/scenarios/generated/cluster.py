@@ -196,7 +196,7 @@ def _wrong_port(place: FaultPlace) -> Broken | None:
     right = json.dumps({"spec": {"ports": [{"port": 8080, "targetPort": 8080}]}})
     return broken_of(
         place,
-        "its Service leads to a port where nobody listens",
+        "its Service leads to a closed port",
         technologies=("Kubernetes", "Services", "HTTP"),
         layer="service",
         depth="D3",
@@ -220,7 +220,7 @@ def _policy(place: FaultPlace) -> Broken | None:
     edges = () if place.system.system == STAND_INS else place.reach.edges
     return broken_of(
         place,
-        "it lets nobody in",
+        "it lets no request in",
         root=policy,
         entities=(name,),
         edges=((policy, name), *edges),
@@ -333,7 +333,7 @@ RECIPES = (
     Recipe(
         "ReadinessProbe",
         broken_pods(
-            "nobody asks for an hour whether it is ready",
+            "its readiness is not probed for an hour",
             "probes",
             lambda n: template(n, readinessProbe={"initialDelaySeconds": 3600}),
         ),

@@ -33,7 +33,7 @@ CHANGEABLE = {
 """What an agent may change where nothing else is said: kinds that are put back at the end of a trial."""
 STATELESS = frozenset({"name", "configMap", "secret", "projected", "downwardAPI"})
 KINDS_READ = ("Deployment", "StatefulSet", "Service", "ConfigMap", "ResourceQuota", "NetworkPolicy", "Ingress", "Node")
-INGRESS = "nothing here sends requests through an ingress controller, so that nobody would notice"
+INGRESS = "nothing here sends requests through an ingress controller, so that no user would notice"
 
 
 def probe_urls(name: str, there: There) -> dict[str, list[str]]:

@@ -150,7 +150,7 @@ def _memory(place: NamespacePlace) -> Object | None:
 
 
 def _probe(name: str, **pace: int) -> Callable[[NamespacePlace], Object | None]:
-    """Return what has the probe *name* ask a port at which nobody listens."""
+    """Return what has the probe *name* ask a closed port."""
 
     def asking_nobody(place: NamespacePlace) -> Object | None:
         handler = place.container.get(name) or {}
@@ -306,7 +306,7 @@ def _policy(place: NamespacePlace) -> Broken | None:
     policy = f"{place.target}-hardening"
     spec = {"podSelector": {"matchLabels": place.pods}, "policyTypes": ["Ingress"], "ingress": []}
     return _unanswered(
-        place, "it lets nobody in", policy, "NetworkPolicy", layer="policy",
+        place, "it lets no request in", policy, "NetworkPolicy", layer="policy",
         changes=(ObjectChange(kind="NetworkPolicy", name=policy, create={"spec": spec}),),
         looks=(kubectl("get", "networkpolicies", "-o", "wide"),),
         repair=(kubectl("delete", "networkpolicy", policy, wait_s=8),),
@@ -333,12 +333,12 @@ RECIPES = (
     ),
     NamespaceRecipe(
         "ReadinessProbe", "a readiness probe by HTTP or TCP",
-        _pods("its readiness probe asks a port where nobody listens", "probes", _probe("readinessProbe"), protected=True),
+        _pods("its readiness probe asks a closed port", "probes", _probe("readinessProbe"), protected=True),
     ),
     NamespaceRecipe(
         "LivenessProbe", "a liveness probe by HTTP or TCP",
         _pods(
-            "its liveness probe asks a port where nobody listens", "probes", protected=True, shown=_created,
+            "its liveness probe asks a closed port", "probes", protected=True, shown=_created,
             made=_probe("livenessProbe", initialDelaySeconds=0, periodSeconds=1, failureThreshold=1),
         ),
     ),
@@ -357,7 +357,7 @@ RECIPES = (
     ),
     NamespaceRecipe("ScaledToZero", ANY, _scaled_away),
     NamespaceRecipe(
-        "WrongPort", REQUESTS, _service("its Service leads to a port where nobody listens", _wrong_port), ("Service",)
+        "WrongPort", REQUESTS, _service("its Service leads to a closed port", _wrong_port), ("Service",)
     ),
     NamespaceRecipe(
         "WrongSelector", REQUESTS, _service("its Service selects no pod", _wrong_selector), ("Service",)

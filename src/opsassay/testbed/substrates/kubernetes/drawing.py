@@ -22,7 +22,7 @@ from opsassay.testbed.substrates.kubernetes.api.client import PATCH_TYPES, Api, 
 from opsassay.testbed.substrates.kubernetes.api.merging import merge_patch
 from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
 from opsassay.testbed.substrates.kubernetes.manifests.system import watch_of
-from opsassay.testbed.substrates.kubernetes.scenario.attached import beside
+from opsassay.testbed.substrates.kubernetes.scenario.attached import watching_objects
 from opsassay.testbed.substrates.kubernetes.scenario.names import OpenNames, workers
 from opsassay.testbed.substrates.kubernetes.scenario.objects import changes_of
 from opsassay.testbed.substrates.kubernetes.scenario.sharing import attached_on
@@ -68,7 +68,7 @@ def draw(api: Api, name: str, *, seed: int = 0, each: int = 1, file: str = "syst
     }
     if not probes:
         raise UserError(
-            f"No deployment of {name} answers a GET with 200 behind a Service of its own, so that nobody would see whether "
+            f"No deployment of {name} answers a GET with 200 behind a Service of its own, so no probe would see whether "
             "it works; a trial needs one."
         )
     system = system_of_namespace(name, there, probes)
@@ -119,7 +119,7 @@ def _answers(api: Api, url: str) -> bool:
 
 def _refused(api: Api, system: System) -> list[str]:
     """Return what keeps trials from *system*, as far as the server tells without anything being made."""
-    namespace, *_ = beside(system, IMAGE)
+    namespace, *_ = watching_objects(system, IMAGE)
     if system.system in attached_on(api):
         return [f"{NO_TRIAL} while another one does, which has changed what is seen here."]
     roles = role_objects(system.system, namespace["metadata"]["name"], STANDARD)

@@ -23,7 +23,7 @@ from opsassay.testbed.substrates.kubernetes.api.readings import is_over, is_read
 from opsassay.testbed.substrates.kubernetes.manifests.image import IMAGE
 from opsassay.testbed.substrates.kubernetes.manifests.system import Deployed, watch_of
 from opsassay.testbed.substrates.kubernetes.running import KubernetesSystem, what_holds
-from opsassay.testbed.substrates.kubernetes.scenario.attached import beside, guarded, leave
+from opsassay.testbed.substrates.kubernetes.scenario.attached import guarded, leave, watching_objects
 from opsassay.testbed.substrates.kubernetes.scenario.populating import PopulatedSystem, SystemPopulation
 from opsassay.testbed.substrates.kubernetes.scenario.sharing import TURN_TIMEOUT_S, attached_on, await_turn, systems_on
 from opsassay.testbed.substrates.kubernetes.scenario.standing import keep_standing, standing
@@ -145,11 +145,11 @@ class KubernetesSubstrate:
     def attached(self, system: System, *, exclusive: bool = False) -> Iterator[KubernetesSystem]:
         """Watch over the namespace of *system*, which exists, while the block runs; then it is put back as it was.
 
-        An *exclusive* trial has the cluster to itself, so that its changes of nodes are nobody else's. Raises UserError,
+        An *exclusive* trial has the cluster to itself, so that its changes of nodes are its own alone. Raises UserError,
         StartError, OperationError, also when another trial there does not end.
         """
         assert system.namespace is not None
-        name, made = system.namespace.name, beside(system, self.image, exclusive=exclusive)
+        name, made = system.namespace.name, watching_objects(system, self.image, exclusive=exclusive)
         if self.api.get("Namespace", name) is None:
             raise UserError(
                 f"There is no namespace {name} on {self.api.context}; name another one in the system's file."

@@ -1,4 +1,4 @@
-"""What is put beside a namespace that exists, and how the namespace is put back, also when whoever used it is killed.
+"""What is added for a namespace that exists, and how the namespace is put back, also when its user process is killed.
 
     python -m opsassay.testbed.substrates.kubernetes.scenario.attached
 
@@ -26,7 +26,7 @@ from opsassay.testbed.substrates.kubernetes.scenario.standing import put_back, r
 
 DONE = "done"
 PATIENCE_S, PAUSE_S, GONE_WITHIN_S, LOOK_EVERY_S = 900.0, 3.0, 150.0, 0.5
-"""For how long the guard tries where the cluster does not answer, and how long the namespace beside takes to go."""
+"""For how long the guard tries where the cluster does not answer, and how long the watching namespace takes to go."""
 GUARD_ENDS_WITHIN_S = 10.0
 LISTED = (
     "the namespace {watch}: a probe, the undo of the trigger, the agent's account, a copy of the objects that are put back",
@@ -36,8 +36,8 @@ LISTED = (
 """All that a trial adds to a cluster."""
 
 
-def beside(system: System, image: str, *, exclusive: bool = False) -> list[Object]:
-    """Return what is put beside the namespace of *system*: a namespace of its own first."""
+def watching_objects(system: System, image: str, *, exclusive: bool = False) -> list[Object]:
+    """Return what watches the namespace of *system*: a namespace of its own first."""
     assert system.namespace is not None
     made = PopulatedSystem(system, system.namespace.name, image=image, furnishing=SystemPopulation(stand_ins=True))
     namespace, described = made.namespaces()[1], made.configuration()[0]

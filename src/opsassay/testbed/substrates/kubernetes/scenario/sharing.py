@@ -17,7 +17,7 @@ from opsassay.testbed.substrates.kubernetes.scenario.populating import EXCLUSIVE
 CLAIMED_S = 1.1
 """When a namespace was made is known to the second: after so long nobody else can come who seems as early."""
 ATTACHED = "opsassay/attached"
-"""Label of the namespace beside one that exists."""
+"""Label of the namespace that watches one that exists."""
 LOOK_EVERY_S = 2.0
 TURN_TIMEOUT_S = 900.0
 
@@ -30,7 +30,7 @@ def systems_on(api: Api) -> dict[str, Object]:
 
 
 def attached_on(api: Api) -> dict[str, Object]:
-    """Return the namespaces beside others, by the name of the other one."""
+    """Return the watching namespaces, by the name of the one that each watches."""
     found = api.list("Namespace", selector=f"{ATTACHED}=true")
     return {one["metadata"]["labels"][INSTANCE_LABEL]: one for one in found}
 
