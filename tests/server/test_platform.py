@@ -408,6 +408,7 @@ BUNDLES = {
     "an absolute path": bundle(**{"/tmp/agent__yaml": AGENT}),
     "a command that is none": bundle(agent__yaml="agent: x\ncommand: []"),
     "folders of the machine": bundle(agent__yaml=AGENT + "readable: [/srv]\n", guess__py=GUESS),
+    "an image of the machine": bundle(agent__yaml=AGENT + "image: theirs:1\n", guess__py=GUESS),
     "all the time there is": bundle(agent__yaml=AGENT + "limits: {seconds: 1.0e+9}\n", guess__py=GUESS),
     "all the memory": bundle(agent__yaml=AGENT + "limits: {memory_mb: 1000000}\n", guess__py=GUESS),
     "files that are not there": bundle(agent__yaml=AGENT),

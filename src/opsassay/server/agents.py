@@ -82,7 +82,7 @@ def register(
     agent, source = new_id(), form.source
     if form.kind == "bundle":
         assert bundle is not None
-        _require_harmless(_unpacked(state, agent, bundle))
+        _require_harmless(user, _unpacked(state, agent, bundle))
         source = artefacts.keep(bundle)
     elif form.kind == "self_hosted":
         _write_relay(state, agent, form.name)
@@ -149,12 +149,16 @@ def _unpacked(state: Path, agent: str, bundle: bytes) -> Path:
     return folder
 
 
-def _require_harmless(folder: Path) -> None:
+def _require_harmless(user: User, folder: Path) -> None:
     try:
         agent = CommandAgent(folder / AGENT_YAML)
         list(agent.each_file())
         if agent.file.readable:
             raise UserError("The agent asks for folders of the machine (readable); bring in the bundle what it needs.")
+        if agent.file.image and user.role != "admin":
+            raise UserError(
+                "The agent names a container image of the machine (image); an administrator registers those."
+            )
         _require_modest(agent.file.limits)
     except Exception:
         shutil.rmtree(folder, ignore_errors=True)

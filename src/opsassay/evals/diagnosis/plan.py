@@ -72,6 +72,10 @@ def tool_servers(planned: Sequence[PlannedTools], folder: Path) -> list[CommandA
         raise ConfigError(f"tools: two MCP servers are called {twice}; give each a name of its own.")
     for one in servers:
         mounts_of(one)
+        if one.file.image:
+            raise ConfigError(
+                f"tools: the MCP server {one.name} names an image, and servers run without; leave it out."
+            )
     return servers
 
 

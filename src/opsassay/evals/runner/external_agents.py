@@ -18,12 +18,14 @@ from opsassay.evals.runner.commands import AGENT_INSIDE, PROMPT, SOCKETS_INSIDE,
 from opsassay.evals.runner.mounts import mounts_of
 from opsassay.evals.runner.run import LOG_KEPT_BYTES, MAX_ANSWER_BYTES
 from opsassay.solvers.agents.command import CommandAgent
+from opsassay.solvers.agents.images import ContainerImage
 from opsassay.solvers.agents.limits import Meter
 from opsassay.solvers.agents.mcp_server import serving
 from opsassay.solvers.agents.models.base import Message, Reply
 from opsassay.solvers.agents.record import ACTIONS, TRACE, AgentRecorder
 from opsassay.solvers.sandbox import Ended, Sandbox, SandboxLimits
 from opsassay.telemetry.content import whole_file
+from opsassay.testbed.core.state import cache_root
 
 if TYPE_CHECKING:
     from opsassay.evals.runner.gateway import Gateway
@@ -44,7 +46,7 @@ class ExternalAgent:
     """An external agent: the *words* of its command for given places, its *files*, and what it is offered.
 
     *environment* are further variables, *work_files* files of its work folder by their names, both for given places.
-    *mounts* are folders of the machine that it sees in the seal, place inside to folder.
+    *mounts* are folders of the machine that it sees in the seal, place inside to folder; *image* is what it runs in there.
     """
 
     name: str
@@ -55,6 +57,7 @@ class ExternalAgent:
     work_files: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda _places: {}
     mounts: Mapping[str, Path] = field(default_factory=dict)
     model: str | None = None
+    image: ContainerImage | None = None
 
     @classmethod
     def from_command(cls, command: CommandAgent, model: str | None) -> ExternalAgent:
@@ -69,6 +72,7 @@ class ExternalAgent:
             command.work_files,
             mounts_of(command),
             model,
+            command.image,
         )
 
     @property
@@ -109,6 +113,8 @@ def run_outside(
         (files / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, files / name)
     places = places_of(task.view, work, files, sealed=sealed)
+    if agent.image is not None:
+        places["python"] = "python3"  # the image's own, if it has one
     environment = {"HOME": places["work"], "LANG": "C.UTF-8", "TZ": "UTC"}
     sockets: dict[str, Path] = {}
     ports: dict[int, str] = {}
@@ -139,8 +145,11 @@ def run_outside(
         for name, content in agent.work_files(places).items():
             (work / name).parent.mkdir(parents=True, exist_ok=True)
             (work / name).write_text(content, encoding="utf-8")
+        root = None
+        if agent.image is not None:
+            root, environment = agent.image.unpacked(cache_root()), {**agent.image.environment, **environment}
         seal = Sandbox(
-            view=task.view, work=work, sockets=sockets, ports=ports,
+            view=task.view, work=work, sockets=sockets, ports=ports, root=root,
             limits=_seal_limits(meter), environment=environment, readable={AGENT_INSIDE: files, **agent.mounts},
         )  # fmt: skip
         began_ns = time.time_ns()

@@ -24,7 +24,7 @@ from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.evals.runner.commands import refusal_to_seal
 from opsassay.evals.runner.external_agents import ExternalAgent, ExternalTask, output_of, run_outside
 from opsassay.evals.runner.generated_tasks import AnswerSettings, GeneratedPlan, GeneratedTask
-from opsassay.evals.runner.mounts import require_apart
+from opsassay.evals.runner.mounts import require_apart, require_image
 from opsassay.evals.runner.plan import PlannedAgent
 from opsassay.evals.runner.processes import kill_sessions
 from opsassay.evals.runner.ranking import ORACLE
@@ -164,6 +164,7 @@ class GeneratedRun(ABC, Generic[G, S]):
         del say
         if self.command is not None:
             require_apart(self.command, [store.root])
+            require_image(self.command, self.settings.sealing)
         self.task.keep(store.root)
         sealed = (
             self.command is not None and refusal_to_seal(self.settings.sealing, remote=self.command.file.remote) is None

@@ -7,7 +7,8 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from opsassay.core.errors import UserError
+from opsassay.core.errors import RefusedError, UserError
+from opsassay.evals.runner.commands import Sealing, refusal_to_seal
 from opsassay.evals.runner.store import ATTEMPTS, DIAGNOSIS, RUN
 from opsassay.solvers.agents.command import CommandAgent
 from opsassay.solvers.sandbox.seal import own_hidden
@@ -59,6 +60,12 @@ def mounts_of(agent: CommandAgent) -> dict[str, Path]:
             raise _mount_error(agent, name, f"{why}; name a folder without it")
         shown[name] = source
     return shown
+
+
+def require_image(agent: CommandAgent, sealing: Sealing) -> None:
+    """Raise UserError when *agent* runs in a container image that is not here, or could not be sealed with *sealing*."""
+    if agent.image is not None and (why := refusal_to_seal(sealing)) is not None:
+        raise RefusedError(f"{agent.path}: an agent in an image runs sealed only, and is not sealed here: {why}")
 
 
 def require_apart(agent: CommandAgent, folders: Iterable[Path]) -> None:

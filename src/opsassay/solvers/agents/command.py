@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from opsassay.core.errors import ConfigError
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.files import load_yaml
+from opsassay.solvers.agents.images import ContainerImage, find_image
 from opsassay.solvers.agents.limits import Limits
 
 PLACES = (
@@ -52,6 +53,7 @@ class AgentFile(Written):
     readable: tuple[str, ...] = Field(
         default=(), description="folders or files of the machine that it sees in the seal, by their absolute paths"
     )
+    image: str = Field(default="", description="a container image on this machine whose files it runs in, in the seal")
     needs: tuple[Literal["model", "mcp", "apis"], ...] = Field(default=(), description="what is offered to it")
     remote: bool = Field(default=False, description="it hands the task on to an agent elsewhere, and runs unsealed")
     source: str = Field(default="", description="where it comes from")
@@ -71,6 +73,8 @@ class AgentFile(Written):
                 raise ValueError(f"{{{unknown}}} means nothing; known: {', '.join(self.known)}")
             if any(spec or conversion for _, _, spec, conversion in places):
                 raise ValueError(f"{word!r}: a place stands in its braces alone, without ':' or '!'")
+        if self.image and self.remote:
+            raise ValueError("an agent elsewhere (remote) runs in no image; leave out one of them")
         return self
 
 
@@ -91,9 +95,16 @@ class CommandAgent:
         return self.file.agent
 
     @cached_property
+    def image(self) -> ContainerImage | None:
+        """The container image that it runs in, None for none; raises UserError when it is not on this machine."""
+        return find_image(self.file.image) if self.file.image else None
+
+    @cached_property
     def source_hash(self) -> str:
-        """The SHA-256 of the description and of every file."""
+        """The SHA-256 of the description, of every file and of the image."""
         total = hashlib.sha256(self.file.digest().encode())
+        if self.image is not None:
+            total.update(f"\0image\0{self.image.id}".encode())
         for name, file in self.each_file():
             total.update(f"\0{name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}".encode())
         return total.hexdigest()

@@ -39,6 +39,9 @@ SYSTEM_FOLDERS = (
     *("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted"),
 )
 
+OWN_FOLDERS = frozenset({"/proc", "/sys", "/dev", "/tmp", "/work", "/view", "/run"})  # noqa: S108 - the seal's own
+"""What a root of somebody else's never shows."""
+
 DEVICES = ("null", "zero", "full", "random", "urandom")
 
 ETC = {
@@ -162,15 +165,28 @@ def _build(plan: dict[str, Any]) -> None:
     os.chdir("/")
     kernel.mount("seal", NEW, "tmpfs", plain, "mode=0755,size=16m")
     Path(NOTHING).mkdir()
-    for folder in ("proc", "dev", "tmp", "work", "view", "etc", "run/opsassay", "usr/local"):
+    for folder in (
+        "proc",
+        "dev",
+        "tmp",
+        "work",
+        "view",
+        "etc",
+        "run/opsassay",
+        *(() if plan["root"] else ("usr/local",)),
+    ):
         Path(NEW, folder).mkdir(parents=True, exist_ok=True)
     for name, text in ETC.items():
         Path(NEW, "etc", name).write_text(text, encoding="ascii")
-    for folder in SYSTEM_FOLDERS:
-        _lend(folder, folder)
-    if plan["python"]:
-        _lend(plan["python"], plan["python"])
-    emptied = _hide(plan["hidden"])
+    emptied = []
+    if plan["root"]:
+        _lend_root(plan["root"], Path("/"), [Path(target) for target in plan["readable"]])
+    else:
+        for folder in SYSTEM_FOLDERS:
+            _lend(folder, folder)
+        if plan["python"]:
+            _lend(plan["python"], plan["python"])
+        emptied = _hide(plan["hidden"])
     _mount_own(plan)
     _mount_devices(plan)
     _mount_proc()
@@ -182,6 +198,25 @@ def _build(plan: dict[str, Any]) -> None:
         kernel.restrict(target, kernel.READ_ONLY)
     if plan["host"]:
         _lay_over(Path(HOST + plan["host"]))
+
+
+def _lend_root(root: str, folder: Path, targets: list[Path]) -> None:
+    """Show what lies in the *folder* of the tree at *root* at its own place, but for what the seal has itself.
+
+    A folder that one of *targets* goes into is the seal's own, with the tree's entries in it.
+    """
+    for source in sorted(Path(HOST + root, folder.relative_to("/")).iterdir()):
+        place, target = folder / source.name, Path(NEW, folder.relative_to("/"), source.name)
+        if str(place) in OWN_FOLDERS or place in targets or (folder == Path("/etc") and source.name in ETC):
+            continue
+        if source.is_symlink():
+            if not target.is_dir():
+                target.symlink_to(source.readlink())
+        elif place == Path("/etc") or any(one.is_relative_to(place) for one in targets):
+            target.mkdir(exist_ok=True)
+            _lend_root(root, place, targets)
+        else:
+            _lend(f"{root}{place}", str(place))
 
 
 def _lend(path: str, shown: str) -> None:

@@ -77,7 +77,7 @@ class Sandbox:
     *environment* is all of the command's environment. *readable* shows more of the machine: place inside to folder or
     file. *hidden* folders and files are not shown, even where a folder above them is. What lies in the folder *host* is
     laid over the root: its etc/fstab is /etc/fstab inside, and a file in a folder of the machine's takes the place of the
-    one that is there, if one is.
+    one that is there, if one is. *root* is a folder whose content is shown in the place of the machine's system folders.
     """
 
     view: Path
@@ -89,6 +89,7 @@ class Sandbox:
     readable: Mapping[str, Path] = field(default_factory=dict)
     hidden: Sequence[Path] = ()
     host: Path | None = None
+    root: Path | None = None
 
     def run(self, command: Sequence[str]) -> Ended:
         """Run *command* sealed and return how it ended, when every process of it is gone.
@@ -176,6 +177,7 @@ class Sandbox:
             "ports": {str(port): name for port, name in self.ports.items()},
             "readable": {place: str(path.resolve(strict=True)) for place, path in self.readable.items()},
             "host": str(self.host.resolve(strict=True)) if self.host else None,
+            "root": str(self.root.resolve(strict=True)) if self.root else None,
             "hidden": sorted({str(path.resolve()) for path in (*self.hidden, *own_hidden())}),
             "python": None if sys.base_prefix in {"/usr", "/usr/local", "/"} else os.path.realpath(sys.base_prefix),
             "limits": limits,

@@ -18,7 +18,7 @@ from opsassay.core.schema.run import Solver
 from opsassay.evals.diagnosis.workers.sources import sources_of
 from opsassay.evals.runner.commands import Sealing, refusal_to_seal
 from opsassay.evals.runner.external_agents import APIS
-from opsassay.evals.runner.mounts import mounts_of
+from opsassay.evals.runner.mounts import mounts_of, require_image
 from opsassay.solvers import agents
 from opsassay.solvers.agents.base import AGENTS, Agent, agent_named
 from opsassay.solvers.agents.command import CommandAgent
@@ -141,6 +141,7 @@ def setup_of(
     if name.endswith((".yaml", ".yml")):
         agent = external_agent(Path(name))
         mounts_of(agent)  # what it may not see is refused before anything runs
+        require_image(agent, sealing)
         if APIS in agent.file.needs:
             import opsassay.telemetry.backends.serving  # noqa: F401 - and so is what is not installed
         own = agent.file.limits

@@ -36,7 +36,7 @@ from opsassay.core.schema.trajectory import OutcomeName, Phase, PhaseName, Trial
 from opsassay.core.schema.validation_errors import problem
 from opsassay.evals.runner.commands import Sealing
 from opsassay.evals.runner.external_agents import ExternalAgent
-from opsassay.evals.runner.mounts import require_apart
+from opsassay.evals.runner.mounts import require_apart, require_image
 from opsassay.evals.runner.ranking import ORACLE
 from opsassay.solvers.agents.command import PLACES, CommandAgent
 from opsassay.solvers.agents.limits import Limits, Price
@@ -144,9 +144,10 @@ class TrialAgent(Written):
         return None if self.command or not self.is_outside else external_agent(Path(self.name))
 
     def require_apart(self, store: Path) -> None:
-        """Raise UserError, before anything runs, when an external agent would see the *store* of runs."""
+        """Raise UserError, before anything runs, when an external agent would see the *store* of runs, or has no image."""
         if self._external_agent is not None:
             require_apart(self._external_agent, [store])
+            require_image(self._external_agent, self.sealing)
 
     def limits(self, timeout_s: float) -> Limits:
         """Return the limits of an external agent that may work for *timeout_s*."""
