@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: demo demo-own docs gallery locked lock test test-live test-browser test-slow test-all test-long test-python hostile test-faults test-kubernetes kind-up lint bench bench-campaign campaign-results clean help
 
 help:
-	@echo "make demo    break a real system, explain it, grade every method, write a report (3 minutes)"
+	@echo "make demo    break a real system, explain it, grade every method, write a report (2 minutes)"
 	@echo "make demo-own  the same on examples/own_system: programs in three languages that know nothing of OpsAssay"
 	@echo "make test    every test that starts no system, and two that do (a demo, a certified repair)"
 	@echo "make test-live, test-browser, test-slow  the tests that start systems, open pages, take long; test-all is the sum"

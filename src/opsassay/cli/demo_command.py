@@ -16,15 +16,14 @@ from opsassay.cli.output import (
     FOLDER,
     NumberRange,
     Stages,
-    abnormal_option,
     echo,
     isolation_option,
     json_option,
-    normal_option,
     print_json,
     print_table,
     say,
     stages,
+    window_options,
 )
 from opsassay.evals.runner.tables import percent
 
@@ -43,8 +42,7 @@ METRICS = ("exact_match", "any_service", "f1", "path_reachability", "node_f1", "
     "--system", type=SYSTEM, default="shop", show_default=True, help="The system to break: a name, or a YAML file."
 )
 @click.option("--fault", "fault_name", type=FAULT, help="Fault type to inject instead of the seed's.")
-@normal_option
-@abnormal_option
+@window_options(30.0)
 @click.option(
     "--rate", "rate_rps", type=NumberRange(min=1, max=1000), help="User requests a second; the system's own (30)."
 )

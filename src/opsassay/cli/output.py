@@ -42,12 +42,20 @@ class NumberRange(click.FloatRange):
         return number
 
 
-normal_option = click.option(
-    "--normal", "normal_s", type=NumberRange(min=2), default=60.0, show_default=True, help="Normal window, s."
-)
-abnormal_option = click.option(
-    "--abnormal", "abnormal_s", type=NumberRange(min=2), default=60.0, show_default=True, help="Abnormal window, s."
-)
+def window_options(default_s: float) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds the lengths of both windows, *default_s* seconds each when they are left out."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for name in ("abnormal", "normal"):
+            says = f"{name.capitalize()} window, s."
+            command = click.option(
+                f"--{name}", f"{name}_s", type=NumberRange(min=2), default=default_s, show_default=True, help=says
+            )(command)
+        return command
+
+    return add
+
+
 isolation_option = click.option(
     "--isolation",
     type=click.Choice(["auto", "namespaced", "plain"]),

@@ -13,13 +13,12 @@ from opsassay.cli.completion import RUNNING, SYSTEM
 from opsassay.cli.output import (
     FOLDER,
     NumberRange,
-    abnormal_option,
     echo,
     json_option,
-    normal_option,
     otlp_option,
     print_json,
     stages,
+    window_options,
 )
 from opsassay.cli.substrates import fresh_option, split_level, substrate_of
 
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
 @click.argument("fault", type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=FOLDER, help="Folder of the incident tree.")
 @click.option("--on", "name", type=RUNNING, help="Record on this running system instead of a fresh one.")
-@normal_option
-@abnormal_option
+@window_options(60.0)
 @click.option("--warmup", "warmup_s", type=NumberRange(min=0), default=8.0, show_default=True, help="Warm-up, s.")
 @click.option(
     "--like",
