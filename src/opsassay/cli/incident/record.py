@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from opsassay.cli.completion import RUNNING, SYSTEM
-from opsassay.cli.output import (
-    FOLDER,
-    NumberRange,
-    echo,
-    json_option,
-    otlp_option,
-    print_json,
-    stages,
-    window_options,
-)
+from opsassay.cli.output import FOLDER, NumberRange, echo, json_option, otlp_option, print_json, stages, window_options
 from opsassay.cli.substrates import fresh_option, split_level, substrate_of
 
 if TYPE_CHECKING:
