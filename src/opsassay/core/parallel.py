@@ -106,7 +106,7 @@ def _on_ray(function: Callable[[T], R], items: Sequence[T], jobs: int, address: 
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+    except Exception as error:  # a node that does not start in time is a bare Exception
         said = first_line(error)
         raise OperationError(f"No ray cluster answers at {address!r} ({said}); start one or use -j.") from error
     try:
