@@ -133,7 +133,7 @@ def test_what_has_no_grade_is_not_on_the_board_and_the_board_says_so(tmp_path):
     _, pages = pages_over(tmp_path)
     board = data(pages, "boards/finops.json")["boards"][0]
     assert board["tasks"] == 3
-    assert board["warnings"][0].startswith("Not graded and not on this board: 1 result;")
+    assert board["warnings"][0].startswith("Not graded and not on this leaderboard: 1 result;")
     assert data(pages, "tasks/finops.later.json")["results"][0]["outcome"] == "not graded"
 
 

@@ -258,7 +258,7 @@ def test_exported_pages_open_from_disk_without_a_request(browser, store, tmp_pat
     tab.on("console", lambda message: problems.append(message.text))
     tab.goto((tmp_path / "out" / "index.html").as_uri())
     tab.get_by_role("link", name="good").first.click()
-    tab.get_by_role("link", name="Board of finops").click()
+    tab.get_by_role("link", name="Leaderboard of finops").click()
     assert "stands first" in tab.locator(".answer").inner_text()
     tab.get_by_role("link", name="All runs").click()
     assert "Nothing runs now" in tab.locator("#answer").inner_text()

@@ -14,11 +14,11 @@ _PATH = click.Path(path_type=Path)
 @click.command("leaderboard")
 @click.argument("stores", nargs=-1, required=True, type=_PATH, metavar="STORE...")
 @click.option("--cases", type=_PATH, help="Tree with incidents and truth; the runs' own stores when left out.")
-@click.option("--domain", help="Show the board of this domain alone.")
+@click.option("--domain", help="Show the leaderboard of this domain alone.")
 @click.option(
     "--profile", default="default", show_default=True, help="default, lenient, openrca2 or compat, for incidents."
 )
-@click.option("--html", type=NewFile(), help="HTML file to write the boards to.")
+@click.option("--html", type=NewFile(), help="HTML file to write the leaderboards to.")
 @json_option
 @click.pass_context
 def command(
@@ -43,7 +43,7 @@ def command(
     if html is not None:
         from opsassay.ui.leaderboards import write_boards
 
-        say(f"opsassay: boards: {write_boards(boards, html)}")
+        say(f"opsassay: leaderboards: {write_boards(boards, html)}")
     if as_json:
         items = [{"domain": board.domain, **row.as_item()} for board in boards for row in board.rows]
         warnings = {board.domain: list(board.warnings) for board in boards}

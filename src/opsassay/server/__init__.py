@@ -1,1 +1,1 @@
-"""The platform: one board for many agents over many machines. Folders are the truth, the database an index over them."""
+"""The platform: one leaderboard for many agents over many machines. Folders are the truth, the database their index."""

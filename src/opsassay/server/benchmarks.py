@@ -143,7 +143,7 @@ def _queued(platform: Platform, connection: Connection, agent: Mapping[str, Any]
 
 
 def _ensure_baseline(platform: Platform, connection: Connection, name: str, task_set: str, tasks: TaskSet) -> None:
-    """Have the baseline *name* run on the tasks too, unless it was asked to already: boards always have it.
+    """Have the baseline *name* run on the tasks too, unless it was asked to already: leaderboards always have it.
 
     A usual one, which nobody asked for by name, is left out where the tasks do not know it.
     """

@@ -183,7 +183,7 @@ RESULTS = Table(
 )  # fmt: skip
 """One row per cell and never two: the key is what keeps a cell from being scored twice.
 
-*record* is the run.json that boards are made from, so that they need not open every run's folder; rows from before the
+*record* is the run.json that leaderboards are made from, so that they open no run's folder; rows from before the
 column have none.
 """
 

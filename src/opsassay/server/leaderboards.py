@@ -1,4 +1,4 @@
-"""Boards of task sets, from the results of every benchmark on the tasks as they are frozen now."""
+"""Leaderboards of task sets, from the results of every benchmark on the tasks as they are frozen now."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CONTENT = func.hashtextextended(RESULTS.c.cell_id + RESULTS.c.evidence + cast(R
 
 
 class LeaderboardCache:
-    """Boards by task set; one is made again when the results, or the cells that have none, are others than it knows."""
+    """Leaderboards by task set; one is made again when the results, or the cells that have none, change."""
 
     def __init__(self, platform: Platform) -> None:
         self._platform, self._lock = platform, threading.Lock()
@@ -43,16 +43,16 @@ class LeaderboardCache:
         self._levels: dict[TaskKey, str | None] = {}
 
     def prepare(self, task_set: str) -> None:
-        """Make the board of *task_set*, so that whoever looks first finds it; its page says why when it cannot be made."""
+        """Make the leaderboard of *task_set*, for the first visitor; its page says why when it cannot be made."""
         with suppress(OpsAssayError, SQLAlchemyError, OSError), self._platform.engine.connect() as connection:
             self.board(connection, task_set)
 
     def board(
         self, connection: Connection, task_set: str, level: str = "", *, hosted: bool = False
     ) -> TaskSetLeaderboard:
-        """Return the board of *task_set*, of its tasks of *level* alone where one is given.
+        """Return the leaderboard of *task_set*, of its tasks of *level* alone where one is given.
 
-        Without a run of that level it is the board of nobody. On that of the *hosted* agents are those that run where
+        Without a run of that level it is the leaderboard of nobody. On that of the *hosted* agents are those that run where
         their owners like, and the baselines. Raises NotFoundError and UserError.
         """
         if level not in ("", *LEVELS):
@@ -114,9 +114,9 @@ class LeaderboardCache:
     def _aborted(
         self, connection: Connection, here: Any, runs: Sequence[Run], tasks: Mapping[TaskKey, str | None] | None
     ) -> dict[str, int]:
-        """Return how many cells of each solver came to an error, by the name that the board has for it.
+        """Return how many cells of each solver came to an error, by the name that the leaderboard has for it.
 
-        Where the board is of one level, a cell counts when its task, one of *tasks*, is.
+        Where the leaderboard is of one level, a cell counts when its task, one of *tasks*, is.
         """
         joined = CELLS.join(BENCHMARKS).outerjoin(RESULTS)
         lost = select(CELLS.c.benchmark_id, CELLS.c.task, CELLS.c.task_digest).select_from(joined)

@@ -1,4 +1,4 @@
-"""The application: operations, calls of tools, what goes on now, boards and pages, behind one list of headers."""
+"""The application: operations, calls of tools, what goes on now, leaderboards and pages, behind one list of headers."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ def _events_after(platform: Platform, seq: int) -> list[dict[str, Any]]:
 
 
 async def _prepare(platform: Platform, boards: LeaderboardCache) -> None:
-    """Make the boards of all task sets, one after the other; a page that is asked for meanwhile waits for one at most."""
+    """Make the leaderboards of all task sets, one after the other; a page asked for meanwhile waits for one at most."""
     for name in task_set_names(platform.state):
         await run_in_threadpool(boards.prepare, name)
 

@@ -1,4 +1,4 @@
-"""The page of boards: one file, as all pages are."""
+"""The page of leaderboards: one file, as all pages are."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def write_boards(boards: Sequence[Leaderboard], out: Path) -> Path:
 
 def boards_page(boards: Sequence[Leaderboard]) -> str:
     """Return the page of *boards* as HTML."""
-    tables = [table for table in board_tables(boards) if table.title == "Board, overall"]
+    tables = [table for table in board_tables(boards) if table.title == "Leaderboard, overall"]
     view = {"boards": [board_view(board) for board in boards], "overall": tables}
-    return render("boards.html", "Boards", view=view)
+    return render("boards.html", "Leaderboards", view=view)
 
 
 def board_view(board: Leaderboard) -> dict[str, Any]:

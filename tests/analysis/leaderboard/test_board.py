@@ -239,7 +239,7 @@ def test_tables_and_page_escape_what_agents_are_called():
     assert "<script>alert(1)" not in page
     assert "\x1b" not in page
     titles = [table.title for table in board_tables([board, board])]
-    assert titles == ["Board, finops", "Board, finops", "Board, overall"]
+    assert titles == ["Leaderboard, finops", "Leaderboard, finops", "Leaderboard, overall"]
 
 
 @pytest.mark.parametrize("systems", [("focus",), ("focus", "other")])

@@ -1,4 +1,4 @@
-"""A board of one domain: ranks that may be shared, intervals on every number, and who stands below with the reason."""
+"""A leaderboard of one domain: ranks that may be shared, intervals on every number, and why others have none."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from opsassay.scoring.rates import estimate_of
 from opsassay.scoring.void import void_items, void_note
 
 SHOWN = 8
-"""Metrics of a domain on its board: the first ones that it defines."""
+"""Metrics of a domain on its leaderboard: the first ones that it defines."""
 NO_ANSWER = "no answer"
-"""The baseline that is on every board: whoever hands in nothing fails every task."""
+"""The baseline that is on every leaderboard: whoever hands in nothing fails every task."""
 FEWEST_OF_SYSTEM = 6
 """Tasks of a system below which nothing can be said of it alone: the signs of five give no p under 0.05."""
 
@@ -84,7 +84,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """The board of one *domain*, ranked solvers first; *warnings* are sentences on what may not be read out of it."""
+    """The leaderboard of one *domain*, ranked solvers first; *warnings* are sentences on what may not be read out of it."""
 
     domain: str
     tasks: int
@@ -96,7 +96,7 @@ class Leaderboard:
 
 
 def make_board(graded: GradedRuns) -> Leaderboard:
-    """Return the board of *graded*.
+    """Return the leaderboard of *graded*.
 
     Ranked is who was run on every task, under a seal, without a flag, and can be separated from every baseline. Whoever
     cannot be separated shares a rank: it is one more than the number of those who are better.
@@ -199,7 +199,7 @@ def _system_warnings(complete: Sequence[Entry], tasks: Sequence[TaskKey]) -> lis
             if means[i] <= means[j]:
                 a, b = solvers[i].name, solvers[j].name
                 found.append(
-                    f"{b} and {a} may not be compared by this board on systems like {system}: there {a} is better, and "
+                    f"{b} and {a} may not be compared here on systems like {system}: there {a} is better, and "
                     "over all tasks it is not."
                 )
     return found

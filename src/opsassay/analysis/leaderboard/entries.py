@@ -1,4 +1,4 @@
-"""What stands on a board: the graded runs of one domain as solvers by tasks, and who of them may be ranked."""
+"""What stands on a leaderboard: the graded runs of one domain as solvers by tasks, and who of them may be ranked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BASELINES = frozenset({"constant", "chance", "gap", "loudest", "detector", "allo
 BASELINE_ORACLES = frozenset(
     {"nothing", "no-op", "scale-to-zero", "constant-diagnosis", "constant", "constant-true", "constant-false", "chance"}
 )
-"""Oracles and controls that do what needs no skill: they are baselines of a board and, as all oracles, not ranked."""
+"""Oracles and controls that do what needs no skill: they are baselines of a leaderboard and, as all oracles, not ranked."""
 
 COSTS: Mapping[str, tuple[frozenset[str], ...]] = {
     "tokens": (frozenset({"input_tokens", "output_tokens"}), frozenset({"tokens"})),

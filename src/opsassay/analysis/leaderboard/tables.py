@@ -1,4 +1,4 @@
-"""Boards as tables, and the overall of what each solver was run on."""
+"""Leaderboards as tables, and the overall of what each solver was run on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def board_tables(boards: Sequence[Leaderboard]) -> list[ResultTable]:
                 (row.entry.name, *(_cell(row.systems.get(system)) for system in systems)) for row in board.rows
             )
             note = "Share of tasks that succeeded, with its interval of 95%, by system."
-            tables.append(ResultTable(f"Board, {board.domain}, by system", ("solver", *systems), rows, note))
+            tables.append(ResultTable(f"Leaderboard, {board.domain}, by system", ("solver", *systems), rows, note))
     if len(boards) > 1:
         tables.append(overall({board.domain: board for board in boards}))
     return tables
@@ -51,7 +51,7 @@ def _main(board: Leaderboard) -> ResultTable:
         f"{plural(board.tasks, 'task')}. Means over tasks with intervals of 95%; a rank is "
         "shared by whom nobody can tell apart, and has the interval of the ranks that are possible. Runs that failed count."
     )
-    return ResultTable(f"Board, {board.domain}", columns, rows, note)
+    return ResultTable(f"Leaderboard, {board.domain}", columns, rows, note)
 
 
 def _cells(row: LeaderboardRow, names: Sequence[str]) -> tuple[Any, ...]:
@@ -90,8 +90,8 @@ def overall(boards: Mapping[str, Leaderboard]) -> ResultTable:
         (solver, covered[solver], *(_covered(board, of.get((name, solver))) for name, board in boards.items()))
         for solver in solvers
     ]
-    note = "What each solver was run on; successes are not added up over boards, whose tasks are not of one kind."
-    return ResultTable("Board, overall", ("solver", "boards", *boards), tuple(rows), note)
+    note = "What each solver was run on; successes are not added up over leaderboards, whose tasks are not of one kind."
+    return ResultTable("Leaderboard, overall", ("solver", "boards", *boards), tuple(rows), note)
 
 
 def _covered(board: Leaderboard, row: LeaderboardRow | None) -> str | None:

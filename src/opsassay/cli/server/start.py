@@ -37,7 +37,7 @@ def command(
     *,
     reindex: bool,
 ) -> None:
-    """Run the platform: boards, agents, benchmarks and their API, with a database and workers of its own or given ones.
+    """Run the platform: leaderboards, agents, benchmarks and their API, with its own or given database and workers.
 
     With a COMMAND it serves for as long as that runs.
     """

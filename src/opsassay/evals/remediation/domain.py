@@ -31,7 +31,7 @@ FIRST = (
     "certificate", "alerts_cleared", "diagnosis_right", "ntam_fl", "ntam_fpc", "time_to_diagnosis_s", "time_to_repair_s",
     "hidden_failure",
 )  # fmt: skip
-"""What a board shows: ITBench's columns, and beside % resolved whether it was resolved indeed."""
+"""What a leaderboard shows: ITBench's columns, and beside % resolved whether it was resolved indeed."""
 
 
 class SreDomain:
@@ -40,7 +40,7 @@ class SreDomain:
     name: str = "sre"
 
     def metrics(self) -> tuple[MetricDefinition, ...]:
-        """Return what a board shows, then the other predicates and what is better when it is less."""
+        """Return what a leaderboard shows, then the other predicates and what is better when it is less."""
         found = {name: MetricDefinition(name=name) for name in MARKS}
         found |= {name: MetricDefinition(name=name, unit=unit, direction="lower") for name, unit in COSTS.items()}
         return tuple(found[name] for name in dict.fromkeys((*FIRST, *found)))

@@ -65,7 +65,7 @@ def _audited(standing: DomainStanding) -> tuple[str, list[Section], View, str]:
 
 
 def _metric(standing: DomainStanding) -> str:
-    """Return the first metric of the board that every graded run has, else the first."""
+    """Return the first metric of the leaderboard that every graded run has, else the first."""
     from opsassay.evals.diagnosis.report import defined_metric
 
     if standing.board.domain == "diagnosis":

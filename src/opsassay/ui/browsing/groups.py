@@ -1,4 +1,4 @@
-"""Pages of many runs: a task with all that was tried on it, a solver with its figures, the board of a domain."""
+"""Pages of many runs: a task with all that was tried on it, a solver with its figures, the leaderboard of a domain."""
 
 from __future__ import annotations
 
@@ -92,12 +92,13 @@ def solver_view(shown: Shown, place: TaskPlace, number: int) -> View:
 
 
 def board_page_view(shown: Shown, domain: str) -> View:
-    """Return the board of *domain*; raises NotFoundError when its package is not installed."""
+    """Return the leaderboard of *domain*; raises NotFoundError when its package is not installed."""
     standing = shown.verdicts.standing(shown.catalogue, domain)
     view = board_view(standing.board)
     if standing.ungraded:
         view["warnings"].insert(
-            0, f"Not graded and not on this board: {plural(standing.ungraded, 'result')}; `opsassay score run` does it."
+            0,
+            f"Not graded and not on this leaderboard: {plural(standing.ungraded, 'result')}; `opsassay score run` does it.",
         )
     on_it = [row.entry.name for row in standing.board.rows]
     for row, name in zip(view["rows"], on_it, strict=True):

@@ -185,7 +185,7 @@ KINDS: Mapping[str, PageKind] = {
         lambda asked: solver_view(asked.shown, asked.of, asked.number), _solver_place, "DOMAIN.SOLVER",
     ),
     "boards": PageKind(
-        "The board of a domain", "boards.html", lambda asked: f"Board, {asked.of}",
+        "The leaderboard of a domain", "boards.html", lambda asked: f"Leaderboard, {asked.of}",
         lambda asked: board_page_view(asked.shown, asked.of), _domain, "DOMAIN", paged=False,
     ),
     "trials": PageKind(

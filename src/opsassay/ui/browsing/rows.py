@@ -52,7 +52,7 @@ def solver_page(domain: str, solver: str) -> str:
 
 
 def board_page(domain: str) -> str:
-    """Return the address of the board of *domain*."""
+    """Return the address of the leaderboard of *domain*."""
     return f"boards/{slug(domain)}.html"
 
 

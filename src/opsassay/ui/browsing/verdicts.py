@@ -1,4 +1,4 @@
-"""The verdicts that `opsassay score run` left with the runs, read once each, and the boards that follow from them."""
+"""The verdicts that `opsassay score run` left with the runs, read once each, and the leaderboards that follow from them."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class StoredVerdicts:
         return verdict is not None and is_void(verdict.metrics)
 
     def standing(self, catalogue: Catalogue, domain: str) -> DomainStanding:
-        """Return the board of *domain*; raises NotFoundError when its package is not installed."""
+        """Return the leaderboard of *domain*; raises NotFoundError when its package is not installed."""
         with self._lock:
             known = self._standings.get(domain)
             if known is not None and known[0] is catalogue and self._settled:

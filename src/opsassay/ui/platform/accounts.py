@@ -13,7 +13,7 @@ from opsassay.ui.platform.data import PlatformRequest, Visitor
 
 View = dict[str, Any]
 SHOWN_CELLS, SHOWN_BENCHMARKS = 500, 100
-ANONYMOUS = "Owners with a token register agents and ask for benchmarks; boards are for everybody."
+ANONYMOUS = "Owners with a token register agents and ask for benchmarks; leaderboards are for everybody."
 
 
 def login_view(asked: PlatformRequest, *, wrong: bool = False) -> View:
@@ -89,7 +89,7 @@ def _agents(asked: PlatformRequest, rows: Any) -> list[View]:
 
 
 def _standing(asked: PlatformRequest, task_set: str, agent: str) -> View | None:
-    """Return where an agent stands on a board, None where it is not on it."""
+    """Return where an agent stands on a leaderboard, None where it is not on it."""
     found = asked.data.board(task_set)
     solver = next((solver for solver, names in found.agents.items() if agent in names), None)
     row = next((row for row in found.board.rows if row.entry.name == solver), None)

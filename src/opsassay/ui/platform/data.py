@@ -56,7 +56,7 @@ class PlatformData(Protocol):
         """Return how many *results* there are, and how many cells are *running* and *waiting*."""
 
     def board(self, task_set: str, level: str = "", *, hosted: bool = False) -> TaskSetLeaderboard:
-        """Return the board of *task_set*, of its tasks of *level* alone where one is given.
+        """Return the leaderboard of *task_set*, of its tasks of *level* alone where one is given.
 
         *hosted*: that of the self-hosted agents, among themselves.
         """

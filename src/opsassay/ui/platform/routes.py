@@ -41,7 +41,7 @@ class PlatformPage:
 
     @property
     def board(self) -> str:
-        """The path of the board that it belongs to, '' where it is none's."""
+        """The path of the leaderboard that it belongs to, '' where it is none's."""
         return "/boards/{task_set}" if "{task_set}" in self.path else ""
 
 

@@ -1,4 +1,4 @@
-"""Pages of boards: the board, the runs behind its numbers, a run with its evidence, its tasks, and two agents compared.
+"""Pages of leaderboards: the runs behind the numbers, a run with its evidence, the tasks, and two agents compared.
 
 Everybody who reaches the server may read them. Of a run they show how it ended, its grades and the digest of its folder;
 its answer and its steps lie in the folder, for the operator of the platform.
@@ -28,15 +28,15 @@ ROWS = 100
 OUTCOMES = {"succeeded": "succeeded", "not": "did not succeed", "failed": "failed"}
 FEW = 3
 SELF_HOSTED = "/self-hosted"
-"""Where, below a board, that of the agents is that run where their owners like."""
+"""Where, below a leaderboard, that of the agents is that run where their owners like."""
 
 
 def home_view(asked: PlatformRequest) -> View:
     """Return the first page: every task set, and how much is done."""
     sets, counts = asked.data.task_sets(), asked.data.counts()
     return {
-        "title": "OpsAssay boards",
-        "answer": f"{plural(len(sets), 'board')}, {plural(counts['results'], 'result')}; cells that run now: "
+        "title": "OpsAssay leaderboards",
+        "answer": f"{plural(len(sets), 'leaderboard')}, {plural(counts['results'], 'result')}; cells that run now: "
         f"{counts['running']}, that wait: {counts['waiting']}.",
         "task_sets": [{"name": name, "domain": of.domain, "description": of.description} for name, of in sets.items()],
     }
@@ -47,7 +47,7 @@ def overall_view(asked: PlatformRequest) -> View:
     table = overall({name: asked.data.board(name).board for name in asked.data.task_sets()})
     sets = list(table.columns[2:])
     return {
-        "title": "All boards",
+        "title": "All leaderboards",
         "answer": f"{plural(len(table.rows), 'solver')} on {plural(len(sets), 'task set')}.",
         "sets": sets,
         "rows": [["" if cell is None else plain(str(cell), 120) for cell in row] for row in table.rows],
@@ -57,12 +57,12 @@ def overall_view(asked: PlatformRequest) -> View:
 
 
 def task_set_view(asked: PlatformRequest) -> View:
-    """Return the board of a task set."""
+    """Return the leaderboard of a task set."""
     return _leaderboard_view(asked, _board(asked), "")
 
 
 def self_hosted_view(asked: PlatformRequest) -> View:
-    """Return the board of a task set with the agents alone that run where their owners like."""
+    """Return the leaderboard of a task set with the agents alone that run where their owners like."""
     level = asked.query.get("level", "")
     found = asked.data.board(asked.path["task_set"], level, hosted=True)
     return {**_leaderboard_view(asked, found, SELF_HOSTED), "reports": []}
@@ -74,7 +74,7 @@ def _leaderboard_view(asked: PlatformRequest, found: TaskSetLeaderboard, of: str
     for row, made in zip(view["rows"], board.rows, strict=True):
         row["agents"] = "" if made.entry.baseline else _registered(found.agents.get(made.entry.name, ()))
     return {
-        "title": f"Board: {name}" + (", self-hosted agents" if of else "") + (f", {level} tasks" if level else ""),
+        "title": f"Leaderboard: {name}" + (", self-hosted agents" if of else "") + (f", {level} tasks" if level else ""),
         "of": of,
         "answer": view["answer"],
         "boards": [view],
@@ -88,7 +88,7 @@ def _leaderboard_view(asked: PlatformRequest, found: TaskSetLeaderboard, of: str
 
 
 def _board(asked: PlatformRequest) -> TaskSetLeaderboard:
-    """Return the board that is asked for, of one level where the address says so."""
+    """Return the leaderboard that is asked for, of one level where the address says so."""
     return asked.data.board(asked.path["task_set"], asked.query.get("level", ""))
 
 
@@ -110,7 +110,7 @@ def _report_row(one: Mapping[str, Any]) -> tuple[str, str, str, str]:
 
 
 def runs_view(asked: PlatformRequest) -> View:
-    """Return the runs behind the numbers of a board, by solver, task, system and outcome."""
+    """Return the runs behind the numbers of a leaderboard, by solver, task, system and outcome."""
     board = _board(asked).board
     chosen = {key: asked.query.get(key, "") for key in ("solver", "task", "system", "outcome", "level")}
     if chosen["outcome"] not in ("", *OUTCOMES):
@@ -221,7 +221,7 @@ def _entry(board: Leaderboard, name: str) -> Entry:
 
 
 def tasks_view(asked: PlatformRequest) -> View:
-    """Return the tasks of a board, and how many solvers each tells apart."""
+    """Return the tasks of a leaderboard, and how many solvers each tells apart."""
     found = asked.data.board(asked.path["task_set"])
     keys = sorted({task for row in found.board.rows for task in row.entry.scores})
     tasks = [_task_row(found, key) for key in keys]

@@ -182,7 +182,7 @@ _ENFORCED_BASELINES: Mapping[str, Play] = {
     "untouched": _before,
 }
 BASELINES = tuple(_ENFORCED_BASELINES)
-"""Who is on every board: everything kept out or found to violate, everything let in, and nothing done."""
+"""Who is on every leaderboard: everything kept out or found to violate, everything let in, and nothing done."""
 
 
 def baseline(name: str, task: ComplianceTask) -> Files:

@@ -1,4 +1,4 @@
-"""Results keep the record of their run, from which boards are made."""
+"""Results keep the record of their run, from which leaderboards are made."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ revision, down_revision, branch_labels, depends_on = "0002", "0001", None, None
 
 
 def upgrade() -> None:
-    """Add the column; boards read what is older from its folder."""
+    """Add the column; leaderboards read what is older from its folder."""
     op.add_column("results", sa.Column("record", sa.Text))
