@@ -12,10 +12,13 @@ import yaml
 from starlette.testclient import TestClient
 
 from opsassay.cli import run
+from opsassay.core.schema.run import Metric, MetricStatus
 from opsassay.core.errors import UserError
 from opsassay.evals.compliance.clusters.worlds import ComplianceWorld
 from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache, KeptEvidence
 from opsassay.evals.runner.grading import choose_stores
+from opsassay.evals.runner.run import verdict_of
+from opsassay.evals.runner.store import read_run, write_verdict
 from opsassay.ui.browsing.app import view_app
 from opsassay.ui.browsing.exporting import export
 from opsassay.ui.browsing.kinds import PageQuery
@@ -75,6 +78,48 @@ def test_a_board_says_why_nobody_is_ranked_and_leads_to_every_solver(tmp_path):
     page = pages.answer("boards/finops.html").text
     assert page.index("it cannot be separated") < page.index("<table")
     assert re.search(r'<th scope="row"><a href="\.\./solvers/finops\.poor\.html">poor</a>', page)
+
+
+def test_the_first_page_lays_tasks_and_solvers_before_a_list_of_runs(tmp_path, monkeypatch):
+    two_solvers(tmp_path, 15)
+    ended(tmp_path, solver="oracle:right")
+    _, pages = pages_over(tmp_path)
+    (domain,) = data(pages, "index.json")["domains"]
+    trials = data(pages, "trials/finops.json")
+    assert domain["first"]["solvers"] == trials["solvers"]
+    assert domain["first"]["rows"] == trials["rows"][:12]
+    good = next(one for one in trials["solvers"] if one["name"] == "good")
+    assert good["bar"]["value"] == pytest.approx(86.7)
+    assert f"{good['bar']['value']}% [{good['bar']['low']}, {good['bar']['high']}]" == good["success"]
+    text = pages.answer("index.html").text
+    assert text.index('class="interval"') < text.index('class="matrix') < text.index("<h2>Last results")
+    monkeypatch.setattr("opsassay.ui.browsing.matrix.MOST_RUNS", 20)
+    assert data(pages, "index.json")["domains"][0]["first"] is None
+    assert "poor</a>" in pages.answer("index.html").text
+
+
+def test_the_band_is_the_interval_of_the_best_reference(tmp_path):
+    two_solvers(tmp_path, 4)
+    for at in range(4):
+        ended(tmp_path, task=f"t-{at:02}", solver="oracle:right")
+    _, pages = pages_over(tmp_path)
+    trials = data(pages, "trials/finops.json")
+    best = trials["solvers"][-1]
+    assert trials["band"]["name"] == best["name"] == "oracle:right"
+    assert trials["band"]["low"] == best["bar"]["low"]
+    assert trials["band"]["low"] + trials["band"]["width"] == pytest.approx(best["bar"]["high"])
+
+
+def test_a_run_says_first_what_was_said_and_last_what_does_not_apply(tmp_path):
+    folder = ended(tmp_path, graded=False)
+    run = read_run(folder)
+    idle = Metric(value=None, status=MetricStatus.NOT_APPLICABLE, reason="nothing was asked")
+    write_verdict(folder, verdict_of(run, {"steps": idle, "passed": Metric(value=1.0, status=MetricStatus.SCORED)}))
+    _, pages = pages_over(tmp_path)
+    row = data(pages)["results"][0]
+    text = pages.answer(row["page"]).text
+    assert text.index("<h2>Metrics") < text.index("that cannot be applied to this run")
+    assert "<details><summary>1 metric that cannot be applied" in text
 
 
 def test_a_board_of_oracles_alone_says_so_and_its_audit_too(tmp_path):

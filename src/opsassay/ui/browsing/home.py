@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from opsassay.ui.browsing.catalogue import StoredRun, StoreState, status_of
+from opsassay.ui.browsing.matrix import first_trials
 from opsassay.ui.browsing.rows import (
     Shown,
     View,
@@ -111,4 +112,5 @@ def _domain(shown: Shown, domain: str) -> View:
             for name, count in runs.most_common(MOST_SOLVERS)
         ],
         "solvers_more": max(0, len(runs) - MOST_SOLVERS),
+        "first": first_trials(shown, domain),
     }

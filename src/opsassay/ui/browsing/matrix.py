@@ -1,13 +1,16 @@
-"""All trials of a domain: solvers by rank with their intervals, and the matrix of task by solver, each repeat a link."""
+"""Solvers of a domain by rank with their intervals, and the matrix of task by solver, each repeat a link."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from opsassay.analysis.leaderboard.board import LeaderboardRow
+from opsassay.analysis.leaderboard.entries import COSTS
 from opsassay.analysis.leaderboard.tables import rank_text
 from opsassay.core.errors import OpsAssayError
 from opsassay.core.text import plural
 from opsassay.evals.runner.ranking import ORACLE
+from opsassay.scoring.figures import MeanFigure
 from opsassay.ui.browsing.catalogue import StoredRun
 from opsassay.ui.browsing.rows import (
     Shown,
@@ -28,6 +31,9 @@ from opsassay.ui.plain import plain
 MOST_SOLVERS = 24
 """Columns of the matrix; further solvers are named and linked below it."""
 MOST_REPEATS = 10
+MOST_RUNS, FIRST_TASKS = 2_000, 12
+"""A domain with more runs has its matrix on the page of its trials alone, and of one with fewer the first page shows this
+many tasks."""
 UPRIGHT = 8
 """Columns up to which their heads are written across; above, upwards, so that no name is broken."""
 MARKS = {
@@ -42,16 +48,25 @@ MARKS = {
 
 def trials_view(shown: Shown, domain: str, number: int) -> View:
     """Return the matrix of *domain*, with page *number* of its tasks."""
-    solvers, said, problem = _solvers(shown, domain)
+    solvers, costs, said, problem = _solvers(shown, domain)
     columns, over = solvers[:MOST_SOLVERS], solvers[MOST_SOLVERS:]
+    references = [one for one in columns if one["reference"] and one["bar"]]
+    best = max(references, key=lambda one: float(one["bar"]["value"]), default=None)
     tasks = sorted(task for of, task in shown.catalogue.by_task if of == domain)
     chosen, paging = page_of(tasks, number, trials_page(domain))
     return {
-        "answer": f"{said} In all {plural(len(tasks), 'task')} and {plural(len(solvers), 'solver')}.",
+        "answer": f"{said} {plural(len(solvers), 'solver')} on {plural(len(tasks), 'task')}.",
         "name": plain(domain, 60),
         "board": board_page(domain),
         "audit": audit_page(domain),
         "solvers": [_solver_row(one) for one in columns],
+        "costs": [f"{'USD' if name == 'usd' else name} a run" for name in costs],
+        "band": best
+        and {
+            "name": best["name"],
+            "low": best["bar"]["low"],
+            "width": round(best["bar"]["high"] - best["bar"]["low"], 1),
+        },
         "upright": len(columns) <= UPRIGHT,
         "solvers_more": [_solver_row(one) for one in over],
         "problem": problem,
@@ -60,14 +75,24 @@ def trials_view(shown: Shown, domain: str, number: int) -> View:
     }
 
 
-def _solvers(shown: Shown, domain: str) -> tuple[list[View], str, str]:
-    """Return the solvers of *domain*, the ranked ones first and references last, what is to be said, and a problem."""
-    rows, said, problem = {}, "Nobody has a rank.", ""
+def first_trials(shown: Shown, domain: str) -> View | None:
+    """Return what the first page shows of the trials of *domain*, None where they are too many for it."""
+    if len(shown.catalogue.domains[domain]) > MOST_RUNS:
+        return None
+    view = trials_view(shown, domain, 1)
+    return {**view, "rows": view["rows"][:FIRST_TASKS]}
+
+
+def _solvers(shown: Shown, domain: str) -> tuple[list[View], list[str], str, str]:
+    """Return the solvers of *domain*, ranked ones first and references last, names of costs, an answer, and a problem."""
+    rows: dict[str, LeaderboardRow] = {}
+    said, problem = "Nobody has a rank.", ""
     try:
         board = shown.verdicts.standing(shown.catalogue, domain).board
         rows, said = {row.entry.name: row for row in board.rows}, board_answer(board)
     except OpsAssayError as error:
         problem = plain(str(error), 600)
+    costs = [name for name in COSTS if any(name in row.spent for row in rows.values())]
     found = []
     for (of, name), runs in shown.catalogue.by_solver.items():
         if of == domain:
@@ -78,9 +103,28 @@ def _solvers(shown: Shown, domain: str) -> tuple[list[View], str, str]:
                 "key": name, "name": plain(name, 120), "page": solver_page(domain, name), "runs": len(runs),
                 "rank": rank_text(row) if row and row.rank is not None and not reference else "",
                 "order": row.rank if row and row.rank is not None else 10**6, "reference": reference,
+                "bar": _bar(success), "costs": _costs(row, costs),
                 "success": success.text if success else "–", "behind": -success.value if success else 1.0,
             })  # fmt: skip
-    return sorted(found, key=lambda one: (one["reference"], one["order"], one["behind"], one["name"])), said, problem
+    found.sort(key=lambda one: (one["reference"], one["order"], one["behind"], one["name"]))
+    return found, costs, said, problem
+
+
+def _bar(figure: MeanFigure | None) -> View | None:
+    """Return where a share and its interval lie between 0 and 100."""
+    if figure is None:
+        return None
+    low, high = (
+        figure.low if figure.low is not None else figure.value,
+        figure.high if figure.high is not None else figure.value,
+    )
+    return {name: round(100 * at, 1) for name, at in (("low", low), ("value", figure.value), ("high", high))}
+
+
+def _costs(row: LeaderboardRow | None, names: Sequence[str]) -> list[str]:
+    """Return what a run of *row* costs, '' for what is not known."""
+    spent = row.spent if row else {}
+    return [spent[name].text if name in spent else "" for name in names]
 
 
 def _solver_row(solver: View) -> View:
