@@ -12,8 +12,8 @@ import yaml
 from starlette.testclient import TestClient
 
 from opsassay.cli import run
-from opsassay.core.schema.run import Metric, MetricStatus
 from opsassay.core.errors import UserError
+from opsassay.core.schema.run import Metric, MetricStatus
 from opsassay.evals.compliance.clusters.worlds import ComplianceWorld
 from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache, KeptEvidence
 from opsassay.evals.runner.grading import choose_stores

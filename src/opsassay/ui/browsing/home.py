@@ -50,7 +50,7 @@ def home_view(shown: Shown, number: int, asked: Mapping[str, str]) -> View:
             "status": sorted({status for of in catalogue.statuses.values() for status in of}),
             "store": [plain(store.name, 60) for store in catalogue.stores],
         },
-        "domains": [_domain(shown, domain) for domain in catalogue.domains],
+        "domains": [_domain(shown, domain, first=not asked and number == 1) for domain in catalogue.domains],
         "problems": problems[:MOST_PROBLEMS],
         "problems_more": max(0, len(problems) - MOST_PROBLEMS),
     }
@@ -98,7 +98,8 @@ def _store(shown: Shown, store: StoreState) -> View:
     }
 
 
-def _domain(shown: Shown, domain: str) -> View:
+def _domain(shown: Shown, domain: str, *, first: bool) -> View:
+    """Return what the page says of *domain*; the matrix stands on the *first* page alone, where nothing is looked for."""
     runs = Counter({place[1]: len(of) for place, of in shown.catalogue.by_solver.items() if place[0] == domain})
     return {
         "name": plain(domain, 60),
@@ -112,5 +113,5 @@ def _domain(shown: Shown, domain: str) -> View:
             for name, count in runs.most_common(MOST_SOLVERS)
         ],
         "solvers_more": max(0, len(runs) - MOST_SOLVERS),
-        "first": first_trials(shown, domain),
+        "first": first_trials(shown, domain) if first else None,
     }
