@@ -191,6 +191,9 @@ ODD = {
     "aliases that are a number": "aliases: 7",
     "propagations that are none": "propagations: [3, {source: 1, target: [x]}, null]",
     "alerts that are none": "alerts: {group_id: a}",
+    "aliases in one list": "aliases: [a, b]",
+    "aliases in lists of lists": "aliases: [[a, [b, [c]], []], [], null]",
+    "an alias by itself": "aliases: a",
 }
 
 
@@ -250,6 +253,59 @@ def test_every_public_ground_truth_answered_in_the_mandated_form_is_whole(real_d
         ), folder.name  # fmt: skip
         graded += 1
     assert graded >= 41
+
+
+WRITTEN = {
+    "kinds in small letters": lambda namespace, kind, name: f"{namespace}/{kind.lower()}/{name}",
+    "kinds in capitals": lambda namespace, kind, name: f"{namespace}/{kind.upper()}/{name}",
+    "kinds of many": lambda namespace, kind, name: f"{namespace}/{_many(kind)}/{name}",
+    "no namespace": lambda namespace, kind, name: f"{kind}/{name}",
+    "an empty namespace": lambda namespace, kind, name: f"/{kind}/{name}",
+}
+
+
+def _many(kind: str) -> str:
+    return kind[:-1] + "ies" if kind.endswith("y") else kind + ("es" if kind.endswith("s") else "s")
+
+
+@pytest.mark.parametrize("how", WRITTEN)
+@pytest.mark.parametrize("file", ["groundtruth_v1.yaml", "groundtruth.yaml"])
+def test_every_public_root_is_found_however_its_name_is_written(real_data, file, how):
+    graded, missed = 0, []
+    for folder in sorted((real_data / "itbench-groundtruth").glob("scenario_*")):
+        try:
+            truth = ItbenchTruth.read(folder, (file,))
+        except UserError:
+            continue
+        said = tuple(WRITTEN[how](*_mandated(truth, root).split("/", 2)) for root in truth.truth.roots)
+        found = truth.score(ItbenchAnswer(said, ()))
+        graded += 1
+        if (round(found.fl, 9), found.found, found.precision) != (1.0, True, 1.0):
+            missed.append(folder.name)
+    assert graded >= 41
+    assert missed == []
+
+
+@pytest.mark.parametrize(
+    ("text", "alike"),
+    [
+        ("[[a, b]]", [{"a", "b"}]),
+        ("[a, b]", [{"a", "b"}]),
+        ("a", [{"a"}]),
+        ("[[a, [b, [c]]], [], null]", [{"a", "b", "c"}]),
+        ("[[]]", []),
+        ("null", []),
+    ],
+)
+def test_aliases_are_read_however_they_are_listed(tmp_path, text, alike):
+    groups = "groups:\n" + "".join(f"- {{id: {name}, kind: Pod, filter: [{name}-.*]}}\n" for name in "bcd")
+    text = f"{groups}- {{id: a, kind: Pod, filter: [a-.*], root_cause: true}}\naliases: {text}\n"
+    truth = ItbenchTruth.read(_made(tmp_path, text))
+    assert json.loads(truth.truth.further["entities.json"])["aliases"] == [sorted(one) for one in alike]
+    for other in set().union(*alike) - {"a"}:
+        found = truth.score(ItbenchAnswer((f"n/Pod/{other}-1",), ()))
+        assert (found.fl, found.found) == (1.0, True), other
+    assert not truth.score(ItbenchAnswer(("n/Pod/d-1",), ())).found
 
 
 @pytest.mark.slow

@@ -162,16 +162,24 @@ class ItbenchTruth:
 
     def _fits(self, group: str, namespace: str, kind: str) -> bool:
         of = self.truth.groups[group]
-        own_kind, own_namespace = str(of.get("kind") or "").lower(), str(of.get("namespace") or "")
+        own_kind, own_namespace = _singular(str(of.get("kind") or "")), str(of.get("namespace") or "")
         anywhere = not namespace or not own_namespace or own_kind in CLUSTER_WIDE
         return (not kind or not own_kind or own_kind == kind) and (anywhere or own_namespace == namespace)
 
 
 def _parts(name: str) -> tuple[str, str, str]:
-    """Return namespace, kind in small letters and name of NAMESPACE/KIND/NAME; '' for what is not said."""
+    """Return namespace, kind as `_singular` has it and name of NAMESPACE/KIND/NAME; '' for what is not said."""
     *before, base = name.split("/")
-    kind = before[-1].lower() if before else ""
+    kind = _singular(before[-1]) if before else ""
     return before[-2] if len(before) > 1 else "", kind, base
+
+
+def _singular(kind: str) -> str:
+    """Return *kind* in small letters, of one object: pod of Pods, policy of policies; what ends in -ss stays."""
+    small = kind.lower()
+    if small.endswith("ies"):
+        return f"{small[:-3]}y"
+    return small if small.endswith("ss") else small.removesuffix("es" if small.endswith("sses") else "s")
 
 
 def read_itbench_answer(path: Path) -> ItbenchAnswer:
