@@ -55,6 +55,29 @@ def threshold_table(long: pl.DataFrame) -> ResultTable:
     return ResultTable("Robustness to thresholds", columns, rows, number=11)
 
 
+def denominator_table(long: pl.DataFrame) -> ResultTable:
+    """Return where a method has no score for some case of a system, and how much its mean owes to that.
+
+    A case is one that any method has; the last column counts a missing score as 0, as for an output that is invalid.
+    """
+    keys = ["family", "system"]
+    of = long.select(*keys, "case").unique().group_by(keys).len("cases")
+    scored = pl.col("score").drop_nulls()
+    found = (
+        long.group_by(*keys, "method", *(["protocol"] if "protocol" in long.columns else []), maintain_order=True)
+        .agg(scored.len().alias("scored"), scored.mean().alias("mean"), scored.sum().alias("sum"))
+        .join(of, on=keys, maintain_order="left")
+        .filter(pl.col("scored") < pl.col("cases"))
+    )
+    rows = tuple(
+        (row["method"], row.get("protocol", ""), f"{row['family']} / {row['system']}", row["cases"], row["scored"],
+         None if row["mean"] is None else f"{row['mean']:.3f}", f"{row['sum'] / row['cases']:.3f}")
+        for row in found.to_dicts()
+    )  # fmt: skip
+    columns = ("method", "protocol", "system", "cases", "scored", "mean of scored", "mean, missing as 0")
+    return ResultTable("Denominators", columns, rows)
+
+
 def _modal(report: AuditReport) -> ResultTable:
     """Return Figure 4: by system how often each method gives its most frequent answer there, beside its mean score."""
     m = report.matched

@@ -27,7 +27,7 @@ from opsassay.cli.output import json_option, say
 from opsassay.evals.runner.tables import ResultTable
 from opsassay.telemetry.importers.cases import read_csv
 
-from .audit_report_tables import report_tables, threshold_table
+from .audit_report_tables import denominator_table, report_tables, threshold_table
 from .running import Numbered, run, show_tables
 
 NUMBERS = Numbered(
@@ -37,7 +37,7 @@ NUMBERS = Numbered(
         "5": "needs case scores", "7": "needs case scores", "9": "needs case scores",
         "11": "needs case scores, and --without or a method under several protocols",
     },
-    {"figure4": "Figure 4."},
+    {"figure4": "Figure 4.", "denominators": "Denominators"},
 )  # fmt: skip
 _PATH = click.Path(path_type=Path)
 Floats = NDArray[np.float64]
@@ -58,7 +58,7 @@ class Audited:
     regret_intervals: Mapping[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     omnibus: tuple[tuple[str, float | None, int, float | None], ...] = ()
     report: AuditReport | None = None
-    thresholds: ResultTable | None = None
+    further: tuple[ResultTable, ...] = ()
 
     def pairs(self) -> Iterator[tuple[str, str, Floats]]:
         """Yield every two methods with the effects by system, first minus second."""
@@ -87,8 +87,9 @@ def read_audited(path: Path, changes: Mapping[str, Any]) -> Audited:
         if "macro" in one.regret_intervals
     }
     means = {method: m.means[:, at] for at, method in enumerate(m.methods)}
-    thresholds = threshold_table(long_scores(table, settings.columns, str(path)))
-    return Audited(m.families, m.systems, m.sizes, means, audit_figures(report), intervals, tests, report, thresholds)
+    long = long_scores(table, settings.columns, str(path))
+    further = (threshold_table(long), denominator_table(long))
+    return Audited(m.families, m.systems, m.sizes, means, audit_figures(report), intervals, tests, report, further)
 
 
 def missing_from(audited: Audited) -> str:
@@ -110,8 +111,8 @@ def tables_of(audited: Audited) -> list[ResultTable]:
         _families(audited),
     ]
     made += report_tables(audited.report) if audited.report else []
-    made += [audited.thresholds] if audited.thresholds else []
-    return sorted((table.filled() for table in made if table.rows), key=lambda table: table.number or 0)
+    made += audited.further
+    return sorted((table.filled() for table in made if table.rows), key=lambda table: table.number or sys.maxsize)
 
 
 def _signs(of: Audited) -> ResultTable:

@@ -134,6 +134,21 @@ def test_a_ledger_with_effects_is_read_as_before():
     assert ("i2", "a", "b", "") not in ledger_figures(read_ledger(wide, "t"))
 
 
+def test_invalid_outputs_show_what_a_mean_owes_to_them(tmp_path, capsys):
+    scores = drawn(sizes=(4, 30), families=("x", "x"), methods=("a", "b", "c"))
+    gone = (pl.col("method") == "c") & (pl.col("system") == "s0") & pl.col("case").is_in(["case-000", "case-001"])
+    table = scores.with_columns(pl.when(gone).then(None).otherwise(pl.col("score")).alias("score"))
+    fixed = pl.when((pl.col("method") == "c") & (pl.col("system") == "s0") & ~gone).then(1.0).otherwise(pl.col("score"))
+    table.with_columns(fixed.alias("score")).write_csv(tmp_path / "scores.csv")
+    code, found, err = tables(capsys, tmp_path / "scores.csv", "-t", "denominators")
+    assert code == 0, err
+    assert found == {
+        "Denominators": [
+            {"method": "c", "system": "x / s0", "cases": 4, "scored": 2, "mean of scored": "1.000", "mean, missing as 0": "0.500"}
+        ]
+    }
+
+
 def test_thresholds_and_modal_answers_are_those_by_hand(tmp_path, capsys):
     rows = []
     for system, said in (("s", ["x", "x", "x", "y"]), ("t", ["x", "y", "z", "z"])):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.papers.itbench_answers import command, scenario_number, score_trials
+from benchmarks.papers.itbench_entities import entities_of
 from benchmarks.papers.itbench_truths import command as disagreements
 from click.testing import CliRunner
 
@@ -119,6 +120,19 @@ def test_a_trial_without_an_answer_counts_as_nothing(truth, tmp_path):
     done = CliRunner(env={"COLUMNS": "200"}).invoke(command, [str(EXAMPLE / "truths"), str(tmp_path)])
     assert done.exit_code == 1
     assert "0.25 ± 0.25" in done.stdout
+
+
+def test_entity_metrics_are_those_by_hand(truth):
+    """The chain is flag-1, cart-pod-1, checkout-service-1, front-service-1; flag-1 is the root."""
+    found = entities_of(truth, ItbenchAnswer(("shop/Service/front", "shop/Pod/cart-x-1", "flag-1", "shop/Service/mail"), ()))
+    assert (found.precision, found.recall, found.f1) == (0.25, 1.0, 0.4)
+    assert dict(found.first) == {1: 0.0, 2: 0.0, 3: 1.0, 4: 1.0, 5: 1.0}
+    assert found.near_precision == pytest.approx((1 / 4 + 1 / 2 + 1 + 0) / 4)
+    assert found.near_recall == 1.0
+    near = entities_of(truth, ItbenchAnswer(("shop/Service/checkout",), ()))
+    assert (near.recall, near.near_precision, near.near_recall) == (0.0, pytest.approx(1 / 3), pytest.approx(1 / 3))
+    nothing = entities_of(truth, ItbenchAnswer((), ()))
+    assert (nothing.precision, nothing.f1, nothing.near_f1) == (0.0, 0.0, 0.0)
 
 
 def test_answers_without_a_truth_are_one_sentence(tmp_path):

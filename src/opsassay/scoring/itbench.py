@@ -113,10 +113,10 @@ class ItbenchTruth:
         calls = frozenset((edge.target, edge.source) for edge in edges if edge.source != edge.target)
         owns = frozenset((name, pod) for name, group in groups.items() if group is None for pod in self._owned(name))
         known = frozenset(self.truth.groups)
-        return Topology(owns, calls, known | {name for name, _ in owns}, self._aliases)
+        return Topology(owns, calls, known | {name for name, _ in owns}, self.aliases)
 
     @cached_property
-    def _aliases(self) -> tuple[frozenset[str], ...]:
+    def aliases(self) -> tuple[frozenset[str], ...]:
         """Groups that the truth calls aliases, and those that no name can tell apart."""
         alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for name, of in self.truth.groups.items():
