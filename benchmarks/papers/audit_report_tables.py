@@ -40,7 +40,9 @@ def threshold_table(long: pl.DataFrame) -> ResultTable:
     columns = ("method", "protocol", "systems", "macro", "min", "max", "macro acc@3", "mean modal freq.")
     if "protocol" not in long.columns:
         return ResultTable("Robustness to thresholds", columns, (), number=11)
-    several = long.group_by("method").agg(pl.col("protocol").n_unique().alias("protocols")).filter(pl.col("protocols") > 1)
+    several = (
+        long.group_by("method").agg(pl.col("protocol").n_unique().alias("protocols")).filter(pl.col("protocols") > 1)
+    )
     modal = (pl.col("predicted").value_counts(normalize=True).struct.field("proportion").max()
              if "predicted" in long.columns else pl.lit(None, pl.Float64))  # fmt: skip
     third = pl.col("acc_at_3").cast(pl.Float64, strict=False).mean() if "acc_at_3" in long.columns else pl.lit(None)
@@ -51,7 +53,9 @@ def threshold_table(long: pl.DataFrame) -> ResultTable:
         pl.len(), pl.col("score").mean().alias("macro"), pl.col("score").min().alias("low"),
         pl.col("score").max().alias("high"), pl.col("third").mean(), pl.col("modal").mean(),
     )  # fmt: skip
-    rows = tuple((*row[:3], *(None if value is None else f"{100 * value:.1f}" for value in row[3:])) for row in found.rows())
+    rows = tuple(
+        (*row[:3], *(None if value is None else f"{100 * value:.1f}" for value in row[3:])) for row in found.rows()
+    )
     return ResultTable("Robustness to thresholds", columns, rows, number=11)
 
 

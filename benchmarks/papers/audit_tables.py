@@ -96,8 +96,12 @@ def missing_from(audited: Audited) -> str:
     """Return what does not follow from a printed table, '' for case scores."""
     if audited.report is not None:
         return ""
-    told = "" if any(key[0] == "i2" for key in audited.figures) else "I2 and prediction intervals of Table 2, intervals "
-    return f"{told or 'intervals '}of regret in Table 3, Tables 5, 7, 9 and 11, Figure 4 and the omnibus tests of Table 6"
+    told = (
+        "" if any(key[0] == "i2" for key in audited.figures) else "I2 and prediction intervals of Table 2, intervals "
+    )
+    return (
+        f"{told or 'intervals '}of regret in Table 3, Tables 5, 7, 9 and 11, Figure 4 and the omnibus tests of Table 6"
+    )
 
 
 def tables_of(audited: Audited) -> list[ResultTable]:

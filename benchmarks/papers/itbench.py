@@ -45,7 +45,9 @@ def command(context: click.Context, stores: tuple[Path, ...], numbers: tuple[str
     for graded in grade_stores(choose_stores(stores), GradeSettings()) if stores else ():
         problems |= graded.problems
         if isinstance(graded, GradedTrials):
-            found += [table for trials in graded.trials for table in itbench_tables(itbench_rows(trials), attempts(trials))]
+            found += [
+                table for trials in graded.trials for table in itbench_tables(itbench_rows(trials), attempts(trials))
+            ]
         else:
             found += [table for table in graded.results() if table.number is not None]
     found += [replace(table, number=25) for table in found if table.number == 5]  # the same figures, printed again

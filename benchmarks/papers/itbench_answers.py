@@ -117,7 +117,17 @@ def command(context: click.Context, truths: Path, answers: Path, truth: str | No
     else:
         columns = ("scenario", "truth", "trials", "answered", "root found", "FL (NTAM)", "FPC (NTAM)")
         print_table("Answers against ITBench's ground truth", columns, [_row(one) for one in found])
-        columns = ("scenario", "precision", "recall", "F1", "recall@1", f"recall@{MOST}", "proximity precision", "recall, near", "F1, near")
+        columns = (
+            "scenario",
+            "precision",
+            "recall",
+            "F1",
+            "recall@1",
+            f"recall@{MOST}",
+            "proximity precision",
+            "recall, near",
+            "F1, near",
+        )
         print_table("Root cause entities", columns, [_entity_row(one) for one in found])
     context.exit(1 if problems else 0)
 

@@ -67,4 +67,3 @@ def _use_case(name: str, number: int) -> ResultTable:
         ("steps of the right oracle", "; ".join(f"{step.verb} {step.arguments or ''}".strip() for step in steps)),
     )
     return ResultTable(f"Use case {name}", ("", "details"), found, number=number)
-

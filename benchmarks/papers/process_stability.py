@@ -1,4 +1,4 @@
-"""Are rankings of solvers by how they got there more stable over systems than rankings by whether they were right?
+"""Whether rankings of solvers by how they got there are more stable over systems than those by whether they were right.
 
 Run: ``python -m benchmarks.papers.process_stability STORE [--outcome METRIC]... [--process METRIC]...`` over graded
 diagnosis runs, or over one score table a metric: ``METRIC=SCORES.csv``. For each metric: Kendall's W of the rankings that
@@ -96,7 +96,9 @@ def _row(one: Stability, level: float) -> tuple[object, ...]:
 
     m = one.matched
     taus = [
-        kendalltau(m.means[a], m.means[b]).statistic for a in range(len(m.systems)) for b in range(a + 1, len(m.systems))
+        kendalltau(m.means[a], m.means[b]).statistic
+        for a in range(len(m.systems))
+        for b in range(a + 1, len(m.systems))
     ]
     known = [tau for tau in taus if np.isfinite(tau)]
     effects = [paired_effects(m, a, b, 1) for a, b in m.pairs()]
@@ -106,7 +108,8 @@ def _row(one: Stability, level: float) -> tuple[object, ...]:
     low, high = one.interval
     return (
         one.kind, one.metric, len(m.methods), len(m.systems), m.cases, f"{one.w:.3f}", f"[{low:.3f}, {high:.3f}]",
-        f"{np.mean(known):.3f}" if known else None, f"{turned}/{len(effects)}", f"{reversals}/{len(effects) * len(m.systems)}",
+        f"{np.mean(known):.3f}" if known else None, f"{turned}/{len(effects)}",
+        f"{reversals}/{len(effects) * len(m.systems)}",
         f"{100 * np.median(i2):.1f}",
     )  # fmt: skip
 
@@ -161,7 +164,9 @@ def command(
         except UserError as error:
             say(f"opsassay: left out: {metric}: {error}")
     if not found:
-        raise UserError("No metric could be ranked; each takes two solvers that are scored on every case of two systems.")
+        raise UserError(
+            "No metric could be ranked; each takes two solvers that are scored on every case of two systems."
+        )
     context.exit(show_tables("process_stability", stability_tables(found), {}, as_json=as_json))
 
 

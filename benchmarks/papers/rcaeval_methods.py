@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 
 from opsassay.core.schema.diagnosis import Diagnosis
 from opsassay.solvers.methods.base import numbers_of, ranked, stated
-from opsassay.solvers.methods.matrix import COLUMN_SET, IMPUTATION, METRIC_TO_SERVICE, Matrix, Readings, readings, z_scores
+from opsassay.solvers.methods.matrix import (
+    COLUMN_SET,
+    IMPUTATION,
+    METRIC_TO_SERVICE,
+    Matrix,
+    Readings,
+    readings,
+    z_scores,
+)
 from opsassay.solvers.methods.parameters import Count, Share
 from opsassay.telemetry.datapack import Datapack
 
@@ -164,10 +172,8 @@ def _levels(values: Matrix, bins: int) -> Ints:
     return found
 
 
-def _children(
-    columns: Sequence[int], levels: Mapping[int, Ints], period: Ints, start: float, least: int
-) -> list[int]:
-    """Return columns next to F, in the order in which rising levels add them, each level's by p, until *least* are there."""
+def _children(columns: Sequence[int], levels: Mapping[int, Ints], period: Ints, start: float, least: int) -> list[int]:
+    """Return columns next to F in the order in which rising levels add them, each level's by p, until *least* are there."""
     found: list[int] = []
     for alpha in np.arange(start, 1, STEP):
         kept = {one: p for one, p in _next_to_period(columns, levels, period, float(alpha)) if one not in found}
@@ -229,7 +235,9 @@ class CircaPc:
     most_columns: Count = 40
 
     name: ClassVar[str] = "circa-pc"
-    source: ClassVar[str] = "CIRCA (KDD 2022) on a skeleton by PC, as RCAEval and the leaderboard audit (appendix F) run it"
+    source: ClassVar[str] = (
+        "CIRCA (KDD 2022) on a skeleton by PC, as RCAEval and the leaderboard audit (appendix F) run it"
+    )
     cost: ClassVar[str] = "independence tests of every pair of columns: seconds for 40, days for hundreds"
 
     @property
@@ -272,7 +280,7 @@ def _points(graph: Ints, cause: int, effect: int) -> bool:
 
 
 def residuals(both: Matrix, rows: int, parents: Sequence[Sequence[int]]) -> Matrix:
-    """Return z of the residuals after the first *rows* bins, which the regression of each column on *parents* is fitted to."""
+    """Return z of the residuals after the first *rows* bins, to which each column's regression on *parents* is fitted."""
     out = np.zeros((len(both) - rows, both.shape[1]))
     for column, causes in enumerate(parents):
         design = np.column_stack([both[:, list(causes)], np.ones(len(both))])

@@ -24,7 +24,7 @@ from .sweep import main_slice, sweep_tables
 NUMBERS = Numbered(
     range(1, 16),
     {"3": "it explains words of Kubernetes; docs/concepts.md explains ours"},
-    {number: "is of trials; give a store of them" for number in map(str, (2, *range(7, 16)))},
+    dict.fromkeys(map(str, (2, *range(7, 16))), "is of trials; give a store of them"),
 )
 
 

@@ -31,7 +31,9 @@ def merged_long(seeds=3):
     parts = []
     for n in range(seeds):
         for prompt in ("short", "long"):
-            flipped = pl.when(pl.int_range(pl.len()) % (7 + n) == 0).then(1 - pl.col("score")).otherwise(pl.col("score"))
+            flipped = (
+                pl.when(pl.int_range(pl.len()) % (7 + n) == 0).then(1 - pl.col("score")).otherwise(pl.col("score"))
+            )
             parts.append(base.with_columns(flipped, seed=pl.lit(n), prompt=pl.lit(prompt), tools=pl.lit("on")))
     return pl.concat(parts)
 
@@ -52,7 +54,7 @@ def test_seeds_are_averaged_and_conditions_are_methods_of_their_own():
 
 
 def test_without_the_names_of_the_columns_the_sentence_says_how_to_give_them():
-    with pytest.raises(UserError, match="occurs more than once .* columns.seed, columns.conditions"):
+    with pytest.raises(UserError, match=r"occurs more than once .* columns\.seed, columns\.conditions"):
         long_scores(merged_long(), Columns(), "t")
     with pytest.raises(UserError, match=r"lacks the column 'tool' \(conditions\[0\]\); did you mean"):
         long_scores(merged_long(), Columns(conditions=("tool",)), "t")
@@ -62,7 +64,11 @@ def test_without_the_names_of_the_columns_the_sentence_says_how_to_give_them():
 
 
 def test_the_answer_over_seeds_is_the_most_frequent_one_and_a_missing_score_is_none():
-    rows = [("f", "s", "1", m, n, score, said, "x") for m in "ab" for n, score, said in ((0, 1.0, "x"), (1, None, "y"), (2, 0.0, "y"))]
+    rows = [
+        ("f", "s", "1", m, n, score, said, "x")
+        for m in "ab"
+        for n, score, said in ((0, 1.0, "x"), (1, None, "y"), (2, 0.0, "y"))
+    ]
     names = ["family", "system", "case", "method", "seed", "score", "predicted", "expected"]
     found = long_scores(pl.DataFrame(rows, schema=names, orient="row"), Columns(), "t")
     assert found["score"].to_list() == [0.5, 0.5]
@@ -71,7 +77,14 @@ def test_the_answer_over_seeds_is_the_most_frequent_one_and_a_missing_score_is_n
 
 def test_the_command_line_reads_the_layout_by_settings(tmp_path, capsys):
     merged_long().write_csv(tmp_path / "merged.csv")
-    words = ["audit", str(tmp_path / "merged.csv"), "-o", str(tmp_path / "out"), "-c", "columns.conditions=[prompt, tools]"]
+    words = [
+        "audit",
+        str(tmp_path / "merged.csv"),
+        "-o",
+        str(tmp_path / "out"),
+        "-c",
+        "columns.conditions=[prompt, tools]",
+    ]
     words += ["-c", "resamples=200", "-c", "permutations=200", "-c", "simulations=100", "--json"]
     assert opsassay(words) == 0
     assert len(json.loads(capsys.readouterr().out)["methods"]) == 4
@@ -116,7 +129,10 @@ def test_means_give_what_follows_from_them_and_the_rest_is_named(tmp_path, capsy
     ("change", "sentence"),
     [
         (pl.col("mean") * 100, r"a mean of a lies outside \[0, 1\]; divide percentages by 100"),
-        (pl.when(pl.col("method") == "b").then(pl.col("n") - 1).otherwise(pl.col("n")).alias("n"), "over different n, so they are not matched"),
+        (
+            pl.when(pl.col("method") == "b").then(pl.col("n") - 1).otherwise(pl.col("n")).alias("n"),
+            "over different n, so they are not matched",
+        ),
         (pl.lit("a").alias("method"), "occur more than once; keep one mean"),
     ],
 )
@@ -144,7 +160,14 @@ def test_invalid_outputs_show_what_a_mean_owes_to_them(tmp_path, capsys):
     assert code == 0, err
     assert found == {
         "Denominators": [
-            {"method": "c", "system": "x / s0", "cases": 4, "scored": 2, "mean of scored": "1.000", "mean, missing as 0": "0.500"}
+            {
+                "method": "c",
+                "system": "x / s0",
+                "cases": 4,
+                "scored": 2,
+                "mean of scored": "1.000",
+                "mean, missing as 0": "0.500",
+            }
         ]
     }
 
@@ -153,7 +176,11 @@ def test_thresholds_and_modal_answers_are_those_by_hand(tmp_path, capsys):
     rows = []
     for system, said in (("s", ["x", "x", "x", "y"]), ("t", ["x", "y", "z", "z"])):
         for case, one in enumerate(said):
-            for method, protocol, right in (("m", "z3", one == "x"), ("m", "z2", case > 0), ("other", "", case % 2 == 0)):
+            for method, protocol, right in (
+                ("m", "z3", one == "x"),
+                ("m", "z2", case > 0),
+                ("other", "", case % 2 == 0),
+            ):
                 label = one if protocol == "z3" else "x"
                 rows.append(("f", system, f"{case}", method, protocol, float(right), label, "x", min(1.0, right + 0.5)))
     names = ["family", "system", "case", "method", "protocol", "score", "predicted", "expected", "acc_at_3"]

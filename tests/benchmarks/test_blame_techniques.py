@@ -64,15 +64,13 @@ def test_suspiciousness_is_that_of_the_formula_by_hand():
     assert (found["wrong"].failed, found["wrong"].succeeded, found["wrong"].step) == (2, 1, 2)
     plan = (2 / 2 + 2 / 4) / 2 * (1 + 4 / 4) * (1 + 4 / 8)
     assert found["plan"].suspiciousness == pytest.approx(plan)
-    assert [one.action for one in suspects(failed, others)][0] == "wrong"
+    assert suspects(failed, others)[0].action == "wrong"
 
 
 def test_an_action_that_only_some_failed_runs_have_counts_less_and_calls_are_part_of_it():
     call = ToolCall(tool="add", arguments={"n": 1}, output="2", status="ok")
     with_call = trace(("A", "x"))
-    with_call = with_call.model_copy(
-        update={"steps": (with_call.steps[0].model_copy(update={"tool_logs": (call,)}),)}
-    )
+    with_call = with_call.model_copy(update={"steps": (with_call.steps[0].model_copy(update={"tool_logs": (call,)}),)})
     (alone,) = suspects(with_call, [(trace(("A", "x")), False)])
     assert (alone.failed, alone.succeeded) == (1, 0)  # the other one says the same and calls nothing
     assert alone.suspiciousness == pytest.approx((1 / 2 + 1) / 2 * (1 + 1 / 2) * (1 + 1 / 2))
@@ -93,7 +91,7 @@ def planted(name):
 
 def team(failure, chance):
     """Return the planted model as it is for the failed run, and by chance from the second run on."""
-    draw = random.Random(5)  # noqa: S311
+    draw = random.Random(5)
     always, sometimes = failure.model(), failures.Team(failure.planted, failure.decoy)
     sometimes._random, sometimes._chance = draw, chance
     return always, sometimes
@@ -154,7 +152,7 @@ def voting(votes):
 
 def test_votes_are_weighted_by_confidence_agents_first_then_their_steps():
     one = trace(("A", "x"), ("B", "y"), ("A", "z"))
-    votes = dict.fromkeys(ANALYSTS, {"agent": "A", "step": 1, "confidence": 0.1})
+    votes = {name: {"agent": "A", "step": 1, "confidence": 0.1} for name in ANALYSTS}
     votes["detail"] = {"agent": "B", "step": 2, "confidence": 0.45}
     votes["pattern"] = {"agent": "A", "step": 3, "confidence": 0.3, "reason": "again"}
     asker = BlameAsker(voting(votes), 0.3)
@@ -202,15 +200,20 @@ def test_published_prompts_are_asked_and_read_as_their_code_does(tmp_path):
     said = "1. Agent Name: B\n2. Step Number: 3\nReason for Mistake: it says so"
     found, seen = asked(tmp_path, "all-at-once", lambda _: said, one)
     assert (found.agent_name, found.step_id, found.reason) == ("B", 4, "it says so")  # they count from 0
-    assert [m.content for m in seen[0]] == ["Be brief.", "Task add\nAnswer: 42\nA: text 0\nB: text 1\nA: text 2\nB: text 3\nA: text 4\nWho?"]
-    hidden, seen = asked(tmp_path, "all-at-once", lambda _: said, one.model_copy(update={"reference_answer": None}))
+    assert [m.content for m in seen[0]] == [
+        "Be brief.",
+        "Task add\nAnswer: 42\nA: text 0\nB: text 1\nA: text 2\nB: text 3\nA: text 4\nWho?",
+    ]
+    _, seen = asked(tmp_path, "all-at-once", lambda _: said, one.model_copy(update={"reference_answer": None}))
     assert "Answer" not in seen[0][-1].content
     found, seen = asked(tmp_path, "step-by-step", lambda text: "1. Yes" if "Step 2 by A?" in text else "1. No", one)
     assert (found.agent_name, found.step_id, len(seen)) == ("A", 3, 3)
     assert "Step 0 - A: text 0" in seen[1][-1].content
     found, seen = asked(tmp_path, "step-by-step", lambda _: "1. No.", one)
     assert (found.step_id, len(seen)) == (5, 5)  # the last step stands in, as in the public code
-    found, seen = asked(tmp_path, "binary-search", lambda text: "lower half" if "lower 3 to 4" in text else "upper half", one)
+    found, seen = asked(
+        tmp_path, "binary-search", lambda text: "lower half" if "lower 3 to 4" in text else "upper half", one
+    )
     assert (found.step_id, len(seen)) == (4, 2)
     found, _ = asked(tmp_path, "binary-search", lambda _: "neither", one)
     assert (found.step_id, found.reason) == (None, "no half was named: neither")
@@ -284,12 +287,12 @@ def test_the_response_only_arm_shows_outputs_alone_and_is_a_row_of_its_own(tmp_p
         "def respond(messages, tools):\n"
         "    text = messages[-1].content\n"
         "    step = 1 if 'given' in text or 'Task:' in text else 2\n"
-        "    return Reply(text='{\"agent\": \"x\", \"step\": %d}' % step)\n"
+        '    return Reply(text=\'{"agent": "x", "step": %d}\' % step)\n'
     )
     arguments = ["bench", str(folder), "--technique", "all-at-once", "--model", f"scripted:{script}", "-c", "runs=1"]
     kept = tmp_path / "kept"
     for arm in ([], ["--arm", "response-only"]):
         assert run(cli, [*arguments, *arm, "-o", str(kept)]) == 0
     lines = [json.loads(one) for one in (kept / "answers.jsonl").read_text().splitlines()]
-    said = {(line["arm"], line["step"]) for line in lines if line["technique"] == "all-at-once"}
+    said = {(line.get("arm", ""), line["step"]) for line in lines if line["technique"] == "all-at-once"}
     assert said == {("", 1), ("metadata=false, inputs=false", 2)}

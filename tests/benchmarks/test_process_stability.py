@@ -42,7 +42,13 @@ def test_a_planted_stable_process_is_found_and_the_same_twice_is_not(tmp_path, c
     ladder = np.array([0.1, 0.35, 0.6, 0.85])
     scores(tmp_path / "path.csv", lambda _: ladder)
     scores(tmp_path / "exact.csv", lambda system: np.roll(ladder, SYSTEMS.index(system)), seed=1)
-    words = [f"exact_match={tmp_path / 'exact.csv'}", f"path_reachability={tmp_path / 'path.csv'}", "--resamples", "300", "--json"]
+    words = [
+        f"exact_match={tmp_path / 'exact.csv'}",
+        f"path_reachability={tmp_path / 'path.csv'}",
+        "--resamples",
+        "300",
+        "--json",
+    ]
     assert run(command, words) == 0
     whole, compared = json.loads(capsys.readouterr().out)["items"]
     by_metric = {row["metric"]: row for row in whole["rows"]}
@@ -60,7 +66,10 @@ def test_a_planted_stable_process_is_found_and_the_same_twice_is_not(tmp_path, c
 def test_what_ranks_nothing_is_named_and_the_rest_goes_on(tmp_path, capsys):
     scores(tmp_path / "a.csv", lambda _: (0.1, 0.4, 0.6, 0.9))
     pl.read_csv(tmp_path / "a.csv").filter(system="s").write_csv(tmp_path / "one.csv")
-    assert run(command, [f"f1={tmp_path / 'a.csv'}", f"edge_f1={tmp_path / 'one.csv'}", "--resamples", "100", "--json"]) == 0
+    assert (
+        run(command, [f"f1={tmp_path / 'a.csv'}", f"edge_f1={tmp_path / 'one.csv'}", "--resamples", "100", "--json"])
+        == 0
+    )
     out, err = capsys.readouterr()
     assert [row["metric"] for row in json.loads(out)["items"][0]["rows"]] == ["f1"]
     assert "left out: edge_f1: edge_f1: one system ranks nothing" in err

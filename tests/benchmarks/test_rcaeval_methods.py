@@ -135,5 +135,15 @@ def test_each_is_a_method_that_ranks_every_service_and_states_its_protocol(made,
 def test_the_command_line_runs_them_from_their_file(tmp_path, capsys):
     assert method_named(f"{FILE}:Rcd", {"gamma": 4}).configuration["gamma"] == 4
     tree = make_tree(tmp_path / "cases", count=1, traces=12)
-    words = ["run", "diagnose", str(tree.root), "-o", str(tmp_path / "runs"), "-m", f"{FILE}:Rcd", "-m", f"{FILE}:EpsilonDiagnosis"]
+    words = [
+        "run",
+        "diagnose",
+        str(tree.root),
+        "-o",
+        str(tmp_path / "runs"),
+        "-m",
+        f"{FILE}:Rcd",
+        "-m",
+        f"{FILE}:EpsilonDiagnosis",
+    ]
     assert run(words) == 0

@@ -194,7 +194,11 @@ def labels(folder: Path, answers: Path | None, output: Path | None, *, as_json: 
 @click.argument("folder", type=_PATH)
 @click.option("-o", "--output", type=FILE, required=True, help="JSONL file to write: a conversation for each trace.")
 @click.option(
-    "--held-out", type=click.FloatRange(0, 1, max_open=True), default=0.2, show_default=True, help="Share of tasks for test."
+    "--held-out",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.2,
+    show_default=True,
+    help="Share of tasks for test.",
 )
 @click.option("-c", "changes", multiple=True, metavar="KEY=VALUE", help="One setting, as in -c reference=false.")
 def training(folder: Path, output: Path, held_out: float, changes: tuple[str, ...]) -> None:

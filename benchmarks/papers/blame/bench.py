@@ -112,7 +112,7 @@ def bench(cases: Sequence[LabelledTrace], techniques: Sequence[str], how: Bench 
 
     The rules are always among the techniques. Techniques that ask a model run as often as the settings say, and their
     accuracies are means; "combined" is fitted by leave-one-out within each subset, so that no label is used on its own
-    trace. What runs systems again is tried on the traces for which that can be: its n says how many. Where the model gave no answer the
+    trace. What runs systems again is tried where that can be: its n says how many. Where the model gave no answer the
     question has failed and is in no mean. With a folder every answer is a line in it as it ends, and what is answered
     there is not asked again. Raises UserError where a technique lacks what it needs on every trace.
     """

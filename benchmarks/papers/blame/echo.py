@@ -2,9 +2,9 @@
 
 Source: ECHO (arXiv 2510.04886), by its abstract and public reviews, since no code of it is published: context in four
 levels by distance (1 step whole, 2 and 3 the main parts, 4 to 6 in short, the rest as milestones), six analysts
-(conservative, liberal, detail, pattern, sceptical, general), and a vote weighted by confidence. Distances are from the last
-step, where a failed run shows that it failed; that, the words of the questions, how levels are cut (by characters), and that
-no vote is asked again where analysts differ, are our choices.
+(conservative, liberal, detail, pattern, sceptical, general), and a vote weighted by confidence. Distances are from the
+last step, where a failed run shows that it failed; that, the words of the questions, how levels are cut (by characters),
+and that no vote is asked again where analysts differ, are our choices.
 """
 
 from __future__ import annotations

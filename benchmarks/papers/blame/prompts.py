@@ -50,7 +50,9 @@ class Prompt(Written):
             return asker.question(self.system, Template(user).substitute(words))
         except (KeyError, ValueError) as error:
             known = ", ".join(f"${name}" for name in words)
-            raise ConfigError(f"A prompt cannot be filled in ({error}); it may name {known}, and $$ is a dollar.") from error
+            raise ConfigError(
+                f"A prompt cannot be filled in ({error}); it may name {known}, and $$ is a dollar."
+            ) from error
 
 
 class Prompts(Written):
@@ -89,7 +91,8 @@ def _technique(ask: Callable[[Prompt, Trace, BlameAsker], Attribution], prompt: 
 
 def _lines(steps: Sequence[TraceStep], *, numbers: bool = False) -> str:
     return "\n".join(
-        (f"Step {step.step_id - 1} - " if numbers else "") + f"{step.agent_name}: {step.output_content}" for step in steps
+        (f"Step {step.step_id - 1} - " if numbers else "") + f"{step.agent_name}: {step.output_content}"
+        for step in steps
     )
 
 

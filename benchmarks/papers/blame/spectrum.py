@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
-from opsassay.analysis.blame.attribute import Blamed
 from opsassay.analysis.blame.asking import Cost
+from opsassay.analysis.blame.attribute import Blamed
 from opsassay.analysis.blame.inevitability import Judge, judge_by_reference
 from opsassay.analysis.blame.rerun import Rerun
 from opsassay.core.errors import OperationError, UserError
@@ -96,9 +96,7 @@ def suspects(
         measure *= (1 + _runs(own) / _runs(agent)) * (1 + sum(own) / sum(agent))
         in_failed = _runs([n for n, is_lost in zip(own, lost, strict=True) if is_lost])
         words = " ".join(action_text(step).split())
-        found[action] = Suspect(
-            step.step_id, step.agent_name, words, in_failed, _runs(own) - in_failed, measure
-        )
+        found[action] = Suspect(step.step_id, step.agent_name, words, in_failed, _runs(own) - in_failed, measure)
     return sorted(found.values(), key=lambda one: (-one.suspiciousness, one.step))
 
 

@@ -15,7 +15,9 @@ from opsassay.analysis.blame.techniques.prompting import whole_question
 from opsassay.core.schema.trajectory import LabelledTrace
 
 
-def training_items(cases: Sequence[LabelledTrace], settings: BlameSettings, held_out: float = 0.2) -> list[dict[str, Any]]:
+def training_items(
+    cases: Sequence[LabelledTrace], settings: BlameSettings, held_out: float = 0.2
+) -> list[dict[str, Any]]:
     """Return an item for each of *cases*: id, subset, split (train or test), messages, label, agents, steps and notes.
 
     *settings* say what of a trace is shown. Notes name what is odd about a label, so that it can be left out.

@@ -115,7 +115,9 @@ def _beside_one_another(table: pl.DataFrame, name: str) -> pl.DataFrame:
         raise UserError(f"{name}, row {int(twice[0]) + 1}: this system and method occur more than once; keep one mean.")
     if (several := table.group_by(about).agg(pl.col("n").n_unique()).filter(pl.col("n") > 1)).height:
         system = several.get_column("system")[0]
-        raise UserError(f"{name}: the methods of {system} are over different n, so they are not matched; none is compared.")
+        raise UserError(
+            f"{name}: the methods of {system} are over different n, so they are not matched; none is compared."
+        )
     wide = table.pivot("method", index=[*about, "n"], values="mean")
     return wide.rename({c: f"mean:{c}" for c in wide.columns if c not in (*about, "n")})
 

@@ -90,14 +90,19 @@ def attribute(
 
 
 def ask_model(
-    name: str, technique: Technique, shown: Trace, model: Model, settings: BlameSettings, rerun: Rerun | None, *, turns: bool
+    name: str,
+    technique: Technique,
+    shown: Trace,
+    model: Model,
+    settings: BlameSettings,
+    rerun: Rerun | None,
+    *,
+    turns: bool,
 ) -> Blamed:
     """Return what *technique*, called *name*, says of *shown*; *turns* where its questions do not stand by themselves."""
     asker = BlameAsker(model, settings.temperature)
     try:
-        answer = ask_within(
-            lambda part: technique(part, asker, settings, rerun), shown, asker, settings, turns=turns
-        )
+        answer = ask_within(lambda part: technique(part, asker, settings, rerun), shown, asker, settings, turns=turns)
     except OperationError as error:
         reason = str(error).split("\n", 1)[0][:500]
         failure = Attribution(reason=f"the model gave no answer: {reason}")

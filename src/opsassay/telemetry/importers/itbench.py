@@ -118,7 +118,7 @@ def ground_truth(case: str, spec: Mapping[str, Any], file: str, notes: list[str]
 
 
 def _alias_groups(given: Any) -> list[list[str]]:
-    """Return groups of names that mean one thing; a list of names alone is one group, and lists in a group are flattened."""
+    """Return groups of names that mean one thing; a list of names alone is one group, lists in a group are flattened."""
     listed = _as_list(given)
     whole = listed if any(isinstance(one, list) for one in listed) else [listed]
     return [names for names in map(_flat_names, whole) if names]
