@@ -117,7 +117,7 @@ def command(context: click.Context, truths: Path, answers: Path, truth: str | No
     else:
         columns = ("scenario", "truth", "trials", "answered", "root found", "FL (NTAM)", "FPC (NTAM)")
         print_table("Answers against ITBench's ground truth", columns, [_row(one) for one in found])
-        columns = (
+        of_entities = (
             "scenario",
             "precision",
             "recall",
@@ -128,7 +128,7 @@ def command(context: click.Context, truths: Path, answers: Path, truth: str | No
             "recall, near",
             "F1, near",
         )
-        print_table("Root cause entities", columns, [_entity_row(one) for one in found])
+        print_table("Root cause entities", of_entities, [_entity_row(one) for one in found])
     context.exit(1 if problems else 0)
 
 
