@@ -55,16 +55,27 @@ def test_suspiciousness_is_that_of_the_formula_by_hand():
         (trace(("A", "plan"), ("B", "wrong"), ("B", "right"), ("A", "end")), True),
         (trace(("A", "plan"), ("B", "wrong"), ("A", "end")), False),
     ]
-    found = {one.action: one for one in suspects(failed, others)}
+    found = {one.action: one for one in suspects(failed, others, factors=True)}
+    plain = {one.action: one.suspiciousness for one in suspects(failed, others)}
     # wrong: twice in the failed run (weight 0.9), once in another failed one, once in one that succeeds; B acts in all four
     weight = 0.9 + 1
     kulczynski = (weight / weight + weight / (weight + 1)) / 2
-    by_hand = kulczynski * (1 + math.log(2) / math.log(1 / 0.9)) * (1 + 3 / 4) * (1 + 4 / 6)
-    assert found["wrong"].suspiciousness == pytest.approx(by_hand)
+    by_hand = kulczynski * (1 + math.log(2) / math.log(1 / 0.9))
+    assert plain["wrong"] == pytest.approx(by_hand)
+    assert found["wrong"].suspiciousness == pytest.approx(by_hand * (1 + 3 / 4) * (1 + 4 / 6))
     assert (found["wrong"].failed, found["wrong"].succeeded, found["wrong"].step) == (2, 1, 2)
-    plan = (2 / 2 + 2 / 4) / 2 * (1 + 4 / 4) * (1 + 4 / 8)
-    assert found["plan"].suspiciousness == pytest.approx(plan)
-    assert suspects(failed, others)[0].action == "wrong"
+    plan = (2 / 2 + 2 / 4) / 2
+    assert plain["plan"] == pytest.approx(plan)
+    assert found["plan"].suspiciousness == pytest.approx(plan * (1 + 4 / 4) * (1 + 4 / 8))
+
+
+def test_with_the_agents_factors_what_every_run_does_outranks_what_only_failed_runs_do():
+    failed = trace(("A", "plan"), ("B", "wrong"))
+    for failing in range(6):
+        others = [(trace(("A", "plan"), ("B", "wrong")), False)] * failing
+        others += [(trace(("A", "plan"), ("B", "right")), True)] * (5 - failing)
+        assert suspects(failed, others, factors=True)[0].action == "plan"
+        assert suspects(failed, others)[0].action == ("wrong" if failing < 5 else "plan")
 
 
 def test_an_action_that_only_some_failed_runs_have_counts_less_and_calls_are_part_of_it():
@@ -73,7 +84,7 @@ def test_an_action_that_only_some_failed_runs_have_counts_less_and_calls_are_par
     with_call = with_call.model_copy(update={"steps": (with_call.steps[0].model_copy(update={"tool_logs": (call,)}),)})
     (alone,) = suspects(with_call, [(trace(("A", "x")), False)])
     assert (alone.failed, alone.succeeded) == (1, 0)  # the other one says the same and calls nothing
-    assert alone.suspiciousness == pytest.approx((1 / 2 + 1) / 2 * (1 + 1 / 2) * (1 + 1 / 2))
+    assert alone.suspiciousness == pytest.approx((1 / 2 + 1) / 2)
 
 
 def test_alike_actions_are_one_where_the_setting_says_so_and_times_never_tell_them_apart():

@@ -149,7 +149,7 @@ def _tasks(
     model = "" if free or how.model is None else how.model.name
     learned = "".join(case.label.canonical_json() for case in cases) if technique == FITTED else ""
     if technique == SPECTRUM:
-        learned = f"{how.settings.repeats} {how.settings.alike}"
+        learned = f"{how.settings.repeats} {how.settings.alike} {how.settings.factors}"
     elif technique in how.prompts:
         learned = how.prompts[technique][1]
     settings = how.settings.asking().digest()
@@ -251,7 +251,12 @@ def _blamed(task: _Task, model: Model | None, how: Bench) -> Blamed:
     trace, settings, name, rerun = task.case.trace, how.settings, task.technique, how.rerun_of(task.case)
     if name == SPECTRUM:
         return blame_by_spectrum(
-            trace, rerun, repeats=settings.repeats, alike=settings.alike, volatile=settings.volatile
+            trace,
+            rerun,
+            repeats=settings.repeats,
+            alike=settings.alike,
+            volatile=settings.volatile,
+            factors=settings.factors,
         )
     if name not in OF_PAPERS and name not in how.prompts:
         return attribute(trace, name, model=model, settings=settings, rerun=rerun)

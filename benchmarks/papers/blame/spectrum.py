@@ -1,15 +1,17 @@
 """Blame by the spectrum of repeated runs: what failed runs of a task do, and runs of it that succeed do not.
 
 An action is what an agent says and calls in a step. Its suspiciousness for one failed run is Kulczynski's second measure,
-with repeats inside a run decaying, times three factors::
+with repeats inside a run decaying, times factors::
 
     w_f = sum over failed runs with it of 0.9^(n - 1)    w_s alike over runs that succeed    n: how often it is in a run
     (w_f / (F - f + w_f) + w_f / (w_f + w_s)) / 2        F: failed runs, f: those with it
     * (1 + log(n of this run) / log(1 / 0.9))
-    * (1 + runs with it / runs with its agent) * (1 + all of it / all steps of its agent)
+    * (1 + runs with it / runs with its agent) * (1 + all of it / all steps of its agent)    with `factors` alone
 
-Source: Famas (arXiv 2509.13782) and its published code. There a model clusters actions; here two are one when they are the
-same words, times and random ids aside, or share as many of them as the setting `alike` says.
+Source: Famas (arXiv 2509.13782) and its published code, whose last two factors can be left out there too. With them an
+action that every run has, once, outranks one that only the failed runs have, whatever their share p: 2 (1 + p) is never
+less than (1 + p)^2. So they are left out unless the setting `factors` says otherwise. There a model clusters actions; here
+two are one when they are the same words, times and random ids aside, or share as many of them as the setting `alike` says.
 """
 
 from __future__ import annotations
@@ -73,11 +75,12 @@ def action_text(step: TraceStep) -> str:
 
 
 def suspects(
-    failed: Trace, others: Sequence[tuple[Trace, bool]], *, alike: float = 1.0, volatile: Volatile | None = None
-) -> list[Suspect]:
+    failed: Trace, others: Sequence[tuple[Trace, bool]], *, alike: float = 1.0, volatile: Volatile | None = None,
+    factors: bool = False,
+) -> list[Suspect]:  # fmt: skip
     """Return the actions of *failed*, most suspect first, equally suspect ones by step.
 
-    *others* are further runs of its task, each with whether it succeeded.
+    *others* are further runs of its task, each with whether it succeeded; *factors* are those of the agent.
     """
     actions = _Actions(alike, volatile or Volatile())
     runs = [(failed, False), *others]
@@ -93,7 +96,8 @@ def suspects(
         agent = [count[step.agent_name] for count in agents]
         measure = _kulczynski(own, lost)
         measure *= 1 + math.log(own[0]) / math.log(1 / DECAY)
-        measure *= (1 + _runs(own) / _runs(agent)) * (1 + sum(own) / sum(agent))
+        if factors:
+            measure *= (1 + _runs(own) / _runs(agent)) * (1 + sum(own) / sum(agent))
         in_failed = _runs([n for n, is_lost in zip(own, lost, strict=True) if is_lost])
         words = " ".join(action_text(step).split())
         found[action] = Suspect(step.step_id, step.agent_name, words, in_failed, _runs(own) - in_failed, measure)
@@ -121,7 +125,9 @@ def attribution_of(ranked: Sequence[Suspect], runs: Sequence[bool]) -> Attributi
     return Attribution(agent_name=first.agent, step_id=first.step, reason=f"{first.suspiciousness:.2f}: {told}")
 
 
-def blame_by_spectrum(trace: Trace, rerun: Rerun | None, *, repeats: int, alike: float, volatile: Volatile) -> Blamed:
+def blame_by_spectrum(
+    trace: Trace, rerun: Rerun | None, *, repeats: int, alike: float, volatile: Volatile, factors: bool
+) -> Blamed:
     """Return whom *repeats* runs of the system from its start point at; runs are judged by the reference answer.
 
     Raises UserError where the trace has no reference answer, or the system cannot be run again.
@@ -133,7 +139,7 @@ def blame_by_spectrum(trace: Trace, rerun: Rerun | None, *, repeats: int, alike:
         others = [_once_more(trace, rerun, judge) for _ in range(repeats)]
     except OperationError as error:
         return Blamed(SPECTRUM, Attribution(reason=str(error)), Cost(), str(error))
-    ranked = suspects(trace, others, alike=alike, volatile=volatile)
+    ranked = suspects(trace, others, alike=alike, volatile=volatile, factors=factors)
     return Blamed(SPECTRUM, attribution_of(ranked, [won for _, won in others]), Cost())
 
 
