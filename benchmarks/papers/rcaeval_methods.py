@@ -228,7 +228,8 @@ class CircaPc:
 
     The regression hypothesis test of CIRCA (KDD 2022) as RCAEval and the leaderboard audit run it: the graph is not the
     structure of calls but that of PC (Fisher's z, level *alpha*) over the readings of both periods; an edge without a
-    direction counts both ways. Least squares, fitted to the normal period; no descendant adjustment.
+    direction counts both ways. Least squares, fitted to the normal period; no descendant adjustment. RCAEval turns the
+    graph round before it (findings/rcaeval-circa-turned-round.sh); here a column is regressed on its causes.
     """
 
     alpha: Share = 0.05
