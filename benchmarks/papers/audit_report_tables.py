@@ -1,6 +1,7 @@
-"""Tables 5, 7, 9 and 11 of "leaderboard-audit", which need case scores: from the report of an audit.
+"""Tables 5, 7, 9 and 11 of "leaderboard-audit", and its Figure 4: they need case scores, so are from an audit's report.
 
-Table 9B needs covariates, Table 11 a choice to compare with: systems that are left aside, or canonical labels.
+Table 9B needs covariates, Table 11A a choice to compare with (systems that are left aside, or canonical labels), 11B a
+method under several protocols, Figure 4 the labels of answers.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import polars as pl
 
 from opsassay.analysis.audit.audit import AuditReport, PairAudit
 from opsassay.analysis.audit.effects import TIE
@@ -23,7 +25,73 @@ APPROACHES = {
 
 def report_tables(report: AuditReport) -> list[ResultTable]:
     """Return the tables, each without rows where the report has nothing for it."""
-    return [_variants(report), _inclusion(report), *_within_families(report), _nested(report), _choices(report)]
+    return [
+        _variants(report), _inclusion(report), *_within_families(report), _nested(report), _choices(report),
+        _modal(report),
+    ]  # fmt: skip
+
+
+def threshold_table(long: pl.DataFrame) -> ResultTable:
+    """Return Table 11B: each method that has several protocols under each of them, means over systems.
+
+    *long* is as `table.long_scores` gives it; macro acc@3 is there where it has a column acc_at_3. The modal frequency is
+    the share of a system's answers that are its most frequent one.
+    """
+    columns = ("method", "protocol", "systems", "macro", "min", "max", "macro acc@3", "mean modal freq.")
+    if "protocol" not in long.columns:
+        return ResultTable("Robustness to thresholds", columns, (), number=11)
+    several = (
+        long.group_by("method").agg(pl.col("protocol").n_unique().alias("protocols")).filter(pl.col("protocols") > 1)
+    )
+    modal = (pl.col("predicted").value_counts(normalize=True).struct.field("proportion").max()
+             if "predicted" in long.columns else pl.lit(None, pl.Float64))  # fmt: skip
+    third = pl.col("acc_at_3").cast(pl.Float64, strict=False).mean() if "acc_at_3" in long.columns else pl.lit(None)
+    of_system = long.join(several, on="method").group_by(
+        "method", "protocol", "family", "system", maintain_order=True
+    ).agg(pl.col("score").mean(), modal.alias("modal"), third.alias("third"))  # fmt: skip
+    found = of_system.group_by("method", "protocol", maintain_order=True).agg(
+        pl.len(), pl.col("score").mean().alias("macro"), pl.col("score").min().alias("low"),
+        pl.col("score").max().alias("high"), pl.col("third").mean(), pl.col("modal").mean(),
+    )  # fmt: skip
+    rows = tuple(
+        (*row[:3], *(None if value is None else f"{100 * value:.1f}" for value in row[3:])) for row in found.rows()
+    )
+    return ResultTable("Robustness to thresholds", columns, rows, number=11)
+
+
+def denominator_table(long: pl.DataFrame) -> ResultTable:
+    """Return where a method has no score for some case of a system, and how much its mean owes to that.
+
+    A case is one that any method has; the last column counts a missing score as 0, as for an output that is invalid.
+    """
+    keys = ["family", "system"]
+    of = long.select(*keys, "case").unique().group_by(keys).len("cases")
+    scored = pl.col("score").drop_nulls()
+    found = (
+        long.group_by(*keys, "method", *(["protocol"] if "protocol" in long.columns else []), maintain_order=True)
+        .agg(scored.len().alias("scored"), scored.mean().alias("mean"), scored.sum().alias("sum"))
+        .join(of, on=keys, maintain_order="left")
+        .filter(pl.col("scored") < pl.col("cases"))
+    )
+    rows = tuple(
+        (row["method"], row.get("protocol", ""), f"{row['family']} / {row['system']}", row["cases"], row["scored"],
+         None if row["mean"] is None else f"{row['mean']:.3f}", f"{row['sum'] / row['cases']:.3f}")
+        for row in found.to_dicts()
+    )  # fmt: skip
+    columns = ("method", "protocol", "system", "cases", "scored", "mean of scored", "mean, missing as 0")
+    return ResultTable("Denominators", columns, rows)
+
+
+def _modal(report: AuditReport) -> ResultTable:
+    """Return Figure 4: by system how often each method gives its most frequent answer there, beside its mean score."""
+    m = report.matched
+    rows: list[tuple[str, ...]] = []
+    if report.modal is not None:
+        for at, (family, system) in enumerate(zip(m.families, m.systems, strict=True)):
+            cells = zip(report.modal[at], m.means[at], strict=True)
+            rows.append((f"{family} / {system}", *(f"{100 * value:.1f}" for pair in cells for value in pair)))
+    columns = ("system", *(f"{name} {what}" for name in m.methods for what in ("modal freq", "score")))
+    return ResultTable("Figure 4. Modal outputs", columns, tuple(rows))
 
 
 def _pair(report: AuditReport, pair: PairAudit) -> str:

@@ -1,7 +1,7 @@
 """Tables 2 to 11 of "leaderboard-audit" in the paper's shape, from case scores or from a printed Table 4.
 
-Run: ``python -m benchmarks.papers.audit_tables SCORES.csv``. A printed table gives all that follows from means and
-intervals; figures and tables (5, 7, 9, 11) that need case scores are left out there.
+Run: ``python -m benchmarks.papers.audit_tables SCORES.csv [-t NUMBER]...``. A printed table gives all that follows from
+means and, where they are printed, intervals; what needs case scores is named there.
 """
 
 from __future__ import annotations
@@ -21,14 +21,24 @@ from opsassay.analysis.audit.audit import AuditReport, audit
 from opsassay.analysis.audit.effects import TIE, sign_counts
 from opsassay.analysis.audit.selection import leave_one_family_out, leave_one_system_out
 from opsassay.analysis.audit.settings import AuditSettings
+from opsassay.analysis.audit.table import long_scores
 from opsassay.analysis.audit.verify import Key, audit_figures, is_ledger, ledger_figures, read_ledger
-from opsassay.cli.output import json_option, print_json, print_tables
+from opsassay.cli.output import json_option, say
 from opsassay.evals.runner.tables import ResultTable
 from opsassay.telemetry.importers.cases import read_csv
 
-from .audit_report_tables import report_tables
-from .running import run
+from .audit_report_tables import denominator_table, report_tables, threshold_table
+from .running import Numbered, run, show_tables
 
+NUMBERS = Numbered(
+    range(2, 12),
+    {},
+    {
+        "5": "needs case scores", "7": "needs case scores", "9": "needs case scores",
+        "11": "needs case scores, and --without or a method under several protocols",
+    },
+    {"figure4": "Figure 4.", "denominators": "Denominators"},
+)  # fmt: skip
 _PATH = click.Path(path_type=Path)
 Floats = NDArray[np.float64]
 
@@ -48,6 +58,7 @@ class Audited:
     regret_intervals: Mapping[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     omnibus: tuple[tuple[str, float | None, int, float | None], ...] = ()
     report: AuditReport | None = None
+    further: tuple[ResultTable, ...] = ()
 
     def pairs(self) -> Iterator[tuple[str, str, Floats]]:
         """Yield every two methods with the effects by system, first minus second."""
@@ -66,7 +77,8 @@ def read_audited(path: Path, changes: Mapping[str, Any]) -> Audited:
     if is_ledger(table):
         ledger = read_ledger(table, path.name)
         return Audited(ledger.families, ledger.systems, ledger.sizes, ledger.means, ledger_figures(ledger))
-    report = audit(table, AuditSettings.model_validate(changes), name=str(path))
+    settings = AuditSettings.model_validate(changes)
+    report = audit(table, settings, name=str(path))
     m = report.matched
     tests = tuple((name, test.statistic, test.df, test.p) for name, test in report.omnibus.items())
     intervals = {
@@ -75,7 +87,21 @@ def read_audited(path: Path, changes: Mapping[str, Any]) -> Audited:
         if "macro" in one.regret_intervals
     }
     means = {method: m.means[:, at] for at, method in enumerate(m.methods)}
-    return Audited(m.families, m.systems, m.sizes, means, audit_figures(report), intervals, tests, report)
+    long = long_scores(table, settings.columns, str(path))
+    further = (threshold_table(long), denominator_table(long))
+    return Audited(m.families, m.systems, m.sizes, means, audit_figures(report), intervals, tests, report, further)
+
+
+def missing_from(audited: Audited) -> str:
+    """Return what does not follow from a printed table, '' for case scores."""
+    if audited.report is not None:
+        return ""
+    told = (
+        "" if any(key[0] == "i2" for key in audited.figures) else "I2 and prediction intervals of Table 2, intervals "
+    )
+    return (
+        f"{told or 'intervals '}of regret in Table 3, Tables 5, 7, 9 and 11, Figure 4 and the omnibus tests of Table 6"
+    )
 
 
 def tables_of(audited: Audited) -> list[ResultTable]:
@@ -89,7 +115,8 @@ def tables_of(audited: Audited) -> list[ResultTable]:
         _families(audited),
     ]
     made += report_tables(audited.report) if audited.report else []
-    return sorted((table.filled() for table in made if table.rows), key=lambda table: table.number or 0)
+    made += audited.further
+    return sorted((table.filled() for table in made if table.rows), key=lambda table: table.number or sys.maxsize)
 
 
 def _signs(of: Audited) -> ResultTable:
@@ -191,16 +218,22 @@ def _p_value(value: float | None) -> str:
 @click.option("--resamples", type=click.IntRange(min=100), default=5000, show_default=True, help="Bootstrap samples.")
 @click.option("--without", multiple=True, help="A system that Table 11 leaves aside; repeat for more.")
 @click.option("--covariate", "covariates", multiple=True, help="A column of SCORES for Table 9; repeat for more.")
+@click.option("--seed-column", default="seed", show_default=True, help="A column that tells repeats apart.")
+@click.option("--condition", "conditions", multiple=True, help="A column that tells methods apart; repeat for more.")
+@NUMBERS.option
 @json_option
+@click.pass_context
 def command(
-    scores: Path, resamples: int, without: tuple[str, ...], covariates: tuple[str, ...], *, as_json: bool
-) -> None:
+    context: click.Context, scores: Path, resamples: int, without: tuple[str, ...], covariates: tuple[str, ...],
+    seed_column: str, conditions: tuple[str, ...], numbers: tuple[str, ...], *, as_json: bool,
+) -> None:  # fmt: skip
     """Print the tables of SCORES: a score table with a row for each case, or a printed table of means and effects."""
-    found = tables_of(read_audited(scores, {"resamples": resamples, "without": without, "covariates": covariates}))
-    if as_json:
-        print_json("audit_tables", [table.as_item() for table in found])
-    else:
-        print_tables(found)
+    columns = {"seed": seed_column, "conditions": conditions}
+    changes = {"resamples": resamples, "without": without, "covariates": covariates, "columns": columns}
+    audited = read_audited(scores, changes)
+    if missing := missing_from(audited):
+        say(f"opsassay: not from a printed table, which has no case scores: {missing}.")
+    context.exit(show_tables("audit_tables", NUMBERS.chosen(tables_of(audited), numbers), {}, as_json=as_json))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Answers in ITBench's own form, matched with ITBench's own ground truth: NTAM of root causes and of the chain.
+"""Answers in ITBench's own form, matched with ITBench's own ground truth: NTAM of root causes and chain, entity metrics.
 
 Run: ``python -m benchmarks.papers.itbench_answers TRUTHS ANSWERS``.
 """
@@ -20,6 +20,7 @@ from opsassay.core.errors import UserError
 from opsassay.scoring.itbench import ItbenchScore, ItbenchTruth, read_itbench_answer
 from opsassay.telemetry.importers.itbench import V1, V2
 
+from .itbench_entities import MOST, Entities, entities_of
 from .running import run
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -34,6 +35,7 @@ class ScenarioScores:
     truth: str
     scores: Mapping[str, ItbenchScore]
     bad: Mapping[str, str]
+    entities: Mapping[str, Entities]
 
     @property
     def trials(self) -> int:
@@ -51,7 +53,7 @@ class ScenarioScores:
 
 def score_trials(truth: ItbenchTruth, folder: Path) -> ScenarioScores:
     """Score every trial in *folder*: a numbered folder with agent_output.json in it or in its ``outputs``."""
-    scores, bad = {}, {}
+    scores, bad, entities = {}, {}, {}
     trials = [one for one in folder.iterdir() if one.is_dir() and one.name.isascii() and one.name.isdigit()]
     for trial in sorted(trials, key=lambda one: int(one.name)):
         places = [place / name for place in (trial / "outputs", trial) for name in OUTPUTS]
@@ -59,10 +61,11 @@ def score_trials(truth: ItbenchTruth, folder: Path) -> ScenarioScores:
         try:
             if found is None:
                 raise UserError(f"{trial} has no {OUTPUTS[0]}.")
-            scores[trial.name] = truth.score(read_itbench_answer(found))
+            answer = read_itbench_answer(found)
+            scores[trial.name], entities[trial.name] = truth.score(answer), entities_of(truth, answer)
         except UserError as error:
             bad[trial.name] = str(error)
-    return ScenarioScores(truth.name, truth.file, scores, bad)
+    return ScenarioScores(truth.name, truth.file, scores, bad, entities)
 
 
 def scenario_number(name: str) -> str:
@@ -114,6 +117,18 @@ def command(context: click.Context, truths: Path, answers: Path, truth: str | No
     else:
         columns = ("scenario", "truth", "trials", "answered", "root found", "FL (NTAM)", "FPC (NTAM)")
         print_table("Answers against ITBench's ground truth", columns, [_row(one) for one in found])
+        of_entities = (
+            "scenario",
+            "precision",
+            "recall",
+            "F1",
+            "recall@1",
+            f"recall@{MOST}",
+            "proximity precision",
+            "recall, near",
+            "F1, near",
+        )
+        print_table("Root cause entities", of_entities, [_entity_row(one) for one in found])
     context.exit(1 if problems else 0)
 
 
@@ -123,15 +138,28 @@ def _row(one: ScenarioScores) -> tuple[Any, ...]:
     return (one.scenario, one.truth, one.trials, len(one.scores), *(_text(*one.mean(values)) for values in figures))
 
 
+def _entity_row(one: ScenarioScores) -> tuple[str, ...]:
+    of = one.entities.values()
+    figures = (
+        [e.precision for e in of], [e.recall for e in of], [e.f1 for e in of], [e.first[1] for e in of],
+        [e.first[MOST] for e in of], [e.near_precision for e in of], [e.near_recall for e in of], [e.near_f1 for e in of],
+    )  # fmt: skip
+    return (one.scenario, *(_text(*one.mean(values)) for values in figures))
+
+
 def _text(mean: float, error: float | None) -> str:
     return f"{mean:.2f}" if error is None else f"{mean:.2f} ± {error:.2f}"
 
 
 def _item(one: ScenarioScores, trial: str) -> dict[str, Any]:
-    score = one.scores[trial]
+    score, entities = one.scores[trial], one.entities[trial]
     return {
         "scenario": one.scenario, "trial": int(trial), "root_found": score.found, "root_precision": score.precision,
         "ntam_fl": score.fl, "ntam_fpc": score.fpc, "unknown": list(score.unknown), "truth": score.truth,
+        "entity_precision": entities.precision, "entity_recall": entities.recall, "entity_f1": entities.f1,
+        "entity_recall_at": {str(k): value for k, value in entities.first.items()},
+        "proximity_precision": entities.near_precision, "proximity_recall": entities.near_recall,
+        "proximity_f1": entities.near_f1,
     }  # fmt: skip
 
 

@@ -1,15 +1,7 @@
-"""Print the tables by which ITBench describes its compliance and cost tasks, of the tasks that ship: 22, 23 and 26 to 29.
-
-Run: ``python -m benchmarks.papers.itbench_tasks``.
-"""
+"""The tables by which ITBench describes its compliance and cost tasks, of the tasks that ship: 22, 23 and 26 to 29."""
 
 from __future__ import annotations
 
-import sys
-
-import click
-
-from opsassay.cli.output import json_option, print_json, print_tables
 from opsassay.evals.compliance.tasks import ANSIBLE
 from opsassay.evals.compliance.tasks import published as compliance_tasks
 from opsassay.evals.cost.anomaly.task import ANOMALY_TASKS
@@ -17,18 +9,6 @@ from opsassay.evals.cost.insight.keys import QUESTIONS
 from opsassay.evals.cost.live.tasks import live_task
 from opsassay.evals.cost.tasks import published as cost_tasks
 from opsassay.evals.runner.tables import ResultTable
-
-from .running import run
-
-
-@click.command("itbench_tasks")
-@json_option
-def command(*, as_json: bool) -> None:
-    """Print the tables of the tasks that ship."""
-    if as_json:
-        print_json("itbench_tasks", [one.as_item() for one in task_tables()])
-    else:
-        print_tables(task_tables())
 
 
 def task_tables() -> list[ResultTable]:
@@ -87,7 +67,3 @@ def _use_case(name: str, number: int) -> ResultTable:
         ("steps of the right oracle", "; ".join(f"{step.verb} {step.arguments or ''}".strip() for step in steps)),
     )
     return ResultTable(f"Use case {name}", ("", "details"), found, number=number)
-
-
-if __name__ == "__main__":
-    sys.exit(run(command))

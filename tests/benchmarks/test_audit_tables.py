@@ -22,7 +22,7 @@ at_hand = pytest.mark.skipif(not (PAPER.exists() and LEDGER.exists()), reason="t
 def tables(capsys, *words):
     code = run(command, [*map(str, words), "--json"])
     out, err = capsys.readouterr()
-    return code, {one["table"]: one["rows"] for one in json.loads(out)["items"]} if out else {}, err
+    return code, {one["table"]: one["rows"] for one in json.loads(out)["items"] if one["table"]} if out else {}, err
 
 
 def printed(rows):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.papers.itbench_answers import command, scenario_number, score_trials
+from benchmarks.papers.itbench_entities import entities_of
 from benchmarks.papers.itbench_truths import command as disagreements
 from click.testing import CliRunner
 
@@ -121,6 +122,21 @@ def test_a_trial_without_an_answer_counts_as_nothing(truth, tmp_path):
     assert "0.25 ± 0.25" in done.stdout
 
 
+def test_entity_metrics_are_those_by_hand(truth):
+    """The chain is flag-1, cart-pod-1, checkout-service-1, front-service-1; flag-1 is the root."""
+    found = entities_of(
+        truth, ItbenchAnswer(("shop/Service/front", "shop/Pod/cart-x-1", "flag-1", "shop/Service/mail"), ())
+    )
+    assert (found.precision, found.recall, found.f1) == (0.25, 1.0, 0.4)
+    assert dict(found.first) == {1: 0.0, 2: 0.0, 3: 1.0, 4: 1.0, 5: 1.0}
+    assert found.near_precision == pytest.approx((1 / 4 + 1 / 2 + 1 + 0) / 4)
+    assert found.near_recall == 1.0
+    near = entities_of(truth, ItbenchAnswer(("shop/Service/checkout",), ()))
+    assert (near.recall, near.near_precision, near.near_recall) == (0.0, pytest.approx(1 / 3), pytest.approx(1 / 3))
+    nothing = entities_of(truth, ItbenchAnswer((), ()))
+    assert (nothing.precision, nothing.f1, nothing.near_f1) == (0.0, 0.0, 0.0)
+
+
 def test_answers_without_a_truth_are_one_sentence(tmp_path):
     (tmp_path / "99" / "1").mkdir(parents=True)
     done = CliRunner().invoke(command, [str(EXAMPLE / "truths"), str(tmp_path)])
@@ -191,6 +207,9 @@ ODD = {
     "aliases that are a number": "aliases: 7",
     "propagations that are none": "propagations: [3, {source: 1, target: [x]}, null]",
     "alerts that are none": "alerts: {group_id: a}",
+    "aliases in one list": "aliases: [a, b]",
+    "aliases in lists of lists": "aliases: [[a, [b, [c]], []], [], null]",
+    "an alias by itself": "aliases: a",
 }
 
 
@@ -250,6 +269,63 @@ def test_every_public_ground_truth_answered_in_the_mandated_form_is_whole(real_d
         ), folder.name  # fmt: skip
         graded += 1
     assert graded >= 41
+
+
+WRITTEN = {
+    "kinds in small letters": lambda parts: f"{parts[0]}/{parts[1].lower()}/{parts[2]}",
+    "kinds in capitals": lambda parts: f"{parts[0]}/{parts[1].upper()}/{parts[2]}",
+    "kinds of many": lambda parts: f"{parts[0]}/{_many(parts[1])}/{parts[2]}",
+    "no namespace": lambda parts: f"{parts[1]}/{parts[2]}",
+    "an empty namespace": lambda parts: f"/{parts[1]}/{parts[2]}",
+}
+
+
+def _many(kind: str) -> str:
+    """Return the plural that Kubernetes gives a kind: networkpolicies, ingresses, networkchaos, pods."""
+    if kind.endswith("y"):
+        return f"{kind[:-1]}ies"
+    return kind + ("es" if kind.endswith("ss") else "" if kind.endswith("s") else "s")
+
+
+@pytest.mark.parametrize("how", WRITTEN)
+@pytest.mark.parametrize("file", ["groundtruth_v1.yaml", "groundtruth.yaml"])
+def test_every_public_root_is_found_however_its_name_is_written(real_data, file, how):
+    graded, missed = 0, []
+    for folder in sorted((real_data / "itbench-groundtruth").glob("scenario_*")):
+        try:
+            truth = ItbenchTruth.read(folder, (file,))
+        except UserError:
+            continue
+        said = {name: WRITTEN[how](_mandated(truth, name).split("/", 2)) for name in truth.truth.groups}
+        edges = tuple((said[edge.source], said[edge.target]) for edge in truth.truth.annotation.graph.edges)
+        found = truth.score(ItbenchAnswer(tuple(said[root] for root in truth.truth.roots), edges))
+        graded += 1
+        if (round(found.fl, 9), found.found, found.precision) != (1.0, True, 1.0):
+            missed.append(folder.name)
+    assert graded >= 41
+    assert missed == []
+
+
+@pytest.mark.parametrize(
+    ("text", "alike"),
+    [
+        ("[[a, b]]", [{"a", "b"}]),
+        ("[a, b]", [{"a", "b"}]),
+        ("a", [{"a"}]),
+        ("[[a, [b, [c]]], [], null]", [{"a", "b", "c"}]),
+        ("[[]]", []),
+        ("null", []),
+    ],
+)
+def test_aliases_are_read_however_they_are_listed(tmp_path, text, alike):
+    groups = "groups:\n" + "".join(f"- {{id: {name}, kind: Pod, filter: [{name}-.*]}}\n" for name in "bcd")
+    text = f"{groups}- {{id: a, kind: Pod, filter: [a-.*], root_cause: true}}\naliases: {text}\n"
+    truth = ItbenchTruth.read(_made(tmp_path, text))
+    assert json.loads(truth.truth.further["entities.json"])["aliases"] == [sorted(one) for one in alike]
+    for other in set().union(*alike) - {"a"}:
+        found = truth.score(ItbenchAnswer((f"n/Pod/{other}-1",), ()))
+        assert (found.fl, found.found) == (1.0, True), other
+    assert not truth.score(ItbenchAnswer(("n/Pod/d-1",), ())).found
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
-"""python -m benchmarks.papers.blame bench and opsassay trace blame scores."""
+"""python -m benchmarks.papers.blame: bench, scores, table, labels, training."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args
@@ -19,20 +20,26 @@ from opsassay.core.schema.overrides import with_changes
 from opsassay.core.schema.progress import ProgressLines
 from opsassay.core.schema.trajectory import LabelledTrace
 from opsassay.core.text import plural
-from opsassay.evals.runner.tables import percent
+from opsassay.evals.runner.tables import markdown, percent
 from opsassay.solvers.agents.models import model_named
 from opsassay.solvers.agents.models.base import Model
+from opsassay.telemetry.content import whole_file
 
 from ..running import run
-from .bench import Bench, BenchRow
+from .bench import OF_PAPERS, Bench, BenchRow
 from .bench import bench as compare
+from .labels import label_tables
+from .prompts import read_prompts
 from .reruns import reruns_in
 from .score_table import BlameMetric, score_table, write_score_table
 from .settings import BenchSettings, Scorer
 from .tables import published_tables
+from .training import training_items
 
 _W = TypeVar("_W", bound=Written)
 _PATH = click.Path(path_type=Path)
+ARMS = {"response-only": ("metadata=false", "inputs=false")}
+"""Settings by the name of an arm: response-only is all that Who&When records ("trace-elephant", 4.2.3)."""
 _scorer_option = click.option(
     "--scorer",
     type=click.Choice(get_args(Scorer)),
@@ -56,7 +63,9 @@ def cli() -> None:
 )
 @click.option("-j", "--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Questions side by side.")
 @click.option("--budget", type=click.FloatRange(min=0), help="USD that are never passed; needs a price of the model.")
-@click.option("--reruns", type=_PATH, help="YAML of how traces are run again, for the dynamic technique.")
+@click.option("--reruns", type=_PATH, help="YAML of how traces are run again: dynamic, counterfactual, spectrum.")
+@click.option("--prompts", type=_PATH, help="YAML of a paper's own prompts: techniques prompts:all-at-once and so on.")
+@click.option("--arm", type=click.Choice(list(ARMS)), help="What is shown: response-only has the outputs alone.")
 @click.option(
     "--config", type=_PATH, help="YAML of settings: what is shown, runs, prices, the context and long traces."
 )
@@ -66,19 +75,21 @@ def cli() -> None:
 @click.pass_context
 def bench(
     context: click.Context, folder: Path, techniques: tuple[str, ...], model: str | None, output: Path | None, jobs: int,
-    budget: float | None, reruns: Path | None, config: Path | None, changes: tuple[str, ...], scorer: str | None, *,
-    as_json: bool,
+    budget: float | None, reruns: Path | None, prompts: Path | None, arm: str | None, config: Path | None,
+    changes: tuple[str, ...], scorer: str | None, *, as_json: bool,
 ) -> None:  # fmt: skip
     """Compare techniques on the labelled traces in FOLDER; the rule-based rows are always there.
 
     Exit 1 when the model gave no answer to a question, or the budget ended first; the same command goes on from there.
     """
+    published = read_prompts(prompts) if prompts else {}
+    known = [*names(), *OF_PAPERS, *published]
     for technique in techniques:
-        if technique not in names():
-            raise NotFoundError("attribution technique", technique, names())
+        if technique not in known:
+            raise NotFoundError("attribution technique", technique, known)
         if technique == JOINED:
             raise UserError("The technique 'joined' reads run folders, which a benchmark of traces has not.")
-    settings = _changed(BenchSettings, config, _with_scorer(changes, scorer))
+    settings = _changed(BenchSettings, config, _with_scorer((*ARMS.get(arm or "", ()), *changes), scorer))
     price = settings.prices.get(model) if model else None
     if budget is not None and model is not None and price is None:
         raise UserError(
@@ -95,6 +106,7 @@ def bench(
         price=price,
         budget=budget,
         progress=ProgressLines(lambda text: say(f"opsassay: {text}")),
+        prompts=published,
     )
     result = compare(cases, techniques, how)
     for technique, count in result.left_out.items():
@@ -156,6 +168,46 @@ def table(answers: Path, folder: Path, changes: tuple[str, ...], scorer: str | N
         print_json("table", [one.as_item() for one in tables], scoring=settings.scorer)
     else:
         print_tables(tables)
+
+
+@cli.command("labels")
+@click.argument("folder", type=_PATH)
+@click.option("--answers", type=_PATH, help="Folder of answers: how often each technique names its favourite.")
+@click.option("-o", "--output", type=FILE, help="Markdown page to write instead.")
+@json_option
+def labels(folder: Path, answers: Path | None, output: Path | None, *, as_json: bool) -> None:
+    """Print how the labels in FOLDER are distributed: agents, kinds of agents, steps; with --answers what is predicted."""
+    cases = _labelled(folder)
+    tables = label_tables(cases, read_answers(answers) if answers else ())
+    if output is not None:
+        lines = [f"{plural(len(cases), 'labelled trace')} of {folder.name}."]
+        with whole_file(output) as partial:
+            partial.write_text(markdown("Labels", lines, tables), encoding="utf-8")
+        echo(f"Written: {output}.")
+    elif as_json:
+        print_json("labels", [one.as_item() for one in tables])
+    else:
+        print_tables(tables)
+
+
+@cli.command("training")
+@click.argument("folder", type=_PATH)
+@click.option("-o", "--output", type=FILE, required=True, help="JSONL file to write: a conversation for each trace.")
+@click.option(
+    "--held-out",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.2,
+    show_default=True,
+    help="Share of tasks for test.",
+)
+@click.option("-c", "changes", multiple=True, metavar="KEY=VALUE", help="One setting, as in -c reference=false.")
+def training(folder: Path, output: Path, held_out: float, changes: tuple[str, ...]) -> None:
+    """Write the labelled traces in FOLDER as training data: the question of all-at-once, and the label as its answer."""
+    items = training_items(_labelled(folder), _changed(BenchSettings, None, changes), held_out)
+    with whole_file(output) as partial:
+        partial.write_text("".join(json.dumps(item) + "\n" for item in items), encoding="utf-8")
+    tests = sum(item["split"] == "test" for item in items)
+    echo(f"Written: {output}; {len(items) - tests} to train on, {tests} held out.")
 
 
 def _with_scorer(changes: tuple[str, ...], scorer: str | None) -> tuple[str, ...]:

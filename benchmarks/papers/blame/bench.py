@@ -6,10 +6,11 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from opsassay.analysis.blame.answers import AnswerLine, Question
-from opsassay.analysis.blame.attribute import attribute
+from opsassay.analysis.blame.attribute import Blamed, Technique, ask_model, attribute
 from opsassay.analysis.blame.rerun import Rerun
 from opsassay.analysis.blame.rules import RULES
 from opsassay.analysis.blame.settings import observed
@@ -20,19 +21,26 @@ from opsassay.solvers.agents.limits import Price
 from opsassay.solvers.agents.models.base import Model
 
 from .answers import AnswerLog, LoggedModel, answer_log
+from .counterfactual import COUNTERFACTUAL, counterfactual
+from .echo import ECHO, echo
 from .paid import BudgetReachedError, Spending
 from .scores import Scored, TechniqueSummary, breakdown, score, summarise
 from .settings import BenchSettings
+from .spectrum import SPECTRUM, blame_by_spectrum, judge_of
 
 POOLED = "all"
-RE_RUN = "dynamic"
-"""The technique that runs systems again; traces of systems that cannot be run again are not in its rows."""
+RE_RUN = frozenset({"dynamic", COUNTERFACTUAL, SPECTRUM})
+"""Techniques that run systems again; traces of systems that cannot be run again are not in their rows."""
+OF_PAPERS = (SPECTRUM, COUNTERFACTUAL, ECHO)
+"""Techniques of papers, beside those of the package."""
 FITTED = "combined"
+FREE = frozenset({*RULES, FITTED, SPECTRUM})
+"""Techniques that ask no model: one run says it all."""
 RerunOf = Callable[[LabelledTrace], Rerun | None]
 
 
 _NONE_AGAIN = (
-    "The dynamic technique runs systems again, and none of the {} traces can be: say how with --reruns FILE (see "
+    "The technique {!r} runs systems again, and none of the {} traces can be: say how with --reruns FILE (see "
     "docs/blame.md), or compare static techniques."
 )
 
@@ -73,7 +81,10 @@ class BenchResult:
 
 @dataclass(frozen=True)
 class Bench:
-    """How techniques are compared: *price* None is not known, *budget* (USD) None no limit, *folder* None keeps nothing."""
+    """How techniques are compared: *price* None is not known, *budget* (USD) None no limit, *folder* None keeps nothing.
+
+    *prompts* are techniques whose words are from a file, by name, each with a digest of the words.
+    """
 
     settings: BenchSettings = field(default_factory=BenchSettings)
     model: Model | None = None
@@ -83,6 +94,7 @@ class Bench:
     price: Price | None = None
     budget: float | None = None
     progress: Progress = SILENT
+    prompts: Mapping[str, tuple[Technique, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -100,7 +112,7 @@ def bench(cases: Sequence[LabelledTrace], techniques: Sequence[str], how: Bench 
 
     The rules are always among the techniques. Techniques that ask a model run as often as the settings say, and their
     accuracies are means; "combined" is fitted by leave-one-out within each subset, so that no label is used on its own
-    trace. "dynamic" runs on the traces that can be run again: its n says how many. Where the model gave no answer the
+    trace. What runs systems again is tried where that can be: its n says how many. Where the model gave no answer the
     question has failed and is in no mean. With a folder every answer is a line in it as it ends, and what is answered
     there is not asked again. Raises UserError where a technique lacks what it needs on every trace.
     """
@@ -110,9 +122,9 @@ def bench(cases: Sequence[LabelledTrace], techniques: Sequence[str], how: Bench 
     tasks: list[_Task] = []
     shown = {case.id: observed(case.trace, how.settings.asking()).digest() for case in cases}
     for technique in dict.fromkeys((*RULES, *techniques)):
-        among = [case for case in cases if technique != RE_RUN or how.rerun_of(case) is not None]
+        among = [case for case in cases if technique not in RE_RUN or how.rerun_of(case) is not None]
         if not among:
-            raise UserError(_NONE_AGAIN.format(len(cases)))
+            raise UserError(_NONE_AGAIN.format(technique, len(cases)))
         if len(among) < len(cases):
             left_out[technique] = len(cases) - len(among)
         tasks += _tasks(among, technique, cases, shown, how)
@@ -133,9 +145,13 @@ def _tasks(
     among: Sequence[LabelledTrace], technique: str, cases: Sequence[LabelledTrace], shown: Mapping[str, str], how: Bench
 ) -> Iterator[_Task]:
     """Yield every question of *technique*; *shown* has the digest of what it may see of each trace."""
-    free = technique in RULES or technique == FITTED
+    free = technique in FREE
     model = "" if free or how.model is None else how.model.name
     learned = "".join(case.label.canonical_json() for case in cases) if technique == FITTED else ""
+    if technique == SPECTRUM:
+        learned = f"{how.settings.repeats} {how.settings.alike} {how.settings.factors}"
+    elif technique in how.prompts:
+        learned = how.prompts[technique][1]
     settings = how.settings.asking().digest()
     for case in among:
         asked = "\0".join([case.id, model, settings, learned, shown[case.id]])
@@ -214,7 +230,7 @@ def _answered(
     if model is not None:
         price = how.price or Price()
         model = LoggedModel(model, log, task.question, price, spending, how.settings)
-    blamed = attribute(case.trace, task.technique, model=model, settings=how.settings, rerun=how.rerun_of(case))
+    blamed = _blamed(task, model, how)
     cost = blamed.cost
     spent = {
         "calls": cost.calls,
@@ -228,6 +244,29 @@ def _answered(
     return AnswerLine.model_validate(
         about | asked | _answer_fields(blamed.attribution) | {"failed": blamed.failed, "notes": blamed.notes}
     )
+
+
+def _blamed(task: _Task, model: Model | None, how: Bench) -> Blamed:
+    """Return what the technique of *task* says; raises UserError for one that lacks what it needs."""
+    trace, settings, name, rerun = task.case.trace, how.settings, task.technique, how.rerun_of(task.case)
+    if name == SPECTRUM:
+        return blame_by_spectrum(
+            trace,
+            rerun,
+            repeats=settings.repeats,
+            alike=settings.alike,
+            volatile=settings.volatile,
+            factors=settings.factors,
+        )
+    if name not in OF_PAPERS and name not in how.prompts:
+        return attribute(trace, name, model=model, settings=settings, rerun=rerun)
+    if model is None:
+        raise UserError(f"The technique {name!r} asks a model; name one with --model.")
+    if name == COUNTERFACTUAL:
+        asked: Technique = partial(counterfactual, judge=judge_of(trace))
+    else:
+        asked = echo if name == ECHO else how.prompts[name][0]
+    return ask_model(name, asked, observed(trace, settings), model, settings, rerun, turns=name == COUNTERFACTUAL)
 
 
 def _answer_fields(given: Attribution) -> dict[str, object]:

@@ -18,6 +18,9 @@ class BenchSettings(BlameSettings):
 
     runs: int = Field(default=3, ge=1, description="runs of techniques that ask a model")
     scorer: Scorer = Field(default="exact", description="exact, or by substring as the code of a paper does")
+    repeats: int = Field(default=20, ge=1, description="further runs of a system, for `spectrum`")
+    alike: float = Field(default=1.0, ge=0, le=1, description="share of words from which two actions are one, there")
+    factors: bool = Field(default=False, description="whether the agent's factors of Famas count, there")
     prices: dict[str, Price] = Field(default_factory=dict, description="USD per million tokens, by model")
     answer_tokens: int = Field(
         default=4_096, ge=16, description="most tokens of one answer, asked for when there is a budget"

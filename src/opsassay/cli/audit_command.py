@@ -170,7 +170,8 @@ def _check_printed(printed: Path, source: Path | None, settings: AuditSettings, 
         return verify.check_ledger(ledger, _figures(source, settings, metric), same=False)
     if not verify.is_printed_list(table):
         raise UserError(
-            f"{printed} is neither a per-system ledger (system, n, means, delta_A_B_pp, ci_low, ci_high) nor a list of "
+            f"{printed} is neither a per-system ledger (system, n, means, or method and mean, delta_A_B_pp, ci_low, "
+            f"ci_high where they are printed) nor a list of "
             f"figures ({', '.join(verify.PRINTED_COLUMNS)}); it has {', '.join(table.columns[:12])}."
         )
     if source is None:

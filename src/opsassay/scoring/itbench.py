@@ -113,10 +113,10 @@ class ItbenchTruth:
         calls = frozenset((edge.target, edge.source) for edge in edges if edge.source != edge.target)
         owns = frozenset((name, pod) for name, group in groups.items() if group is None for pod in self._owned(name))
         known = frozenset(self.truth.groups)
-        return Topology(owns, calls, known | {name for name, _ in owns}, self._aliases)
+        return Topology(owns, calls, known | {name for name, _ in owns}, self.aliases)
 
     @cached_property
-    def _aliases(self) -> tuple[frozenset[str], ...]:
+    def aliases(self) -> tuple[frozenset[str], ...]:
         """Groups that the truth calls aliases, and those that no name can tell apart."""
         alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for name, of in self.truth.groups.items():
@@ -162,16 +162,24 @@ class ItbenchTruth:
 
     def _fits(self, group: str, namespace: str, kind: str) -> bool:
         of = self.truth.groups[group]
-        own_kind, own_namespace = str(of.get("kind") or "").lower(), str(of.get("namespace") or "")
+        own_kind, own_namespace = _singular(str(of.get("kind") or "")), str(of.get("namespace") or "")
         anywhere = not namespace or not own_namespace or own_kind in CLUSTER_WIDE
         return (not kind or not own_kind or own_kind == kind) and (anywhere or own_namespace == namespace)
 
 
 def _parts(name: str) -> tuple[str, str, str]:
-    """Return namespace, kind in small letters and name of NAMESPACE/KIND/NAME; '' for what is not said."""
+    """Return namespace, kind as `_singular` has it and name of NAMESPACE/KIND/NAME; '' for what is not said."""
     *before, base = name.split("/")
-    kind = before[-1].lower() if before else ""
+    kind = _singular(before[-1]) if before else ""
     return before[-2] if len(before) > 1 else "", kind, base
+
+
+def _singular(kind: str) -> str:
+    """Return *kind* in small letters, of one object: pod of Pods, policy of policies; what ends in -ss stays."""
+    small = kind.lower()
+    if small.endswith("ies"):
+        return f"{small[:-3]}y"
+    return small if small.endswith("ss") else small.removesuffix("es" if small.endswith("sses") else "s")
 
 
 def read_itbench_answer(path: Path) -> ItbenchAnswer:

@@ -6,7 +6,7 @@ import json
 from functools import partial
 
 import pytest
-from benchmarks.papers import thresholds, trials
+from benchmarks.papers import itbench, side_effects, thresholds
 from benchmarks.papers.running import run as run_script
 
 from evals.remediation.test_trials import MADE, TESTS, plan_of, write_scenario
@@ -77,24 +77,42 @@ def test_a_plan_whose_trials_cannot_begin_leaves_nothing_behind(tmp_path, capsys
 
 
 def test_tables_and_the_ones_that_are_asked_for(store, items, capsys):
-    papers = partial(items, call=partial(run_script, trials.command))
+    papers = partial(items, call=partial(run_script, side_effects.command))
     assert [item["table"] for item in items("score", "table", store)[0]] == [9, 10, 11, 13]
     found, whole = papers(store)
-    assert [item["table"] for item in found] == [8, 9, 10, 11, 12, 13, 14, 15, 4, 17, 18, 19, None, None, None]
+    assert [item["table"] for item in found] == [1, 2, *range(4, 16)]
     assert whole["problems"] == {}
-    assert [one["title"] for one in papers(store, "figure6", "pass@k")[0]] == ["pass@k", "Figure 6. Where agents look"]
-    (eight,) = papers(store, 8)[0]
+    of_itbench = partial(items, call=partial(run_script, itbench.command))
+    shown = [item["table"] for item in of_itbench(store)[0]]
+    assert shown == [4, 17, 18, 19, 22, 23, 26, 27, 28, 29, None, None, None]
+    assert [one["title"] for one in of_itbench(store, "-t", "figure6", "-t", "pass@k")[0]] == [
+        "Figure 6. Where agents look", "pass@k",
+    ]  # fmt: skip
+    (eight,) = papers(store, "-t", 8)[0]
     assert eight["rows"][1]["hidden / outcome"] == "2/3"
     contrast = next(item for item in found if item["table"] == 12)
     assert contrast["rows"][-1] == {
         "scenario": "aggregate", "agent": "", "V_probe on": "3/3", "V_probe off": "3/3", "conj. on": "1/3",
         "conj. off": "1/3",
     }  # fmt: skip
-    assert run_script(trials.command, [str(store), "8"]) == 0
+    assert run_script(side_effects.command, [str(store), "-t", "8"]) == 0
     assert "Table 8." in capsys.readouterr().out
-    assert "spread" in papers(store, 13)[0][0]["rows"][0]
-    assert run_script(trials.command, [str(store), "13"]) == 0
+    assert "spread" in papers(store, "-t", 13)[0][0]["rows"][0]
+    assert run_script(side_effects.command, [str(store), "-t", "13"]) == 0
     assert "spread" not in capsys.readouterr().out  # no scenario commits one
+
+
+def test_a_table_that_is_not_made_or_not_in_the_store_is_refused_by_name(store, capsys):
+    for call, words, said in (
+        (side_effects, [store, "-t", "3"], "Table 3 of the paper is not made: it explains words of Kubernetes"),
+        (side_effects, ["-t", "8"], "Table 8 is of trials; give a store of them."),
+        (itbench, [store, "-t", "30"], "Table 30 is of cost runs, and none is given."),
+        (itbench, ["-t", "4"], "Table 4 is of trials, and none is given."),
+        (itbench, [store, "-t", "20"], "Table 20 is of trials with masked telemetry, and none is given."),
+        (side_effects, [store, "-t", "16"], "'16' is not one of"),
+    ):
+        assert run_script(call.command, list(map(str, words))) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_the_sweep_has_144_settings_and_its_range(store, items):
@@ -125,7 +143,7 @@ def test_a_dry_run_runs_nothing(tmp_path, items):
 def test_a_store_that_is_none_and_a_torn_run_are_named(store, tmp_path, items, capsys):
     (tmp_path / "empty").mkdir()
     for call in (partial(run, ["score", "trials", str(tmp_path / "empty")]),
-                 partial(run_script, trials.command, [str(tmp_path / "empty")]),
+                 partial(run_script, side_effects.command, [str(tmp_path / "empty")]),
                  partial(run_script, thresholds.command, [str(tmp_path / "empty")])):  # fmt: skip
         assert call() == 2
         assert "holds no trials" in capsys.readouterr().err
@@ -136,7 +154,7 @@ def test_a_store_that_is_none_and_a_torn_run_are_named(store, tmp_path, items, c
     whole = torn.read_text()
     try:
         torn.write_text("torn\n")
-        _, answer = items(store, "8", code=1, call=partial(run_script, trials.command))
+        _, answer = items(store, "-t", "8", code=1, call=partial(run_script, side_effects.command))
         assert list(answer["problems"]) == [str(torn.parent)]
     finally:
         torn.write_text(whole)

@@ -144,8 +144,8 @@ def test_steps_are_put_down_with_condition_and_effect_and_what_is_none_is_left_o
 
 @pytest.mark.slow
 def test_tables_come_with_the_trials_and_table_4_by_the_script_of_the_papers(tmp_path, monkeypatch, capsys):
-    from benchmarks.papers.running import run as run_script  # workers of trials import this file
-    from benchmarks.papers.trials import command
+    from benchmarks.papers.itbench import command  # workers of trials import this file
+    from benchmarks.papers.running import run as run_script
 
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     chain = [{"source": "cart", "target": "frontend"}]
@@ -158,7 +158,7 @@ def test_tables_come_with_the_trials_and_table_4_by_the_script_of_the_papers(tmp
     run_trials(store, cells_of(TrialPlan.model_validate(plan), tmp_path), performer=MADE + "diagnosing")
     assert run(["run", "trials", str(tmp_path / "plan.yaml"), "-o", str(store.root), "--table", "11", "--json"]) == 0
     assert [one["table"] for one in json.loads(capsys.readouterr().out)["tables"]] == [11]
-    assert run_script(command, [str(store.root), "4", "--json"]) == 0
+    assert run_script(command, [str(store.root), "-t", "4", "--json"]) == 0
     (table,) = json.loads(capsys.readouterr().out)["items"]
     (row,) = table["rows"]
     # two of three name the cause alone, the third a neighbour: FL is the mean over the trials of the one scenario

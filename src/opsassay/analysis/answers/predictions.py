@@ -177,8 +177,12 @@ def _entries(document: Document) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield from document.rows()
         return
     for found in _BLOCK.finditer(_text_of(document)):
-        row = {name: said[1].strip() for name, pattern in _SAID.items() if (said := pattern.search(found[2]))}
-        yield f"{document.name} {found[1].strip()}", partial(dict, row, trace=found[1].strip())
+        yield f"{document.name} {found[1].strip()}", partial(dict, read_block(found[2]), trace=found[1].strip())
+
+
+def read_block(text: str) -> dict[str, str]:
+    """Return predicted_agent, predicted_step and reason as they stand in an answer to Who&When's questions."""
+    return {name: said[1].strip() for name, pattern in _SAID.items() if (said := pattern.search(text))}
 
 
 def _prediction(

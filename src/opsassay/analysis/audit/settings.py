@@ -13,7 +13,10 @@ from opsassay.core.schema.overrides import with_changes
 
 
 class Columns(Written):
-    """What the columns of the score table are called; *family* may be null: then all systems are one family."""
+    """What the columns of the score table are called; *family* may be null: then all systems are one family.
+
+    *seed* tells repeats of a case apart, which are averaged; *conditions* are further columns that tell methods apart.
+    """
 
     family: str | None = "family"
     system: str = "system"
@@ -23,6 +26,8 @@ class Columns(Written):
     protocol: str = "protocol"
     predicted: str = "predicted"
     expected: str = "expected"
+    seed: str = "seed"
+    conditions: tuple[str, ...] = ()
 
 
 class AuditSettings(Written):

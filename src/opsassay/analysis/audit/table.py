@@ -11,6 +11,7 @@ from opsassay.analysis.audit.settings import Columns
 from opsassay.core.errors import UserError, nearest
 
 KEYS = ("family", "system", "case", "method")
+_OPTIONAL = ("protocol", "predicted", "expected")
 _CHUNK = 1 << 20
 
 
@@ -42,27 +43,42 @@ def long_scores(table: pl.DataFrame, columns: Columns, name: str) -> pl.DataFram
 
     Columns: family, system, case, method (text), score (f64 or null) and, where there are any, protocol, predicted,
     expected (text) and every other column as it is. *name* stands for the table in errors. A null score is a missing
-    cell. Raises UserError for a column that is lacking, an empty name, a score that is no number or lies outside
+    cell. Scores of several seeds are averaged, their answer is the most frequent one, and conditions become part of the
+    method. Raises UserError for a column that is lacking, an empty name, a score that is no number or lies outside
     [0, 1], and for a cell that occurs twice.
     """
     given = columns.model_dump()
     needed = {key: given[key] for key in (*KEYS, "score") if given[key] is not None}
-    for key, column in needed.items():
+    conditions = {f"conditions[{place}]": column for place, column in enumerate(columns.conditions)}
+    for key, column in (needed | conditions).items():
         if column not in table.columns:
             near = nearest(column, table.columns)
             found = f"did you mean -c columns.{key}={near}?" if near else f"it has {', '.join(table.columns[:12])}."
             raise UserError(f"{name} lacks the column {column!r} ({key}); {found}")
-    optional = {key: given[key] for key in ("protocol", "predicted", "expected") if given[key] in table.columns}
+    optional = {key: given[key] for key in (*_OPTIONAL, "seed") if given[key] in table.columns}
     family = pl.lit("all", dtype=pl.String).alias("family") if columns.family is None else None
     texts = [pl.col(c).cast(pl.String).alias(k) for k, c in (needed | optional).items() if k != "score"]
-    used = {*needed.values(), *optional.values()}
+    used = {*needed.values(), *optional.values(), *conditions.values()}
+    if conditions:
+        arm = pl.concat_str([pl.col(c).cast(pl.String).fill_null("") for c in conditions.values()], separator=", ")
+        table = table.with_columns(pl.concat_str([pl.col(columns.method), pl.lit(" ["), arm, pl.lit("]")]))
     others = [pl.col(c) for c in table.columns if c not in used and c not in {*KEYS, "score"}]
     score = _score(table, columns.score, name).alias("score")
     long = table.select(*([family] if family is not None else []), *texts, *others).with_columns(score)
     _check_names(long, name)
     _check_scores(long, name)
     _check_duplicates(long, name)
-    return long
+    return _over_seeds(long) if "seed" in long.columns else long
+
+
+def _over_seeds(long: pl.DataFrame) -> pl.DataFrame:
+    """Return *long* without its seeds: the mean score of each cell, the most frequent answer, the first of the rest."""
+    cell = [*KEYS, "protocol"] if "protocol" in long.columns else list(KEYS)
+    others = [c for c in long.columns if c not in {*cell, "seed", "score", "predicted"}]
+    kept = [pl.col(others).first(), pl.col("score").mean()]
+    if "predicted" in long.columns:
+        kept.append(pl.col("predicted").mode().sort().first())
+    return long.group_by(cell, maintain_order=True).agg(kept).select(c for c in long.columns if c != "seed")
 
 
 def _check_utf8(path: Path) -> None:
@@ -118,12 +134,12 @@ def _check_scores(long: pl.DataFrame, name: str) -> None:
 
 
 def _check_duplicates(long: pl.DataFrame, name: str) -> None:
-    cell = [*KEYS, "protocol"] if "protocol" in long.columns else list(KEYS)
+    cell = [*KEYS, *(key for key in ("protocol", "seed") if key in long.columns)]
     twice = long.select(cell).is_duplicated().arg_true()
     if len(twice):
         row = int(twice[0])
         said = ", ".join(f"{key} {long.get_column(key)[row]!r}" for key in cell)
         raise UserError(
             f"{name}, row {row + 1}: this cell occurs more than once ({said}; {len(twice)} such rows in all); "
-            "keep one score per case and method."
+            "keep one score per case and method, or name what tells them apart: columns.seed, columns.conditions."
         )

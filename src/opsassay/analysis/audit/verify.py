@@ -64,8 +64,8 @@ class Checked:
 
 
 def is_ledger(table: pl.DataFrame) -> bool:
-    """Return whether *table* is a per-system ledger: systems, n, means and effects side by side."""
-    return {"system", "n"} <= set(table.columns) and any(c.startswith("delta_") for c in table.columns)
+    """Return whether *table* is a per-system ledger: systems, n, means and, where there are any, effects side by side."""
+    return {"system", "n"} <= set(table.columns) and "case" not in table.columns
 
 
 def is_printed_list(table: pl.DataFrame) -> bool:
@@ -77,10 +77,12 @@ def read_ledger(table: pl.DataFrame, name: str) -> PrintedLedger:
     """Return the ledger in *table*.
 
     Columns: family, system, n, one column of means per method (``mean:NAME``, or any name before the first effect),
-    effects ``delta_pp:A:B`` or ``delta_A_B_pp``, each followed by two columns that end in ci_low and ci_high. Raises
-    UserError.
+    effects ``delta_pp:A:B`` or ``delta_A_B_pp``, each followed by two columns that end in ci_low and ci_high. Or a row
+    per system and method, with the columns method and mean. Raises UserError.
     """
-    first = next(i for i, c in enumerate(table.columns) if c.startswith("delta_"))
+    if {"method", "mean"} <= set(table.columns):
+        table = _beside_one_another(table, name)
+    first = next((i for i, c in enumerate(table.columns) if c.startswith("delta_")), len(table.columns))
     methods = {c.removeprefix("mean:"): c for c in table.columns[:first] if c not in {"family", "system", "n"}}
     pairs = []
     for i, column in enumerate(table.columns):
@@ -91,14 +93,33 @@ def read_ledger(table: pl.DataFrame, name: str) -> PrintedLedger:
             raise UserError(f"{name}: {column} is not followed by its interval (…ci_low, …ci_high); add the columns.")
         a, b = _pair_of(column, methods, name)
         pairs.append(LedgerPair(a, b, *(_numbers(table, c, name) for c in (column, *around))))
+    given = {method: _numbers(table, column, name) for method, column in methods.items()}
+    for method, values in given.items():
+        if ((values < 0) | (values > 1)).any():
+            raise UserError(f"{name}: a mean of {method} lies outside [0, 1]; divide percentages by 100.")
     families = table.get_column("family") if "family" in table.columns else pl.Series(["all"] * table.height)
     return PrintedLedger(
         families=tuple(families.cast(pl.String)),
         systems=tuple(table.get_column("system").cast(pl.String)),
         sizes=_numbers(table, "n", name).astype(np.int64),
-        means={method: _numbers(table, column, name) for method, column in methods.items()},
+        means=given,
         pairs=tuple(pairs),
     )
+
+
+def _beside_one_another(table: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Return means that stand one to a row as a column per method; raises UserError where cells or sizes differ."""
+    about = [c for c in ("family", "system") if c in table.columns]
+    twice = table.select([*about, "method"]).is_duplicated().arg_true()
+    if len(twice):
+        raise UserError(f"{name}, row {int(twice[0]) + 1}: this system and method occur more than once; keep one mean.")
+    if (several := table.group_by(about).agg(pl.col("n").n_unique()).filter(pl.col("n") > 1)).height:
+        system = several.get_column("system")[0]
+        raise UserError(
+            f"{name}: the methods of {system} are over different n, so they are not matched; none is compared."
+        )
+    wide = table.pivot("method", index=[*about, "n"], values="mean")
+    return wide.rename({c: f"mean:{c}" for c in wide.columns if c not in (*about, "n")})
 
 
 def _pair_of(column: str, methods: Iterable[str], name: str) -> tuple[str, str]:

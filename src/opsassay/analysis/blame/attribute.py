@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from opsassay.analysis.blame.inevitability import Continuing, PrefixRuns
     from opsassay.analysis.blame.operations import Joined
 
+Technique = Callable[[Trace, BlameAsker, BlameSettings, Rerun | None], Attribution]
+"""A technique that asks a model."""
 JOINED = "joined"
 """No model: the step that the run on one clock points to, for operations agents."""
 CONTINUATION = "continuation"
@@ -83,19 +86,28 @@ def attribute(
         raise UserError(
             f"The technique {technique!r} asks a model; name one with --model, or use a rule such as `combined`."
         )
-    asker, asked = BlameAsker(model, chosen.temperature), TECHNIQUES.load(technique)
+    return ask_model(technique, TECHNIQUES.load(technique), shown, model, chosen, rerun, turns=technique not in AT_ONCE)
 
-    def ask_technique(part: Trace) -> Attribution:
-        answer: Attribution = asked(part, asker, chosen, rerun)
-        return answer
 
+def ask_model(
+    name: str,
+    technique: Technique,
+    shown: Trace,
+    model: Model,
+    settings: BlameSettings,
+    rerun: Rerun | None,
+    *,
+    turns: bool,
+) -> Blamed:
+    """Return what *technique*, called *name*, says of *shown*; *turns* where its questions do not stand by themselves."""
+    asker = BlameAsker(model, settings.temperature)
     try:
-        answer = ask_within(ask_technique, shown, asker, chosen, turns=technique not in AT_ONCE)
+        answer = ask_within(lambda part: technique(part, asker, settings, rerun), shown, asker, settings, turns=turns)
     except OperationError as error:
         reason = str(error).split("\n", 1)[0][:500]
         failure = Attribution(reason=f"the model gave no answer: {reason}")
-        return Blamed(technique, failure, asker.cost, reason, tuple(asker.notes))
-    return Blamed(technique, answer, asker.cost, notes=tuple(asker.notes))
+        return Blamed(name, failure, asker.cost, reason, tuple(asker.notes))
+    return Blamed(name, answer, asker.cost, notes=tuple(asker.notes))
 
 
 def _continued(trace: Trace, rerun: Rerun | None, continuing: Continuing | None) -> Blamed:

@@ -99,7 +99,7 @@ def ground_truth(case: str, spec: Mapping[str, Any], file: str, notes: list[str]
         spec = {"groups": faulted_objects(spec, notes)}
     groups = _groups(spec, file, notes)
     graph = _graph(case, spec, groups, file, notes)
-    aliases = [[str(name) for name in _as_list(group)] for group in _as_list(spec.get("aliases")) if group]
+    aliases = _alias_groups(spec.get("aliases"))
     named = {name for group in aliases for name in group}
     notes += [f"{file}: the alias {name!r} is no group" for name in sorted(named - groups.keys())]
     annotation = Annotation(
@@ -115,6 +115,19 @@ def ground_truth(case: str, spec: Mapping[str, Any], file: str, notes: list[str]
     }
     roots = tuple(name for name, group in groups.items() if group.get("root_cause"))
     return GroundTruth(groups, roots, annotation, {ENTITIES: json.dumps(entities, indent=1, sort_keys=True) + "\n"})
+
+
+def _alias_groups(given: Any) -> list[list[str]]:
+    """Return groups of names that mean one thing; a list of names alone is one group, lists in a group are flattened."""
+    listed = _as_list(given)
+    whole = listed if any(isinstance(one, list) for one in listed) else [listed]
+    return [names for names in map(_flat_names, whole) if names]
+
+
+def _flat_names(value: Any) -> list[str]:
+    if not isinstance(value, list):
+        return [] if value is None else [str(value)]
+    return [name for one in value for name in _flat_names(one)]
 
 
 def read_spec(path: Path, notes: list[str]) -> dict[str, Any] | None:

@@ -17,8 +17,12 @@ _ROLE = f"You find out why a multi-agent system failed. {DEFINITION}"
 def all_at_once(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
     """Show everything and ask once."""
     del settings, rerun
-    shown = f"{metadata_text(trace)}\n\n{steps_text(trace.steps)}"
-    return attribution_in(json_in(asker.question(_ROLE, f"{shown}\n\nThe run failed. {QUESTION}")), trace)
+    return attribution_in(json_in(asker.question(*whole_question(trace))), trace)
+
+
+def whole_question(trace: Trace) -> tuple[str, str]:
+    """Return the instructions and the one question about all of *trace*."""
+    return _ROLE, f"{metadata_text(trace)}\n\n{steps_text(trace.steps)}\n\nThe run failed. {QUESTION}"
 
 
 def binary_search(trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun | None = None) -> Attribution:
