@@ -19,6 +19,8 @@ from opsassay.core.errors import UserError
 from opsassay.telemetry.otlp.intake import CONTENT_TYPE, JSON
 from opsassay.telemetry.otlp.requests import parse, parse_json, unpack
 from opsassay.telemetry.otlp.spool import MAX_PAYLOAD_BYTES, Kind
+from opsassay.testbed.workload.runtime.sidecar_config import SPANS_PATH
+from opsassay.testbed.workload.runtime.sidecar_spans import SidecarSpans
 
 PORT = 4318
 HOST_ATTRIBUTES = ("host.", "process.", "container.", "os.", "k8s.", "service.")
@@ -36,11 +38,20 @@ class ProgramTelemetry:
     """Takes a program's telemetry, counts its spans into *stats*, sends it on to *endpoint* as *resource*'s.
 
     *stores* maps the names of stores to what commands to them are counted under (``sql:db``), *services* are the others.
+    With a *sidecar*, its spans are those of the service's requests, and the program's own are parts of them.
     """
 
     def __init__(
-        self, stats: Any, endpoint: str, resource: Mapping[str, str], services: Iterable[str], stores: Mapping[str, str]
+        self,
+        stats: Any,
+        endpoint: str,
+        resource: Mapping[str, str],
+        services: Iterable[str],
+        stores: Mapping[str, str],
+        *,
+        sidecar: bool = False,
     ) -> None:
+        self._sidecar = SidecarSpans() if sidecar else None
         self._stats, self._endpoint, self._resource = stats, endpoint, dict(resource)
         self._peers = {name: f"call:{name}" for name in services} | dict(stores)
         self._http: aiohttp.ClientSession | None = None
@@ -50,6 +61,7 @@ class ProgramTelemetry:
         application = web.Application(client_max_size=MAX_PAYLOAD_BYTES)
         for signal in GROUPS:
             application.router.add_post(f"/v1/{signal}", self._export)
+        application.router.add_post(SPANS_PATH, self._export)
         runner = web.AppRunner(application, access_log=None, handle_signals=False)
         await runner.setup()
         await web.SockSite(runner, listening).start()
@@ -65,6 +77,7 @@ class ProgramTelemetry:
             self._identify(group.resource)
             if signal == "traces":
                 for scope in group.scope_spans:
+                    self._place(scope, by_sidecar=request.path == SPANS_PATH)
                     for span in scope.spans:
                         self._count(span)
         assert self._http is not None
@@ -79,6 +92,18 @@ class ProgramTelemetry:
         if request.content_type == JSON and status == 200:
             return web.json_response({})
         return web.Response(status=status, body=body, content_type=CONTENT_TYPE)
+
+    def _place(self, scope: Any, *, by_sidecar: bool) -> None:
+        """Make what a sidecar sent the spans of requests, and what its program sent parts of them."""
+        if self._sidecar is None:
+            return
+        if by_sidecar:
+            told = [span for span in scope.spans if self._sidecar.tell(span)]
+            del scope.spans[:]
+            scope.spans.extend(told)
+            return
+        for span in scope.spans:
+            self._sidecar.learn(span)
 
     def _identify(self, resource: Any) -> None:
         kept = [one for one in resource.attributes if not one.key.startswith(HOST_ATTRIBUTES)]
