@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -175,10 +176,8 @@ def test_an_envoy_on_the_path_comes_before_that_of_the_wheel_and_a_script_is_not
 
 def test_a_sidecar_needs_a_port_to_stand_in_front_of(written):
     path = written(service="sidecar: envoy")
-    with open(path) as file:
-        text = file.read().replace("ports: {http: 8080}", "ports: {}").replace("front GET /", "back GET /")
-    with open(path, "w") as file:
-        file.write(text)
+    text = Path(path).read_text().replace("ports: {http: 8080}", "ports: {}").replace("front GET /", "back GET /")
+    Path(path).write_text(text)
     with pytest.raises(ConfigError, match="a sidecar stands in front of a program's first port; this service has none"):
         load_system(path)
 

@@ -62,7 +62,7 @@ def script(*hooks):
 def test_a_script_is_told_its_numbers_alone():
     assert script(hook("HTTPResponseDelay", delay_ms=300.4)) == 'local asked = {wait_ms = "300", limit_ms = 10300}'
     assert script(hook("HTTPResponseAbort", code=503)) == 'local asked = {status = "503", empty = true}'
-    assert script(hook("HTTPResponseReplaceCode", code=418)) == 'local asked = {status = "418", empty = false}'
+    assert script(hook("HTTPResponseReplaceCode", code=418)) == 'local asked = {status = "418"}'
     assert script(hook("HTTPRequestReplaceMethod", method="PUT")) == 'local asked = {method = "PUT"}'
 
 
@@ -98,7 +98,9 @@ def test_a_name_has_no_part_that_is_drawn(path, name):
 
 
 def span(kind=Span.SPAN_KIND_SERVER, parent=b"\1" * 8, **attributes):
-    texts = [KeyValue(key=key.replace("__", "."), value=AnyValue(string_value=text)) for key, text in attributes.items()]
+    texts = [
+        KeyValue(key=key.replace("__", "."), value=AnyValue(string_value=text)) for key, text in attributes.items()
+    ]
     return Span(name="ingress", kind=kind, parent_span_id=parent, attributes=texts)
 
 

@@ -58,7 +58,9 @@ def command(
         print_table(f"{app.system}: ready after {ready_s:.1f} s", titles, rows)
         for one in found.services:
             if one.sidecar:
-                echo(f"The sidecar of {one.service} ({one.sidecar}) brings {', '.join(one.by_sidecar) or 'no fault type'}.")
+                echo(
+                    f"The sidecar of {one.service} ({one.sidecar}) brings {', '.join(one.by_sidecar) or 'no fault type'}."
+                )
         for sentence in found.findings:
             say(sentence)
         if not found.findings:

@@ -21,10 +21,28 @@ _FAMILY = FamilyTraits(
 
 
 FAMILY = (
-    _FAMILY.fault("HTTPRequestAbort", FaultKind.HTTP_ABORTED, _CODE, signature=handling_fails, hook="abort_request", by_sidecar=True),
-    _FAMILY.fault("HTTPResponseAbort", FaultKind.HTTP_ABORTED, _CODE, signature=handling_fails, hook="abort_response", by_sidecar=True),
-    _FAMILY.fault("HTTPRequestDelay", FaultKind.HTTP_SLOW, DELAY, signature=handling_slow, hook="delay_request", by_sidecar=True),
-    _FAMILY.fault("HTTPResponseDelay", FaultKind.HTTP_SLOW, DELAY, signature=handling_slow, hook="delay_response", by_sidecar=True),
+    _FAMILY.fault(
+        "HTTPRequestAbort",
+        FaultKind.HTTP_ABORTED,
+        _CODE,
+        signature=handling_fails,
+        hook="abort_request",
+        by_sidecar=True,
+    ),
+    _FAMILY.fault(
+        "HTTPResponseAbort",
+        FaultKind.HTTP_ABORTED,
+        _CODE,
+        signature=handling_fails,
+        hook="abort_response",
+        by_sidecar=True,
+    ),
+    _FAMILY.fault(
+        "HTTPRequestDelay", FaultKind.HTTP_SLOW, DELAY, signature=handling_slow, hook="delay_request", by_sidecar=True
+    ),
+    _FAMILY.fault(
+        "HTTPResponseDelay", FaultKind.HTTP_SLOW, DELAY, signature=handling_slow, hook="delay_response", by_sidecar=True
+    ),
     _FAMILY.fault(
         "HTTPResponseReplaceBody",
         FaultKind.HTTP_PAYLOAD_MODIFIED,

@@ -1,9 +1,9 @@
 """A program without telemetry: it answers, passes `traceparent` on to its back, and tries what it should not reach."""
 
-import glob
 import http.server
 import json
 import os
+import pathlib
 import socket
 import time
 import urllib.error
@@ -27,15 +27,16 @@ def call(path, headers):
 
 def reach():
     """Return the sockets, files and ports through which somebody else's administration answers."""
-    found = glob.glob("/proc/[0-9]*/root/tmp/*admin*") + glob.glob("/tmp/*admin*") + glob.glob("/run/**/*admin*")
+    patterns = ("proc/[0-9]*/root/tmp/*admin*", "tmp/*admin*", "run/*admin*", "dev/shm/*admin*")
+    found = [str(path) for pattern in patterns for path in pathlib.Path("/").glob(pattern)]
     for port in (9901, 15000, 15001, 15006, 19000):
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/config_dump", timeout=1) as answer:
                 found.append(f"{port}: {answer.read()[:80]}")
         except OSError:
             pass
-    with open("/proc/net/unix") as table:
-        paths = [words[-1] for words in map(str.split, table) if len(words) == 8 and words[-1] != "Path"]
+    table = pathlib.Path("/proc/net/unix").read_text().splitlines()[1:]
+    paths = [words[-1] for words in map(str.split, table) if len(words) == 8]
     for path in paths:
         for name in (path, "\0" + path.lstrip("@")):
             try:
@@ -67,7 +68,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(written)
 
-    do_PUT = do_GET
+    def do_PUT(self):
+        self.do_GET()
 
     def log_message(self, *_):
         pass

@@ -79,7 +79,7 @@ class Sidecar:
             written.write_text(json.dumps(routes(hooks, self._version)), encoding="utf-8")
             written.rename(self._root / Path(ROUTES).name)  # Envoy does not notice a file that is written over
             async with asyncio.timeout(TAKEN_WITHIN_S):
-                while not await self._has_taken(str(self._version)):
+                while not await self._has_taken(str(self._version)):  # noqa: ASYNC110 - another process's doing
                     await asyncio.sleep(ASK_EVERY_S)
             self._hooks = hooks
 

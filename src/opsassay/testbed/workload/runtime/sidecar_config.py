@@ -38,9 +38,7 @@ def bootstrap(service: str, address: str, port: int, telemetry_port: int) -> dic
     return {
         "node": {"id": service, "cluster": service},
         "admin": {"address": {"pipe": {"path": ADMIN, "mode": 0o600}}},
-        "layered_runtime": {
-            "layers": [{"name": "static", "static_layer": {"tracing": {"opentelemetry": flushing}}}]
-        },
+        "layered_runtime": {"layers": [{"name": "static", "static_layer": {"tracing": {"opentelemetry": flushing}}}]},
         "static_resources": {
             "listeners": [_inbound(service, address), _timer()],
             "clusters": [
@@ -90,9 +88,10 @@ def _script(active: dict[str, dict[str, Any]]) -> str | None:
     if (delay := active.get("delay_response")) is not None:
         wait_ms = round(delay["delay_ms"])
         asked.append(f'wait_ms = "{wait_ms}", limit_ms = {wait_ms + TIMER_SLACK_MS}')
-    for name in ("replace_code", "abort_response"):
-        if (replaced := active.get(name)) is not None:
-            asked.append(f'status = "{replaced["code"]}", empty = {str(name == "abort_response").lower()}')
+    if (replaced := active.get("replace_code")) is not None:
+        asked.append(f'status = "{replaced["code"]}"')
+    if (aborted := active.get("abort_response")) is not None:
+        asked.append(f'status = "{aborted["code"]}", empty = true')
     return f"local asked = {{{', '.join(asked)}}}\n{SCRIPT.read_text(encoding='utf-8')}" if asked else None
 
 
@@ -126,7 +125,11 @@ def _inbound(service: str, address: str) -> dict[str, Any]:
 def _timer() -> dict[str, Any]:
     """Return a listener that answers after as many milliseconds as a header asks for: scripts cannot wait by themselves."""
     patient = {"@type": _FAULT_TYPE, "delay": {"header_delay": {}, "percentage": ALL}}
-    answer = {"match": {"prefix": "/"}, "direct_response": {"status": 204}, "typed_per_filter_config": {_FAULT: patient}}
+    answer = {
+        "match": {"prefix": "/"},
+        "direct_response": {"status": 204},
+        "typed_per_filter_config": {_FAULT: patient},
+    }
     manager = {
         **_manager("timer", [(_FAULT, _FAULT_TYPE)]),
         "route_config": {"virtual_hosts": [{"name": "timer", "domains": ["*"], "routes": [answer]}]},

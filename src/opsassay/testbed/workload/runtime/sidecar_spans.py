@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 from urllib.parse import urlsplit
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
