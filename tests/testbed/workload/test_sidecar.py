@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status
 
 from opsassay.core.schema.faults import CATALOGUE
 from opsassay.core.schema.plan import complete_parameters
@@ -132,6 +133,19 @@ def test_what_failed_is_an_error_and_what_had_no_answer_has_no_status():
     assert failed.status.code == Status.STATUS_CODE_ERROR
     assert spans.tell(given_up)
     assert "http.response.status_code" not in attributes(given_up)
+
+
+def test_nothing_of_what_sent_a_span_is_left_and_what_the_program_sent_is():
+    sdk = Resource(attributes=[KeyValue(key="telemetry.sdk.name", value=AnyValue(string_value="envoy"))])
+    scope = InstrumentationScope(name="envoy", version="1.40.0")
+    timed = span(Span.SPAN_KIND_CLIENT, http__url="http://timer/")
+    sent = ResourceSpans(resource=sdk, scope_spans=[ScopeSpans(scope=scope, spans=[from_envoy(), timed])])
+    own = ResourceSpans.FromString(sent.SerializeToString())
+    SidecarSpans().place(sent, own=False)
+    assert b"envoy" not in sent.SerializeToString()
+    assert [one.name for one in sent.scope_spans[0].spans] == ["GET /items/{id}"]
+    SidecarSpans().place(own, own=True)
+    assert (own.resource, own.scope_spans[0].scope, len(own.scope_spans[0].spans)) == (sdk, scope, 2)
 
 
 def test_what_its_script_asked_for_is_not_told():

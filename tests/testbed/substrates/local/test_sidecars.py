@@ -159,6 +159,7 @@ def test_other_faults_change_what_they_say_and_nothing_else(running, fault, para
 
 @pytest.mark.parametrize(("fault", "parameters"), [("HTTPRequestAbort", {}), ("HTTPResponseDelay", {"delay_ms": 300})])
 def test_effects_are_confirmed_and_telemetry_names_no_injector(running, tmp_path, fault, parameters):
+    running.flush()  # what tests before this one asked for
     running.receiver.open_session(tmp_path / "s", "s")
     time.sleep(6)  # an effect is measured against quiet moments before
     events = {event["event"]: event for event in running.inject(plan_of(fault, 10, **parameters))}

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import aiohttp
 import psutil
 
+from opsassay.core.errors import StartError
 from opsassay.core.logs import Log
 from opsassay.core.schema.program import Program, Ready
 from opsassay.testbed.core.networks import LOOPBACK
@@ -153,7 +154,11 @@ class ProgramReplica:
                 await self.end(ended.result())
             await asyncio.sleep(READY_EVERY_S)
         if self.sidecar is not None:
-            await self.sidecar.wait_ready()
+            try:
+                await self.sidecar.wait_ready()
+            except StartError as error:  # what Envoy said itself stands above it in the log
+                print(error, flush=True)
+                os._exit(1)
         self.ready = True
 
     async def answers(self) -> bool:

@@ -74,10 +74,11 @@ class ProgramTelemetry:
         except UserError as error:
             return web.Response(status=400, text=str(error))
         for group in getattr(message, GROUPS[signal]):
+            if signal == "traces" and self._sidecar is not None:
+                self._sidecar.place(group, own=request.path != SPANS_PATH)
             self._identify(group.resource)
             if signal == "traces":
                 for scope in group.scope_spans:
-                    self._place(scope, by_sidecar=request.path == SPANS_PATH)
                     for span in scope.spans:
                         self._count(span)
         assert self._http is not None
@@ -92,18 +93,6 @@ class ProgramTelemetry:
         if request.content_type == JSON and status == 200:
             return web.json_response({})
         return web.Response(status=status, body=body, content_type=CONTENT_TYPE)
-
-    def _place(self, scope: Any, *, by_sidecar: bool) -> None:
-        """Make what a sidecar sent the spans of requests, and what its program sent parts of them."""
-        if self._sidecar is None:
-            return
-        if by_sidecar:
-            told = [span for span in scope.spans if self._sidecar.tell(span)]
-            del scope.spans[:]
-            scope.spans.extend(told)
-            return
-        for span in scope.spans:
-            self._sidecar.learn(span)
 
     def _identify(self, resource: Any) -> None:
         kept = [one for one in resource.attributes if not one.key.startswith(HOST_ATTRIBUTES)]

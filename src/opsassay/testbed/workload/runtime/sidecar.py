@@ -52,7 +52,7 @@ class Sidecar:
         self._process = await asyncio.create_subprocess_exec(
             *words, "sh", "-c", _BEGIN, ROUTES, self._binary, *_OPTIONS, json.dumps(self._config),
             stdin=asyncio.subprocess.DEVNULL,
-            env={"PATH": "/usr/bin:/bin", "FIRST_ROUTES": json.dumps(routes((), 0)), **marker},
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "FIRST_ROUTES": json.dumps(routes((), 0)), **marker},
             preexec_fn=die_with_parent,
         )  # fmt: skip
 

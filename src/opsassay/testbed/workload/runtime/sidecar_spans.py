@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span, Status
 
 MOST_NAMES = 200
 """So many operations get a name with their path; further ones are named by their method alone."""
@@ -32,6 +32,19 @@ class SidecarSpans:
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
+
+    def place(self, group: ResourceSpans, *, own: bool) -> None:
+        """Make what a sidecar sent in *group* the spans of requests, and what is the program's *own* parts of them."""
+        for scope in group.scope_spans:
+            if own:
+                for span in scope.spans:
+                    self.learn(span)
+                continue
+            told = [span for span in scope.spans if self.tell(span)]
+            scope.Clear()
+            scope.spans.extend(told)
+        if not own:
+            group.resource.Clear()  # it names the library that sent them
 
     def tell(self, span: Span) -> bool:
         """Change the sidecar's *span* into one of the program's server; return whether it is one of a request."""
