@@ -1,4 +1,7 @@
-"""A program without telemetry: it answers, passes `traceparent` on to its back, and tries what it should not reach."""
+"""A program that answers, passes `traceparent` on to its back, and tries what it should not reach.
+
+Without a back it sends a span of each item that it is asked for, as a library does that knows the routes of a program.
+"""
 
 import http.server
 import json
@@ -23,6 +26,18 @@ def call(path, headers):
         status, given, body = error.code, error.headers, error.read()
     given = {name.lower(): value for name, value in given.items()}
     return {"status": status, "headers": given, "body": body.decode(), "seconds": time.monotonic() - began}
+
+
+def send_span(traceparent, began_ns):
+    """Send the span of a request by OTLP."""
+    _, trace, parent, _ = traceparent.split("-")
+    texts = {"http.request.method": "GET", "url.path": "/items/1", "http.route": "/items/:item"}
+    attributes = [{"key": key, "value": {"stringValue": text}} for key, text in texts.items()]
+    span = {"traceId": trace, "spanId": os.urandom(8).hex(), "parentSpanId": parent, "name": "GET /items/:item",
+            "kind": 2, "startTimeUnixNano": str(began_ns), "endTimeUnixNano": str(time.time_ns()), "attributes": attributes}  # fmt: skip
+    body = {"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {}, "spans": [span]}]}]}
+    url, headers = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] + "/v1/traces", {"Content-Type": "application/json"}
+    urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers), timeout=5).close()
 
 
 def reach():
@@ -50,6 +65,7 @@ def reach():
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
+        began_ns = time.time_ns()
         status, body = 200, {"item": self.path, "method": self.command}
         if self.path == "/missing":
             status, body = 404, {}
@@ -67,6 +83,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(written)))
         self.end_headers()
         self.wfile.write(written)
+        if not BACK and self.path.startswith("/items/") and (traceparent := self.headers.get("traceparent")):
+            send_span(traceparent, began_ns)
 
     def do_PUT(self):
         self.do_GET()

@@ -170,11 +170,17 @@ def test_effects_are_confirmed_and_telemetry_names_no_injector(running, tmp_path
     frames = decode_spool(tmp_path / "s")
     served = frames["traces"].filter(frames["traces"]["attr.span_kind"] == "Server")
     assert set(served["service_name"]) == {"front", "back"}
-    assert set(served["span_name"]) == {"GET /items/{id}"}
+    names = set(served.select("service_name", "span_name").iter_rows())
+    assert names == {("front", "GET /items/{id}"), ("back", "GET /items/:item")}, (
+        "the program's own name, where it has one"
+    )
     assert served["attr.http.response.status_code"].null_count() == 0
     back = served.filter(served["service_name"] == "back")
     callers = served.filter(served["service_name"] == "front")["span_id"]
     assert back["parent_span_id"].is_in(callers.to_list()).mean() > 0.9
+    inner = frames["traces"].filter(frames["traces"]["attr.span_kind"] == "Internal")
+    assert set(inner["service_name"]) == {"back"}, "the program's own spans are parts of the sidecar's"
+    assert inner["parent_span_id"].is_in(back["span_id"].to_list()).mean() > 0.9
     if fault == "HTTPRequestAbort":
         assert (back["attr.http.response.status_code"] == 500).any()
         assert (back["attr.status_code"] == "Error").any()
