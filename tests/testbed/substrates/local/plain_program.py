@@ -33,8 +33,9 @@ def send_span(traceparent, began_ns):
     _, trace, parent, _ = traceparent.split("-")
     texts = {"http.request.method": "GET", "url.path": "/items/1", "http.route": "/items/:item"}
     attributes = [{"key": key, "value": {"stringValue": text}} for key, text in texts.items()]
-    span = {"traceId": trace, "spanId": os.urandom(8).hex(), "parentSpanId": parent, "name": "GET /items/:item",
-            "kind": 2, "startTimeUnixNano": str(began_ns), "endTimeUnixNano": str(time.time_ns()), "attributes": attributes}  # fmt: skip
+    times = {"startTimeUnixNano": str(began_ns), "endTimeUnixNano": str(time.time_ns())}
+    ids = {"traceId": trace, "spanId": os.urandom(8).hex(), "parentSpanId": parent}
+    span = {**ids, **times, "name": "GET /items/:item", "kind": 2, "attributes": attributes}
     body = {"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {}, "spans": [span]}]}]}
     url, headers = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] + "/v1/traces", {"Content-Type": "application/json"}
     urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers), timeout=5).close()

@@ -1,4 +1,4 @@
-"""What Envoy is told as a sidecar: a bootstrap that never changes, and routes, which are what a fault changes.
+"""The configuration of Envoy as a sidecar: a bootstrap that never changes, and routes, which are what a fault changes.
 
 Runtime keys could carry two of the fault types: they hold numbers, and an abort by Envoy's fault filter says
 "fault filter abort" to the caller. Routes carry all that are here, act from the next request on, also on connections that
@@ -42,8 +42,8 @@ def bootstrap(service: str, address: str, port: int, telemetry_port: int) -> dic
         "static_resources": {
             "listeners": [_inbound(service, address), _timer()],
             "clusters": [
-                {**_cluster("program", _at(address, port)), **_as_asked()},
-                _cluster("telemetry", _at(LOOPBACK, telemetry_port)),
+                {**_cluster("program", _socket_address(address, port)), **_as_asked()},
+                _cluster("telemetry", _socket_address(LOOPBACK, telemetry_port)),
                 _cluster("timer", {"pipe": {"path": TIMER}}),
             ],
         },
@@ -119,7 +119,7 @@ def _inbound(service: str, address: str) -> dict[str, Any]:
         "upgrade_configs": [{"upgrade_type": "websocket"}],
         "stream_idle_timeout": "0s",
     }
-    return {**_listener("inbound", _at(address, PORT), manager), "traffic_direction": "INBOUND"}
+    return {**_listener("inbound", _socket_address(address, PORT), manager), "traffic_direction": "INBOUND"}
 
 
 def _timer() -> dict[str, Any]:
@@ -195,5 +195,5 @@ def _tracer(service: str) -> dict[str, Any]:
     return {"name": "envoy.tracers.opentelemetry", "typed_config": config}
 
 
-def _at(address: str, port: int) -> dict[str, Any]:
+def _socket_address(address: str, port: int) -> dict[str, Any]:
     return {"socket_address": {"address": address, "port_value": port}}

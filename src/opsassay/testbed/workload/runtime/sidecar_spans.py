@@ -1,4 +1,4 @@
-"""Spans of a sidecar, told as the program's own server would tell them: no word of a proxy, nothing of what it was ordered.
+"""Spans of a sidecar, in the form that the program's own server would give them: no word of a proxy or of a fault.
 
 Only what is named here is kept of a span: Envoy's flags say which request it delayed.
 """
@@ -40,13 +40,13 @@ class SidecarSpans:
                 for span in scope.spans:
                     self.learn(span)
                 continue
-            told = [span for span in scope.spans if self.tell(span)]
+            kept = [span for span in scope.spans if self.convert(span)]
             scope.Clear()
-            scope.spans.extend(told)
+            scope.spans.extend(kept)
         if not own:
             group.resource.Clear()  # it names the library that sent them
 
-    def tell(self, span: Span) -> bool:
+    def convert(self, span: Span) -> bool:
         """Change the sidecar's *span* into one of the program's server; return whether it is one of a request."""
         if span.kind != Span.SPAN_KIND_SERVER:
             return False  # what its script asked for
@@ -54,7 +54,7 @@ class SidecarSpans:
         path = urlsplit(fields.get("http.url", "")).path or "/"
         span.name = self._name(fields.get("http.method", ""), path)
         del span.attributes[:]
-        span.attributes.extend([_text("url.path", path), *_kept(fields)])
+        span.attributes.extend([_text("url.path", path), *_kept_attributes(fields)])
         failed = fields.get("error") == "true"
         span.status.CopyFrom(Status(code=Status.STATUS_CODE_ERROR) if failed else Status())
         span.trace_state = ""
@@ -82,7 +82,7 @@ def general(path: str) -> str:
     return "/".join("{id}" if _DRAWN.fullmatch(part) else part for part in path.split("/"))
 
 
-def _kept(fields: dict[str, str]) -> Iterator[KeyValue]:
+def _kept_attributes(fields: dict[str, str]) -> Iterator[KeyValue]:
     for name, ours in TEXTS.items():
         if value := fields.get(name):
             yield _text(ours, value)
