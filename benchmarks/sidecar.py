@@ -21,6 +21,7 @@ import http.server
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # one packet for the whole answer
 
     def do_GET(self):
         self.send_response(200)
