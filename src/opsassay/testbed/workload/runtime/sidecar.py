@@ -40,7 +40,7 @@ class Sidecar:
         self._binary, self._service, self._port = binary, service, port
         self._config = bootstrap(service, address, port, telemetry_port)
         self._root = Path("/nowhere")  # its /tmp, as this process finds it
-        self._hooks: Sequence[dict[str, Any]] = []
+        self._hooks: Sequence[dict[str, Any]] | None = []
         self._version = 0
         self._changing = asyncio.Lock()
         self._table: Table | None = None
@@ -70,17 +70,21 @@ class Sidecar:
         raise RuntimeError(f"the sidecar of {self._service} ended with status {status}")
 
     async def apply(self, hooks: Sequence[dict[str, Any]]) -> None:
-        """Let *hooks* act, and no others, from the next request on; raises TimeoutError when it does not take them."""
+        """Let *hooks* act, and no others, from the next request on; raises RuntimeError when it does not take them."""
         async with self._changing:
             if hooks == self._hooks:
                 return
-            self._version += 1
+            self._version, self._hooks = self._version + 1, None  # not known until it has taken these
             written = self._root / f"{self._version}.json"
             written.write_text(json.dumps(routes(hooks, self._version)), encoding="utf-8")
             written.rename(self._root / Path(ROUTES).name)  # Envoy does not notice a file that is written over
-            async with asyncio.timeout(TAKEN_WITHIN_S):
-                while not await self._has_taken(str(self._version)):  # noqa: ASYNC110 - another process's doing
-                    await asyncio.sleep(ASK_EVERY_S)
+            try:
+                async with asyncio.timeout(TAKEN_WITHIN_S):
+                    while not await self._has_taken(str(self._version)):  # noqa: ASYNC110 - another process's doing
+                        await asyncio.sleep(ASK_EVERY_S)
+            except TimeoutError as error:
+                words = f"the sidecar of {self._service} did not take its routes within {TAKEN_WITHIN_S:g} s"
+                raise RuntimeError(words) from error
             self._hooks = hooks
 
     async def _lives(self) -> bool:
