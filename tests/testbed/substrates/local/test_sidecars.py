@@ -157,6 +157,12 @@ def test_other_faults_change_what_they_say_and_nothing_else(running, fault, para
     assert (after["status"], after["body"]) == (200, '{"item": "/items/1", "method": "GET"}')
 
 
+def test_packet_faults_act_on_connections_that_are_led_elsewhere(running):
+    delayed, after = during(running, "NetworkDelay", delay_ms=300, direction="inbound")
+    assert (delayed["status"], after["status"]) == (200, 200)
+    assert delayed["seconds"] >= 0.3 > after["seconds"]
+
+
 @pytest.mark.parametrize(("fault", "parameters"), [("HTTPRequestAbort", {}), ("HTTPResponseDelay", {"delay_ms": 300})])
 def test_effects_are_confirmed_and_telemetry_names_no_injector(running, tmp_path, fault, parameters):
     running.flush()  # what tests before this one asked for
