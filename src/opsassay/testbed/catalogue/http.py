@@ -21,10 +21,28 @@ _FAMILY = FamilyTraits(
 
 
 FAMILY = (
-    _FAMILY.fault("HTTPRequestAbort", FaultKind.HTTP_ABORTED, _CODE, signature=handling_fails, hook="abort_request"),
-    _FAMILY.fault("HTTPResponseAbort", FaultKind.HTTP_ABORTED, _CODE, signature=handling_fails, hook="abort_response"),
-    _FAMILY.fault("HTTPRequestDelay", FaultKind.HTTP_SLOW, DELAY, signature=handling_slow, hook="delay_request"),
-    _FAMILY.fault("HTTPResponseDelay", FaultKind.HTTP_SLOW, DELAY, signature=handling_slow, hook="delay_response"),
+    _FAMILY.fault(
+        "HTTPRequestAbort",
+        FaultKind.HTTP_ABORTED,
+        _CODE,
+        signature=handling_fails,
+        hook="abort_request",
+        by_sidecar=True,
+    ),
+    _FAMILY.fault(
+        "HTTPResponseAbort",
+        FaultKind.HTTP_ABORTED,
+        _CODE,
+        signature=handling_fails,
+        hook="abort_response",
+        by_sidecar=True,
+    ),
+    _FAMILY.fault(
+        "HTTPRequestDelay", FaultKind.HTTP_SLOW, DELAY, signature=handling_slow, hook="delay_request", by_sidecar=True
+    ),
+    _FAMILY.fault(
+        "HTTPResponseDelay", FaultKind.HTTP_SLOW, DELAY, signature=handling_slow, hook="delay_response", by_sidecar=True
+    ),
     _FAMILY.fault(
         "HTTPResponseReplaceBody",
         FaultKind.HTTP_PAYLOAD_MODIFIED,
@@ -45,6 +63,7 @@ FAMILY = (
         text("new_path", "/nowhere", "the path that the service sees"),
         signature=calls_fail,
         hook="replace_path",
+        by_sidecar=True,
     ),
     _FAMILY.fault(
         "HTTPRequestReplaceMethod",
@@ -52,6 +71,7 @@ FAMILY = (
         text("method", "DELETE", "the method that the service sees", ("GET", "POST", "PUT", "DELETE", "PATCH")),
         signature=calls_fail,
         hook="replace_method",
+        by_sidecar=True,
     ),
     _FAMILY.fault(
         "HTTPResponseReplaceCode",
@@ -59,5 +79,6 @@ FAMILY = (
         _CODE,
         signature=calls_fail,
         hook="replace_code",
+        by_sidecar=True,
     ),
 )

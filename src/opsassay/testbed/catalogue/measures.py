@@ -41,6 +41,8 @@ def handling_fails(injection: Injection[Measured], times: Times) -> Reading:
 
 def calls_fail(injection: Injection[Measured], times: Times) -> Reading:
     """Share of failed calls to the target, by services and users; scaled to its share of the service's replicas."""
+    if injection.replica.spec.sidecar is not None:
+        return handling_fails(injection, times)  # it counts what callers get, and not all of them send spans
     fleet, replica = injection.system.fleet, injection.replica
     callers: list[Counted] = [r for c in callers_of(fleet.system, replica.service) for r in fleet.replicas_of(c)]
     before, after, slack = failures([*callers, fleet.load], times, [scoped(injection, f"call:{replica.service}")])

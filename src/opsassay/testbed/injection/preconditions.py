@@ -10,7 +10,7 @@ from opsassay.core.errors import ConfigError, NotFoundError, RefusedError
 from opsassay.core.schema.faults import NO_FAULT, Actuator, fault_type
 from opsassay.core.schema.files import where
 from opsassay.core.schema.incident import FaultPlan, PlannedFault
-from opsassay.core.schema.system import System
+from opsassay.core.schema.system import ENVOY, System
 from opsassay.testbed.catalogue.fault import Objection, catalogued
 from opsassay.testbed.core.fleet import Fleet
 from opsassay.testbed.core.injection import Refusal
@@ -93,12 +93,20 @@ def _of_service(system: System, fault: PlannedFault, name: str, index: int) -> I
     if index >= service.replicas:
         words = f"{name} has no replica {index}; it has {service.replicas}, counted from 0."
         yield Objection("target.replica", RefusedError(words))
+    operation = fault.parameters.get("operation")
     if service.program is not None and fault.fault != NO_FAULT and _inside_runtime(fault.fault):
+        by_sidecar = catalogued(fault.fault).by_sidecar
+        if by_sidecar and service.sidecar is not None:
+            if operation is not None:
+                words = f"{fault.fault} of a sidecar hits all requests to {name}; leave operation out."
+                yield Objection("parameters.operation", RefusedError(words))
+            return
         words = f"it acts inside OpsAssay's own runtime, and {name} runs a program of yours"
         way_out = "faults of pods, resources, names and the network act on it"
+        if by_sidecar and service.program.ports and service.program.container is None:
+            way_out = f"with `sidecar: {ENVOY}` it can be injected, and {way_out} as it is"
         yield Objection("fault", RefusedError(f"{fault.fault} cannot act on {name}: {words}; {way_out}."))
         return
-    operation = fault.parameters.get("operation")
     if operation is not None and operation not in service.operations:
         yield Objection("parameters.operation", NotFoundError(f"operation of {name}", operation, service.operations))
 

@@ -21,7 +21,7 @@ def heal(namespace_path: str, peer_interface: str) -> None:
             enter(namespace_path)
         except FileNotFoundError:
             return  # the namespace is gone, and with it what was in it
-        remove_tables("ip")
+        remove_tables("ip", f"{peer_interface}-")
         unshape(DATA_INTERFACE)
 
     in_thread(work)

@@ -23,7 +23,10 @@ PREFIX = "opsassay-"
 FAMILIES = {"ip": NFPROTO_IPV4, "bridge": NFPROTO_BRIDGE}
 OWNED = 0x2
 NF_DROP, NF_ACCEPT = 0, 1
-META_PROTOCOL, META_MARK, META_INPUT_NAME = 1, 3, 6
+META_PROTOCOL, META_MARK, META_INPUT_NAME, META_TRANSPORT = 1, 3, 6, 16
+TRANSPORT_HEADER, PORT_OFFSET, TCP = 2, 2, b"\x06"
+BEFORE_ROUTING = -100
+"""The priority at which the kernel translates addresses of packets that arrive."""
 REGISTER, EQUAL, UNEQUAL = 1, 0, 1
 ETHERTYPE_IPV4 = b"\x08\x00"
 QUEUE_BYPASS = 1
@@ -69,6 +72,16 @@ class Table:
             self.rule(chain, [*match, *_queue_by_target(number)])
             return "xt_NFQUEUE"
         return "nft_queue"
+
+    def redirect(self, port: int, to: int) -> None:
+        """Lead TCP connections from elsewhere that ask for *port* to the port *to* of the same address."""
+        chain = {"hook": "prerouting", "type": "nat", "priority": BEFORE_ROUTING, "policy": NF_ACCEPT}
+        self._nft.chain("add", table=self.name, name="redirect", **chain)
+        other = [
+            genex("immediate", {"dreg": REGISTER, "data": _value(struct.pack(">H", to))}),
+            genex("redir", {"reg_proto_min": REGISTER}),
+        ]
+        self.rule("redirect", [*arrives_from_elsewhere(), *_asks_for(port), *other])
 
     def clear(self, chain: str) -> None:
         """Remove the rules of *chain*: nothing is caught any more, and what is in a queue stays there.
@@ -152,6 +165,16 @@ def not_marked(bit: int) -> list[Expression]:
         genex("meta", {"key": META_MARK, "dreg": REGISTER}),
         genex("bitwise", {"sreg": REGISTER, "dreg": REGISTER, "len": 4, "mask": _value(mask), "xor": _value(zero)}),
         genex("cmp", {"sreg": REGISTER, "op": EQUAL, "data": _value(zero)}),
+    ]
+
+
+def _asks_for(port: int) -> list[Expression]:
+    """Match TCP packets to *port*."""
+    where = {"dreg": REGISTER, "base": TRANSPORT_HEADER, "offset": PORT_OFFSET, "len": 2}
+    return [
+        *_meta_is(META_TRANSPORT, TCP),
+        genex("payload", where),
+        genex("cmp", {"sreg": REGISTER, "op": EQUAL, "data": _value(struct.pack(">H", port))}),
     ]
 
 

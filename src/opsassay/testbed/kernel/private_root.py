@@ -19,6 +19,8 @@ from opsassay.core.errors import StartError
 
 PRIVATE_UID = 64999
 """The user of confined programs; below 65,536, so that it is there in containers that map no more users."""
+SIDECAR_UID = PRIVATE_UID - 1
+"""The user of what stands in front of a user's program, which is out of that program's reach."""
 
 
 def _script(name: str) -> str:
@@ -91,15 +93,15 @@ def unprivileged(programs: Path, data: Path) -> list[str]:
             return []
 
 
-def program_words(resolver: str, directory: str, folders: Sequence[str]) -> list[str]:
-    """Return the words that let a user's program run in a root and a process table of its own, not as root.
+def program_words(resolver: str, directory: str, folders: Sequence[str], uid: int = PRIVATE_UID) -> list[str]:
+    """Return the words that let a user's program run in a root and a process table of its own, not as root but as *uid*.
 
     It sees the system's programs, *directory*, in which it starts, and *folders* read-only, ``/tmp`` of its own, and asks
     the name servers that *resolver*, the text of resolv.conf, names. All of its processes end with its first one.
     """
     unshare = ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--propagation", "private"]
     ours = confinement() is Confinement.PRIVATE_ROOT
-    user = f"--reuid={PRIVATE_UID} --regid={PRIVATE_UID} --clear-groups" if ours else ""
+    user = f"--reuid={uid} --regid={uid} --clear-groups" if ours else ""
     shown = sorted({folder for folder in folders if not folder.startswith("/usr/")})  # what holds others comes first
     script = ["sh", "-c", PROGRAM_ROOT, "sh", resolver, user, directory, str(len(shown)), *shown]
     return [*unshare, *script]

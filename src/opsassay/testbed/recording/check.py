@@ -14,6 +14,7 @@ from opsassay.core.schema.faults import CATALOGUE
 from opsassay.core.schema.incident import FaultPlan
 from opsassay.core.schema.system import Service, System
 from opsassay.telemetry.otlp.seal import decode_spool
+from opsassay.testbed.catalogue.fault import catalogued
 from opsassay.testbed.core.substrate import RunningSystem
 
 if TYPE_CHECKING:
@@ -26,13 +27,18 @@ WARM_UP_S = 8.0
 
 @dataclass(frozen=True)
 class ServiceCheck:
-    """What was seen of one *service*: rows of telemetry, who calls it by its spans, the fault types that can hit it."""
+    """What was seen of one *service*: rows of telemetry, who calls it by its spans, the fault types that can hit it.
+
+    *sidecar* is what its sidecar does, '' without one, and *by_sidecar* those of the types that it brings.
+    """
 
     service: str
     spans: int
     logs: int
     callers: tuple[str, ...]
     faults: tuple[str, ...]
+    sidecar: str = ""
+    by_sidecar: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,20 +61,33 @@ def check_system(running: RunningSystem, system: System, seconds: float) -> Syst
         finally:
             running.receiver.close_session(spool.name)
         frames = decode_spool(spool)
-    hops = _hops(frames["traces"])
+    traces = frames["traces"]
+    hops, served = _hops(traces), _count(traces.filter(traces["attr.span_kind"] == "Server"))
     spans, logs = (_count(frames[name]) for name in ("traces", "logs"))
     system = system.model_copy(update={"services": dict(_lasting(running, system))})
     services = tuple(
-        ServiceCheck(
+        _service_check(
             name,
             spans.get(name, 0),
             logs.get(name, 0),
             tuple(sorted(caller for caller, callee in hops if callee == name)),
             tuple(possible_faults(running, name)),
+            sidecar=None if service.sidecar is None else name in served,
         )
-        for name in system.services
+        for name, service in system.services.items()
     )
-    return SystemCheck(services, (*_load_findings(frames["traces"]), *_trace_findings(system, spans, hops)))
+    return SystemCheck(services, (*_load_findings(traces), *_trace_findings(system, spans, hops)))
+
+
+def _service_check(
+    name: str, spans: int, logs: int, callers: tuple[str, ...], faults: tuple[str, ...], *, sidecar: bool | None
+) -> ServiceCheck:
+    """Return what was seen of a service; *sidecar* says whether requests passed its own, None where it has none."""
+    if sidecar is None:
+        return ServiceCheck(name, spans, logs, callers, faults)
+    state = "passes requests" if sidecar else "no request yet"
+    brought = tuple(fault for fault in faults if catalogued(fault).by_sidecar)
+    return ServiceCheck(name, spans, logs, callers, faults, state, brought)
 
 
 def _lasting(running: RunningSystem, system: System) -> Iterator[tuple[str, Service]]:
@@ -117,7 +136,10 @@ def _trace_findings(system: System, spans: dict[str, int], hops: set[tuple[str, 
     for name, service in system.services.items():
         store = service.program is not None and service.program.container is not None and service.program.calls == ()
         if not spans.get(name) and not store:
-            yield f"{name} sends no spans: name its runtime, or send OTLP to OTEL_EXPORTER_OTLP_ENDPOINT."
+            words = "name its runtime, send OTLP to OTEL_EXPORTER_OTLP_ENDPOINT, or give it `sidecar: envoy`"
+            if service.sidecar is not None:
+                words = "no request reached its sidecar; see who calls it, and the load"
+            yield f"{name} sends no spans: {words}."
     seen = {name for name in system.services if spans.get(name)}
     broken = sorted((a, b) for a, b in system.calls() if a in seen and b in seen and (a, b) not in hops)
     stated = [(a, b) for a, b in broken if (program := system.services[a].program) is None or program.calls is not None]

@@ -65,6 +65,7 @@ class Orders:
             **self.network.site(replica.id).parameters(),
             "program_groups": self.containers.entrances(self.containers.group_of(replica)),
             "program": program.model_dump(mode="json"),
+            "sidecar": replica.spec.sidecar,
             "variables": system.variables(program),
             "settings": replica.settings,
             "resource": self.fleet.resource(replica),

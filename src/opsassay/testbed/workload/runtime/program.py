@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import aiohttp
 import psutil
 
+from opsassay.core.errors import StartError
 from opsassay.core.logs import Log
 from opsassay.core.schema.program import Program, Ready
 from opsassay.testbed.core.networks import LOOPBACK
@@ -32,6 +33,8 @@ from opsassay.testbed.workload.runtime.program_output import read_line
 from opsassay.testbed.workload.runtime.program_telemetry import PORT, ProgramTelemetry
 from opsassay.testbed.workload.runtime.replica import duplicate_segments
 from opsassay.testbed.workload.runtime.settings import Settings
+from opsassay.testbed.workload.runtime.sidecar import Sidecar
+from opsassay.testbed.workload.runtime.sidecar_config import FLUSH_S
 from opsassay.testbed.workload.runtime.stats import Stats
 
 _log = Log(__name__)
@@ -58,8 +61,18 @@ class ProgramReplica:
         self.program = Program.model_validate(config["program"])
         self.stats = Stats()
         self.instruments = Instruments(config["endpoint"], config["resource"], metrics=False)
+        self.sidecar = (
+            Sidecar(config["sidecar"], config["resource"]["service.name"], config["address"], self.program.port, PORT)
+            if config["sidecar"]
+            else None
+        )
         self.telemetry = ProgramTelemetry(
-            self.stats, config["endpoint"], config["resource"], config["services"], config["stores"]
+            self.stats,
+            config["endpoint"],
+            config["resource"],
+            config["services"],
+            config["stores"],
+            sidecar=self.sidecar is not None,
         )
         self.clients = Clients(Names(config["names"], config["id"]), 1, {}, Settings(relayed=False))
         self.process: asyncio.subprocess.Process | None = None
@@ -86,6 +99,8 @@ class ProgramReplica:
         for read, written in pipes:
             os.close(written)
             self._reading.append(asyncio.create_task(self.read_output(read)))
+        if self.sidecar is not None:
+            await self.sidecar.start()
 
     def environment(self) -> dict[str, str]:
         """Return the program's variables: what its file and its operators say, over what telemetry needs."""
@@ -138,6 +153,12 @@ class ProgramReplica:
             if ended.done():
                 await self.end(ended.result())
             await asyncio.sleep(READY_EVERY_S)
+        if self.sidecar is not None:
+            try:
+                await self.sidecar.wait_ready()
+            except StartError as error:  # what Envoy said itself stands above it in the log
+                print(error, flush=True)
+                os._exit(1)
         self.ready = True
 
     async def answers(self) -> bool:
@@ -211,9 +232,12 @@ class ProgramReplica:
         }
         return {"stats": self.stats.snapshot(), "gauges": gauges, "ready": self.ready}
 
-    async def set_hooks(self, _: dict[str, Any]) -> int:
-        """Answer that no hook acts: nothing of ours is in the program."""
-        return 0
+    async def set_hooks(self, request: dict[str, Any]) -> int:
+        """Replace the faults that the sidecar carries out; return how many: nothing of ours is in the program itself."""
+        if self.sidecar is None:
+            return 0
+        await self.sidecar.apply(request["hooks"])
+        return len(request["hooks"])
 
     async def hang(self, _: dict[str, Any]) -> int:
         """Let every process of the program stand still until it is killed; return how many there are."""
@@ -228,8 +252,10 @@ class ProgramReplica:
         return await send_as_operator(self.clients, request)
 
     async def flush(self, _: dict[str, Any]) -> None:
-        """Send the log records that are still queued."""
-        await asyncio.to_thread(self.instruments.flush)
+        """Send the log records that are still queued, and wait for the spans that a sidecar still has."""
+        await asyncio.gather(
+            asyncio.to_thread(self.instruments.flush), asyncio.sleep(0 if self.sidecar is None else FLUSH_S)
+        )
 
 
 def _become_program(groups: list[str]) -> None:
@@ -251,4 +277,5 @@ async def main(config: dict[str, Any]) -> None:
         "ping": replica.ping, "hooks": replica.set_hooks, "flush": replica.flush, "curl": replica.curl,
         "mishap": replica.hang,
     }  # fmt: skip
-    await management.serve(config["management"], hello, handlers, [asyncio.create_task(replica.watch())])
+    watching = [replica.watch(), *([replica.sidecar.watch()] if replica.sidecar is not None else [])]
+    await management.serve(config["management"], hello, handlers, map(asyncio.create_task, watching))

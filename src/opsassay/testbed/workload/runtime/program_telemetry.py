@@ -19,6 +19,8 @@ from opsassay.core.errors import UserError
 from opsassay.telemetry.otlp.intake import CONTENT_TYPE, JSON
 from opsassay.telemetry.otlp.requests import parse, parse_json, unpack
 from opsassay.telemetry.otlp.spool import MAX_PAYLOAD_BYTES, Kind
+from opsassay.testbed.workload.runtime.sidecar_config import SPANS_PATH
+from opsassay.testbed.workload.runtime.sidecar_spans import SidecarSpans
 
 PORT = 4318
 HOST_ATTRIBUTES = ("host.", "process.", "container.", "os.", "k8s.", "service.")
@@ -36,11 +38,20 @@ class ProgramTelemetry:
     """Takes a program's telemetry, counts its spans into *stats*, sends it on to *endpoint* as *resource*'s.
 
     *stores* maps the names of stores to what commands to them are counted under (``sql:db``), *services* are the others.
+    With a *sidecar*, its spans are those of the service's requests, and the program's own are parts of them.
     """
 
     def __init__(
-        self, stats: Any, endpoint: str, resource: Mapping[str, str], services: Iterable[str], stores: Mapping[str, str]
+        self,
+        stats: Any,
+        endpoint: str,
+        resource: Mapping[str, str],
+        services: Iterable[str],
+        stores: Mapping[str, str],
+        *,
+        sidecar: bool = False,
     ) -> None:
+        self._sidecar = SidecarSpans() if sidecar else None
         self._stats, self._endpoint, self._resource = stats, endpoint, dict(resource)
         self._peers = {name: f"call:{name}" for name in services} | dict(stores)
         self._http: aiohttp.ClientSession | None = None
@@ -50,6 +61,7 @@ class ProgramTelemetry:
         application = web.Application(client_max_size=MAX_PAYLOAD_BYTES)
         for signal in GROUPS:
             application.router.add_post(f"/v1/{signal}", self._export)
+        application.router.add_post(SPANS_PATH, self._export)
         runner = web.AppRunner(application, access_log=None, handle_signals=False)
         await runner.setup()
         await web.SockSite(runner, listening).start()
@@ -62,6 +74,8 @@ class ProgramTelemetry:
         except UserError as error:
             return web.Response(status=400, text=str(error))
         for group in getattr(message, GROUPS[signal]):
+            if signal == "traces" and self._sidecar is not None:
+                self._sidecar.place(group, own=request.path != SPANS_PATH)
             self._identify(group.resource)
             if signal == "traces":
                 for scope in group.scope_spans:

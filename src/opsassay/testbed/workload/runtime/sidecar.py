@@ -1,0 +1,121 @@
+"""The Envoy in front of a program's port: started, waited for, given the routes of a fault, ended with its replica.
+
+It is in the pod's network, as a user of its own and in a root of its own: the socket of its administration lies in that
+root's /tmp, where this process reaches it and the program does not. Connections from elsewhere are led to it by a rule
+that goes with this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import psutil
+
+from opsassay.core.errors import StartError
+from opsassay.testbed.kernel.private_root import SIDECAR_UID, program_words
+from opsassay.testbed.workload.runtime.forks import die_with_parent
+from opsassay.testbed.workload.runtime.sidecar_config import ADMIN, PORT, ROUTES, bootstrap, routes
+
+if TYPE_CHECKING:
+    from opsassay.testbed.kernel.netfilter import Table
+
+ASK_EVERY_S, TAKEN_WITHIN_S = 0.02, 3.0
+_BEGIN = 'umask 077; printf %s "$FIRST_ROUTES" > "$0"; unset FIRST_ROUTES; exec "$@"'
+_OPTIONS = ("--concurrency", "1", "--disable-hot-restart", "--log-level", "error", "--config-yaml")
+_LIBERAL = Path("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal")
+"""A packet that comes late is led where its connection is led, and not to the program, which does not know it."""
+
+
+class Sidecar:
+    """Stands at *address* in front of the *port* of the program of *service*; *binary* is the path of an Envoy."""
+
+    def __init__(self, binary: str, service: str, address: str, port: int, telemetry_port: int) -> None:
+        self._binary, self._service, self._port = binary, service, port
+        self._config = bootstrap(service, address, port, telemetry_port)
+        self._root = Path("/nowhere")  # its /tmp, as this process finds it
+        self._hooks: Sequence[dict[str, Any]] | None = []
+        self._version = 0
+        self._changing = asyncio.Lock()
+        self._table: Table | None = None
+
+    async def start(self) -> None:
+        """Start it; it is in front of the port once `wait_ready` has returned."""
+        words = program_words("", "/tmp", [str(Path(self._binary).parent)], SIDECAR_UID)  # noqa: S108 - its own
+        marker = {key: value for key, value in os.environ.items() if key.startswith("OPSASSAY_SYSTEM")}
+        self._process = await asyncio.create_subprocess_exec(
+            *words, "sh", "-c", _BEGIN, ROUTES, self._binary, *_OPTIONS, json.dumps(self._config),
+            stdin=asyncio.subprocess.DEVNULL,
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "FIRST_ROUTES": json.dumps(routes((), 0)), **marker},
+            preexec_fn=die_with_parent,
+        )  # fmt: skip
+
+    async def wait_ready(self) -> None:
+        """Return when it answers and connections are led to it; raises StartError when it ends or the kernel cannot."""
+        while not await self._lives():
+            if self._process.returncode is not None:
+                raise StartError(f"The sidecar of {self._service} ended while starting; its own words are in this log.")
+            await asyncio.sleep(ASK_EVERY_S)
+        self._table = await asyncio.to_thread(_lead, self._port)
+
+    async def watch(self) -> None:
+        """Raise RuntimeError when it ends, which ends the replica."""
+        status = await self._process.wait()
+        raise RuntimeError(f"the sidecar of {self._service} ended with status {status}")
+
+    async def apply(self, hooks: Sequence[dict[str, Any]]) -> None:
+        """Let *hooks* act, and no others, from the next request on; raises RuntimeError when it does not take them."""
+        async with self._changing:
+            if hooks == self._hooks:
+                return
+            self._version, self._hooks = self._version + 1, None  # not known until it has taken these
+            written = self._root / f"{self._version}.json"
+            written.write_text(json.dumps(routes(hooks, self._version)), encoding="utf-8")
+            written.rename(self._root / Path(ROUTES).name)  # Envoy does not notice a file that is written over
+            try:
+                async with asyncio.timeout(TAKEN_WITHIN_S):
+                    while not await self._has_taken(str(self._version)):  # noqa: ASYNC110 - another process's doing
+                        await asyncio.sleep(ASK_EVERY_S)
+            except TimeoutError as error:
+                words = f"the sidecar of {self._service} did not take its routes within {TAKEN_WITHIN_S:g} s"
+                raise RuntimeError(words) from error
+            self._hooks = hooks
+
+    async def _lives(self) -> bool:
+        with contextlib.suppress(OSError, aiohttp.ClientError, psutil.Error):
+            for first in psutil.Process(self._process.pid).children():
+                self._root = Path(f"/proc/{first.pid}/root/tmp")
+                return (await self._ask("/ready")).startswith("LIVE")
+        return False
+
+    async def _has_taken(self, version: str) -> bool:
+        dumped = json.loads(await self._ask("/config_dump?resource=dynamic_route_configs"))
+        return any(one.get("version_info") == version for one in dumped.get("configs", ()))
+
+    async def _ask(self, path: str) -> str:
+        connector = aiohttp.UnixConnector(path=str(self._root / Path(ADMIN).name))
+        async with aiohttp.ClientSession(connector=connector) as session, session.get(f"http://envoy{path}") as answer:
+            return await answer.text()
+
+
+def _lead(port: int) -> Table:
+    """Lead connections from elsewhere for *port* to the sidecar, as long as the table is open; raises StartError."""
+    from pyroute2.netlink.exceptions import NetlinkError  # most systems have no sidecar, and all would import it
+
+    from opsassay.testbed.kernel.netfilter import Table
+
+    with contextlib.suppress(OSError):  # no such file, or not ours to write
+        _LIBERAL.write_text("1", encoding="utf-8")
+    try:
+        table = Table("ip", "sidecar")
+        table.redirect(port, PORT)
+    except NetlinkError as error:
+        words = f"This kernel leads no connections to a sidecar ({error}); it needs nf_tables with nft_redir."
+        raise StartError(words) from error
+    return table
