@@ -69,6 +69,7 @@ RIGHT = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_agent_of_the_tutorial_is_wrong_and_then_right(tmp_path, monkeypatch, capsys):
     """All commands but the recording of the incident, which is one of that command."""
     monkeypatch.chdir(tmp_path)

@@ -148,6 +148,7 @@ def _tree_of(done):
     return Tree(done.datapack.parents[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("effect", "label"), [(CALM, Label.NO_EFFECT), (Effect(own_ms={"catalogue": 400}), Label.UNEXPLAINED)]
 )

@@ -20,6 +20,7 @@ def completed(line):
     return [tuple(line.split(",", 1)) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
@@ -36,6 +37,7 @@ def test_names_are_completed(line, offered):
     assert completed(line) == [("plain", one) for one in offered]
 
 
+@pytest.mark.slow
 def test_what_is_no_name_is_a_file():
     assert completed("opsassay agent check ./my") == [("file", "./my")]
 

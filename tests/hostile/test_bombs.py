@@ -81,7 +81,7 @@ def test_parquet_is_measured_first(tmp_path: Path, wide: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-@pytest.mark.sampled(every=4)
+@pytest.mark.slow
 @pytest.mark.parametrize("files", [5, 1])
 def test_a_log_of_inspect_is_measured_first(tmp_path: Path, method: int, files: int) -> None:
     path = tmp_path / "x.eval"

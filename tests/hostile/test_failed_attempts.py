@@ -164,6 +164,7 @@ _json = st.recursive(
 )
 
 
+@pytest.mark.slow
 @drawn
 @given(value=_json)
 def test_any_answer_can_be_kept(value) -> None:

@@ -163,6 +163,7 @@ def test_the_seal_itself_lets_the_engine_reach_nothing(tmp_path: Path) -> None:
     assert json.loads(end.stdout_tail) == [], end.stderr_tail
 
 
+@pytest.mark.slow
 def test_memory_is_held_where_no_control_group_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a process writes into of its own is bounded, by the kernel, and Go starts under that bound."""
     monkeypatch.setattr("opsassay.solvers.sandbox.groups.groups_for_seals", lambda: None)

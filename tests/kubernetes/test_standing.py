@@ -155,6 +155,7 @@ def owner_that_died():
     return f"{socket.gethostname()}:999999999:1.00"
 
 
+@pytest.mark.slow
 def test_a_namespace_is_never_removed_with_the_system_that_it_is(shop, api):
     substrate = KubernetesSubstrate(shop.config, "here")
     with attached_shop(shop, api):

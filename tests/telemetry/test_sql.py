@@ -257,6 +257,7 @@ def test_names_of_files_and_of_python_are_no_tables(sql, source):
     assert sql.query(f"SELECT * FROM {source}").status in {"refused", "error"}
 
 
+@pytest.mark.slow
 def test_no_view_and_no_setting_prints_a_path(sql, pack):
     statements = [
         "FROM duckdb_views()",
@@ -276,7 +277,7 @@ def test_no_view_and_no_setting_prints_a_path(sql, pack):
     assert "abnormal_traces" in told
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "statement",
     [

@@ -105,6 +105,7 @@ def test_hostile_names_stay_text(tmp_path):
     assert "\\|\\`x\\`" in markdown
 
 
+@pytest.mark.slow
 def test_many_pairs_are_cut_to_those_of_the_winner_and_the_page_says_so():
     result = audit(drawn(methods=tuple("abcdefgh"), seed=6), QUICK)
     winner = int(result.matched.means.mean(axis=0).argmax())

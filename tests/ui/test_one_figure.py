@@ -61,6 +61,7 @@ def test_one_figure_is_one_text_in_commands_boards_and_pages(made, said, tmp_pat
     assert set(shown.values()) == {text}, shown
 
 
+@pytest.mark.slow
 def test_json_has_the_same_figure_as_a_fraction(made, said):
     summary = {one["solver"]: one for one in json.loads(said("score", "run", made, "--json"))["summary"]}
     rows = {one["solver"]: one for one in json.loads(said("leaderboard", made, "--json"))["items"]}

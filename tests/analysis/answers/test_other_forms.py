@@ -268,6 +268,7 @@ def trial(folder, id_, text=None, **further):
         put(folder / "artifacts" / "logs" / "artifacts" / "answer.json", text)
 
 
+@pytest.mark.slow
 def test_trials_of_harbor_are_answers_and_those_without_one_have_failed(chain, tmp_path, imports):
     one, two = chain.ids()
     put(tmp_path / "job" / "result.json", {"id": "j", "n_total_trials": 4, "stats": {}})

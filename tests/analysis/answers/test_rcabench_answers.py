@@ -218,6 +218,7 @@ def test_an_answer_is_kept_once_and_another_of_the_same_solver_is_a_repeat(tree,
     assert "gave another answer when it was imported before" in whole["problems"][0]
 
 
+@pytest.mark.slow
 def test_a_store_that_holds_the_incidents_needs_no_cases_and_folders_name_incidents(tmp_path, capsys):
     made = make_tree(tmp_path / "made", count=1, traces=12)
     assert run(["incident", "export", str(made.root), "-o", str(tmp_path / "public")]) == 0
@@ -262,7 +263,7 @@ def test_hidden_files_links_and_other_files_are_no_answers(tree, tmp_path, impor
     assert (code, len(items), whole["passed_over"]) == (0, 1, ["in/a/notes.md"])
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "solver"),
     [

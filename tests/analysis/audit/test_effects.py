@@ -117,6 +117,7 @@ def test_a_system_in_which_nothing_varies_adds_its_uncertainty_to_what_it_is_com
     assert (found.contrast - found.low).min() > 1.959964 * still
 
 
+@pytest.mark.slow
 def test_drawing_patterns_has_the_distribution_of_drawing_cases(monkeypatch):
     m = matched(drawn(sizes=(300, 200, 100), families=("x",) * 3, seed=3))
     boot, deal = bootstrap_means(m, 20_000), permuted_means(m, 20_000)

@@ -33,6 +33,7 @@ def glm(outcome, rows, **options):
     return sm.GLM(outcome, rows, family=sm.families.Binomial()).fit(**options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fractional", [False, True])
 @pytest.mark.parametrize("methods", [(0, 1), (0, 1, 2)])
 def test_the_ratio_test_is_that_of_models_on_all_cases(fractional, methods):

@@ -42,6 +42,7 @@ def test_three_systems_by_hand():
     assert found.prediction_high == pytest.approx(4 + 12.7062047 * np.sqrt(27))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["PM", "DL"])
 def test_tau2_and_i2_agree_with_metafor(method):
     import pimeta

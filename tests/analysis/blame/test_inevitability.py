@@ -162,6 +162,7 @@ def test_nine_of_ten_planted_failures_are_named_by_continuing_them():
     assert sum(named) / len(named) >= 0.9
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_runs_after_each_step(tmp_path, monkeypatch):
     failure = next(one for one in failures.failures() if one.name == "planner-workers-0-3")
     with running_server(failure.model()) as upstream:

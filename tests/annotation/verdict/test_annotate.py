@@ -156,7 +156,7 @@ def test_nothing_was_broken(tmp_path):
     assert annotate(pack, []).label is Label.NO_EFFECT
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_sham_no_service_is_attributed_when_nothing_happened(tmp_path, seed):
     pack = make_pack(tmp_path / "pack", systems.deep(), CALM, seed=seed)
@@ -194,6 +194,7 @@ def test_a_fault_that_only_a_bystander_feels_is_not_explained_by_it(tmp_path):
     assert found.rejected[0].gate == "signature"
 
 
+@pytest.mark.slow
 def test_callers_that_give_up_waiting_fail_because_of_the_slow_callee(tmp_path):
     slow = Call("slow", "GET /slow", own_ms=10, timeout_ms=400)
     middle = Call("middle", "GET /middle", calls=(slow,))
@@ -246,6 +247,7 @@ def test_span_links_carry_silence_into_another_trace(tmp_path):
     assert {e.rule for e in found.graph.edges if e.target.startswith("span|shipping")} == {"A-F1"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("counted", [True, False])
 def test_who_kept_running_was_not_killed(tmp_path, counted):
     """Calls go unserved; where restarts are counted and there was none, a kill is not the reason."""

@@ -447,6 +447,7 @@ def test_no_pattern_raises_anything_else(pattern):
         return
 
 
+@pytest.mark.slow
 @given(st.text(max_size=30), st.sampled_from(["Equals", "AnyIn", "GreaterThan", "AllNotIn"]), st.text(max_size=5))
 def test_no_expression_raises_anything_else(expression, operator, value):
     condition = {"key": f"{{{{ {expression} }}}}", "operator": operator, "value": value}

@@ -72,7 +72,7 @@ ERRORS = {
 }
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=3)
 @by_opa
 @pytest.mark.parametrize("how", ERRORS)
 def test_an_error_of_a_built_in_leaves_its_expression_undefined(how):
@@ -178,6 +178,7 @@ def test_a_policy_for_one_engine_alone_is_not_judged():
     assert found.problem or {one.kind for one in found.outcomes} == {"not judged"}
 
 
+@pytest.mark.slow
 def test_the_judge_stands_in_every_verdict_and_what_is_not_judged_has_none(tmp_path, monkeypatch):
     task = ComplianceTask(name="new-opa-kubectl-host-ports", seed=5, held_out=1)
     files = ORACLES[task.task_class]["right"][0](task)

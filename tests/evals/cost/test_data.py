@@ -102,6 +102,7 @@ FOCUS_RULES = {  # what a row may not be, by FOCUS 1.2, specification/columns
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 7])
 def test_no_row_is_one_that_focus_1_2_does_not_allow(seed):
     costs = cost_data(seed).tables[COSTS]

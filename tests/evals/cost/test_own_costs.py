@@ -91,6 +91,7 @@ PROVIDERS = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_the_forms_of_providers_are_read_alike(tmp_path, provider):
     plain = read_export([as_csv(tmp_path / "plain.csv", charges())])

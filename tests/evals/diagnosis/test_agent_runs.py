@@ -420,6 +420,7 @@ def test_an_endpoint_that_gives_no_answer_aborts_the_run_which_is_then_run_again
     assert (second.parent, second.name) == (first.parent, "2")
 
 
+@pytest.mark.slow
 def test_a_request_that_is_refused_is_a_failed_run(store, item, endpoint):
     with endpoint(lambda *_: Reply(error_status=401)):
         run = read_run(run_agent(store, item, rca()))

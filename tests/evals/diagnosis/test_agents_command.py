@@ -62,6 +62,7 @@ def test_the_built_in_agent_keeps_the_contract_with_the_packaged_script(call):
     assert (checks["right"]["passed"], checks["right"]["said"][:10]) == (None, "yes: stock")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "said"),
     [

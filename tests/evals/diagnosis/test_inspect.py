@@ -177,6 +177,7 @@ def test_inspect_reads_the_logs_of_a_store_and_so_do_we(store, tmp_path, capsys)
     ]
 
 
+@pytest.mark.slow
 def test_what_is_no_log_of_our_task_is_said_in_one_sentence(store, tmp_path, capsys):
     (tmp_path / "torn.eval").write_bytes(b"PK\x03\x04 torn")
     assert run(["incident", "import", "inspect", str(tmp_path / "torn.eval"), "-o", str(tmp_path / "out")]) == 2

@@ -101,6 +101,7 @@ def odd(take, mode, *more):
     return {"command": ["{python}", "{agent}/odd.py", mode, *more], "files": ["odd.py"]}
 
 
+@pytest.mark.slow
 def test_tools_of_a_real_server_join_under_its_name_and_are_recorded(exam):
     for name in ("server.py", "pages.json"):
         shutil.copy(EXAMPLES / "runbooks" / name, exam.folder / "server")

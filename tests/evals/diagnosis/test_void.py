@@ -97,6 +97,7 @@ def test_where_nothing_was_broken_the_label_voids_nothing(store, label, capsys):
     assert {item["metrics"]["exact_match"]["status"] for item in items} == {"scored", "failed"}
 
 
+@pytest.mark.slow
 def test_a_published_graph_without_roots_voids_nothing(store, capsys):
     tree = Tree(store)
     for id_ in tree.ids():
@@ -106,6 +107,7 @@ def test_a_published_graph_without_roots_voids_nothing(store, capsys):
     assert {item["metrics"]["any_service"]["status"] for item in items} == {"scored", "failed"}
 
 
+@pytest.mark.slow
 def test_aggregates_leave_void_cases_out_and_count_them_apart(store, capsys):
     relabelled(store, Label.NO_EFFECT)
     told_ = told(capsys, "score", "run", store)
@@ -121,6 +123,7 @@ def test_aggregates_leave_void_cases_out_and_count_them_apart(store, capsys):
     assert not [why for item in board["items"] for why in item["not_ranked"] if "no graded run" in why]
 
 
+@pytest.mark.slow
 def test_a_store_of_void_cases_has_no_rate_in_any_command(store, capsys, tmp_path):
     relabelled(store, Label.UNEXPLAINED, count=2)
     summaries = told(capsys, "score", "run", store, "--scores", tmp_path / "scores.csv")["summary"]

@@ -33,7 +33,7 @@ def test_a_whole_stream_is_what_was_said(api: str, said: Said) -> None:
 CALLS = (("call_0", "ls", {"p": 'é"}{'}), ("call_1", "ls", {"p": "x"}), ("call_2", "cat", {}))
 
 
-@pytest.mark.sampled(every=10)
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize("api", PATHS)
 @pytest.mark.parametrize("numbering", ["numbered", "all 0", "none", "named again", "ids again"])
 def test_a_stream_cut_at_any_byte_loses_no_call_and_joins_none(api: str, numbering: str) -> None:
@@ -72,7 +72,7 @@ def with_odd_fields(events: list[Any]) -> Iterator[list[Any]]:
             yield [*events[:place], other, *events[place + 1 :]]
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize("api", PATHS)
 @pytest.mark.parametrize("ends", [True, False], ids=["whole", "without its end"])
 def test_a_field_of_another_type_than_its_own_breaks_no_reading(api: str, ends: bool) -> None:

@@ -66,7 +66,7 @@ BAD = {
 }
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("kind", BAD)
 def test_each_failing_backend_gets_one_sentence(tmp_path, kind):
     spoil, expected = BAD[kind]
@@ -83,6 +83,7 @@ def test_each_failing_backend_gets_one_sentence(tmp_path, kind):
     assert Tree(tmp_path / "t").ids() == []
 
 
+@pytest.mark.slow
 def test_nobody_who_answers_is_a_sentence_too(tmp_path):
     store = loki([])
     store.url = "http://127.0.0.1:1"
@@ -93,7 +94,7 @@ def test_nobody_who_answers_is_a_sentence_too(tmp_path):
     assert "loki at http://127.0.0.1:1 cannot be reached" in done.stderr
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -191,6 +191,7 @@ def test_samples_are_those_that_were_scraped_with_their_gaps(tmp_path):
     assert "prometheus: 7 samples of 2 metrics" in notes
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("most", [10**9, 60, 7])
 def test_a_page_that_is_too_much_is_read_in_parts(tmp_path, most):
     series = [
