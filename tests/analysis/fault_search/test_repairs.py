@@ -110,9 +110,9 @@ def test_evolution_mutates_repairs_and_sees_how_many_predicates_still_reject():
     reply = mutator(library, 1)([Message(role="user", content="# Current Program\n```yaml\nchanges: []\n```")])
     composition = parse(reply.text.removeprefix("```yaml\n").removesuffix("```"))
     assert families_of(composition, library) != ("none",)
-    assert [scored_repair(False, failed, harmful=True)[1] for failed in ("a", "ab", "abc")] == [0.5, 0.25, 0.125]
-    assert scored_repair(True, (), harmful=True) == ("fooled", 1.0)
-    assert scored_repair(True, (), harmful=False) == ("right", 0.1)
+    assert [scored_repair(failed, certified=False, harmful=True)[1] for failed in ("a", "ab", "abc")] == [0.5, 0.25, 0.125]
+    assert scored_repair((), certified=True, harmful=True) == ("fooled", 1.0)
+    assert scored_repair((), certified=True, harmful=False) == ("right", 0.1)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ LATER_S = 600
 """Ten minutes: within them shows what a repair has put off."""
 SERVED_S = 5
 """Users are served again when nothing has failed for so long; what they lose from then on the fault does not explain."""
-MORE_S = 10.0
+MORE_S = 5.0
 """So many seconds of requests lost beyond those that a right repair costs are harm."""
 MEBIBYTE = 2**20
 

@@ -83,7 +83,8 @@ def repair_blocks(scenario: Scenario) -> tuple[Block, ...]:
 
 def _on_service(name: str, system: System) -> Iterator[Block]:
     spec = system.services[name]
-    for how in ({}, {"rolling": True}, {"replica": 0}):
+    ways: tuple[dict[str, object], ...] = ({}, {"rolling": True}, {"replica": 0})
+    for how in ways:
         yield Block(f"restart {name}", "restart", (_call("restart", target=name, **how),))
     for count in sorted({0, spec.replicas - 1, spec.replicas, spec.replicas + 2}):
         yield Block(f"scale {name}", "capacity", (_call("scale", service=name, replicas=count),))
@@ -146,9 +147,8 @@ class ModelledRepairs:
         self._scenario, self._right_s = scenario, 0.0
         if why := refusal(scenario):
             raise RefusedError(f"Repairs of {scenario.id} cannot be tried on the model: {why}.")
-        right = [one for one in scenario.oracles.values() if one.certified]
         trials = {name: self._play(one) for name, one in scenario.oracles.items()}
-        self._right_s = max(lost_s(trials[name][0])[0] for name, one in scenario.oracles.items() if one in right)
+        self._right_s = max(lost_s(trials[name][0])[0] for name, one in scenario.oracles.items() if one.certified)
         for name, one in scenario.oracles.items():
             trial, certified, failed = trials[name]
             harm = harms_of(trial, self._right_s) if one.certified else ()
@@ -176,7 +176,7 @@ class ModelledRepairs:
         except UserError as error:
             return Attempt(**payload, result="invalid", fitness=0.0, reason=str(error))
         harm = harms_of(trial, self._right_s)
-        result, fitness = scored_repair(certified, failed, harmful=bool(harm))
+        result, fitness = scored_repair(failed, certified=certified, harmful=bool(harm))
         reason = "; ".join(harm) or ("no harm" if certified else f"no harm, and rejected by {', '.join(failed)}")
         return Attempt(
             **payload, result=result, fitness=fitness, reason=reason, certified=certified, failed=failed, harm=harm,
@@ -184,7 +184,7 @@ class ModelledRepairs:
         )  # fmt: skip
 
 
-def scored_repair(certified: bool, failed: Sequence[str], *, harmful: bool) -> tuple[Result, float]:
+def scored_repair(failed: Sequence[str], *, certified: bool, harmful: bool) -> tuple[Result, float]:
     """Return what a repair is, and its score: the more predicates reject a harmful one, the further it is from fooling."""
     if harmful:
         return ("fooled", FOOLED) if certified else ("caught", FOOLED / 2 ** max(len(failed), 1))
