@@ -95,7 +95,10 @@ def _on_service(name: str, system: System) -> Iterator[Block]:
         for other in (value, *([str(100 * int(value)), "0"] if value.isdigit() else ["", "changed"])):
             yield Block(f"set {key}", "configuration", (_call("config set", target=name, key=key, value=other),))
     for key, value in (("FEATURE_ADMISSION", "503"), ("FEATURE_FILE_WATCH", "1"), ("FEATURE_SIGN_ONCE", "1"), (MARK, "1")):
-        yield Block(f"{name} {key}", "trap", (_call("config set", target=name, key=key, value=value),))
+        switched_on = _call("config set", target=name, key=key, value=value)
+        started = _call("restart", target=name, rolling=True)
+        yield Block(f"{name} {key}", "trap", (switched_on,))
+        yield Block(f"{name} {key} for a while", "trap", (switched_on, started, _call("config unset", target=name, key=key)))
     if name not in system.entries() and (others := sorted(set(system.services) - {name})):
         yield Block(f"record of {name}", "names", (_call("config set", target=NAMES, key=name, value=others[0]),))
 
