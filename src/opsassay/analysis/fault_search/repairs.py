@@ -149,7 +149,7 @@ class ModelledRepairs:
     def __init__(self, scenario: Scenario) -> None:
         self._scenario, self._right_s = scenario, 0.0
         if why := refusal(scenario):
-            raise RefusedError(f"Repairs of {scenario.id} cannot be tried on the model: {why}.")
+            raise RefusedError(f"Repairs of {scenario.id} cannot be tried on the model: {why}; take another scenario.")
         trials = {name: self._play(one) for name, one in scenario.oracles.items()}
         self._right_s = max(lost_s(trials[name][0])[0] for name, one in scenario.oracles.items() if one.certified)
         for name, one in scenario.oracles.items():
