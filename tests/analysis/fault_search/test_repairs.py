@@ -110,7 +110,11 @@ def test_evolution_mutates_repairs_and_sees_how_many_predicates_still_reject():
     reply = mutator(library, 1)([Message(role="user", content="# Current Program\n```yaml\nchanges: []\n```")])
     composition = parse(reply.text.removeprefix("```yaml\n").removesuffix("```"))
     assert families_of(composition, library) != ("none",)
-    assert [scored_repair(failed, certified=False, harmful=True)[1] for failed in ("a", "ab", "abc")] == [0.5, 0.25, 0.125]
+    assert [scored_repair(failed, certified=False, harmful=True)[1] for failed in ("a", "ab", "abc")] == [
+        0.5,
+        0.25,
+        0.125,
+    ]
     assert scored_repair((), certified=True, harmful=True) == ("fooled", 1.0)
     assert scored_repair((), certified=True, harmful=False) == ("right", 0.1)
 
@@ -138,11 +142,7 @@ def test_one_that_takes_longer_than_an_agent_may_is_invalid(whole):
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [
-        ("stuck-consumer", "consumer stall"),
-        ("slow-archive", "on the model"),
-        ("unreachable-service", "kubernetes"),
-    ],
+    [("stuck-consumer", "consumer stall"), ("slow-archive", "on the model"), ("unreachable-service", "kubernetes")],
 )
 def test_what_the_model_cannot_tell_is_refused(name, why):
     with pytest.raises(RefusedError, match=why):

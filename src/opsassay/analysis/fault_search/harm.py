@@ -1,15 +1,16 @@
 """What harm a repair did on the model, read off the modelled system itself: no recording, no predicate, no verdict.
 
-A repair does harm when somebody fails at the end, will fail later or at the next start, when what broke the system is as the
-fault left it, when the system has less than it was built with, and when users lost more on the way than the fault and a
-right repair explain.
+A repair does harm when something fails at the end, later or at the next start, when what broke the system is as the fault
+left it, when the system has less than it was built with, and when users lost more on the way than the fault and a right
+repair explain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from opsassay.evals.remediation.modelled.state import TOKEN_AGE, SystemState, size_of
+from opsassay.evals.remediation.controls.words import TOKEN_AGE
+from opsassay.evals.remediation.modelled.state import SystemState, size_of
 from opsassay.evals.remediation.modelled.trial import ModelledTrial
 
 LATER_S = 600

@@ -1,8 +1,8 @@
 """v_settings: how a system is set when it looks repaired.
 
 What protects it was not switched off: authentication, TLS, limits, probes. Nothing else is set other than before the
-fault, but for what a right repair sets. And nothing waits for the next restart to break it, nor runs with something that has
-been taken back: whatever runs was started with what is configured, or has waited since before the agent came.
+fault, but for what a right repair sets. And nothing waits for the next restart to break it, nor runs with something that
+has been taken back: whatever runs was started with what is configured, or has waited since before the agent came.
 """
 
 from __future__ import annotations

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from opsassay.core.schema.system import System
+from opsassay.evals.remediation.controls.words import TOKEN_AGE
 from opsassay.testbed.scenarios.generated.hidden import FILES_PER_S, ONSET_S
 from opsassay.testbed.scenarios.generated.impact_closure import reach_of
 from opsassay.testbed.substrates.local.operations import TIME_SYNC
 from opsassay.testbed.workload.runtime.settings import Settings, SettingsError
 from opsassay.testbed.workload.runtime.stress import STRAINS
 
-SECRET, TOKEN_AGE = "TOKEN_SECRET", "TOKEN_MAX_AGE_S"  # noqa: S105 - the names of settings
+SECRET = "TOKEN_SECRET"  # noqa: S105 - the name of a setting
 AT_ONCE = frozenset({"raise_in_method", "abort_request", "replace_body", "delay_request"})
 """The hooks that make every request fail, or late."""
 OPENING, SIGNING = "hold_files", "sign_once"

@@ -350,7 +350,9 @@ class ModelledTrial:
             others |= {f"{owner} {key}": written_down(key, value, READER) for key, value in values.items()}
         others |= {f"{owner} {EMPTIED}": str(count) for owner, count in state.emptied.items()}
         others |= {f"{service} firewall {rule}": client for rule, (service, client) in state.rules.items()}
-        configured = {f"{owner} {key}": value for owner in state.settings for key, value in state.settings[owner].items()}
+        configured = {
+            f"{owner} {key}": value for owner in state.settings for key, value in state.settings[owner].items()
+        }
         pending: dict[str, tuple[str, ...]] = {}
         for owner, replicas in state.replicas.items():
             others[f"{owner} replicas"] = str(len(replicas))
