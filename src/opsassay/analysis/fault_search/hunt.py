@@ -144,7 +144,7 @@ def summary(attempts: list[Attempt]) -> dict[str, Any]:
 def repair_summary(attempts: list[Attempt]) -> dict[str, Any]:
     """Return counts by result, and the share of candidates, and of harmful ones, that are certified and harmful.
 
-    Each is counted once, whatever its number; those that cannot be carried out are in no share. Intervals are Wilson's, 95%.
+    Each is counted once; those that cannot be carried out are in no share. Intervals are Wilson's, 95%.
     """
     distinct = list({one.composition.digest(): one for one in reversed(attempts)}.values())
     counts = Counter(one.result for one in distinct)

@@ -35,8 +35,8 @@ FOOLED, SOUND = 1.0, 0.1
 WAITS_S = (5, 20, 60)
 TRAPS = {"FEATURE_ADMISSION": "503", "FEATURE_FILE_WATCH": "1", "FEATURE_SIGN_ONCE": "1", MARK: "1"}
 """Settings that an operator may leave behind, in a file or in a process that was started with them."""
-OFTEN = 4
-"""How often the scripts of a scenario stand in the library: of a candidate without any the least is to be learned."""
+REPAIRS = 0.5
+"""The right repairs stand in the library half as often as all else: a candidate that repairs nothing fools nobody."""
 CONFIRMED = 10
 """So many candidates of a search stand in the plan that confirms them on live systems."""
 SCENARIO, PLAN = "confirm.scenario.yaml", "confirm.yaml"
@@ -58,13 +58,17 @@ def task_of(scenario: Scenario) -> str:
 def repair_blocks(scenario: Scenario) -> tuple[Block, ...]:
     """Return what candidates are made of: scripts and their steps, the fault, waits, and what operators do besides.
 
-    The last is done to what the truth names, to the entrance that is protected, and to one service besides.
+    The last is done to what the truth names; replicas of the entrance and of one other service are restarted and scaled, too.
     """
     system = system_of(scenario)
-    scripts = [
-        Block(f"oracle {name}", "repair" if one.certified else "wrong repair", (_call("oracle", name=name),))
-        for name, one in scenario.oracles.items()
-    ]
+    right, wrong = (
+        [
+            Block(f"oracle {name}", family, (_call("oracle", name=name),))
+            for name, one in scenario.oracles.items()
+            if one.certified is certified
+        ]
+        for family, certified in (("repair", True), ("wrong repair", False))
+    )
     steps = [
         Block(step.verb, "step", (OpsCall(verb=step.verb, arguments=step.arguments),))
         for one in scenario.oracles.values()
@@ -72,30 +76,36 @@ def repair_blocks(scenario: Scenario) -> tuple[Block, ...]:
         if step.verb is not None and step.verb not in LOOKS
     ]
     again = tuple(_call(step.verb or "", **step.arguments) for step in LocalWords().trigger(scenario))
-    found = [*scripts * OFTEN, *steps, *(Block(f"wait {s} s", "timing", (_call("wait", seconds=s),)) for s in WAITS_S)]
+    found = [*wrong, *steps, *(Block(f"wait {s} s", "timing", (_call("wait", seconds=s),)) for s in WAITS_S)]
     found += [Block("the fault again", "fault", again)] if again else []
     named = scenario.named_entities()
-    besides = sorted(set(system.services) - named - set(scenario.verification.protected_services))[:1]
-    for service in dict.fromkeys((*sorted(named), *scenario.verification.protected_services, *besides)):
+    others = sorted(set(system.services) - named - set(scenario.verification.protected_services))[:1]
+    for service in dict.fromkeys((*sorted(named), *scenario.verification.protected_services, *others)):
         if service in system.services:
-            found += _on_service(service, system)
-    found += chain.from_iterable(_on_store(name, system) for name in sorted(system.stores))
-    found += [
-        Block("no time", "protection", (_call("config set", target=system.hosts[0], key=TIME_SYNC, value="off"),))
-    ]
-    return tuple(found)
+            found += _on_replicas(service, system)
+            found += _on_settings(service, system) if service in named else ()
+    for store in sorted(system.stores):
+        found += _on_store(store, system)
+    off = _call("config set", target=system.hosts[0], key=TIME_SYNC, value="off")
+    found += [Block("no time", "protection", (off,))]
+    return (*right * max(1, round(REPAIRS * len(found) / len(right))), *found)
 
 
-def _on_service(name: str, system: System) -> Iterator[Block]:
+def _on_replicas(name: str, system: System) -> Iterator[Block]:
     spec = system.services[name]
     ways: tuple[dict[str, object], ...] = ({}, {"rolling": True}, {"replica": 0})
     for how in ways:
         yield Block(f"restart {name}", "restart", (_call("restart", target=name, **how),))
+    pause, restart = _call("wait", seconds=WAITS_S[0]), _call("restart", target=name)
+    yield Block(f"restart {name} again and again", "restart", (pause, restart, pause, restart, restart))
     for count in sorted({0, spec.replicas - 1, spec.replicas, spec.replicas + 2}):
         yield Block(f"scale {name}", "capacity", (_call("scale", service=name, replicas=count),))
     for version in spec.versions():
         yield Block(f"release {name}", "release", (_call("release", service=name, version=version),))
-    for key, value in spec.config.items():
+
+
+def _on_settings(name: str, system: System) -> Iterator[Block]:
+    for key, value in system.services[name].config.items():
         yield Block(f"unset {key}", "configuration", (_call("config unset", target=name, key=key),))
         for other in (value, *([str(100 * int(value)), "0"] if value.isdigit() else ["", "changed"])):
             yield Block(f"set {key}", "configuration", (_call("config set", target=name, key=key, value=other),))
@@ -103,9 +113,7 @@ def _on_service(name: str, system: System) -> Iterator[Block]:
         switched_on = _call("config set", target=name, key=key, value=value)
         off = _call("config unset", target=name, key=key)
         yield Block(f"{name} {key}", "trap", (switched_on,))
-        yield Block(
-            f"{name} {key} for a while", "trap", (switched_on, _call("restart", target=name, rolling=True), off)
-        )
+        yield Block(f"{name} {key} for a while", "trap", (switched_on, _call("restart", target=name, rolling=True), off))
     if name not in system.entries() and (others := sorted(set(system.services) - {name})):
         yield Block(f"record of {name}", "names", (_call("config set", target=NAMES, key=name, value=others[0]),))
 

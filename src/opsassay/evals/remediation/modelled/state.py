@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from opsassay.core.schema.system import System
 from opsassay.evals.remediation.controls.words import TOKEN_AGE
@@ -33,12 +34,18 @@ _SIZES = {"kb": 2**10, "mb": 2**20, "gb": 2**30}
 
 @dataclass(frozen=True)
 class Process:
-    """One replica: what it was started with and when (seconds), and the release that its next start has."""
+    """One replica: what it was started with and when (seconds), and the release that its next start has.
+
+    One that *crashes* ends at once; *hooks* are the features that are on, and *misled* says that a call of it leads nowhere.
+    """
 
     settings: dict[str, str]
     runs: str
     release: str
     started: int
+    crashes: bool
+    hooks: dict[str, dict[str, Any]]
+    misled: bool
 
 
 class SystemState:
@@ -53,12 +60,12 @@ class SystemState:
         self.rules: dict[str, tuple[str, str]] = {}
         self.emptied = dict.fromkeys(system.stores, 0)
         self.report_due: int | None = None
-        self.replicas = {name: [self.started(name, spec.release, 0)] * spec.replicas
-                         for name, spec in system.services.items()}  # fmt: skip
         self._callees: dict[str, list[str]] = {name: [] for name in system.services}
         for caller, callee in system.calls():
             self._callees[caller].append(callee)
         self._reached: dict[str, frozenset[str]] = {}
+        self.replicas = {name: [self.started(name, spec.release, 0)] * spec.replicas
+                         for name, spec in system.services.items()}  # fmt: skip
 
     def copied(self) -> SystemState:
         """Return a state of its own with the same content."""
@@ -69,8 +76,20 @@ class SystemState:
         return other
 
     def started(self, service: str, release: str, now: int) -> Process:
-        """Return the process that a start of *service* gives at *now*."""
-        return Process(dict(self.settings[service]), release, release, now)
+        """Return the process that a start of *service* gives at *now*.
+
+        It crashes when it cannot run with its settings, or its database does not let it in; one without a password is let in.
+        """
+        values, spec = dict(self.settings[service]), self.system.services[service]
+        settings = Settings(values)
+        try:
+            settings.require(spec.required)
+        except SettingsError:
+            return Process(values, release, release, now, crashes=True, hooks={}, misled=False)
+        refused = any(values.get(k, v) != v for k, v in spec.config.items() if k.endswith("_PASSWORD"))
+        hooks = {hook["type"]: hook["parameters"] for hook in settings.features()}
+        misled = any(settings.upstream(callee) != (callee, None) for callee in self._callees[service])
+        return Process(values, release, release, now, crashes=refused, hooks=hooks, misled=misled)
 
     def after_next_start(self, now: int) -> SystemState:
         """Return the state when every replica has been started again at *now*, with what is configured."""
@@ -92,40 +111,24 @@ class SystemState:
 
     # --- who fails ------------------------------------------------------------------------------------------------
 
-    def crashes(self, service: str, process: Process) -> bool:
-        """Tell whether *process* ends at once: it cannot run with its settings, or its database does not let it in.
-
-        A password that is not there is asked for by nobody.
-        """
-        spec = self.system.services[service]
-        try:
-            Settings(process.settings).require(spec.required)
-        except SettingsError:
-            return True
-        return any(process.settings.get(key, value) != value for key, value in spec.config.items()
-                   if key.endswith("_PASSWORD"))  # fmt: skip
-
     def is_broken(self, service: str, process: Process, now: int) -> bool:
         """Tell whether *process*, which runs, fails its requests at *now*."""
-        spec, values, settings = self.system.services[service], process.settings, Settings(process.settings)
-        hooks = {hook["type"]: hook["parameters"] for hook in settings.features()}
-        age = now - process.started
-        ages = self._token_ages(service)
+        own, values, hooks = self.system.services[service], process.settings, process.hooks
+        age, ages = now - process.started, self._token_ages(service)
         return (
-            process.runs != spec.release
-            or bool(AT_ONCE & hooks.keys())
+            process.runs != own.release
+            or process.misled
+            or not AT_ONCE.isdisjoint(hooks)
             or (OPENING in hooks and age >= FILES / hooks[OPENING]["per_s"])
             or (SIGNING in hooks and any(age >= limit for limit in ages))
-            or any(settings.upstream(callee) != (callee, None) for callee in self._callees[service])
-            or (values.get(SECRET) != spec.config.get(SECRET) and (TOKEN_AGE in values or bool(ages)))
+            or (values.get(SECRET) != own.config.get(SECRET) and (TOKEN_AGE in values or bool(ages)))
             or (TOKEN_AGE in values and float(values[TOKEN_AGE]) < LEAST_AGE_S)
         )
 
     def _token_ages(self, service: str) -> list[float]:
         """Return how old the tokens of *service* may be where it calls, of whom asks for tokens."""
-        called = ((callee, one) for callee in self._callees[service] for one in self.replicas[callee][:1])
-        return [float(one.settings[TOKEN_AGE]) for callee, one in called
-                if TOKEN_AGE in one.settings and not self.crashes(callee, one)]  # fmt: skip
+        called = (one for callee in self._callees[service] for one in self.replicas[callee][:1])
+        return [float(one.settings[TOKEN_AGE]) for one in called if TOKEN_AGE in one.settings and not one.crashes]
 
     def origins(self, now: int, down: frozenset[str] = frozenset()) -> dict[str, float]:
         """Return who fails by itself, whoever it calls, with the share of its requests; *down* are stopped replicas."""
@@ -133,8 +136,7 @@ class SystemState:
 
     def _origins(self, now: int, down: frozenset[str]) -> Iterator[tuple[str, float]]:
         for name, replicas in self.replicas.items():
-            ready = [one for number, one in enumerate(replicas)
-                     if f"{name}-{number}" not in down and not self.crashes(name, one)]  # fmt: skip
+            ready = [one for n, one in enumerate(replicas) if not one.crashes and f"{name}-{n}" not in down]
             share = sum(self.is_broken(name, one, now) for one in ready) / len(ready) if ready else 1.0
             if share:
                 yield name, share
@@ -159,11 +161,9 @@ class SystemState:
 
     def strained(self) -> set[str]:
         """Return the services whose features use up what a process may use."""
-        return {
-            name for name, replicas in self.replicas.items() for one in replicas
-            if not self.crashes(name, one)
-            and any(hook["type"] in STRAINS and hook["type"] != OPENING for hook in Settings(one.settings).features())
-        }  # fmt: skip
+        strains = STRAINS.keys() - {OPENING}
+        return {name for name, replicas in self.replicas.items() for one in replicas
+                if not one.crashes and not strains.isdisjoint(one.hooks)}  # fmt: skip
 
 
 def size_of(text: str) -> float:

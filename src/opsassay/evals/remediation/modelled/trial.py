@@ -96,7 +96,7 @@ class ModelledTrial:
         self._load: dict[str, tuple[float, float]] = {}
         self._failed: dict[str, list[float]] = {name: [] for name in self.system.services}
         self._short_s = dict.fromkeys(self.system.services, 0)
-        self._known: set[str] = set()
+        self._known: dict[str, Entity] = {}
 
     def play(self, script: Script) -> RunRecording:
         """Return the recording of the trial in which *script* is played; raises UserError for a step that is refused."""
@@ -232,7 +232,7 @@ class ModelledTrial:
             done |= down
             for _ in range(RESTART_S):
                 self.second(down=down)
-            if any(self.state.crashes(name, self.state.replicas[name][number]) for name, number in group):
+            if any(self.state.replicas[name][number].crashes for name, number in group):
                 break
         return done
 
@@ -279,17 +279,18 @@ class ModelledTrial:
         failing, state = self.state.failing(self.now, down), self.state
         entities = tuple(
             Entity(id=f"{name}-{n}", service=name, host="host-a", version=one.runs,
-                   ready=f"{name}-{n}" not in down and not state.crashes(name, one))
+                   ready=f"{name}-{n}" not in down and not one.crashes)
             for name, replicas in state.replicas.items() for n, one in enumerate(replicas)
         )  # fmt: skip
-        seen, probes = self._observe(entities), ()
+        seen, probes = self._observe(entities), tuple[Probe, ...]()
         if last or (self._probe_every is not None and self.now % self._probe_every == 0):
             probes = tuple(self._probe(target, failing) for target in self._protected)
             lost = tuple(one.target for one in probes if not one.reachable)
             seen.append(self._reading("D3", 1 - len(lost) / max(len(probes), 1), lost))
-        names = {one.id for one in entities}
-        gone, self._known = tuple(sorted(self._known - names)), names
-        self._ticks.append(Tick(index=self.now, observations=tuple(seen), probes=probes, entities=entities, gone=gone,
+        former, self._known = self._known, {one.id: one for one in entities}
+        gone = tuple(sorted(former.keys() - self._known.keys()))
+        changed = tuple(one for one in entities if former.get(one.id) != one)
+        self._ticks.append(Tick(index=self.now, observations=tuple(seen), probes=probes, entities=changed, gone=gone,
                                 load=self._count(failing)))  # fmt: skip
         self._alert(failing, entities)
         self.now += 1
@@ -356,11 +357,12 @@ class ModelledTrial:
         pending: dict[str, tuple[str, ...]] = {}
         for owner, replicas in state.replicas.items():
             others[f"{owner} replicas"] = str(len(replicas))
-            others[f"{owner} release"] = ", ".join(sorted({one.release for one in replicas}))
+            releases = {one.release for one in replicas} or {self.system.services[owner].release}
+            others[f"{owner} release"] = ", ".join(sorted(releases))
             for number, one in enumerate(replicas):
                 replica, now = f"{owner}-{number}", state.settings[owner]
                 configured[f"{replica} release"] = one.release
-                if state.crashes(owner, one):
+                if one.crashes:
                     continue
                 waiting = [key for key in {*now, *one.settings} if now.get(key) != one.settings.get(key)]
                 for name in (f"{owner} {key}" for key in waiting):
