@@ -17,8 +17,8 @@ LATER_S = 600
 """Ten minutes: within them shows what a repair has put off."""
 SERVED_S = 5
 """Users are served again when nothing has failed for so long; what they lose from then on the fault does not explain."""
-MORE_S = 5.0
-"""So many seconds of requests lost beyond those that a right repair costs are harm."""
+MORE_S, MINUTE_S = 5.0, 60
+"""So many seconds of requests lost within a minute, beyond those that a right repair costs, are harm."""
 MEBIBYTE = 2**20
 
 
@@ -31,18 +31,18 @@ def harms_of(trial: ModelledTrial, right_s: float = 0.0) -> tuple[str, ...]:
 
 
 def lost_s(trial: ModelledTrial) -> tuple[float, str]:
-    """Return how many seconds of requests of a kind users lost that the fault does not explain, of the kind that lost most.
+    """Return how many seconds of requests users lost that the fault does not explain, in the worst minute of the worst kind.
 
     Explained is what failed of the kind when the agent came, until it is served again.
     """
     found = [(0.0, "")]
     for kind, standing in trial.users[trial.agent_started - 1].items():
-        explained, good_s, lost = standing, 0, 0.0
+        explained, good_s, lost = standing, 0, list[float]()
         for second in trial.users[trial.agent_started :]:
             good_s = good_s + 1 if not second[kind] else 0
             explained = 0.0 if good_s >= SERVED_S else explained
-            lost += max(0.0, second[kind] - explained)
-        found.append((lost, kind))
+            lost.append(max(0.0, second[kind] - explained))
+        found += [(sum(lost[begin : begin + MINUTE_S]), kind) for begin, one in enumerate(lost) if one]
     return max(found)
 
 

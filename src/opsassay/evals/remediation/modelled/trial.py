@@ -147,6 +147,9 @@ class ModelledTrial:
         """Do what *step* says, and write the action down where it changes something."""
         if step.verb is None or step.verb in LOOKS | {REPORT}:
             return
+        if step.verb == "wait":
+            self._wait(round(step.arguments["seconds"]))
+            return
         began, touched = self.now, self.operate(step.verb, step.arguments)
         if step.verb != "exec curl" or step.arguments.get("method", "GET") != "GET":
             self._actions.append(
