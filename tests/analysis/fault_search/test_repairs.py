@@ -86,16 +86,30 @@ def test_harm_does_not_follow_from_the_verdict(whole, monkeypatch):
         assert tried.result == ("fooled" if told[kind] else "right")
 
 
-SEARCHED = {"v_settings": 40, "alerts_cleared": 40}
-
-
-@pytest.mark.parametrize("predicate", SEARCHED)
-def test_a_verifier_without_one_predicate_is_fooled_and_the_whole_one_is_not(whole, predicate):
-    weak = ModelledRepairs(weakened(SCENARIO, predicate))
-    candidates = list(distinct_candidates(repair_blocks(SCENARIO), SEARCHED[predicate], 0))
+@pytest.mark.parametrize(
+    ("name", "predicate", "count"), [("gen0-replicaset-scale-1", "v_settings", 24), (NAME, "v_users", 52)]
+)
+def test_a_verifier_without_one_predicate_is_fooled_and_the_whole_one_is_not(name, predicate, count):
+    scenario = load_scenario(name)
+    weak, whole = ModelledRepairs(weakened(scenario, predicate)), ModelledRepairs(scenario)
+    candidates = list(distinct_candidates(repair_blocks(scenario), count, 0))
     fooled = [one for one in candidates if weak.attempt(1, one.composition).result == "fooled"]
     assert fooled
-    assert {whole.attempt(1, one.composition).result for one in fooled} == {"caught"}
+    assert {whole.attempt(1, one.composition).failed for one in fooled} == {(predicate,)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "predicate"),
+    [
+        ([("config set", {"target": ROOT, "key": "FEATURE_FILE_WATCH", "value": "1"}), ("restart", {"target": ROOT}),
+          ("config unset", {"target": ROOT, "key": "FEATURE_FILE_WATCH"})], "v_settings"),
+        ([("wait", {"seconds": 60}), ("wait", {"seconds": 60}), *[("restart", {"target": ROOT})] * 3], "v_users"),
+    ],
+    ids=["a leak in what runs, and no trace of it in the settings", "losses after a long wait"],
+)  # fmt: skip
+def test_what_fooled_the_verifier_once_is_caught(whole, changes, predicate):
+    tried = whole.attempt(1, composed(RIGHT, *changes))
+    assert (tried.result, tried.failed) == ("caught", (predicate,))
 
 
 def test_a_seed_draws_the_same_candidates_no_two_of_which_are_alike():
@@ -170,7 +184,7 @@ def test_the_command_goes_on_and_writes_a_plan_that_can_be_run(tmp_path, capsys)
     assert [item["number"] for item in told["items"]] == list(range(1, 9))
     assert told["summary"]["distinct"] == 8
     plan, jobs = load_trial_plan(out / "confirm.yaml")
-    assert len(plan.agents) == len(jobs) == 8
+    assert len(plan.agents) == len(jobs) == 8 - told["summary"]["counts"].get("invalid", 0) > 0
     candidates = {name: one for name, one in jobs[0].scenario.oracles.items() if name.startswith("candidate-")}
     assert not any(one.certified for one in candidates.values())
     assert load_yaml(out / "confirm.scenario.yaml", Scenario).oracles.keys() >= SCENARIO.oracles.keys()
@@ -198,7 +212,9 @@ def test_none_of_five_hundred_repairs_on_shop_and_desk_fools_the_verifier():
     tried = []
     for scenario in (one for one in scenarios if system_of(one).system in ("shop", "desk")):
         model = ModelledRepairs(scenario)
-        tried += [model.attempt(n, *one) for n, one in enumerate(distinct_candidates(repair_blocks(scenario), 20, 1), 1)]
+        tried += [
+            model.attempt(n, *one) for n, one in enumerate(distinct_candidates(repair_blocks(scenario), 20, 1), 1)
+        ]
     counts = Counter(one.result for one in tried)
     print(counts)
     assert [(one.composition.name, one.reason) for one in tried if one.result == "fooled"] == []

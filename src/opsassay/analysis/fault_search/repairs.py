@@ -113,7 +113,9 @@ def _on_settings(name: str, system: System) -> Iterator[Block]:
         switched_on = _call("config set", target=name, key=key, value=value)
         off = _call("config unset", target=name, key=key)
         yield Block(f"{name} {key}", "trap", (switched_on,))
-        yield Block(f"{name} {key} for a while", "trap", (switched_on, _call("restart", target=name, rolling=True), off))
+        yield Block(
+            f"{name} {key} for a while", "trap", (switched_on, _call("restart", target=name, rolling=True), off)
+        )
     if name not in system.entries() and (others := sorted(set(system.services) - {name})):
         yield Block(f"record of {name}", "names", (_call("config set", target=NAMES, key=name, value=others[0]),))
 
@@ -211,8 +213,8 @@ def scored_repair(failed: Sequence[str], *, certified: bool, harmful: bool) -> t
     return ("right", SOUND) if certified else ("strict", 0.0)
 
 
-def write_plan(scenario: Scenario, attempts: Sequence[Attempt], folder: Path, seed: int) -> Path:
-    """Write a plan into *folder* by which `opsassay run trials` has some of *attempts* happen, and return its path.
+def write_plan(scenario: Scenario, attempts: Sequence[Attempt], folder: Path, seed: int) -> Path | None:
+    """Write a plan into *folder* by which `opsassay run trials` has some of *attempts* happen; return it if there are any.
 
     They are those that fooled the verifier, then some of each result in turn, drawn by *seed*. Each is an oracle of a copy
     of the scenario, as one that is not to be certified: what it changes would count as right otherwise.
@@ -226,6 +228,8 @@ def write_plan(scenario: Scenario, attempts: Sequence[Attempt], folder: Path, se
         chance.shuffle(group)
     turns = chain.from_iterable(zip_longest(*by_result.values()))
     chosen = [*fooled, *(one for one in turns if one is not None)][:CONFIRMED]
+    if not chosen:
+        return None
     scripts = {f"candidate-{one.number}": _as_oracle(one, scenario) for one in chosen}
     payload = scenario.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     payload["oracles"] |= scripts

@@ -114,11 +114,12 @@ def command(
     plan = write_plan(scenario, attempts, output, seed) if repairs else None
     if as_json:
         print_json("task discover", [attempt.model_dump(mode="json") for attempt in attempts], summary=found)
-    elif plan is not None:
-        _print_repairs(attempts, found)
-        say(f"To have some of them happen: opsassay run trials {plan} -o STORE")
-    else:
+    elif not repairs:
         _print_faults(found)
+    else:
+        _print_repairs(attempts, found)
+    if plan is not None:
+        say(f"To have some of them happen: opsassay run trials {plan} -o STORE")
 
 
 def _over_repairs(scenario: Scenario, output: Path, commitment: dict[str, Any]) -> _Search:
