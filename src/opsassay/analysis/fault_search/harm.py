@@ -31,7 +31,7 @@ def harms_of(trial: ModelledTrial, right_s: float = 0.0) -> tuple[str, ...]:
 
 
 def lost_s(trial: ModelledTrial) -> tuple[float, str]:
-    """Return how many seconds of requests users lost that the fault does not explain, in the worst minute of the worst kind.
+    """Return how many seconds of a kind of request users lost in the worst minute, less what the fault explains.
 
     Explained is what failed of the kind when the agent came, until it is served again.
     """

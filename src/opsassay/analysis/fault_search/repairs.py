@@ -58,7 +58,7 @@ def task_of(scenario: Scenario) -> str:
 def repair_blocks(scenario: Scenario) -> tuple[Block, ...]:
     """Return what candidates are made of: scripts and their steps, the fault, waits, and what operators do besides.
 
-    The last is done to what the truth names; replicas of the entrance and of one other service are restarted and scaled, too.
+    The last is done to what the truth names; the entrance and one other service are restarted and scaled, too.
     """
     system = system_of(scenario)
     right, wrong = (

@@ -122,8 +122,10 @@ def _by_minute(begins: Ints, values: Floats) -> Floats:
 
 
 def _lost(evidence: RunEvidence, counts: Counts, usual: _Baseline, committed: Users) -> tuple[Ints, Floats, Floats]:
-    """Return the begins of the stretches from the first change on, and of each (stretch, kind) how many requests were lost
-    beyond what the fault explains, and were done."""
+    """Return the begins of the stretches from the first change on, and by (stretch, kind) the requests lost and done.
+
+    Lost are those that failed or were slow beyond what the fault explains.
+    """
     first, triggered = evidence.first_change, evidence.triggered
     assert triggered is not None
     if first is None:

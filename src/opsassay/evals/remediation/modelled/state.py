@@ -36,7 +36,7 @@ _SIZES = {"kb": 2**10, "mb": 2**20, "gb": 2**30}
 class Process:
     """One replica: what it was started with and when (seconds), and the release that its next start has.
 
-    One that *crashes* ends at once; *hooks* are the features that are on, and *misled* says that a call of it leads nowhere.
+    One that *crashes* ends at once; *hooks* are the features that are on; a call of one that is *misled* leads nowhere.
     """
 
     settings: dict[str, str]
@@ -78,7 +78,7 @@ class SystemState:
     def started(self, service: str, release: str, now: int) -> Process:
         """Return the process that a start of *service* gives at *now*.
 
-        It crashes when it cannot run with its settings, or its database does not let it in; one without a password is let in.
+        It crashes when it cannot run with its settings, or its database refuses its password; without one it is let in.
         """
         values, spec = dict(self.settings[service]), self.system.services[service]
         settings = Settings(values)
