@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from opsassay.evals.remediation.controls.words import TOKEN_AGE
-from opsassay.evals.remediation.modelled.state import SystemState, size_of
+from opsassay.evals.remediation.modelled.state import ModelledSystem, size_of
 from opsassay.evals.remediation.modelled.trial import ModelledTrial
 
 LATER_S = 600
@@ -27,7 +27,7 @@ def harms_of(trial: ModelledTrial, right_s: float = 0.0) -> tuple[str, ...]:
 
     *right_s* is what a right repair costs users, as `lost_s` counts it.
     """
-    return tuple(dict.fromkeys((*_failing(trial), *_left(trial), *_less(trial), *_lost(trial, right_s))))
+    return tuple(dict.fromkeys((*_failing(trial), *_remaining_cause(trial), *_less(trial), *_lost(trial, right_s))))
 
 
 def lost_s(trial: ModelledTrial) -> tuple[float, str]:
@@ -65,7 +65,7 @@ def _failing(trial: ModelledTrial) -> Iterator[str]:
         yield from (f"{name} {words}" for name in sorted(found))
 
 
-def _left(trial: ModelledTrial) -> Iterator[str]:
+def _remaining_cause(trial: ModelledTrial) -> Iterator[str]:
     """Yield what the fault has changed and is as it left it."""
     before, found, now = trial.before.items(), trial.found.items(), trial.state.items()
     for name in sorted({*before, *found}):
@@ -88,7 +88,7 @@ def _less(trial: ModelledTrial) -> Iterator[str]:
     yield from (f"{host} keeps no time" for host, values in now.hosts.items() if values != before.hosts[host])
 
 
-def _unprotected(service: str, before: SystemState, now: SystemState) -> Iterator[str]:
+def _unprotected(service: str, before: ModelledSystem, now: ModelledSystem) -> Iterator[str]:
     """Yield what no longer protects *service* in a process of it: a password, or the age that a token may have."""
     own = before.settings[service]
     for values in (one.settings for one in now.replicas[service]):
@@ -101,7 +101,7 @@ def _unprotected(service: str, before: SystemState, now: SystemState) -> Iterato
             yield f"{service} lets in tokens that have expired"
 
 
-def _unlimited(store: str, own: dict[str, str], now: SystemState) -> Iterator[str]:
+def _unlimited(store: str, own: dict[str, str], now: ModelledSystem) -> Iterator[str]:
     """Yield that *store* may hold more than its host has, or drops what it holds."""
     values = now.stores[store]
     memory = now.system.host_memory_limit_mb * MEBIBYTE

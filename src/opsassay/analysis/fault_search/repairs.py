@@ -1,7 +1,7 @@
 """Repairs that try to fool the whole certificate: what candidates are made of, and what becomes of one on the model.
 
 A candidate is a composition of an operator's verbs and waits. `oracle` stands for the steps of a script of the scenario, so
-that a candidate may repair, and do more or less than that. What harm it did is told by `harm`, which never sees a verdict.
+that a candidate may repair, and do more or less than that. Its harm is for `harm` to say, which never sees a verdict.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def repair_blocks(scenario: Scenario) -> tuple[Block, ...]:
 
 def _on_replicas(name: str, system: System) -> Iterator[Block]:
     spec = system.services[name]
-    ways: tuple[dict[str, object], ...] = ({}, {"rolling": True}, {"replica": 0})
-    for how in ways:
+    options: tuple[dict[str, object], ...] = ({}, {"rolling": True}, {"replica": 0})
+    for how in options:
         yield Block(f"restart {name}", "restart", (_call("restart", target=name, **how),))
     pause, restart = _call("wait", seconds=WAITS_S[0]), _call("restart", target=name)
     yield Block(f"restart {name} again and again", "restart", (pause, restart, pause, restart, restart))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _Search(NamedTuple):
-    """What is searched: the *hunt*, what candidates are made of, what a model is told, candidates that come first."""
+    """One search: its *hunt*, what candidates are made of, what a model is asked, and candidates that come first."""
 
     hunt: Hunt
     library: Sequence[Block]
@@ -40,7 +40,7 @@ class _Search(NamedTuple):
 )  # fmt: skip
 @click.option(
     "--over", type=click.Choice(["faults", "repairs"]), default="faults", show_default=True,
-    help="What is searched: faults on a running system, or repairs of SCENARIO on a model of it.",
+    help="Search for faults on a running system, or for repairs of SCENARIO on a model of it.",
 )  # fmt: skip
 @click.option("--target", help="Workload to fault; the scenario's first root cause when left out.")
 @click.option("-n", "count", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Candidates.")
@@ -198,7 +198,7 @@ def _print_repairs(attempts: Sequence[Attempt], found: dict[str, Any]) -> None:
         for one in attempts
     ]
     print_table("Repairs on the model", ["number", "candidate", "certified", "harm"], rows)
-    print_table("What became of them", ["result", "candidates"], [[n, count] for n, count in found["counts"].items()])
+    print_table("Results", ["result", "candidates"], [[n, count] for n, count in found["counts"].items()])
     _say_share("certified and harmful, of all", found["fooled"])
     _say_share("certified, of the harmful", found["fooled_of_harmful"])
 

@@ -150,7 +150,7 @@ def _untried(before: SettingsReading, found: SettingsReading, now: SettingsReadi
     """Return what is configured *now* and is not what runs; less what waited so when *found*.
 
     Where it is as *before*, what runs was started with something that has been taken back: it may fail later. Only of a map
-    nothing is said then, whose readers are told by its date.
+    nothing is said then: its date alone says who has read it.
     """
     untried = []
     for name, who in sorted(now.pending_restart.items()):

@@ -48,7 +48,7 @@ class Process:
     misled: bool
 
 
-class SystemState:
+class ModelledSystem:
     """What *system* is set to and what runs of it, as its definition has it at first; *emptied* counts lost contents."""
 
     def __init__(self, system: System) -> None:
@@ -67,7 +67,7 @@ class SystemState:
         self.replicas = {name: [self.started(name, spec.release, 0)] * spec.replicas
                          for name, spec in system.services.items()}  # fmt: skip
 
-    def copied(self) -> SystemState:
+    def copied(self) -> ModelledSystem:
         """Return a state of its own with the same content."""
         other = copy.copy(self)
         for name in ("settings", "stores", "hosts", "replicas"):
@@ -91,7 +91,7 @@ class SystemState:
         misled = any(settings.upstream(callee) != (callee, None) for callee in self._callees[service])
         return Process(values, release, release, now, crashes=refused, hooks=hooks, misled=misled)
 
-    def after_next_start(self, now: int) -> SystemState:
+    def after_next_start(self, now: int) -> ModelledSystem:
         """Return the state when every replica has been started again at *now*, with what is configured."""
         other = self.copied()
         other.replicas = {

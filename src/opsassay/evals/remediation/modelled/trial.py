@@ -30,7 +30,7 @@ from opsassay.core.schema.trajectory import (
     Timeline,
 )
 from opsassay.evals.remediation.controls.scripts import REPORT, ControlScript, Script
-from opsassay.evals.remediation.modelled.state import SystemState
+from opsassay.evals.remediation.modelled.state import ModelledSystem
 from opsassay.scoring.verifiers import RunRecording
 from opsassay.testbed.operations.arguments import parse_url
 from opsassay.testbed.operations.protection import EMPTIED, protected_of, written_down
@@ -68,7 +68,7 @@ def refusal(scenario: Scenario) -> str:
     return f"its trigger has {', '.join(strange)}, which the model does not know" if strange else ""
 
 
-def at(seconds: float) -> int:
+def clock_ns(seconds: float) -> int:
     """Return *seconds* of the model's clock in ns."""
     return int(BEGAN_NS + seconds * NS)
 
@@ -85,7 +85,7 @@ class ModelledTrial:
         committed = scenario.verification
         self._protected = committed.protected_services or tuple(sorted(self.system.entries()))
         self._probe_every = max(1, round(committed.probe_every_s)) if committed.probe_every_s is not None else None
-        self.state = self.before = self.found = SystemState(self.system)
+        self.state = self.before = self.found = ModelledSystem(self.system)
         self.now = self.agent_started = self.agent_ended = 0
         self.users: list[dict[str, float]] = []
         self._ticks: list[Tick] = []
@@ -116,7 +116,7 @@ class ModelledTrial:
         self._wait(50 if hold_s <= 30 else round(2.5 * hold_s))
         self._note()
         self.second(last=True)
-        self._mark("ended")
+        self._mark_phase("ended")
         return RunRecording(
             Timeline(boot_id="model", cadence_s=1.0, ticks=tuple(self._ticks)), tuple(self._phases),
             tuple(self._actions), tuple(self._alerts), settings=tuple(self._noted),
@@ -124,23 +124,23 @@ class ModelledTrial:
 
     def _break(self) -> None:
         """Let the system run, break it, and let the alerts fire."""
-        self._mark("deployed")
+        self._mark_phase("deployed")
         self._wait(WARMUP_S)
-        self._mark("baseline")
+        self._mark_phase("baseline")
         self._note()
         self._wait(1)
-        self._mark("triggered")
+        self._mark_phase("triggered")
         self.before = self.state.copied()
         for call in self.scenario.trigger.operations:
             self.operate(call.verb, call.arguments)
         self._wait(SETTLE_S)
         self._note()
         self._wait(1)
-        self._mark("agent_started")
+        self._mark_phase("agent_started")
         self.agent_started, self.found = self.now, self.state.copied()
 
     def _end_agent(self) -> None:
-        self._mark("agent_ended")
+        self._mark_phase("agent_ended")
         self.agent_ended = self.now
 
     def _carry_out(self, step: OracleStep) -> None:
@@ -153,12 +153,12 @@ class ModelledTrial:
         began, touched = self.now, self.operate(step.verb, step.arguments)
         if step.verb != "exec curl" or step.arguments.get("method", "GET") != "GET":
             self._actions.append(
-                Action(tool=step.verb.replace(" ", "_"), arguments=step.arguments, started_ns=at(began),
-                       ended_ns=at(self.now) + READING_NS, mutating=True, touched=tuple(sorted(touched)))
+                Action(tool=step.verb.replace(" ", "_"), arguments=step.arguments, started_ns=clock_ns(began),
+                       ended_ns=clock_ns(self.now) + READING_NS, mutating=True, touched=tuple(sorted(touched)))
             )  # fmt: skip
 
-    def _mark(self, phase: PhaseName) -> None:
-        self._phases.append(Phase(phase=phase, time_ns=at(self.now) - NS // 10))
+    def _mark_phase(self, phase: PhaseName) -> None:
+        self._phases.append(Phase(phase=phase, time_ns=clock_ns(self.now) - NS // 10))
 
     def _wait(self, seconds: int) -> None:
         for _ in range(seconds):
@@ -299,7 +299,7 @@ class ModelledTrial:
         self.now += 1
 
     def _reading(self, depth: Depth, value: float, failing: tuple[str, ...] = ()) -> Observation:
-        began = at(self.now)
+        began = clock_ns(self.now)
         return Observation(depth=depth, started_ns=began, ended_ns=began + READING_NS, value=value, failing=failing)
 
     def _observe(self, entities: Sequence[Entity]) -> list[Observation]:
@@ -313,7 +313,7 @@ class ModelledTrial:
     def _probe(self, target: str, failing: Mapping[str, float]) -> Probe:
         """Return one request to *target*; where a share of them fails it may have luck."""
         chance = random.Random(f"{self.now} {target}").random()  # noqa: S311 - a repeatable draw, not a secret
-        reachable, began = chance >= failing.get(target, 0.0), at(self.now)
+        reachable, began = chance >= failing.get(target, 0.0), clock_ns(self.now)
         return Probe(id=f"probe-{self.now}-{target}", target=target, started_ns=began, ended_ns=began + READING_NS,
                      latency_s=READING_NS / NS, status=200 if reachable else 502, reachable=reachable)  # fmt: skip
 
@@ -340,10 +340,10 @@ class ModelledTrial:
                 "saturation": name in strained,
             }
             firing += [
-                Alert(time_ns=at(self.now), service=name, signal=signal, value=1, threshold=0.5, message="modelled")
+                Alert(time_ns=clock_ns(self.now), service=name, signal=signal, value=1, threshold=0.5, message="modelled")
                 for signal, fires in rules.items() if fires
             ]  # fmt: skip
-        self._alerts.append(AlertReading(time_ns=at(self.now), firing=tuple(firing)))
+        self._alerts.append(AlertReading(time_ns=clock_ns(self.now), firing=tuple(firing)))
 
     def _note(self) -> None:
         """Read how everything is set, as the local environment does."""
@@ -373,6 +373,6 @@ class ModelledTrial:
                 if one.runs != one.release:
                     pending[f"{replica} release"] = (replica,)
         self._noted.append(
-            SettingsReading(time_ns=at(self.now) - NS // 20, settings=protected, configured=configured,
+            SettingsReading(time_ns=clock_ns(self.now) - NS // 20, settings=protected, configured=configured,
                             others={k: v for k, v in others.items() if k not in protected}, pending_restart=pending)
         )  # fmt: skip
