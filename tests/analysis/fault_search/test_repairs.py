@@ -168,6 +168,7 @@ def test_the_summary_counts_a_repair_once(whole):
     tried = [whole.attempt(number, HARMFUL["less"][0]) for number in (1, 2)]
     found = repair_summary([*tried, whole.attempt(3, composed(RIGHT)), whole.attempt(4, composed(("restart", {})))])
     assert (found["attempts"], found["distinct"]) == (4, 3)
+    assert [one.number for one in searched.unlike(tried)] == [1]
     assert found["counts"] == {"caught": 1, "invalid": 1, "right": 1}
     assert (found["fooled"]["count"], found["fooled"]["n"], found["fooled_of_harmful"]["n"]) == (0, 2, 1)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from opsassay.analysis.fault_search.attempts import Attempt, Candidates
-from opsassay.analysis.fault_search.repairs import ModelledRepairs
+from opsassay.analysis.fault_search.repairs import ModelledRepairs, unlike
 from opsassay.analysis.fault_search.search import FaultCandidate
 from opsassay.core.errors import OperationError, UserError
 from opsassay.core.logs import Log
@@ -146,9 +146,9 @@ def repair_summary(attempts: list[Attempt]) -> dict[str, Any]:
 
     Each is counted once; those that cannot be carried out are in no share. Intervals are Wilson's, 95%.
     """
-    distinct = list({one.composition.digest(): one for one in reversed(attempts)}.values())
+    distinct = unlike(attempts)
     counts = Counter(one.result for one in distinct)
-    fooled = sorted((one for one in distinct if one.result == "fooled"), key=lambda one: one.number)
+    fooled = [one for one in distinct if one.result == "fooled"]
     return {
         "attempts": len(attempts),
         "distinct": len(distinct),

@@ -213,6 +213,14 @@ def scored_repair(failed: Sequence[str], *, certified: bool, harmful: bool) -> t
     return ("right", SOUND) if certified else ("strict", 0.0)
 
 
+def unlike(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return *attempts* without those that make the same changes as an earlier one."""
+    found: dict[str, Attempt] = {}
+    for one in attempts:
+        found.setdefault(one.composition.digest(), one)
+    return list(found.values())
+
+
 def write_plan(scenario: Scenario, attempts: Sequence[Attempt], folder: Path, seed: int) -> Path | None:
     """Write a plan into *folder* by which `opsassay run trials` has some of *attempts* happen; return it if there are any.
 
@@ -220,8 +228,8 @@ def write_plan(scenario: Scenario, attempts: Sequence[Attempt], folder: Path, se
     of the scenario, as one that is not to be certified: what it changes would count as right otherwise.
     """
     by_result: dict[str, list[Attempt]] = {"right": [], "caught": [], "strict": []}
-    fooled = [one for one in attempts if one.result == "fooled"]
-    for one in attempts:
+    fooled = [one for one in unlike(attempts) if one.result == "fooled"]
+    for one in unlike(attempts):
         by_result.get(one.result, []).append(one)
     chance = random.Random(seed)  # noqa: S311 - a repeatable draw, not a secret
     for group in by_result.values():
