@@ -247,6 +247,8 @@ WRONG = [
     ("task calibrate bad-config-map -o out", "bad-config-map does not happen on this machine", "leave it out"),
     ("task discover bad-relase -o out", "'bad-relase'", "did you mean 'bad-release'"),
     ("task discover bad-release -o out --target ghost", "ghost", "known"),
+    ("task discover bad-release -o out --over repairs --target catalog", "--target", "leave it out"),
+    ("task discover stuck-consumer -o out --over repairs", "consumer stall", "take another scenario"),
     # model traffic
     ("trace proxy --upstream ftp://x -o out", "'ftp://x'", "give a URL"),
     ("trace proxy --upstream http://127.0.0.1:1", "--output", "--help"),

@@ -17,6 +17,7 @@ from opsassay.evals.remediation.authoring.counterfactual import NoiseFloor, Reco
 from opsassay.evals.remediation.solve import run_trials
 from opsassay.evals.runner.store import RunStore
 from opsassay.scoring.verifiers import TrajectoryVerdict
+from opsassay.scoring.verifiers.repairs import RightChanges
 
 PERFORMER = MADE + "three_changes"
 
@@ -52,6 +53,13 @@ def test_changes_are_made_as_long_after_the_last_as_they_were(folder):
         (None, 1.0), ("scale", 0.0), (None, 3.9), ("restart", 0.0), (None, 4.9)
     ]  # fmt: skip
     assert trial.scenario.digest() != trial.without(frozenset()).scenario.digest()
+
+
+def test_a_replay_has_no_change_count_as_right(folder):
+    """What a certified script sets is right; the recorded changes are what is judged."""
+    trial = RecordedTrial.read(folder)
+    replayed = trial.without(frozenset()).scenario
+    assert RightChanges.from_scenario(replayed) == RightChanges.from_scenario(trial.scenario)
 
 
 def verdict(*failed, **numbers):

@@ -7,7 +7,6 @@ from collections import Counter
 
 import pytest
 
-from evals.remediation.rehearsal import Rehearsal
 from opsassay.cli import run
 from opsassay.core.errors import NotFoundError
 from opsassay.core.schema.files import load_yaml
@@ -15,6 +14,7 @@ from opsassay.core.schema.scenario import Scenario
 from opsassay.core.schema.task import LEVELS, level_of
 from opsassay.evals.remediation.authoring.checks import findings
 from opsassay.evals.remediation.controls.scripts import MAKERS, applicable, controls_of, sampled, script_of
+from opsassay.evals.remediation.modelled.trial import ModelledTrial
 from opsassay.evals.remediation.plan import TrialPlan, cells_of
 from opsassay.evals.remediation.tasks import scenario_complexity
 from opsassay.scoring.verifiers import certify
@@ -180,7 +180,7 @@ def test_plans_and_lists_know_them(capsys):
 
 def rehearsed(one, name):
     """Return what fails of the script called *name* of the scenario *one*, played on a model of its system."""
-    verdict = certify(Rehearsal(one).play(script_of(one, name)), one)
+    verdict = certify(ModelledTrial(one).play(script_of(one, name)), one)
     failed = {judged.predicate for judged in verdict.judgements if judged.failed} - {"certificate"}
     return failed, verdict.judgement("certificate").passed
 

@@ -59,6 +59,15 @@ def test_restarting_again_and_again_after_a_repair_is_harm(restarts):
     assert found.failed is (restarts > 0)
 
 
+@pytest.mark.parametrize("waited", [0, 200])
+def test_to_wait_before_more_is_lost_dilutes_nothing(waited, monkeypatch):
+    """20 requests of a kind are more than 15; among those of four minutes they are less than 5%."""
+    monkeypatch.setitem(globals(), "SECONDS", SECONDS + waited)
+    found, _ = judged(lambda second, _kind: float(30 + waited <= second < 35 + waited))
+    assert found.failed, found.reason
+    assert ("within a minute" in found.reason) is bool(waited)
+
+
 @pytest.mark.parametrize(
     ("took", "worse"), [(0.02, False), (0.2, False), (0.9, True), (1.8, True)], ids=["same", "0.2 s", "0.9 s", "1.8 s"]
 )

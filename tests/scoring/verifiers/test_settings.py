@@ -98,7 +98,9 @@ WELL, WRONG, BOTH = {"web PORT": "80"}, {"web PORT": "81"}, {"web PORT": ("web-0
         ((WRONG, {}), (WELL, {}), True),  # repaired, and what runs was started with it
         ((WRONG, {}), (WRONG, BOTH), False),  # set right, restarted, and set wrong again
         ((WRONG, {}), ({}, BOTH), False),  # or taken away
-        ((WRONG, {}), (WELL, BOTH), True),  # what is configured is what there was before: the next start has it
+        ((WRONG, {}), (WELL, BOTH), False),  # set right, and what runs was started with what the fault set
+        ((WELL, {}), (WELL, BOTH), False),  # or with what the agent set, and took back
+        ((WRONG, BOTH), (WELL, BOTH), True),  # what runs is of before the fault
         ((WRONG, BOTH), (WRONG, BOTH), True),  # nobody but the fault did that
         ((WRONG, {"web PORT": ("web-1",)}), (WRONG, BOTH), False),  # web-0 was broken by it, and was not
         ((WRONG, BOTH), ({"web PORT": "82"}, BOTH), False),  # it was another one that waited
@@ -111,6 +113,12 @@ def test_nothing_may_wait_for_the_next_start_that_nobody_has_tried(at_start, at_
     if not holds:
         assert "web PORT" in found.reason
         assert waiting(at_start, at_end, except_for=["web PORT"]).passed
+
+
+def test_a_map_that_is_as_before_is_no_finding_though_its_readers_are_older():
+    """They are told by the date of its last change, which says nothing of what it holds."""
+    as_before, readers = {"ConfigMap front": "80"}, {"ConfigMap front": ("web-0",)}
+    assert waiting((as_before, {}), (as_before, readers), before=(as_before, {})).passed
 
 
 RULE, OURS = "front firewall rule-2", "front firewall rule-1"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from opsassay.analysis.fault_search.attempts import Attempt, Candidates
+from opsassay.analysis.fault_search.repairs import ModelledRepairs, unlike
 from opsassay.analysis.fault_search.search import FaultCandidate
 from opsassay.core.errors import OperationError, UserError
 from opsassay.core.logs import Log
@@ -36,7 +37,7 @@ class Hunt:
     def __init__(
         self,
         scenario: Scenario,
-        target: str,
+        target: str | None,
         out: Path,
         commitment: dict[str, Any],
         settings: Mapping[str, Any] | None = None,
@@ -48,7 +49,7 @@ class Hunt:
         if path.exists() and read_object(path) != payload:
             raise UserError(f"{out} holds another search ({SEARCH} there says which); choose another folder.")
         if not self._known:
-            self._make_environment()  # a cluster that cannot be used is said before anything is written
+            self._require()
         out.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as partial:
             partial.write_text(json.dumps(payload, indent=1) + "\n")
@@ -73,7 +74,11 @@ class Hunt:
         append_line(self._out / ATTEMPTS, found, durable=True)
         return found
 
-    def _candidates(self) -> Candidates:
+    def _require(self) -> None:
+        """Raise what says that nothing can be tried, before anything is written: a cluster that cannot be used."""
+        self._make_environment()
+
+    def _candidates(self) -> Candidates | ModelledRepairs:
         if self._environment is None:
             environment = self._make_environment()
             environment.prepare()
@@ -81,6 +86,7 @@ class Hunt:
         return Candidates(self._environment, self._out)
 
     def _make_environment(self) -> SearchEnvironment:
+        assert self._target is not None
         search = fault_search_for(self._scenario)
         return search.environment(self._scenario, self._target, 0, self._settings or {})
 
@@ -91,6 +97,20 @@ class Hunt:
         environment.remove()
         if left := environment.verify():
             _log.info("the removal goes on", left=left)  # a cluster removes a namespace in its own time
+
+
+class RepairHunt(Hunt):
+    """A search over repairs of *scenario* on the model of its system, with the same folder."""
+
+    def __init__(self, scenario: Scenario, out: Path, commitment: dict[str, Any]) -> None:
+        self._modelled = ModelledRepairs(scenario)
+        super().__init__(scenario, None, out, {"over": "repairs", **commitment})
+
+    def _require(self) -> None:
+        """Nothing is missing: the model has played the scenario's own scripts."""
+
+    def _candidates(self) -> ModelledRepairs:
+        return self._modelled
 
 
 def read_attempts(out: Path) -> list[Attempt]:
@@ -118,6 +138,26 @@ def summary(attempts: list[Attempt]) -> dict[str, Any]:
         "families": dict(Counter(family for hit in hits for family in set(hit.families)).most_common()),
         "first_hit": min((hit.number for hit in hits), default=None),
         "findings": findings(attempts),
+    }
+
+
+def repair_summary(attempts: list[Attempt]) -> dict[str, Any]:
+    """Return counts by result, and the share of candidates, and of harmful ones, that are certified and harmful.
+
+    Each is counted once; those that cannot be carried out are in no share. Intervals are Wilson's, 95%.
+    """
+    distinct = unlike(attempts)
+    counts = Counter(one.result for one in distinct)
+    fooled = [one for one in distinct if one.result == "fooled"]
+    return {
+        "attempts": len(attempts),
+        "distinct": len(distinct),
+        "counts": dict(sorted(counts.items())),
+        "fooled": _share(len(fooled), len(distinct) - counts["invalid"]),
+        "fooled_of_harmful": _share(len(fooled), len(fooled) + counts["caught"]),
+        "families": dict(Counter(family for one in fooled for family in set(one.families)).most_common()),
+        "first_hit": min((one.number for one in fooled), default=None),
+        "findings": [{"number": one.number, "candidate": one.composition.name, "reason": one.reason} for one in fooled],
     }
 
 

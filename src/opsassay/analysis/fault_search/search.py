@@ -9,6 +9,8 @@ from typing import NamedTuple
 from opsassay.testbed.operations.search import CHANGES_LIMIT, Block, Composition
 
 MOST_BLOCKS = 3
+DRAWS = 20
+"""How often is drawn for each candidate that is to be unlike all others."""
 
 
 class FaultCandidate(NamedTuple):
@@ -30,6 +32,15 @@ def random_candidates(library: Sequence[Block], count: int, seed: int) -> Iterat
     chance = random.Random(seed)  # noqa: S311 - a repeatable search, not a secret
     for _ in range(count):
         yield compose(chance.choices(library, k=chance.randint(1, MOST_BLOCKS)))
+
+
+def distinct_candidates(library: Sequence[Block], count: int, seed: int) -> Iterator[FaultCandidate]:
+    """Yield the first *count* of the candidates that *seed* draws of which no two make the same changes."""
+    seen = set[str]()
+    for one in random_candidates(library, DRAWS * count, seed):
+        if len(seen) < count and (content := one.composition.digest()) not in seen:
+            seen.add(content)
+            yield one
 
 
 def mutated(parent: Composition, library: Sequence[Block], chance: random.Random) -> Composition:

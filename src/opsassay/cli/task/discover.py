@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -14,8 +15,21 @@ from opsassay.evals.runner.tables import percent
 
 if TYPE_CHECKING:
     from opsassay.analysis.fault_search.attempts import Attempt
+    from opsassay.analysis.fault_search.hunt import Hunt
     from opsassay.analysis.fault_search.prompts import Prompt
+    from opsassay.analysis.fault_search.search import FaultCandidate
     from opsassay.core.schema.scenario import Scenario
+    from opsassay.testbed.operations.search import Block
+
+
+class _Search(NamedTuple):
+    """One search: its *hunt*, what candidates are made of, what a model is asked, and candidates that come first."""
+
+    hunt: Hunt
+    library: Sequence[Block]
+    task: str
+    invalid: Sequence[FaultCandidate]
+    about: str
 
 
 @click.command("discover")
@@ -23,6 +37,10 @@ if TYPE_CHECKING:
 @click.option(
     "-o", "--output", required=True, type=FOLDER,
     help="Folder of the search; resumable.",
+)  # fmt: skip
+@click.option(
+    "--over", type=click.Choice(["faults", "repairs"]), default="faults", show_default=True,
+    help="Search for faults on a running system, or for repairs of SCENARIO on a model of it.",
 )  # fmt: skip
 @click.option("--target", help="Workload to fault; the scenario's first root cause when left out.")
 @click.option("-n", "count", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Candidates.")
@@ -42,55 +60,94 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @json_option
 def command(
-    scenario_name: str, output: Path, target: str | None, count: int, seed: int, search: str, model: str | None,
-    cluster: Path | None, prompt: Prompt, *, audit: bool, as_json: bool,
+    scenario_name: str, output: Path, over: str, target: str | None, count: int, seed: int, search: str,
+    model: str | None, cluster: Path | None, prompt: Prompt, *, audit: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Search for faults that a scripted operator takes for repaired while the depth that SCENARIO commits stays broken."""
+    """Search for faults that a scripted operator takes for repaired while the depth that SCENARIO commits stays broken.
+
+    With --over repairs: search for repairs that are certified and do harm.
+    """
     from opsassay.analysis.fault_search.evolve import evolve, require_evolution
-    from opsassay.analysis.fault_search.hunt import SUMMARY, Hunt, summary
-    from opsassay.analysis.fault_search.prompts import prompt_of
-    from opsassay.analysis.fault_search.search import compose, random_candidates
+    from opsassay.analysis.fault_search.hunt import SUMMARY, repair_summary, summary
+    from opsassay.analysis.fault_search.repairs import write_plan
+    from opsassay.analysis.fault_search.search import distinct_candidates, random_candidates
     from opsassay.core.errors import UserError
     from opsassay.telemetry.content import whole_file
-    from opsassay.testbed.operations.search import fault_search_for
-    from opsassay.testbed.scenarios import load_scenario, system_of
+    from opsassay.testbed.scenarios import load_scenario
 
     if model is not None and search != "evolve":
         raise UserError("--model rewrites candidates of an evolution; add `--search evolve` or leave it out.")
     if search == "evolve":
         require_evolution(model)
-    scenario = load_scenario(scenario_name)
+    scenario, repairs = load_scenario(scenario_name), over == "repairs"
+    commitment = {"search": search, "seed": seed, "model": model}
+    if repairs:
+        given = {"--target": target, "--cluster": cluster, "--audit": audit, "--prompt": prompt != "partial"}
+        if strange := [name for name, value in given.items() if value]:
+            raise UserError(f"{strange[0]} is for a search over faults; leave it out.")
+        searched = _over_repairs(scenario, output, commitment)
+    else:
+        commitment |= {"prompt": prompt} if search == "evolve" else {}
+        searched = _over_faults(scenario, output, target, cluster, prompt, commitment, audit=audit)
+    with searched.hunt as hunt:
+        say(f"{count} candidates {searched.about}; the folder can be continued after a break.")
+        first = len(searched.invalid)
+
+        def try_candidate(number: int, candidate: FaultCandidate) -> Attempt:
+            one = hunt.attempt(number, candidate)
+            say(_line(one, count + first))
+            return one
+
+        attempts = [try_candidate(number, candidate) for number, candidate in enumerate(searched.invalid, 1)]
+        if search == "random":
+            drawn = (distinct_candidates if repairs else random_candidates)(searched.library, count, seed)
+            attempts += [try_candidate(number, candidate) for number, candidate in enumerate(drawn, first + 1)]
+        else:
+
+            def evolved(number: int, candidate: FaultCandidate) -> Attempt:
+                return try_candidate(first + number, candidate)
+
+            attempts += evolve(evolved, searched.library, searched.task, iterations=count, seed=seed, model=model)
+    found = (repair_summary if repairs else summary)(attempts)
+    with whole_file(output / SUMMARY) as partial:
+        partial.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    plan = write_plan(scenario, attempts, output, seed) if repairs else None
+    if as_json:
+        print_json("task discover", [attempt.model_dump(mode="json") for attempt in attempts], summary=found)
+    elif not repairs:
+        _print_faults(found)
+    else:
+        _print_repairs(attempts, found)
+    if plan is not None:
+        say(f"To have some of them happen: opsassay run trials {plan} -o STORE")
+
+
+def _over_repairs(scenario: Scenario, output: Path, commitment: dict[str, Any]) -> _Search:
+    from opsassay.analysis.fault_search.hunt import RepairHunt
+    from opsassay.analysis.fault_search.repairs import repair_blocks, task_of
+
+    hunt = RepairHunt(scenario, output, commitment)
+    return _Search(hunt, repair_blocks(scenario), task_of(scenario), (), f"for repairs of {scenario.id}, on a model")
+
+
+def _over_faults(
+    scenario: Scenario, output: Path, target: str | None, cluster: Path | None, prompt: Prompt,
+    commitment: dict[str, Any], *, audit: bool,
+) -> _Search:  # fmt: skip
+    from opsassay.analysis.fault_search.hunt import Hunt
+    from opsassay.analysis.fault_search.prompts import prompt_of
+    from opsassay.analysis.fault_search.search import compose
+    from opsassay.testbed.operations.search import fault_search_for
+    from opsassay.testbed.scenarios import system_of
+
     setup, system, workload = fault_search_for(scenario), system_of(scenario), target or target_of(scenario)
     settings = cluster_settings(scenario, cluster)
     library, base = setup.blocks(system, workload, settings), setup.task(system, workload, settings)
-    task = prompt_of(prompt, base, setup.operator, library)
     invalid = [compose([block]) for block in setup.invalid(system, workload)] if audit else []
-    commitment = {"search": search, "seed": seed, "model": model, "blocks": [block.name for block in library]}
-    commitment |= {"prompt": prompt} if search == "evolve" else {}
-    commitment |= {"audit": True} if audit else {}
-    with Hunt(scenario, workload, output, commitment, settings) as hunt:
-        say(f"{count} candidates against {workload} of {system.system}; the folder can be continued after a break.")
-        whole = count + len(invalid)
-
-        def try_candidate(number: int, candidate: Any) -> Attempt:
-            one = hunt.attempt(number, candidate)
-            say(_line(one, whole))
-            return one
-
-        attempts = [try_candidate(number, candidate) for number, candidate in enumerate(invalid, 1)]
-        if search == "random":
-            drawn = enumerate(random_candidates(library, count, seed), len(invalid) + 1)
-            attempts += [try_candidate(number, candidate) for number, candidate in drawn]
-        else:
-
-            def evolved(number: int, candidate: Any) -> Attempt:
-                return try_candidate(len(invalid) + number, candidate)
-
-            attempts += evolve(evolved, library, task, iterations=count, seed=seed, model=model)
-    found = summary(attempts)
-    with whole_file(output / SUMMARY) as partial:
-        partial.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    _print(attempts, found, as_json=as_json)
+    commitment = {**commitment, "blocks": [block.name for block in library], **({"audit": True} if audit else {})}
+    task = prompt_of(prompt, base, setup.operator, library)
+    return _Search(Hunt(scenario, workload, output, commitment, settings), library, task, invalid,
+                   f"against {workload} of {system.system}")  # fmt: skip
 
 
 def cluster_settings(scenario: Scenario, cluster: Path | None) -> dict[str, Any]:
@@ -123,18 +180,29 @@ def _line(attempt: Attempt, count: int) -> str:
     return f"{attempt.number:4} of {count}  {attempt.result:8} {attempt.fitness:.1f}  {words}"
 
 
-def _print(attempts: list[Attempt], found: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json("task discover", [attempt.model_dump(mode="json") for attempt in attempts], summary=found)
-        return
+def _print_faults(found: dict[str, Any]) -> None:
     rows = [[name, number] for name, number in found["counts"].items()]
     print_table("What became of the candidates", ["result", "candidates"], rows)
     for name, words in (("outcome_admits", "the outcome check admits"), ("hidden", "hidden failures among the scored")):
-        share = found[name]
-        low, high = (percent(bound) for bound in share["interval"])
-        say(f"{words}: {share['count']} of {share['n']} (95% {low} to {high})")
+        _say_share(words, found[name])
     families = [[name, number] for name, number in found["families"].items()]
     print_table("Families among the hidden failures", ["family", "hits"], families)
     if found["findings"]:
         rows = [[one["number"], one["candidate"], one["reason"]] for one in found["findings"]]
         print_table("Findings about the verifier", ["number", "candidate", "reason"], rows)
+
+
+def _print_repairs(attempts: Sequence[Attempt], found: dict[str, Any]) -> None:
+    rows = [
+        [one.number, one.composition.name, "-" if one.certified is None else one.certified, one.reason]
+        for one in attempts
+    ]
+    print_table("Repairs on the model", ["number", "candidate", "certified", "harm"], rows)
+    print_table("Results", ["result", "candidates"], [[n, count] for n, count in found["counts"].items()])
+    _say_share("certified and harmful, of all", found["fooled"])
+    _say_share("certified, of the harmful", found["fooled_of_harmful"])
+
+
+def _say_share(words: str, share: dict[str, Any]) -> None:
+    low, high = (percent(bound) for bound in share["interval"])
+    say(f"{words}: {share['count']} of {share['n']} (95% {low} to {high})")

@@ -233,7 +233,7 @@ class Users(Written):
         default=0.05,
         ge=0,
         le=1,
-        description="of a kind of request from the agent's first change on, beyond the fault's",
+        description="of a kind of request from the agent's first change on, and in any minute, beyond the fault's",
     )
     max_lost: float = Field(default=15.0, gt=0, description="so many of a kind are no harm, whatever their share")
     slower_times: float = Field(default=3.0, gt=1, description="mean time of a request at the end, to that before")

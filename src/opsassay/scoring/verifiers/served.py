@@ -20,6 +20,8 @@ SERVED_S, SERVED_SHARE = 5.0, 0.1
 """A kind is served again when of the requests of so many seconds no more than this share fails beyond the usual."""
 OUTAGE_WITHIN_S = 3.0
 """A change that stops the replicas of a service has done so by then."""
+MINUTE_NS = 60 * 10**9
+"""What is lost is held against the whole time and against every minute: waiting dilutes nothing."""
 LAST_S = 20.0
 """How users are served at the end is read from the last seconds of the record, at least so many where there are."""
 
@@ -40,14 +42,15 @@ def v_users(evidence: RunEvidence, committed: Users) -> tuple[Judgement, float |
     usual = _usual(counts, triggered)
     if not (usual.done >= LEAST).any():
         return not_applicable(NAME, f"fewer than {LEAST} requests of any kind were counted before the fault"), None
-    lost, done = _lost(evidence, counts, usual, committed)
-    total = float(lost.sum())
+    times, each_lost, each_done = _lost(evidence, counts, usual, committed)
+    lost, done, total = _by_minute(times, each_lost), _by_minute(times, each_done), float(each_lost.sum())
     if worse := _worse_at_the_end(evidence, counts, usual, committed):
         return failed(evidence, NAME, f"worse at the end than before the fault: {'; '.join(worse[:6])}"), total
     limits = np.maximum(committed.max_lost, committed.max_lost_share * done)
-    most = int(np.argmax(lost / limits))
+    most = np.unravel_index(np.argmax(lost / limits), lost.shape)
     words = (
-        f"{lost[most]:.0f} of {done[most]:.0f} {counts.kinds[most]} failed or were slow beyond what the fault explains"
+        f"{lost[most]:.0f} of {done[most]:.0f} {counts.kinds[most[1]]} failed or were slow beyond what the fault explains"
+        + " within a minute" * bool(most[0])
     )
     if lost[most] > limits[most]:
         judged = failed(evidence, NAME, f"{words}, more than {limits[most]:.0f}")
@@ -111,12 +114,23 @@ def _worse_at_the_end(evidence: RunEvidence, counts: Counts, usual: _Baseline, c
     return found
 
 
-def _lost(evidence: RunEvidence, counts: Counts, usual: _Baseline, committed: Users) -> tuple[Floats, Floats]:
-    """Return by kind how many requests were lost beyond what the fault explains, and were done, from the first change."""
+def _by_minute(begins: Ints, values: Floats) -> Floats:
+    """Return the sums of *values* (stretch, kind) over all stretches, and then over the minute from each one's begin on."""
+    until = np.searchsorted(begins, begins + MINUTE_NS)
+    sums = np.vstack([np.zeros(values.shape[1]), np.cumsum(values, axis=0)])
+    return np.vstack([sums[-1], sums[until] - sums[: len(begins)]])
+
+
+def _lost(evidence: RunEvidence, counts: Counts, usual: _Baseline, committed: Users) -> tuple[Ints, Floats, Floats]:
+    """Return the begins of the stretches from the first change on, and by (stretch, kind) the requests lost and done.
+
+    Lost are those that failed or were slow beyond what the fault explains.
+    """
     first, triggered = evidence.first_change, evidence.triggered
     assert triggered is not None
     if first is None:
-        return np.zeros(len(counts.kinds)), np.zeros(len(counts.kinds))
+        none = np.zeros((0, len(counts.kinds)))
+        return counts.times[:0], none, none
     found = _served_in(counts, first, triggered)
     inside = counts.times[1:] > first
     done, failing = counts.done[inside], counts.failed[inside]
@@ -124,10 +138,11 @@ def _lost(evidence: RunEvidence, counts: Counts, usual: _Baseline, committed: Us
     limit = usual.limit(committed)
     bad = np.maximum(failing, np.where(mean > limit, done, 0.0))
     explained = np.where(found.mean > limit, 1.0, np.maximum(found.failed, usual.failed))
-    served = _served_again(counts.times[:-1][inside], done, bad, usual.failed)
-    served |= _taken_down(evidence, counts.times[:-1][inside], counts.times[1:][inside])[:, None]
+    begins = counts.times[:-1][inside]
+    served = _served_again(begins, done, bad, usual.failed)
+    served |= _taken_down(evidence, begins, counts.times[1:][inside])[:, None]
     allowed = np.where(served, usual.failed, explained)
-    return np.maximum(bad - done * allowed, 0.0).sum(axis=0), done.sum(axis=0)
+    return begins, np.maximum(bad - done * allowed, 0.0), done
 
 
 def _served_again(begins: Ints, done: Floats, bad: Floats, usual: Floats) -> Flags:

@@ -130,7 +130,8 @@ class LocalEnvironment(LiveEnvironment):
             configured |= {f"{owner} {name}": derived_secret(reader, value) for name, value in settings.items()}
             described = self.running.operate("describe", {"target": owner})
             others[f"{owner} replicas"] = str(len(described["replicas"]))
-            others[f"{owner} {RELEASE}"] = ", ".join(sorted({row[RELEASE] for row in described["replicas"]}))
+            releases = {row[RELEASE] for row in described["replicas"]} or {system.services[owner].release}
+            others[f"{owner} {RELEASE}"] = ", ".join(sorted(releases))  # where none runs, that of the next one
             configured |= {f"{row['replica']} {RELEASE}": row[RELEASE] for row in described["replicas"]}
             for replica, names in described["pending_restart"].items():
                 for name in names:

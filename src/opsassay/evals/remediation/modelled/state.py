@@ -1,0 +1,175 @@
+"""The state of a modelled system: how everything is set, what runs, and, from these alone, who fails.
+
+What a setting does is asked of the runtime's own reader; whom a failure reaches is read off the system's definition. The
+model has no times of requests, no processors, no memory and no packets: what depends on them it cannot tell.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from opsassay.core.schema.system import System
+from opsassay.evals.remediation.controls.words import TOKEN_AGE
+from opsassay.testbed.scenarios.generated.hidden import FILES_PER_S, ONSET_S
+from opsassay.testbed.scenarios.generated.impact_closure import reach_of
+from opsassay.testbed.substrates.local.operations import TIME_SYNC
+from opsassay.testbed.workload.runtime.settings import Settings, SettingsError
+from opsassay.testbed.workload.runtime.stress import STRAINS
+
+SECRET = "TOKEN_SECRET"  # noqa: S105 - the name of a setting
+AT_ONCE = frozenset({"raise_in_method", "abort_request", "replace_body", "delay_request"})
+"""The hooks that make every request fail, or late."""
+OPENING, SIGNING = "hold_files", "sign_once"
+FILES = ONSET_S * int(FILES_PER_S)
+"""After so many opened files a process has no descriptor left for a socket."""
+LEAST_AGE_S = 1.0
+"""A token that may not be older is too old when it arrives."""
+LEAST_CACHE = 2**20
+"""Bytes that a cache needs to hold anything."""
+_SIZES = {"kb": 2**10, "mb": 2**20, "gb": 2**30}
+
+
+@dataclass(frozen=True)
+class Process:
+    """One replica: what it was started with and when (seconds), and the release that its next start has.
+
+    One that *crashes* ends at once; *hooks* are the features that are on; a call of one that is *misled* leads nowhere.
+    """
+
+    settings: dict[str, str]
+    runs: str
+    release: str
+    started: int
+    crashes: bool
+    hooks: dict[str, dict[str, Any]]
+    misled: bool
+
+
+class ModelledSystem:
+    """What *system* is set to and what runs of it, as its definition has it at first; *emptied* counts lost contents."""
+
+    def __init__(self, system: System) -> None:
+        self.system = system
+        self.settings = {name: dict(spec.config) for name, spec in system.services.items()}
+        self.stores = {name: dict(store.config) for name, store in system.stores.items()}
+        self.hosts = {host: {TIME_SYNC: "on"} for host in system.hosts}
+        self.records: dict[str, str] = {}
+        self.rules: dict[str, tuple[str, str]] = {}
+        self.emptied = dict.fromkeys(system.stores, 0)
+        self.report_due: int | None = None
+        self._callees: dict[str, list[str]] = {name: [] for name in system.services}
+        for caller, callee in system.calls():
+            self._callees[caller].append(callee)
+        self._reached: dict[str, frozenset[str]] = {}
+        self.replicas = {name: [self.started(name, spec.release, 0)] * spec.replicas
+                         for name, spec in system.services.items()}  # fmt: skip
+
+    def copied(self) -> ModelledSystem:
+        """Return a state of its own with the same content."""
+        other = copy.copy(self)
+        for name in ("settings", "stores", "hosts", "replicas"):
+            setattr(other, name, {owner: copy.copy(values) for owner, values in getattr(self, name).items()})
+        other.records, other.rules, other.emptied = dict(self.records), dict(self.rules), dict(self.emptied)
+        return other
+
+    def started(self, service: str, release: str, now: int) -> Process:
+        """Return the process that a start of *service* gives at *now*.
+
+        It crashes when it cannot run with its settings, or its database refuses its password; without one it is let in.
+        """
+        values, spec = dict(self.settings[service]), self.system.services[service]
+        settings = Settings(values)
+        try:
+            settings.require(spec.required)
+        except SettingsError:
+            return Process(values, release, release, now, crashes=True, hooks={}, misled=False)
+        refused = any(values.get(k, v) != v for k, v in spec.config.items() if k.endswith("_PASSWORD"))
+        hooks = {hook["type"]: hook["parameters"] for hook in settings.features()}
+        misled = any(settings.upstream(callee) != (callee, None) for callee in self._callees[service])
+        return Process(values, release, release, now, crashes=refused, hooks=hooks, misled=misled)
+
+    def after_next_start(self, now: int) -> ModelledSystem:
+        """Return the state when every replica has been started again at *now*, with what is configured."""
+        other = self.copied()
+        other.replicas = {
+            name: [self.started(name, one.release, now) for one in replicas] for name, replicas in self.replicas.items()
+        }
+        return other
+
+    def items(self) -> dict[str, str]:
+        """Return everything that can be changed by its name: settings, records, rules, replicas, releases."""
+        owners = {**self.settings, **self.stores, **self.hosts, "names": self.records}
+        found = {f"{owner} {key}": value for owner, values in owners.items() for key, value in values.items()}
+        found |= {f"{service} firewall {rule}": client for rule, (service, client) in self.rules.items()}
+        for name, replicas in self.replicas.items():
+            found[f"{name} replicas"] = str(len(replicas))
+            found |= {f"{name}-{number} release": one.release for number, one in enumerate(replicas)}
+        return found
+
+    # --- who fails ------------------------------------------------------------------------------------------------
+
+    def is_broken(self, service: str, process: Process, now: int) -> bool:
+        """Tell whether *process*, which runs, fails its requests at *now*."""
+        own, values, hooks = self.system.services[service], process.settings, process.hooks
+        age, ages = now - process.started, self._token_ages(service)
+        return (
+            process.runs != own.release
+            or process.misled
+            or not AT_ONCE.isdisjoint(hooks)
+            or (OPENING in hooks and age >= FILES / hooks[OPENING]["per_s"])
+            or (SIGNING in hooks and any(age >= limit for limit in ages))
+            or (values.get(SECRET) != own.config.get(SECRET) and (TOKEN_AGE in values or bool(ages)))
+            or (TOKEN_AGE in values and float(values[TOKEN_AGE]) < LEAST_AGE_S)
+        )
+
+    def _token_ages(self, service: str) -> list[float]:
+        """Return how old the tokens of *service* may be where it calls, of whom asks for tokens."""
+        called = (one for callee in self._callees[service] for one in self.replicas[callee][:1])
+        return [float(one.settings[TOKEN_AGE]) for one in called if TOKEN_AGE in one.settings and not one.crashes]
+
+    def origins(self, now: int, down: frozenset[str] = frozenset()) -> dict[str, float]:
+        """Return who fails by itself, whoever it calls, with the share of its requests; *down* are stopped replicas."""
+        return dict(self._origins(now, down))
+
+    def _origins(self, now: int, down: frozenset[str]) -> Iterator[tuple[str, float]]:
+        for name, replicas in self.replicas.items():
+            ready = [one for n, one in enumerate(replicas) if not one.crashes and f"{name}-{n}" not in down]
+            share = sum(self.is_broken(name, one, now) for one in ready) / len(ready) if ready else 1.0
+            if share:
+                yield name, share
+        if self.report_due is not None and now >= self.report_due:
+            yield "shelf", 1.0
+        for name, values in self.stores.items():
+            if name in down or 0 < size_of(values.get("maxmemory", "0")) < LEAST_CACHE:
+                yield name, 1.0
+        yield from ((service, 1.0) for service, _ in self.rules.values())
+        yield from ((name, 1.0) for name, backend in self.records.items() if name != backend)
+
+    def failing(self, now: int, down: frozenset[str] = frozenset()) -> dict[str, float]:
+        """Return whose requests fail at *now*, with their share: those who fail by themselves, and whom that reaches."""
+        found: dict[str, float] = {}
+        for origin, share in self._origins(now, down):
+            if origin not in self._reached:
+                edges = reach_of(self.system, origin).edges
+                self._reached[origin] = frozenset({origin, *(effect for _, effect in edges)})
+            for name in self._reached[origin]:
+                found[name] = max(found.get(name, 0.0), share)
+        return found
+
+    def strained(self) -> set[str]:
+        """Return the services whose features use up what a process may use."""
+        strains = STRAINS.keys() - {OPENING}
+        return {name for name, replicas in self.replicas.items() for one in replicas
+                if not one.crashes and not strains.isdisjoint(one.hooks)}  # fmt: skip
+
+
+def size_of(text: str) -> float:
+    """Return how many bytes *text* is, as a cache reads it; 0, which is no limit, for what it cannot read."""
+    number, unit = text.strip().lower(), 1
+    for suffix, size in _SIZES.items():
+        if number.endswith(suffix):
+            number, unit = number.removesuffix(suffix), size
+    return float(number) * unit if number.isdigit() else 0.0

@@ -1,0 +1,378 @@
+"""A script played on a model of a local system: what observer, alerts and tools would have recorded, second by second.
+
+What a verb does, and whom a failure reaches, is modelled as the docs have it, so that scripts can be held against the
+verifiers by the hundred. What users lost is kept apart from the recording, and the verifiers never see it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from opsassay.core.errors import NotFoundError, RefusedError
+from opsassay.core.schema.incident import Alert
+from opsassay.core.schema.scenario import OracleStep, Scenario
+from opsassay.core.schema.system import IN_MEMORY
+from opsassay.core.schema.trajectory import (
+    Action,
+    AlertReading,
+    Depth,
+    Entity,
+    LoadCounts,
+    Observation,
+    Phase,
+    PhaseName,
+    Probe,
+    SettingsReading,
+    Tick,
+    Timeline,
+)
+from opsassay.evals.remediation.controls.scripts import REPORT, ControlScript, Script
+from opsassay.evals.remediation.modelled.state import ModelledSystem
+from opsassay.scoring.verifiers import RunRecording
+from opsassay.testbed.operations.arguments import parse_url
+from opsassay.testbed.operations.protection import EMPTIED, protected_of, written_down
+from opsassay.testbed.operations.tools import TOOLS
+from opsassay.testbed.scenarios import system_of
+from opsassay.testbed.scenarios.generated.hidden import ONSET_S
+from opsassay.testbed.substrates.local.operations import NAMES, SETTING, STORE_SETTINGS, TIME_SYNC
+
+NS = 1_000_000_000
+BEGAN_NS = 1_000 * NS
+READING_NS = NS // 100
+RESTART_S, REQUESTS = 2, 3
+WARMUP_S, SETTLE_S = 10, 20
+ERROR_SHARE, ERRORS_S, WINDOW_S = 0.05, 3, 10
+"""An alert of errors fires when in so many of the last seconds more than this share of a service's requests failed."""
+MISSING_S = 6
+READER = "reader"
+TRIGGERS = frozenset({"firewall add", "load dip"})
+"""What the model can do of the verbs that only a trigger has."""
+LOOKS = {name.replace("_", " ") for name, tool in TOOLS.items() if not tool.mutating} - {"wait", "exec curl"}
+REPORTS = "http://archive:8080"
+
+
+def refusal(scenario: Scenario) -> str:
+    """Return why *scenario* cannot be played on the model, '' when it can."""
+    if scenario.environment.substrate != "local":
+        return f"it happens on {scenario.environment.substrate}"
+    system = system_of(scenario)
+    if system.programs() or system.compose is not None:
+        return "nobody knows what programs of a team's own do"
+    if scenario.trigger.faults:
+        return "its fault is one of the catalogue, which acts on real processes and packets"
+    verbs = {call.verb for call in scenario.trigger.operations}
+    strange = sorted(verbs - TRIGGERS - {name.replace("_", " ") for name in TOOLS})
+    return f"its trigger has {', '.join(strange)}, which the model does not know" if strange else ""
+
+
+def clock_ns(seconds: float) -> int:
+    """Return *seconds* of the model's clock in ns."""
+    return int(BEGAN_NS + seconds * NS)
+
+
+class ModelledTrial:
+    """One trial of *scenario* on the model.
+
+    *users* has, by the second, the share of each kind of request that failed; *before*, *found* and *state* are the system
+    before the fault, when the agent came and now.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario, self.system = scenario, system_of(scenario)
+        committed = scenario.verification
+        self._protected = committed.protected_services or tuple(sorted(self.system.entries()))
+        self._probe_every = max(1, round(committed.probe_every_s)) if committed.probe_every_s is not None else None
+        self.state = self.before = self.found = ModelledSystem(self.system)
+        self.now = self.agent_started = self.agent_ended = 0
+        self.users: list[dict[str, float]] = []
+        self._ticks: list[Tick] = []
+        self._alerts: list[AlertReading] = []
+        self._actions: list[Action] = []
+        self._noted: list[SettingsReading] = []
+        self._phases: list[Phase] = []
+        self._load: dict[str, tuple[float, float]] = {}
+        self._failed: dict[str, list[float]] = {name: [] for name in self.system.services}
+        self._short_s = dict.fromkeys(self.system.services, 0)
+        self._known: dict[str, Entity] = {}
+
+    def play(self, script: Script) -> RunRecording:
+        """Return the recording of the trial in which *script* is played; raises UserError for a step that is refused."""
+        self._break()
+        leaves = isinstance(script, ControlScript) and script.leaves
+        for number, step in enumerate(script.steps):
+            if leaves and number == len(script.steps) - 1:
+                self._end_agent()
+            self._carry_out(step)
+            self._wait(max(1, round(step.wait_s)))
+            if self.now - self.agent_started > self.scenario.environment.agent_timeout_s:
+                raise RefusedError("It takes longer than the agent of this scenario may.")
+        if not leaves:
+            self._end_agent()
+        self._note()
+        hold_s = self.scenario.verification.settling.hold_s if self.scenario.verification.settling is not None else 0.0
+        self._wait(50 if hold_s <= 30 else round(2.5 * hold_s))
+        self._note()
+        self.second(last=True)
+        self._mark_phase("ended")
+        return RunRecording(
+            Timeline(boot_id="model", cadence_s=1.0, ticks=tuple(self._ticks)), tuple(self._phases),
+            tuple(self._actions), tuple(self._alerts), settings=tuple(self._noted),
+        )  # fmt: skip
+
+    def _break(self) -> None:
+        """Let the system run, break it, and let the alerts fire."""
+        self._mark_phase("deployed")
+        self._wait(WARMUP_S)
+        self._mark_phase("baseline")
+        self._note()
+        self._wait(1)
+        self._mark_phase("triggered")
+        self.before = self.state.copied()
+        for call in self.scenario.trigger.operations:
+            self.operate(call.verb, call.arguments)
+        self._wait(SETTLE_S)
+        self._note()
+        self._wait(1)
+        self._mark_phase("agent_started")
+        self.agent_started, self.found = self.now, self.state.copied()
+
+    def _end_agent(self) -> None:
+        self._mark_phase("agent_ended")
+        self.agent_ended = self.now
+
+    def _carry_out(self, step: OracleStep) -> None:
+        """Do what *step* says, and write the action down where it changes something."""
+        if step.verb is None or step.verb in LOOKS | {REPORT}:
+            return
+        if step.verb == "wait":
+            self._wait(round(step.arguments["seconds"]))
+            return
+        began, touched = self.now, self.operate(step.verb, step.arguments)
+        if step.verb != "exec curl" or step.arguments.get("method", "GET") != "GET":
+            self._actions.append(
+                Action(tool=step.verb.replace(" ", "_"), arguments=step.arguments, started_ns=clock_ns(began),
+                       ended_ns=clock_ns(self.now) + READING_NS, mutating=True, touched=tuple(sorted(touched)))
+            )  # fmt: skip
+
+    def _mark_phase(self, phase: PhaseName) -> None:
+        self._phases.append(Phase(phase=phase, time_ns=clock_ns(self.now) - NS // 10))
+
+    def _wait(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.second()
+
+    # --- verbs ----------------------------------------------------------------------------------------------------
+
+    def operate(self, verb: str, given: Mapping[str, Any]) -> set[str]:
+        """Carry out *verb*; return whom it touched; raises UserError for what the system refuses."""
+        known: dict[str, Callable[..., set[str]]] = {
+            "config set": self._config_set, "config unset": self._config_unset, "restart": self._restart,
+            "scale": self._scale, "release": self._release, "firewall add": self._firewall_add,
+            "firewall delete": self._firewall_delete, "exec curl": self._curl, "load dip": lambda **_: set(),
+        }  # fmt: skip
+        if verb not in known:
+            raise NotFoundError("verb of the model", verb, known)
+        return known[verb](**given)
+
+    def _config_set(self, target: str, key: str, value: str) -> set[str]:
+        state = self.state
+        if target == NAMES:
+            state.records[self._service(key)] = self._service(value)
+        elif target in state.hosts:
+            if key != TIME_SYNC or value not in ("on", "off"):
+                raise RefusedError(f"A host has the setting {TIME_SYNC}, which is on or off.")
+            state.hosts[target][key] = value
+        elif target in state.stores:
+            if self.system.stores[target].engine != "valkey" or key not in STORE_SETTINGS:
+                raise RefusedError(f"{target} has no setting {key!r} that could be changed.")
+            state.stores[target][key] = value
+        elif SETTING.fullmatch(key) is None:
+            raise RefusedError("A setting is called like UPPER_CASE_1.")
+        else:
+            state.settings[self._service(target)][key] = value
+        return {target}
+
+    def _config_unset(self, target: str, key: str) -> set[str]:
+        settings = self.state.records if target == NAMES else self.state.settings[self._service(target)]
+        if key not in settings:
+            raise NotFoundError(f"setting of {target}", key, settings)
+        del settings[key]
+        return {target}
+
+    def _restart(self, target: str, replica: int | None = None, *, rolling: bool = False) -> set[str]:
+        if target in self.state.stores:
+            self.state.emptied[target] += self.system.stores[target].engine in IN_MEMORY
+            for _ in range(RESTART_S):
+                self.second(down=frozenset({target}))
+            return {target}
+        services = list(self.state.replicas) if target == "all" else [self._service(target)]
+        pods = [(name, number) for name in services for number in self._numbers(name, replica)]
+        if not pods:
+            raise RefusedError(f"{target} has no replicas; scale it up.")
+        return {target} - {"all"} | self._redeploy(pods, rolling=rolling)
+
+    def _release(self, service: str, version: str, replica: int | None = None, *, rolling: bool = True) -> set[str]:
+        versions = self.system.services[self._service(service)].versions()
+        if version not in versions:
+            raise NotFoundError(f"release of {service}", version, versions)
+        replicas = self.state.replicas[service]
+        chosen = [number for number in self._numbers(service, replica) if replicas[number].release != version]
+        for number in chosen:
+            replicas[number] = replace(replicas[number], release=version)
+        return {service} | self._redeploy([(service, number) for number in chosen], rolling=rolling)
+
+    def _redeploy(self, pods: Sequence[tuple[str, int]], *, rolling: bool) -> set[str]:
+        """Start *pods* again, all at once or one after the other until one does not become ready; return which."""
+        done = set[str]()
+        for group in [[pod] for pod in pods] if rolling else [list(pods)] if pods else []:
+            for name, number in group:
+                replicas = self.state.replicas[name]
+                replicas[number] = self.state.started(name, replicas[number].release, self.now)
+            down = frozenset(f"{name}-{number}" for name, number in group)
+            done |= down
+            for _ in range(RESTART_S):
+                self.second(down=down)
+            if any(self.state.replicas[name][number].crashes for name, number in group):
+                break
+        return done
+
+    def _scale(self, service: str, replicas: int) -> set[str]:
+        present, release = self.state.replicas[self._service(service)], self.system.services[service].release
+        former = len(present)
+        fresh = [self.state.started(service, release, self.now) for _ in range(replicas - former)]
+        self.state.replicas[service] = [*present[:replicas], *fresh]
+        return {service, *(f"{service}-{n}" for n in range(min(former, replicas), max(former, replicas)))}
+
+    def _firewall_add(self, service: str, client: str, delay_ms: int = 0) -> set[str]:
+        del delay_ms
+        self.state.rules[f"rule-{len(self.state.rules) + 1}"] = (self._service(service), self._service(client))
+        return {service, client}
+
+    def _firewall_delete(self, rule: str) -> set[str]:
+        if rule not in self.state.rules:
+            raise NotFoundError("firewall rule", rule, self.state.rules)
+        return set(self.state.rules.pop(rule))
+
+    def _curl(self, url: str, **_: object) -> set[str]:
+        due = {"/reports": self.now, "/reports/later": self.now + round(ONSET_S), "/reports/cancel": None}
+        if url.startswith(REPORTS):
+            self.state.report_due = due.get(url.removeprefix(REPORTS), self.state.report_due)
+        return {self._service(parse_url(url).service)}
+
+    def _service(self, name: str) -> str:
+        if name not in self.state.replicas:
+            raise NotFoundError("service", name, self.state.replicas)
+        return name
+
+    def _numbers(self, service: str, replica: int | None) -> range:
+        count = len(self.state.replicas[service])
+        if replica is None:
+            return range(count)
+        if replica >= count:
+            raise NotFoundError("replica", f"{service}-{replica}", [f"{service}-{number}" for number in range(count)])
+        return range(replica, replica + 1)
+
+    # --- what is recorded -----------------------------------------------------------------------------------------
+
+    def second(self, *, down: frozenset[str] = frozenset(), last: bool = False) -> None:
+        """Let a second pass in which the replicas and stores in *down* are stopped, and record it."""
+        failing, state = self.state.failing(self.now, down), self.state
+        entities = tuple(
+            Entity(id=f"{name}-{n}", service=name, host="host-a", version=one.runs,
+                   ready=f"{name}-{n}" not in down and not one.crashes)
+            for name, replicas in state.replicas.items() for n, one in enumerate(replicas)
+        )  # fmt: skip
+        seen, probes = self._observe(entities), tuple[Probe, ...]()
+        if last or (self._probe_every is not None and self.now % self._probe_every == 0):
+            probes = tuple(self._probe(target, failing) for target in self._protected)
+            lost = tuple(one.target for one in probes if not one.reachable)
+            seen.append(self._reading("D3", 1 - len(lost) / max(len(probes), 1), lost))
+        former, self._known = self._known, {one.id: one for one in entities}
+        gone = tuple(sorted(former.keys() - self._known.keys()))
+        changed = tuple(one for one in entities if former.get(one.id) != one)
+        self._ticks.append(Tick(index=self.now, observations=tuple(seen), probes=probes, entities=changed, gone=gone,
+                                load=self._count(failing)))  # fmt: skip
+        self._alert(failing, entities)
+        self.now += 1
+
+    def _reading(self, depth: Depth, value: float, failing: tuple[str, ...] = ()) -> Observation:
+        began = clock_ns(self.now)
+        return Observation(depth=depth, started_ns=began, ended_ns=began + READING_NS, value=value, failing=failing)
+
+    def _observe(self, entities: Sequence[Entity]) -> list[Observation]:
+        dead = tuple(sorted(one.id for one in entities if not one.ready))
+        ready = {one.service for one in entities if one.ready}
+        without = tuple(one for one in self._protected if one not in ready)
+        share = 1 - len(dead) / len(entities) if entities else 0.0
+        return [self._reading("D1", share, dead), self._reading("D2", 0.0 if without else 1.0, without),
+                self._reading("D4", 1.0)]  # fmt: skip
+
+    def _probe(self, target: str, failing: Mapping[str, float]) -> Probe:
+        """Return one request to *target*; where a share of them fails it may have luck."""
+        chance = random.Random(f"{self.now} {target}").random()  # noqa: S311 - a repeatable draw, not a secret
+        reachable, began = chance >= failing.get(target, 0.0), clock_ns(self.now)
+        return Probe(id=f"probe-{self.now}-{target}", target=target, started_ns=began, ended_ns=began + READING_NS,
+                     latency_s=READING_NS / NS, status=200 if reachable else 502, reachable=reachable)  # fmt: skip
+
+    def _count(self, failing: Mapping[str, float]) -> dict[str, LoadCounts]:
+        """Count the requests of one more second; return the counts, and keep the shares that failed."""
+        requests = [kind.request for kind in self.system.load.mix]
+        self.users.append({one: failing.get(one.split()[0], 0.0) for one in requests})
+        for one, share in self.users[-1].items():
+            done, lost = self._load.get(one, (0.0, 0.0))
+            self._load[one] = (done + REQUESTS, lost + share * REQUESTS)
+        return {one: (round(done), int(lost), round(done) * NS // 50) for one, (done, lost) in self._load.items()}
+
+    def _alert(self, failing: Mapping[str, float], entities: Iterable[Entity]) -> None:
+        """Evaluate the rules: errors over ten seconds, what is missing for six, what is used up."""
+        firing, strained = list[Alert](), self.state.strained()
+        ready = [one.service for one in entities if one.ready]
+        for name, spec in self.system.services.items():
+            shares = self._failed[name] = [*self._failed[name][1 - WINDOW_S :], failing.get(name, 0.0)]
+            self._short_s[name] = self._short_s[name] + 1 if ready.count(name) < spec.replicas else 0
+            runs = bool(self.state.replicas[name])
+            rules = {
+                "error_rate": runs and sum(share > ERROR_SHARE for share in shares) >= ERRORS_S,
+                "replicas_missing": self._short_s[name] >= MISSING_S,
+                "saturation": name in strained,
+            }
+            firing += [
+                Alert(time_ns=clock_ns(self.now), service=name, signal=signal, value=1, threshold=0.5, message="modelled")
+                for signal, fires in rules.items() if fires
+            ]  # fmt: skip
+        self._alerts.append(AlertReading(time_ns=clock_ns(self.now), firing=tuple(firing)))
+
+    def _note(self) -> None:
+        """Read how everything is set, as the local environment does."""
+        state, protected, others = self.state, dict[str, str](), dict[str, str]()
+        records = {name: state.records.get(name, name) for name in state.replicas}
+        for owner, values in {**state.settings, **state.stores, **state.hosts, NAMES: records}.items():
+            protected |= protected_of(owner, values, READER)
+            others |= {f"{owner} {key}": written_down(key, value, READER) for key, value in values.items()}
+        others |= {f"{owner} {EMPTIED}": str(count) for owner, count in state.emptied.items()}
+        others |= {f"{service} firewall {rule}": client for rule, (service, client) in state.rules.items()}
+        configured = {
+            f"{owner} {key}": value for owner in state.settings for key, value in state.settings[owner].items()
+        }
+        pending: dict[str, tuple[str, ...]] = {}
+        for owner, replicas in state.replicas.items():
+            others[f"{owner} replicas"] = str(len(replicas))
+            releases = {one.release for one in replicas} or {self.system.services[owner].release}
+            others[f"{owner} release"] = ", ".join(sorted(releases))
+            for number, one in enumerate(replicas):
+                replica, now = f"{owner}-{number}", state.settings[owner]
+                configured[f"{replica} release"] = one.release
+                if one.crashes:
+                    continue
+                waiting = [key for key in {*now, *one.settings} if now.get(key) != one.settings.get(key)]
+                for name in (f"{owner} {key}" for key in waiting):
+                    pending[name] = (*pending.get(name, ()), replica)
+                if one.runs != one.release:
+                    pending[f"{replica} release"] = (replica,)
+        self._noted.append(
+            SettingsReading(time_ns=clock_ns(self.now) - NS // 20, settings=protected, configured=configured,
+                            others={k: v for k, v in others.items() if k not in protected}, pending_restart=pending)
+        )  # fmt: skip
