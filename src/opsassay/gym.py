@@ -102,8 +102,7 @@ class TaskEnv(gymnasium.Env[str, str]):
         domain_named(domain)
         self._domain, self._part, self._folder = domain, part, Path(folder)
         self._store = None if store is None else Path(store)
-        self.action_space = self.observation_space = AnyText()
-        self.action_space = AnyText()
+        self.observation_space, self.action_space = AnyText(), AnyText()
         self.tools: dict[str, Callable[..., str]] = {}
         """What an agent can do, by name, once there was a reset; each returns an action."""
         self._run: SteppedRun | None = None
