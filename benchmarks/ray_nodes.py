@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 import tempfile
@@ -80,6 +81,7 @@ def main() -> int:
     parser.add_argument("--packs", type=int, default=24)
     parser.add_argument("--spans", type=int, default=400_000)
     asked = parser.parse_args()
+    os.environ["POLARS_MAX_THREADS"] = "1"  # a node has one processor, and takes no other's
     with tempfile.TemporaryDirectory() as folder:
         jobs = trees_of(Path(folder), asked.packs, asked.spans)
         one = run(jobs, 1)
