@@ -34,7 +34,7 @@ USUAL_BASELINES: Mapping[str, tuple[str, ...]] = {
     "ciso": ("untouched", "allow-all", "deny-all"),
     "finops": ("constant", "chance"),
 }
-"""Who stands on the leaderboards of a domain when a task set names nobody: what no skill looks like there."""
+"""Baselines on the leaderboards of a domain when a task set names none: what no skill looks like there."""
 
 
 class Choice(Written):
@@ -82,7 +82,7 @@ class TaskSet(Written):
     domain: str = Field(min_length=1)
     description: str = ""
     baselines: tuple[str, ...] | None = Field(
-        default=None, description="who stands on every leaderboard of it, beside who asks; the usual ones when left out"
+        default=None, description="baselines on every leaderboard of it; the usual ones when left out"
     )
     attempts: int = Field(default=20, ge=1, description="how many benchmarks on it each owner may ask for")
     closed: bool = Field(
@@ -100,7 +100,7 @@ class TaskSet(Written):
 
 
 def baselines_of(tasks: TaskSet) -> tuple[str, ...]:
-    """Return who stands on the leaderboards of *tasks* beside who asks."""
+    """Return the baselines on the leaderboards of *tasks*."""
     return USUAL_BASELINES.get(tasks.domain, ()) if tasks.baselines is None else tasks.baselines
 
 

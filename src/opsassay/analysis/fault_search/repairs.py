@@ -36,7 +36,7 @@ WAITS_S = (5, 20, 60)
 TRAPS = {"FEATURE_ADMISSION": "503", "FEATURE_FILE_WATCH": "1", "FEATURE_SIGN_ONCE": "1", MARK: "1"}
 """Settings that an operator may leave behind, in a file or in a process that was started with them."""
 REPAIRS = 0.5
-"""The right repairs stand in the library half as often as all else: a candidate that repairs nothing fools nobody."""
+"""The right repairs stand in the library half as often as all else: a candidate that repairs nothing is never certified."""
 CONFIRMED = 10
 """So many candidates of a search stand in the plan that confirms them on live systems."""
 SCENARIO, PLAN = "confirm.scenario.yaml", "confirm.yaml"

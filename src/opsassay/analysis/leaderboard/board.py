@@ -22,7 +22,7 @@ from opsassay.scoring.void import void_items, void_note
 SHOWN = 8
 """Metrics of a domain on its leaderboard: the first ones that it defines."""
 NO_ANSWER = "no answer"
-"""The baseline that is on every leaderboard: whoever hands in nothing fails every task."""
+"""The baseline on every leaderboard: a solver that hands in nothing fails every task."""
 FEWEST_OF_SYSTEM = 6
 """Tasks of a system below which nothing can be said of it alone: the signs of five give no p under 0.05."""
 

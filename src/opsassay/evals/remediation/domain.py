@@ -31,7 +31,7 @@ FIRST = (
     "certificate", "alerts_cleared", "diagnosis_right", "ntam_fl", "ntam_fpc", "time_to_diagnosis_s", "time_to_repair_s",
     "hidden_failure",
 )  # fmt: skip
-"""What a leaderboard shows: ITBench's columns, and beside % resolved whether it was resolved indeed."""
+"""A leaderboard shows ITBench's columns, and next to % resolved whether the incident was resolved indeed."""
 
 
 class SreDomain:

@@ -126,12 +126,12 @@ class ModelledSystem:
         )
 
     def _token_ages(self, service: str) -> list[float]:
-        """Return how old the tokens of *service* may be where it calls, of whom asks for tokens."""
+        """Return how old the tokens of *service* may be at each callee that asks for tokens."""
         called = (one for callee in self._callees[service] for one in self.replicas[callee][:1])
         return [float(one.settings[TOKEN_AGE]) for one in called if TOKEN_AGE in one.settings and not one.crashes]
 
     def origins(self, now: int, down: frozenset[str] = frozenset()) -> dict[str, float]:
-        """Return who fails by itself, whoever it calls, with the share of its requests; *down* are stopped replicas."""
+        """Return who fails by itself, whatever it calls, with the share of its requests; *down* are stopped replicas."""
         return dict(self._origins(now, down))
 
     def _origins(self, now: int, down: frozenset[str]) -> Iterator[tuple[str, float]]:
