@@ -127,7 +127,7 @@ def _stated(tmp_path, effect, service, *, stated):
     return tree
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("way", UNKNOWN)
 @pytest.mark.parametrize("stated", [True, False])
 def test_a_root_without_a_kind_is_annotated_by_what_it_shows(tmp_path, way, stated):

@@ -24,6 +24,7 @@ def test_without_a_store_there_are_the_tables_of_the_tasks(capsys):
     assert sorted(tables(capsys, "-t", "26", "-t", "29")[1]) == [26, 29]
 
 
+@pytest.mark.slow
 def test_stores_of_two_domains_give_the_tables_of_both(tmp_path, capsys):
     for domain, task, agent in (("finops", "category-cost", "constant"), ("ciso", "new-kyverno", "untouched")):
         plan = {"domain": domain, "tasks": [task], "agents": [agent]}

@@ -159,7 +159,7 @@ def written(path: str, value) -> bytes:
     return b"".join(json.dumps(line).encode() + b"\n" for line in value)
 
 
-@settings(max_examples=40 * TIMES, phases=DRAWN)
+@settings(max_examples=16 * TIMES, phases=DRAWN)
 @given(st.data())
 def test_an_odd_file_is_read_or_refused_in_one_sentence(place, data):
     check(place, data.draw(st.sampled_from([one for one in READERS if one[1].split()[0] not in SLOW]), "reader"), data)

@@ -104,7 +104,7 @@ def page():
         yield listener.getsockname()[1]
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ACTS)
 def test_a_playbook_reaches_nothing_but_its_host(tmp_path: Path, page: int, what: str) -> None:
     if "PID" in ACTS[what] and os.getpid() < LOWEST_PID:
