@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 import yaml
 from benchmarks.papers.itbench import command
 from benchmarks.papers.running import run
