@@ -3,8 +3,8 @@
 Source: itbench_evaluations of github.com/itbench-hub/ITBench-SRE-Agent, where a model maps names to the ground truth and a
 calculator does the rest; here `ItbenchTruth.group_of` maps them. Proximity of a claimed entity is 1 / (1 + hops) to the
 nearest true root along the propagations of the truth, whichever way they run, 0 for what is not on them; recall is the same
-seen from the true roots. What asks for an opinion (reasoning, partial reasoning, the first component that fails) is not
-computed.
+seen from the true roots. What asks for an opinion is in `itbench_opinions`, the first component that fails in
+`itbench_first_failure`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def entities_of(truth: ItbenchTruth, answer: ItbenchAnswer) -> Entities:
     true = set(map(one, truth.truth.roots))
     hits = [name in true for name in claimed]
     edges = [(one(edge.source), one(edge.target)) for edge in truth.truth.annotation.graph.edges]
-    from_true, from_claimed = _hops(edges, true), _hops(edges, claimed)
+    from_true, from_claimed = hops_between(edges, true), hops_between(edges, claimed)
     return Entities(
         precision=_mean(map(float, hits)),
         recall=sum(hits) / len(true),
@@ -68,7 +68,7 @@ def _near(hops: int | None) -> float:
     return 0.0 if hops is None else 1 / (1 + hops)
 
 
-def _hops(edges: Iterable[tuple[str, str]], begin: Iterable[str]) -> dict[str, int]:
+def hops_between(edges: Iterable[tuple[str, str]], begin: Iterable[str]) -> dict[str, int]:
     """Return the fewest edges, in either direction, from *begin* to each name that they reach."""
     beside: dict[str, set[str]] = {}
     for a, b in edges:

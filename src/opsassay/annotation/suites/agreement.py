@@ -124,7 +124,7 @@ def agreement(suite: Path) -> KindAgreement:
         annotators=(names[0], names[1]),
         cases=len(both),
         raw=float(np.trace(table) / len(both)),
-        kappa=_kappa(table),
+        kappa=cohens_kappa(table),
         valid=int(table[0, 0]),
         table=((int(table[0, 0]), int(table[0, 1])), (int(table[1, 0]), int(table[1, 1]))),
         disagreements=tuple(
@@ -134,7 +134,7 @@ def agreement(suite: Path) -> KindAgreement:
     )
 
 
-def _kappa(table: np.ndarray) -> float | None:
+def cohens_kappa(table: np.ndarray) -> float | None:
     """Return Cohen's kappa; when both gave one and the same answer throughout, chance explains all and it is undefined."""
     total = table.sum()
     observed, expected = np.trace(table) / total, table.sum(axis=0) @ table.sum(axis=1) / total**2
