@@ -87,6 +87,14 @@ def test_csv_and_parquet_are_read_alike_and_columns_may_have_other_names(tmp_pat
     assert set(no_family.families) == {"all"}
 
 
+def test_a_table_without_a_score_says_so():
+    with pytest.raises(UserError, match="t has no case with a score: none was run, or all are void"):
+        matched(drawn().clear())
+    everyone = AuditSettings(exclude=("a", "b", "c"))
+    with pytest.raises(UserError, match="every method is excluded"):
+        matched(drawn(), everyone)
+
+
 def test_one_method_is_refused():
     with pytest.raises(UserError, match="has one method, 'a'; a comparison needs at least two"):
         audit(drawn(methods=("a",)), QUICK)

@@ -123,6 +123,8 @@ def match(long: pl.DataFrame, settings: AuditSettings, name: str = "the table") 
     UserError when fewer than two methods are left, for a covariate that is lacking or is no finite number on some
     system, and for a case with several expected labels; NotFoundError for an unknown method in the setting `exclude`.
     """
+    if long.is_empty():
+        raise UserError(f"{name} has no case with a score: none was run, or all are void and grade nobody.")
     _check_known("exclude", settings.exclude, long.get_column("method"))
     kept = _one_protocol_a_case(long).filter(~pl.col("method").is_in(list(settings.exclude)))
     if kept.is_empty():
