@@ -71,11 +71,8 @@ def score_trials(truth: ItbenchTruth, folder: Path, judge: Model | None = None) 
     components = Components(truth)
     trials = [one for one in folder.iterdir() if one.is_dir() and one.name.isascii() and one.name.isdigit()]
     for trial in sorted(trials, key=lambda one: int(one.name)):
-        places = [place / name for place in (trial / "outputs", trial) for name in OUTPUTS]
-        found = next((place for place in places if place.exists()), None)
         try:
-            if found is None:
-                raise UserError(f"{trial} has no {OUTPUTS[0]}.")
+            found = answer_file(trial)
             answer = read_itbench_answer(found)
             scores[trial.name], entities[trial.name] = truth.score(answer), entities_of(truth, answer)
             failing = components.first_failing
@@ -89,6 +86,23 @@ def score_trials(truth: ItbenchTruth, folder: Path, judge: Model | None = None) 
             made = pool.map(lambda one: opinions_of(judge, truth, *one), answers.values())
             opinions = dict(zip(answers, made, strict=True))
     return ScenarioScores(truth.name, truth.file, scores, bad, entities, first, opinions)
+
+
+def answer_file(trial: Path) -> Path:
+    """Return the file of the answer in the folder *trial* or in its ``outputs``; raises UserError where there is none."""
+    places = [place / name for place in (trial / "outputs", trial) for name in OUTPUTS]
+    if (found := next((place for place in places if place.exists()), None)) is None:
+        raise UserError(f"{trial} has no {OUTPUTS[0]}.")
+    return found
+
+
+def truth_folders(truths: Path, files: Sequence[str] = (V1, V2)) -> dict[str, Path]:
+    """Return the folders in *truths* that hold one of *files*, by the number of their scenario."""
+    return {
+        scenario_number(one.name): one
+        for one in sorted(truths.iterdir())
+        if any((one / name).exists() for name in files)
+    }
 
 
 def scenario_number(name: str) -> str:
@@ -117,11 +131,7 @@ def command(
     scenario with a numbered folder per trial; scenarios are matched by the numbers at the end of their names.
     """
     files = {"v1": (V1,), "v2": (V2,)}.get(truth or "", (V1, V2))
-    known = {
-        scenario_number(one.name): one
-        for one in sorted(truths.iterdir())
-        if any((one / name).exists() for name in files)
-    }
+    known = truth_folders(truths, files)
     model = None if judge is None else model_named(judge)
     if judge is not None:
         require_endpoint(judge)

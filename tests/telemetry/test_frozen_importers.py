@@ -215,6 +215,64 @@ def test_itbench_lite_brings_telemetry_and_roots_that_are_named_in_it(tmp_path, 
     assert again.skipped == (("Scenario-7", id_),)
 
 
+def cart(image, at="x", replicas=1):
+    containers = [{"name": "app", "image": image}, {"name": "proxy", "image": "envoy:1"}]
+    return {
+        "kind": "Deployment",
+        "metadata": {"name": "cart", "namespace": "otel-demo", "resourceVersion": at},
+        "spec": {"replicas": replicas, "template": {"spec": {"containers": containers}}},
+        "status": {"readyReplicas": at},
+    }
+
+
+def test_itbench_lite_brings_events_and_the_history_of_objects_as_logs(tmp_path):
+    folder = scenario(tmp_path / "in" / "Scenario-7")
+    event = {"type": "Warning", "reason": "BackOff", "message": "back-off", "lastTimestamp": "2025-12-15T17:40:00Z"}
+    event |= {"kind": "Event", "involvedObject": {"kind": "Pod", "name": POD, "namespace": "otel-demo"}}
+    rows = [
+        ("2025-12-15 17:41:00", "s", json.dumps({"type": "ADDED", "object": event})),
+        ("2025-12-15 17:41:00", "s", "{"),
+    ]
+    tsv(folder / "k8s_events_raw.tsv", ["Timestamp", "ServiceName", "Body"], rows)
+    seen = [("17:45:00", cart("cart:2", "3")), ("17:10:00", cart("cart:1")), ("17:20:00", cart("cart:1", "2"))]
+    rows = [(f"2025-12-15 {at}", json.dumps({"object": body})) for at, body in seen]
+    tsv(folder / "k8s_objects_raw.tsv", ["Timestamp", "Body"], rows)
+    ((_, id_),) = IMPORTERS.load("itbench-lite")(tmp_path / "in", tmp_path / "out").imported
+    pack = Tree(tmp_path / "out").datapack(id_)
+    logs = pl.concat([pack.scan(period, "logs").collect() for period in ("normal", "abnormal")])
+    told = logs.filter(pl.col("message").str.contains("^(event|object|change) ")).sort("time").to_dicts()
+    assert [(one["service_name"], one["level"]) for one in told] == [
+        ("cart", "INFO"),
+        ("frontend", "WARN"),
+        ("cart", "INFO"),
+    ]
+    first, happened, changed = told
+    assert 'spec.template.spec.containers[app].image="cart:1"' in first["message"]
+    assert "status" not in first["message"]
+    assert happened["message"] == f"event Pod/{POD}: BackOff: back-off"
+    assert (happened["attr.k8s.pod.name"], happened["attr.k8s.namespace.name"]) == (POD, "otel-demo")
+    assert happened["time"].isoformat().startswith("2025-12-15T17:40:00")
+    path = "spec.template.spec.containers[app].image"
+    assert changed["message"] == f'change Deployment/cart: {path} was "cart:1", is "cart:2"'
+
+
+def test_itbench_lite_reads_the_processed_form_of_events(tmp_path):
+    folder = scenario(tmp_path / "in" / "Scenario-7")
+    header = ["object_kind", "object_name", "namespace", "reason", "message", "event_time", "event_kind"]
+    tsv(
+        folder / "k8s_events_raw.tsv",
+        header,
+        [("Pod", POD, "otel-demo", "Killing", "stop", "2025-12-15T17:40:00Z", "Normal")],
+    )
+    ((_, id_),) = IMPORTERS.load("itbench-lite")(tmp_path / "in", tmp_path / "out").imported
+    logs = Tree(tmp_path / "out").datapack(id_).scan("abnormal", "logs").collect()
+    assert f"event Pod/{POD}: Killing: stop" in logs["message"].to_list()
+    other = scenario(tmp_path / "other" / "Scenario-8")
+    tsv(other / "k8s_events_raw.tsv", ["a"], [("b",)])
+    report = IMPORTERS.load("itbench-lite")(tmp_path / "other", tmp_path / "out2")
+    assert "neither a column Body nor object_name" in dict(report.failed)["Scenario-8"]
+
+
 def test_itbench_lite_says_what_is_missing_and_keeps_the_truth(tmp_path):
     quiet = scenario(tmp_path / "in" / "Scenario-1")
     for path in quiet.glob("alerts/*"):

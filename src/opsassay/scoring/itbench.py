@@ -18,7 +18,7 @@ from typing import Any
 
 from opsassay.core.errors import DatapackError, UserError
 from opsassay.core.untrusted import read_plain
-from opsassay.scoring.ntam import Ntam, chains_of
+from opsassay.scoring.ntam import TABLE_33, Ntam, Parameters, chains_of
 from opsassay.scoring.topology import Topology
 from opsassay.telemetry.importers.itbench import (
     ENTITIES,
@@ -88,8 +88,8 @@ class ItbenchTruth:
             raise UserError(str(error)) from error
         return cls(folder.name, truth, file, tuple(notes))
 
-    def score(self, answer: ItbenchAnswer) -> ItbenchScore:
-        """Return how *answer* matches."""
+    def score(self, answer: ItbenchAnswer, parameters: Parameters = TABLE_33) -> ItbenchScore:
+        """Return how *answer* matches, NTAM with *parameters*."""
         groups = {name: self.group_of(name) for name in answer.all_names}
         topology = self._topology(groups)
         edges = [(edge.source, edge.target) for edge in self.truth.annotation.graph.edges]
@@ -98,7 +98,7 @@ class ItbenchTruth:
         said = chains_of([(groups[a] or a, groups[b] or b) for a, b in answer.edges], said_roots, topology)
         roots = set(topology.all_of(self.truth.roots))
         right = [name for name in topology.all_of(said_roots) if name in roots]
-        ntam, claimed = Ntam(topology), topology.all_of(said_roots)
+        ntam, claimed = Ntam(topology, parameters), topology.all_of(said_roots)
         return ItbenchScore(
             ntam.localisation(true, said),
             ntam.propagation(true, said),

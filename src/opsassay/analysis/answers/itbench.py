@@ -21,7 +21,7 @@ from opsassay.evals.runner.run import AttemptOutcome
 from opsassay.scoring.itbench import ItbenchTruth, read_itbench_answer
 from opsassay.scoring.profiles import normalise
 from opsassay.telemetry.importers.itbench import ENTITIES, GroundTruth
-from opsassay.telemetry.importers.itbench_lite import workload_of
+from opsassay.telemetry.importers.itbench_objects import workload_of
 from opsassay.telemetry.tree import Case
 
 OUTPUTS = ("agent_output.json", "agent_response.json")

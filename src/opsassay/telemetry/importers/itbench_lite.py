@@ -46,13 +46,14 @@ from opsassay.telemetry.importers.itbench import (
     read_spec,
     stem_of,
 )
+from opsassay.telemetry.importers.itbench_objects import POD, change_rows, event_rows
 from opsassay.telemetry.schema import empty
 from opsassay.telemetry.severity import levels
 
 TRUTH, TRACES, LOGS = "ground_truth.yaml", "otel_traces_raw.tsv", "otel_logs_raw.tsv"
+OBJECTS = {"k8s_events_raw.tsv": event_rows, "k8s_objects_raw.tsv": change_rows}
+"""Files about the cluster's objects, and what makes rows of logs of each."""
 _SYSTEM = "itbench-lite"
-_POD = r"^(.+?)(?:-[0-9a-f]{6,10}-[a-z0-9]{5}|-[a-z0-9]{5}|-\d+)$"
-"""A pod's name: its workload's, and what Kubernetes adds for a Deployment, a DaemonSet or a StatefulSet."""
 _QUIET = frozenset({"none", "info"})
 _NS = 1_000_000_000
 
@@ -87,6 +88,7 @@ def _read(folder: Path, id_: str) -> ReadCase:
     whole = {"traces": _traces(folder, notes), "logs": _logs(folder, notes), **_metrics(folder, notes)}
     alerts = _alerts(folder, notes)
     names = {name for table in whole.values() for name in table.get_column("service_name").drop_nulls().unique()}
+    whole["logs"] = pl.concat([whole["logs"], *_objects(folder, notes)])
     roots = tuple(RootLabel(service=_services(found, root, sorted(names), notes)) for root in found.roots)
     faults = tuple(
         f"itbench-lite: {_fault_text(fault)}" for fault in spec.get("fault") or () if isinstance(fault, dict)
@@ -179,6 +181,16 @@ def _logs(folder: Path, notes: list[str]) -> pl.DataFrame:
     )
 
 
+def _objects(folder: Path, notes: list[str]) -> list[pl.DataFrame]:
+    """Return events and changes of the cluster's objects as logs; a scenario may come without them."""
+    found = [
+        (name, rows_of(table, name))
+        for name, rows_of in OBJECTS.items()
+        if (folder / name).exists() and (table := _table(folder / name, set(), notes)) is not None
+    ]
+    return [_timed(rows, name, notes) for name, rows in found]
+
+
 def _metrics(folder: Path, notes: list[str]) -> dict[str, pl.DataFrame]:
     """Return metrics, and apart from them counters; histogram buckets are left out."""
     files = sorted(path for path in folder.rglob("*.tsv") if re.match(r"(pod|service)_", path.name))
@@ -192,7 +204,7 @@ def _metrics(folder: Path, notes: list[str]) -> dict[str, pl.DataFrame]:
             time=at_ns(iso_ns(pl.col("timestamp"))),
             metric="metricname",
             value=numbers("value"),
-            service_name=pl.coalesce(service, pod.str.extract(_POD), pod).fill_null(""),
+            service_name=pl.coalesce(service, pod.str.extract(POD), pod).fill_null(""),
             **{
                 "attr.k8s.pod.name": pod,
                 "attr.k8s.namespace.name": _column(table, "namespace"),
@@ -296,12 +308,6 @@ def _kubernetes_columns(table: pl.DataFrame) -> dict[str, pl.Expr]:
 def _word(table: pl.DataFrame, name: str, prefix: str) -> pl.Expr:
     """Return ``Server`` for SPAN_KIND_SERVER, Server or SERVER."""
     return _column(table, name).str.replace(prefix, "", literal=True).str.to_titlecase()
-
-
-def workload_of(pod: str) -> str:
-    """Return the workload that the name of a *pod* begins with, the name itself where it ends as no pod's does."""
-    found = re.match(_POD, pod)
-    return found[1] if found else pod
 
 
 def _timed(table: pl.DataFrame, name: str, notes: list[str]) -> pl.DataFrame:
