@@ -126,9 +126,7 @@ def command(truths: Path, answers: Path, ranks: Path, *, as_json: bool) -> None:
     print_table("NTAM's constants", ("constant", "Table 33", "fitted"), rows)
     echo(f"Mean Kendall's tau-b over {len(scenarios)} scenarios: {before:.3f} with Table 33, {after:.3f} fitted.")
     if unseen is not None:
-        echo(
-            f"On scenarios left out of the fit in turn: {unseen:.3f}.")
-        )
+        echo(f"On scenarios left out of the fit in turn: {unseen:.3f}.")
 
 
 if __name__ == "__main__":

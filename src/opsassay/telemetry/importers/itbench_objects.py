@@ -29,7 +29,7 @@ FLAT_EVENT = {"object_kind": "kind", "object_name": "name", "namespace": "namesp
 def event_rows(table: pl.DataFrame, name: str) -> pl.DataFrame:
     """Return the events in *table* as rows of logs: reason and message, of the object's workload.
 
-    Columns as the logs of `itbench_lite`. Events of type Warning are WARN. Raises DatapackError for a table of another form.
+    Columns as the logs of `itbench_lite`. Events of type Warning are WARN. Raises DatapackError for another form of table.
     """
     rows = []
     for at, body, flat in _bodies(table, name):
