@@ -358,9 +358,15 @@ def cloud_case(root, category="codedefect", number="10", fault="app/checkoutserv
 
 def test_cloud_opsbench_brings_metrics_logs_the_root_and_the_milestones(tmp_path):
     cloud_case(tmp_path / "in")
+    golden = tmp_path / "in" / "golden-trajectory" / "boutique" / "codedefect" / "10"
+    golden.mkdir(parents=True)
+    (golden / "path2.json").write_text('[{"action": "GetAlerts"}]')
     report = IMPORTERS.load("cloud-opsbench")(tmp_path / "in", tmp_path / "out")
     ((name, id_),) = report.imported
     assert (name, report.failed) == ("boutique/codedefect/10", ())
+    assert (
+        Tree(tmp_path / "out").truth_path(id_) / "golden-trajectory-path2.json"
+    ).read_text() == '[{"action": "GetAlerts"}]'
     tree = Tree(tmp_path / "out")
     pack, truth = tree.datapack(id_), tree.truth(id_)
     assert (pack.incident.system, pack.incident.description) == (

@@ -33,7 +33,10 @@ S = 1_000_000_000
 
 
 def metrics_only(
-    path: Path, normal: dict[tuple[str, str], list[float | None]], abnormal: dict[tuple[str, str], list[float | None]]
+    path: Path,
+    normal: dict[tuple[str, str], list[float | None]],
+    abnormal: dict[tuple[str, str], list[float | None]],
+    apart_s: int = 0,
 ) -> Datapack:
     """A recording of gauges by (service, metric), one reading per minute, without spans; normal begins at minute 0."""
     frames = {("normal", "traces"): empty("traces"), ("abnormal", "traces"): empty("traces")}
@@ -46,7 +49,7 @@ def metrics_only(
         ]
         length = 60 * max(len(values) for values in data.values())
         windows.append(Window(start_ns=begin * S, end_ns=(begin + length) * S))
-        begin += length
+        begin += length + apart_s
         time = pl.col("time").cast(pl.Datetime("ns")).dt.replace_time_zone("UTC")
         frames[period, "metrics"] = pl.DataFrame(rows, schema_overrides={"value": pl.Float64}).with_columns(time)
     incident = Incident(id="i", system="s", normal=windows[0], abnormal=windows[1])
@@ -200,6 +203,13 @@ def test_cd_1min_measures_the_change_of_ten_steps_across_the_boundary(tmp_path: 
     abnormal = {("a", "m"): [30.0] * 6, ("b", "m"): [1.5] * 6}
     ranking = Cd1Min().diagnose(metrics_only(tmp_path / "p", normal, abnormal)).ranking
     assert [(r.service, pytest.approx(r.score)) for r in ranking] == [("a", 200.0), ("b", 100 * 0.49 / 1.01)]
+
+
+@pytest.mark.parametrize("apart_s", [0, 3600])
+def test_cd_1min_says_that_time_lies_between_the_periods(tmp_path: Path, apart_s: int) -> None:
+    normal, abnormal = {("a", "m"): [10.0] * 120}, {("a", "m"): [30.0] * 6}
+    (note,) = Cd1Min().diagnose(metrics_only(tmp_path / "p", normal, abnormal, apart_s)).notes
+    assert ("3,600 s lie between the periods" in note) is bool(apart_s)
 
 
 def test_circa_prefers_the_cause_to_what_its_callers_feel(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ class Cd1Min:
         if not ranking or not ranking[0].score:
             return claim_of_signal(view, ranking, None, 0.0, protocol)
         place = table.top_signal(ranking[0].service, scores)
-        note = f"{table.signals[place]} of {ranking[0].service} changed by {change[place]:.0f} %"
+        note = f"{table.signals[place]} of {ranking[0].service} changed by {change[place]:.0f} %{_about_gap(view)}"
         return claim_of_signal(view, ranking, table.signals[place], float(change[place]), protocol, note)
 
     def _changes(self, normal: Matrix, abnormal: Matrix) -> tuple[Matrix, NDArray[np.bool_]]:
@@ -85,3 +85,11 @@ class Cd1Min:
         base = np.where(np.abs(before) > 0, np.abs(before), np.where(varies, deviation, 1.0))
         change: Matrix = 100 * (after - before) / base
         return change, (z > self.z) & (np.abs(change) > self.change_percent)
+
+
+def _about_gap(view: Datapack) -> str:
+    """Return in words how far apart the periods are that the change lies between; '' where they meet."""
+    apart_s = (view.incident.abnormal.start_ns - view.incident.normal.end_ns) / 1e9
+    if apart_s == 0:
+        return ""
+    return f"; {abs(apart_s):,.0f} s lie between the periods, so that the change is not one across a boundary"

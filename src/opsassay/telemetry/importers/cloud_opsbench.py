@@ -3,7 +3,8 @@
 A case has ``metadata.json`` (namespace, query, result: fault_taxonomy, fault_object, root_cause), ``raw_data`` with
 ``metrics.csv`` (time, then COMPONENT-METRIC), ``logs.json`` (lines by service, each with its time and offset) and
 ``alert.json`` (time ranges), and cached answers of tools; ``process-label/SYSTEM/CATEGORY/N/milestone.json`` has the
-milestones. Read from github.com/LLM4Ops/Cloud-OpsBench: its README, and cases of benchmark/boutique and process-label.
+milestones, ``golden-trajectory/SYSTEM/CATEGORY/N/path{1,2}.json`` ways of experts. Read from
+github.com/LLM4Ops/Cloud-OpsBench: its README, and cases of benchmark/boutique and process-label.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from opsassay.telemetry.importers.cases import (
 from opsassay.telemetry.schema import empty
 
 METADATA, MILESTONES = "metadata.json", "milestone.json"
+TRAJECTORIES = ("path1.json", "path2.json")
 _METRICS, _LOGS, _ALERTS = "metrics.csv", "logs.json", "alert.json"
 _OF_NODES = "tcp_retans"
 """The metric that nodes alone have, as the files spell it."""
@@ -46,7 +48,7 @@ _NS = 1_000_000_000
 
 
 def import_cloud_opsbench(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
-    """Bring every case in *source* into the tree *out*: metrics and logs, the root, and the milestones word for word.
+    """Bring every case in *source* into the tree *out*: metrics, logs, the root; milestones and experts' ways word for word.
 
     The normal period ends where the first alert of the case begins. A root is the faulted object, without a fault record,
     since no case says when its fault began. A case without metrics is a truth alone.
@@ -85,7 +87,7 @@ def _read(folder: Path, id_: str, system: str) -> ReadCase:
         ),
         public=about,
     )
-    further = _milestones(folder, notes)
+    further = _milestones(folder, notes) | _trajectories(folder)
     made = _incident(folder, id_, system, str(about.get("query", "")), notes)
     if made is None:
         return ReadCase(None, truth, further=further, notes=tuple(notes))
@@ -210,3 +212,11 @@ def _json(path: Path) -> Any:
         return json.loads(path.read_bytes())
     except ValueError as error:
         raise DatapackError(f"{path} is not JSON ({error}); restore it from the source.") from error
+
+
+def _trajectories(folder: Path) -> dict[str, str]:
+    """Return the experts' trajectories of the case, word for word, as ``golden-trajectory-path1.json`` and so on."""
+    parts = folder.absolute().parts
+    of_case = Path(*parts[:-4], "golden-trajectory", *parts[-3:])
+    found = {name: of_case / name for name in TRAJECTORIES if len(parts) > 4 and (of_case / name).exists()}
+    return {f"golden-trajectory-{name}": path.read_text(encoding="utf-8") for name, path in found.items()}
