@@ -48,7 +48,7 @@ _NS = 1_000_000_000
 
 
 def import_cloud_opsbench(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
-    """Bring every case in *source* into the tree *out*: metrics, logs, the root; milestones and experts' ways word for word.
+    """Bring every case in *source* into the tree *out*: metrics, logs, the root; milestones, experts' ways word for word.
 
     The normal period ends where the first alert of the case begins. A root is the faulted object, without a fault record,
     since no case says when its fault began. A case without metrics is a truth alone.
