@@ -25,7 +25,7 @@ from rich.table import Table
 from opsassay.annotation.evidence.latency_delta import added_time
 from opsassay.annotation.verdict.annotate import Opened, annotate, open_pack
 from opsassay.annotation.verdict.hypothetical_roots import halves, pretend
-from opsassay.annotation.verdict.settings import AnnotateSettings
+from opsassay.annotation.verdict.settings import AnnotateSettings, load_settings
 from opsassay.core.schema.faults import fault_type
 from opsassay.core.schema.incident import Fault, Label
 from opsassay.telemetry.datapack import Datapack
@@ -98,19 +98,21 @@ def kin(opened: Opened, root: str) -> dict[str, set[str]]:
     return {"ancestors": ancestors, "siblings": siblings, "the loudest": set(loudest[-1:])}
 
 
-def shams(folder: Path) -> Rate:
+def shams(folder: Path, settings: AnnotateSettings) -> Rate:
     """Return how many shams were attributed on the halves of the normal window: every service, every possible type."""
     pack = Datapack.open(folder)
     calm = halves(pack)
-    opened, window = open_pack(calm), calm.incident.abnormal
+    opened, window = open_pack(calm, settings), calm.incident.abnormal
     fault = Fault(type="NetworkDelay", service=None, start_ns=window.start_ns, end_ns=window.end_ns)
-    found = list(pretend(opened, fault, AnnotateSettings(), pack.services()))
+    found = list(pretend(opened, fault, settings, pack.services()))
     return sum(one.label is Label.ATTRIBUTED for one in found), len(found)
 
 
-def wrong_roots(opened: Opened, fault: Fault, others: list[str]) -> tuple[dict[str, Rate], list[str]]:
+def wrong_roots(
+    opened: Opened, fault: Fault, others: list[str], settings: AnnotateSettings
+) -> tuple[dict[str, Rate], list[str]]:
     """Return the rates of WRONG over *others*, and what was attributed wrongly, in words."""
-    found = list(pretend(opened, fault, AnnotateSettings(), others))
+    found = list(pretend(opened, fault, settings, others))
     own = [one for one in found if one.type == fault.type]
     rates = {
         "shown, own type": (sum(one.shown for one in own), len(own)),
@@ -133,15 +135,15 @@ def told(rates: list[Rate]) -> str:
     return f"{hit} of {tried} ({hit / max(tried, 1):.2%}; {low:.2%} to {high:.2%})"
 
 
-def judge(folder: Path, table: Table) -> tuple[OfFamily, dict[str, Rate], str]:
+def judge(folder: Path, table: Table, settings: AnnotateSettings) -> tuple[OfFamily, dict[str, Rate], str]:
     """Return what came out for the pack in *folder*, wrong roots by kin, and the family of its fault."""
     pack, fault = Datapack.open(folder), read_fault(folder)
     began = time.perf_counter()
-    found = annotate(pack, [fault])
+    found = annotate(pack, [fault], settings=settings)
     seconds = time.perf_counter() - began
     others = [s for s in pack.services() if s != fault.service]
-    opened = open_pack(pack)
-    rates, words = wrong_roots(opened, fault, others)
+    opened = open_pack(pack, settings)
+    rates, words = wrong_roots(opened, fault, others, settings)
     shown = any(verdict.shown for verdict in found.faults)
     direction = next((v.direction for v in found.faults if v.direction), "")
     label = f"{found.label.value}{', shown' * shown} {direction}"
@@ -168,7 +170,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?", default=default, help="packs; $OPSASSAY_DATA/nezha-datapacks")
     parts = ("all", "even", "odd", "seen", "unseen")
     parser.add_argument("--part", choices=parts, default="all", help="by place in the sorted list, or by UNSEEN_SEED")
+    parser.add_argument("--settings", type=Path, help="settings of annotate; the defaults when left out")
     given = parser.parse_args()
+    settings = load_settings(given.settings)
     folders = sorted(p.parent for p in given.folder.glob("*/injection.json"))
     third = unseen(given.folder.parent)
     folders = {
@@ -185,7 +189,7 @@ def main() -> None:
     families: dict[str, OfFamily] = defaultdict(OfFamily)
     of_kin: dict[str, list[Rate]] = defaultdict(list)
     for folder in folders:
-        result, near, family = judge(folder, table)
+        result, near, family = judge(folder, table, settings)
         families[family].add(result)
         families["all"].add(result)
         for kind, rate in near.items():
@@ -199,7 +203,9 @@ def main() -> None:
             console.print(f"  wrong roots {what}: {told(of.wrong[what])}")
     for kind, rates in of_kin.items():
         console.print(f"services attributed wrongly of {kind}: {told(rates)}")
-    console.print(f"sham on the halves of the normal window, which the packs share: {told([shams(folders[0])])}")
+    console.print(
+        f"sham on the halves of the normal window, which the packs share: {told([shams(folders[0], settings)])}"
+    )
 
 
 if __name__ == "__main__":

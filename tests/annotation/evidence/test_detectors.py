@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,8 @@ from opsassay.annotation.evidence.detectors import (
     z_score,
     z_severity,
 )
+from opsassay.annotation.evidence.states import NANO, SPAN_WINDOW_S, beyond_percentiles
+from opsassay.annotation.evidence.thresholds import Thresholds
 
 
 def test_z_score_agrees_with_scipy():
@@ -65,3 +68,18 @@ def test_adaptive_multiplier_falls_with_latency_and_rises_with_spread(a, b, cv, 
     low, high = sorted((a, b))
     assert adaptive_multiplier(low, cv) >= adaptive_multiplier(high, cv) > 1
     assert adaptive_multiplier(low, cv + more) >= adaptive_multiplier(low, cv)
+
+
+def test_error_counts_of_the_paper_are_held_against_the_percentiles_of_the_baselines_windows():
+    width = int(SPAN_WINDOW_S * NANO)
+
+    def calls(node, failures):
+        """A call and so many failed ones in each window from 0 on."""
+        rows = [(node, w * width + i, i < count) for w, count in enumerate(failures) for i in range(count + 1)]
+        return pl.DataFrame(rows, schema=["node", "time_ns", "felt_failed"], orient="row")
+
+    normal = pl.concat([calls("steady", [0] * 40), calls("noisy", [3, 4] * 20)])
+    now = pl.concat([calls("steady", [0, 0, 1]), calls("noisy", [4, 4, 4]), calls("new", [0, 2])])
+    found = beyond_percentiles(now, normal, "felt_failed", Thresholds())
+    assert found == {"new": width, "steady": 2 * width}  # one failure where none was, not a count as it always is
+    assert beyond_percentiles(calls("noisy", [0, 5]), normal, "felt_failed", Thresholds()) == {"noisy": width}

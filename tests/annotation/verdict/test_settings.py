@@ -113,5 +113,6 @@ def test_the_profile_of_the_paper(tmp_path):
     assert paper.gates_off == {"signature", "carried"}
     assert {rule.id[:2] for rule in paper.rules()}.isdisjoint({"A-"})
     assert (paper.limits.hops, paper.limits.visits, paper.thresholds.minimum_ratio) == (6, 2, 1.0)
+    assert (paper.thresholds.error_counts, paper.thresholds.resources.z_levels[2]) == ("percentile", 1.5)
     assert paper.digest() != settled(tmp_path, "profile: paper\n").digest()
     assert settled(tmp_path, "gates_off: [carried]").extensions

@@ -15,6 +15,7 @@ from opsassay.annotation.reading.tails import beta_binomial_at_least
 
 SPAN_WINDOW_S = 3.0
 NANO = 1_000_000_000
+TAILS = (("p90", 0.9), ("p99", 0.99), ("p999", 0.999))
 
 
 class OperationState(StrEnum):
@@ -185,8 +186,9 @@ def node_states(
             onsets.setdefault(node, {})["missing"] = first_missing
     for node, first in _slow_overall(entries, slower, thresholds).items():
         onsets.setdefault(node, {}).setdefault("lat", first)
+    erring = beyond_percentiles if thresholds.error_counts == "percentile" else beyond_chance
     for reason, column in (("err", "felt_failed"), ("log_err", "logged_error")):
-        for node, first in beyond_chance(entries, normal, column, thresholds).items():
+        for node, first in erring(entries, normal, column, thresholds).items():
             onsets.setdefault(node, {})[reason] = first
     for node, first in _tails(entries, normal, thresholds).items():
         onsets.setdefault(node, {}).setdefault("p99", first)
@@ -253,10 +255,31 @@ def beyond_chance(
     return {g: f for g, f, k in zip(both.get_column(by), both.get_column("first"), keep, strict=True) if k}
 
 
+def beyond_percentiles(
+    entries: pl.DataFrame, normal: pl.DataFrame, column: str, thresholds: Thresholds
+) -> dict[str, int]:
+    """Return the nodes of which a window counts more *column* than the baseline's percentiles, with the first time (ns).
+
+    The paper's detector of error counts (D.8), any severity: above P90 or 1.2 x P99 of the counts of the baseline's windows
+    of SPAN_WINDOW_S in which the node was called.
+    """
+    width = int(SPAN_WINDOW_S * NANO)
+    count, window = pl.col(column).sum().cast(pl.Int64), pl.col("time_ns") // width
+    tails = (pl.col("count").quantile(share, "linear").alias(name) for name, share in TAILS)
+    usual = normal.group_by("node", window).agg(count=count).group_by("node").agg(*tails)
+    first = pl.col("time_ns").filter(column).min()
+    now = entries.group_by("node", window).agg(count=count, first=first).filter(pl.col("count") > 0)
+    both = now.join(usual, on="node", how="left").with_columns(pl.col("p90", "p99", "p999").fill_null(0.0))
+    count_now, p90, p99, p999 = (both.get_column(name).to_numpy() for name in ("count", "p90", "p99", "p999"))
+    level = percentile_severity(count_now, p90, p99, p999, thresholds.tail_factors)
+    flagged = both.filter(pl.Series(level > Severity.NONE))
+    return dict(flagged.group_by("node").agg(pl.col("first").min()).sort("node").iter_rows())
+
+
 def _tails(entries: pl.DataFrame, normal: pl.DataFrame, thresholds: Thresholds) -> dict[str, int]:
     """Return nodes whose P99 is critical against their baseline's tail; both windows must hold enough calls for a P99."""
     duration = pl.col("duration_ms")
-    tails = {f"p{name}": duration.quantile(share) for name, share in (("90", 0.9), ("99", 0.99), ("999", 0.999))}
+    tails = {name: duration.quantile(share) for name, share in TAILS}
     before = normal.group_by("node").agg(n=pl.len(), **tails).filter(pl.col("n") >= thresholds.tail_samples)
     now = (
         entries.join(before, on="node", how="inner")

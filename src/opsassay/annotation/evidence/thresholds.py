@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from opsassay.annotation.evidence.detectors import TAIL_FACTORS, Z_LEVELS, AdaptiveLatency
@@ -81,6 +83,9 @@ class Thresholds(Written):
     minimum_ratio: float = Field(default=1.5, ge=1, description="how many times its baseline a slow mean is at least")
     minimum_added_ms: float = Field(default=10.0, ge=0, description="how much longer a slow mean is at least, ms")
     error_share: float = Field(default=0.05, gt=0, lt=1, description="share of failures beyond the baseline's")
+    error_counts: Literal["chance", "percentile"] = Field(
+        default="chance", description="failures beyond chance, or a window's count beyond the baseline's percentiles"
+    )
     minimum_errors: int = Field(default=2, ge=1, description="failures below which nothing is erroring")
     chance: float = Field(default=0.01, gt=0, lt=1, description="probability below which failures are no chance")
     prior_calls: float = Field(default=20.0, gt=0, description="weight of the whole system's failure rate, in calls")

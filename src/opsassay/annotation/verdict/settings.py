@@ -21,10 +21,16 @@ Gate = Literal["signature", "deviation", "temporal", "carried"]
 PAPER: dict[str, Any] = {
     "gates_off": ["signature", "carried"],
     "extensions": False,
-    "thresholds": {"minimum_ratio": 1.0, "minimum_added_ms": 0.0},
+    "thresholds": {
+        "minimum_ratio": 1.0,
+        "minimum_added_ms": 0.0,
+        "error_counts": "percentile",
+        "resources": {"z_levels": [1.5, 1.5, 1.5]},
+    },
     "limits": {"hops": 5, "visits": 2},
 }
-"""PAVE as published (OpenRCA 2.0, 2.3 and D.5 to D.8): three gates, Table 7 alone, a multiplier clamped at 1."""
+"""PAVE as published (OpenRCA 2.0, 2.3 and D.5 to D.8): three gates, Table 7 alone, a multiplier clamped at 1, and
+any severity of a detector as a deviation."""
 
 
 class AnnotateSettings(Written):
