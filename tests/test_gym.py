@@ -16,6 +16,7 @@ import psutil
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from live import state_folder, strays
 from opsassay.core.errors import ConfigError, NotFoundError, UserError
 from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.evals.runner.store import RunStore, read_run
@@ -152,6 +153,51 @@ def test_a_live_system_is_repaired_in_steps_and_nothing_of_it_is_left(tmp_path):
     assert (reward, terminated, truncated) == (1.0, True, False), info
     assert info["metrics"]["certificate"] == 1.0
     assert psutil.Process().children(recursive=True) == []
+
+
+def systems(folder):
+    """Return the names of the systems of trials in the state folder *folder*."""
+    return {path.name for path in folder.glob("systems/trial-*")}
+
+
+@pytest.mark.live
+@pytest.mark.drawn
+@pytest.mark.timeout(400)
+def test_the_next_system_is_deployed_ahead_and_broken_when_its_episode_begins():
+    with state_folder() as folder:
+        env = TaskEnv("sre", scenarios=["wrong-upstream-port"], ahead=True)
+        try:
+            env.reset(seed=1)
+            until(lambda: len(systems(folder)) == 2)
+            before = systems(folder)
+            prompt, _ = env.reset(seed=1)
+            assert "502" in prompt
+            assert len(systems(folder) & before) == 1
+            assert env.step(env.tools["wait"](seconds=1))[4] == {"status": "ok"}
+            until(lambda: len(systems(folder)) == 2)
+            env.reset(seed=2)  # another run than the one that was prepared
+            assert not systems(folder) & before
+        finally:
+            env.close()
+        assert strays(folder) == []
+
+
+def until(condition, limit_s=120.0):
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+@pytest.mark.slow
+def test_what_was_prepared_ahead_is_taken_once_and_ends_with_the_environment(env_of):
+    env = env_of("finops", ahead=True, **COST)
+    for seed in (4, 4, 5):
+        env.reset(seed=seed)
+        _, reward, terminated, _, _ = env.step(action_of(SUBMIT, {"rows": ROWS}))
+        assert (reward, terminated) == (0.0, True)
+    with pytest.raises(UserError, match="A store keeps a run once"):
+        TaskEnv("finops", ahead=True, store="s", **COST)
 
 
 KILLED = """

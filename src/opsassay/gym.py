@@ -19,6 +19,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from opsassay.core.errors import UserError
 from opsassay.core.schema.tool_session import ToolSpec
 from opsassay.evals.runner.domain import domain_named
 from opsassay.evals.runner.stepping import Graded, RunOverError, SteppedRun
@@ -93,27 +94,41 @@ class TaskEnv(gymnasium.Env[str, str]):
     Observations are the prompt and what tools say, actions are calls of tools as JSON. The reward comes with the last step:
     1 when the run succeeded, else 0. That step is of `finish`, or of a `submit` that was taken. When the agent's time is
     over, or the run came to no result, the episode is truncated; ``info["no_result"]`` says why, and it teaches nothing.
-    ``info["metrics"]`` are the grades by name. Raises UserError for a part that names no single run.
+    ``info["metrics"]`` are the grades by name. With *ahead* the system of the next episode is deployed and warmed up while
+    this one is worked on, so that `reset` with the same seed has only to break it. Raises UserError for a part that names
+    no single run, and for *ahead* with a *store*.
     """
 
     def __init__(
-        self, domain: str, *, folder: Path | str = Path(), store: Path | str | None = None, **part: Any
+        self,
+        domain: str,
+        *,
+        folder: Path | str = Path(),
+        store: Path | str | None = None,
+        ahead: bool = False,
+        **part: Any,
     ) -> None:
         domain_named(domain)
+        if ahead and store is not None:
+            raise UserError("A store keeps a run once, and `ahead` prepares the same run again; leave out one of them.")
         self._domain, self._part, self._folder = domain, part, Path(folder)
         self._store = None if store is None else Path(store)
         self.observation_space, self.action_space = AnyText(), AnyText()
         self.tools: dict[str, Callable[..., str]] = {}
         """What an agent can do, by name, once there was a reset; each returns an action."""
         self._run: SteppedRun | None = None
+        self._ahead = ahead
+        self._next: tuple[dict[str, Any], SteppedRun] | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Begin the run anew and return its prompt; *seed* is that of the plan. Raises OpsAssayError."""
         super().reset(seed=seed)
         del options
-        self.close()
+        self._end_run()
         part = self._part if seed is None else self._seeded(seed)
-        self._run = SteppedRun(self._domain, part, self._folder, self._store).__enter__()
+        self._run = (self._take_prepared(part) or self._stepped(part)).__enter__()
+        if self._ahead:
+            self._next = part, self._stepped(part).prepare()
         specs = (*self._run.specs, FINISH)
         self.tools = {spec.name: typed_function(spec) for spec in specs}
         return self._run.prompt, {"task": self._run.job.task_name, "tools": [spec.model_dump() for spec in specs]}
@@ -147,15 +162,32 @@ class TaskEnv(gymnasium.Env[str, str]):
     def _ended(self, said: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         assert self._run is not None
         graded = self._run.finish()
-        self.close()
+        self._end_run()
         reward = 1.0 if graded.succeeded else 0.0
         return said[:LONGEST], reward, not graded.no_result, bool(graded.no_result), info_of(graded)
 
-    def close(self) -> None:
-        """End the run, if one goes on; nothing of it is left."""
+    def _stepped(self, part: Mapping[str, Any]) -> SteppedRun:
+        return SteppedRun(self._domain, part, self._folder, self._store)
+
+    def _take_prepared(self, part: Mapping[str, Any]) -> SteppedRun | None:
+        """Return the run that was prepared of *part*; one of another part, or that has ended, is closed."""
+        prepared, self._next = self._next, None
+        if prepared is None or (prepared[0] == part and prepared[1].goes_on):
+            return prepared and prepared[1]
+        prepared[1].close()
+        return None
+
+    def _end_run(self) -> None:
         if self._run is not None:
             run, self._run = self._run, None
             run.close()
+
+    def close(self) -> None:
+        """End the run, if one goes on, and what was prepared; nothing of them is left."""
+        self._end_run()
+        if self._next is not None:
+            (_, prepared), self._next = self._next, None
+            prepared.close()
 
 
 def info_of(graded: Graded) -> dict[str, Any]:

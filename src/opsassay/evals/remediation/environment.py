@@ -19,7 +19,7 @@ from opsassay.core.schema.json_lines import append_line
 from opsassay.core.schema.run_folder import SETTINGS
 from opsassay.core.schema.scenario import Scenario
 from opsassay.evals.remediation.score import read_recorded
-from opsassay.evals.remediation.trial.contract import BASELINE, mark_phase, note_outcome
+from opsassay.evals.remediation.trial.contract import BASELINE, GATE_S, mark_phase, note_outcome
 from opsassay.scoring.verifiers import evidence_of
 from opsassay.scoring.verifiers.alerts import awaited
 from opsassay.scoring.verifiers.evidence import RunEvidence
@@ -37,7 +37,7 @@ _log = Log(__name__)
 ALERTS_TIMEOUT_S = 45.0
 """How long a trial waits for the alerts that its scenario begins with, and for them to clear after the agent."""
 HEALTHY_TIMEOUT_S = 60.0
-SETTLE_EVERY_S = 2.0
+SETTLE_EVERY_S, GATE_EVERY_S = 2.0, 0.05
 GONE_WITHIN_S = 10.0
 """How long what was removed may take to be gone."""
 START_SHARE = 0.25
@@ -47,8 +47,8 @@ START_SHARE = 0.25
 class TrialEnvironment:
     """The system *live* for *scenario*; without *probes* only the final committed probe is sent.
 
-    *mask* is what of the telemetry the agent's tools leave out; with *rollback* one of them takes its own changes back. All
-    verbs raise OpsAssayError.
+    *mask* is what of the telemetry the agent's tools leave out; with *rollback* one of them takes its own changes back.
+    With a *gate* the healthy system waits for that file. All verbs raise OpsAssayError.
     """
 
     def __init__(
@@ -60,9 +60,10 @@ class TrialEnvironment:
         probes: bool,
         mask: Mask | None = None,
         rollback: bool = False,
+        gate: Path | None = None,
     ) -> None:
         self.live, self._scenario, self._run_dir, self._probes, self._mask = live, scenario, run_dir, probes, mask
-        self._rollback = rollback
+        self._rollback, self._gate = rollback, gate
         self._observed = ExitStack()
         self._deployed = False
         self._session: OperatorToolSession
@@ -96,8 +97,10 @@ class TrialEnvironment:
     def start(self) -> None:
         """Apply the trigger, and wait until the alerts that the scenario begins with have fired.
 
-        Raises OperationError when they do not fire.
+        Raises OperationError when they do not fire, and when the gate is not opened.
         """
+        if self._gate is not None:
+            _wait_at(self._gate)
         triggered_ns = mark_phase(self._run_dir, "triggered")  # from here on nothing that fails stood before
         self.trigger()
         _await_alerts(self._scenario, self._session.watch, self._run_dir, triggered_ns, probes=self._probes)
@@ -178,6 +181,14 @@ class TrialEnvironment:
             time.sleep(0.2)
         (self._run_dir / BASELINE).write_text(json.dumps({"verified": not left, "left": left}) + "\n", encoding="utf-8")
         return left
+
+
+def _wait_at(gate: Path) -> None:
+    deadline = time.monotonic() + GATE_S
+    while not gate.exists():
+        if time.monotonic() > deadline:
+            raise OperationError(f"The system was ready and nobody came to it within {GATE_S:g} s.")
+        time.sleep(GATE_EVERY_S)
 
 
 def _find_leftovers(live: LiveEnvironment) -> list[str]:

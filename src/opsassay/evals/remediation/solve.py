@@ -28,7 +28,7 @@ from opsassay.core.schema.task import Arm
 from opsassay.evals.remediation.controls.scripts import script_of
 from opsassay.evals.remediation.score import grade_trial, read_outcomes, read_recorded
 from opsassay.evals.remediation.tasks import keep_scenario, scenario_task
-from opsassay.evals.remediation.trial.contract import BASELINE, REPORT, PromptArm, TrialAgent
+from opsassay.evals.remediation.trial.contract import BASELINE, GATE_S, REPORT, PromptArm, TrialAgent
 from opsassay.evals.runner.commands import refusal_to_seal
 from opsassay.evals.runner.processes import run_watched
 from opsassay.evals.runner.queue import make_runs
@@ -89,7 +89,7 @@ a cluster a trial also waits for its turn."""
 class TrialRun:
     """One trial that is to be made. *timeout_s* says when it hangs, *retries* how often it is tried again.
 
-    *performer* is the dotted path of what performs it.
+    *performer* is the dotted path of what performs it. With a *gate* its system waits, prepared, for that file.
     """
 
     scenario: Scenario
@@ -104,6 +104,7 @@ class TrialRun:
     live = True
     mask: Mask = field(default_factory=Mask)
     rollback: bool = False
+    gate: Path | None = None
 
     @cached_property
     def agent_digest(self) -> str:
@@ -223,6 +224,7 @@ class TrialRun:
             "cluster": self.cluster.model_dump(mode="json") if self.scenario.cluster is not None else None,
             "mask": self.mask.model_dump(mode="json") if self.mask != Mask() else None,
             "rollback": self.rollback,
+            "gate": None if self.gate is None else str(self.gate),
             "run_dir": str(run_dir.resolve()),
         }
         code = run_watched(WORKER, json.dumps(order).encode(), run_dir / LOG, timeout_s, stop)
@@ -249,7 +251,8 @@ class TrialRun:
     def _timeout_s(self) -> float:
         """Return after how many seconds it counts as hung."""
         substrate = self.scenario.environment.substrate
-        return self.timeout_s or MACHINERY_S.get(substrate, MACHINERY_S["local"]) + self.granted_s
+        waits_s = 0.0 if self.gate is None else GATE_S
+        return self.timeout_s or MACHINERY_S.get(substrate, MACHINERY_S["local"]) + self.granted_s + waits_s
 
     def end_all(self) -> None:
         """Do nothing: the watchdog of each trial asks it to end, so that it removes its system."""

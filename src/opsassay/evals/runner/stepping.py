@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self, TextIO
+from typing import Any, ClassVar, Protocol, Self, TextIO, runtime_checkable
 
 from opsassay.core.errors import OperationError, OpsAssayError, UserError
 from opsassay.core.schema.run import Metric
@@ -50,10 +50,19 @@ class Graded:
     no_result: str = ""
 
 
+@runtime_checkable
+class _Gated(Protocol):
+    """A run that can wait, prepared, for the file *gate*."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    gate: Path | None
+
+
 class SteppedRun:
     """The one run that *part* of a plan of *domain* names; files of the part are looked for in *folder*.
 
-    It begins with the block and ends with it; `finish` ends it with its grades. Raises UserError for a part that names
+    It begins with the block and ends with it; `finish` ends it with its grades. `prepare` begins it before the block: a
+    live system is deployed and warmed up then, and broken once the block begins. Raises UserError for a part that names
     another number of runs, and what the domain raises.
     """
 
@@ -75,7 +84,10 @@ class SteppedRun:
         except OpsAssayError:
             self._made.cleanup()
             raise
-        (self.job,) = jobs
+        (job,) = jobs
+        self._gate = made / "gate"
+        self.job = replace(job, gate=self._gate) if isinstance(job, _Gated) else job
+        self._listener = socket.socket(socket.AF_UNIX)
         self._given_up, self._left = threading.Event(), threading.Event()
         self._end: RunEnd | None = None
         self._error: BaseException | None = None
@@ -84,17 +96,32 @@ class SteppedRun:
         self._tools: TextIO
         self.prompt, self.specs = "", tuple[ToolSpec, ...]()
 
+    def prepare(self) -> Self:
+        """Begin the run, up to where nothing is broken yet: of a live system, until it is healthy and warm."""
+        self._listener.bind(str(self._place))
+        self._listener.listen(1)
+        self._listener.settimeout(LOOK_S)
+        self._thread.start()
+        return self
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it has begun and not ended."""
+        return self._thread.is_alive()
+
     def __enter__(self) -> Self:
-        """Begin the run, and wait until its agent is let in; raises RunOverError when that does not come."""
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(self._place))
-            listener.listen(1)
-            listener.settimeout(LOOK_S)
-            self._thread.start()
+        """Begin the run, unless it was prepared, and wait until its agent is let in.
+
+        Raises RunOverError when that does not come.
+        """
+        self._gate.touch()
+        if not self._thread.ident:
+            self.prepare()
+        with self._listener:
             try:
                 while self._agent is None:
                     with suppress(TimeoutError):
-                        self._agent, _ = listener.accept()
+                        self._agent, _ = self._listener.accept()
                     if self._agent is None and not self._thread.is_alive():
                         raise RunOverError(self._why_over())
                 opening = json.loads(self._agent.makefile(encoding="utf-8").readline())
@@ -135,6 +162,7 @@ class SteppedRun:
         """Give the run up, if it goes on, and wait until it is gone."""
         self._given_up.set()
         self._leave()
+        self._listener.close()
         while self._thread.is_alive():
             time.sleep(LOOK_S)
         self._made.cleanup()
@@ -142,7 +170,7 @@ class SteppedRun:
     def _run(self, job: PlannedRun) -> None:
         try:
             self._end = job.run(self._store, self._given_up.is_set, lambda _: None)
-        except Exception as error:  # noqa: BLE001 - it is what came of the run, and is said where it is asked for
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - what came of the run; the second is giving it up
             self._error = error
 
     def _leave(self) -> None:

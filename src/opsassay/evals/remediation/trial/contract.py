@@ -47,6 +47,8 @@ REPORT = "agent.json"
 """What the agent's own end was: how it ended, and for a command whether it was sealed."""
 BASELINE = "baseline.json"
 """Whether all of the system was gone when the trial was over: ``verified``, and what was ``left``."""
+GATE_S = 900.0
+"""How long a system that was prepared ahead waits for its turn."""
 PromptArm = Literal["baseline", "constrained"]
 SRE = "sre"
 

@@ -46,14 +46,16 @@ def perform(
     cluster: Mapping[str, Any] | None = None,
     mask: Mask | None = None,
     rollback: bool = False,
+    gate: Path | None = None,
 ) -> None:
     """Perform one trial into *run_dir*; without *probes* only the final committed probe is sent. Raises OpsAssayError.
 
     *cluster* is the block of the plan that says which cluster a scenario for Kubernetes happens on, *mask* what of the
-    telemetry the agent's tools leave out; with *rollback* one of them takes the agent's own changes back.
+    telemetry the agent's tools leave out; with *rollback* one of them takes the agent's own changes back. With a *gate* the
+    system waits, healthy, until that file is there.
     """
     live = environment_for(scenario, seed, run_dir, cluster)
-    environment = TrialEnvironment(live, scenario, run_dir, probes=probes, mask=mask, rollback=rollback)
+    environment = TrialEnvironment(live, scenario, run_dir, probes=probes, mask=mask, rollback=rollback, gate=gate)
     perform_in(environment, scenario, agent, arm, seed, run_dir)
 
 
@@ -132,6 +134,8 @@ def main(order: dict[str, Any]) -> int:
         where["mask"] = Mask.model_validate(order["mask"])
     if order.get("rollback"):
         where["rollback"] = True
+    if order.get("gate") is not None:
+        where["gate"] = Path(order["gate"])
     run_dir = Path(order["run_dir"])
     configure("trial", "")
     _log.info("started", scenario=scenario.id, agent=agent.name, seed=order["seed"], pid=os.getpid())
