@@ -66,6 +66,7 @@ ORDER = (
     "incident import",
     "system status",
     "system check",
+    "system attach",
     "system render",
     "demo",
     "server start",

@@ -30,6 +30,7 @@ CALLS: dict[str, dict[str, object]] = {
     "new schema": {"kind": "agent"},
     "system up": {"system": "shop"},
     "system check": {"system": "shop"},
+    "system attach": {"project": "ghost", "entries": ["http://127.0.0.1:1/"]},
     "system down": {"names": ["ghost"]},
     "system status": {},
     "system logs": {"system": "ghost"},

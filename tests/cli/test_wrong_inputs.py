@@ -46,6 +46,7 @@ WRONG = [
     # systems
     ("system check shp", "'shp'", "did you mean 'shop'"),
     ("system check shop --seconds nan", "--seconds", "number"),
+    ("system attach --compose shop --entry 8080", "'8080'", "http://127.0.0.1:8080/"),
     ("system up shp", "'shp'", "did you mean 'shop'"),
     ("system up nowhere.yaml", "nowhere.yaml", "check the path"),
     ("system up shop --rate -3", "--rate", "--help"),

@@ -100,13 +100,15 @@ def draw_fault(app: System, seed: int, name: str | None) -> tuple[str, str, dict
     Raises NotFoundError for a type that the demo does not draw.
     """
     from opsassay.core.errors import NotFoundError
+    from opsassay.testbed.injection.preconditions import PRESSURE
 
     known = drawn_faults("own")
     if name is not None and name not in known:
         raise NotFoundError("fault of the demo", name, known, "Others: `opsassay incident record`.")
     chance = random.Random(seed)  # noqa: S311
     called = sorted({callee for _, callee in app.calls()} or app.services)
-    fault = name or chance.choice(sorted(known))
+    unlimited = app.compose is not None and not set(called).isdisjoint(app.compose.unlimited)
+    fault = name or chance.choice(sorted(known.keys() - PRESSURE if unlimited else known))
     return fault, chance.choice(called), known[fault]
 
 

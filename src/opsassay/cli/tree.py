@@ -50,6 +50,7 @@ COMMANDS = {
     "system check": CommandEntry(
         "Say what of a system can be seen and broken, and what does not work.", "system.check"
     ),
+    "system attach": CommandEntry("Write a system file of a compose project that runs.", "system.attach"),
     "system down": CommandEntry("Stop running systems.", "system.down"),
     "system status": CommandEntry(
         "Show running systems and isolation levels; clear what was left behind.", "system.status"

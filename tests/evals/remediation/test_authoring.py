@@ -12,6 +12,7 @@ from opsassay.cli import run
 from opsassay.core.errors import ConfigError
 from opsassay.core.schema.files import load_yaml, parse_yaml
 from opsassay.core.schema.scenario import Difficulty, Scenario
+from opsassay.core.schema.system import Load
 from opsassay.evals.remediation.authoring.checks import findings, layers, proposed_depth
 from opsassay.evals.remediation.tasks import scenario_complexity
 from opsassay.testbed.apps import load_system
@@ -66,6 +67,23 @@ def test_the_deepest_of_several_layers_is_proposed_and_a_verb_tells_its_own():
     assert layers(both) == ("pod", "policy")
     assert proposed_depth(both) == "D3"
     assert proposed_depth(made({"operations": [{"verb": "conjure"}]})) is None
+
+
+def test_what_a_load_of_its_own_does_not_give_is_named():
+    shop = load_system("shop")
+    commanded = shop.model_copy(update={"load": Load(command=("k6", "run", "load.js"), mix=shop.load.mix)})
+    asking = made(
+        {"operations": [{"verb": "load dip", "arguments": {"factor": 2, "seconds": 5}}]},
+        verification={"committed_depth": "D3", "impact": {"max_user_minutes": 1}},
+        environment={"system": "shop", "rate_rps": 20},
+    )
+    found = {one.field: one.message for one in findings(asking, commanded, VERBS)}
+    assert found["verification.impact"] == (
+        "what users lose is not known: the load of shop is `k6 run load.js`; leave it out"
+    )
+    for field in ("environment.rate_rps", "trigger.operations.0"):
+        assert "which alone says how much it sends" in found[field]
+    assert not {"verification.impact", "environment.rate_rps"} & {one.field for one in findings(asking, shop, VERBS)}
 
 
 def test_what_does_not_fit_the_system_is_named():

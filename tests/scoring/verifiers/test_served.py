@@ -106,6 +106,7 @@ def test_a_system_without_users_has_none_that_could_lose():
     run = recording(timeline([1.0] * SECONDS), deployed=0, triggered=TRIGGERED, started=STARTED, ended=ENDED)
     found = {j.predicate: j for j in judge_run(gather(run), scenario(users={}))[0]}["v_users"]
     assert found.status == "not_applicable"
+    assert found.reason == "no request of users was counted: what they lost is not known"
 
 
 @pytest.mark.parametrize("again", [True, False], ids=["taken down again", "repaired late"])

@@ -232,3 +232,72 @@ def test_passwords_are_filled_in_where_the_program_is_started(written):
 def test_a_probe_asks_for_what_users_ask_with_a_number_in_the_place_of_what_is_drawn(written):
     asked = load_system(written(request="front GET /items/{int:500}?page={int:9}"))
     assert asked.probe_paths() == {"front": "/items/1?page=1"}
+
+
+OWN_LOAD = """
+system: pair
+services:
+  worker: {program: {command: [sh], ready: {log: x}, calls: [back]}}
+  front: {program: {command: [sh], ports: {http: 80}, ready: {tcp: 80}}}
+  back: {program: {command: [sh], ports: {http: 80}, ready: {tcp: 80}, calls: []}}
+load: LOAD
+"""
+
+
+def with_load(folder, load):
+    folder.chmod(0o755)
+    path = folder / "system.yaml"
+    path.write_text(OWN_LOAD.replace("LOAD", load))
+    return load_system(str(path))
+
+
+def test_a_load_of_its_own_is_placed_and_its_users_come_to_the_first_service_that_listens(tmp_path):
+    system = with_load(tmp_path, "{command: [sh, load.sh], environment: {RATE: '5'}}")
+    assert system.load.command[0].endswith("/sh")
+    assert system.load.directory == str(tmp_path)
+    assert {"PATH", "RATE"} <= system.load.environment.keys()
+    assert system.entries() == system.seen_at() == {"front"}
+    assert system.probe_paths() == {"front": "/"}
+    assert system.model_validate(system.model_dump(mode="json")) == system, "as the supervisor gets it"
+    named = with_load(tmp_path, "{command: [sh], mix: [{request: 'back GET /x/{int:9}'}]}")
+    assert named.probe_paths() == {"back": "/x/1"}
+
+
+@pytest.mark.parametrize(
+    ("load", "says"),
+    [
+        ("{command: [no-such-load-here]}", r"system.yaml:\d+: load.command: there is no program no-such-load-here"),
+        ("{command: [sh], folders: [gone]}", "load.folders: there is no folder gone"),
+        ("{command: [sh], rate_rps: 3}", "rate_rps: its command says that itself"),
+        ("{command: [sh], environment: {U: '{password:db}'}}", "load.environment.U: there is no store 'db'"),
+        ("{command: [sh], mix: [{request: worker GET /}]}", "the program of worker has no ports"),
+        ("{mix: [{request: front GET /}], directory: x}", "directory: it goes with a command, and there is none"),
+        ("{rate_rps: 3}", "mix is missing: what users send; or command"),
+    ],
+)
+def test_what_is_wrong_with_a_load_is_said_with_its_place(tmp_path, load, says):
+    with pytest.raises(ConfigError, match=says):
+        with_load(tmp_path, load)
+
+
+@pytest.mark.parametrize(
+    ("plan", "says"),
+    [
+        ({"fault": "NoFault", "parameters": {"disturbance": "load_surge"}}, "which alone says how much it sends"),
+        (
+            {"fault": "NetworkDelay", "target": {"service": "front"}, "parameters": {"direction": "inbound"}},
+            "Only users exchange such packets with front, and what they feel is not known",
+        ),
+    ],
+)
+def test_what_cannot_be_seen_or_done_with_a_load_of_its_own_is_refused(tmp_path, plan, says):
+    system = with_load(tmp_path, "{command: [sh]}")
+    with pytest.raises(RefusedError, match=says):
+        require(system, FaultPlan.model_validate(plan), REPERTOIRES["namespaced"].refusal)
+
+
+def test_a_load_of_its_own_does_not_reach_our_services(tmp_path):
+    path = tmp_path / "system.yaml"
+    path.write_text("system: ours\nservices: {web: {operations: {GET /: {}}}}\nload: {command: [sh]}\n")
+    with pytest.raises(ConfigError, match=r"load.command: web is no program"):
+        load_system(str(path))

@@ -75,3 +75,12 @@ def test_whether_users_are_served_is_read_off_their_own_requests_whatever_progra
     assert not users_are_served(Kept(clock, stream(to_s=40)))  # nobody asked
     assert not users_are_served(Kept(clock, stream(service=LOAD_GENERATOR, to_s=40, failed=True)))
     assert not users_are_served(Kept(clock, stream(service=LOAD_GENERATOR, to_s=40, ms=1600)))
+
+
+def test_without_a_load_generator_spans_of_the_entries_tell_whether_users_are_served(clock):
+    clock[0] = 40
+    entries = {"cart"}
+    assert users_are_served(Kept(clock, stream(to_s=40)), entries)
+    assert not users_are_served(Kept(clock, stream(to_s=40, failed=True)), entries)
+    assert not users_are_served(Kept(clock, stream(to_s=20)), entries), "none has come of late"
+    assert users_are_served(Kept(clock, stream(service="other", to_s=40)), entries), "it never sent any: not known"

@@ -23,6 +23,9 @@ def stream(rate=4, *, service="cart", from_s=0, to_s=80, ms=10.0, failed=False):
             "time": times,
             "duration": [int(ms * 1e6)] * len(times),
             "service_name": service,
+            "trace_id": [f"trace-{i}" for i in range(len(times))],
+            "span_id": "1",
+            "parent_span_id": "",
             "attr.span_kind": "Server",
             "attr.status_code": "Error" if failed else "Unset",
         }

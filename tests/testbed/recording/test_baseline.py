@@ -9,7 +9,7 @@ from opsassay.core.errors import NotNormalError
 from opsassay.core.schema.incident import Window
 from opsassay.core.schema.system import Slo
 from opsassay.telemetry.schema import empty
-from opsassay.testbed.recording.baseline import measure
+from opsassay.testbed.recording.baseline import measure, user_requests
 
 SECOND = 10**9
 WINDOW = Window(start_ns=0, end_ns=31 * SECOND)
@@ -73,3 +73,15 @@ def test_what_is_not_normal_is_said(window, words):
 
 def test_one_alert_is_what_chance_brings():
     assert objection(late_services=1) == ""
+
+
+def test_without_a_load_generator_users_are_what_reached_the_entries_from_outside():
+    spans = [
+        ("t1", "a", "", "front", "Server"), ("t1", "b", "a", "front", "Client"), ("t1", "c", "b", "back", "Server"),
+        ("t1", "d", "c", "front", "Server"), ("t2", "e", "from k6", "front", "Server"),
+        ("t3", "f", "", "loadgenerator", "Client"),
+    ]  # fmt: skip
+    columns = ["trace_id", "span_id", "parent_span_id", "service_name", "attr.span_kind"]
+    traces = pl.DataFrame(spans, schema=columns, orient="row")
+    assert set(user_requests(traces, {"front"})["span_id"]) == {"a", "e"}, "what back called is none of users"
+    assert user_requests(traces, ())["span_id"].to_list() == ["f"]

@@ -48,7 +48,8 @@ def command(
             shown.started(f"stopping {app.system}")
     if as_json:
         items = [asdict(one) for one in found.services]
-        print_json("system check", items, findings=list(found.findings), ready_s=round(ready_s, 1))
+        said = {"findings": list(found.findings), "not_known": list(found.not_known)}
+        print_json("system check", items, **said, ready_s=round(ready_s, 1))
     else:
         rows = [
             (one.service, one.spans, one.logs, ", ".join(one.callers) or None, len(one.faults))
@@ -61,6 +62,8 @@ def command(
                 echo(
                     f"The sidecar of {one.service} ({one.sidecar}) brings {', '.join(one.by_sidecar) or 'no fault type'}."
                 )
+        for sentence in found.not_known:
+            echo(sentence)
         for sentence in found.findings:
             say(sentence)
         if not found.findings:

@@ -11,12 +11,14 @@ from opsassay.core.schema.program import Ready
 
 
 class ComposeProject(Written):
-    """A project as it is run: a copy of the user's, with names, volumes and networks of its own."""
+    """A project as it is run: a copy of the user's, with names, volumes and networks of its own, or theirs that runs."""
 
-    compose: tuple[str, ...] = Field(min_length=1, description="the compose program, such as docker compose")
     engine: tuple[str, ...] = Field(min_length=1, description="the engine's program, such as docker")
-    directory: str = Field(description="the folder of the user's compose file")
-    content: dict[str, Any] = Field(description="the compose file that is run")
+    attached: str | None = Field(default=None, description="the user's own project, which runs and is not started here")
+    unlimited: tuple[str, ...] = Field(default=(), description="services of it that may use the whole machine")
+    compose: tuple[str, ...] = Field(default=(), description="the compose program, such as docker compose")
+    directory: str = Field(default="", description="the folder of the user's compose file")
+    content: dict[str, Any] = Field(default_factory=dict, description="the compose file that is run")
     copied: dict[str, str] = Field(
         default_factory=dict, description="folders that containers may write to: of the user, by the name of the copy"
     )

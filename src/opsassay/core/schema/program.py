@@ -35,23 +35,28 @@ class Ready(Written):
         return f"port {self.tcp} accepts no connection" if self.tcp else f"its output has no line with {self.log!r}"
 
 
-class Program(Written):
-    """A program that a service runs, in a network, a file system and a control group of its own."""
+class Command(Written):
+    """A program of a user's own and what it needs to start."""
 
     command: tuple[str, ...] = Field(default=(), description="the program and its arguments; no shell reads them")
-    container: str | None = Field(default=None, description="in place of a command: the service of a compose project")
-    restarts: bool = Field(default=True, description="whether it is started again when it has ended well: a job is not")
     directory: str = Field(default=".", description="where it starts, from the folder of this file; it reads it only")
     environment: dict[str, str] = Field(
         default_factory=dict, description="its variables; {password:STORE} is that store's password"
     )
+    folders: tuple[str, ...] = Field(default=(), description="further folders that it may read, from that of this file")
+
+
+class Program(Command):
+    """A program that a service runs, in a network, a file system and a control group of its own."""
+
+    container: str | None = Field(default=None, description="in place of a command: the service of a compose project")
+    restarts: bool = Field(default=True, description="whether it is started again when it has ended well: a job is not")
     ports: dict[str, int] = Field(default_factory=dict, description="where it listens by name; users call the first")
     ready: Ready | None = None
     runtime: Runtime | None = Field(default=None, description="adds this language's OpenTelemetry instrumentation")
     calls: tuple[str, ...] | None = Field(
         default=None, description="the services and stores that it calls; all others when left out"
     )
-    folders: tuple[str, ...] = Field(default=(), description="further folders that it may read, from that of this file")
 
     @field_validator("ports")
     @classmethod

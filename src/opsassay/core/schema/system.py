@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from opsassay.core.schema.base import Written
 from opsassay.core.schema.compose import ComposeProject, ComposeService
 from opsassay.core.schema.namespace import ExistingNamespace
-from opsassay.core.schema.program import Program
+from opsassay.core.schema.program import Command, Program
 
 Engine = Literal["postgresql", "valkey", "nats"]
 IN_MEMORY: frozenset[Engine] = frozenset({"valkey", "nats"})
@@ -200,12 +200,28 @@ class LoadMix(Written):
         return value
 
 
-class Load(Written):
-    """Open-loop Poisson load."""
+class Load(Command):
+    """Open-loop Poisson load, or a *command* of the user's own that sends requests, of which nothing is counted here."""
 
     rate_rps: float = Field(default=20.0, gt=0)
     timeout_s: float = Field(default=5.0, gt=0)
-    mix: tuple[LoadMix, ...]
+    mix: tuple[LoadMix, ...] = Field(default=(), description="what users send; with a command, what probes send")
+
+    @model_validator(mode="after")
+    def _one_generator(self) -> Self:
+        if not self.command and "mix" not in self.model_fields_set:
+            raise ValueError("mix is missing: what users send; or command, a load generator of your own")
+        theirs, ours = ("directory", "environment", "folders"), ("rate_rps", "timeout_s")
+        for name in ours if self.command else theirs:
+            if getattr(self, name) != type(self).model_fields[name].get_default(call_default_factory=True):
+                words = "its command says that itself" if self.command else "it goes with a command, and there is none"
+                raise ValueError(f"{name}: {words}; leave it out")
+        return self
+
+    @property
+    def command_line(self) -> str:
+        """The command in words, '' where OpsAssay's own generator sends the load."""
+        return f"`{' '.join(self.command)}`" if self.command else ""
 
 
 class System(Written):
@@ -241,7 +257,16 @@ class System(Written):
             self._check_route(f"load.mix: {kind.request!r}", kind.request)
         for name in self.programs():
             self._check_program(name)
+        self._check_passwords("load.environment", self.load)
+        if self.load.command:
+            self._check_reached()
         return self
+
+    def _check_reached(self) -> None:
+        if not self.entries():
+            raise ValueError("load.command: no service listens, so that it reaches none")
+        if ours := sorted(name for name in self.entries() if self.services[name].program is None):
+            raise ValueError(f"load.command: {ours[0]} is no program; OpsAssay's own services listen at changing ports")
 
     def _check_program(self, name: str) -> None:
         program = self.services[name].program
@@ -250,11 +275,13 @@ class System(Written):
             if called == name or called not in {*self.services, *self.stores}:
                 known = ", ".join(sorted({*self.services, *self.stores} - {name}))
                 raise ValueError(f"services.{name}.program.calls: {called!r} is not one of {known or 'no others'}")
-        for key, value in program.environment.items():
+        self._check_passwords(f"services.{name}.program.environment", program)
+
+    def _check_passwords(self, where: str, command: Command) -> None:
+        for key, value in command.environment.items():
             for store in _PASSWORD.findall(value):
                 if store not in self.stores or self.stores[store].password is None:
-                    where = f"services.{name}.program.environment.{key}"
-                    raise ValueError(f"{where}: there is no store {store!r} with a password")
+                    raise ValueError(f"{where}.{key}: there is no store {store!r} with a password")
 
     def programs(self) -> list[str]:
         """Return the services that run a program of the user's own."""
@@ -283,7 +310,7 @@ class System(Written):
             known = ", ".join(self.services[callee].operations)
             raise ValueError(f"{where}: {callee} has no operation {route!r}; it has {known or 'none'}")
 
-    def variables(self, program: Program) -> dict[str, str]:
+    def variables(self, program: Command) -> dict[str, str]:
         """Return the environment that the system's file gives *program*, passwords filled in."""
 
         def password(found: re.Match[str]) -> str:
@@ -304,8 +331,7 @@ class System(Written):
 
     def _program_calls(self) -> set[tuple[str, str]]:
         """Return (service, what its program calls): what it says, else whatever listens."""
-        listening = {name for name, service in self.services.items() if not service.program or service.program.ports}
-        listening |= set(self.stores)
+        listening = {*self._listening(), *self.stores}
         return {
             (name, callee)
             for name, service in self.services.items()
@@ -327,6 +353,10 @@ class System(Written):
         queue = next((name for name, store in self.stores.items() if store.engine == "nats"), None)
         return pairs | {(name, queue) for name, service in self.services.items() if service.consumes and queue}
 
+    def _listening(self) -> list[str]:
+        """Return the services that others can call, in the order of the file."""
+        return [name for name, service in self.services.items() if not service.program or service.program.ports]
+
     def looked_up_by(self, service: str) -> list[str]:
         """Return the names that *service* looks up: services, and stores too where it is a program, in order."""
         pairs = self.calls() | (self.uses() if self.services[service].program is not None else set())
@@ -342,16 +372,28 @@ class System(Written):
         return {entry: DRAWN.sub("1", gets.get(entry, "/")) for entry in sorted(self.entries())}
 
     def entries(self) -> set[str]:
-        """Return the services that users call."""
-        return {kind.request.split()[0] for kind in self.load.mix}
+        """Return the services that users call; of a command that names none, the first that listens."""
+        named = {kind.request.split()[0] for kind in self.load.mix}
+        return named or set(self._listening()[:1] if self.load.command else ())
+
+    def seen_at(self) -> set[str]:
+        """Return the services whose spans alone tell what users got: the entries, where the load is a command."""
+        return self.entries() if self.load.command else set()
 
 
 class ComposeSystem(Written):
-    """A compose project with the load of its users: what a system file says when it names a compose file."""
+    """A compose project with the load of its users: what a system file says when it names a compose file or a project."""
 
     system: str
     description: str = ""
-    compose: str = Field(description="the compose file, from the folder of this file")
+    compose: str | None = Field(default=None, description="the compose file, from the folder of this file")
+    attach: str | None = Field(default=None, description="in place of it, a project whose containers run already")
     services: dict[str, ComposeService] = Field(default_factory=dict, description="what the compose file does not say")
     load: Load
     slo: Slo = Slo()
+
+    @model_validator(mode="after")
+    def _one_project(self) -> Self:
+        if (self.compose is None) == (self.attach is None):
+            raise ValueError("give either compose, a file that is copied, or attach, a project that runs")
+        return self

@@ -38,7 +38,7 @@ def v_users(evidence: RunEvidence, committed: Users) -> tuple[Judgement, float |
     if triggered is None:
         return missing(NAME, "nobody says when the fault was applied, so there is nothing to compare with"), None
     if not counts.kinds:
-        return not_applicable(NAME, "the system has no load of users"), None
+        return not_applicable(NAME, "no request of users was counted: what they lost is not known"), None
     usual = _usual(counts, triggered)
     if not (usual.done >= LEAST).any():
         return not_applicable(NAME, f"fewer than {LEAST} requests of any kind were counted before the fault"), None

@@ -23,6 +23,7 @@ from opsassay.core.schema.files import load_yaml, require_small
 from opsassay.core.schema.program import Program, Ready
 from opsassay.core.schema.system import ComposeSystem, Load, LoadMix, Service, System
 from opsassay.core.schema.validation_errors import problem, reason
+from opsassay.testbed.apps.programs import place_load
 
 COMMANDS = (("docker", "compose"), ("docker-compose",), ("podman", "compose"), ("podman-compose",))
 """Compose programs, in the order in which they are tried; each has the engine of its name."""
@@ -74,7 +75,7 @@ def is_compose_file(path: Path) -> bool:
     services = document.get("services")
     described = services.values() if isinstance(services, dict) else ()
     containers = any(isinstance(one, dict) and {"image", "build"} & one.keys() for one in described)
-    return "compose" in document or (containers and "load" not in document)
+    return bool({"compose", "attach"} & document.keys()) or (containers and "load" not in document)
 
 
 def load_compose(path: Path) -> System:
@@ -83,79 +84,78 @@ def load_compose(path: Path) -> System:
     Raises ConfigError for a file that cannot be read or run as a copy, RefusedError where no engine answers.
     """
     document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    written = load_yaml(path, ComposeSystem) if "compose" in document else None
-    file = path.resolve().parent / written.compose if written else path.resolve()
-    if not file.is_file():
-        raise ConfigError(f"{path}: there is no compose file {written.compose if written else path}; check the path.")
-    try:
-        project = _Project(file, written.services if written else {})
-        services = project.services()
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise ConfigError(f"{file}: a value of it is none that compose files have: {reason(error)}.") from error
+    written = load_yaml(path, ComposeSystem) if {"compose", "attach"} & document.keys() else None
+    project = _project_of(path, written)
+    services = project.services()
     if unknown := sorted(set(project.stated) - set(services)):
-        raise ConfigError(f"{path}: {NotFoundError('service of ' + file.name, unknown[0], services)}")
-    load = written.load if written else _load_of(project)
+        raise ConfigError(f"{path}: {NotFoundError('service of ' + project.shown, unknown[0], services)}")
+    load = place_load(written.load, path) if written else _load_of(project)
+    if load.command and not load.mix:
+        load = load.model_copy(update={"mix": _load_of(project).mix})
     try:
         return System(
             system=written.system if written else project.name,
-            description=written.description if written else f"The compose project {file.parent.name}",
+            description=written.description if written else f"The compose project {project.name}",
             host_cpu_limit=float(max([os.cpu_count() or 1, *(one.cpu_limit for one in services.values())])),
             host_memory_limit_mb=sum(one.memory_limit_mb * one.replicas for one in services.values()),
             services=services,
             load=load,
             slo=written.slo if written else System.model_fields["slo"].default,
-            compose=ComposeProject(
-                compose=project.compose,
-                engine=project.engine,
-                directory=str(file.parent),
-                content=project.content,
-                copied=project.copied,
-            ),
+            compose=project.as_run(),
         )
     except ValidationError as error:
         raise ConfigError(f"{path}: {problem(error)}.") from error
 
 
-def _load_of(project: _Project) -> Load:
+def _project_of(path: Path, written: ComposeSystem | None) -> DescribedProject:
+    """Return the project of the compose file at *path*, or the one that the system file at *path* has *written*."""
+    if written is not None and written.attach is not None:
+        from opsassay.testbed.apps.attached import AttachedProject
+
+        return AttachedProject(written.attach, written.services)
+    file = path.resolve().parent / written.compose if written and written.compose else path.resolve()
+    if not file.is_file():
+        raise ConfigError(f"{path}: there is no compose file {written.compose if written else path}; check the path.")
+    try:
+        project = _Project(file, written.services if written else {})
+        project.services()
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise ConfigError(f"{file}: a value of it is none that compose files have: {reason(error)}.") from error
+    return project
+
+
+def _load_of(project: DescribedProject) -> Load:
     """Return a GET of the root of each service that publishes a port, where no file says what users do."""
     if not project.published:
         raise ConfigError(
-            f"{project.file}: no service publishes a port, so that users reach none; write a system file with `compose: "
-            f"{project.file.name}` and `load:` (docs/own-system.md)."
+            f"{project.shown}: no service publishes a port, so that users reach none; write a system file with "
+            f"`{project.key}` and `load:` (docs/own-system.md)."
         )
     return Load(mix=tuple(LoadMix(request=f"{name} GET /") for name in sorted(project.published)))
 
 
-class _Project:
-    """The project of the compose *file*, with what the user's system file has *stated* of its services."""
+class DescribedProject:
+    """A project whose services are *described* as in compose files, with what the user's system file has *stated* of them.
 
-    def __init__(self, file: Path, stated: Mapping[str, ComposeService]) -> None:
-        self.file, self.stated = file, stated
-        self.compose, self.engine = compose_program()
-        self.copied: dict[str, str] = {}
-        read = self._read()
-        self.name = str(read.get("name") or file.parent.name).lower()
-        self._described: dict[str, dict[str, Any]] = read["services"]
-        self.ports = {name: list(_ports(one)) for name, one in self._described.items()}
-        self.published = {name for name, one in self._described.items() if one.get("ports") and not _store_port(one)}
-        self.content = self._copy(read)
+    *name* is its name, *shown* what it is called in messages, *key* what names it in a system file.
+    """
 
-    def _read(self) -> dict[str, Any]:
-        """Return the file as its compose program reads it: merged, extended, variables filled in."""
-        words = [*self.compose, "-f", str(self.file), "config"]
-        try:
-            done = subprocess.run(
-                words, capture_output=True, text=True, timeout=READ_S, cwd=self.file.parent, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise ConfigError(f"{self.file}: `{' '.join(words)}` did not end in {READ_S:g} s.") from error
-        if done.returncode != 0:
-            said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-            raise ConfigError(f"{self.file}: {said[-1].strip() if said else 'its compose program refuses it'}")
-        found = yaml.safe_load(done.stdout)
-        if not isinstance(found, dict) or not isinstance(found.get("services"), dict) or not found["services"]:
-            raise ConfigError(f"{self.file}: it has no services.")
-        return found
+    def __init__(
+        self,
+        name: str,
+        shown: str,
+        key: str,
+        described: Mapping[str, dict[str, Any]],
+        stated: Mapping[str, ComposeService],
+    ) -> None:
+        self.name, self.shown, self.key, self.stated = name, shown, key, stated
+        self._described = described
+        self.ports = {name: list(_ports(one)) for name, one in described.items()}
+        self.published = {name for name, one in described.items() if one.get("ports") and not _store_port(one)}
+
+    def as_run(self) -> ComposeProject:
+        """Return how it is run."""
+        raise NotImplementedError
 
     def services(self) -> dict[str, Service]:
         """Return the services as the system has them: a job that others wait for is over when they run."""
@@ -188,6 +188,46 @@ class _Project:
                 restarts=policy not in ("no", "on-failure"),
             ),
         )
+
+
+class _Project(DescribedProject):
+    """The project of the compose *file*: a copy of it is run."""
+
+    def __init__(self, file: Path, stated: Mapping[str, ComposeService]) -> None:
+        self.file = file
+        self.compose, self.engine = compose_program()
+        self.copied: dict[str, str] = {}
+        read = self._read()
+        name, key = str(read.get("name") or file.parent.name).lower(), f"compose: {file.name}"
+        super().__init__(name, str(file), key, read["services"], stated)
+        self.content = self._copy(read)
+
+    def as_run(self) -> ComposeProject:
+        """Return the copy."""
+        return ComposeProject(
+            compose=self.compose,
+            engine=self.engine,
+            directory=str(self.file.parent),
+            content=self.content,
+            copied=self.copied,
+        )
+
+    def _read(self) -> dict[str, Any]:
+        """Return the file as its compose program reads it: merged, extended, variables filled in."""
+        words = [*self.compose, "-f", str(self.file), "config"]
+        try:
+            done = subprocess.run(
+                words, capture_output=True, text=True, timeout=READ_S, cwd=self.file.parent, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ConfigError(f"{self.file}: `{' '.join(words)}` did not end in {READ_S:g} s.") from error
+        if done.returncode != 0:
+            said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+            raise ConfigError(f"{self.file}: {said[-1].strip() if said else 'its compose program refuses it'}")
+        found = yaml.safe_load(done.stdout)
+        if not isinstance(found, dict) or not isinstance(found.get("services"), dict) or not found["services"]:
+            raise ConfigError(f"{self.file}: it has no services.")
+        return found
 
     def _copy(self, read: Mapping[str, Any]) -> dict[str, Any]:
         """Return the compose file that is run."""

@@ -7,11 +7,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from opsassay.core.errors import ConfigError
 from opsassay.core.schema.files import where
-from opsassay.core.schema.program import Program
-from opsassay.core.schema.system import ENVOY, System
+from opsassay.core.schema.program import Command, Program
+from opsassay.core.schema.system import ENVOY, Load, System
 
 BINARIES = (".venv/bin", "node_modules/.bin")
 """Where a project keeps its programs, before those on the PATH."""
@@ -33,41 +34,45 @@ def place_programs(system: System, source: Path) -> System:
     for name in system.programs():
         program = system.services[name].program
         assert program is not None
-        placement = _Placement(source, name, program)
-        update = {"program": placement.place_program(), "sidecar": placement.place_sidecar(services[name].sidecar)}
-        services[name] = services[name].model_copy(update=update)
-    return system.model_copy(update={"services": services})
+        placed = program.model_copy(update=_Placement(source, f"services.{name}.program", program).place_command())
+        sidecar = _Placement(source, f"services.{name}", program).place_sidecar(services[name].sidecar)
+        services[name] = services[name].model_copy(update={"program": placed, "sidecar": sidecar})
+    return system.model_copy(update={"services": services, "load": place_load(system.load, source)})
+
+
+def place_load(load: Load, source: Path) -> Load:
+    """Return *load*, read from the file *source*, with its command, if it has one, as it lies here. Raises ConfigError."""
+    return load.model_copy(update=_Placement(source, "load", load).place_command()) if load.command else load
 
 
 class _Placement:
-    """Places the *program* of the service *name*, whose system is in the file *source*."""
+    """Places the *program* that is the field *within* of the system in the file *source*."""
 
-    def __init__(self, source: Path, name: str, program: Program) -> None:
-        self._source, self._service, self._program = source, f"services.{name}", program
+    def __init__(self, source: Path, within: str, program: Command) -> None:
+        self._source, self._within, self._program = source, within, program
         self._project = source.resolve().parent
 
-    def place_program(self) -> Program:
-        """Return the program with absolute paths and all its variables."""
+    def place_command(self) -> dict[str, Any]:
+        """Return its fields with absolute paths and all its variables."""
         directory = self._folder("directory", self._program.directory)
         places = [folder / binaries for folder in (directory, self._project) for binaries in BINARIES]
         path = ":".join([*(str(place) for place in places if place.is_dir()), os.environ.get("PATH", SYSTEM_PATH)])
         command = self._command(directory, path)
         folders = [directory, *(self._folder("folders", each) for each in self._program.folders), *_needed_by(command)]
         variables = {"PATH": f"{command.parent}:{SYSTEM_PATH}", **self._program.environment}
-        if self._program.runtime == "python":
+        runtime = self._program.runtime if isinstance(self._program, Program) else None
+        if runtime == "python":
             variables |= self._python_hook(command, variables)
-        elif self._program.runtime == "node":
+        elif runtime == "node":
             modules = self._node_modules(directory)
             folders += [modules, HOOKS]
             variables |= _node_hook(modules, variables)
-        return self._program.model_copy(
-            update={
-                "directory": str(directory),
-                "command": (str(command), *self._program.command[1:]),
-                "folders": tuple(dict.fromkeys(map(str, folders))),
-                "environment": variables,
-            }
-        )
+        return {
+            "directory": str(directory),
+            "command": (str(command), *self._program.command[1:]),
+            "folders": tuple(dict.fromkeys(map(str, folders))),
+            "environment": variables,
+        }
 
     def place_sidecar(self, asked: str | None) -> str | None:
         """Return the path of the program that stands in front of this one, None where there is to be none."""
@@ -80,13 +85,13 @@ class _Placement:
         return str(self._readable("sidecar", found.parent) / found.name)
 
     def _error(self, field: str, words: str) -> ConfigError:
-        return ConfigError(f"{where(self._source, f'{self._service}.{field}')}: {words}")
+        return ConfigError(f"{where(self._source, f'{self._within}.{field}')}: {words}")
 
     def _folder(self, field: str, path: str) -> Path:
         folder = (self._project / path).resolve()
         if not folder.is_dir():
-            raise self._error(f"program.{field}", f"there is no folder {path}; name it from the folder of this file.")
-        return self._readable(f"program.{field}", folder)
+            raise self._error(field, f"there is no folder {path}; name it from the folder of this file.")
+        return self._readable(field, folder)
 
     def _readable(self, field: str, folder: Path) -> Path:
         from opsassay.testbed.kernel.private_root import may_read  # pages that list systems need no kernel
@@ -102,7 +107,7 @@ class _Placement:
         asked = self._program.command[0]
         found = shutil.which(directory / asked if "/" in asked else asked, path=path)
         if found is None:
-            raise self._error("program.command", f"there is no program {asked}; install it, or name its path.")
+            raise self._error("command", f"there is no program {asked}; install it, or name its path.")
         return _behind_shim(Path(os.path.abspath(found)))  # noqa: PTH100 - resolve() would follow the link
 
     def _python_hook(self, command: Path, variables: dict[str, str]) -> dict[str, str]:
@@ -112,7 +117,7 @@ class _Placement:
                 f"{command} has no OpenTelemetry; run `pip install opentelemetry-distro opentelemetry-exporter-otlp`"
             )
             raise self._error(
-                "program.runtime", f"{words} there, and `opentelemetry-bootstrap -a install`, or leave runtime out."
+                "runtime", f"{words} there, and `opentelemetry-bootstrap -a install`, or leave runtime out."
             )
         return {"PYTHONPATH": ":".join(filter(None, [str(sites[0]), variables.get("PYTHONPATH")]))}
 
@@ -121,7 +126,7 @@ class _Placement:
         found = next((folder for folder in folders if (folder / NODE_REGISTER).exists()), None)
         if found is None:
             words = "run `npm install @opentelemetry/api @opentelemetry/auto-instrumentations-node` there"
-            raise self._error("program.runtime", f"{directory} has no OpenTelemetry; {words}, or leave runtime out.")
+            raise self._error("runtime", f"{directory} has no OpenTelemetry; {words}, or leave runtime out.")
         return found
 
 

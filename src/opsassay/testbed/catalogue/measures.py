@@ -41,9 +41,9 @@ def handling_fails(injection: Injection[Measured], times: Times) -> Reading:
 
 def calls_fail(injection: Injection[Measured], times: Times) -> Reading:
     """Share of failed calls to the target, by services and users; scaled to its share of the service's replicas."""
-    if injection.replica.spec.sidecar is not None:
-        return handling_fails(injection, times)  # it counts what callers get, and not all of them send spans
     fleet, replica = injection.system.fleet, injection.replica
+    if replica.spec.sidecar is not None or replica.service in fleet.system.seen_at():
+        return handling_fails(injection, times)  # it counts what callers get, and not all of them send spans
     callers: list[Counted] = [r for c in callers_of(fleet.system, replica.service) for r in fleet.replicas_of(c)]
     before, after, slack = failures([*callers, fleet.load], times, [scoped(injection, f"call:{replica.service}")])
     return before, after, or_zero(before) + max(MIN_ERROR_SHARE / len(fleet.replicas_of(replica.service)), slack)

@@ -124,6 +124,10 @@ def _exchanges_packets(fleet: Fleet, fault: PlannedFault) -> Iterator[Objection]
     elif given["direction"] in CALLS and (mutual := _calls_back(fleet, targets, given)):
         words = f"{fault.target.name} and {mutual} call each other, and packets do not tell whose call they belong to"
         yield Objection("parameters.direction", RefusedError(f"{words}; use direction from, to or both."))
+    elif fleet.system.load.command and all(one[0] == LOAD_GENERATOR for one in touched(fleet, targets, given)):
+        words = f"Only users exchange such packets with {fault.target.name}, and what they feel is not known"
+        way_out = "choose another target or direction."
+        yield Objection("target", RefusedError(f"{words}: the load is {fleet.system.load.command_line}; {way_out}"))
 
 
 def _way_out(given: Mapping[str, Any]) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from opsassay.core.errors import RefusedError
 from opsassay.core.schema.system import Service, System
 
 RESTART_AFTER_S = 2.0
@@ -188,6 +189,14 @@ def window_difference(counted: Counted, since: float, until: float | None = None
             before = totals.get(activity, (0, 0, 0))
             totals[activity] = (before[0] + step[0], before[1] + step[1], before[2] + step[2])
     return totals
+
+
+def require_own_rate(system: System) -> None:
+    """Raise RefusedError when OpsAssay does not send the load of *system*, and so cannot change its rate."""
+    if system.load.command:
+        raise RefusedError(
+            f"The load of {system.system} is {system.load.command_line}, which alone says how much it sends."
+        )
 
 
 async def sleep_until(condition: Any, timeout_s: float, every_s: float = 0.05) -> bool:

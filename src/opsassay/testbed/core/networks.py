@@ -61,6 +61,8 @@ class Network(Protocol):
     """What a replica exchanges data over, where it has an interface of its own."""
     home: str
     """The address at which the receiver and the name server listen."""
+    resolver: str
+    """The address at which programs of a user's own ask for names."""
 
     async def prepare(self) -> None:
         """Make the sites; nothing of the system runs yet."""

@@ -80,6 +80,10 @@ class RunningSystem(Protocol):
         """Return the truth-side record of what faults cost since *since_ns* (UTC), as `read_ledger` has it."""
         ...
 
+    def keep_load_log(self, path: Path) -> None:
+        """Write what a load generator of the user's own wrote to *path*, now and when it has ended."""
+        ...
+
     def probes(self, protected: Sequence[str] = ()) -> SystemProbes:
         """Return what observes this system, with requests to the services *protected*, its entries when there are none."""
         ...

@@ -12,10 +12,12 @@ from opsassay.core.schema.files import where
 from opsassay.core.schema.incident import FaultPlan, PlannedFault
 from opsassay.core.schema.system import ENVOY, System
 from opsassay.testbed.catalogue.fault import Objection, catalogued
-from opsassay.testbed.core.fleet import Fleet
+from opsassay.testbed.core.fleet import Fleet, require_own_rate
 from opsassay.testbed.core.injection import Refusal
 from opsassay.testbed.core.links import affected
 
+PRESSURE = frozenset({"CPUStress", "MemoryStress"})
+"""Faults that use up what a limit leaves."""
 SCOPES = ("operation", "hostname", "peer", "protocol")
 """Parameters that limit a fault to a part of its target."""
 
@@ -62,6 +64,7 @@ def _of_one(fleet: Fleet, fault: PlannedFault, refusal: Refusal) -> Iterator[Obj
         yield Objection("fault", RefusedError(f"{fault.fault} cannot be injected here: {reason}"))
     target = fault.target
     if target is None:
+        yield from _of_load(fleet.system, fault)
         return
     if target.host is not None:
         yield from _of_host(fleet, fault, target.host)
@@ -69,6 +72,14 @@ def _of_one(fleet: Fleet, fault: PlannedFault, refusal: Refusal) -> Iterator[Obj
         yield from _of_service(fleet.system, fault, target.name, target.replica or 0)
     if fault.fault != NO_FAULT:
         yield from catalogued(fault.fault).objections(fleet, fault)
+
+
+def _of_load(system: System, fault: PlannedFault) -> Iterator[Objection]:
+    if fault.parameters.get("disturbance") == "load_surge":
+        try:
+            require_own_rate(system)
+        except RefusedError as error:
+            yield Objection("parameters.disturbance", error)
 
 
 def _of_host(fleet: Fleet, fault: PlannedFault, host: str) -> Iterator[Objection]:
@@ -93,6 +104,10 @@ def _of_service(system: System, fault: PlannedFault, name: str, index: int) -> I
     if index >= service.replicas:
         words = f"{name} has no replica {index}; it has {service.replicas}, counted from 0."
         yield Objection("target.replica", RefusedError(words))
+    if system.compose is not None and name in system.compose.unlimited and fault.fault in PRESSURE:
+        words = f"nothing limits the containers of {name}, so that it would exhaust this machine"
+        yield Objection("fault", RefusedError(f"{fault.fault} cannot act on {name}: {words}; give them limits."))
+        return
     operation = fault.parameters.get("operation")
     if service.program is not None and fault.fault != NO_FAULT and _inside_runtime(fault.fault):
         by_sidecar = catalogued(fault.fault).by_sidecar

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -23,9 +23,9 @@ from opsassay.telemetry.otlp.requests import parse, unpack
 from opsassay.telemetry.otlp.spool import Kind, frames_after, spool_path
 from opsassay.telemetry.otlp.traces import TraceColumns
 from opsassay.telemetry.schema import MODALITIES, empty
-from opsassay.testbed.core.fleet import LOAD_GENERATOR
 from opsassay.testbed.core.substrate import Receiver
 from opsassay.testbed.recording.alerts import TICK_S, firing, usual_values
+from opsassay.testbed.recording.baseline import user_requests
 
 KEPT_S = 900.0
 """How far back the tables go."""
@@ -134,11 +134,15 @@ def live_telemetry(receiver: Receiver, run_dir: Path) -> Iterator[LiveTelemetry]
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def users_are_served(telemetry: LiveTelemetry) -> bool:
-    """Return whether nearly all requests that users sent in the last seconds were answered well and in time."""
+def users_are_served(telemetry: LiveTelemetry, seen_at: Collection[str] = ()) -> bool:
+    """Return whether nearly all requests that users sent in the last seconds were answered well and in time.
+
+    Where only spans of the services *seen_at* say so, and there have never been any, nothing says the contrary.
+    """
     since = time.time_ns() - int(SERVED_OVER_S * 1e9)
-    sent = telemetry.tables()["traces"].filter(
-        (pl.col("service_name") == LOAD_GENERATOR) & (pl.col("time").cast(pl.Int64) >= since)
-    )
+    traces = telemetry.tables()["traces"]
+    if seen_at and not traces["service_name"].is_in(list(seen_at)).any():
+        return True
+    sent = user_requests(traces, seen_at).filter(pl.col("time").cast(pl.Int64) >= since)
     good = sent.filter((pl.col("attr.status_code") != "Error") & (pl.col("duration") < SERVED_WITHIN_NS))
     return sent.height > 0 and good.height >= SERVED_SHARE * sent.height

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -74,6 +74,18 @@ class Baseline:
         return ", ".join(found)
 
 
+def user_requests(traces: pl.DataFrame, seen_at: Collection[str]) -> pl.DataFrame:
+    """Return the rows of the table *traces* that are requests of users: spans of the load generator that have no parent.
+
+    Where the load is a command, nobody writes these: then they are what reached the services *seen_at* from outside.
+    """
+    if not seen_at:
+        return traces.filter((pl.col("parent_span_id") == "") & (pl.col("service_name") == LOAD_GENERATOR))
+    served = traces.filter(pl.col("service_name").is_in(list(seen_at)) & (pl.col("attr.span_kind") == "Server"))
+    inside = traces.select("trace_id", parent_span_id="span_id")
+    return served.join(inside, on=["trace_id", "parent_span_id"], how="anti")
+
+
 def measure(
     frames: Mapping[str, pl.DataFrame],
     slo: Slo,
@@ -82,18 +94,16 @@ def measure(
     usual: Window,
     rate_rps: float | None,
     free_cores: float | None,
+    seen_at: Collection[str] = (),
 ) -> Baseline:
     """Return the baseline in *window*, UTC ns, of *frames* (tables traces and metrics with the datapack's columns).
 
-    *usual* is the first part of the window: alerts compare what follows with it. *rate_rps* is the rate of the load.
+    *usual* is the first part of the window: alerts compare what follows with it. *rate_rps* is the rate of the load;
+    *seen_at* are the services whose spans alone tell what users got (`user_requests`).
     """
     end_ns = window.end_ns - int(EXPORT_LAG_S * 1e9)
     ended = pl.col("time").cast(pl.Int64) + pl.col("duration").cast(pl.Int64)
-    users = frames["traces"].filter(
-        (pl.col("parent_span_id") == "")
-        & (pl.col("service_name") == LOAD_GENERATOR)
-        & ended.is_between(window.start_ns, end_ns, closed="left")
-    )
+    users = user_requests(frames["traces"], seen_at).filter(ended.is_between(window.start_ns, end_ns, closed="left"))
     failed, p99 = users.select(
         (pl.col("attr.status_code") == "Error").mean(), pl.col("duration").quantile(0.99, "linear") / 1e6
     ).row(0)

@@ -16,6 +16,8 @@ from opsassay.core.schema.system import Service, System
 from opsassay.telemetry.otlp.seal import decode_spool
 from opsassay.testbed.catalogue.fault import catalogued
 from opsassay.testbed.core.substrate import RunningSystem
+from opsassay.testbed.recording.baseline import user_requests
+from opsassay.testbed.recording.record import unseen
 
 if TYPE_CHECKING:
     import polars as pl
@@ -43,10 +45,11 @@ class ServiceCheck:
 
 @dataclass(frozen=True)
 class SystemCheck:
-    """The services of a system, and in sentences what does not work."""
+    """The services of a system, and in sentences what does not work, and what cannot be known of it as it is."""
 
     services: tuple[ServiceCheck, ...]
     findings: tuple[str, ...]
+    not_known: tuple[str, ...] = ()
 
 
 def check_system(running: RunningSystem, system: System, seconds: float) -> SystemCheck:
@@ -76,7 +79,21 @@ def check_system(running: RunningSystem, system: System, seconds: float) -> Syst
         )
         for name, service in system.services.items()
     )
-    return SystemCheck(services, (*_load_findings(traces), *_trace_findings(system, spans, hops)))
+    findings = (*_load_findings(traces, system, spans), *_trace_findings(system, traces, hops))
+    return SystemCheck(services, findings, tuple(_not_known(traces, system)))
+
+
+def _not_known(traces: pl.DataFrame, system: System) -> Iterator[str]:
+    """Yield what cannot be known of *system* with what it has, and what follows."""
+    if silent := _silent(system, traces) if _attached(system) else []:
+        yield (
+            f"No spans of {', '.join(silent)}: containers that run are given no variables. Start them with "
+            "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318; without, requests are known from the load, not from them."
+        )
+    if system.load.command:
+        words = unseen(system, traces)
+        yield f"{words[0].upper()}{words[1:]}."
+        yield "Trials do not judge what users lose (`v_users`), and no plan or scenario changes the load."
 
 
 def _service_check(
@@ -120,27 +137,41 @@ def _hops(traces: pl.DataFrame) -> set[tuple[str, str]]:
     return {(caller, callee) for caller, callee in pairs.iter_rows() if caller != callee}
 
 
-def _load_findings(traces: pl.DataFrame) -> Iterator[str]:
-    from opsassay.testbed.core.fleet import LOAD_GENERATOR
+def _attached(system: System) -> bool:
+    return system.compose is not None and system.compose.attached is not None
 
-    sent = traces.filter(traces["service_name"] == LOAD_GENERATOR)
+
+def _silent(system: System, traces: pl.DataFrame) -> list[str]:
+    """Return the services, stores left out, that sent no span."""
+    seen = set(traces["service_name"])
+    stores = {
+        name
+        for name, service in system.services.items()
+        if service.program is not None and service.program.container is not None and service.program.calls == ()
+    }
+    return [name for name in system.services if name not in seen | stores]
+
+
+def _load_findings(traces: pl.DataFrame, system: System, spans: dict[str, int]) -> Iterator[str]:
+    sent = user_requests(traces, system.seen_at())
     failed = sent.filter(sent["attr.status_code"] == "Error") if sent.height else sent
-    if not sent.height:
+    if not sent.height and system.load.command:
+        if quiet := sorted(system.seen_at() & spans.keys()):
+            yield f"No request of {system.load.command_line} reached {', '.join(quiet)}: see `opsassay system logs`."
+    elif not sent.height:
         yield "No request of the load was answered: see `load:` and the ports of the entry services."
     elif failed.height > MOST_FAILURES * sent.height:
         share = f"{failed.height} of {sent.height}"
         yield f"{share} requests of the load fail before anything is broken; mend that first (`opsassay system logs`)."
 
 
-def _trace_findings(system: System, spans: dict[str, int], hops: set[tuple[str, str]]) -> Iterator[str]:
-    for name, service in system.services.items():
-        store = service.program is not None and service.program.container is not None and service.program.calls == ()
-        if not spans.get(name) and not store:
-            words = "name its runtime, send OTLP to OTEL_EXPORTER_OTLP_ENDPOINT, or give it `sidecar: envoy`"
-            if service.sidecar is not None:
-                words = "no request reached its sidecar; see who calls it, and the load"
-            yield f"{name} sends no spans: {words}."
-    seen = {name for name in system.services if spans.get(name)}
+def _trace_findings(system: System, traces: pl.DataFrame, hops: set[tuple[str, str]]) -> Iterator[str]:
+    for name in () if _attached(system) else _silent(system, traces):
+        words = "name its runtime, send OTLP to OTEL_EXPORTER_OTLP_ENDPOINT, or give it `sidecar: envoy`"
+        if system.services[name].sidecar is not None:
+            words = "no request reached its sidecar; see who calls it, and the load"
+        yield f"{name} sends no spans: {words}."
+    seen = set(system.services) & set(traces["service_name"])
     broken = sorted((a, b) for a, b in system.calls() if a in seen and b in seen and (a, b) not in hops)
     stated = [(a, b) for a, b in broken if (program := system.services[a].program) is None or program.calls is not None]
     for caller, callee in stated:

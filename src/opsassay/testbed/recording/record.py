@@ -20,6 +20,7 @@ from opsassay.core.draws import derived_random, new_secret
 from opsassay.core.errors import NotNormalError, OperationError, UserError
 from opsassay.core.schema.incident import Alert, EffectCheck, Fault, FaultPlan, Incident, RootLabel, Truth, Window
 from opsassay.core.schema.progress import SILENT, Progress, piece
+from opsassay.core.schema.run_folder import LOAD_LOG
 from opsassay.core.schema.system import System
 from opsassay.telemetry.clock import boot_id
 from opsassay.telemetry.content import opaque_id, write_datapack
@@ -34,7 +35,7 @@ from opsassay.testbed.core.substrate import Receiver, RunningSystem
 from opsassay.testbed.injection.unexpected_exits import sentences
 from opsassay.testbed.recording import machine
 from opsassay.testbed.recording.alerts import alerts, describe
-from opsassay.testbed.recording.baseline import FreeCores, measure
+from opsassay.testbed.recording.baseline import FreeCores, measure, user_requests
 from opsassay.testbed.recording.machine import Look, MachineWatch
 
 USUAL_SHARE = 2 / 3
@@ -153,7 +154,7 @@ def record(
             )
             break
         except NotNormalError as error:
-            if not halvings:
+            if not halvings or running.definition().load.command:
                 raise
             halvings -= 1
             notes.append(_halve_load(running, error))
@@ -213,11 +214,13 @@ def _capture(
 def _objection(running: RunningSystem, spool: Path, usual: Window, free: FreeCores, steady: SpanCheck | None) -> str:
     """Return why what the open session has recorded until now in *spool* is no normal window; '' when it is one."""
     running.receiver.refresh(spool.name)
-    window, slo = Window(start_ns=usual.start_ns, end_ns=time.time_ns()), running.definition().slo
-    status = running.status()
+    system = running.definition()
+    window, slo, status = Window(start_ns=usual.start_ns, end_ns=time.time_ns()), system.slo, running.status()
     cores = free.mean if status.cores is None else None
     frames = decode_spool(spool)
-    seen = measure(frames, slo, window, usual=usual, rate_rps=status.rate_rps, free_cores=cores)
+    seen = measure(
+        frames, slo, window, usual=usual, rate_rps=status.rate_rps, free_cores=cores, seen_at=system.seen_at()
+    )
     return seen.objection(slo) or (steady(frames["traces"], window) if steady is not None else "")
 
 
@@ -243,7 +246,7 @@ def _seal(id_: str, captured: _Captured, running: RunningSystem, system: System,
     fired = alerts(frames["traces"], frames["metrics"], system.slo, captured.usual, end_ns)
     boundary_ns = _boundary(fired, outcome, start_ns, chance)
     reported = [alert for alert in fired if alert.time_ns >= boundary_ns]
-    status = running.status()
+    status, commanded = running.status(), bool(system.load.command)
     incident = Incident(
         id=id_,
         system=system.system,
@@ -254,16 +257,26 @@ def _seal(id_: str, captured: _Captured, running: RunningSystem, system: System,
         provenance={"recorder": f"opsassay {__version__}", "isolation": status.isolation, "boot_id": boot_id()},
     )
     notes = _notes(captured, status.unexpected_exits, early_alerts=len(fired) - len(reported))
+    notes += (unseen(system, frames["traces"]),) if commanded else ()
     truth = _truth(id_, system, outcome, status.isolation, notes, secret)
     env = _environment(system, status, captured)
     try:
         tree.write_truth(truth)
         tree.write_ledger(id_, running.ledger(start_ns))
+        if commanded:
+            running.keep_load_log(tree.truth_path(id_) / LOAD_LOG)
         write_datapack(tree.incident_path(id_), split_windows(frames, (start_ns, boundary_ns, end_ns)), incident, env)
     except BaseException:
         tree.remove(id_)
         raise
     _flag_leaks(tree, truth)
+
+
+def unseen(system: System, traces: pl.DataFrame) -> str:
+    """Return what the table *traces* does not tell of the users of *system*, whose load is a command."""
+    seen = ", ".join(sorted(system.seen_at() & set(user_requests(traces, system.seen_at())["service_name"])))
+    known = f"what users got is known from the spans of {seen} alone: requests that did not reach it are not counted"
+    return f"the load is {system.load.command_line}: {known if seen else 'what users got is not known'}"
 
 
 def _flag_leaks(tree: Tree, truth: Truth) -> None:

@@ -12,6 +12,9 @@ from opsassay.testbed.core.fleet import Fleet, Replica
 from opsassay.testbed.core.state import SystemState, note_groups, remove_groups
 from opsassay.testbed.kernel.cgroups import ACCOUNTING, CPU, MEMORY, Group, Groups, Usage, find_groups
 
+LOAD_MEMORY_MB = 1024
+"""The memory of a load generator of the user's own; it may use all processors."""
+
 
 class Containers:
     """The groups of the system in *state*, below one group that is written down before it is made.
@@ -32,13 +35,25 @@ class Containers:
         """Make the groups of all hosts and replicas."""
         if self._groups is None:
             return
-        note_groups(self._state, self._groups.folders(self._top))
         system = self._fleet.system
+        self.make_load()
         for host in system.hosts:
             self._groups.make(self.of_host(host), system.host_cpu_limit, system.host_memory_limit_mb * 2**20)
             self._groups.make(self.beside_replicas(host))
         for replica in self._fleet.replicas.values():
             self.make_for(replica)
+
+    def make_load(self) -> None:
+        """Write down the group above all, and make that of a load generator of the user's own below it, where it is one."""
+        if self._groups is not None:
+            note_groups(self._state, self._groups.folders(self._top))
+            if self._fleet.system.load.command:
+                self._groups.make(self.of_load, memory_bytes=LOAD_MEMORY_MB * 2**20)
+
+    @property
+    def of_load(self) -> str:
+        """The group of a load generator of the user's own."""
+        return f"{self._top}/load"
 
     def make_for(self, replica: Replica) -> None:
         """Make the group of *replica*."""

@@ -317,3 +317,134 @@ def test_it_is_broken_and_recovers_and_a_killed_supervisor_leaves_nothing(machin
     assert machine.left() == []  # its guard took the project down, before any other command
     (cleared,) = json.loads(machine.opsassay("system", "status", "--json"))["items"]
     assert cleared["phase"] == "cleared"
+
+
+OWN_LOAD = """
+system: my-shop
+compose: compose.yaml
+load: {command: [python3, own_load.py], environment: {URL: "http://front:8000/"}}
+"""
+
+
+def test_a_load_generator_of_a_teams_own_reaches_containers_by_their_names(machine):
+    written = [machine.project / name for name in ("own.yaml", "own_load.py")]
+    written[0].write_text(OWN_LOAD)
+    shutil.copy(Path(__file__).with_name("own_load.py"), written[1])
+    try:
+        found = json.loads(machine.opsassay("system", "check", "own.yaml", "--seconds", "8", "--json"))
+    finally:
+        for path in written:
+            path.unlink()
+    assert not found["findings"]
+    assert "known from the spans of front alone" in found["not_known"][0]
+    assert next(one for one in found["items"] if one["service"] == "front")["spans"] > 20
+    assert machine.left() == []
+
+
+ATTACHED = """
+fault: {fault}
+target: {{service: stock}}
+duration_s: 30
+"""
+
+
+@pytest.fixture
+def users_own(machine):
+    """Start the user's own project as a user does; yield how its containers are."""
+    machine.run("podman-compose", "-p", "own", "up", "--detach")
+    try:
+        assert wait_for(lambda: machine.run("curl", "-sf", "http://127.0.0.1:8000/", code=None), 60)
+        wait_for(lambda: machine.run("podman", "ps", "-q", "--filter=name=seed", code=None) == "", 20)
+        yield (before := containers_of(machine))
+        assert containers_of(machine) == before, "whatever became of the test"
+    finally:
+        machine.run("podman-compose", "-p", "own", "down", "--volumes", "--timeout", "1", code=None)
+        for name in ("running.yaml", "fault.yaml"):
+            (machine.project / name).unlink(missing_ok=True)
+        for name in ("recorded", "trials"):
+            shutil.rmtree(machine.project / name, ignore_errors=True)
+
+
+def containers_of(machine):
+    """Return of each container of the user's project all that attaching may not change, by its name."""
+    ids = machine.run("podman", "ps", "--all", "--quiet", "--no-trunc").split()
+    found = {}
+    for one in json.loads(machine.run("podman", "inspect", *ids)):
+        kept = {key: one[key] for key in ("Id", "Image", "Config", "HostConfig", "Mounts")}
+        kept["networks"] = sorted(one["NetworkSettings"]["Networks"])
+        kept["running"] = one["State"]["Running"]
+        if one["State"]["Running"]:
+            script = "import sys; from opsassay.testbed.substrates.local.put_back import _limit_files as files\n"
+            script += "print(sorted((path.name, path.read_text()) for path in files(int(sys.argv[1]))))"
+            pid = str(one["State"]["Pid"])
+            kept["limits"] = machine.run(sys.executable, "-c", script, pid)
+            kept["rules"] = machine.run("nsenter", f"--net=/proc/{pid}/ns/net", "tc", "qdisc", "show", code=None)
+            kept["states"] = {one.status() == psutil.STATUS_STOPPED for one in [psutil.Process(int(pid))]}
+        found[one["Name"]] = kept
+    return found
+
+
+def attach(machine):
+    words = ["--compose", "own", "--entry", "http://127.0.0.1:8000/", "-o", "running.yaml", "--json"]
+    told = json.loads(machine.opsassay("system", "attach", *words))
+    assert told["changes"]
+    return {one["service"]: one for one in told["items"]}
+
+
+def test_a_project_that_runs_is_attached_to_broken_and_put_back(machine, users_own):
+    services = attach(machine)
+    assert services["front"] == {"service": "front", "containers": 1, "port": 8000, "limited": False}
+    assert set(services) == {"front", "orders", "catalog", "stock"}, "jobs that have ended are left out"
+    assert containers_of(machine) == users_own
+    found = json.loads(machine.opsassay("system", "check", "running.yaml", "--seconds", "8", "--rate", "8", "--json"))
+    assert not found["findings"]
+    faults = {one["service"]: one["faults"] for one in found["items"]}["stock"]
+    assert "PodFailure" in faults
+    assert "CPUStress" not in faults, "nothing limits it"
+    assert containers_of(machine) == users_own
+    (machine.project / "fault.yaml").write_text(ATTACHED.format(fault="PodFailure"))
+    windows = ["--warmup", "2", "--normal", "15", "--abnormal", "10"]
+    machine.opsassay("incident", "record", "running.yaml", "fault.yaml", "-o", "recorded", *windows)
+    (truth,) = (machine.project / "recorded" / "truth").glob("*/truth.json")
+    assert json.loads(truth.read_text())["effects"][0]["passed"]
+    assert containers_of(machine) == users_own
+
+
+@pytest.mark.parametrize("fault", ["NetworkDelay", "PodFailure"])
+def test_a_killed_supervisor_leaves_a_project_that_runs_as_it_was(machine, users_own, fault):
+    attach(machine)
+    machine.opsassay("system", "up", "running.yaml", "--name", "mine", "--rate", "8")
+    running = 'from opsassay.testbed.substrates.local.substrate import LocalSubstrate as L; r = L().running("mine"); '
+    limit = 'r.operate("config set", {"target": "orders", "key": "cpu_limit", "value": "0.25"}); '
+    hang = 'r.operate("hang", {"service": "catalog"})'
+    machine.run(sys.executable, "-c", running + limit + hang)
+    time.sleep(5)
+    (machine.project / "fault.yaml").write_text(ATTACHED.format(fault=fault))
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    words = [sys.executable, "-m", "opsassay", "system", "inject", "fault.yaml", "--on", "mine"]
+    injecting = psutil.Popen(machine.entered(machine.project, *words), env=machine.variables, **quiet)
+    time.sleep(4)
+    assert containers_of(machine) != users_own
+    (status,) = json.loads(machine.opsassay("system", "status", "--json"))["items"]
+    psutil.Process(status["pid"]).kill()
+    injecting.wait()
+    assert wait_for(lambda: containers_of(machine) == users_own, 60), "the guard puts back, before any other command"
+    machine.opsassay("system", "status")
+    assert containers_of(machine) == users_own
+
+
+def test_a_trial_on_a_project_that_runs_is_judged_and_leaves_it_as_it_was(machine, users_own):
+    attach(machine)
+    written = scenario_of_the_page().replace("system: system.yaml", "system: running.yaml")
+    (machine.project / "orders-hang.yaml").write_text(written)
+    (machine.project / "trials.yaml").write_text('{scenarios: [orders-hang.yaml], agents: ["oracle:right"]}')
+    text = (machine.project / "running.yaml").read_text()
+    ready = text.replace("  orders:\n", "  orders:\n    ready: {http: GET /}\n")
+    (machine.project / "running.yaml").write_text(ready)
+    try:
+        machine.opsassay("run", "trials", "trials.yaml", "-o", "trials", limit_s=390)
+        machine.opsassay("score", "trials", "trials")
+        assert certificates(machine.project / "trials") == {"oracle:right": True}
+    finally:
+        for name in ("orders-hang.yaml", "trials.yaml"):
+            (machine.project / name).unlink()

@@ -164,6 +164,7 @@ def _names(scenario: Scenario, system: System) -> list[ScenarioFinding]:
         for kind in (committed.impact.weights if committed.impact else ())
         if kind not in kinds
     ]
+    found += _of_own_load(scenario, system) if system.load.command else ()
     services |= entities_on_cluster(scenario)
     placed = [rule.service for rule in committed.placement.spread] if committed.placement else []
     placed += [name for pair in committed.placement.apart for name in pair] if committed.placement else []
@@ -172,6 +173,18 @@ def _names(scenario: Scenario, system: System) -> list[ScenarioFinding]:
         for name in placed
         if name not in services
     ]
+
+
+def _of_own_load(scenario: Scenario, system: System) -> Iterator[ScenarioFinding]:
+    """Yield what a scenario asks of the load of *system* that a command of the user's own does not give."""
+    load = f"the load of {system.system} is {system.load.command_line}"
+    if scenario.verification.impact is not None:
+        yield ScenarioFinding("verification.impact", f"what users lose is not known: {load}; leave it out")
+    if scenario.environment.rate_rps is not None:
+        yield ScenarioFinding("environment.rate_rps", f"{load}, which alone says how much it sends; leave it out")
+    for number, change in enumerate(scenario.trigger.operations):
+        if change.verb == "load dip":
+            yield ScenarioFinding(f"trigger.operations.{number}", f"{load}, which alone says how much it sends")
 
 
 def _verbs(scenario: Scenario, verbs: Verbs) -> Iterator[ScenarioFinding]:

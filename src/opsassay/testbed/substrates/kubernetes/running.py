@@ -137,6 +137,9 @@ class KubernetesSystem:
 
         time.sleep(2 * EXPORT_EVERY_S)
 
+    def keep_load_log(self, path: Path) -> None:
+        """Nothing: a cluster runs no load generator of a user's own."""
+
     def ledger(self, since_ns: int) -> pl.DataFrame:
         """Return what faults cost since *since_ns*, from the pods that are there and those that faults removed."""
         return ledger_of(PodEndpoints.for_namespace(self.api, self.name), self.definition(), self.kept, since_ns)

@@ -1,7 +1,7 @@
 """The `compose` level: the containers of a compose project, run by their engine; real packets between them.
 
-The project is a copy with a name of its own. A guard, a process that outlives the supervisor, takes it down when the
-supervisor ends, whatever ended it.
+The project is a copy with a name of its own, or one that runs already. A guard, a process that outlives the supervisor,
+takes the copy down, or puts the other back as it was, when the supervisor ends, whatever ended it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import json
 import os
 import re
-from collections.abc import Callable, Collection
+import secrets
+import sys
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,6 +28,7 @@ from opsassay.testbed.core.state import SystemState, note_undo
 from opsassay.testbed.kernel.cgroups import CPU, Group, Usage, memberships, mounted_groups
 from opsassay.testbed.kernel.network import DATA_INTERFACE, Place, peer_of
 from opsassay.testbed.substrates.local.impairing import Impairing
+from opsassay.testbed.substrates.local.put_back import written_down
 from opsassay.testbed.workload.containers import Containers
 from opsassay.testbed.workload.engine import ContainerEngine, ContainerState, run_words
 from opsassay.testbed.workload.processes import Channels, Template
@@ -58,38 +62,64 @@ class ComposeNetwork(Impairing):
         self._fleet, self._project = fleet, project
         self._engine = ContainerEngine(project.engine)
         self._file = state.dir / "compose.yaml"
-        self._name = project_name(state.name)
+        self._name = project.attached or project_name(state.name)
         self._ports: dict[str, int | None] = {}
         self._guard: asyncio.subprocess.Process | None = None
+        self.resolver = f"127.{secrets.randbelow(254) + 1}.{secrets.randbelow(254) + 1}.{secrets.randbelow(254) + 1}"
         self.containers: dict[str, str] = {}
         """The container of each replica."""
 
     async def prepare(self) -> None:
-        """Start the project: what undoes it is there before it; raises StartError."""
+        """Start the project, or find the one that runs: what undoes it is there before it; raises StartError."""
+        if self._project.attached:
+            await self._attach()
+            return
         try:
             self._file.write_text(yaml.safe_dump(await self._content(), sort_keys=False))
         except OperationError as error:
             raise StartError(f"A folder of the project cannot be copied: {error}") from error
-        down = self._words("down", "--volumes", "--remove-orphans", "--timeout", "2")
-        note_undo(self._state, down)
-        self._guard = await asyncio.create_subprocess_exec(
-            "sh", "-c", 'cat >/dev/null; exec "$@"', "guard", *down,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-            cwd="/", start_new_session=True,
-        )  # fmt: skip
+        await self._guard_with(self._words("down", "--volumes", "--remove-orphans", "--timeout", "2"))
         try:
             async with self._engine.checking_health(self._name):
                 await run_words(self._words("up", "--detach", "--build"), UP_S, stalled_s=STALLED_S)
-            for service, spec in self._fleet.system.services.items():
-                found = await self._engine.containers(self._name, service)
-                if len(found) < spec.replicas:
-                    raise StartError(f"The engine made {len(found)} of {spec.replicas} containers of {service}.")
-                for number, one in enumerate(found[: spec.replicas]):
-                    self.containers[f"{service}-{number}"] = one.id
-                    if one.ended_well and spec.program is not None and not spec.program.restarts:
-                        self._fleet.replicas[f"{service}-{number}"].done = True
+            await self._find_containers()
         except OperationError as error:
             raise StartError(f"The compose project does not start: {error}") from error
+
+    async def _attach(self) -> None:
+        """Find the containers of the project that runs, and write down how they are."""
+        before = self._state.dir / "before.json"
+        try:
+            running = await self._find_containers()
+            before.write_text(json.dumps(written_down(self._engine.words, running)))
+        except (OSError, OperationError) as error:
+            raise StartError(f"The compose project {self._name} cannot be attached to: {error}") from error
+        await self._guard_with([sys.executable, "-m", "opsassay.testbed.substrates.local.put_back", str(before)])
+
+    async def _guard_with(self, undo: Sequence[str]) -> None:
+        """Start the guard, which runs the command *undo* when this process ends."""
+        note_undo(self._state, undo)
+        self._guard = await asyncio.create_subprocess_exec(
+            "sh", "-c", 'cat >/dev/null; exec "$@"', "guard", *undo,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+            cwd="/", start_new_session=True,
+        )  # fmt: skip
+
+    async def _find_containers(self) -> list[ContainerState]:
+        """Take note of the container of each replica; return those that run."""
+        running = list[ContainerState]()
+        for service, spec in self._fleet.system.services.items():
+            found = await self._engine.containers(self._name, service)
+            if self._project.attached:
+                found = [one for one in found if one.running]
+            if len(found) < spec.replicas:
+                raise StartError(f"The engine made {len(found)} of {spec.replicas} containers of {service}.")
+            for number, one in enumerate(found[: spec.replicas]):
+                self.containers[f"{service}-{number}"] = one.id
+                if one.ended_well and spec.program is not None and not spec.program.restarts:
+                    self._fleet.replicas[f"{service}-{number}"].done = True
+            running += [one for one in found if one.running]
+        return running
 
     async def _content(self) -> dict[str, Any]:
         """Return the project's file, with copies of the folders that its containers write to; owners stay as they are."""
@@ -167,7 +197,7 @@ class ComposeNetwork(Impairing):
         return None
 
     async def close(self) -> None:
-        """Take the project down and wait until it is gone."""
+        """Have the guard take the project down, or put it back, and wait until it has."""
         if self._guard is None or self._guard.stdin is None:
             return
         self._guard.stdin.close()
@@ -189,7 +219,9 @@ class ComposeContainers(Containers):
         super().__init__(state, fleet, mounted_groups())
 
     def make(self) -> None:
-        """Nothing: the engine has made them."""
+        """Make that of a load generator of the user's own: the engine has made the others."""
+        if self._fleet.system.load.command:
+            self.make_load()
 
     def make_for(self, replica: Replica) -> None:
         """Limit the group that the engine has made, by its file: `update` of an engine cannot be undone."""
@@ -222,6 +254,3 @@ class ComposeContainers(Containers):
     def of_host(self, host: str) -> str:  # noqa: ARG002 - containers of others are on this machine too
         """Return '': no group holds the containers of the project and nothing else."""
         return ""
-
-    def remove(self) -> None:
-        """Nothing: the engine removes them."""

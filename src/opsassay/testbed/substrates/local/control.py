@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 from opsassay.core.errors import OpsAssayError
 from opsassay.core.logs import Log
 from opsassay.core.schema.incident import FaultPlan
+from opsassay.testbed.core.fleet import require_own_rate
 from opsassay.testbed.injection.inject import inject
 from opsassay.testbed.substrates.local.actuators.table import REPERTOIRES
 from opsassay.testbed.substrates.local.observation import observation_of, status_of
@@ -24,7 +26,7 @@ _log = Log(__name__)
 
 
 class ControlServer:
-    """Serves the commands status, observe, system, inject, flush, rate and down."""
+    """Serves the commands status, observe, system, inject, operate, flush, rate, keep load log and down."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
@@ -89,10 +91,15 @@ class ControlServer:
                 await self._flush()
                 await report({"ok": True})
             case "rate":
+                require_own_rate(supervisor.system)
                 rate_rps = float(command["rate_rps"])
                 former = await supervisor.channels.request("loadgenerator", "rate", rate_rps=rate_rps)
                 supervisor.rate_rps = rate_rps
                 await report({"former": former})
+            case "keep load log":
+                assert supervisor.own_load is not None, "who asks has seen the command"
+                supervisor.own_load.keep_log(Path(command["path"]))
+                await report({"ok": True})
             case "inject":
                 await self._inject(FaultPlan.model_validate(command["plan"]), reader, report)
             case "operate":

@@ -14,7 +14,7 @@ from pathlib import Path
 from opsassay.core.draws import derived_secret
 from opsassay.core.schema.cost import AutoscalerSettings, ResourceRequest
 from opsassay.core.schema.json_lines import append_line
-from opsassay.core.schema.run_folder import ACTIONS, TIMELINE
+from opsassay.core.schema.run_folder import ACTIONS, LOAD_LOG, TIMELINE
 from opsassay.core.schema.system import System
 from opsassay.core.schema.trajectory import SettingsReading
 from opsassay.testbed.core.fleet import RELEASE
@@ -63,6 +63,8 @@ class LocalEnvironment(LiveEnvironment):
         )  # fmt: skip
         with deployed as self.running, live_telemetry(self.running.receiver, self.run_dir) as self.telemetry:
             self.groups = tuple(noted_groups(self.running.state))
+            if self.system.load.command:
+                self.running.keep_load_log(self.run_dir / LOAD_LOG)
             yield
 
     def observed(self, *, probes: bool) -> AbstractContextManager[ObserverProcess]:
@@ -81,7 +83,7 @@ class LocalEnvironment(LiveEnvironment):
         """Return what is not ready, or that users are not served in time."""
         if missing := self.running.status().not_ready:
             return f"{', '.join(missing)} not ready"
-        return None if users_are_served(self.telemetry) else "users are not served in time"
+        return None if users_are_served(self.telemetry, self.system.seen_at()) else "users are not served in time"
 
     @contextmanager
     def operated(self) -> Iterator[OperatorToolSession]:

@@ -41,7 +41,7 @@ class NamespacedNetwork(Impairing):
 
     level: ClassVar[IsolationLevel] = "namespaced"
     interface: ClassVar[str | None] = DATA_INTERFACE
-    home = Fabric.management_address
+    home = resolver = Fabric.management_address
 
     def __init__(
         self,

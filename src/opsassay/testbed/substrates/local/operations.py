@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from opsassay.core.errors import NotFoundError, OperationError, RefusedError, UserError
-from opsassay.testbed.core.fleet import LOAD_GENERATOR, Replica
+from opsassay.testbed.core.fleet import LOAD_GENERATOR, Replica, require_own_rate
 from opsassay.testbed.core.networks import FORWARD, Stream
 from opsassay.testbed.substrates.local import rollout
 from opsassay.testbed.substrates.local.limits import ServiceLimits
@@ -356,6 +356,7 @@ class Operations:
 
     async def _load_dip(self, factor: float, seconds: float) -> dict[str, Any]:
         """Let users send *factor* times as many requests for some *seconds*."""
+        require_own_rate(self._system.system)
         former = (await self._system.channels.request(LOAD_GENERATOR, "ping"))["rate_rps"]
         await self._system.channels.request(LOAD_GENERATOR, "rate", rate_rps=former * factor)
 

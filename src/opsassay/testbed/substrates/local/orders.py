@@ -61,7 +61,7 @@ class Orders:
             "management": str(self.state.management_socket),
             "endpoint": self.endpoint,
             "names": [self.network.home, self.names_port],
-            "resolver": self.network.home,
+            "resolver": self.network.resolver,
             **self.network.site(replica.id).parameters(),
             "program_groups": self.containers.entrances(self.containers.group_of(replica)),
             "program": program.model_dump(mode="json"),
@@ -91,6 +91,18 @@ class Orders:
             },
             "record": str(self.state.ledger_dir / LOAD_RECORD),
             "rate_rps": rate_rps,
+        }
+
+    def own_load(self) -> dict[str, Any]:
+        """Return what the process is given that runs a load generator of the user's own."""
+        load = self.fleet.system.load
+        return {
+            "load": load.model_dump(mode="json"),
+            "management": str(self.state.management_socket),
+            "resolver": self.network.resolver,
+            "variables": self.fleet.system.variables(load),
+            "program_groups": self.containers.entrances(self.containers.of_load),
+            **self.network.site(LOAD_GENERATOR).parameters(),
         }
 
     def _common(self, name: str) -> dict[str, Any]:

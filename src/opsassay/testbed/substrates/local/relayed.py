@@ -21,7 +21,7 @@ class RelayedNetwork:
 
     level: ClassVar[IsolationLevel] = "plain"
     interface: ClassVar[str | None] = None
-    home = LOOPBACK
+    home = resolver = LOOPBACK
 
     def __init__(self, state: SystemState, fleet: Fleet, template: Template, channels: Channels) -> None:
         self._state, self._fleet, self._template, self._channels = state, fleet, template, channels

@@ -22,6 +22,7 @@ from opsassay.core.schema.incident import FaultPlan
 from opsassay.core.schema.system import IsolationLevel, System
 from opsassay.telemetry.otlp.client import ReceiverControl
 from opsassay.testbed.core.event import InjectionEvent, as_event
+from opsassay.testbed.core.fleet import require_own_rate
 from opsassay.testbed.core.observer_log import forget_observer_log, observer_log
 from opsassay.testbed.core.state import (
     MARKER,
@@ -128,6 +129,10 @@ class LocalSystem:
         result: dict[str, Any] = self.command("operate", verb=verb, arguments=dict(arguments))["result"]
         return result
 
+    def keep_load_log(self, path: Path) -> None:
+        """Write what a load generator of the user's own wrote to *path*, now and when it has ended."""
+        self.command("keep load log", path=str(path.absolute()))
+
     def probes(self, protected: Sequence[str] = ()) -> LocalProbes:
         """Return what observes this system from a process of its own."""
         from opsassay.testbed.substrates.local.probes import LocalProbes
@@ -166,6 +171,8 @@ class LocalSubstrate:
         that this machine has.
         """
         level = level_for(system, isolation)
+        if rate_rps is not None:
+            require_own_rate(system)
         state = SystemState.for_system(name)
         if (lock := acquire_lock(state)) is None:
             raise UserError(

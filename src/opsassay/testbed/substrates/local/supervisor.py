@@ -37,6 +37,7 @@ from opsassay.testbed.substrates.local.directory import Directory
 from opsassay.testbed.substrates.local.namespaced import NamespacedNetwork, open_entrances
 from opsassay.testbed.substrates.local.operations import Operations
 from opsassay.testbed.substrates.local.orders import Orders
+from opsassay.testbed.substrates.local.own_load import OwnLoadProcess
 from opsassay.testbed.substrates.local.polling import poll, sample
 from opsassay.testbed.substrates.local.relayed import RelayedNetwork
 from opsassay.testbed.workload.containers import Containers, containers_for
@@ -63,7 +64,8 @@ class Supervisor:
     def __init__(self, state: SystemState, order: dict[str, Any], entrances: Mapping[str, socket.socket]) -> None:
         system, seed = System.model_validate(order["system"]), order["seed"]
         self.state, self.system, self.seed = state, system, seed
-        self.rate_rps: float = order["rate_rps"] or system.load.rate_rps
+        self.own_load = OwnLoadProcess(self) if system.load.command else None
+        self.rate_rps: float | None = None if self.own_load else order["rate_rps"] or system.load.rate_rps
         self.owner: int | None = order["owner_pid"]
         self.machine: dict[str, Any] = order["machine"]
         self.fleet = Fleet(system, seed)
@@ -133,8 +135,9 @@ class Supervisor:
         await asyncio.gather(self.template.start(), self._start_receiver(), stores)
         await self.network.open({store.name: store.port for store in self.stores.values()})
         names_port = await self.names.start(self.network.home)
-        if self.system.programs() and self.system.compose is None:
-            await ProgramNames(self.names, self.directory.addresses, self.directory.caller_at).start(self.network.home)
+        if self.system.programs() and (self.system.compose is None or self.system.load.command):
+            names = ProgramNames(self.names, self.directory.addresses, self.directory.caller_at)
+            await names.start(self.network.resolver)
         self.orders = Orders(
             self.state,
             self.fleet,
@@ -148,7 +151,10 @@ class Supervisor:
         )
         await asyncio.gather(*(self.start_replica(replica) for replica in self.fleet.lasting()))
         await self._wait_ready()
-        await self.template.spawn("load", LOAD_GENERATOR, self.orders.load(self.rate_rps))
+        if self.own_load is not None:
+            await self.own_load.start()
+        elif self.rate_rps is not None:
+            await self.template.spawn("load", LOAD_GENERATOR, self.orders.load(self.rate_rps))
         self.spawn(poll(self))
         self.spawn(sample(self))
 
@@ -210,6 +216,8 @@ class Supervisor:
     async def _stop(self) -> None:
         for task in self._tasks:
             task.cancel()
+        if self.own_load is not None:
+            await self.own_load.end()
         await self.network.close()
         await self.template.stop()
         processes = [store.process for store in self.stores.values()]
@@ -255,10 +263,11 @@ class Supervisor:
                 return
         self.unexpected_exits.note_exit(name, pid, status)
         if replica is None:
+            words = f"The {name} process ended with status {status}"
+            if name == LOAD_GENERATOR and self.own_load is not None:
+                words = self.own_load.how_it_ended(status)
             if name in ("template", "relay", LOAD_GENERATOR):
-                self.give_up(
-                    StartError(f"The {name} process ended with status {status}.", log_tail(self.state.log(name)))
-                )
+                self.give_up(StartError(f"{words}.", log_tail(self.state.log(name))))
             return
         if pid != replica.pid:
             return  # its successor has taken over before it ended
@@ -302,6 +311,8 @@ class Supervisor:
         if self.phase != "stopping":
             _log.error("giving up", reason=str(failure))
             self.failure = self.failure or failure
+            with contextlib.suppress(OSError):
+                self.state.write("failed.json", {"message": str(self.failure)})  # for commands that find it hung up
             self.stopping.set()
 
     async def _watch_owner(self, pid: int) -> None:

@@ -12,8 +12,6 @@ import os
 import signal
 import socket
 import time
-from functools import partial
-from pathlib import Path
 from typing import Any, NoReturn
 
 import aiohttp
@@ -23,11 +21,10 @@ from opsassay.core.errors import StartError
 from opsassay.core.logs import Log
 from opsassay.core.schema.program import Program, Ready
 from opsassay.testbed.core.networks import LOOPBACK
-from opsassay.testbed.kernel.private_root import program_owner, program_words
 from opsassay.testbed.workload.runtime import management
 from opsassay.testbed.workload.runtime.clients import Clients, Names
+from opsassay.testbed.workload.runtime.confined import ConfinedProgram
 from opsassay.testbed.workload.runtime.curl import send_as_operator
-from opsassay.testbed.workload.runtime.forks import die_with_parent, give_way_in_a_full_group
 from opsassay.testbed.workload.runtime.instruments import Instruments
 from opsassay.testbed.workload.runtime.program_output import read_line
 from opsassay.testbed.workload.runtime.program_telemetry import PORT, ProgramTelemetry
@@ -40,8 +37,6 @@ from opsassay.testbed.workload.runtime.stats import Stats
 _log = Log(__name__)
 READY_EVERY_S, READY_TIMEOUT_S = 0.1, 2.0
 CHECK_EVERY_S, CHECKS_UNTIL_NOT_READY = 1.0, 3
-TERM_GRACE_S = 4.0
-LINE_LIMIT = 1 << 20
 TELEMETRY = {
     "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{LOOPBACK}:{PORT}",
     "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
@@ -53,12 +48,12 @@ TELEMETRY = {
 """What every SDK of OpenTelemetry reads; what a program logs is taken from its output, so that it is there once."""
 
 
-class ProgramReplica:
+class ProgramReplica(ConfinedProgram):
     """Runs the program of one replica."""
 
     def __init__(self, config: dict[str, Any]) -> None:
-        self.config = config
         self.program = Program.model_validate(config["program"])
+        super().__init__(config, self.program)
         self.stats = Stats()
         self.instruments = Instruments(config["endpoint"], config["resource"], metrics=False)
         self.sidecar = (
@@ -75,30 +70,12 @@ class ProgramReplica:
             sidecar=self.sidecar is not None,
         )
         self.clients = Clients(Names(config["names"], config["id"]), 1, {}, Settings(relayed=False))
-        self.process: asyncio.subprocess.Process | None = None
-        self.ready, self.stopping, self.said = False, False, asyncio.Event()
-        self._reading: list[asyncio.Task[None]] = []
+        self.ready, self.said = False, asyncio.Event()
 
     async def start(self) -> None:
         """Start the program, its output read from now on."""
         await self.telemetry.start(socket.create_server((LOOPBACK, PORT)))
-        pipes = [os.pipe() for _ in ("stdout", "stderr")]
-        for _, written in pipes:
-            os.fchown(written, program_owner(), -1)  # programs open /dev/stdout anew
-        resolver = f"nameserver {self.config['resolver']}\\noptions timeout:2 attempts:2\\n"
-        words = program_words(resolver, self.program.directory, self.program.folders)
-        self.process = await asyncio.create_subprocess_exec(
-            *words,
-            *self.program.command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=pipes[0][1],
-            stderr=pipes[1][1],
-            env=self.environment(),
-            preexec_fn=partial(_become_program, self.config["program_groups"]),
-        )
-        for read, written in pipes:
-            os.close(written)
-            self._reading.append(asyncio.create_task(self.read_output(read)))
+        await super().start()
         if self.sidecar is not None:
             await self.sidecar.start()
 
@@ -107,44 +84,15 @@ class ProgramReplica:
         resource = self.config["resource"]
         described = ",".join(f"{key}={value}" for key, value in resource.items() if key != "service.name")
         named = {"OTEL_SERVICE_NAME": resource["service.name"], "OTEL_RESOURCE_ATTRIBUTES": described}
-        of_file, of_operators = self.config["variables"], self.config["settings"]
-        marker = {key: value for key, value in os.environ.items() if key.startswith("OPSASSAY_SYSTEM")}
-        return {"HOME": "/tmp", "LANG": "C.UTF-8", **TELEMETRY, **named, **marker, **of_file, **of_operators}  # noqa: S108
+        return {**TELEMETRY, **named, **super().environment(), **self.config["settings"]}
 
-    async def read_output(self, descriptor: int) -> None:
-        """Turn each line that is written into a log record, and keep it in the log of this replica."""
-        reader = asyncio.StreamReader(limit=LINE_LIMIT)
-        protocol = asyncio.StreamReaderProtocol(reader)
-        pipe = os.fdopen(descriptor, "rb", 0)  # the transport closes it
-        await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, pipe)
-        while True:
-            try:
-                line = await reader.readuntil(b"\n")
-            except asyncio.IncompleteReadError as end:
-                self.note(end.partial)
-                return
-            except asyncio.LimitOverrunError as full:
-                line = await reader.readexactly(full.consumed)
-            self.note(line)
-
-    def note(self, line: bytes) -> None:
-        """Emit one line of output as a log record."""
-        if not (text := line.decode(errors="replace").rstrip()):
-            return
-        print(text, flush=True)
-        if (ready := self.program.ready) is not None and ready.log is not None and ready.log in text:
-            self.said.set()
-        self.instruments.record(read_line(text))
-
-    async def wait_end(self) -> int:
-        """Return the program's status when it has ended."""
-        assert self.process is not None
-        return await self.process.wait()
-
-    def processes(self) -> list[psutil.Process]:
-        """Return the processes of the program."""
-        assert self.process is not None
-        return psutil.Process(self.process.pid).children(recursive=True)
+    def note(self, line: bytes) -> str:
+        """Emit one line of output as a log record, too."""
+        if text := super().note(line):
+            if (ready := self.program.ready) is not None and ready.log is not None and ready.log in text:
+                self.said.set()
+            self.instruments.record(read_line(text))
+        return text
 
     async def wait_ready(self) -> None:
         """Return when the program is ready; end this process when it ends before."""
@@ -203,19 +151,6 @@ class ProgramReplica:
         ended_well = self.stopping or (status == 0 and not self.program.restarts)
         os._exit(0 if ended_well else status if 0 < status < 256 else 1)
 
-    def stop(self) -> None:
-        """Have the program end as a platform does: SIGTERM, a while, SIGKILL."""
-        self.stopping = True
-        asyncio.get_running_loop().call_later(TERM_GRACE_S, self.signal, signal.SIGKILL)
-        self.signal(signal.SIGTERM)
-
-    def signal(self, number: int) -> None:
-        """Send *number* to the program, the first process of its own process table."""
-        with contextlib.suppress(psutil.Error, ProcessLookupError):
-            assert self.process is not None
-            for child in psutil.Process(self.process.pid).children():
-                child.send_signal(number)
-
     async def ping(self, _: dict[str, Any]) -> dict[str, Any]:
         """Answer with what the program's spans say, and with what the kernel says of it."""
         memory, cpu_s, first = 0, 0.0, 0
@@ -256,13 +191,6 @@ class ProgramReplica:
         await asyncio.gather(
             asyncio.to_thread(self.instruments.flush), asyncio.sleep(0 if self.sidecar is None else FLUSH_S)
         )
-
-
-def _become_program(groups: list[str]) -> None:
-    die_with_parent()
-    give_way_in_a_full_group()
-    for entrance in groups:
-        Path(entrance).write_text(str(os.getpid()))
 
 
 async def main(config: dict[str, Any]) -> None:

@@ -24,7 +24,17 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opsassay.core.logs import Log, configure
 from opsassay.testbed.kernel.namespaces import enter
 from opsassay.testbed.workload import packets
-from opsassay.testbed.workload.runtime import allocator, burner, container, load, pressure, program, relay, replica
+from opsassay.testbed.workload.runtime import (
+    allocator,
+    burner,
+    container,
+    load,
+    own_load,
+    pressure,
+    program,
+    relay,
+    replica,
+)
 from opsassay.testbed.workload.runtime.forks import die_with_parent, give_way_in_a_full_group
 
 _log = Log(__name__)
@@ -34,6 +44,7 @@ ROLES = {
     "container": container.main,
     "relay": relay.main,
     "load": load.main,
+    "own_load": own_load.main,
     "pressure": pressure.main,
     "allocator": allocator.main,
     "burner": burner.main,
