@@ -32,12 +32,12 @@ def step_text(step: TraceStep, *, inputs: bool = True) -> str:
     if inputs and step.input_context:
         lines.append(f"Input:\n{step.input_context}")
     lines.append(f"Output:\n{step.output_content}")
-    lines += [_tool_text(call) for call in step.tool_logs if call.output != step.output_content]
+    lines += [_format_tool_call(call) for call in step.tool_logs if call.output != step.output_content]
     if step.error:
         lines.append(f"Error: {step.error}")
     return "\n".join(lines)
 
 
-def _tool_text(call: ToolCall) -> str:
+def _format_tool_call(call: ToolCall) -> str:
     arguments = json.dumps(call.arguments, ensure_ascii=False)
     return f"Tool {call.tool} {arguments} ({call.status}):\n{call.output}"
