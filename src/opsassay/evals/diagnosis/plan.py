@@ -105,14 +105,14 @@ def plan(
         for repeat in range(repeats)
         for case, item in cases
         for solver in solvers
-        for one in _expanded(solver, case)
+        for one in _expand_oracles(solver, case)
     ]
     for job in jobs:
         _ = job.oracle  # a case that has none is refused before anything runs
     return jobs
 
 
-def _expanded(solver: MethodSetup | Setup | str, case: Case) -> Sequence[MethodSetup | Setup | str]:
+def _expand_oracles(solver: MethodSetup | Setup | str, case: Case) -> Sequence[MethodSetup | Setup | str]:
     asked = oracles_asked(solver, NAMES, case.name) if isinstance(solver, str) else []
     return [*(ORACLE + name for name in asked)] or [solver]
 
