@@ -95,7 +95,7 @@ def runs_sent(store: RunStore, url: str | None) -> Iterator[Callable[[], None]]:
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print *text*, whatever it is made of: controls in it are shown, not sent."""
+    """Print *text* and, with *nl*, a newline, to standard error with *err*: controls in it are shown, not sent."""
     click.echo(safe_text(str(text)), err=err, nl=nl)
 
 

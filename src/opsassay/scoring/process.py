@@ -109,7 +109,7 @@ def path_metrics(
 def path_exists(
     edges: Iterable[tuple[str, str]], starts: Iterable[str], ends: Iterable[str], *, undirected: bool = False
 ) -> bool:
-    """Return whether a path of at least one edge leads from one of *starts* to another service among *ends*."""
+    """Return whether *edges*, *undirected* or not, lead from one of *starts* to another service among *ends*."""
     graph: rustworkx.PyDiGraph[str, None] = rustworkx.PyDiGraph(multigraph=False)
     index: dict[str, int] = {}
     for source, target in sorted(edges):

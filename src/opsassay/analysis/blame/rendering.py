@@ -27,7 +27,7 @@ def steps_text(steps: Iterable[TraceStep], *, inputs: bool = True) -> str:
 
 
 def step_text(step: TraceStep, *, inputs: bool = True) -> str:
-    """Return one step: who acted, what it was given, what it said, what its tools returned."""
+    """Return one step: who acted, what it was given (with *inputs*), what it said, what its tools returned."""
     lines = [f"=== Step {step.step_id} by {step.agent_name}"]
     if inputs and step.input_context:
         lines.append(f"Input:\n{step.input_context}")

@@ -24,7 +24,7 @@ _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"))
 
 
 def write_data_set(cases: Sequence[Case], source: Path, out: Path, *, license_: str, with_truth: bool) -> int:
-    """Write *cases*, those of the suite or folder *source*, to the new folder *out*, whole or not at all.
+    """Write *cases* of the suite or folder *source*, *with_truth* or without, to the new folder *out*, all or nothing.
 
     Holds README.md, incidents.parquet (a row for each incident), incidents/, truth/ unless it stays here, suite.json where
     *source* is a suite, and SHA256SUMS. Returns the number of incidents. Raises UserError when there are none, or none has

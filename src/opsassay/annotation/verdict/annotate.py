@@ -35,7 +35,7 @@ from opsassay.telemetry.schema import one_sided
 
 
 def decide(*, drifted: bool, shown: str | None, alarms: int, paths: int, unseen: str = "") -> tuple[Label, str]:
-    """Return the label and its reason in a sentence.
+    """Return the label and its reason in a sentence; *drifted*: the normal window was not normal.
 
     *shown* says how the fault's own signature was seen (None: it was not, and *unseen* says what was found instead),
     *alarms* counts violated nodes of the surface, *paths* accepted paths to them.

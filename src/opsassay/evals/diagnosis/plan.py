@@ -153,7 +153,7 @@ class Estimate:
 
 
 def estimate(store: RunStore, jobs: Sequence[IncidentRun], price: Price, *, again: bool = False) -> Estimate:
-    """Return what those of *jobs* will spend that have no result yet and ask a paid model.
+    """Return what those of *jobs* will spend that ask a paid model and have no result yet; *again*: all that ask one.
 
     Tokens of a run are the mean over earlier runs of its solver in *store*, else what is assumed.
     """

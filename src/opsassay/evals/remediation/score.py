@@ -49,7 +49,7 @@ def read_recording(run_dir: Path) -> RunRecording:
 
 
 def read_recorded(run_dir: Path, *, probes_on: bool = True) -> RunRecording:
-    """Return what is in *run_dir* by now, also of a trial that goes on; raises as `read_recording`."""
+    """Return what *run_dir* holds of a trial by now, which had *probes_on* or not; raises as `read_recording`."""
     timeline = run_dir / TIMELINE
     return RunRecording(
         timeline=read_timeline(timeline),

@@ -254,7 +254,7 @@ class GeneratedRun(ABC, Generic[G, S]):
 
     @abstractmethod
     def prompt(self, places: Mapping[str, str], *, with_tools: bool) -> str:
-        """Return what an external agent reads, which finds its files at *places*."""
+        """Return what an external agent reads, which finds its files at *places* and has tools, if *with_tools*."""
 
     @abstractmethod
     def answer_place(self, work: Path, *, sealed: bool) -> str:

@@ -161,7 +161,7 @@ class RunEvidence:
         return {depth: one.read.without(self.standing[depth]) for depth, one in self.series.items()}
 
     def readings(self, depth: Depth, *, raw: bool) -> Series:
-        """Return the readings of *depth*: as they were taken, or without what stood before the fault."""
+        """Return the readings of *depth*: as they were taken (*raw*), or without what stood before the fault."""
         return self.series[depth].read if raw else self.judged[depth]
 
     def subtracted(self, *depths: Depth) -> tuple[str, ...]:
@@ -196,7 +196,7 @@ class RunEvidence:
 
 
 def gather(recording: RunRecording, *, control_plane: bool = True) -> RunEvidence:
-    """Return *recording* as columns.
+    """Return *recording* as columns; *control_plane*: D4 has something to watch.
 
     Without phases the whole timeline is the agent's time and its last tick is the final state, as in the paper's listing.
     """

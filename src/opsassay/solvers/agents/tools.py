@@ -124,7 +124,7 @@ class TelemetryToolbox(Toolbox):
 
 
 def shown_rows(columns: tuple[str, ...], rows: tuple[tuple[Any, ...], ...], *, truncated: bool) -> str:
-    """Return a result as lines of JSON, cut where a reader has had enough."""
+    """Return a result as lines of JSON, cut where a reader has had enough; *truncated*: it was cut before."""
     lines = [json_text(columns)]
     size, shown = len(lines[0]), 0
     for row in rows[:MAX_ROWS]:

@@ -29,7 +29,7 @@ PUSH_TIMEOUT_S = 20.0
 
 
 def post(url: str, signal: str, body: bytes, *, gzipped: bool = False) -> None:
-    """Send *body*, an export request of *signal*, to the receiver at *url*.
+    """Send *body*, an export request of *signal* that is *gzipped* or not, to the receiver at *url*.
 
     Raises UserError for a refusal and for what is no URL, OperationError when nobody answers.
     """

@@ -33,7 +33,7 @@ class Streams:
         }
 
     def addresses(self, *, leaving: bool) -> list[str]:
-        """Return the peers' addresses of the streams that leave the replica, or of those that arrive."""
+        """Return the peers' addresses of the streams that leave the replica (*leaving*), or of those that arrive."""
         return sorted({stream.address for stream in self.all if stream.leaving == leaving})
 
     def stream_of(self, packet: Packet) -> PacketStream | None:

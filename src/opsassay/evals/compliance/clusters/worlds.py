@@ -86,7 +86,7 @@ class _WorldDraft:
         return places[self.number % len(places)]
 
     def make_world(self, *, compliant: bool) -> ComplianceWorld:
-        """Return the world; both of a draft differ at one place alone."""
+        """Return the *compliant* world or the violating one; both of a draft differ at one place alone."""
         draws = Draws(self.seed, "world", self.purpose, str(self.number))
         place, count = self.place, draws.integer(2, 4)
         at = draws.integer(0, count - 1)

@@ -47,7 +47,7 @@ def scripts(
     sshd: str,
     ubuntu: bool,
 ) -> dict[str, str]:
-    """Return the commands of a host by name.
+    """Return the commands of a host by name, as Ubuntu (*ubuntu*) or RHEL has them.
 
     *units* are (enabled, active) by name, *packages* versions, *mounts* rows of target, source, type and options, *modules*
     those that are loaded, *modprobe* all lines about modules, *sshd* what ``sshd -T`` prints.

@@ -87,7 +87,7 @@ class _HostDraft:
     number: int
 
     def make_world(self, *, compliant: bool) -> HostWorld:
-        """Return the host; both of a draft differ in the control alone."""
+        """Return the *compliant* host or the violating one; both of a draft differ in the control alone."""
         draws = Draws(self.seed, "host", self.purpose, str(self.number))
         state = _draw_host(draws)
         chance = draws.integer(0, 719)

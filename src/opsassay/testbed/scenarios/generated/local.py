@@ -176,7 +176,7 @@ def _scaled_away(place: FaultPlace) -> Broken | None:
 
 
 def credentials(*, gone: bool) -> Callable[[FaultPlace], Broken | None]:
-    """Return what keeps a service out of its database: a wrong password, or an empty one."""
+    """Return what keeps a service out of its database: a wrong password, or an empty one (*gone*)."""
 
     def make(place: FaultPlace) -> Broken | None:
         service = place.system.services.get(place.target)

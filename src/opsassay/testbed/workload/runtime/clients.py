@@ -118,7 +118,7 @@ class Breaker:
             raise CallFailedError(f"circuit to {callee} is open")
 
     def record(self, *, ok: bool, limit: int | None, open_s: float) -> None:
-        """Count an outcome; open the circuit at *limit* failures in a row."""
+        """Count an outcome, *ok* or a failure; open the circuit for *open_s* seconds at *limit* failures in a row."""
         self.failures = 0 if ok else self.failures + 1
         if limit is not None and self.failures >= limit:
             self.open_until, self.failures = time.monotonic() + open_s, 0
