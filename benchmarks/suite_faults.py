@@ -81,8 +81,10 @@ FAULTS: tuple[PastFault, ...] = (
     PastFault("logged-first", "The log names a run before the file of the run is there.",
               SRC + "evals/runner/store.py",
               '        write_noun(cell / str(attempt) / RUN, numbered)\n'
-              '        self._log("begun", numbered, pid=os.getpid(), process_started=psutil.Process().create_time())\n',
-              '        self._log("begun", numbered, pid=os.getpid(), process_started=psutil.Process().create_time())\n'
+              '        self._log_attempt("begun", numbered, pid=os.getpid(), '
+              'process_started=psutil.Process().create_time())\n',
+              '        self._log_attempt("begun", numbered, pid=os.getpid(), '
+              'process_started=psutil.Process().create_time())\n'
               '        write_noun(cell / str(attempt) / RUN, numbered)\n',
               "tests/evals/runner/test_store.py"),
     PastFault("undo-interrupted", "A second Ctrl-C interrupts the undoing that the first one began.",
@@ -90,7 +92,7 @@ FAULTS: tuple[PastFault, ...] = (
               "signal.signal(each, signal.default_int_handler)", "tests/core/test_parallel.py"),
     PastFault("no-last-look", "A trial ends with a last look that nothing is compared with.",
               SRC + "evals/remediation/environment.py",
-              "changed = changed_since(self._evidence(), committed, looked_ns) or (",
+              "changed = changed_since(self._read_evidence(), committed, looked_ns) or (",
               'changed = "" and (',
               "tests/evals/remediation/test_last_look.py"),
     PastFault("no-policy", "Compliance files without any policy are graded as an answer.",

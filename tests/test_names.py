@@ -129,7 +129,12 @@ SAYS_NOTHING_ALONE = {
 }
 """Words that are no whole name of a function: a name is a verb and its object, such as `read_status` for `look`."""
 
+ONE_WORD_BUDGET = 103
+"""How many functions have one word for a name and no docstring: this number only falls."""
+
 _WORD = re.compile(rf"(?<![A-Za-z])({'|'.join(PLAIN_TERM)})(?![A-Za-z])", re.IGNORECASE)
+_ONE_WORD = re.compile(r"( {4})?(?:async )?def (_*[a-z0-9]+)\(")
+_SIGNATURE_END = re.compile(r":(?: \.\.\.)?(?:  #.*)?$")
 _IDENTIFIER = re.compile(rf"(?<![a-z])({'|'.join(PLAIN_TERM | IDENTIFIER_ONLY)})(?![a-z])", re.IGNORECASE)
 
 
@@ -173,6 +178,24 @@ def test_no_function_is_called_by_a_generic_word_alone():
     found = [f"{place}: {name}" for name, place in functions if name.strip("_") in SAYS_NOTHING_ALONE]
     assert len(functions) > 5000
     assert found == [], "say what of what: a verb and its object"
+
+
+def one_word_functions(path: Path) -> Iterator[str]:
+    """Yield the functions and methods of *path* whose name is one word and that have no docstring; not nested ones."""
+    lines, outer = path.read_text(encoding="utf-8").splitlines(), ""
+    for number, line in enumerate(lines):
+        outer = line if line[:1].isalpha() else outer
+        found = _ONE_WORD.match(line)
+        if found is None or (found[1] and not outer.startswith("class ")):
+            continue
+        ends = next(at for at in range(number, len(lines)) if _SIGNATURE_END.search(lines[at]))
+        if not lines[ends + 1].lstrip().startswith('"""'):
+            yield f"{path.relative_to(SRC)}:{number + 1}: {found[2]}"
+
+
+def test_functions_of_one_word_without_a_docstring_stay_within_their_budget():
+    found = [place for path in sorted(SRC.rglob("*.py")) for place in one_word_functions(path)]
+    assert len(found) <= ONE_WORD_BUDGET, "name a verb and its object:\n" + "\n".join(found)
 
 
 def private_words(path: Path) -> Iterator[str]:

@@ -126,9 +126,9 @@ class TaskEnv(gymnasium.Env[str, str]):
         del options
         self._end_run()
         part = self._part if seed is None else self._seeded(seed)
-        self._run = (self._take_prepared(part) or self._stepped(part)).__enter__()
+        self._run = (self._take_prepared(part) or self._make_stepped_run(part)).__enter__()
         if self._ahead:
-            self._next = part, self._stepped(part).prepare()
+            self._next = part, self._make_stepped_run(part).prepare()
         specs = (*self._run.specs, FINISH)
         self.tools = {spec.name: typed_function(spec) for spec in specs}
         return self._run.prompt, {"task": self._run.job.task_name, "tools": [spec.model_dump() for spec in specs]}
@@ -149,24 +149,24 @@ class TaskEnv(gymnasium.Env[str, str]):
         except (ValueError, TypeError, KeyError, RecursionError):
             return ERROR, 0.0, False, False, {"status": "error"}
         if tool == FINISH.name:
-            return self._ended("The run has ended.")
+            return self._end_episode("The run has ended.")
         try:
             said, well = self._run.call(str(tool), arguments)
         except RunOverError as error:
-            said, reward, _, _, info = self._ended(str(error))
+            said, reward, _, _, info = self._end_episode(str(error))
             return said, reward, False, True, info
         if tool == SUBMIT and well:
-            return self._ended(said)
+            return self._end_episode(said)
         return said[:LONGEST], 0.0, False, False, {"status": "ok" if well else "error"}
 
-    def _ended(self, said: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+    def _end_episode(self, said: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         assert self._run is not None
         graded = self._run.finish()
         self._end_run()
         reward = 1.0 if graded.succeeded else 0.0
         return said[:LONGEST], reward, not graded.no_result, bool(graded.no_result), info_of(graded)
 
-    def _stepped(self, part: Mapping[str, Any]) -> SteppedRun:
+    def _make_stepped_run(self, part: Mapping[str, Any]) -> SteppedRun:
         return SteppedRun(self._domain, part, self._folder, self._store)
 
     def _take_prepared(self, part: Mapping[str, Any]) -> SteppedRun | None:

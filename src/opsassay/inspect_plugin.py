@@ -107,7 +107,7 @@ def investigator() -> Solver:
 
     async def submit(answer: str) -> str:
         try:
-            read_answer(answer, _session().services)
+            read_answer(answer, _session_of_sample().services)
         except AnswerError as problem:
             raise ToolError(f"That is not an answer by the contract: {problem}.") from problem
         return answer
@@ -134,7 +134,7 @@ def agent(name: str = AGENTS.builtin_names()[0]) -> Solver:
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         del generate
-        session = _session()
+        session = _session_of_sample()
         said = await anyio.to_thread.run_sync(
             answer_of, name, session.incident, session.services, session.toolbox, LIMITS
         )
@@ -192,7 +192,7 @@ def telemetry_tools() -> list[ToolDef]:
 
 
 async def _call_tool(tool: str, **arguments: Any) -> str:
-    session = _session()
+    session = _session_of_sample()
     session.calls += 1
     if session.calls > LIMITS.tool_calls:
         raise ToolError(f"The hard cap of {LIMITS.tool_calls} tool calls is reached; hand in your answer.")
@@ -208,7 +208,7 @@ def _opened(incidents: str) -> dict[str, tuple[Case, IncidentItem]]:
     return {item.incident.id: (case, item) for case, item in open_suite(Path(incidents))}
 
 
-def _session() -> _ToolSession:
+def _session_of_sample() -> _ToolSession:
     return _SESSIONS[store().get(_SAMPLE)]
 
 

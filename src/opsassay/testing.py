@@ -76,25 +76,25 @@ class SystemInTest:
         """Fail unless all depths are whole again within *within_s* seconds from now, by readings that begin from now on."""
         began_ns, deadline = time.time_ns(), time.monotonic() + within_s
         while True:
-            newest = {one.depth: one for one in self._readings() if one.started_ns >= began_ns}
+            newest = {one.depth: one for one in self._list_readings() if one.started_ns >= began_ns}
             if all(depth in newest and newest[depth].value == 1.0 for depth in DEPTHS):
                 return
             if time.monotonic() > deadline:
                 break
             time.sleep(_LOOK_EVERY_S)
-        short = [_reading_text(newest[depth]) if depth in newest else f"{depth} was not read" for depth in DEPTHS]
+        short = [_format_reading(newest[depth]) if depth in newest else f"{depth} was not read" for depth in DEPTHS]
         raise AssertionError(f"the system did not recover within {within_s:g} s: {', '.join(short)}")
 
     def assert_kept(self, depth: Depth, at_least: float) -> None:
         """Fail when *depth* was ever below *at_least*: the whole trajectory counts, not how it ended."""
-        readings = [one for one in self._readings() if one.depth == depth]
+        readings = [one for one in self._list_readings() if one.depth == depth]
         if not readings:
             raise AssertionError(f"{depth} was not read; the depths are {', '.join(DEPTHS)}")
-        lowest = min(readings, key=_value)
-        if _value(lowest) < at_least:
+        lowest = min(readings, key=_value_or_whole)
+        if _value_or_whole(lowest) < at_least:
             after_s = (lowest.started_ns - readings[0].started_ns) / 1e9
             raise AssertionError(
-                f"{_reading_text(lowest)} after {after_s:.1f} s, and was to stay at {at_least:g} or above"
+                f"{_format_reading(lowest)} after {after_s:.1f} s, and was to stay at {at_least:g} or above"
             )
 
     def assert_touched_only(self, *services: str) -> None:
@@ -105,7 +105,7 @@ class SystemInTest:
             if action.mutating and others:
                 raise AssertionError(f"{action.tool} {action.arguments} touched {', '.join(others)}")
 
-    def _readings(self) -> list[Observation]:
+    def _list_readings(self) -> list[Observation]:
         ticks = self.trajectory().ticks
         return [one for tick in ticks for one in tick.observations if one.value is not None]
 
@@ -154,10 +154,10 @@ def _require_ready(running: LocalSystem) -> None:
         time.sleep(_LOOK_EVERY_S)
 
 
-def _value(reading: Observation) -> float:
+def _value_or_whole(reading: Observation) -> float:
     return 1.0 if reading.value is None else reading.value
 
 
-def _reading_text(reading: Observation) -> str:
+def _format_reading(reading: Observation) -> str:
     failing = f" ({', '.join(reading.failing)})" if reading.failing else ""
-    return f"{reading.depth} is {_value(reading):.2f}{failing}"
+    return f"{reading.depth} is {_value_or_whole(reading):.2f}{failing}"

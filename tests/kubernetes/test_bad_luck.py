@@ -351,7 +351,7 @@ def test_a_lost_node_is_in_the_record(cluster, observed):
     assert observed()[1]["nodes_not_ready"] == []
     lost = {"type": "Ready", "status": "Unknown"}
     cluster.objects["Node", "", "worker1"]["status"] = {"conditions": [lost]}
-    observed.mirrors["Node"]._list()
+    observed.mirrors["Node"]._list_anew()
     assert observed()[1]["nodes_not_ready"] == ["worker1"]
 
 

@@ -49,7 +49,7 @@ def inside(cluster):
 def database(cluster, tmp_path):
     """A PostgreSQL that pods reach; its URL."""
     programs, data, password = postgresql_programs(), tmp_path / "postgresql", "no-secret"
-    embedded._initialise(programs, data, password)
+    embedded._initialise_cluster(programs, data, password)
     with (data / "pg_hba.conf").open("a") as allowed:
         allowed.write("host all all 10.0.0.0/8 scram-sha-256\n")
     options = [f"listen_addresses={GATEWAY}", "unix_socket_directories=", "max_connections=100"]

@@ -193,7 +193,7 @@ def test_the_cluster_is_closed_to_whoever_makes_pods_of_deployments_and_open_whe
 def test_pods_that_are_a_way_to_their_node_are_refused_directly_and_by_way_of_a_deployment(
     operator, api, namespace, way
 ):
-    pod = account._pod(way, account.PATHS_TO_A_NODE.get(way, {}), namespace, BOX_IMAGE)
+    pod = account._make_pod(way, account.PATHS_TO_A_NODE.get(way, {}), namespace, BOX_IMAGE)
     pod["spec"]["terminationGracePeriodSeconds"] = 1
     until(lambda: api.get("ServiceAccount", "default", namespace))
     direct = operator("create", "-f", "-", feed=json.dumps(pod))

@@ -82,7 +82,7 @@ def test_a_datapack_that_cannot_be_loaded_fails_the_metric_and_not_the_verdict(t
     pack = make_pack(tmp_path / "p")
     with LockedSql(pack) as sql:
         sql.query("SELECT 1")
-        sql._stop()
+        sql._stop_worker()
         (pack.path / "abnormal_traces.parquet").write_bytes(b"no parquet")
         verdict = graded(claims(OK), sql)
     assert verdict.metrics["sql_exec"].status == "failed"

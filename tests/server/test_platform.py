@@ -498,7 +498,7 @@ def test_an_entry_hears_start_and_finish_in_order_and_twice_is_once(platform, ow
     with pytest.raises(PlatformError):
         say("STARTED", token="entry_" + "0" * 64)
     assert say("STARTED") == say("STARTED")
-    assert entry._message(
+    assert entry._call_method(
         "initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     )
     assert say("FINISH") == say("FINISH")

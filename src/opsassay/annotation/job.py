@@ -71,7 +71,7 @@ def run_job(job: AnnotateJob) -> list[Annotated]:
         (case,) = resolve(job.path)
         if job.sham:
             return _shams(case, job)
-        known = None if job.again or job.root else _unchanged(case, job.settings)
+        known = None if job.again or job.root else _read_unchanged_annotation(case, job.settings)
         annotation = known or annotate_case(case, job.root, job.settings)
         if known is None and job.root is None and case.truth_path is not None:
             write_annotation(case.truth_path, annotation)
@@ -174,7 +174,7 @@ def made_from(case: Case, settings: AnnotateSettings) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _unchanged(case: Case, settings: AnnotateSettings) -> Annotation | None:
+def _read_unchanged_annotation(case: Case, settings: AnnotateSettings) -> Annotation | None:
     known = case.annotation
     if known is None or case.truth is None or not known.made_from:
         return None
@@ -213,7 +213,7 @@ def _without_effect(annotation: Annotation, truth: Truth, *, acting: bool) -> An
     Without any that acted (*acting*), so is the whole.
     """
     checked = zip(truth.faults, truth.effects, strict=False)
-    idle = tuple(_did_not_bite(fault, effect) for fault, effect in checked if not effect.passed)
+    idle = tuple(_verdict_without_effect(fault, effect) for fault, effect in checked if not effect.passed)
     if acting:
         return annotation.model_copy(update={"faults": (*annotation.faults, *idle)})
     none = {"label": Label.NO_EFFECT, "graph": CausalGraph(), "paths": (), "roots": (), "faults": idle}
@@ -221,7 +221,7 @@ def _without_effect(annotation: Annotation, truth: Truth, *, acting: bool) -> An
     return annotation.model_copy(update={**none, "reason": f"The fault did not bite: {seen}."})
 
 
-def _did_not_bite(fault: Fault, effect: EffectCheck) -> FaultVerdict:
+def _verdict_without_effect(fault: Fault, effect: EffectCheck) -> FaultVerdict:
     seen = f"{effect.signature} {effect.after:.3g} against {effect.threshold:.3g}"
     return FaultVerdict(
         type=fault.type, place=fault.place, label=Label.NO_EFFECT, reason=f"The fault did not bite: {seen}."

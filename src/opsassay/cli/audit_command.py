@@ -41,9 +41,9 @@ def command(
     """
     from opsassay.analysis.audit.settings import read_settings
 
-    result = _audit(path, read_settings(file, overrides), metric)
-    _write(result, output)
-    _print(result, output, as_json=as_json)
+    result = _audit_scores(path, read_settings(file, overrides), metric)
+    _write_report(result, output)
+    _print_report(result, output, as_json=as_json)
 
 
 @click.command("verify")
@@ -75,14 +75,14 @@ def verify(
         print_json("audit", [finite(c) for c in checked], verified=str(printed))
     else:
         columns = ("figure", "of", "system", "printed", "recomputed", "difference")
-        print_table(str(printed), columns, [_figure_row(c) for c in checked])
+        print_table(str(printed), columns, [_format_figure(c) for c in checked])
     differing = [
         c for c in checked if tolerance is not None and (c.difference is None or abs(c.difference) > tolerance)
     ]
     context.exit(1 if any(c.printed is not None for c in differing) else 0)
 
 
-def _audit(path: Path, settings: AuditSettings, metric: str | None) -> AuditReport:
+def _audit_scores(path: Path, settings: AuditSettings, metric: str | None) -> AuditReport:
     from opsassay.analysis.audit.audit import audit_matched
     from opsassay.analysis.audit.matched import match
     from opsassay.cli.score_input import scores_of
@@ -93,7 +93,7 @@ def _audit(path: Path, settings: AuditSettings, metric: str | None) -> AuditRepo
         return audit_matched(inclusion.matched, settings, inclusion.ledger, inclusion.remarks, shown.started)
 
 
-def _write(result: AuditReport, output: Path) -> None:
+def _write_report(result: AuditReport, output: Path) -> None:
     from opsassay.core.errors import UserError
     from opsassay.ui.audit_report import write_audit
 
@@ -102,7 +102,7 @@ def _write(result: AuditReport, output: Path) -> None:
     write_audit(result, output)
 
 
-def _print(result: AuditReport, output: Path, *, as_json: bool) -> None:
+def _print_report(result: AuditReport, output: Path, *, as_json: bool) -> None:
     from opsassay.analysis.audit.export import as_json as whole_object
 
     whole = whole_object(result)
@@ -114,7 +114,7 @@ def _print(result: AuditReport, output: Path, *, as_json: bool) -> None:
         say(f"opsassay: left out: {row['method']}: {row['reason']}")
     for remark in whole["remarks"]:
         say(f"opsassay: {remark}")
-    rows = [_row(item) for item in whole["items"]]
+    rows = [_format_pair(item) for item in whole["items"]]
     columns = (
         "pair",
         "+/-/0",
@@ -133,7 +133,7 @@ def _print(result: AuditReport, output: Path, *, as_json: bool) -> None:
     echo(f"\n{result.claim}\n\n{output / 'report.html'}")
 
 
-def _row(item: dict[str, Any]) -> tuple[str | None, ...]:
+def _format_pair(item: dict[str, Any]) -> tuple[str | None, ...]:
     macro, ends, p = item["loso"]["macro"], item["prediction_interval"], item["interaction"]["p"]
     return (
         " - ".join(item["pair"]),
@@ -147,13 +147,13 @@ def _row(item: dict[str, Any]) -> tuple[str | None, ...]:
     )
 
 
-def _figure_row(c: Checked) -> tuple[str | None, ...]:
+def _format_figure(c: Checked) -> tuple[str | None, ...]:
     of = " - ".join(name for name in (c.first, c.second) if name)
     difference = None if c.difference is None else f"{c.difference:+.4f}"
-    return c.figure, of, c.system, _number(c.printed), _number(c.recomputed), difference
+    return c.figure, of, c.system, _format_number(c.printed), _format_number(c.recomputed), difference
 
 
-def _number(value: float | None) -> str | None:
+def _format_number(value: float | None) -> str | None:
     return None if value is None else f"{value:.6g}"
 
 
@@ -167,7 +167,7 @@ def _check_printed(printed: Path, source: Path | None, settings: AuditSettings, 
         ledger = verify.read_ledger(table, str(printed))
         if source is None:
             return verify.check_ledger(ledger, verify.ledger_figures(ledger), same=True)
-        return verify.check_ledger(ledger, _figures(source, settings, metric), same=False)
+        return verify.check_ledger(ledger, _read_figures(source, settings, metric), same=False)
     if not verify.is_printed_list(table):
         raise UserError(
             f"{printed} is neither a per-system ledger (system, n, means, or method and mean, delta_A_B_pp, ci_low, "
@@ -176,13 +176,13 @@ def _check_printed(printed: Path, source: Path | None, settings: AuditSettings, 
         )
     if source is None:
         raise UserError(f"{printed} lists figures without what they come from; add the scores or the ledger after it.")
-    return verify.check_list(table, _figures(source, settings, metric), str(printed))
+    return verify.check_list(table, _read_figures(source, settings, metric), str(printed))
 
 
-def _figures(source: Path, settings: AuditSettings, metric: str | None) -> dict[tuple[str, str, str, str], float]:
+def _read_figures(source: Path, settings: AuditSettings, metric: str | None) -> dict[tuple[str, str, str, str], float]:
     from opsassay.analysis.audit import verify
     from opsassay.analysis.audit.table import read_table
 
     if source.is_file() and verify.is_ledger(table := read_table(source)):
         return verify.ledger_figures(verify.read_ledger(table, str(source)))
-    return verify.audit_figures(_audit(source, settings, metric))
+    return verify.audit_figures(_audit_scores(source, settings, metric))

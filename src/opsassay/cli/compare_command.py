@@ -69,14 +69,14 @@ def command(
         if one.left_out:
             say(f"opsassay: {one.method}: {one.left_out}")
     if junit:
-        _write(junit, compare_report.junit(found))
+        _write_file(junit, compare_report.junit(found))
     if markdown:
-        _write(markdown, compare_report.markdown(found, str(before), str(after)))
+        _write_file(markdown, compare_report.markdown(found, str(before), str(after)))
     if as_json:
-        print_json("compare", [_item(one) for one in found], passed=all(one.passed for one in found))
+        print_json("compare", [_comparison_as_json(one) for one in found], passed=all(one.passed for one in found))
     else:
         columns = ("method", "system", "cases", "A", "B", "B - A, pp [interval]", "detectable", "verdict")
-        print_table("B against A, paired", columns, [row for one in found for row in _rows(one)])
+        print_table("B against A, paired", columns, [row for one in found for row in _format_comparison(one)])
         for one in found:
             echo(f"{one.method}: {compare.sentence(one.overall)}.")
             if one.unsealed:
@@ -84,14 +84,14 @@ def command(
     context.exit(0 if all(one.passed for one in found) else 1)
 
 
-def _write(path: Path, text: str) -> None:
+def _write_file(path: Path, text: str) -> None:
     from opsassay.analysis.audit.export import write_text
 
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, text)
 
 
-def _item(one: Comparison) -> dict[str, Any]:
+def _comparison_as_json(one: Comparison) -> dict[str, Any]:
     from opsassay.analysis.audit.export import finite
 
     return {
@@ -103,12 +103,12 @@ def _item(one: Comparison) -> dict[str, Any]:
         "only_b": list(one.only_after),
         "unsealed_a": one.unsealed_before,
         "unsealed_b": one.unsealed_after,
-        **_difference_fields(finite(one.overall)),
-        "systems": [_difference_fields(finite(system)) for system in one.systems],
+        **_difference_as_json(finite(one.overall)),
+        "systems": [_difference_as_json(finite(system)) for system in one.systems],
     }
 
 
-def _difference_fields(difference: dict[str, Any]) -> dict[str, Any]:
+def _difference_as_json(difference: dict[str, Any]) -> dict[str, Any]:
     fields = {key: value for key, value in difference.items() if key not in {"before", "after", "low", "high"}}
     return fields | {
         "a": difference["before"],
@@ -117,7 +117,7 @@ def _difference_fields(difference: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _rows(one: Comparison) -> list[tuple[str | None, ...]]:
+def _format_comparison(one: Comparison) -> list[tuple[str | None, ...]]:
     def row(difference: Difference, system: str) -> tuple[str | None, ...]:
         ends = f"[{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
         return (

@@ -70,7 +70,7 @@ def command(
     if as_json:
         print_json("demo", result.pop("items"), **result)
     else:
-        _print(result)
+        _print_result(result)
     context.exit(1 if result["void"] else 0)
 
 
@@ -166,7 +166,7 @@ def explain_and_grade(root: Path, id_: str, seed: int, shown: Stages) -> dict[st
     shown.started("diagnosing and grading")
     for method in () if void else METHODS.names():
         run_dir = run_method(store, case.datapack, method, seed=seed)
-        items.append(_item(read_run(run_dir), read_diagnosis(run_dir), grade_run(run_dir, case)))
+        items.append(_answer_as_json(read_run(run_dir), read_diagnosis(run_dir), grade_run(run_dir, case)))
     shown.started("writing the report")
     reproduce = [f"opsassay run diagnose {root}", f"opsassay score run {root}", f"opsassay report {root} -o {root}"]
     report = write_report(case_reports(store, [case], reproduce=reproduce), root / "report.html", title="OpsAssay demo")
@@ -184,7 +184,7 @@ def explain_and_grade(root: Path, id_: str, seed: int, shown: Stages) -> dict[st
     }
 
 
-def _item(run: Any, diagnosis: Any, verdict: Any) -> dict[str, Any]:
+def _answer_as_json(run: Any, diagnosis: Any, verdict: Any) -> dict[str, Any]:
     metrics = {name: verdict.metrics[name].value for name in METRICS}
     return {
         "method": run.solver.name,
@@ -196,7 +196,7 @@ def _item(run: Any, diagnosis: Any, verdict: Any) -> dict[str, Any]:
     }
 
 
-def _print(result: dict[str, Any]) -> None:
+def _print_result(result: dict[str, Any]) -> None:
     from opsassay.core.schema.metric_words import word
 
     roots = ", ".join(result["truth_roots"]) or "nothing"

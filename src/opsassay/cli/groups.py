@@ -27,11 +27,11 @@ def next_command() -> str:
 
 def _latest_store() -> Path | None:
     """Return the folder here, below here or in `opsassay-out` that holds incidents or runs, the latest of several."""
-    places = [Path(), *_folders(Path()), *_folders(Path("opsassay-out"))]
+    places = [Path(), *_list_folders(Path()), *_list_folders(Path("opsassay-out"))]
     return max(filter(_is_store, places), key=lambda place: place.stat().st_mtime, default=None)
 
 
-def _folders(above: Path) -> list[Path]:
+def _list_folders(above: Path) -> list[Path]:
     try:
         with os.scandir(above) as entries:
             return [above / one.name for one, _ in zip(entries, range(_MOST), strict=False) if one.is_dir()]

@@ -37,7 +37,7 @@ class RunTable:
         del expected_s
         with self._lock:
             self._running[name] = time.monotonic()
-        self._refresh()
+        self._refresh_table()
 
     def advanced(self, name: str, message: str) -> None:
         """Say what has become of a run so far, where no table is shown."""
@@ -54,7 +54,7 @@ class RunTable:
             self._money += (spent or {}).get("money_usd", 0)
         if self.live is None:
             say(f"opsassay: {name}: {message}")
-        self._refresh()
+        self._refresh_table()
 
     def __rich__(self) -> Table:
         """Return the table as it stands now."""
@@ -71,7 +71,7 @@ class RunTable:
                 table.add_row(Text(safe_text(name)), f"running, {time.monotonic() - since:.0f} s", style="cyan")
         return table
 
-    def _refresh(self) -> None:
+    def _refresh_table(self) -> None:
         if self.live is not None:
             self.live.refresh()
 

@@ -95,7 +95,7 @@ def runs_sent(store: RunStore, url: str | None) -> Iterator[Callable[[], None]]:
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print *text*, whatever it is made of: controls in it are shown, not sent."""
+    """Print *text* and, with *nl*, a newline, to standard error with *err*: controls in it are shown, not sent."""
     click.echo(safe_text(str(text)), err=err, nl=nl)
 
 
@@ -222,7 +222,9 @@ class Stages:
         self._task = self._progress.add_task(name, total=expected_s or None)
         if expected_s:
             self._ticking = threading.Event()
-            threading.Thread(target=self._tick, args=(self._task, expected_s, self._ticking), daemon=True).start()
+            threading.Thread(
+                target=self._advance_until, args=(self._task, expected_s, self._ticking), daemon=True
+            ).start()
 
     def advanced(self, name: str, message: str) -> None:
         """Say *message* in a line of its own."""
@@ -245,7 +247,7 @@ class Stages:
             self._task = None
         self._stage = ""
 
-    def _tick(self, task: Any, seconds: float, ended: threading.Event) -> None:
+    def _advance_until(self, task: Any, seconds: float, ended: threading.Event) -> None:
         started = time.monotonic()
         while self._progress is not None and not ended.wait(0.2):
             self._progress.update(task, completed=min(time.monotonic() - started, seconds))

@@ -105,7 +105,7 @@ def command(
     cases = [case for case, _ in opened]
     summaries, verdicts = _grade_runs(store, cases, made, settings, repeats)
     events()
-    items = [_item(one) for one in made]
+    items = [_run_as_json(one) for one in made]
     if as_json:
         print_json("run", items, summary=[s.as_item() for s in summaries], problems=problems, profile=settings.profile)
     else:
@@ -175,7 +175,7 @@ def _grade_runs(
     return summarise_runs(runs, verdicts, cases, repeats), verdicts
 
 
-def _item(one: RunEnd) -> dict[str, Any]:
+def _run_as_json(one: RunEnd) -> dict[str, Any]:
     from opsassay.evals.runner.ranking import why_not_ranked
 
     run = one.run

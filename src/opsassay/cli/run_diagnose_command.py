@@ -77,21 +77,22 @@ def command(
         say(f"opsassay: {estimate(store, work, settings.price, again=settings.again).sentence()}.")
     items = []
     for made in make_runs(store, work, 1 if agents else os.cpu_count() or 1):
-        item = _item(made)
+        item = _diagnosis_as_json(made)
         say(f"opsassay: {item['case']}: {item['method']}: {item['answer']}")
         items.append(item)
     if as_json:
         print_json("run diagnose", items, problems=problems)
     else:
         rows = [
-            (i["case"], i["method"], i["answer"], _yes(i["correct"]), f"{i['seconds']:.2f}", i["run"]) for i in items
+            (i["case"], i["method"], i["answer"], _yes_or_no(i["correct"]), f"{i['seconds']:.2f}", i["run"])
+            for i in items
         ]
         print_table("Diagnoses", ("incident", "method", "answer", "correct", "seconds", "run"), rows)
         echo(f"Next: `opsassay score run {store.root}{cases_apart(path, output)}`.")
     context.exit(1 if problems or any(item["status"] != "done" for item in items) else 0)
 
 
-def _item(made: RunEnd) -> dict[str, Any]:
+def _diagnosis_as_json(made: RunEnd) -> dict[str, Any]:
     from opsassay.evals.runner.store import read_diagnosis
 
     case, run = made.job.case, made.run
@@ -134,5 +135,5 @@ def _correct(case: Case, diagnosis: Diagnosis) -> bool | None:
     return any_service_hit(diagnosis.root_causes, true_roots(truth, profile), profile)
 
 
-def _yes(value: bool | None) -> str | None:
+def _yes_or_no(value: bool | None) -> str | None:
     return None if value is None else "yes" if value else "no"

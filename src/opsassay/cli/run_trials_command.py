@@ -93,7 +93,14 @@ def command(
             "certificate",
         )
         rows = [
-            (i["scenario"], i["agent"], i["arm"], "on" if i["probes"] else "off", i["seed"], *_marks(i["metrics"]))
+            (
+                i["scenario"],
+                i["agent"],
+                i["arm"],
+                "on" if i["probes"] else "off",
+                i["seed"],
+                *_format_marks(i["metrics"]),
+            )
             for i in items
         ]
         print_table("Trials", columns, rows)
@@ -135,7 +142,7 @@ def _metrics(folder: Path) -> dict[str, float | None]:
     return {name: metric.value for name, metric in committed[0].metrics.items()} if committed else {}
 
 
-def _marks(metrics: dict[str, float | None]) -> list[str | None]:
+def _format_marks(metrics: dict[str, float | None]) -> list[str | None]:
     names = ("v_outcome", "v_temporal", "v_depth", "v_probe", "certificate")
     words = {1.0: "✓", 0.0: "×", None: None}
     return [words[metrics.get(name)] for name in names]

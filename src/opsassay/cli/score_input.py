@@ -56,8 +56,8 @@ def scores_of(
     found = []
     for path in paths:
         if path in graded:
-            table = _of_runs(path, graded[path], str(metric), settings, by_protocol=by_protocol)
-            unsealed = _unsealed(graded[path]) if allow_unsealed else {}
+            table = _scores_of_runs(path, graded[path], str(metric), settings, by_protocol=by_protocol)
+            unsealed = _count_unsealed(graded[path]) if allow_unsealed else {}
             found.append(ReadScores(long_scores(table, Columns(), str(path)), unsealed))
         else:
             table = read_table(path)
@@ -120,14 +120,14 @@ def _say_left_out(path: Path, reasons: Counter[str], *, nothing_left: bool, offe
     say(f"opsassay: {path}: left out what is not ranked: {why}{way}")
 
 
-def _unsealed(graded: Sequence[tuple[Run, Verdict]]) -> dict[str, int]:
+def _count_unsealed(graded: Sequence[tuple[Run, Verdict]]) -> dict[str, int]:
     from opsassay.evals.runner.ranking import solver_names
 
     name = solver_names(run for run, _ in graded)
     return dict(Counter(name(run) for run, _ in graded if run.isolation == "unsealed"))
 
 
-def _of_runs(
+def _scores_of_runs(
     path: Path, graded: Sequence[tuple[Run, Verdict]], metric: str, settings: AuditSettings, *, by_protocol: bool
 ) -> pl.DataFrame:
     from opsassay.evals.diagnosis.report import COVARIATES, case_labels, first_claim

@@ -26,7 +26,7 @@ def print_rows(console: Console, title: str, columns: Sequence[str], rows: Seque
     console.print(Text(safe_text(title), style="italic"), soft_wrap=True)
     for style, borders in ((_GRID, 3 * len(heads) + 1), (_CLOSE, 2 * len(heads) - 2)):
         if (widths := column_widths(heads, cells, console.width - borders)) is not None:
-            console.print(_grid(heads, cells, widths, style))
+            console.print(_build_grid(heads, cells, widths, style))
             return
     _print_stacked(console, heads, cells)
 
@@ -37,7 +37,7 @@ def column_widths(heads: Sequence[str], cells: Rows, room: int) -> list[int] | N
     None is narrower than its longest word; what is left goes, cell by cell, to the column that lacks most.
     """
     columns = list(zip(heads, *cells, strict=True))
-    widths = [max(map(_longest_word, column)) for column in columns]
+    widths = [max(map(_measure_longest_word, column)) for column in columns]
     natural = [max(cell_len(line) for text in column for line in text.splitlines() or [""]) for column in columns]
     spare = room - sum(widths)
     if spare < 0:
@@ -48,7 +48,7 @@ def column_widths(heads: Sequence[str], cells: Rows, room: int) -> list[int] | N
     return widths
 
 
-def _longest_word(text: str) -> int:
+def _measure_longest_word(text: str) -> int:
     return max(map(cell_len, text.split()), default=1)
 
 
@@ -67,7 +67,7 @@ def wrapped(text: str, width: int) -> list[str]:
     return lines or [""]
 
 
-def _grid(heads: Sequence[str], cells: Rows, widths: Sequence[int], style: dict[str, Any]) -> Table:
+def _build_grid(heads: Sequence[str], cells: Rows, widths: Sequence[int], style: dict[str, Any]) -> Table:
     table = Table(header_style="bold", **style)
     lines = [
         ["\n".join(wrapped(text, width)) for text, width in zip(row, widths, strict=True)] for row in (heads, *cells)

@@ -64,7 +64,7 @@ def command(
         systems=systems,
     )
     if out is None:
-        _serve(site, watcher, port)
+        _serve_pages(site, watcher, port)
         return
     count, problems = export(site, out)
     for problem in problems:
@@ -73,7 +73,7 @@ def command(
     context.exit(1 if problems else 0)
 
 
-def _serve(site: StorePages, watcher: Watcher, port: int) -> None:
+def _serve_pages(site: StorePages, watcher: Watcher, port: int) -> None:
     from opsassay.ui.browsing.app import view_app
     from opsassay.ui.loopback import serve_on_loopback
 

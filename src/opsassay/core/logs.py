@@ -34,25 +34,25 @@ class Log:
 
     def debug(self, event: str, **fields: Any) -> None:
         """Write what only somebody who looks for a defect wants to read."""
-        self._write(logging.DEBUG, event, fields)
+        self._write_event(logging.DEBUG, event, fields)
 
     def info(self, event: str, **fields: Any) -> None:
         """Write what an operator wants to read."""
-        self._write(logging.INFO, event, fields)
+        self._write_event(logging.INFO, event, fields)
 
     def warning(self, event: str, **fields: Any) -> None:
         """Write what is not as it should be, and goes on."""
-        self._write(logging.WARNING, event, fields)
+        self._write_event(logging.WARNING, event, fields)
 
     def error(self, event: str, **fields: Any) -> None:
         """Write what ended something."""
-        self._write(logging.ERROR, event, fields)
+        self._write_event(logging.ERROR, event, fields)
 
     def exception(self, event: str, error: BaseException, **fields: Any) -> None:
         """Write an unexpected *error* with its traceback."""
-        self._write(logging.ERROR, event, fields | {"error": "".join(traceback.format_exception(error)).rstrip()})
+        self._write_event(logging.ERROR, event, fields | {"error": "".join(traceback.format_exception(error)).rstrip()})
 
-    def _write(self, level: int, event: str, fields: dict[str, Any]) -> None:
+    def _write_event(self, level: int, event: str, fields: dict[str, Any]) -> None:
         if logging.root.handlers and self._logger.isEnabledFor(level):
             self._logger.log(level, event, extra={"fields": fields})
 

@@ -52,7 +52,7 @@ def map_processes(function: Callable[[T], R], items: Sequence[T], jobs: int, *, 
     cluster at a time; raises RefusedError when ray is not installed, OperationError when nothing answers.
     """
     if ray is not None:
-        yield from _on_ray(function, items, jobs, ray)
+        yield from _map_on_ray(function, items, jobs, ray)
         return
     if jobs <= 1 or len(items) <= 1:
         yield from map(function, items)
@@ -61,7 +61,7 @@ def map_processes(function: Callable[[T], R], items: Sequence[T], jobs: int, *, 
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(jobs, len(items)), mp_context=context, initializer=_end_with_parent) as pool:
         try:
-            yield from pool.map(partial(_unless_given_up, function), items)
+            yield from pool.map(partial(_call_unless_given_up, function), items)
         except BaseException:  # interrupted, or nobody wants the rest: what is being done is given up as well
             for worker in multiprocessing.active_children():
                 worker.terminate()
@@ -72,7 +72,7 @@ _given_up = threading.Event()
 """Set in a process that has to end: what its pool has handed to it already is not begun."""
 
 
-def _unless_given_up(function: Callable[[T], R], item: T) -> R:
+def _call_unless_given_up(function: Callable[[T], R], item: T) -> R:
     if _given_up.is_set():
         raise KeyboardInterrupt
     return function(item)
@@ -90,7 +90,7 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
-def _on_ray(function: Callable[[T], R], items: Sequence[T], jobs: int, address: str) -> Iterator[R]:
+def _map_on_ray(function: Callable[[T], R], items: Sequence[T], jobs: int, address: str) -> Iterator[R]:
     try:
         import ray
     except ImportError as error:

@@ -47,7 +47,7 @@ def safe_text(text: str) -> str:
 
     Controls are C0 but tab and line feed, C1, DEL, those of direction, width and joining, tags, and lone surrogates.
     """
-    return _CONTROLS.sub(lambda found: _escape(ord(found[0])), text)
+    return _CONTROLS.sub(lambda found: _escape_code_point(ord(found[0])), text)
 
 
 MAX_SENTENCE = 600
@@ -63,7 +63,7 @@ def one_sentence(text: str) -> str:
 def storable(value: Any) -> Any:
     """Return the JSON value *value* with lone surrogates in its texts written out, so that it can be encoded."""
     if isinstance(value, str):
-        return value if value.isascii() else _SURROGATES.sub(lambda found: _escape(ord(found[0])), value)
+        return value if value.isascii() else _SURROGATES.sub(lambda found: _escape_code_point(ord(found[0])), value)
     if isinstance(value, dict):
         return {storable(key): storable(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -71,7 +71,7 @@ def storable(value: Any) -> Any:
     return value
 
 
-def _escape(number: int) -> str:
+def _escape_code_point(number: int) -> str:
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 

@@ -56,22 +56,22 @@ def summarise(
     (COUNTED), or a solver that crashes on hard cases would be scored on easy ones; else means are over scored verdicts.
     """
     scopes = groups or {}
-    long = _long(verdicts, None if names is None else frozenset(names))
+    long = _verdicts_as_long_table(verdicts, None if names is None else frozenset(names))
     rows: list[dict[str, Any]] = []
-    for solver, of_solver in _groups(long, "solver"):
+    for solver, of_solver in _split_by_column(long, "solver"):
         rows += _rows(of_solver, solver=solver, scope="all", group="", macro=False)
         rows += _rows(of_solver, solver=solver, scope="macro", group="", macro=True)
-        for group, part in _groups(of_solver, "system"):
+        for group, part in _split_by_column(of_solver, "system"):
             rows += _rows(part, solver=solver, scope="system", group=group, macro=False)
         for scope, group_of in scopes.items():
             items = pl.col("item").replace_strict(dict(group_of), default=None, return_dtype=pl.String)
             inside = of_solver.with_columns(group=items).drop_nulls("group").sort("group", maintain_order=True)
-            for group, part in _groups(inside, "group"):
+            for group, part in _split_by_column(inside, "group"):
                 rows += _rows(part, solver=solver, scope=scope, group=group, macro=False)
     return pl.DataFrame(rows, schema=SUMMARY_SCHEMA)
 
 
-def _long(verdicts: Iterable[Verdict], names: frozenset[str] | None) -> pl.DataFrame:
+def _verdicts_as_long_table(verdicts: Iterable[Verdict], names: frozenset[str] | None) -> pl.DataFrame:
     rows = [
         (v.solver, v.system, v.item, v.run, name, 0.0 if is_zero(v, name) else metric.value, metric.status.value)
         for v in verdicts
@@ -90,31 +90,31 @@ def is_zero(verdict: Verdict, metric: str) -> bool:
     return unanswered and metric in COUNTED and verdict.metrics[metric].status is MetricStatus.FAILED
 
 
-def _groups(frame: pl.DataFrame, column: str) -> Iterator[tuple[str, pl.DataFrame]]:
+def _split_by_column(frame: pl.DataFrame, column: str) -> Iterator[tuple[str, pl.DataFrame]]:
     for key, part in frame.group_by(column, maintain_order=True):
         yield str(key[0]), part
 
 
 def _rows(frame: pl.DataFrame, *, solver: str, scope: str, group: str, macro: bool) -> Iterator[dict[str, Any]]:
     """Yield the rows of one group: every metric in the order of a verdict, then the ratio PR / AnySvc."""
-    by_metric = dict(_groups(frame, "metric"))
+    by_metric = dict(_split_by_column(frame, "metric"))
     names = [*(name for name in ALL if name in by_metric), *sorted(set(by_metric) - set(ALL))]
     about = {"solver": solver, "scope": scope, "group": group}
     for name in names:
-        yield {**about, "metric": name, **_of_metric(name, by_metric[name], macro=macro)}
+        yield {**about, "metric": name, **_summarise_metric(name, by_metric[name], macro=macro)}
     if {"path_reachability", "any_service"} <= by_metric.keys():
         ratio = _of_ratio(by_metric["path_reachability"], by_metric["any_service"], macro=macro)
         yield {**about, "metric": GROUNDED_SHARE, **ratio}
 
 
-def _of_metric(name: str, rows: pl.DataFrame, *, macro: bool) -> dict[str, Any]:
-    cases = _case_means(rows)
+def _summarise_metric(name: str, rows: pl.DataFrame, *, macro: bool) -> dict[str, Any]:
+    cases = _mean_per_case(rows)
     values = cases.get_column("value").to_numpy()
     if not is_share(name, ""):
-        strata = [part.get_column("value").to_numpy() for part in _strata(cases, by_system=macro)]
-        return {**_row(mean_of(strata), "bootstrap"), "cases": len(values), **_count_statuses(rows)}
+        strata = [part.get_column("value").to_numpy() for part in _split_into_strata(cases, by_system=macro)]
+        return {**_interval_as_row(mean_of(strata), "bootstrap"), "cases": len(values), **_count_statuses(rows)}
     return {
-        **_row(share_of(values, _weights(cases, macro=macro)), "wilson"),
+        **_interval_as_row(share_of(values, _weights(cases, macro=macro)), "wilson"),
         "cases": len(values),
         **_count_statuses(rows),
     }
@@ -122,11 +122,15 @@ def _of_metric(name: str, rows: pl.DataFrame, *, macro: bool) -> dict[str, Any]:
 
 def _of_ratio(reached: pl.DataFrame, named: pl.DataFrame, *, macro: bool) -> dict[str, Any]:
     """Return the row of the ratio: the mean, over the cases weighted by how often the service was right, of the paths."""
-    both = _case_means(reached).join(_case_means(named), on=["system", "item"], suffix="_named").sort("system", "item")
+    both = (
+        _mean_per_case(reached)
+        .join(_mean_per_case(named), on=["system", "item"], suffix="_named")
+        .sort("system", "item")
+    )
     tops, bottoms = (both.get_column(name).to_numpy() for name in ("value", "value_named"))
     shares = np.divide(tops, bottoms, out=np.zeros(len(tops)), where=bottoms > 0)
     found = share_of(shares, bottoms * _weights(both, macro=macro))
-    return {**_row(found, "wilson"), "cases": both.height, **_count_statuses(reached)}
+    return {**_interval_as_row(found, "wilson"), "cases": both.height, **_count_statuses(reached)}
 
 
 def _weights(cases: pl.DataFrame, *, macro: bool) -> NDArray[np.float64]:
@@ -136,7 +140,7 @@ def _weights(cases: pl.DataFrame, *, macro: bool) -> NDArray[np.float64]:
     return cases.select(1 / pl.len().over("system")).to_series().to_numpy()
 
 
-def _row(found: MeanFigure | None, interval: str) -> dict[str, Any]:
+def _interval_as_row(found: MeanFigure | None, interval: str) -> dict[str, Any]:
     if found is None:
         return {"mean": None, "low": None, "high": None, "interval": None}
     return {
@@ -151,14 +155,14 @@ def estimate(row: Mapping[str, Any] | None) -> MeanFigure | None:
     return MeanFigure(row["mean"], row["low"], row["high"], row["cases"], share=is_share(row["metric"], ""))
 
 
-def _case_means(rows: pl.DataFrame) -> pl.DataFrame:
+def _mean_per_case(rows: pl.DataFrame) -> pl.DataFrame:
     scored = rows.filter(pl.col("value").is_not_null())
     return scored.group_by("system", "item").agg(pl.col("value").mean()).sort("system", "item")
 
 
-def _strata(cases: pl.DataFrame, *, by_system: bool) -> list[pl.DataFrame]:
+def _split_into_strata(cases: pl.DataFrame, *, by_system: bool) -> list[pl.DataFrame]:
     if by_system:
-        return [part for _, part in _groups(cases, "system")]
+        return [part for _, part in _split_by_column(cases, "system")]
     return [cases] if cases.height else []
 
 

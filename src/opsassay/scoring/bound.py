@@ -45,19 +45,19 @@ class Bound:
         """
         if reason := self.statement.why_not_bound():
             return BoundResult(0.0, reason)
-        controls = _spread([name for name in services if name != service])
+        controls = _pick_evenly([name for name in services if name != service])
         if not controls:
             return BoundResult(0.0, "there is no other service to try the query on")
         own = self._period_values(service)
         if isinstance(own, str):
             return BoundResult(0.0, own)
         if not holds(expectation, *own):
-            return BoundResult(0.0, f"{_words(own)} for {service}: not {_expected(expectation)}")
+            return BoundResult(0.0, f"{_format_means(own)} for {service}: not {_format_expectation(expectation)}")
         others = [self._period_values(name) for name in controls]
         if not self.budget.left_s:
             return BoundResult(0.0, "the time of the answer was used up before the other services had been tried")
         shared = sum(not isinstance(moved, str) and holds(expectation, *moved) for moved in others)
-        finding = f"{_words(own)} for {service}; it holds for {shared} of {len(controls)} other services too"
+        finding = f"{_format_means(own)} for {service}; it holds for {shared} of {len(controls)} other services too"
         return BoundResult(1 - shared / len(controls), finding)
 
     def _period_values(self, service: str) -> tuple[float, float] | str:
@@ -72,7 +72,7 @@ class Bound:
                 return "the query gives more than one number"
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
                 return "the query gives no number"
-            found.append(_finite(value))
+            found.append(_as_float(value))
         if not all(map(math.isfinite, found)):
             return "the query gives no finite number"
         return found[0], found[1]
@@ -91,21 +91,21 @@ def holds(expectation: Expectation, normal: float, abnormal: float) -> bool:
     return abnormal < normal and normal >= expectation.ratio * abnormal
 
 
-def _finite(value: float | None) -> float:
+def _as_float(value: float | None) -> float:
     try:
         return float(value or 0)
     except OverflowError:  # an integer beyond what a float holds
         return math.inf
 
 
-def _spread(names: Sequence[str]) -> list[str]:
+def _pick_evenly(names: Sequence[str]) -> list[str]:
     step = max(1, math.ceil(len(names) / MAX_CONTROLS))
     return sorted(names)[::step]
 
 
-def _words(moved: tuple[float, float]) -> str:
+def _format_means(moved: tuple[float, float]) -> str:
     return f"{moved[0]:.4g} normal, {moved[1]:.4g} abnormal"
 
 
-def _expected(expectation: Expectation) -> str:
+def _format_expectation(expectation: Expectation) -> str:
     return "gone" if expectation.change == "gone" else f"{expectation.change} by {expectation.ratio:g}"

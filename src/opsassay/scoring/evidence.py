@@ -76,7 +76,7 @@ def evidence_metrics(
         return metrics.failed(metrics.EVIDENCE, "the tables of the incident were not at hand"), ()
     budget = budget or TimeBudget()
     try:
-        results = tuple(_EvidenceGrader(sql, profile, budget).results(items))
+        results = tuple(_EvidenceGrader(sql, profile, budget).grade_items(items))
     except OpsAssayError as error:
         budget.require()  # a worker that was ended with the grading did not fail
         return metrics.failed(metrics.EVIDENCE, f"the SQL worker failed: {error}"), ()
@@ -104,16 +104,16 @@ class _EvidenceGrader:
         self._schema = {table: tuple(sql.schema(table)) for table in sql.tables()}
         self._names: tuple[str, ...] | None = None
 
-    def results(self, items: Sequence[EvidenceItem]) -> Iterator[EvidenceResult]:
+    def grade_items(self, items: Sequence[EvidenceItem]) -> Iterator[EvidenceResult]:
         known: dict[tuple[str, tuple[str, ...], str], EvidenceResult] = {}
         for item in items:
             expected = item.evidence.expectation
             key = (item.evidence.sql, item.services, "" if expected is None else expected.canonical_json())
             if key not in known:
-                known[key] = self._result(item)
+                known[key] = self._grade_item(item)
             yield known[key].model_copy(update={"claim": item.evidence.claim})
 
-    def _result(self, item: EvidenceItem) -> EvidenceResult:
+    def _grade_item(self, item: EvidenceItem) -> EvidenceResult:
         evidence, profile = item.evidence, self._profile
         of_name = {profile.service(name): name for name in self._services}
         claimed = of_name.get(profile.service(item.services[0]), item.services[0])
@@ -171,10 +171,10 @@ class _EvidenceGrader:
         """Return the rows of the services that *item* is about; a name that begins with two is the longer one's."""
         if self._names is None:
             self._names = names_in(self._sql)
-        named = [name for name in self._names if self._is_about(item, self._owner(name) or name)]
+        named = [name for name in self._names if self._is_about(item, self._find_owner(name) or name)]
         return Subject(tuple(named), tuple(sorted(NAME_COLUMNS)))
 
-    def _owner(self, name: str) -> str | None:
+    def _find_owner(self, name: str) -> str | None:
         lowered = name.lower()
         owners = [s for s in self._services if lowered == s.lower() or lowered.startswith(f"{s.lower()}-")]
         return max(owners, key=len, default=None)

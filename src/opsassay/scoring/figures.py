@@ -18,7 +18,7 @@ class MeanFigure:
     @property
     def text(self) -> str:
         """The figure as tables and pages write it: ``15.4% [6.2, 33.5]``, and ``2.5 [1.9, 3.1]`` of what is no share."""
-        write = _percent_number if self.share else _number
+        write = _format_percent_number if self.share else _format_number
         ends = "" if self.low is None or self.high is None else f" [{write(self.low)}, {write(self.high)}]"
         return f"{write(self.value)}{'%' if self.share else ''}{ends}"
 
@@ -37,12 +37,12 @@ def difference_text(value: float, low: float | None, high: float | None, *, shar
 
 def percent(value: float | None) -> str | None:
     """Return a fraction as percent, None as None."""
-    return None if value is None else f"{_percent_number(value)}%"
+    return None if value is None else f"{_format_percent_number(value)}%"
 
 
-def _percent_number(value: float) -> str:
+def _format_percent_number(value: float) -> str:
     return f"{100 * value:.1f}"
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return f"{value:,.3g}"

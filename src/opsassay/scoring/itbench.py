@@ -91,7 +91,7 @@ class ItbenchTruth:
     def score(self, answer: ItbenchAnswer, parameters: Parameters = TABLE_33) -> ItbenchScore:
         """Return how *answer* matches, NTAM with *parameters*."""
         groups = {name: self.group_of(name) for name in answer.all_names}
-        topology = self._topology(groups)
+        topology = self._build_topology(groups)
         edges = [(edge.source, edge.target) for edge in self.truth.annotation.graph.edges]
         true = chains_of(edges, self.truth.roots, topology)
         said_roots = [groups[name] or name for name in answer.roots]
@@ -108,7 +108,7 @@ class ItbenchTruth:
             self.file,
         )
 
-    def _topology(self, groups: Mapping[str, str | None]) -> Topology:
+    def _build_topology(self, groups: Mapping[str, str | None]) -> Topology:
         edges = self.truth.annotation.graph.edges
         calls = frozenset((edge.target, edge.source) for edge in edges if edge.source != edge.target)
         owns = frozenset((name, pod) for name, group in groups.items() if group is None for pod in self._owned(name))
@@ -135,7 +135,7 @@ class ItbenchTruth:
         if name in self.truth.groups:
             return name
         namespace, kind, base = _parts(name)
-        near = [(self.distance(one, base), one) for one in self.truth.groups if self._fits(one, namespace, kind)]
+        near = [(self.distance(one, base), one) for one in self.truth.groups if self._group_fits(one, namespace, kind)]
         found = min(((distance, one) for distance, one in near if base and distance is not None), default=None)
         return found[1] if found else None
 
@@ -156,11 +156,11 @@ class ItbenchTruth:
         namespace, kind, base = _parts(name)
         if kind not in OWNERS:
             return []
-        pods = [one for one in self.truth.groups if self._fits(one, namespace, "pod")]
+        pods = [one for one in self.truth.groups if self._group_fits(one, namespace, "pod")]
         patterns = {pod: map(compiled_filter, filters_of(self.truth.groups[pod])) for pod in pods}
         return [pod for pod in pods if any(one is not None and fits_filter(one, base) for one in patterns[pod])]
 
-    def _fits(self, group: str, namespace: str, kind: str) -> bool:
+    def _group_fits(self, group: str, namespace: str, kind: str) -> bool:
         of = self.truth.groups[group]
         own_kind, own_namespace = _singular(str(of.get("kind") or "")), str(of.get("namespace") or "")
         anywhere = not namespace or not own_namespace or own_kind in CLUSTER_WIDE
@@ -191,17 +191,17 @@ def read_itbench_answer(path: Path) -> ItbenchAnswer:
     entities = given.get("entities") if isinstance(given, dict) else None
     if not isinstance(entities, list):
         raise UserError(f"{path} has no list of entities; an answer has entities and propagations.")
-    roots = [_name(one) for one in entities if isinstance(one, dict) and _contributes(one)]
+    roots = [_name_of_entity(one) for one in entities if isinstance(one, dict) and _is_contributing(one)]
     listed = given.get("propagations") or []
     pairs = [(one.get("source"), one.get("target")) for one in listed if isinstance(one, dict)]
     edges = [(a[:LONGEST_NAME], b[:LONGEST_NAME]) for a, b in pairs if isinstance(a, str) and isinstance(b, str)]
     return ItbenchAnswer(tuple(dict.fromkeys(filter(None, roots))), tuple(dict.fromkeys(edges)))
 
 
-def _contributes(entity: Mapping[str, Any]) -> bool:
+def _is_contributing(entity: Mapping[str, Any]) -> bool:
     return entity.get("contributing_factor", entity.get("root_cause")) is True
 
 
-def _name(entity: Mapping[str, Any]) -> str:
+def _name_of_entity(entity: Mapping[str, Any]) -> str:
     name = entity.get("name", entity.get("id"))
     return name[:LONGEST_NAME] if isinstance(name, str) else ""

@@ -63,7 +63,7 @@ class _Relation:
     is_telemetry: bool = True
     """Whether each of its rows is made of rows of telemetry."""
 
-    def find(self, name: str) -> list[Column]:
+    def find_columns(self, name: str) -> list[Column]:
         return [column for own, column in self.columns if own == name]
 
 
@@ -82,11 +82,11 @@ class _Scope:
         if len(path) > 1:
             qualifier = path[-2] if path[0] == MAIN and len(path) > 2 else path[0]
             chosen = [relation for relation in relations if relation.alias == qualifier]
-            found = [column for relation in chosen for column in relation.find(path[-1])]
+            found = [column for relation in chosen for column in relation.find_columns(path[-1])]
             if not found and chosen:
                 return _UNKNOWN
             return reduce(_merge_columns, found) if found else None
-        found = [column for relation in relations for column in relation.find(path[0])]
+        found = [column for relation in relations for column in relation.find_columns(path[0])]
         if found:
             return reduce(_merge_columns, found)
         whole = [column for relation in relations if relation.alias == path[0] for _, column in relation.columns]
@@ -140,10 +140,10 @@ class Lineage:
         self, node: Node, ctes: Mapping[str, _Relation], outer: _Scope | None, *, outermost: bool = False
     ) -> tuple[list[tuple[str, Column]], frozenset[int]]:
         """Return the columns of a query with the reads whose rows are its rows, and look at everything in it."""
-        ctes = self._with(node, ctes, outer)
+        ctes = self._resolve_ctes(node, ctes, outer)
         kind = node.get("type")
         if kind == "SELECT_NODE":
-            return self._select(node, ctes, outer, outermost=outermost)
+            return self._resolve_select(node, ctes, outer, outermost=outermost)
         parts = [part for part in (node.get("left"), node.get("right"), *node.get("children", ())) if part]
         if kind == "RECURSIVE_CTE_NODE":
             ctes = {**ctes, str(node.get("cte_name", "")).lower(): _NO_TABLE}
@@ -156,19 +156,21 @@ class Lineage:
             names = dict.fromkeys(name for columns in named for name in columns)
             return [(name, reduce(_merge_columns, (of.get(name, _LITERAL) for of in named))) for name in names], rows
         if kind != "SET_OPERATION_NODE" or len({len(columns) for columns, _ in done}) > 1:
-            return [(name, _vague(column)) for columns, _ in done for name, column in columns], rows
+            return [(name, _as_derived_column(column)) for columns, _ in done for name, column in columns], rows
         cells = zip(*(columns for columns, _ in done), strict=True)
         return [(cell[0][0], reduce(_merge_columns, (column for _, column in cell))) for cell in cells], rows
 
-    def _with(self, node: Node, ctes: Mapping[str, _Relation], outer: _Scope | None) -> Mapping[str, _Relation]:
+    def _resolve_ctes(self, node: Node, ctes: Mapping[str, _Relation], outer: _Scope | None) -> Mapping[str, _Relation]:
         known = dict(ctes)
         for entry in (node.get("cte_map") or {}).get("map") or ():
             value = entry["value"]
-            made = self._derived(value.get("query_node") or {}, known, outer, entry["key"], value.get("aliases") or ())
+            made = self._resolve_subquery(
+                value.get("query_node") or {}, known, outer, entry["key"], value.get("aliases") or ()
+            )
             known[entry["key"].lower()] = made
         return known
 
-    def _derived(
+    def _resolve_subquery(
         self, query: Node, ctes: Mapping[str, _Relation], outer: _Scope | None, alias: str, names: Sequence[str]
     ) -> _Relation:
         before = len(self.queries)
@@ -177,7 +179,7 @@ class Lineage:
         is_telemetry = bool(own) and all(query.is_over_telemetry for query in own)
         return _Relation(alias.lower(), _rename_columns(columns, names), rows, is_telemetry)
 
-    def _select(
+    def _resolve_select(
         self, node: Node, ctes: Mapping[str, _Relation], outer: _Scope | None, *, outermost: bool
     ) -> tuple[list[tuple[str, Column]], frozenset[int]]:
         relations = self._from(node.get("from_table") or {}, ctes, outer, [])
@@ -207,9 +209,9 @@ class Lineage:
         if kind == "SUBQUERY":
             around = _Scope(left, outer) if left else outer
             inner = table["subquery"]["node"]
-            return [self._derived(inner, ctes, around, alias, names)]
+            return [self._resolve_subquery(inner, ctes, around, alias, names)]
         if kind == "BASE_TABLE":
-            return [self._base(table, ctes, alias, names)]
+            return [self._resolve_base_table(table, ctes, alias, names)]
         if kind == "EMPTY":
             return []
         for part in tree_nodes(table):
@@ -217,7 +219,9 @@ class Lineage:
                 self._resolve_references(part, _Scope(left, outer), ctes)
         return [_Relation(alias, (), is_telemetry=False)]
 
-    def _base(self, table: Node, ctes: Mapping[str, _Relation], alias: str, names: Sequence[str]) -> _Relation:
+    def _resolve_base_table(
+        self, table: Node, ctes: Mapping[str, _Relation], alias: str, names: Sequence[str]
+    ) -> _Relation:
         name = str(table.get("table_name", "")).lower()
         if id(table) in self._reads:
             read = self._reads[id(table)]
@@ -238,10 +242,10 @@ class Lineage:
             elif not isinstance(node, dict):
                 continue
             elif node.get("class") == "COLUMN_REF":
-                self._columns[id(node)] = self._resolved(node, around, ctes)
+                self._columns[id(node)] = self._resolve_column(node, around, ctes)
             elif node.get("class") == "SUBQUERY":
                 columns, self._rows[id(node)] = self._query(node["subquery"]["node"], ctes, around)
-                self._columns[id(node)] = _vague(_folded(column for _, column in columns))
+                self._columns[id(node)] = _as_derived_column(_folded(column for _, column in columns))
                 waiting.append((node.get("child"), around))
             elif node.get("class") == "LAMBDA":
                 named = [
@@ -252,7 +256,7 @@ class Lineage:
             else:
                 waiting += [(value, around) for value in node.values() if isinstance(value, dict | list)]
 
-    def _resolved(self, reference: Node, scope: _Scope, ctes: Mapping[str, _Relation]) -> Column:
+    def _resolve_column(self, reference: Node, scope: _Scope, ctes: Mapping[str, _Relation]) -> Column:
         path = [str(name).lower() for name in reference["column_names"]]
         at: _Scope | None = scope
         while at is not None:
@@ -280,7 +284,7 @@ class Lineage:
         columns = [c for relation in relations if of in {"", relation.alias} for c in relation.columns]
         unclear = any(expression.get(key) for key in ("expr", "columns", "rename_list", "qualified_exclude_list"))
         if unclear or any(not relation.columns for relation in relations):
-            return [(name, _vague(column)) for name, column in columns]
+            return [(name, _as_derived_column(column)) for name, column in columns]
         left_out = {str(name).lower() for name in expression.get("exclude_list") or ()}
         replaced = {str(e["key"]).lower(): e["value"] for e in expression.get("replace_list") or ()}
         return [
@@ -336,7 +340,7 @@ def _folded(columns: Iterable[Column]) -> Column:
     )
 
 
-def _vague(column: Column) -> Column:
+def _as_derived_column(column: Column) -> Column:
     return Column(column.origins, is_known=column.is_known)
 
 

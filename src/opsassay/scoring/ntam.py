@@ -81,17 +81,17 @@ class Ntam:
 
     def propagation(self, truth: Sequence[Chain], answer: Sequence[Chain]) -> float:
         """Return FPC (NTAM) in [0, 1]: S(G, O) / S(G, G) over the chains as wholes (Appendix F.2), clamped."""
-        return self._clamped(self._total(truth, answer, whole=True), self._total(truth, truth, whole=True))
+        return self._divide_and_clamp(self._total(truth, answer, whole=True), self._total(truth, truth, whole=True))
 
     def localisation(self, truth: Sequence[Chain], answer: Sequence[Chain]) -> float:
         """Return FL (NTAM) in [0, 1]: the same over the root causes alone (Appendix F.3), clamped."""
-        return self._clamped(self.localisation_unclamped(truth, answer), 1.0)
+        return self._divide_and_clamp(self.localisation_unclamped(truth, answer), 1.0)
 
     def localisation_unclamped(self, truth: Sequence[Chain], answer: Sequence[Chain]) -> float:
         """Return FL (NTAM) as printed, which can exceed 1."""
         return self._total(truth, answer, whole=False) / self._total(truth, truth, whole=False)
 
-    def _clamped(self, score: float, ideal: float) -> float:
+    def _divide_and_clamp(self, score: float, ideal: float) -> float:
         return min(1.0, max(0.0, score / ideal))
 
     def _total(self, truth: Sequence[Chain], answer: Sequence[Chain], *, whole: bool) -> float:

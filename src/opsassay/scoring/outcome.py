@@ -68,7 +68,7 @@ def match(claims: Sequence[RootCauseClaim], roots: Sequence[TrueRoot], profile: 
     kind_hit = np.array([[profile.same_kind(c.fault_kind, r.kind) for r in roots] for c in claims])
     full_hit = service_hit & kind_hit
     if profile.public_graph_rules:
-        return _greedy(service_hit, full_hit)
+        return _match_greedily(service_hit, full_hit)
     # One full hit outweighs every service hit that it could displace.
     weight = service_hit.astype(float) + full_hit * float(len(claims) + len(roots))
     rows, columns = _assigned(weight)
@@ -85,7 +85,7 @@ def _assigned(weight: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]
     return rows, columns
 
 
-def _greedy(service_hit: NDArray[np.bool_], full_hit: NDArray[np.bool_]) -> tuple[Match, ...]:
+def _match_greedily(service_hit: NDArray[np.bool_], full_hit: NDArray[np.bool_]) -> tuple[Match, ...]:
     found: list[Match] = []
     for hits, full in ((full_hit, True), (service_hit & ~full_hit, False)):
         for i, j in np.argwhere(hits).tolist():

@@ -32,7 +32,7 @@ def true_graph(graph: CausalGraph, profile: Profile) -> ServiceGraph:
     """Return the verified cascade between services; nodes are those that the graph lists."""
     edges = [(profile.service(a), profile.service(b)) for a, b in graph.service_edges()]
     nodes = frozenset(profile.service(name) for name in graph.services())
-    return ServiceGraph(_without_load(nodes, profile), _clean(edges, profile))
+    return ServiceGraph(_without_load(nodes, profile), _drop_loops_and_load(edges, profile))
 
 
 def claimed_graph(diagnosis: Diagnosis, profile: Profile) -> ServiceGraph:
@@ -41,7 +41,7 @@ def claimed_graph(diagnosis: Diagnosis, profile: Profile) -> ServiceGraph:
     An edge at a load generator goes as a whole, as G.2 says; the public scorer drops the edge but counts its other end.
     """
     claimed = [(profile.service(e.source), profile.service(e.target)) for e in diagnosis.propagation]
-    edges = _clean(claimed, profile)
+    edges = _drop_loops_and_load(claimed, profile)
     counted = claimed if profile.public_graph_rules else [e for e in claimed if not _touches_load(e, profile)]
     nodes = {profile.service(claim.service) for claim in diagnosis.root_causes} | {
         end for edge in counted for end in edge
@@ -109,7 +109,7 @@ def path_metrics(
 def path_exists(
     edges: Iterable[tuple[str, str]], starts: Iterable[str], ends: Iterable[str], *, undirected: bool = False
 ) -> bool:
-    """Return whether a path of at least one edge leads from one of *starts* to another service among *ends*."""
+    """Return whether *edges*, *undirected* or not, lead from one of *starts* to another service among *ends*."""
     graph: rustworkx.PyDiGraph[str, None] = rustworkx.PyDiGraph(multigraph=False)
     index: dict[str, int] = {}
     for source, target in sorted(edges):
@@ -124,7 +124,7 @@ def path_exists(
     return any(rustworkx.descendants(graph, index[start]) & goals for start in starts if start in index)
 
 
-def _clean(edges: Sequence[tuple[str, str]], profile: Profile) -> frozenset[tuple[str, str]]:
+def _drop_loops_and_load(edges: Sequence[tuple[str, str]], profile: Profile) -> frozenset[tuple[str, str]]:
     return frozenset(e for e in edges if e[0] != e[1] and not _touches_load(e, profile))
 
 

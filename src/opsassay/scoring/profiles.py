@@ -22,15 +22,15 @@ def normalise(name: str, prefixes: Sequence[str] = ()) -> str:
     The prefix is compared regardless of case and of '-' against '_', since answers drift in both. It comes off once,
     and never when nothing would be left.
     """
-    folded = _fold(name)
+    folded = _fold_name(name)
     for prefix in prefixes:
-        if folded.startswith(_fold(prefix)) and len(folded) > len(prefix):
+        if folded.startswith(_fold_name(prefix)) and len(folded) > len(prefix):
             folded = folded[len(prefix) :]
             break
     return folded.replace("-", "")
 
 
-def _fold(name: str) -> str:
+def _fold_name(name: str) -> str:
     return name.strip().lower().replace("_", "-")
 
 

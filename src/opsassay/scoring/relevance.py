@@ -35,12 +35,14 @@ class Executions:
     @property
     def is_steady(self) -> bool:
         """Whether it gives the same rows when it is run again."""
-        return self._returned_rows(self._all(MAIN)) in {None, _comparable(self.first)}
+        return self._run_and_read_rows(self._schema_for_all_reads(MAIN)) in {None, _comparable(self.first)}
 
     @property
     def says_nothing(self) -> bool:
         """Whether it gives the same without any telemetry."""
-        return self._returned_rows(self._all("view_none")) == self._returned_rows(self._all(MAIN))
+        return self._run_and_read_rows(self._schema_for_all_reads("view_none")) == self._run_and_read_rows(
+            self._schema_for_all_reads(MAIN)
+        )
 
     def is_about(self, restricted: Iterable[int], feeding: frozenset[int]) -> bool:
         """Return whether the result follows from the rows of the subject (`LockedSql.about` set it).
@@ -49,33 +51,33 @@ class Executions:
         that are *restricted* and that the result is fed by (*feeding*) gives the same from those rows alone, and another
         result, that is not just none, from half of them or from other numbers in them (a gate that shuts says nothing).
         """
-        whole = self._returned_rows(self._all(MAIN))
+        whole = self._run_and_read_rows(self._schema_for_all_reads(MAIN))
         if whole is None:
             return False
-        if self._returned_rows(self._all("view_only")) == whole:
-            return self._returned_rows(self._all("view_without")) != whole
-        return any(self._moves(read, whole) for read in sorted(set(restricted) & feeding))
+        if self._run_and_read_rows(self._schema_for_all_reads("view_only")) == whole:
+            return self._run_and_read_rows(self._schema_for_all_reads("view_without")) != whole
+        return any(self._read_moves_rows(read, whole) for read in sorted(set(restricted) & feeding))
 
-    def _moves(self, read: int, whole: Rows) -> bool:
-        if self._returned_rows(self._schema_of_read(read, "view_only")) != whole:
+    def _read_moves_rows(self, read: int, whole: Rows) -> bool:
+        if self._run_and_read_rows(self._schema_of_read(read, "view_only")) != whole:
             return False
         others = (
-            self._run(self._schema_of_read(read, view))
+            self._run_on_schemas(self._schema_of_read(read, view))
             for view in ("view_changed", "view_without_even", "view_without_odd")
         )
         return any(not is_nothing(other.rows) and _comparable(other) not in {None, whole} for other in others)
 
-    def _returned_rows(self, schemas: tuple[str, ...]) -> Rows | None:
-        return _comparable(self._run(schemas))
+    def _run_and_read_rows(self, schemas: tuple[str, ...]) -> Rows | None:
+        return _comparable(self._run_on_schemas(schemas))
 
-    def _run(self, schemas: tuple[str, ...]) -> QueryResult:
+    def _run_on_schemas(self, schemas: tuple[str, ...]) -> QueryResult:
         if schemas not in self._known:
             self._known[schemas] = self.budget.query(
                 self.sql, self.first.executed, self.parameters, schemas=schemas, max_rows=COMPARED_ROWS
             )
         return self._known[schemas]
 
-    def _all(self, schema: str) -> tuple[str, ...]:
+    def _schema_for_all_reads(self, schema: str) -> tuple[str, ...]:
         return (schema,) * self.reads
 
     def _schema_of_read(self, read: int, schema: str) -> tuple[str, ...]:
@@ -99,8 +101,8 @@ def _comparable(answer: QueryResult) -> Rows | None:
     """Return the rows of an answer in an order that follows from them, None when there is no answer."""
     if answer.status not in {"ok", "empty"}:
         return None
-    return tuple(sorted(repr([_rounded(value) for value in row]) for row in answer.rows))
+    return tuple(sorted(repr([_round_float(value) for value in row]) for row in answer.rows))
 
 
-def _rounded(value: Any) -> Any:
+def _round_float(value: Any) -> Any:
     return float(f"{value:.9g}") if isinstance(value, float) else value

@@ -52,9 +52,9 @@ def step_rewards(
     """
     if not trace.steps:
         return ()
-    looked = [_looked_at(step, {*services, *cascade.nodes}, profile) for step in trace.steps]
-    edges, credited = _edges_covered(looked, cascade), _credited(trace.steps, evidence)
-    wasted = _wasted(trace.steps)
+    looked = [_services_looked_at(step, {*services, *cascade.nodes}, profile) for step in trace.steps]
+    edges, credited = _newly_covered_edges(looked, cascade), _credit_evidence(trace.steps, evidence)
+    wasted = _wasted_share_of_calls(trace.steps)
     last = len(trace.steps) - 1
     final = edge_f1.value if edge_f1 is not None and edge_f1.value is not None else 0.0
     return tuple(
@@ -69,15 +69,15 @@ def step_rewards(
     )
 
 
-def _looked_at(step: TraceStep, services: Iterable[str], profile: Profile) -> frozenset[str]:
-    return visited_services(_successful_calls(step), services, profile)
+def _services_looked_at(step: TraceStep, services: Iterable[str], profile: Profile) -> frozenset[str]:
+    return visited_services(_list_successful_calls(step), services, profile)
 
 
-def _successful_calls(step: TraceStep) -> Iterable[ToolCall]:
+def _list_successful_calls(step: TraceStep) -> Iterable[ToolCall]:
     return (call for call in step.tool_logs if call.status == "ok")
 
 
-def _edges_covered(looked: Sequence[frozenset[str]], cascade: ServiceGraph) -> list[float]:
+def _newly_covered_edges(looked: Sequence[frozenset[str]], cascade: ServiceGraph) -> list[float]:
     goals = [frozenset(edge) for edge in cascade.edges] or [frozenset({node}) for node in cascade.nodes]
     known: set[str] = set()
     shares = []
@@ -88,25 +88,25 @@ def _edges_covered(looked: Sequence[frozenset[str]], cascade: ServiceGraph) -> l
     return shares
 
 
-def _credited(steps: Sequence[TraceStep], evidence: Sequence[EvidenceResult]) -> list[float]:
+def _credit_evidence(steps: Sequence[TraceStep], evidence: Sequence[EvidenceResult]) -> list[float]:
     ran: dict[str, int] = {}
     for number, step in enumerate(steps):
-        for call in _successful_calls(step):
+        for call in _list_successful_calls(step):
             for value in call.arguments.values():
                 if isinstance(value, str):
-                    ran.setdefault(_statement(value), number)
+                    ran.setdefault(_normalise_statement(value), number)
     shares = [0.0] * len(steps)
     for result in evidence:
         if result.status == "ok" and result.relevant and not result.vacuous:
-            shares[ran.get(_statement(result.sql), len(steps) - 1)] += 1 / len(evidence)
+            shares[ran.get(_normalise_statement(result.sql), len(steps) - 1)] += 1 / len(evidence)
     return shares
 
 
-def _statement(text: str) -> str:
+def _normalise_statement(text: str) -> str:
     return " ".join(text.split()).rstrip("; ")
 
 
-def _wasted(steps: Sequence[TraceStep]) -> list[float]:
+def _wasted_share_of_calls(steps: Sequence[TraceStep]) -> list[float]:
     calls = sum(len(step.tool_logs) for step in steps)
     seen: set[str] = set()
     shares = []

@@ -36,12 +36,12 @@ class Statement:
     @cached_property
     def reads(self) -> int:
         """How many reads of a telemetry table it holds."""
-        return len(self._lineage.tables)
+        return len(self._own_lineage.tables)
 
     @cached_property
     def is_constant(self) -> bool:
         """Whether a branch of the result comes from no column of telemetry and no count of its rows."""
-        results = [query.result for query in self._lineage.queries if query.is_outermost]
+        results = [query.result for query in self._own_lineage.queries if query.is_outermost]
         return any(result.is_known and not result.origins for result in results)
 
     def restricted(self, matches: Matches) -> frozenset[int]:
@@ -49,17 +49,17 @@ class Statement:
 
         The filter is a WHERE, HAVING, QUALIFY, JOIN ... ON or FILTER; under OR every branch must restrict.
         """
-        conditions = [c for query in self._lineage.queries for c in _conditions(query.node)]
-        return frozenset[int]().union(*(self._restricts(condition, matches) for condition in conditions))
+        conditions = [c for query in self._own_lineage.queries for c in _list_conditions(query.node)]
+        return frozenset[int]().union(*(self._find_restricted_reads(condition, matches) for condition in conditions))
 
     @cached_property
     def feeding(self) -> frozenset[int]:
         """The reads that the result is made of, or whose rows choose the rows of which it is made one by one."""
-        fed = {read for read, _ in self._lineage.output.origins}
+        fed = {read for read, _ in self._own_lineage.output.origins}
         for node in tree_nodes(self.tree):
             by_row = node.get("subquery_type") == "ANY" and (node.get("child") or {}).get("class") == "COLUMN_REF"
-            if by_row or (node.get("subquery_type") == "EXISTS" and self._lineage.is_correlated(node)):
-                fed |= self._lineage.rows_of(node)
+            if by_row or (node.get("subquery_type") == "EXISTS" and self._own_lineage.is_correlated(node)):
+                fed |= self._own_lineage.rows_of(node)
         return frozenset(fed)
 
     def why_not_bound(self) -> str:
@@ -70,9 +70,9 @@ class Statement:
         compared with the literal that stands beside the rows of a period; both periods are asked the same; and there is
         no CASE to hide a name in.
         """
-        outermost = [query for query in self._lineage.queries if query.is_outermost]
+        outermost = [query for query in self._own_lineage.queries if query.is_outermost]
         names = {node["identifier"] for node in tree_nodes(self.tree) if node.get("class") == "PARAMETER"}
-        made_up = any(not q.is_over_telemetry for q in self._lineage.queries if q not in outermost or q.relations)
+        made_up = any(not q.is_over_telemetry for q in self._own_lineage.queries if q not in outermost or q.relations)
         free = sorted(self._used_freely(outermost))
         whys = {
             "the query must use $service and $period, and no other parameter": names != {"service", "period"},
@@ -82,7 +82,7 @@ class Statement:
             "$service is compared with a name of telemetry, $period with the literal beside its rows": (
                 not self._parameters_compared()
             ),
-            "both periods must be asked the same": not _asks_both_alike(self._lineage.queries),
+            "both periods must be asked the same": not _asks_both_alike(self._own_lineage.queries),
         }
         return next((why for why, holds in whys.items() if holds), "")
 
@@ -96,13 +96,13 @@ class Statement:
         )
 
     @cached_property
-    def _lineage(self) -> Lineage:
+    def _own_lineage(self) -> Lineage:
         return Lineage(self.tree, self.schema)
 
-    def _restricts(self, condition: Any, matches: Matches) -> frozenset[int]:
+    def _find_restricted_reads(self, condition: Any, matches: Matches) -> frozenset[int]:
         kind = condition.get("type")
         if kind in {"CONJUNCTION_AND", "CONJUNCTION_OR"}:
-            each = [self._restricts(child, matches) for child in condition["children"]]
+            each = [self._find_restricted_reads(child, matches) for child in condition["children"]]
             return reduce(frozenset.union if kind.endswith("AND") else frozenset.intersection, each)
         if kind == "COMPARE_EQUAL":
             left, right = condition["left"], condition["right"]
@@ -120,14 +120,14 @@ class Statement:
         given = list(others)
         if not given or not self._is_name(column) or not all(_names_service(other, matches) for other in given):
             return frozenset()
-        return frozenset(read for read, _ in self._lineage.resolve_column(column).origins)
+        return frozenset(read for read, _ in self._own_lineage.resolve_column(column).origins)
 
     def _is_name(self, node: Node) -> bool:
-        column = self._lineage.resolve_column(node)
+        column = self._own_lineage.resolve_column(node)
         return column.is_plain and column.is_known and bool(column.names) and column.names <= NAME_COLUMNS
 
     def _is_identity(self, node: Node) -> bool:
-        column = self._lineage.resolve_column(node)
+        column = self._own_lineage.resolve_column(node)
         return column.is_plain and column.is_known and bool(column.names) and column.names <= _IDENTITIES
 
     def _used_freely(self, outermost: Iterable[Query]) -> set[str]:
@@ -151,7 +151,7 @@ class Statement:
         for node in tree_nodes(self.tree):
             if node.get("class") != "COLUMN_REF" or id(node) in allowed:
                 continue
-            column = self._lineage.resolve_column(node)
+            column = self._own_lineage.resolve_column(node)
             if not column.is_known or column.is_period or column.names & _IDENTITIES:
                 free.add(str(node["column_names"][-1]))
         return free
@@ -164,13 +164,13 @@ class Statement:
                 for side, other in ((node["left"], node["right"]), (node["right"], node["left"])):
                     if side.get("class") != "PARAMETER" or other.get("class") != "COLUMN_REF":
                         continue
-                    is_period = self._lineage.resolve_column(other).is_period
+                    is_period = self._own_lineage.resolve_column(other).is_period
                     if self._is_name(other) if side["identifier"] == "service" else is_period:
                         compared.add(id(side))
         return all(id(node) in compared for node in tree_nodes(self.tree) if node.get("class") == "PARAMETER")
 
 
-def _conditions(select: Node) -> Iterator[Any]:
+def _list_conditions(select: Node) -> Iterator[Any]:
     yield from (select.get(name) for name in ("where_clause", "having", "qualify") if select.get(name))
     waiting = [select.get("from_table") or {}]
     while waiting:

@@ -30,7 +30,7 @@ class Topology:
 
     def canonical_entity(self, entity: str) -> str:
         """Return the entity that stands for *entity* and all its aliases."""
-        return self._representative.get(entity, entity)
+        return self._representative_of_alias.get(entity, entity)
 
     def all_of(self, entities: Iterable[str]) -> tuple[str, ...]:
         """Return the distinct entities that *entities* stand for, in order."""
@@ -43,20 +43,20 @@ class Topology:
         (ITBench, F.1.3).
         """
         source, target = self.canonical_entity(source), self.canonical_entity(target)
-        if source not in self._index or target not in self._index:
+        if source not in self._index_of_entity or target not in self._index_of_entity:
             return math.inf
         key = (source, calls_cost)
         if key not in self._distances:
-            self._distances[key] = self._from(source, calls_cost)
+            self._distances[key] = self._distances_from(source, calls_cost)
         return self._distances[key].get(target, math.inf)
 
     def subtree_size(self, entity: str) -> int:
         """Return the number of descendants of *entity* along the edges, itself included: at least 1."""
-        node = self._index[self.canonical_entity(entity)]
-        return 1 + len(rustworkx.descendants(self._directed, node) - {node})
+        node = self._index_of_entity[self.canonical_entity(entity)]
+        return 1 + len(rustworkx.descendants(self._directed_graph, node) - {node})
 
     @cached_property
-    def _representative(self) -> dict[str, str]:
+    def _representative_of_alias(self) -> dict[str, str]:
         graph: rustworkx.PyGraph[str, None] = rustworkx.PyGraph()
         names = sorted({name for group in self.aliases for name in group})
         index = {name: graph.add_node(name) for name in names}
@@ -67,36 +67,38 @@ class Topology:
         return {name: part[0] for part in parts for name in part}
 
     @cached_property
-    def _edges(self) -> tuple[tuple[str, str, EdgeType], ...]:
+    def _canonical_edges(self) -> tuple[tuple[str, str, EdgeType], ...]:
         typed: list[tuple[str, str, EdgeType]] = [(*edge, "owns") for edge in self.owns]
         typed += [(*edge, "calls") for edge in self.calls]
         joined = {(self.canonical_entity(a), self.canonical_entity(b), kind) for a, b, kind in typed}
         return tuple(sorted(edge for edge in joined if edge[0] != edge[1]))
 
     @cached_property
-    def _index(self) -> dict[str, int]:
-        ends = {end for a, b, _ in self._edges for end in (a, b)}
+    def _index_of_entity(self) -> dict[str, int]:
+        ends = {end for a, b, _ in self._canonical_edges for end in (a, b)}
         return {
             name: place for place, name in enumerate(sorted(ends | {self.canonical_entity(e) for e in self.entities}))
         }
 
     @cached_property
-    def _directed(self) -> rustworkx.PyDiGraph[str, None]:
+    def _directed_graph(self) -> rustworkx.PyDiGraph[str, None]:
         graph: rustworkx.PyDiGraph[str, None] = rustworkx.PyDiGraph()
-        graph.add_nodes_from(list(self._index))
-        graph.add_edges_from_no_data([(self._index[a], self._index[b]) for a, b, _ in self._edges])
+        graph.add_nodes_from(list(self._index_of_entity))
+        graph.add_edges_from_no_data(
+            [(self._index_of_entity[a], self._index_of_entity[b]) for a, b, _ in self._canonical_edges]
+        )
         return graph
 
-    def _from(self, source: str, calls_cost: float) -> Mapping[str, float]:
-        sizes = {name: self.subtree_size(name) for name in self._index}
+    def _distances_from(self, source: str, calls_cost: float) -> Mapping[str, float]:
+        sizes = {name: self.subtree_size(name) for name in self._index_of_entity}
         graph: rustworkx.PyDiGraph[str, float] = rustworkx.PyDiGraph()
-        graph.add_nodes_from(list(self._index))
-        for a, b, kind in self._edges:
+        graph.add_nodes_from(list(self._index_of_entity))
+        for a, b, kind in self._canonical_edges:
             cost = 1.0 if kind == "owns" else calls_cost
-            graph.add_edge(self._index[a], self._index[b], cost * sizes[b])
-            graph.add_edge(self._index[b], self._index[a], cost * sizes[a])
-        names = list(self._index)
-        found = rustworkx.dijkstra_shortest_path_lengths(graph, self._index[source], float)
+            graph.add_edge(self._index_of_entity[a], self._index_of_entity[b], cost * sizes[b])
+            graph.add_edge(self._index_of_entity[b], self._index_of_entity[a], cost * sizes[a])
+        names = list(self._index_of_entity)
+        found = rustworkx.dijkstra_shortest_path_lengths(graph, self._index_of_entity[source], float)
         return {names[node]: cost for node, cost in found.items()} | {source: 0.0}
 
 
@@ -125,7 +127,7 @@ def chains(edges: Iterable[tuple[str, str]], roots: Sequence[str], at_most: int)
     Cycles are contracted: entities of one cycle follow each other by name within a chain. A root without an edge is a
     chain of its own; where no root is given, the nodes that nothing causes are.
     """
-    graph, index = _graph(edges, roots)
+    graph, index = _build_graph(edges, roots)
     parts = [sorted(graph[node] for node in part) for part in rustworkx.strongly_connected_components(graph)]
     part_of = {name: place for place, part in enumerate(parts) for name in part}
     onward: dict[int, set[int]] = {}
@@ -148,7 +150,7 @@ def chains(edges: Iterable[tuple[str, str]], roots: Sequence[str], at_most: int)
 
 def levels(edges: Iterable[tuple[str, str]], roots: Sequence[str]) -> dict[str, int]:
     """Return the level of every entity: 1 at a leaf, one more than its highest effect elsewhere; a cycle has one level."""
-    graph, _ = _graph(edges, roots)
+    graph, _ = _build_graph(edges, roots)
     level: dict[str, int] = {}
     # Strongly connected components come with effects before causes.
     for part in rustworkx.strongly_connected_components(graph):
@@ -159,7 +161,7 @@ def levels(edges: Iterable[tuple[str, str]], roots: Sequence[str]) -> dict[str, 
     return level
 
 
-def _graph(
+def _build_graph(
     edges: Iterable[tuple[str, str]], roots: Sequence[str]
 ) -> tuple[rustworkx.PyDiGraph[str, None], dict[str, int]]:
     graph: rustworkx.PyDiGraph[str, None] = rustworkx.PyDiGraph(multigraph=False)

@@ -24,7 +24,7 @@ _INVALID = re.compile(
 def visited_services(calls: Iterable[ToolCall], services: Iterable[str], profile: Profile) -> frozenset[str]:
     """Return which of *services*, in normal form, one of *calls* names: in an argument, or in a literal of its query."""
     known = {profile.service(name) for name in services}
-    words = {profile.service(word) for call in calls for word in _words(call)}
+    words = {profile.service(word) for call in calls for word in _list_words(call)}
     return frozenset(known & words)
 
 
@@ -39,7 +39,7 @@ def trajectory_metrics(
     """
     if trace is None:
         return metrics.not_applicable(metrics.TRAJECTORY, "the run has no trace")
-    calls = list(_calls(trace))
+    calls = list(_list_tool_calls(trace))
     failures = tool_failures(calls)
     counts = {
         "tool_calls": scored(len(calls)),
@@ -79,11 +79,11 @@ def tool_failures(calls: Iterable[ToolCall]) -> Counter[str]:
     return found
 
 
-def _calls(trace: Trace) -> Iterable[ToolCall]:
+def _list_tool_calls(trace: Trace) -> Iterable[ToolCall]:
     return (call for step in trace.steps for call in step.tool_logs)
 
 
-def _words(call: ToolCall) -> Iterable[str]:
+def _list_words(call: ToolCall) -> Iterable[str]:
     for name, value in call.arguments.items():
         text = value if isinstance(value, str) else json.dumps(value)
         if name.lower() in _SQL_ARGUMENTS:

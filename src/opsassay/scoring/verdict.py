@@ -96,22 +96,22 @@ def grade(
         unnamed = _unnamed(run, Diagnosis(), truth, profile)
         asked = outcome_metrics((), truth, profile, unnamed=unnamed)
         asked |= entity_metrics((), truth, profile)
-        asked |= _process_metrics(Diagnosis(), truth, annotation, profile, unnamed=unnamed)
-        graded = metrics.failed((*metrics.ALL, *further), _what_became_of(run))
+        asked |= _compute_process_metrics(Diagnosis(), truth, annotation, profile, unnamed=unnamed)
+        graded = metrics.failed((*metrics.ALL, *further), _describe_run_status(run))
         graded |= {name: asked[name] for name in asked if asked[name].status is MetricStatus.NOT_APPLICABLE}
     else:
         unnamed = _unnamed(run, diagnosis, truth, profile)
         graded = outcome_metrics(diagnosis.root_causes, truth, profile, unnamed=unnamed)
         graded |= entity_metrics(diagnosis.root_causes, truth, profile)
         graded |= level_metrics(diagnosis.root_causes, truth, annotation, profile)
-        graded |= _process_metrics(diagnosis, truth, annotation, profile, unnamed=unnamed)
+        graded |= _compute_process_metrics(diagnosis, truth, annotation, profile, unnamed=unnamed)
         graded |= ranking_metrics(diagnosis.ranking, truth, profile)
         of_evidence, results = evidence_metrics(diagnosis, sql, profile, budget)
         graded |= of_evidence
         graded |= _topology_metrics(diagnosis, truth, annotation, profile, topology)
         graded |= _time_metrics(run, graded)
         services = () if topology is None else topology.entities
-        graded |= trajectory_metrics(trace, services, _cascade(truth, annotation, profile), profile)
+        graded |= trajectory_metrics(trace, services, _services_of_cascade(truth, annotation, profile), profile)
         graded |= {name: metric(run, diagnosis, truth, annotation) for name, metric in further.items()}
     if reason := void_reason(truth, annotation):
         graded |= metrics.not_applicable((*metrics.AGAINST_TRUTH, *further), reason)
@@ -143,7 +143,7 @@ def _unnamed(run: Run, diagnosis: Diagnosis, truth: Truth, profile: Profile) -> 
     return f"the solver declares that it cannot name {lacking.value}" if lacking else ""
 
 
-def _process_metrics(
+def _compute_process_metrics(
     diagnosis: Diagnosis, truth: Truth, annotation: Annotation | None, profile: Profile, *, unnamed: str
 ) -> Metrics:
     if reason := _no_cascade(truth, annotation):
@@ -184,7 +184,7 @@ def _time_metrics(run: Run, graded: Metrics) -> Metrics:
     return {"time_to_diagnosis_s": scored((run.ended_ns - run.started_ns) / 1e9)}
 
 
-def _cascade(truth: Truth, annotation: Annotation | None, profile: Profile) -> frozenset[str]:
+def _services_of_cascade(truth: Truth, annotation: Annotation | None, profile: Profile) -> frozenset[str]:
     if annotation is None or _no_cascade(truth, annotation):
         return frozenset()
     return true_graph(annotation.graph, profile).nodes
@@ -201,7 +201,7 @@ def _no_cascade(truth: Truth, annotation: Annotation | None) -> str:
     )
 
 
-def _what_became_of(run: Run) -> str:
+def _describe_run_status(run: Run) -> str:
     if run.status is RunStatus.DONE:
         return "the run ended without an answer"
     return f"the run is {run.status.value}" + (f": {run.error}" if run.error else "")

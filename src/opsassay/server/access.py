@@ -58,7 +58,7 @@ def add_user(connection: Connection, state: Path, name: str, role: str, days: fl
     if connection.execute(select(USERS.c.id).where(USERS.c.name == name)).first():
         raise UserError(f"There is a user {name!r} already; choose another name, or renew the token.")
     token = PREFIX + secrets.token_urlsafe(24)
-    row = {"id": new_id(), "name": name, "role": role, "created_ns": time.time_ns(), **_token_row(token, days)}
+    row = {"id": new_id(), "name": name, "role": role, "created_ns": time.time_ns(), **_make_token_row(token, days)}
     connection.execute(insert(USERS).values(**row))
     note(state, "users", [row])
     return token
@@ -67,7 +67,7 @@ def add_user(connection: Connection, state: Path, name: str, role: str, days: fl
 def renew_token(connection: Connection, state: Path, name: str) -> str:
     """Give the user *name* a new token, which ends the former one; raises UserError."""
     token = PREFIX + secrets.token_urlsafe(24)
-    changed = update(USERS).where(USERS.c.name == name).values(**_token_row(token, None)).returning(USERS)
+    changed = update(USERS).where(USERS.c.name == name).values(**_make_token_row(token, None)).returning(USERS)
     row = connection.execute(changed).mappings().first()
     if row is None:
         raise UserError(f"There is no user {name!r}.")
@@ -77,36 +77,36 @@ def renew_token(connection: Connection, state: Path, name: str) -> str:
 
 def user_of(connection: Connection, token: str) -> User | None:
     """Return whose *token* it is; None for one that is unknown or has ended."""
-    row = connection.execute(select(USERS).where(USERS.c.token_hash == _hash(token))).first()
+    row = connection.execute(select(USERS).where(USERS.c.token_hash == _hash_token(token))).first()
     if row is None or (row.expires_ns is not None and row.expires_ns < time.time_ns()):
         return None
     return User(row.id, row.name, row.role)
 
 
-def _token_row(token: str, days: float | None) -> dict[str, str | int | None]:
+def _make_token_row(token: str, days: float | None) -> dict[str, str | int | None]:
     expires_ns = None if days is None else time.time_ns() + int(days * 86_400e9)
-    return {"token_hash": _hash(token), "expires_ns": expires_ns}
+    return {"token_hash": _hash_token(token), "expires_ns": expires_ns}
 
 
-def _hash(token: str) -> str:
+def _hash_token(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def entry_token(signer: Signer, cell: str) -> str:
     """Return what the agent of *cell* shows to work on it and on nothing else."""
-    return _token(signer, "entry", cell)
+    return _derive_token(signer, "entry", cell)
 
 
 def relay_token(signer: Signer, cell: str) -> str:
     """Return what the relay of *cell* shows."""
-    return _token(signer, "relay", cell)
+    return _derive_token(signer, "relay", cell)
 
 
 def is_token(given: str, signer: Signer, kind: str, cell: str) -> bool:
     """Return whether *given* is the token of that kind for *cell*."""
-    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), _token(signer, kind, cell).encode())
+    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), _derive_token(signer, kind, cell).encode())
 
 
-def _token(signer: Signer, kind: str, cell: str) -> str:
+def _derive_token(signer: Signer, kind: str, cell: str) -> str:
     key = hashlib.sha256(b"opsassay entries\0" + signer.key.private_bytes_raw()).digest()
     return f"{kind}_{hmac.new(key, f'{kind}:{cell}'.encode(), hashlib.sha256).hexdigest()}"

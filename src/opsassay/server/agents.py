@@ -82,7 +82,7 @@ def register(
     agent, source = new_id(), form.source
     if form.kind == "bundle":
         assert bundle is not None
-        _require_harmless(user, _unpacked(state, agent, bundle))
+        _require_harmless(user, _unpack_bundle(state, agent, bundle))
         source = artefacts.keep(bundle)
     elif form.kind == "self_hosted":
         _write_relay(state, agent, form.name)
@@ -135,12 +135,12 @@ def planned(state: Path, artefacts: Artefacts, agent: Mapping[str, Any]) -> tupl
         return str(agent["source"]), {}
     folder = state / _FOLDER / agent["id"]
     if agent["kind"] == "bundle" and not folder.exists():  # a state folder without what follows from artefacts
-        _unpacked(state, agent["id"], artefacts.read(agent["source"]))
+        _unpack_bundle(state, agent["id"], artefacts.read(agent["source"]))
     sealing = "required" if agent["kind"] == "bundle" else "off"
     return str((folder / AGENT_YAML).absolute()), {"settings": {"sealing": sealing}}
 
 
-def _unpacked(state: Path, agent: str, bundle: bytes) -> Path:
+def _unpack_bundle(state: Path, agent: str, bundle: bytes) -> Path:
     folder = state / _FOLDER / agent
     unpack(bundle, folder)
     if not (folder / AGENT_YAML).is_file():

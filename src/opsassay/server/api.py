@@ -102,10 +102,10 @@ def routes_of(operations: Sequence[ApiOperation], platform: Platform) -> list[Ro
     by_path: dict[str, dict[str, ApiOperation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, {})[operation.method] = operation
-    return [Route(path, _endpoint(of, platform), methods=list(of)) for path, of in by_path.items()]
+    return [Route(path, _make_endpoint(of, platform), methods=list(of)) for path, of in by_path.items()]
 
 
-def _endpoint(of: Mapping[str, ApiOperation], platform: Platform) -> Callable[[Request], Awaitable[Response]]:
+def _make_endpoint(of: Mapping[str, ApiOperation], platform: Platform) -> Callable[[Request], Awaitable[Response]]:
     paces = {method: RateLimit(operation.most_per_s) for method, operation in of.items() if operation.most_per_s}
 
     async def endpoint(request: Request) -> Response:
@@ -118,7 +118,7 @@ def _endpoint(of: Mapping[str, ApiOperation], platform: Platform) -> Callable[[R
                 raise BodyError(429, said)
             if operation.raw:  # nobody keeps fifty megabytes of somebody unknown
                 await run_in_threadpool(_require_known, operation, platform, bearer(request))
-            body = await _body(request, operation)
+            body = await _read_body(request, operation)
             found = await run_in_threadpool(_run_operation, operation, platform, request, body)
         except BodyError as error:
             return refusal(error.status, str(error))
@@ -150,7 +150,7 @@ def bearer(request: Request) -> str:
     return token.strip() if kind.lower() == "bearer" else ""
 
 
-async def _body(request: Request, operation: ApiOperation) -> Any:
+async def _read_body(request: Request, operation: ApiOperation) -> Any:
     if operation.form is None and not operation.raw:
         return None
     content = await read_bounded(request, MOST_BYTES if operation.raw else SMALL_BYTES)
@@ -221,8 +221,8 @@ def openapi(operations: Sequence[ApiOperation]) -> dict[str, Any]:
         described: dict[str, Any] = {
             "summary": operation.summary,
             "operationId": operation.work.__name__.strip("_"),
-            "parameters": _parameters(operation),
-            "responses": {str(operation.status): {"description": "Done."}, **_refusals(operation)},
+            "parameters": _describe_parameters(operation),
+            "responses": {str(operation.status): {"description": "Done."}, **_describe_refusals(operation)},
             "security": [] if operation.roles is None else [{"token": []}],
         }
         if operation.raw:
@@ -243,7 +243,7 @@ def openapi(operations: Sequence[ApiOperation]) -> dict[str, Any]:
     }
 
 
-def _parameters(operation: ApiOperation) -> list[dict[str, Any]]:
+def _describe_parameters(operation: ApiOperation) -> list[dict[str, Any]]:
     names = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
     inside = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
     asked = [
@@ -253,7 +253,7 @@ def _parameters(operation: ApiOperation) -> list[dict[str, Any]]:
     return inside + asked
 
 
-def _refusals(operation: ApiOperation) -> dict[str, Any]:
+def _describe_refusals(operation: ApiOperation) -> dict[str, Any]:
     codes = {"400": "What was given cannot be used; the error says why.", "503": "The database does not answer now."}
     if operation.roles is not None:
         codes |= {"401": "No token, or none that is known.", "403": "It is not for this token, or it is not there."}

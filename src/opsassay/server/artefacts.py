@@ -43,8 +43,8 @@ class Artefacts:
             return digest
         if self._folder is None:
             with _reached(self._root):
-                self._files.makedirs(self._path(digest).rpartition("/")[0], exist_ok=True)
-                self._files.pipe_file(self._path(digest), content)
+                self._files.makedirs(self._path_of(digest).rpartition("/")[0], exist_ok=True)
+                self._files.pipe_file(self._path_of(digest), content)
         else:
             path = self._folder / digest[:2] / digest
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ class Artefacts:
         if self._folder is not None:
             return (self._folder / digest[:2] / digest).exists()
         with _reached(self._root):
-            return bool(self._files.exists(self._path(digest)))
+            return bool(self._files.exists(self._path_of(digest)))
 
     def read(self, digest: str) -> bytes:
         """Return the artefact named *digest*; raises OperationError when it is not there or not what its name says."""
@@ -67,13 +67,13 @@ class Artefacts:
             content = path.read_bytes() if path.exists() else None
         else:
             with _reached(self._root):
-                path_there = self._path(digest)
+                path_there = self._path_of(digest)
                 content = self._files.cat_file(path_there) if self._files.exists(path_there) else None
         if content is None or hashlib.sha256(content).hexdigest() != digest:
             raise OperationError(f"The artefact {digest} is not there, or is not what its name says; upload it again.")
         return content
 
-    def _path(self, digest: str) -> str:
+    def _path_of(self, digest: str) -> str:
         return f"{self._root}/{digest[:2]}/{digest}"
 
 

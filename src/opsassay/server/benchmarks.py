@@ -92,7 +92,7 @@ def request_benchmark(platform: Platform, connection: Connection, user: User, ag
         _require_attempts_left(connection, user, task_set, tasks)
     for name in baselines_of(tasks):
         _ensure_baseline(platform, connection, name, task_set, tasks)
-    return _queued(platform, connection, agent, task_set, tasks)
+    return _queue_benchmark(platform, connection, agent, task_set, tasks)
 
 
 def _open_benchmark(connection: Connection, agent_id: str, task_set: str, tasks: TaskSet) -> str | None:
@@ -115,8 +115,10 @@ def _require_attempts_left(connection: Connection, user: User, task_set: str, ta
         raise UserError(f"{MOST_OPEN} of your benchmarks are not at an end yet; wait for one of them.")
 
 
-def _queued(platform: Platform, connection: Connection, agent: Mapping[str, Any], task_set: str, tasks: TaskSet) -> str:
-    every = _jobs(platform, agent, task_set, tasks)
+def _queue_benchmark(
+    platform: Platform, connection: Connection, agent: Mapping[str, Any], task_set: str, tasks: TaskSet
+) -> str:
+    every = _plan_jobs(platform, agent, task_set, tasks)
     jobs = [job for job in every if is_for(job.cell.task, agent["level"])]
     if every and not jobs:
         raise UserError(
@@ -130,7 +132,7 @@ def _queued(platform: Platform, connection: Connection, agent: Mapping[str, Any]
         "id": benchmark, "agent_id": agent["id"], "task_set": task_set, "digest": digest,
         "plan": tasks.model_dump(mode="json"), "state": BENCHMARK.first, "since_ns": now, "created_ns": now,
     }  # fmt: skip
-    cells = [_cell_row(benchmark, job, now) for job in jobs]
+    cells = [_make_cell_row(benchmark, job, now) for job in jobs]
     connection.execute(insert(BENCHMARKS).values(**row))
     connection.execute(insert(CELLS), cells)
     keep_heads(platform.state, (job.cell.task for job in jobs))
@@ -157,14 +159,14 @@ def _ensure_baseline(platform: Platform, connection: Connection, name: str, task
             return
     if tasks.baselines is None:
         try:
-            _jobs(platform, {"kind": "built_in", "source": name}, task_set, tasks)
+            _plan_jobs(platform, {"kind": "built_in", "source": name}, task_set, tasks)
         except UserError:
             return
-    row = agent or _registered_baseline(platform, connection, name, label, tasks.domain)
-    _queued(platform, connection, dict(row), task_set, tasks)
+    row = agent or _register_baseline(platform, connection, name, label, tasks.domain)
+    _queue_benchmark(platform, connection, dict(row), task_set, tasks)
 
 
-def _registered_baseline(
+def _register_baseline(
     platform: Platform, connection: Connection, name: str, label: str, domain: str
 ) -> Mapping[str, Any]:
     owner = connection.execute(select(USERS).where(USERS.c.role == "admin").order_by(USERS.c.created_ns))
@@ -175,13 +177,13 @@ def _registered_baseline(
     return agent_of(connection, user, register(connection, platform.state, platform.artefacts, user, form, None))
 
 
-def _jobs(platform: Platform, agent: Mapping[str, Any], name: str, tasks: TaskSet) -> list[PlannedRun]:
+def _plan_jobs(platform: Platform, agent: Mapping[str, Any], name: str, tasks: TaskSet) -> list[PlannedRun]:
     asked, further = planned(platform.state, platform.artefacts, agent)
     merged = {key: {**tasks.part.get(key, {}), **value} for key, value in further.items()}
     return jobs_of(platform.state, name, tasks, [asked], merged)
 
 
-def _cell_row(benchmark: str, job: PlannedRun, now: int) -> dict[str, Any]:
+def _make_cell_row(benchmark: str, job: PlannedRun, now: int) -> dict[str, Any]:
     cell = job.cell
     return {
         "id": f"{benchmark}-{cell.hash}", "benchmark_id": benchmark, "hash": cell.hash, "domain": cell.task.domain,
@@ -204,7 +206,7 @@ def asked_by(platform: Platform, benchmark: str) -> FrozenBenchmark:
     with platform.engine.connect() as connection:
         query = select(BENCHMARKS.c.plan, BENCHMARKS.c.task_set, AGENTS).join_from(BENCHMARKS, AGENTS)
         row = dict(connection.execute(query.where(BENCHMARKS.c.id == benchmark)).mappings().one())
-    jobs = _jobs(platform, row, row["task_set"], TaskSet.model_validate(row["plan"]))
+    jobs = _plan_jobs(platform, row, row["task_set"], TaskSet.model_validate(row["plan"]))
     return FrozenBenchmark(row["task_set"], row["kind"] == "self_hosted", {job.cell.hash: job for job in jobs})
 
 

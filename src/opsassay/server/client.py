@@ -49,7 +49,7 @@ class PlatformClient:
             except urllib.error.HTTPError as error:
                 said = error.read().decode(errors="replace")
                 if error.code != 503 or not left:
-                    raise PlatformError(error.code, _sentence(said)) from error
+                    raise PlatformError(error.code, _error_in(said)) from error
             except OSError as error:
                 if not left:
                     raise PlatformError(0, f"{self.server} cannot be reached: {error}") from error
@@ -94,43 +94,43 @@ class PlatformEntry:
     @contextmanager
     def working(self) -> Iterator[None]:
         """Say that the agent has started, and at the end of the block that it has finished, or failed."""
-        self._say("STARTED")
+        self._report_status("STARTED")
         try:
             about = {"name": "opsassay-client", "version": "1"}
-            self._message("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": about})
-            self._post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+            self._call_method("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": about})
+            self._post_message({"jsonrpc": "2.0", "method": "notifications/initialized"})
             yield
         except BaseException as error:
-            self._say("ERROR", f"{type(error).__name__}: {error}"[:2000])
+            self._report_status("ERROR", f"{type(error).__name__}: {error}"[:2000])
             raise
-        self._say("FINISH")
+        self._report_status("FINISH")
 
     def tools(self) -> list[dict[str, Any]]:
         """Return the tools as MCP describes them."""
-        found: list[dict[str, Any]] = self._message("tools/list", {})["tools"]
+        found: list[dict[str, Any]] = self._call_method("tools/list", {})["tools"]
         return found
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
         """Call one tool and return the text of its answer."""
-        found = self._message("tools/call", {"name": tool, "arguments": dict(arguments)})
+        found = self._call_method("tools/call", {"name": tool, "arguments": dict(arguments)})
         return "\n".join(part.get("text", "") for part in found.get("content", ()))
 
-    def _message(self, method: str, params: Mapping[str, Any]) -> Any:
+    def _call_method(self, method: str, params: Mapping[str, Any]) -> Any:
         self._calls += 1
-        answer = self._post({"jsonrpc": "2.0", "id": self._calls, "method": method, "params": params})
+        answer = self._post_message({"jsonrpc": "2.0", "id": self._calls, "method": method, "params": params})
         if "error" in answer:
             raise PlatformError(200, str(answer["error"].get("message")))
         return answer["result"]
 
-    def _post(self, message: Mapping[str, Any]) -> Any:
+    def _post_message(self, message: Mapping[str, Any]) -> Any:
         return self._platform.ask("POST", self._mcp, message, token=self._token)
 
-    def _say(self, status: str, message: str = "") -> None:
+    def _report_status(self, status: str, message: str = "") -> None:
         body = {"status": status, "message": message}
         self._platform.ask("PUT", f"/api/entries/{self.id}/status", body, token=self._token)
 
 
-def _sentence(said: str) -> str:
+def _error_in(said: str) -> str:
     try:
         return str(json.loads(said)["error"])
     except (ValueError, KeyError, TypeError):

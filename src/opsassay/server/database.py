@@ -72,7 +72,7 @@ def migrate(engine: Engine, url: str) -> str:
     except OperationalError as error:
         raise unreachable(url, error) from error
     except SQLAlchemyError as error:
-        raise OperationError(f"The database could not be prepared: {_first(error)}.") from error
+        raise OperationError(f"The database could not be prepared: {_first_line(error)}.") from error
     except Exception as error:
         if "Can't locate revision" in str(error):
             raise OperationError("The database was made by a newer OpsAssay; upgrade this one.") from error
@@ -94,10 +94,12 @@ def sole_server(engine: Engine) -> Iterator[None]:
 
 def unreachable(url: str, error: Exception) -> OperationError:
     """Return the sentence about a database that does not answer."""
-    return OperationError(f"The database {_hide_password(url)} cannot be reached ({_first(error)}); is it running?")
+    return OperationError(
+        f"The database {_hide_password(url)} cannot be reached ({_first_line(error)}); is it running?"
+    )
 
 
-def _first(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0][:300].rstrip(".")
 
 
@@ -110,12 +112,12 @@ def _hide_password(url: str) -> str:
 METADATA = MetaData()
 
 
-def _id() -> Column[str]:
+def _id_column() -> Column[str]:
     return Column("id", String(40), primary_key=True)
 
 
 USERS = Table(
-    "users", METADATA, _id(),
+    "users", METADATA, _id_column(),
     Column("name", String(100), nullable=False, unique=True),
     Column("role", String(20), nullable=False),
     Column("token_hash", String(64), nullable=False, unique=True),
@@ -124,7 +126,7 @@ USERS = Table(
 )  # fmt: skip
 
 AGENTS = Table(
-    "agents", METADATA, _id(),
+    "agents", METADATA, _id_column(),
     Column("owner_id", ForeignKey("users.id"), nullable=False),
     Column("name", String(100), nullable=False, unique=True),
     Column("kind", String(20), nullable=False),
@@ -136,7 +138,7 @@ AGENTS = Table(
 )  # fmt: skip
 
 BENCHMARKS = Table(
-    "benchmarks", METADATA, _id(),
+    "benchmarks", METADATA, _id_column(),
     Column("agent_id", ForeignKey("agents.id"), nullable=False),
     Column("task_set", String(100), nullable=False),
     Column("digest", String(64), nullable=False),
@@ -188,7 +190,7 @@ column have none.
 """
 
 REPORTS = Table(
-    "reports", METADATA, _id(),
+    "reports", METADATA, _id_column(),
     Column("agent_id", ForeignKey("agents.id"), nullable=False),
     Column("task_set", String(100), nullable=False),
     Column("said", JSON, nullable=False),

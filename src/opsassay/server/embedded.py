@@ -30,10 +30,10 @@ def embedded_postgresql(state: Path, restarter: Restarter) -> Iterator[str]:
     Its data survive it: fsync is on, and a server that was killed recovers when *restarter* starts it again.
     """
     programs, data = postgresql_programs(), state / "postgresql"
-    password = _password(state)
+    password = _read_or_make_password(state)
     if not (data / "PG_VERSION").exists():
-        _initialise(programs, data, password)
-    port = _free_port()
+        _initialise_cluster(programs, data, password)
+    port = _find_free_port()
     options = {
         "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "max_connections": "1000",
         "shared_buffers": "128MB", "password_encryption": "scram-sha-256", "jit": "off",
@@ -55,7 +55,7 @@ def embedded_postgresql(state: Path, restarter: Restarter) -> Iterator[str]:
         with (state / "postgresql.log").open("ab") as log:
             server = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", start_new_session=True)
         try:
-            _wait(server, url, state)
+            _wait_until_ready(server, url, state)
         except BaseException:
             _end(server, data)
             raise
@@ -76,7 +76,7 @@ def running_url(state: Path) -> str | None:
     return None
 
 
-def _initialise(programs: Path, data: Path, password: str) -> None:
+def _initialise_cluster(programs: Path, data: Path, password: str) -> None:
     data.mkdir(parents=True, mode=0o700, exist_ok=True)
     secret = data.with_name("postgresql.password")
     secret.touch(mode=0o600)
@@ -98,7 +98,7 @@ def _initialise(programs: Path, data: Path, password: str) -> None:
     made.rmdir()
 
 
-def _wait(server: subprocess.Popen[bytes], url: str, state: Path) -> None:
+def _wait_until_ready(server: subprocess.Popen[bytes], url: str, state: Path) -> None:
     deadline, plain = time.monotonic() + READY_S, url.rpartition("/")[0] + "/postgres"
     while time.monotonic() < deadline:
         if server.poll() is not None:
@@ -143,7 +143,7 @@ def _end(server: subprocess.Popen[bytes], data: Path) -> None:
         server.wait()
 
 
-def _password(state: Path) -> str:
+def _read_or_make_password(state: Path) -> str:
     path = state / PASSWORD_FILE
     if not path.exists():
         path.touch(mode=0o600)
@@ -151,7 +151,7 @@ def _password(state: Path) -> str:
     return path.read_text(encoding="ascii").strip()
 
 
-def _free_port() -> int:
+def _find_free_port() -> int:
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])

@@ -76,15 +76,15 @@ def chained(connection: Connection, signer: Signer) -> Iterator[None]:
     connection.execution_options(opsassay_events=pending)
     yield
     if pending:
-        _write(connection, signer, pending)
+        _write_events(connection, signer, pending)
 
 
 def append(connection: Connection, kind: str, subject: str, body: Mapping[str, Any]) -> None:
     """Have one event written at the end of the transaction of *connection*, which is in a block of `chained`."""
-    connection.get_execution_options()["opsassay_events"].append((kind, subject, _canonical(body)))
+    connection.get_execution_options()["opsassay_events"].append((kind, subject, _canonical_json(body)))
 
 
-def _write(connection: Connection, signer: Signer, pending: Iterable[tuple[str, str, str]]) -> None:
+def _write_events(connection: Connection, signer: Signer, pending: Iterable[tuple[str, str, str]]) -> None:
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     last = connection.execute(select(EVENTS.c.seq, EVENTS.c.hash).order_by(EVENTS.c.seq.desc()).limit(1)).first()
     before, previous = (last.seq, last.hash) if last else (0, FIRST)
@@ -101,7 +101,7 @@ def _write(connection: Connection, signer: Signer, pending: Iterable[tuple[str, 
 def hash_of(event: Mapping[str, Any], previous: str) -> str:
     """Return the hash of *event* (seq, time_ns, kind, subject, body) after *previous*."""
     fields = [previous, event["seq"], event["time_ns"], event["kind"], event["subject"], event["body"]]
-    return hashlib.sha256(_canonical(fields).encode()).hexdigest()
+    return hashlib.sha256(_canonical_json(fields).encode()).hexdigest()
 
 
 def verify_chain(events: Iterable[Mapping[str, Any]], public_hex: str) -> ChainReport:
@@ -132,7 +132,7 @@ def last_event(connection: Connection) -> int:
     return int(connection.execute(select(func.coalesce(func.max(EVENTS.c.seq), 0))).scalar_one())
 
 
-def _canonical(value: Any) -> str:
+def _canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 

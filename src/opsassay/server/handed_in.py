@@ -71,7 +71,7 @@ def hand_in(platform: Platform, connection: Connection, user: User, name: str, c
         )
         tasks = tasks.model_copy(update={"handed_in": handed})
         count = _require_sound(platform.state, name, tasks)
-        _write(platform.state, name, tasks)
+        _write_task_set(platform.state, name, tasks)
     except Exception:
         shutil.rmtree(place, ignore_errors=True)
         raise
@@ -83,7 +83,7 @@ def close_task_set(platform: Platform, connection: Connection, user: User, name:
     """End grading on a task set of *user* and open it to everybody; raises ForbiddenError."""
     tasks, handed = _handed_in_by(platform, user, name)
     if not tasks.closed:
-        _write(platform.state, name, tasks.model_copy(update={"closed": True}))
+        _write_task_set(platform.state, name, tasks.model_copy(update={"closed": True}))
         append(connection, "task set closed", name, {"version": handed.version, "commitment": handed.commitment})
     return {"name": name, "version": handed.version, "commitment": handed.commitment, "salt": handed.salt}
 
@@ -107,7 +107,7 @@ def _handed_in_by(platform: Platform, user: User, name: str) -> tuple[TaskSet, H
 
 def _require_sound(state: Path, name: str, tasks: TaskSet) -> int:
     """Return how many tasks are asked; raises UserError for what `opsassay task check` calls an error."""
-    for text in _texts(tasks.part):
+    for text in _list_texts(tasks.part):
         if PurePosixPath(text).is_absolute() or ".." in PurePosixPath(text).parts:
             raise UserError(f"{TASK_SET_YAML}: {text!r} lies outside of the upload; put the file into it.")
     agent = (*baselines_of(tasks), *USUAL_BASELINES.get(tasks.domain, ()), "constant")[0]
@@ -126,14 +126,14 @@ def _require_fitting(scenario: Scenario) -> None:
             raise UserError(f"{scenario.id}: {one.field}: {one.message}.")
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _list_texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
         for one in value.values() if isinstance(value, dict) else value:
-            yield from _texts(one)
+            yield from _list_texts(one)
 
 
-def _write(state: Path, name: str, tasks: TaskSet) -> None:
+def _write_task_set(state: Path, name: str, tasks: TaskSet) -> None:
     with whole_file(state / FOLDER / f"{name}.yaml") as partial:
         partial.write_text(yaml.safe_dump(tasks.model_dump(mode="json"), sort_keys=False), encoding="utf-8")

@@ -98,7 +98,7 @@ def _results(connection: Connection, state: Path, noted: Mapping[str, Mapping[An
     for benchmark in noted["benchmarks"].values():
         store = RunStore(state / "stores" / benchmark["task_set"])
         cells = [cell for cell in noted["cells"].values() if cell["benchmark_id"] == benchmark["id"]]
-        found = {cell["id"]: row for cell in cells if (row := _result_of(store, cell)) is not None}
+        found = {cell["id"]: row for cell in cells if (row := _read_result(store, cell)) is not None}
         for cell, row in found.items():
             connection.execute(insert(RESULTS).values(cell_id=cell, **row))
             agent = "Error" if row["errored"] else "Finished"
@@ -109,7 +109,7 @@ def _results(connection: Connection, state: Path, noted: Mapping[str, Mapping[An
     return count
 
 
-def _result_of(store: RunStore, cell: Mapping[str, Any]) -> dict[str, Any] | None:
+def _read_result(store: RunStore, cell: Mapping[str, Any]) -> dict[str, Any] | None:
     folder = store.finished(cell["hash"])
     if folder is None:
         return None

@@ -74,7 +74,7 @@ class PhaseForm(_Body):
     message: str | None = Field(default=None, max_length=1_000_000)
 
 
-def _operation(
+def _register_operation(
     method: str, path: str, form: type[BaseModel] | None = None, roles: tuple[str, ...] = ("owner",), **how: Any
 ) -> Callable[[Callable[[Call], Any]], Callable[[Call], Any]]:
     def added(work: Callable[[Call], Any]) -> Callable[[Call], Any]:
@@ -84,7 +84,7 @@ def _operation(
     return added
 
 
-@_operation("POST", f"{ROOT}/agents", RegistrationForm, status=201)
+@_register_operation("POST", f"{ROOT}/agents", RegistrationForm, status=201)
 def register_itbench_agent(call: Call) -> View:
     """Register an agent by type, level and scenario_class; agent_manifest in the answer is the harness's input."""
     given, platform = call.body, call.platform
@@ -100,10 +100,10 @@ def register_itbench_agent(call: Call) -> View:
     except ValidationError as error:
         raise UserError(f"{problem(error)}.") from error
     agent = register(call.connection, platform.state, platform.artefacts, call.user, form, None)
-    return _agent(call, agent_of(call.connection, call.user, agent))
+    return _agent_resource(call, agent_of(call.connection, call.user, agent))
 
 
-@_operation("POST", ENROLL, AgentIdForm)
+@_register_operation("POST", ENROLL, AgentIdForm)
 def enroll(call: Call) -> View:
     """Ask for benchmarks on every open task set of the agent's type and scenario_class (enroll)."""
     agent, state = agent_of(call.connection, call.user, call.body.agent_id), call.platform.state
@@ -116,29 +116,29 @@ def enroll(call: Call) -> View:
             asked += 1
     if not asked:
         raise UserError(f"There is no open task set of the type and the scenario_class of {agent['name']}.")
-    return _manifest(call, agent)
+    return _make_manifest(call, agent)
 
 
-@_operation("POST", f"{ROOT}/ready", AgentIdForm)
+@_register_operation("POST", f"{ROOT}/ready", AgentIdForm)
 def ready(call: Call) -> View:
     """Say that an agent is there: its tasks are begun (ready)."""
-    return _manifest(call, agent_of(call.connection, call.user, call.body.agent_id))
+    return _make_manifest(call, agent_of(call.connection, call.user, call.body.agent_id))
 
 
-@_operation("GET", f"{ROOT}/agents/{{agent}}/manifest", most_per_s=MANIFEST_PER_S)
+@_register_operation("GET", f"{ROOT}/agents/{{agent}}/manifest", most_per_s=MANIFEST_PER_S)
 def get_manifest(call: Call) -> View:
     """Show what an agent has to do, a benchmark each; those that are NotStarted are to be taken (get_manifest)."""
-    return _manifest(call, agent_of(call.connection, call.user, call.path["agent"]))
+    return _make_manifest(call, agent_of(call.connection, call.user, call.path["agent"]))
 
 
-@_operation("PUT", f"{ROOT}/agents/{{agent}}/manifest/benchmark-entries/{{benchmark}}", PhaseForm)
+@_register_operation("PUT", f"{ROOT}/agents/{{agent}}/manifest/benchmark-entries/{{benchmark}}", PhaseForm)
 def put_benchmark_entry(call: Call) -> View:
     """Hear how an agent sees its benchmark; it follows from its bundles, so that this changes nothing."""
     benchmark_of(call.platform, call.connection, call.user, call.path["benchmark"])
-    return _status(call.body.phase, call.body.message)
+    return _make_status(call.body.phase, call.body.message)
 
 
-@_operation("GET", f"{ROOT}/benchmarks/{{benchmark}}/bundles/")
+@_register_operation("GET", f"{ROOT}/benchmarks/{{benchmark}}/bundles/")
 def get_bundles(call: Call) -> Sequence[View]:
     """Show the bundles of a benchmark with their status (get_bstatus)."""
     agent, cells = _cells(call)
@@ -146,7 +146,7 @@ def get_bundles(call: Call) -> Sequence[View]:
     return [_bundle(call, agent, cell) for cell in cells]
 
 
-@_operation("GET", f"{ROOT}/benchmarks/{{benchmark}}/bundles/{{bundle}}")
+@_register_operation("GET", f"{ROOT}/benchmarks/{{benchmark}}/bundles/{{bundle}}")
 def get_bstatus(call: Call) -> View:
     """Show one bundle with its status, and, when it is Ready, the data that an agent works on it with (get_bstatus)."""
     agent, cells = _cells(call, call.path["bundle"])
@@ -154,22 +154,22 @@ def get_bstatus(call: Call) -> View:
     return _bundle(call, agent, cells[0])
 
 
-@_operation("PUT", f"{ROOT}/benchmarks/{{benchmark}}/bundles/{{bundle}}/status", PhaseForm, roles=("runner",))
+@_register_operation("PUT", f"{ROOT}/benchmarks/{{benchmark}}/bundles/{{bundle}}/status", PhaseForm, roles=("runner",))
 def post_bstatus(call: Call) -> View:
     """Confirm the status of a bundle; the workers of the platform change it, and no other runner (post_bstatus)."""
-    (cell,) = _rows(call, CELLS.c.benchmark_id == call.path["benchmark"], CELLS.c.id == call.path["bundle"])
+    (cell,) = _require_cells(call, CELLS.c.benchmark_id == call.path["benchmark"], CELLS.c.id == call.path["bundle"])
     if call.body.phase != cell["bundle"]:
         raise TransitionError(f"The bundle is {cell['bundle']}; the platform's own workers say when that changes.")
-    return _status(cell["bundle"])
+    return _make_status(cell["bundle"])
 
 
-@_operation("GET", f"{ROOT}/benchmarks/{{benchmark}}/agents/{{agent}}")
+@_register_operation("GET", f"{ROOT}/benchmarks/{{benchmark}}/agents/{{agent}}")
 def get_agent(call: Call) -> View:
     """Show the agent of a benchmark."""
-    return _agent(call, _cells(call)[0])
+    return _agent_resource(call, _cells(call)[0])
 
 
-@_operation("PUT", f"{ROOT}/benchmarks/{{benchmark}}/assign_agent", AssignForm)
+@_register_operation("PUT", f"{ROOT}/benchmarks/{{benchmark}}/assign_agent", AssignForm)
 def assign_agent(call: Call) -> View:
     """Let an agent take a bundle that is Ready: it has started (post_status STARTED)."""
     agent, (cell,) = _cells(call, call.body.bundle_id)
@@ -179,19 +179,19 @@ def assign_agent(call: Call) -> View:
     return _bundle(call, agent, {**cell, "agent": "Executing"})
 
 
-@_operation("PUT", AGENT_STATUS, PhaseForm)
+@_register_operation("PUT", AGENT_STATUS, PhaseForm)
 def post_status(call: Call) -> View:
     """Hear STARTED, FINISH or a phase of the agent, about the bundle that it has taken (post_status)."""
-    return _say(call, call.body.phase)
+    return _report_phase(call, call.body.phase)
 
 
-@_operation("POST", FINISH)
+@_register_operation("POST", FINISH)
 def finish(call: Call) -> View:
     """Hear that the agent of a benchmark has finished the bundle that it has taken (finish)."""
-    return _say(call, "FINISH")
+    return _report_phase(call, "FINISH")
 
 
-def _say(call: Call, phase: str) -> View:
+def _report_phase(call: Call, phase: str) -> View:
     desired, (_, cells) = _PHASES.get(phase, phase), _cells(call)
     if desired in ENDED:
         for cell in cells:
@@ -199,7 +199,7 @@ def _say(call: Call, phase: str) -> View:
                 move_cell(call.connection, cell["id"], agent=desired)
     elif desired not in ("Executing", "Ready", "Initializing"):
         raise UserError(f"An agent is not {phase[:40]!r}; say STARTED, FINISH, or a phase of ITBench's agents.")
-    return _status(desired)
+    return _make_status(desired)
 
 
 def taken_bundle(connection: Connection, token: str, benchmark: str, bundle: str) -> bool:
@@ -237,7 +237,7 @@ def submission(answer: Any) -> list[View]:
     ]
 
 
-def _rows(call: Call, *where: Any) -> list[View]:
+def _require_cells(call: Call, *where: Any) -> list[View]:
     query = select(CELLS).where(*where).order_by(CELLS.c.task, CELLS.c.seed, CELLS.c.id)
     rows = [dict(row) for row in call.connection.execute(query).mappings()]
     if not rows:
@@ -248,7 +248,7 @@ def _rows(call: Call, *where: Any) -> list[View]:
 def _cells(call: Call, bundle: str | None = None) -> tuple[Mapping[str, Any], list[View]]:
     """Return the agent of the benchmark in the path and its cells, or the one that is named; raises ForbiddenError."""
     of = call.path["benchmark"]
-    cells = _rows(call, CELLS.c.benchmark_id == of, *(() if bundle is None else (CELLS.c.id == bundle,)))
+    cells = _require_cells(call, CELLS.c.benchmark_id == of, *(() if bundle is None else (CELLS.c.id == bundle,)))
     agent = call.connection.execute(select(BENCHMARKS.c.agent_id).where(BENCHMARKS.c.id == of)).scalar_one()
     return agent_of(call.connection, call.user, agent), cells
 
@@ -258,13 +258,13 @@ def _note_presence(call: Call, agent: Mapping[str, Any]) -> None:
         connection.execute(update(AGENTS).where(AGENTS.c.id == agent["id"]).values(polled_ns=NOW_NS))
 
 
-def _manifest(call: Call, agent: Mapping[str, Any]) -> View:
+def _make_manifest(call: Call, agent: Mapping[str, Any]) -> View:
     _note_presence(call, agent)
     query = select(BENCHMARKS).where(BENCHMARKS.c.agent_id == agent["id"]).order_by(BENCHMARKS.c.created_ns)
     entries = []
     for row in call.connection.execute(query).mappings().all():
         at, of = f"/benchmarks/{row['id']}", f"/agents/{agent['id']}/manifest"
-        cells = _rows(call, CELLS.c.benchmark_id == row["id"])
+        cells = _require_cells(call, CELLS.c.benchmark_id == row["id"])
         working = any(cell["agent"] == "Executing" for cell in cells)
         phase = row["state"] if row["state"] in BENCHMARK.ends else "Executing" if working else "NotStarted"
         entries.append({
@@ -275,24 +275,24 @@ def _manifest(call: Call, agent: Mapping[str, Any]) -> View:
                 {"id": cell["id"], "name": cell["task"], "source_id": cell["task"], "manifest_endpoint": of,
                  "status_endpoint": f"{at}/bundles/{cell['id']}/status"} for cell in cells
             ],
-            "status": _status(phase, row["error"], row["since_ns"]),
+            "status": _make_status(phase, row["error"], row["since_ns"]),
         })  # fmt: skip
-    return {**_access(call, agent), "benchmark_entries": entries}
+    return {**_make_access(call, agent), "benchmark_entries": entries}
 
 
-def _access(call: Call, agent: Mapping[str, Any]) -> View:
+def _make_access(call: Call, agent: Mapping[str, Any]) -> View:
     return {"token": call.token, "manifest_endpoint": f"/agents/{agent['id']}/manifest"}
 
 
-def _agent(call: Call, agent: Mapping[str, Any]) -> View:
+def _agent_resource(call: Call, agent: Mapping[str, Any]) -> View:
     return {
-        "metadata": _metadata(agent["id"], "Agent", agent["created_ns"]),
+        "metadata": _make_metadata(agent["id"], "Agent", agent["created_ns"]),
         "spec": {
             "name": agent["name"], "type": agent["domains"][0], "level": agent["level"], "mode": "remote",
             "scenario_categories": list(filter(None, agent["source"].split("\n"))),
-            "agent_manifest": {**_access(call, agent), "benchmark_entries": []},
+            "agent_manifest": {**_make_access(call, agent), "benchmark_entries": []},
         },
-        "status": _status("Ready"),
+        "status": _make_status("Ready"),
     }  # fmt: skip
 
 
@@ -305,19 +305,19 @@ def _bundle(call: Call, agent: Mapping[str, Any], cell: Mapping[str, Any]) -> Vi
         token = entry_token(call.platform.signer, cell["id"])
         data = {**cell["access"], "task": cell["task"], "mcp": f"/api/entries/{cell['id']}/mcp", "token": token}
     return {
-        "metadata": _metadata(cell["id"], "Bundle", cell["since_ns"]),
+        "metadata": _make_metadata(cell["id"], "Bundle", cell["since_ns"]),
         "spec": {"name": cell["task"], "scenario_type": cell["domain"], "assigned_agent_id": agent["id"], "data": data},
-        "status": _status(phase, cell["error"], cell["since_ns"]),
+        "status": _make_status(phase, cell["error"], cell["since_ns"]),
     }
 
 
-def _metadata(id_: str, kind: str, created_ns: int) -> View:
-    return {"id": id_, "resource_type": kind, "creation_timestamp": _time(created_ns)}
+def _make_metadata(id_: str, kind: str, created_ns: int) -> View:
+    return {"id": id_, "resource_type": kind, "creation_timestamp": _iso_time(created_ns)}
 
 
-def _status(phase: str, message: str | None = None, at_ns: int | None = None) -> View:
-    return {"phase": phase, "message": message, "lastTransitionTime": _time(at_ns)}
+def _make_status(phase: str, message: str | None = None, at_ns: int | None = None) -> View:
+    return {"phase": phase, "message": message, "lastTransitionTime": _iso_time(at_ns)}
 
 
-def _time(at_ns: int | None) -> str:
+def _iso_time(at_ns: int | None) -> str:
     return (datetime.now(UTC) if at_ns is None else datetime.fromtimestamp(at_ns / 1e9, UTC)).isoformat()

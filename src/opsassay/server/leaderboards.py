@@ -74,7 +74,7 @@ class LeaderboardCache:
         self, connection: Connection, task_set: str, tasks: TaskSet, here: Any, level: str, *, hosted: bool
     ) -> TaskSetLeaderboard:
         every = self._grade_runs(connection, task_set, here)
-        level_of = {key: self._level(key) for one in every for key in [(one.run.item, one.run.item_hash)]}
+        level_of = {key: self._level_of_task(key) for one in every for key in [(one.run.item, one.run.item_hash)]}
         registered, self_hosted, baselines = _registered(connection, tasks, here)
         chosen = [
             _as_registered(one, registered)
@@ -91,7 +91,7 @@ class LeaderboardCache:
         levels = tuple(one for one in LEVELS if one in level_of.values())
         return TaskSetLeaderboard(board, _agents(connection, here, runs), levels, level_of)
 
-    def _level(self, key: TaskKey) -> str | None:
+    def _level_of_task(self, key: TaskKey) -> str | None:
         if key not in self._levels:
             head = read_head(self._platform.state, key)
             self._levels[key] = None if head is None else head.level
@@ -108,7 +108,7 @@ class LeaderboardCache:
             columns = RESULTS.c.run, RESULTS.c.metrics, RESULTS.c.record, _CONTENT.label("content")
             of = RESULTS.c.run == any_(literal(unknown, ARRAY(Text)))
             for row in connection.execute(select(*columns).select_from(joined).where(here, of)):
-                self._runs[task_set, row.run, row.content] = _graded_run(store / row.run, row)
+                self._runs[task_set, row.run, row.content] = _read_graded_run(store / row.run, row)
         return [self._runs[key] for key in runs.values()]
 
     def _aborted(
@@ -137,7 +137,7 @@ class LeaderboardCache:
         return dict(counts)
 
 
-def _graded_run(folder: Path, row: Row[*tuple[Any, ...]]) -> GradedRun:
+def _read_graded_run(folder: Path, row: Row[*tuple[Any, ...]]) -> GradedRun:
     run = read_run(folder) if row.record is None else Run.model_validate_json(row.record)
     metrics = {name: Metric.model_validate(metric) for name, metric in row.metrics.items()}
     return GradedRun(folder, run, verdict_of(run, metrics))

@@ -42,11 +42,11 @@ class WorkerDeployment:
             "spec": {
                 "replicas": self.replicas,
                 "selector": {"matchLabels": dict(labels)},
-                "template": {"metadata": {"labels": dict(labels)}, "spec": self._pod()},
+                "template": {"metadata": {"labels": dict(labels)}, "spec": self._pod_spec()},
             },
         }
 
-    def _pod(self) -> dict[str, Any]:
+    def _pod_spec(self) -> dict[str, Any]:
         database = {"secretKeyRef": {"name": self.secret, "key": "database"}}
         options = ["--state", "/state", "--server", self.server, "-j", str(self.jobs)]
         options += [word for domain in self.domains for word in ("--domain", domain)]

@@ -118,7 +118,7 @@ def get_upload(call: Call) -> Response:
 def register_agent(call: Call) -> dict[str, Any]:
     """Register a built-in or a self-hosted agent."""
     agent = register(call.connection, call.platform.state, call.platform.artefacts, call.user, call.body, None)
-    return _registered(agent, call.body)
+    return _registration_answer(agent, call.body)
 
 
 @_operation(
@@ -138,10 +138,12 @@ def upload_agent(call: Call) -> dict[str, Any]:
     except ValueError as error:
         raise UserError("Say name, level and domains (with commas) of the agent in the query.") from error
     platform = call.platform
-    return _registered(register(call.connection, platform.state, platform.artefacts, call.user, form, call.body), form)
+    return _registration_answer(
+        register(call.connection, platform.state, platform.artefacts, call.user, form, call.body), form
+    )
 
 
-def _registered(agent: str, form: AgentForm) -> dict[str, Any]:
+def _registration_answer(agent: str, form: AgentForm) -> dict[str, Any]:
     manifest = f"/api/agents/{agent}/manifest" if form.kind == "self_hosted" else None
     return {"id": agent, "name": form.name, "kind": form.kind, "manifest": manifest}
 

@@ -100,20 +100,22 @@ class PageData:
         return read_head(self._platform.state, key)
 
     def agents(self, visitor: User) -> Sequence[Row]:
-        return [row for row in self._rows(select(AGENTS).order_by(AGENTS.c.name)) if visitor.owns(row["owner_id"])]
+        return [
+            row for row in self._select_rows(select(AGENTS).order_by(AGENTS.c.name)) if visitor.owns(row["owner_id"])
+        ]
 
     def agent(self, visitor: User, agent: str) -> Row:
         return agent_of(self._connection, visitor, agent)
 
     def benchmarks(self, agents: Sequence[str]) -> Sequence[Row]:
         query = select(BENCHMARKS).where(BENCHMARKS.c.agent_id.in_(agents)).order_by(BENCHMARKS.c.created_ns.desc())
-        rows = self._rows(query)
+        rows = self._select_rows(query)
         counts = cell_counts(self._connection, [row["id"] for row in rows])
         return [{**row, **counts[row["id"]]} for row in rows]
 
     def latest_benchmarks(self, count: int) -> Sequence[Row]:
         query = select(BENCHMARKS, AGENTS.c.name.label("agent_name")).join_from(BENCHMARKS, AGENTS)
-        return self._rows(query.order_by(BENCHMARKS.c.created_ns.desc()).limit(count))
+        return self._select_rows(query.order_by(BENCHMARKS.c.created_ns.desc()).limit(count))
 
     def benchmark(self, visitor: User, benchmark: str) -> Row:
         found = benchmark_of(self._platform, self._connection, visitor, benchmark)
@@ -121,7 +123,7 @@ class PageData:
 
     def users(self, visitor: User) -> Sequence[Row]:
         visitor.require()
-        return self._rows(select(USERS).order_by(USERS.c.name))
+        return self._select_rows(select(USERS).order_by(USERS.c.name))
 
     def register(self, visitor: User, form: Row) -> None:
         visitor.require("owner")
@@ -145,7 +147,7 @@ class PageData:
         append(self._connection, "token renewed", name, {})
         return token
 
-    def _rows(self, query: Select[Any]) -> list[Row]:
+    def _select_rows(self, query: Select[Any]) -> list[Row]:
         return [dict(row) for row in self._connection.execute(query).mappings()]
 
 

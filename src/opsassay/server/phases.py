@@ -62,10 +62,10 @@ class PhaseReader:
         if seen != self._seen:
             again = self._seen is not None and self._seen[0] != len(attempts)
             with suppress(TransitionError):
-                self._move(phases[-1]["phase"] if phases else "deployed", again=again)
+                self._move_cell(phases[-1]["phase"] if phases else "deployed", again=again)
             self._seen = seen
 
-    def _move(self, phase: PhaseName, *, again: bool) -> None:
+    def _move_cell(self, phase: PhaseName, *, again: bool) -> None:
         desired = "FaultInjected" if self.hosted and phase == "agent_started" else STATE_AFTER[phase]
         with self.platform.writing() as connection:
             row = connection.execute(select(CELLS).where(CELLS.c.id == self.cell).with_for_update()).mappings().one()

@@ -31,12 +31,12 @@ class Switchboard:
     def __init__(self) -> None:
         self._lines: dict[str, _Line] = {}
 
-    def _line(self, entry: str) -> _Line:
+    def _line_of_entry(self, entry: str) -> _Line:
         return self._lines.setdefault(entry, _Line())
 
     async def ask(self, entry: str, message: Any) -> Any:
         """Return the answer of the tools to *message*; raises TimeoutError, and QueueFull when too many wait."""
-        line, key = self._line(entry), secrets.token_hex(8)
+        line, key = self._line_of_entry(entry), secrets.token_hex(8)
         answer = line.answers[key] = asyncio.get_running_loop().create_future()
         try:
             line.messages.put_nowait((key, message))
@@ -46,7 +46,7 @@ class Switchboard:
 
     async def next(self, entry: str, wait_s: float) -> dict[str, Any]:
         """Return the next message for the relay of *entry*, that its agent has ended, or nothing after *wait_s*."""
-        line = self._line(entry)
+        line = self._line_of_entry(entry)
         getting, ending = asyncio.ensure_future(line.messages.get()), asyncio.ensure_future(line.ended.wait())
         done, pending = await asyncio.wait({getting, ending}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
         for one in pending:
@@ -58,13 +58,13 @@ class Switchboard:
 
     def deliver_answer(self, entry: str, key: str, message: Any) -> None:
         """Hand the answer to whoever waits for it."""
-        waiting = self._line(entry).answers.get(key)
+        waiting = self._line_of_entry(entry).answers.get(key)
         if waiting is not None and not waiting.done():
             waiting.set_result(message)
 
     def end(self, entry: str, status: str) -> None:
         """Let the relay of *entry* know that its agent has ended."""
-        line = self._line(entry)
+        line = self._line_of_entry(entry)
         line.status = status
         line.ended.set()
 

@@ -95,7 +95,7 @@ def renew_in_folder(folder: Path, database: str | None, user: str) -> str:
         )
         engine = engine_of(url)
         stack.callback(engine.dispose)
-        platform = Platform(folder.absolute(), engine, Signer.from_folder(folder), _artefacts(folder, None))
+        platform = Platform(folder.absolute(), engine, Signer.from_folder(folder), _open_artefacts(folder, None))
         try:
             with platform.asking() as connection:
                 token = renew_token(connection, platform.state, user)
@@ -123,7 +123,7 @@ def serve(settings: ServeSettings) -> int:
         listener = stack.enter_context(bound(settings.port, settings.bind))
         if (given := settings.database) is not None:
             engine_of(given).dispose()  # an address that is none is refused before anything is written
-        state = _state(settings.state)
+        state = _make_state_folder(settings.state)
         address = f"http://{settings.bind}:{listener.getsockname()[1]}"
         restarter = Restarter(settings.say)
         url = stack.enter_context(embedded_postgresql(state, restarter) if given is None else nullcontext(given))
@@ -131,11 +131,11 @@ def serve(settings: ServeSettings) -> int:
         stack.callback(engine.dispose)
         version = migrate(engine, url)
         stack.enter_context(sole_server(engine))
-        platform = Platform(state, engine, Signer.from_folder(state), _artefacts(state, settings.artefacts))
+        platform = Platform(state, engine, Signer.from_folder(state), _open_artefacts(state, settings.artefacts))
         if settings.reindex:
-            counts = _reindexed(platform)
+            counts = _rebuild_index(platform)
             settings.say(f"opsassay: filled from {state}: {', '.join(f'{n} {name}' for name, n in counts.items())}")
-        if (token := _first_admin(platform)) is not None:
+        if (token := _create_first_admin(platform)) is not None:
             settings.say(f"opsassay: the token of the user {ADMIN}, shown this once: {token}")
         settings.say(f"opsassay: serving at {address} on PostgreSQL {version}, with {settings.workers} workers")
         _keep_workers(stack, restarter, settings, state, url, address)
@@ -183,11 +183,12 @@ def work(settings: WorkSettings) -> str:
     configure("worker")
     _end_with_server()
     engine = engine_of(settings.database, settings.jobs)
-    state = _state(settings.state)
+    state = _make_state_folder(settings.state)
     try:
         migrate(engine, settings.database)
         worker = Worker(
-            Platform(state, engine, Signer.from_folder(state), _artefacts(state, settings.artefacts)), settings.server
+            Platform(state, engine, Signer.from_folder(state), _open_artefacts(state, settings.artefacts)),
+            settings.server,
         )
         running = run_worker(
             worker, settings.database, domains, concurrency=settings.jobs, until_empty=settings.until_empty
@@ -200,16 +201,16 @@ def work(settings: WorkSettings) -> str:
     return "there is nothing left to do" if settings.until_empty else "the worker has ended"
 
 
-def _state(folder: Path) -> Path:
+def _make_state_folder(folder: Path) -> Path:
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
     return folder.absolute()
 
 
-def _artefacts(state: Path, url: str | None) -> Artefacts:
+def _open_artefacts(state: Path, url: str | None) -> Artefacts:
     return Artefacts(url or state / "artefacts")
 
 
-def _first_admin(platform: Platform) -> str | None:
+def _create_first_admin(platform: Platform) -> str | None:
     with platform.asking() as connection:
         if connection.execute(select(func.count()).select_from(USERS)).scalar_one():
             return None
@@ -220,7 +221,7 @@ def _first_admin(platform: Platform) -> str | None:
     return token
 
 
-def _reindexed(platform: Platform) -> dict[str, int]:
+def _rebuild_index(platform: Platform) -> dict[str, int]:
     with platform.engine.begin() as connection:
         return rebuild(connection, platform.state)
 

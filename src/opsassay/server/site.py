@@ -111,13 +111,13 @@ def _with_effects(platform: Platform, url: str, lines: Switchboard) -> list[Rout
     async def after_status(path: dict[str, str], status: int) -> None:
         del status
         cell = path["entry"]
-        state = await run_in_threadpool(_agent_state, platform, cell)
+        state = await run_in_threadpool(_read_agent_state, platform, cell)
         if state in ("Finished", "Error", "TimedOut"):
             lines.end(cell, state)
 
     async def after_post_status(path: dict[str, str], status: int) -> None:
         del status
-        for cell, state in await run_in_threadpool(_ended_bundles, platform, path["benchmark"]):
+        for cell, state in await run_in_threadpool(_list_ended_bundles, platform, path["benchmark"]):
             lines.end(cell, state)
 
     async def after_open(path: dict[str, str], status: int) -> None:
@@ -138,12 +138,12 @@ def _with_effects(platform: Platform, url: str, lines: Switchboard) -> list[Rout
         found.append(
             route
             if effect is None
-            else Route(route.path, _followed(route.endpoint, effect), methods=list(route.methods or ()))
+            else Route(route.path, _with_effect(route.endpoint, effect), methods=list(route.methods or ()))
         )
     return found
 
 
-def _followed(
+def _with_effect(
     endpoint: Callable[[Request], Any], effect: Callable[[dict[str, str], int], Any]
 ) -> Callable[[Request], Any]:
     async def followed(request: Request) -> Response:
@@ -155,12 +155,12 @@ def _followed(
     return followed
 
 
-def _ended_bundles(platform: Platform, benchmark: str) -> list[tuple[str, str]]:
+def _list_ended_bundles(platform: Platform, benchmark: str) -> list[tuple[str, str]]:
     with platform.engine.connect() as connection:
         return ended_bundles(connection, benchmark)
 
 
-def _agent_state(platform: Platform, cell: str) -> str:
+def _read_agent_state(platform: Platform, cell: str) -> str:
     with platform.engine.connect() as connection:
         return str(connection.execute(select(CELLS.c.agent).where(CELLS.c.id == cell)).scalar_one())
 
@@ -174,9 +174,9 @@ class _Relaying:
     def routes(self) -> list[Route]:
         """Return the routes; those of agents take the token of an entry, those of relays another."""
         return [
-            Route("/api/entries/{entry}/mcp", self._guarded("entry", self._call), methods=["POST"]),
-            Route("/api/relay/{entry}/next", self._guarded("relay", self._next)),
-            Route("/api/relay/{entry}/answer", self._guarded("relay", self._accept_answer), methods=["POST"]),
+            Route("/api/entries/{entry}/mcp", self._require_token("entry", self._relay_call), methods=["POST"]),
+            Route("/api/relay/{entry}/next", self._require_token("relay", self._next_call)),
+            Route("/api/relay/{entry}/answer", self._require_token("relay", self._accept_answer), methods=["POST"]),
             Route(itbench.FILE, self._submit_file, methods=["POST"]),
         ]
 
@@ -204,7 +204,7 @@ class _Relaying:
         with self._platform.engine.connect() as connection:
             return taken_bundle(connection, token, benchmark, bundle)
 
-    def _guarded(self, kind: str, work: Callable[[str, Request], Any]) -> Callable[[Request], Any]:
+    def _require_token(self, kind: str, work: Callable[[str, Request], Any]) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
             entry = request.path_params["entry"]
             if not is_token(bearer(request), self._platform.signer, kind, entry):
@@ -217,11 +217,11 @@ class _Relaying:
 
         return endpoint
 
-    async def _call(self, entry: str, request: Request) -> Response:
-        message = await _object(request)
+    async def _relay_call(self, entry: str, request: Request) -> Response:
+        message = await _read_object(request)
         if message.get("jsonrpc") != "2.0":
             return refusal(400, "Send one message of MCP: a JSON object with jsonrpc 2.0.")
-        if await run_in_threadpool(_agent_state, self._platform, entry) != "Executing":
+        if await run_in_threadpool(_read_agent_state, self._platform, entry) != "Executing":
             return refusal(409, "Say STARTED first; after FINISH there are no more calls.")
         try:
             answer = await self._lines.ask(entry, message)
@@ -229,20 +229,20 @@ class _Relaying:
             return refusal(503, "The tools do not answer now; try again.")
         return Response(status_code=202) if answer is None else JSONResponse(answer)
 
-    async def _next(self, entry: str, request: Request) -> Response:
+    async def _next_call(self, entry: str, request: Request) -> Response:
         given = request.query_params.get("wait", "20")
         wait_s = min(float(given), 30.0) if given.isascii() and given.isdigit() else 20.0
         return JSONResponse(await self._lines.next(entry, wait_s))
 
     async def _accept_answer(self, entry: str, request: Request) -> Response:
-        given = await _object(request)
+        given = await _read_object(request)
         if not isinstance(given.get("id"), str):
             return refusal(400, "Give the id of the call, and the message.")
         self._lines.deliver_answer(entry, given["id"], given.get("message"))
         return JSONResponse({})
 
 
-async def _object(request: Request) -> dict[str, Any]:
+async def _read_object(request: Request) -> dict[str, Any]:
     try:
         found = json.loads(await read_bounded(request, MESSAGE_BYTES))
     except (ValueError, RecursionError):
@@ -266,7 +266,7 @@ def _live(platform: Platform, news: News) -> Callable[[Request], Any]:
                 if last <= seen:
                     yield ": still here\n\n"
                     continue
-                found = await run_in_threadpool(_events_after, platform, seen)
+                found = await run_in_threadpool(_read_events_after, platform, seen)
                 for event in found:
                     seen = event["seq"]
                     yield f"id: {seen}\ndata: {as_json_line(event)}\n\n"
@@ -277,7 +277,7 @@ def _live(platform: Platform, news: News) -> Callable[[Request], Any]:
     return live
 
 
-def _events_after(platform: Platform, seq: int) -> list[dict[str, Any]]:
+def _read_events_after(platform: Platform, seq: int) -> list[dict[str, Any]]:
     with platform.engine.connect() as connection:
         return [{k: event[k] for k in ("seq", "time_ns", "kind")} for event in read_events(connection, seq)]
 

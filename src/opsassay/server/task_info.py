@@ -21,7 +21,7 @@ LEVEL_OF: Mapping[str, str] = {"beginner": "easy", "intermediate": "medium", "ex
 def keep_heads(state: Path, tasks: Iterable[Task]) -> None:
     """Keep the heads of *tasks* in the folder *state*."""
     for task in tasks:
-        path = _path(state, (task.id, task.commitment))
+        path = _path_of(state, (task.id, task.commitment))
         if not path.exists():
             path.parent.mkdir(exist_ok=True, mode=0o700)
             (part := path.with_suffix(".part")).write_text(task.canonical_json(), encoding="utf-8")
@@ -31,7 +31,7 @@ def keep_heads(state: Path, tasks: Iterable[Task]) -> None:
 def read_head(state: Path, key: TaskKey) -> Task | None:
     """Return the head of the task with this id and digest; None where it was not kept."""
     with suppress(OSError, ValueError):
-        return Task.model_validate_json(_path(state, key).read_bytes())
+        return Task.model_validate_json(_path_of(state, key).read_bytes())
     return None
 
 
@@ -40,5 +40,5 @@ def is_for(task: Task, level: str) -> bool:
     return level not in LEVEL_OF or task.level in (None, LEVEL_OF[level])
 
 
-def _path(state: Path, key: TaskKey) -> Path:
+def _path_of(state: Path, key: TaskKey) -> Path:
     return state / FOLDER / f"{hashlib.sha256(' '.join(key).encode()).hexdigest()}.json"

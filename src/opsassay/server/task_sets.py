@@ -55,10 +55,10 @@ class Choice(Written):
         )
         if len(fitting) < (self.count or 1):
             raise UserError(f"{where}: choose asks for {self.count or 1} or more tasks, and {len(fitting)} fit.")
-        drawn = set(sorted(fitting, key=self._order)[: self.count])
+        drawn = set(sorted(fitting, key=self._sort_key)[: self.count])
         return [job for job in jobs if (job.cell.task.id, job.cell.task.commitment) in drawn]
 
-    def _order(self, task: tuple[str, str]) -> str:
+    def _sort_key(self, task: tuple[str, str]) -> str:
         return hashlib.sha256("\0".join((str(self.seed), *task)).encode()).hexdigest()
 
 

@@ -21,18 +21,18 @@ def expire(platform: Platform, now_ns: int | None = None) -> int:
         if longest_s is not None:
             late = and_(BENCHMARKS.c.state == state, BENCHMARKS.c.since_ns < now - int(longest_s * 1e9))
             why = f"it was {state} for more than {longest_s / 3600:g} hours"
-            count += sum(_expire_benchmark(platform, one, late, why) for one in _ids(platform, BENCHMARKS, late))
+            count += sum(_expire_benchmark(platform, one, late, why) for one in _select_ids(platform, BENCHMARKS, late))
     for name, machine in (("bundle", BUNDLE), ("agent", AGENT)):
         for state, longest_s in machine.timeouts.items():
             if longest_s is not None:
                 late = and_(CELLS.c[name] == state, CELLS.c.since_ns < now - int(longest_s * 1e9))
                 late = and_(late, CELLS.c.bundle.not_in(BUNDLE.ends))
                 why = f"the {name} was {state} for more than {longest_s / 3600:g} hours"
-                count += sum(_expire_cell(platform, one, late, why) for one in _ids(platform, CELLS, late))
+                count += sum(_expire_cell(platform, one, late, why) for one in _select_ids(platform, CELLS, late))
     return count
 
 
-def _ids(platform: Platform, table: Table, late: ColumnElement[bool]) -> list[str]:
+def _select_ids(platform: Platform, table: Table, late: ColumnElement[bool]) -> list[str]:
     with platform.engine.connect() as connection:
         return list(connection.execute(select(table.c.id).where(late)).scalars())
 

@@ -100,7 +100,7 @@ class Worker:
         hold = _Hold()
         with self._beating(cell, hold):
             try:
-                self._run(row, hold)
+                self._run_cell(row, hold)
             except LostError as error:
                 _log.warning("cell lost", cell=cell, why=str(error))
             except LeasedError as error:  # the same cell for another benchmark: its result will be this one's too
@@ -127,7 +127,7 @@ class Worker:
                     give_back(self.platform, cell, self.name)
                 raise
 
-    def _run(self, row: Mapping[str, Any], hold: _Hold) -> None:
+    def _run_cell(self, row: Mapping[str, Any], hold: _Hold) -> None:
         cell = row["id"]
         if row["tries"] > MOST_TRIES:
             raise OpsAssayError(f"It was begun {MOST_TRIES} times. {row['error'] or ALL_ENDED}")
@@ -151,7 +151,7 @@ class Worker:
             if self.stopping.is_set():
                 give_back(self.platform, cell, self.name)
                 return
-        result, agent = self._result(job, end, store), _agent_state(end)
+        result, agent = self._result(job, end, store), _agent_state_after(end)
         patiently(lambda: put_result(self.platform, cell, self.name, result, agent))
 
     def _asked_by(self, benchmark: str) -> FrozenBenchmark:
@@ -238,7 +238,7 @@ def patiently(work: Callable[[], T]) -> T:
             time.sleep(1.0)
 
 
-def _agent_state(end: RunEnd) -> str:
+def _agent_state_after(end: RunEnd) -> str:
     assert end.run is not None
     return {RunStatus.DONE: "Finished", RunStatus.TIMEOUT: "TimedOut"}.get(end.run.status, "Error")
 

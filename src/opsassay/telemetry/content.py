@@ -44,7 +44,7 @@ def content_hash(path: Path) -> str:
         described = Incident.model_validate_json(incident.read_bytes()) if incident.exists() else None
     except ValidationError as error:
         raise DatapackError(f"{incident} is not the description of an incident; restore it.") from error
-    return _digest(path, described)
+    return _digest_datapack(path, described)
 
 
 def write_datapack(
@@ -67,7 +67,7 @@ def write_datapack(
                 write_table(partial / name, _sorted(conform(table, modality, f"{path}: {name}"), modality))
         text = json.dumps(dict(env), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
         (partial / ENV).write_text(text, encoding="utf-8")
-        finished = incident.model_copy(update={"content_hash": _digest(partial, incident)})
+        finished = incident.model_copy(update={"content_hash": _digest_datapack(partial, incident)})
         (partial / INCIDENT).write_text(finished.pretty_json(), encoding="utf-8")
     return finished
 
@@ -81,18 +81,18 @@ def whole_folder(path: Path) -> Iterator[Path]:
     if path.exists():
         raise DatapackError(f"{path} exists already; remove it or choose another folder.")
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = _beside(path)
+    partial = _path_of_partial(path)
     partial.mkdir()
     try:
         yield partial
         for file in (*sorted(partial.iterdir()), partial):
-            _sync(file)
+            _sync_to_disk(file)
         partial.rename(path)
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
         _name_file(error, path)
         raise
-    _sync(path.parent)
+    _sync_to_disk(path.parent)
 
 
 @contextmanager
@@ -104,16 +104,16 @@ def whole_file(path: Path) -> Iterator[Path]:
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         raise DatapackError(f"{path} is no ordinary file; name another place.")
-    partial = _beside(path)
+    partial = _path_of_partial(path)
     try:
         yield partial
-        _sync(partial)
+        _sync_to_disk(partial)
         partial.replace(path)
     except BaseException as error:
         partial.unlink(missing_ok=True)
         _name_file(error, path)
         raise
-    _sync(path.parent)
+    _sync_to_disk(path.parent)
 
 
 def _name_file(error: BaseException, path: Path) -> None:
@@ -135,7 +135,7 @@ def _sorted(table: pl.DataFrame, modality: str) -> pl.DataFrame:
     return table.sort(keys, nulls_last=False, maintain_order=True)
 
 
-def _digest(path: Path, incident: Incident | None) -> str:
+def _digest_datapack(path: Path, incident: Incident | None) -> str:
     total = hashlib.sha256()
     files = [path / name for name in (*TABLES, ENV) if (path / name).exists()]
     with ThreadPoolExecutor(_HASHERS) as pool:  # hashing lets other threads run
@@ -152,11 +152,11 @@ def file_digest(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _beside(path: Path) -> Path:
+def _path_of_partial(path: Path) -> Path:
     return path.parent / f".{path.name}.{secrets.token_hex(4)}.partial"
 
 
-def _sync(path: Path) -> None:
+def _sync_to_disk(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -68,11 +68,11 @@ class Datapack:
 
         Raises DatapackError for a file that cannot be read or lacks a required column.
         """
-        return _scan(self.path, period, modality)
+        return _scan_table(self.path, period, modality)
 
     def read(self, period: str, modality: str) -> pl.DataFrame:
         """Return what `scan` describes, in memory; raises DatapackError when the file turns out to be damaged."""
-        return _collected(self.scan(period, modality), _table(self.path, period, modality))
+        return _collect_frame(self.scan(period, modality), _name_of_table(self.path, period, modality))
 
     def both(self, modality: str) -> pl.LazyFrame:
         """Return both periods of *modality* below each other with an extra column `period` (normal, abnormal)."""
@@ -81,12 +81,12 @@ class Datapack:
 
     def collect(self, frame: pl.LazyFrame, modality: str) -> pl.DataFrame:
         """Return *frame*, which was made from `both` of *modality*; raises DatapackError when a file is damaged."""
-        return _collected(frame, f"{self.path}: a table of {modality}")
+        return _collect_frame(frame, f"{self.path}: a table of {modality}")
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
         """What is odd about the incident, in sentences; looked for when asked: comparing all ids takes its time."""
-        found = [about for period in PERIODS for about in _about_traces(self.path, period)]
+        found = [about for period in PERIODS for about in _remark_on_traces(self.path, period)]
         stored = self.incident.content_hash
         if stored and stored != content_hash(self.path):
             found.append(f"{self.path} was changed after it was written: its content hash differs.")
@@ -97,30 +97,30 @@ class Datapack:
 
         A recording without spans has the services of its metrics and logs.
         """
-        return list(self._services)
+        return list(self._service_names)
 
     def candidates(self) -> list[str]:
         """Return the names of all components that have a row in any table, sorted, without load generators.
 
         Besides services these are what metrics alone show: hosts, databases, caches.
         """
-        return list(self._candidates)
+        return list(self._candidate_names)
 
     def load_generators(self) -> frozenset[str]:
         """Return the names of services that only make traffic."""
         return LOAD_GENERATORS | frozenset(self.env.get("load_generators", ()))
 
     @cached_property
-    def _services(self) -> tuple[str, ...]:
-        names = self._names("traces") or self._names("metrics") | self._names("logs")
+    def _service_names(self) -> tuple[str, ...]:
+        names = self._names_in("traces") or self._names_in("metrics") | self._names_in("logs")
         return tuple(sorted(names - self.load_generators() - {""}))
 
     @cached_property
-    def _candidates(self) -> tuple[str, ...]:
-        names = {name for modality in MODALITIES for name in self._names(modality)}
+    def _candidate_names(self) -> tuple[str, ...]:
+        names = {name for modality in MODALITIES for name in self._names_in(modality)}
         return tuple(sorted(names - self.load_generators() - {""}))
 
-    def _names(self, modality: str) -> set[str]:
+    def _names_in(self, modality: str) -> set[str]:
         names = self.both(modality).select(pl.col("service_name").unique()).collect().get_column("service_name")
         return set(names.drop_nulls())
 
@@ -176,33 +176,33 @@ def _page_bytes(files: tuple[tuple[str, int], ...]) -> dict[str, int]:
     return found
 
 
-def _scan(path: Path, period: str, modality: str) -> pl.LazyFrame:
+def _scan_table(path: Path, period: str, modality: str) -> pl.LazyFrame:
     if period not in PERIODS or modality not in MODALITIES:
         raise ValueError(f"no table {period}_{modality}: periods are {PERIODS}, modalities {MODALITIES}")
     file = path / f"{period}_{modality}.parquet"
     if not file.exists():
         return empty(modality).lazy()
-    where = _table(path, period, modality)
+    where = _name_of_table(path, period, modality)
     try:
         frame = pl.scan_parquet(file, glob=False)
         frame.collect_schema()
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise _damaged(where, error) from error
+        raise _damaged_error(where, error) from error
     return conform(frame, modality, where)
 
 
-def _table(path: Path, period: str, modality: str) -> str:
+def _name_of_table(path: Path, period: str, modality: str) -> str:
     return f"{path}: {period}_{modality}.parquet"
 
 
-def _collected(frame: pl.LazyFrame, where: str) -> pl.DataFrame:
+def _collect_frame(frame: pl.LazyFrame, where: str) -> pl.DataFrame:
     try:
         return frame.collect()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise _damaged(where, error) from error
+        raise _damaged_error(where, error) from error
 
 
-def _damaged(where: str, error: BaseException) -> DatapackError:
+def _damaged_error(where: str, error: BaseException) -> DatapackError:
     return DatapackError(f"{where} cannot be read ({first_line(error)}); copy or record the incident again.")
 
 
@@ -214,11 +214,13 @@ def _read_ranges(path: Path) -> Ranges:
     """Return the window of each table that has rows; every table is touched, so that one cut short is found now."""
     names = [(period, modality) for period in PERIODS for modality in MODALITIES]
     time = pl.col("time").dt.epoch("ns")
-    frames = [_scan(path, *name).select(start=time.min(), end=time.max()) for name in names]
+    frames = [_scan_table(path, *name).select(start=time.min(), end=time.max()) for name in names]
     try:
         collected = pl.collect_all(frames)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):  # one by one: which of them is damaged?
-        collected = [_collected(frame, _table(path, *name)) for frame, name in zip(frames, names, strict=True)]
+        collected = [
+            _collect_frame(frame, _name_of_table(path, *name)) for frame, name in zip(frames, names, strict=True)
+        ]
     ranges: Ranges = {period: {} for period in PERIODS}
     for (period, modality), window in zip(names, collected, strict=True):
         start, end = window.row(0)
@@ -230,9 +232,9 @@ def _read_ranges(path: Path) -> Ranges:
     return ranges
 
 
-def _about_traces(path: Path, period: str) -> tuple[str, ...]:
-    where, frame = _table(path, period, "traces"), _scan(path, period, "traces")
-    spans, rows = _collected(frame.select(pl.struct("trace_id", "span_id").n_unique(), pl.len()), where).row(0)
+def _remark_on_traces(path: Path, period: str) -> tuple[str, ...]:
+    where, frame = _name_of_table(path, period, "traces"), _scan_table(path, period, "traces")
+    spans, rows = _collect_frame(frame.select(pl.struct("trace_id", "span_id").n_unique(), pl.len()), where).row(0)
     if not rows:
         return (f"{where} has no rows.",)
     return (f"{where} repeats the ids of {rows - spans} spans; they are kept.",) if rows > spans else ()
@@ -252,7 +254,7 @@ def _read_incident(path: Path) -> Incident:
 
 def _synthesised(digest: str, env: dict[str, Any], ranges: Ranges) -> Incident:
     """Return an Incident for the public form: windows from the traces, or from any table when there are none."""
-    windows = {period: found.get("traces") or _hull(found) for period, found in ranges.items()}
+    windows = {period: found.get("traces") or _hull_of_windows(found) for period, found in ranges.items()}
     return Incident(
         id=opaque_id(digest),
         system=str(env.get("namespace") or "unknown"),
@@ -262,5 +264,5 @@ def _synthesised(digest: str, env: dict[str, Any], ranges: Ranges) -> Incident:
     )
 
 
-def _hull(found: dict[str, Window]) -> Window:
+def _hull_of_windows(found: dict[str, Window]) -> Window:
     return Window(start_ns=min(w.start_ns for w in found.values()), end_ns=max(w.end_ns for w in found.values()))

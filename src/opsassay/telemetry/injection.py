@@ -46,8 +46,8 @@ def read_public_truth(folder: Path, incident: Incident) -> Truth:
     where = folder / INJECTION
     given = read_object(where)
     try:
-        faults = _faults(given)
-        roots = tuple(_root(entry) for entry in _as_list(given.get("ground_truth")))
+        faults = _read_faults(given)
+        roots = tuple(_read_root(entry) for entry in _as_list(given.get("ground_truth")))
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # a ValidationError is a ValueError
         raise DatapackError(
             f"{where} cannot be understood: {reason(error)}; correct it or leave the case out."
@@ -97,7 +97,9 @@ def read_graph(path: Path) -> Annotation:
         graph = CausalGraph.model_validate({key: value for key, value in given.items() if value is not None})
     except ValidationError as error:
         raise DatapackError(f"{path}: {problem(error)}; correct the file or leave the case out.") from error
-    nodes = {name: tuple(map(_in_ns, getattr(graph, name))) for name in ("nodes", "root_causes", "alarm_nodes")}
+    nodes = {
+        name: tuple(map(_as_nanosecond_node, getattr(graph, name))) for name in ("nodes", "root_causes", "alarm_nodes")
+    }
     return Annotation(
         label=Label.ATTRIBUTED if graph.root_causes else Label.UNEXPLAINED,
         reason=f"{PUBLISHED}{CAUSAL_GRAPH}",
@@ -105,7 +107,7 @@ def read_graph(path: Path) -> Annotation:
     )
 
 
-def _faults(given: Mapping[str, Any]) -> tuple[Fault, ...]:
+def _read_faults(given: Mapping[str, Any]) -> tuple[Fault, ...]:
     entries, named = _entries(given), given.get("fault_type")
     if not entries and named in (NO_FAULT, UNKNOWN):
         return ()
@@ -141,10 +143,10 @@ def _entries(given: Mapping[str, Any]) -> list[dict[str, Any]]:
     point = display.get("injection_point") or {}
     rest = {key: value for key, value in display.items() if key != "injection_point"}
     service = point.get("app_name") or point.get("app_label") or point.get("source_service")
-    return [{**rest, **point, "app": service or _first_root(given)}]
+    return [{**rest, **point, "app": service or _find_first_root(given)}]
 
 
-def _first_root(given: Mapping[str, Any]) -> str | None:
+def _find_first_root(given: Mapping[str, Any]) -> str | None:
     roots = [service for entry in _as_list(given.get("ground_truth")) for service in _as_list(entry.get("service"))]
     return roots[0] if roots else None
 
@@ -158,7 +160,7 @@ def _chaos_type(named: Any) -> str:
     return NO_FAULT if named == NO_FAULT else fault_type(str(named)).name
 
 
-def _root(entry: Mapping[str, Any]) -> RootLabel:
+def _read_root(entry: Mapping[str, Any]) -> RootLabel:
     return RootLabel(**{level: tuple(_as_list(entry.get(level))) for level in RootLabel.model_fields})
 
 
@@ -184,7 +186,7 @@ def iso_time(time_ns: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S") + fraction + "+00:00"
 
 
-def _in_ns(node: CausalNode) -> CausalNode:
+def _as_nanosecond_node(node: CausalNode) -> CausalNode:
     if node.timestamp is None:
         return node
     scale = next((s for limit, s in ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3)) if node.timestamp < limit), 1)

@@ -35,10 +35,10 @@ def leaks(incident_dir: Path, truth: Truth) -> list[str]:
                 f"{name}: nothing but {', '.join(sorted(_EXPECTED_FILES - set(TABLES)))} and tables belongs here"
             )
         if path.suffix == ".parquet":
-            found += [f"{name}: column {column}: {text}" for column, text in _in_table(path, pattern)]
+            found += [f"{name}: column {column}: {text}" for column, text in _search_table(path, pattern)]
         elif path.is_file():
             texts = (
-                _in_json(json.loads(path.read_bytes()))
+                _search_json(json.loads(path.read_bytes()))
                 if path.suffix == ".json"
                 else [path.read_text("utf-8", "replace")]
             )
@@ -60,20 +60,20 @@ def _pattern(truth: Truth) -> str:
     """Return one regular expression for all that must not be said (of the syntax that Python and polars share)."""
     words = {word for fault in truth.faults for word in (fault.type, fault.kind and fault.kind.value) if word}
     timed = () if truth.stated else truth.faults  # a stated fault has the times of the window, which everybody knows
-    instants = {text for fault in timed for text in _instants(fault)}
+    instants = {text for fault in timed for text in _list_instants(fault)}
     exact = [rf"(?i:{re.escape(word)})" for word in sorted(words)]
     exact += [rf"(?:^|[^0-9]){re.escape(instant)}{_NO_FRACTION}" for instant in sorted(instants)]
     return "|".join([_TELLING.replace("(?i)", "(?i:", 1) + ")", *exact])
 
 
-def _instants(fault: Fault) -> Iterator[str]:
+def _list_instants(fault: Fault) -> Iterator[str]:
     for time_ns in (fault.start_ns, fault.end_ns):
         yield from (str(time_ns // unit) for unit in (1, 10**3, 10**6, 10**9) if time_ns % unit == 0)
         iso = iso_time(time_ns).removesuffix("+00:00")
         yield from (iso, iso.replace("T", " "))
 
 
-def _in_table(path: Path, pattern: str) -> Iterator[tuple[str, str]]:
+def _search_table(path: Path, pattern: str) -> Iterator[tuple[str, str]]:
     frame = pl.scan_parquet(path, glob=False)
     for column, dtype in frame.collect_schema().items():
         if re.search(pattern, column):
@@ -83,13 +83,13 @@ def _in_table(path: Path, pattern: str) -> Iterator[tuple[str, str]]:
             yield from ((column, text[:120]) for text in values.collect().get_column(column).sort())
 
 
-def _in_json(value: Any) -> Iterator[str]:
+def _search_json(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         for key, inner in value.items():
             yield str(key)
-            yield from _in_json(inner)
+            yield from _search_json(inner)
     elif isinstance(value, list):
         for inner in value:
-            yield from _in_json(inner)
+            yield from _search_json(inner)
     elif value is not None:
         yield str(value)

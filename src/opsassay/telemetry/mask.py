@@ -43,7 +43,7 @@ def apply(datapack: Datapack, mask: Mask, out: Path) -> Datapack:
     out by a hash of trace_id and seed; logs and metrics are not sampled. Raises UserError when no span would be left in
     a period whose traces are kept, DatapackError for a damaged table and when *out* exists.
     """
-    incident = _shortened(datapack.incident, mask)
+    incident = _shorten_windows(datapack.incident, mask)
     frames: dict[tuple[str, str], pl.DataFrame] = {}
     for period in PERIODS:
         for modality in MODALITIES:
@@ -51,7 +51,7 @@ def apply(datapack: Datapack, mask: Mask, out: Path) -> Datapack:
                 frames[period, modality] = empty(modality)
                 continue
             rows = _within(datapack.read(period, modality), period, datapack.incident, incident)
-            frames[period, modality] = _sampled(rows, mask) if modality == "traces" else rows
+            frames[period, modality] = _sample_traces(rows, mask) if modality == "traces" else rows
         if "traces" not in mask.drop and frames[period, "traces"].is_empty():
             raise UserError(f"The mask leaves no spans in the {period} period of {datapack.path}; keep more of it.")
     write_datapack(out, frames, incident, {**datapack.env, "mask": mask.model_dump(mode="json")})
@@ -61,12 +61,12 @@ def apply(datapack: Datapack, mask: Mask, out: Path) -> Datapack:
 def seen_of(tables: Mapping[str, pl.DataFrame], mask: Mask) -> dict[str, pl.DataFrame]:
     """Return live *tables* by modality as *mask* leaves them; its seconds are of recorded windows and say nothing here."""
     return {
-        name: empty(name) if name in mask.drop else _sampled(table, mask) if name == "traces" else table
+        name: empty(name) if name in mask.drop else _sample_traces(table, mask) if name == "traces" else table
         for name, table in tables.items()
     }
 
 
-def _shortened(incident: Incident, mask: Mask) -> Incident:
+def _shorten_windows(incident: Incident, mask: Mask) -> Incident:
     normal, abnormal = incident.normal, incident.abnormal
     if mask.normal_s is not None:
         start_ns = max(normal.start_ns, normal.end_ns - round(mask.normal_s * 1e9))
@@ -101,7 +101,7 @@ def _within(rows: pl.DataFrame, period: str, before: Incident, after: Incident) 
     return rows.filter(time >= new.start_ns if period == "normal" else time < new.end_ns)
 
 
-def _sampled(spans: pl.DataFrame, mask: Mask) -> pl.DataFrame:
+def _sample_traces(spans: pl.DataFrame, mask: Mask) -> pl.DataFrame:
     if mask.trace_fraction == 1:
         return spans
     limit = int(mask.trace_fraction * 2**64)

@@ -117,7 +117,7 @@ def _import_one(folder: Path, tree: Tree) -> tuple[str, str, tuple[str, ...]]:
         write_noun(partial / TRUTH, truth)
         if annotation is not None:
             write_annotation(partial, annotation)
-        _copy(folder, partial, (CAUSAL_GRAPH, LEDGER))
+        _copy_files(folder, partial, (CAUSAL_GRAPH, LEDGER))
     write_datapack(tree.incident_path(incident.id), frames, incident, datapack.env)
     return incident.id, "imported", leak_notes(tree.incident_path(incident.id), truth)
 
@@ -136,12 +136,12 @@ def _export_one(tree: Tree, datapack: Datapack, truth: Truth, folder: Path) -> N
     with whole_folder(folder) as partial:
         for file in sorted(datapack.path.iterdir()):
             shutil.copyfile(file, partial / file.name)
-        _copy(kept, partial, (TRUTH, CAUSAL_GRAPH, ANNOTATION, LEDGER))
+        _copy_files(kept, partial, (TRUTH, CAUSAL_GRAPH, ANNOTATION, LEDGER))
         text = json.dumps(public_injection(truth), indent=1, ensure_ascii=False) + "\n"
         (partial / INJECTION).write_text(text, encoding="utf-8")
 
 
-def _copy(source: Path, target: Path, names: Iterable[str]) -> None:
+def _copy_files(source: Path, target: Path, names: Iterable[str]) -> None:
     for name in names:
         if (source / name).exists():
             shutil.copyfile(source / name, target / name)

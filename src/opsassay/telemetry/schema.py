@@ -112,11 +112,11 @@ def conform(frame: Frame, modality: str, where: str) -> Frame:
     for column in schema:
         if column in REQUIRED[modality] and column not in given:
             raise DatapackError(
-                f"{where} has no column {column!r}; {modality} need at least {', '.join(_required(modality))}: "
+                f"{where} has no column {column!r}; {modality} need at least {', '.join(_required_columns(modality))}: "
                 "rename or add the column and try again."
             )
     columns: list[pl.Expr] = [
-        _column(name, given[name], type_, where) if name in given else pl.lit(None, type_).alias(name)
+        _cast_column(name, given[name], type_, where) if name in given else pl.lit(None, type_).alias(name)
         for name, type_ in schema.items()
     ]
     extra: list[pl.Expr] = [pl.col(name) for name in given.names() if name not in schema]
@@ -126,20 +126,20 @@ def conform(frame: Frame, modality: str, where: str) -> Frame:
         raise DatapackError(f"{where} has a value that does not fit its column: {first_line(error)}") from error
 
 
-def _required(modality: str) -> list[str]:
+def _required_columns(modality: str) -> list[str]:
     return [name for name in SCHEMA[modality] if name in REQUIRED[modality]]
 
 
-def _column(name: str, given: pl.DataType, type_: pl.DataType, where: str) -> pl.Expr:
+def _cast_column(name: str, given: pl.DataType, type_: pl.DataType, where: str) -> pl.Expr:
     column = pl.col(name)
     if name == "time":
-        return _time(given, where)
+        return _cast_time(given, where)
     if name == "parent_span_id":
         return column.cast(type_).fill_null("")
     return column if given == type_ else column.cast(type_)
 
 
-def _time(given: pl.DataType, where: str) -> pl.Expr:
+def _cast_time(given: pl.DataType, where: str) -> pl.Expr:
     column = pl.col("time")
     if given == TIME:
         return column

@@ -96,7 +96,7 @@ class LockedSql:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with self._lock:
-            self._stop()
+            self._stop_worker()
 
     def tables(self) -> list[str]:
         """Return the names of all tables; those that the datapack lacks are there without rows."""
@@ -154,14 +154,14 @@ class LockedSql:
         try:
             reply = self._exchange(json.dumps(request, default=str), timeout_s)
         except TimeoutError:
-            self._stop()
+            self._stop_worker()
             return QueryResult("timeout", message=f"The statement ran for more than {timeout_s:g} s.")
         except (EOFError, OSError):
-            self._stop()
+            self._stop_worker()
             message = f"The worker ended in the middle of the statement; {self.memory_mb} MiB may be too little for it."
             return QueryResult("error", message=message)
         if reply.get("spent"):
-            self._stop()
+            self._stop_worker()
         return QueryResult(
             status=reply["status"],
             columns=tuple(reply.get("columns", ())),
@@ -175,7 +175,7 @@ class LockedSql:
     def _ensure_worker(self) -> None:
         if self._worker is not None and self._worker.poll() is None:
             return
-        self._stop()
+        self._stop_worker()
         with tempfile.TemporaryDirectory(prefix="opsassay-sql-") as folder:
             setup = {"tables": self._files(Path(folder)), "memory_mb": self.memory_mb, "max_rows": self.max_rows}
             self._worker = subprocess.Popen(
@@ -190,7 +190,7 @@ class LockedSql:
             try:
                 reply = self._exchange(json.dumps(setup), _START_TIMEOUT_S)
             except TimeoutError:
-                self._stop()
+                self._stop_worker()
                 raise QueryError(
                     f"{self.datapack.path} was not ready to be queried after {_START_TIMEOUT_S:g} s; try again when the "
                     "machine has less to do."
@@ -198,7 +198,7 @@ class LockedSql:
             except (EOFError, OSError) as error:
                 reply = {"message": f"it ended early ({type(error).__name__})"}
         if reply.get("status") != "ready":
-            self._stop()
+            self._stop_worker()
             raise QueryError(
                 f"{self.datapack.path} cannot be queried in {self.memory_mb} MiB: {reply['message']}; allow more memory."
             )
@@ -246,7 +246,7 @@ class LockedSql:
         reply: dict[str, Any] = json.loads(line)
         return reply
 
-    def _stop(self) -> None:
+    def _stop_worker(self) -> None:
         worker, self._worker, self._unread = self._worker, None, b""
         if worker is None:
             return

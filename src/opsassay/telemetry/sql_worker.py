@@ -80,27 +80,27 @@ def main() -> None:
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not get between the replies
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(requests,), daemon=True).start()
+    threading.Thread(target=_listen_for_requests, args=(requests,), daemon=True).start()
     setup = requests.get()
     try:
         connection = load(setup["tables"], setup["memory_mb"])
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent reports it
-        _send(replies, {"status": "error", "message": f"the tables cannot be loaded: {error}"})
+        _send_reply(replies, {"status": "error", "message": f"the tables cannot be loaded: {error}"})
         return
-    schemas = {name: _schema(connection, name) for name in setup["tables"]}
-    _send(replies, {"status": "ready", "schemas": schemas})
+    schemas = {name: _describe_table(connection, name) for name in setup["tables"]}
+    _send_reply(replies, {"status": "ready", "schemas": schemas})
     while True:
         request = requests.get()
-        _send(replies, run_query(connection, frozenset(schemas), request, setup["max_rows"]))
+        _send_reply(replies, run_query(connection, frozenset(schemas), request, setup["max_rows"]))
 
 
-def _listen(requests: queue.SimpleQueue[dict[str, Any]]) -> None:
+def _listen_for_requests(requests: queue.SimpleQueue[dict[str, Any]]) -> None:
     for line in sys.stdin.buffer:
         requests.put(json.loads(line))
     os._exit(0)
 
 
-def _send(replies: BinaryIO, reply: Mapping[str, Any]) -> None:
+def _send_reply(replies: BinaryIO, reply: Mapping[str, Any]) -> None:
     replies.write(json.dumps(reply, separators=(",", ":")).encode() + b"\n")
     replies.flush()
 
@@ -145,7 +145,7 @@ def load(tables: Mapping[str, str], memory_mb: int) -> Any:
     return connection
 
 
-def _schema(connection: Any, table: str) -> list[tuple[str, str]]:
+def _describe_table(connection: Any, table: str) -> list[tuple[str, str]]:
     return [(row[0], row[1]) for row in connection.execute(f'DESCRIBE main."{table}"').fetchall()]
 
 
@@ -198,8 +198,8 @@ class CheckedStatement:
         """Return the statement with each read of a telemetry table made in the schema of its place in *schemas*."""
         tree = json.loads(json.dumps(self.tree))
         for node, schema in zip(reads(tree), schemas, strict=True):
-            _point(node, schema, node["table_name"])
-        return CheckedStatement(_statement_text(connection, tree), tree, self.names)
+            _point_at_table(node, schema, node["table_name"])
+        return CheckedStatement(_format_statement(connection, tree), tree, self.names)
 
 
 def check_statement(connection: Any, sql: str, tables: frozenset[str]) -> CheckedStatement:
@@ -218,16 +218,16 @@ def check_statement(connection: Any, sql: str, tables: frozenset[str]) -> Checke
         raise RefusedStatementError(f"exactly one SELECT statement is run at a time, not {len(statements)}")
     if statements[0].type != duckdb.StatementType.SELECT:
         raise RefusedStatementError(f"only SELECT is run here, not {statements[0].type.name}")
-    tree = _parsed(connection, sql)
+    tree = _parse_select(connection, sql)
     _require_depth(tree)
     _point_reads(tree["statements"][0], tables)
-    text = _statement_text(connection, tree)
-    tree = _parsed(connection, text)
+    text = _format_statement(connection, tree)
+    tree = _parse_select(connection, text)
     _require_known(tree, tables)
     return CheckedStatement(text, tree, frozenset(e["key"] for e in tree["statements"][0].get("named_param_map") or ()))
 
 
-def _parsed(connection: Any, sql: str) -> dict[str, Any]:
+def _parse_select(connection: Any, sql: str) -> dict[str, Any]:
     tree: dict[str, Any] = json.loads(connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()[0])
     if tree.get("error"):
         raise RefusedStatementError(f"only plain SELECT is run here: {tree.get('error_message')}")
@@ -236,7 +236,7 @@ def _parsed(connection: Any, sql: str) -> dict[str, Any]:
     return tree
 
 
-def _statement_text(connection: Any, tree: Mapping[str, Any]) -> str:
+def _format_statement(connection: Any, tree: Mapping[str, Any]) -> str:
     import duckdb
 
     try:
@@ -279,21 +279,21 @@ def _point_reads(node: Any, tables: frozenset[str], own_names: frozenset[str] = 
         alias = node.get("alias") or ""
         node.clear()
         node |= {"type": "BASE_TABLE", "alias": alias, "sample": None, "column_name_alias": names, "at_clause": None}
-        _point(node, MAIN, table)
+        _point_at_table(node, MAIN, table)
     elif node.get("type") == "BASE_TABLE":
         name, schema = str(node.get("table_name")), str(node.get("schema_name") or "").lower()
-        table = _table_of(name, tables) or name.lower()
+        table = _find_table(name, tables) or name.lower()
         is_free = schema == "" and (name.lower() not in own_names or table != name.lower())
         if table in tables and (schema == MAIN or is_free):
-            _point(node, MAIN, table)
+            _point_at_table(node, MAIN, table)
         elif schema == MAIN:
-            _point(node, "", name)  # one of duckdb's own views; `reads` counts telemetry alone
+            _point_at_table(node, "", name)  # one of duckdb's own views; `reads` counts telemetry alone
     for key, part in node.items():
         if key != "cte_map":
             _point_reads(part, tables, own_names)
 
 
-def _point(node: dict[str, Any], schema: str, table: str) -> None:
+def _point_at_table(node: dict[str, Any], schema: str, table: str) -> None:
     path = [schema, table] if schema else [table]
     node |= {"schema_name": schema, "table_name": table, "catalog_name": "", "qualified_name": {"path": path}}
 
@@ -322,14 +322,14 @@ def _require_known(tree: Any, tables: frozenset[str]) -> None:
 def _file_read(function: dict[str, Any], tables: frozenset[str]) -> str:
     arguments = function.get("arguments") or []
     literal = (arguments[0]["expression"].get("literal") if len(arguments) == 1 else None) or {}
-    table = _table_of(literal.get("text"), tables) if literal.get("kind") == "STRING" else None
+    table = _find_table(literal.get("text"), tables) if literal.get("kind") == "STRING" else None
     if table is None:
         files = _name_list(frozenset(f"'{name}.parquet'" for name in tables))
         raise RefusedStatementError(f"a parquet reader takes exactly one of these names: {files}")
     return table
 
 
-def _table_of(name: Any, tables: frozenset[str]) -> str | None:
+def _find_table(name: Any, tables: frozenset[str]) -> str | None:
     table = name.removesuffix(".parquet") if isinstance(name, str) else ""
     return table if table != name and table in tables else None
 
@@ -347,7 +347,7 @@ def _name_subject(connection: Any, tables: frozenset[str], subject: Mapping[str,
 
 def _make_views(connection: Any, tables: frozenset[str], columns: Sequence[str]) -> None:
     for table in tables:
-        schema = _schema(connection, table)
+        schema = _describe_table(connection, table)
         present = [column for column, _ in schema if column in columns]
         own = " OR ".join(f'coalesce("{column}" IN (FROM view_only.subject), false)' for column in present) or "false"
         other = ", ".join(
@@ -390,11 +390,11 @@ def _plain(value: Any) -> Any:
         return [_plain(inner) for inner in value]
     if isinstance(value, decimal.Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
-    text = _text(value)
+    text = _as_text(value)
     return text if len(text) <= MAX_CELL_CHARACTERS else f"{text[:MAX_CELL_CHARACTERS]}... ({len(text)} characters)"
 
 
-def _text(value: Any) -> str:
+def _as_text(value: Any) -> str:
     if isinstance(value, dt.datetime | dt.date | dt.time):
         return value.isoformat()
     return value.hex() if isinstance(value, bytes) else str(value)

@@ -59,19 +59,19 @@ def expanded(file: BinaryIO) -> Iterator[bytes] | None:
     start = file.read(8)
     file.seek(0)
     if start.startswith(_GZIP):
-        return _pieces(gzip.GzipFile(fileobj=file))
+        return _read_pieces(gzip.GzipFile(fileobj=file))
     if start.startswith(_BZIP2):
-        return _pieces(bz2.BZ2File(file))
-    return _pieces_of_xz(file) if start.startswith(_XZ) else None
+        return _read_pieces(bz2.BZ2File(file))
+    return _read_pieces_of_xz(file) if start.startswith(_XZ) else None
 
 
-def _pieces(stream: gzip.GzipFile | bz2.BZ2File) -> Iterator[bytes]:
+def _read_pieces(stream: gzip.GzipFile | bz2.BZ2File) -> Iterator[bytes]:
     with stream:
         while piece := stream.read(CHUNK):
             yield piece
 
 
-def _pieces_of_xz(file: BinaryIO) -> Iterator[bytes]:
+def _read_pieces_of_xz(file: BinaryIO) -> Iterator[bytes]:
     unpacking = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MOST_XZ_BYTES)
     while not unpacking.eof:
         fed = file.read(CHUNK) if unpacking.needs_input else b""

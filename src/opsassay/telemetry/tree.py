@@ -198,18 +198,18 @@ _Reader = Callable[[Path], Case]
 def _readers(path: Path) -> list[tuple[Path, _Reader]]:
     """Return the folders that *path* means, each with the function that makes a Case of it."""
     if (path / "incidents").is_dir():
-        return _of_tree(Tree(path))
+        return _list_readers(Tree(path))
     if path.name == "incidents":
-        return _of_tree(Tree(path.parent))
+        return _list_readers(Tree(path.parent))
     if path.parent.name == "incidents" and (path / INCIDENT).exists():
-        return [(path, _case_of_tree)]
+        return [(path, _read_case_of_tree)]
     if _is_datapack(path):
         return [(path, _case_in_place)]
     return [(folder, _case_in_place) for folder in sorted(path.iterdir()) if _is_datapack(folder)]
 
 
-def _of_tree(tree: Tree) -> list[tuple[Path, _Reader]]:
-    return [(tree.incident_path(id_), _case_of_tree) for id_ in tree.ids()]
+def _list_readers(tree: Tree) -> list[tuple[Path, _Reader]]:
+    return [(tree.incident_path(id_), _read_case_of_tree) for id_ in tree.ids()]
 
 
 def _is_datapack(folder: Path) -> bool:
@@ -220,7 +220,7 @@ def _is_datapack(folder: Path) -> bool:
     )
 
 
-def _case_of_tree(folder: Path) -> Case:
+def _read_case_of_tree(folder: Path) -> Case:
     tree, id_ = Tree(folder.parent.parent), folder.name
     datapack = tree.datapack(id_)
     if not (tree.truth_path(id_) / TRUTH).exists():

@@ -101,17 +101,17 @@ def forest(audit: AuditReport, pair: PairAudit, index: int) -> Figure:
     systems = range(min(len(m.systems), SYSTEMS_SHOWN))
     lows, highs = [float(v) for v in pair.low], [float(v) for v in pair.high]
     prediction = [float(v) for v in (pooled.prediction_low, pooled.prediction_high) if np.isfinite(v)]
-    axis = _axis([*lows, *highs, *prediction, 0.0], _LABEL + 4, PANEL - 120)
+    axis = _make_axis([*lows, *highs, *prediction, 0.0], _LABEL + 4, PANEL - 120)
     top = 8.0
     bottom = top + ROW * (len(m.systems[:SYSTEMS_SHOWN]) + 2)
-    parts = [*_grid(axis, top, bottom), line(axis.pixel_at(0), top, axis.pixel_at(0), bottom, "zero")]
+    parts = [*_draw_grid(axis, top, bottom), line(axis.pixel_at(0), top, axis.pixel_at(0), bottom, "zero")]
     for s in systems:
         y = top + ROW * (s + 0.5)
         effect = float(pair.paired.effect[s])
         parts.append(label(0, y + 4, m.systems[s], _LETTERS))
         parts.append(line(axis.pixel_at(lows[s]), y, axis.pixel_at(highs[s]), y, "stroke"))
         parts.append(rect(axis.pixel_at(effect) - 3.5, y - 3.5, 7, 7, "mark"))
-        parts.append(_numbers(y, effect, lows[s], highs[s]))
+        parts.append(_draw_numbers(y, effect, lows[s], highs[s]))
     y = top + ROW * (len(systems) + 0.5)
     parts += [line(0, y - ROW / 2, PANEL, y - ROW / 2, "rule"), text(0, y + 4, "mean", "head")]
     if np.isfinite(pooled.low):
@@ -121,7 +121,7 @@ def forest(audit: AuditReport, pair: PairAudit, index: int) -> Figure:
             axis.pixel_at(float(pooled.mean)),
         )
         parts.append(path(f"M{left:.1f} {y} L{middle:.1f} {y - 5} L{right:.1f} {y} L{middle:.1f} {y + 5} Z", "mark"))
-        parts.append(_numbers(y, float(pooled.mean), float(pooled.low), float(pooled.high)))
+        parts.append(_draw_numbers(y, float(pooled.mean), float(pooled.low), float(pooled.high)))
     y += ROW
     parts.append(text(0, y + 4, "another system", "head"))
     if prediction:
@@ -132,26 +132,26 @@ def forest(audit: AuditReport, pair: PairAudit, index: int) -> Figure:
     return Figure(f"forest-{index + 1}", f"Forest plot: {pair_name(audit, pair)}", PANEL, bottom + 18, join(parts))
 
 
-def _numbers(y: float, value: float, low: float, high: float) -> Markup:
+def _draw_numbers(y: float, value: float, low: float, high: float) -> Markup:
     return text(PANEL, y + 4, f"{points(value)} [{points(low)}, {points(high)}]", "ink small", "end")
 
 
-def _axis(values: list[float], left: float, right: float) -> Axis:
+def _make_axis(values: list[float], left: float, right: float) -> Axis:
     low, high = max(min(values), -1.5), min(max(values), 1.5)
     room = 0.04 * (high - low) or 0.05
     return Axis(low - room, high + room, left, right)
 
 
-def _grid(axis: Axis, top: float, bottom: float) -> list[Markup]:
+def _draw_grid(axis: Axis, top: float, bottom: float) -> list[Markup]:
     parts = []
     for tick in axis.ticks(4):
         x = axis.pixel_at(tick)
-        words = _tick(tick) if axis.low < 0 else _tick(tick).removeprefix("+")
+        words = _format_tick(tick) if axis.low < 0 else _format_tick(tick).removeprefix("+")
         parts += [line(x, top, x, bottom, "grid"), text(x, bottom + 13, words, "muted small", "middle")]
     return parts
 
 
-def _tick(value: float) -> str:
+def _format_tick(value: float) -> str:
     return f"{100 * value:+.4g}".replace("-", "−") if value else "0"
 
 
@@ -163,7 +163,7 @@ def regret_bars(audit: AuditReport, pair: PairAudit, index: int, pairs: list[Pai
     axis = Axis(0.0, highest * 1.05, _LABEL + 4, PANEL - 104)
     top = 8.0
     bottom = top + ROW * len(systems)
-    parts = [*_grid(axis, top, bottom), line(axis.pixel_at(0), top, axis.pixel_at(0), bottom, "zero")]
+    parts = [*_draw_grid(axis, top, bottom), line(axis.pixel_at(0), top, axis.pixel_at(0), bottom, "zero")]
     for s in systems:
         y, regret = top + ROW * s, float(held_out.regret[s])
         chosen = m.methods[pair.a if float(held_out.pooled[s]) >= -1e-12 else pair.b]

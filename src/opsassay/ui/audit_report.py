@@ -58,11 +58,11 @@ def render_markdown(audit: AuditReport, parts: list[Section], title: str) -> str
         for figure in part.figures:
             lines += [f"![{_escaped(figure.title)}](figures/{figure.name}.svg)", ""]
         for table in part.tables:
-            lines += _markdown_table(table)
+            lines += _format_markdown_table(table)
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _markdown_table(table: AuditTable) -> list[str]:
+def _format_markdown_table(table: AuditTable) -> list[str]:
     rule = ["--:" if i in table.numeric else "---" for i in range(len(table.columns))]
     rows = [table.columns, rule, *table.rows]
     lines = [

@@ -29,7 +29,7 @@ from opsassay.ui.audit_svg import Figure
 NONE = (np.nan, np.nan)
 
 
-def _captions(audit: AuditReport) -> tuple[str, ...]:
+def _caption_pairs(audit: AuditReport) -> tuple[str, ...]:
     return tuple(pair_name(audit, p) for p in shown_pairs(audit, PAIRS_SHOWN))
 
 
@@ -56,7 +56,7 @@ def heterogeneity_section(audit: AuditReport, drawn: list[Figure]) -> Section:
         "How much effects vary between systems",
         (WORDS["heterogeneity"],),
         tuple(drawn),
-        _captions(audit),
+        _caption_pairs(audit),
         (table("heterogeneity", rows),),
     )
 
@@ -95,7 +95,7 @@ def regret_section(audit: AuditReport, drawn: list[Figure]) -> Section:
         "What choosing by the pool costs",
         (WORDS["regret"], WORDS["regret_intervals"]),
         tuple(drawn),
-        _captions(audit),
+        _caption_pairs(audit),
         tuple(tables),
     )
 
@@ -129,12 +129,12 @@ def interaction_section(audit: AuditReport) -> Section:
         "interaction",
         "Does the difference depend on the system",
         (WORDS["interaction"], WORDS["holm"].format(pairs=plural(len(audit.pairs), "pair"))),
-        tables=(table("all_methods", omnibus), table("pairs", [_interaction_row(audit, p) for p in audit.pairs])),
+        tables=(table("all_methods", omnibus), table("pairs", [_format_interaction(audit, p) for p in audit.pairs])),
         notes=notes,
     )
 
 
-def _interaction_row(audit: AuditReport, pair: PairAudit) -> tuple[str, ...]:
+def _format_interaction(audit: AuditReport, pair: PairAudit) -> tuple[str, ...]:
     tests = pair.interaction
     main = tests["fractional_logit"]
     return (
@@ -151,7 +151,7 @@ def _interaction_row(audit: AuditReport, pair: PairAudit) -> tuple[str, ...]:
 def sensitivity_section(audit: AuditReport) -> Section:
     """Return what leaving out, other labels, other protocols and covariates change."""
     tables = []
-    left_rows = [_left_out_row(audit, p) for p in audit.pairs]
+    left_rows = [_format_left_out(audit, p) for p in audit.pairs]
     if len(audit.matched.systems) > 2:
         tables.append(table("left_out", left_rows))
     scenarios = [
@@ -170,13 +170,16 @@ def sensitivity_section(audit: AuditReport) -> Section:
     ]
     if scenarios:
         tables.append(table("scenarios", scenarios))
-    nested, absorbed = _covariates(audit)
+    nested, absorbed = _covariate_tables(audit)
     return Section(
-        "sensitivity", "Does it hold under other choices", tables=(*tables, *_protocols(audit), *nested), notes=absorbed
+        "sensitivity",
+        "Does it hold under other choices",
+        tables=(*tables, *_protocol_tables(audit), *nested),
+        notes=absorbed,
     )
 
 
-def _left_out_row(audit: AuditReport, pair: PairAudit) -> tuple[str, ...]:
+def _format_left_out(audit: AuditReport, pair: PairAudit) -> tuple[str, ...]:
     def cells(left: LeftOut | None) -> tuple[str, str]:
         if left is None:
             return DASH, DASH
@@ -187,7 +190,7 @@ def _left_out_row(audit: AuditReport, pair: PairAudit) -> tuple[str, ...]:
     return (pair_name(audit, pair), *cells(pair.one_left_out), *cells(pair.two_left_out), *tail)
 
 
-def _protocols(audit: AuditReport) -> list[AuditTable]:
+def _protocol_tables(audit: AuditReport) -> list[AuditTable]:
     if not audit.protocols:
         return []
     rows = [
@@ -215,7 +218,7 @@ def _protocols(audit: AuditReport) -> list[AuditTable]:
     return [table("protocols", rows), table("protocol_gaps", gaps)]
 
 
-def _covariates(audit: AuditReport) -> tuple[list[AuditTable], tuple[str, ...]]:
+def _covariate_tables(audit: AuditReport) -> tuple[list[AuditTable], tuple[str, ...]]:
     fitted = [(pair_name(audit, p), p.nested) for p in audit.pairs if p.nested]
     rows = [
         (name, what, *test_cells(test))

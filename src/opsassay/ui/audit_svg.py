@@ -23,23 +23,25 @@ class Figure:
 
     def inline(self) -> Markup:
         """Return the svg element for a page that carries the style sheet."""
-        return self._element(Markup(""))
+        return self._make_element(Markup(""))
 
     def standalone(self, style: str) -> str:
         """Return the text of an SVG file with *style* inside."""
-        return str(self._element(Markup("<style>{}</style>").format(Markup(style)))) + "\n"  # noqa: S704 - our own file
+        return str(self._make_element(Markup("<style>{}</style>").format(Markup(style)))) + "\n"  # noqa: S704 - our own file
 
-    def _element(self, style: Markup) -> Markup:
+    def _make_element(self, style: Markup) -> Markup:
         return Markup(
             '<svg xmlns="http://www.w3.org/2000/svg" class="figure" role="img" width="{w}" height="{h}" '
             'viewBox="0 0 {w} {h}"><title>{title}</title>{style}{body}</svg>'
-        ).format(w=_number(self.width), h=_number(self.height), title=self.title, style=style, body=self.body)
+        ).format(
+            w=_format_number(self.width), h=_format_number(self.height), title=self.title, style=style, body=self.body
+        )
 
 
 def element(name: str, content: str | Markup = "", **attributes: object) -> Markup:
     """Return an element with escaped attributes; a trailing underscore is dropped, others become hyphens."""
     attributes_ = Markup("").join(
-        Markup(' {}="{}"').format(Markup(key.rstrip("_").replace("_", "-")), _number(value))  # noqa: S704 - our names
+        Markup(' {}="{}"').format(Markup(key.rstrip("_").replace("_", "-")), _format_number(value))  # noqa: S704 - our names
         for key, value in attributes.items()
         if value is not None
     )
@@ -105,5 +107,5 @@ class Axis:
         return [v for v in values if self.low - 1e-9 <= v <= self.high + 1e-9]
 
 
-def _number(value: object) -> object:
+def _format_number(value: object) -> object:
     return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else value

@@ -24,7 +24,12 @@ def sections(audit: AuditReport) -> list[Section]:
     """Return the sections of the report of *audit*, from what may be said to how it was computed."""
     drawn = figures(audit)
     several = len(audit.matched.systems) > 1
-    parts = [_advice(audit), _inclusion(audit), _scores(audit, drawn["pooled"]), _effects(audit, drawn["heatmap"])]
+    parts = [
+        _advice_section(audit),
+        _inclusion_section(audit),
+        _scores_section(audit, drawn["pooled"]),
+        _effects_section(audit, drawn["heatmap"]),
+    ]
     if several:
         parts += [heterogeneity_section(audit, drawn["forest"]), regret_section(audit, drawn["regret"])]
     if len(families_of(audit)) > 1:
@@ -34,11 +39,11 @@ def sections(audit: AuditReport) -> list[Section]:
     if several or audit.protocols:
         parts.append(sensitivity_section(audit))
     if several:
-        parts.append(_power(audit))
-    return [*parts, _method(audit)]
+        parts.append(_power_section(audit))
+    return [*parts, _method_section(audit)]
 
 
-def _advice(audit: AuditReport) -> Section:
+def _advice_section(audit: AuditReport) -> Section:
     rows = [
         (
             r.system,
@@ -62,7 +67,7 @@ def _advice(audit: AuditReport) -> Section:
     return Section("advice", "Which method for which system", (said,), tables=(shown,))
 
 
-def _inclusion(audit: AuditReport) -> Section:
+def _inclusion_section(audit: AuditReport) -> Section:
     protocols = any(a.protocol for a in audit.ledger)
     rows = [
         (
@@ -79,7 +84,7 @@ def _inclusion(audit: AuditReport) -> Section:
     return Section("inclusion", "What is compared", (WORDS["inclusion"],), tables=(shown,), notes=audit.remarks)
 
 
-def _scores(audit: AuditReport, drawn: list[Figure]) -> Section:
+def _scores_section(audit: AuditReport, drawn: list[Figure]) -> Section:
     refs, m = audit.references, audit.matched
     macro = refs.means.mean(axis=0)
     by_case = (refs.means * refs.sizes[:, None]).sum(axis=0) / refs.sizes.sum()
@@ -110,7 +115,7 @@ def _scores(audit: AuditReport, drawn: list[Figure]) -> Section:
     )
 
 
-def _effects(audit: AuditReport, drawn: list[Figure]) -> Section:
+def _effects_section(audit: AuditReport, drawn: list[Figure]) -> Section:
     level = audit.settings.confidence
     cells = sum(len(p.low) for p in audit.pairs)
     stars = sum(int(((p.low > 0) | (p.high < 0)).sum()) for p in audit.pairs)
@@ -126,7 +131,7 @@ def _effects(audit: AuditReport, drawn: list[Figure]) -> Section:
     return Section("effects", "Effects by system", tuple(said), tuple(drawn), ("",))
 
 
-def _power(audit: AuditReport) -> Section:
+def _power_section(audit: AuditReport) -> Section:
     m = audit.matched
     rows = [
         (
@@ -148,7 +153,7 @@ def _power(audit: AuditReport) -> Section:
     return Section("power", "What this many systems can show", (said,), tables=(shown,))
 
 
-def _method(audit: AuditReport) -> Section:
+def _method_section(audit: AuditReport) -> Section:
     s, m = audit.settings, audit.matched
     said = WORDS["method"].format(
         resamples=s.resamples,

@@ -110,8 +110,8 @@ def agent_clock(
 
     The axis is *seconds* long at least.
     """
-    done = [(one, at) for one in actions if (at := _times(one, "started_ns", "ended_ns"))]
-    said = [(one, at) for one in steps if (at := _times(one, "started_at", "ended_at"))]
+    done = [(one, at) for one in actions if (at := _read_times(one, "started_ns", "ended_ns"))]
+    said = [(one, at) for one in steps if (at := _read_times(one, "started_at", "ended_at"))]
     times = [at for _, at in (*done, *said)]
     if not times:
         return None
@@ -126,26 +126,26 @@ Timed = tuple[Mapping[str, Any], tuple[int, int]]
 def agent_lanes(actions: Iterable[Timed], steps: Iterable[Timed], span: Span) -> tuple[Lane, ...]:
     """Return the lanes of what an agent thought and did, those that have something in them."""
     lanes = (
-        Lane("steps", "calls of a model; dashed ones failed", tuple(_step(one, at, span) for one, at in steps)),
+        Lane("steps", "calls of a model; dashed ones failed", tuple(_step_box(one, at, span) for one, at in steps)),
         Lane("actions", "what the agent did; outlined ones only looked",
-             tuple(_action(one, at, span) for one, at in actions)),
+             tuple(_action_box(one, at, span) for one, at in actions)),
     )  # fmt: skip
     return tuple(lane.bounded() for lane in lanes if lane.boxes)
 
 
 def timed(lines: Iterable[Mapping[str, Any]], start: str, end: str) -> list[Timed]:
     """Return those of *lines* that tell their time under the names *start* and *end*, with it."""
-    return [(one, at) for one in lines if (at := _times(one, start, end))]
+    return [(one, at) for one in lines if (at := _read_times(one, start, end))]
 
 
-def _times(line: Mapping[str, Any], start: str, end: str) -> tuple[int, int] | None:
+def _read_times(line: Mapping[str, Any], start: str, end: str) -> tuple[int, int] | None:
     began, ended = line.get(start), line.get(end)
     if not isinstance(began, int) or not 0 < began < 2**63:
         return None
     return began, max(began, ended) if isinstance(ended, int) and ended < 2**63 else began
 
 
-def _step(step: Mapping[str, Any], at: tuple[int, int], span: Span) -> Box:
+def _step_box(step: Mapping[str, Any], at: tuple[int, int], span: Span) -> Box:
     calls = step.get("tool_logs")
     tools = (
         ", ".join(str(call.get("tool")) for call in calls if isinstance(call, dict)) if isinstance(calls, list) else ""
@@ -154,18 +154,18 @@ def _step(step: Mapping[str, Any], at: tuple[int, int], span: Span) -> Box:
         f": {tools}" if tools else ""
     )
     kind = "wrong-step" if step.get("error") else "step"
-    return _box(at, span, kind, words)
+    return _make_box(at, span, kind, words)
 
 
-def _action(action: Mapping[str, Any], at: tuple[int, int], span: Span) -> Box:
+def _action_box(action: Mapping[str, Any], at: tuple[int, int], span: Span) -> Box:
     given = action.get("arguments")
     arguments = (
         " ".join(f"{key}={value}" for key, value in given.items()) if isinstance(given, dict) else str(given or "")
     )
     words = f"{action.get('tool')} {arguments}".strip() + f" at {span.when(at[0])}, {action.get('status')}"
-    return _box(at, span, "change" if action.get("mutating") else "look", words)
+    return _make_box(at, span, "change" if action.get("mutating") else "look", words)
 
 
-def _box(at: tuple[int, int], span: Span, kind: str, words: str) -> Box:
+def _make_box(at: tuple[int, int], span: Span, kind: str, words: str) -> Box:
     x = span.x(at[0])
     return Box(x, max(span.x(at[1]) - x, 0.4), 6, TRACK - 12, kind, plain(words, 300))

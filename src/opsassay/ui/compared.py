@@ -46,7 +46,7 @@ def compare_solvers(
     figures = [_paired(MetricDefinition(name="succeeded"), first, second, None)]
     figures += [_paired(m, first, second, m.name) for m in metrics[:SHOWN_METRICS]]
     return {
-        "answer": _comparison_sentence(
+        "answer": _describe_comparison(
             names, bool(better[0, 1]), bool(better[1, 0]), len(tasks), len(flipped), round(float(scores[0].sum()), 2)
         ),
         "names": names,
@@ -61,7 +61,7 @@ def compare_solvers(
     }
 
 
-def _comparison_sentence(names: tuple[str, str], one: bool, two: bool, tasks: int, flipped: int, both: float) -> str:
+def _describe_comparison(names: tuple[str, str], one: bool, two: bool, tasks: int, flipped: int, both: float) -> str:
     on = plural(tasks, "task")
     if not flipped:
         return f"{names[0]} and {names[1]} succeeded on exactly the same of {on}: {both:g} of {tasks}."

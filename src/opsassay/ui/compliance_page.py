@@ -46,7 +46,9 @@ def shown_compliance(store: RunStore, one: GradedRun, shelf: type[EvidenceCache]
     tables: list[ResultTable] = []
     with suppress(UnsupportedError):  # its reason is among the grades
         tables.append(
-            _worlds(task, task.applicable_policies(read_policies(files.items())), admissions_of(one.run, one.folder))
+            _worlds_table(
+                task, task.applicable_policies(read_policies(files.items())), admissions_of(one.run, one.folder)
+            )
         )
     return ShownTask(task.goal, tables=tables, files=left)
 
@@ -72,7 +74,7 @@ def _shown_collected(
     return ShownTask(task.goal, tables=[table], files=shown)
 
 
-def _worlds(task: ComplianceTask, policies: Sequence[KyvernoPolicy], admits: Admits | None) -> ResultTable:
+def _worlds_table(task: ComplianceTask, policies: Sequence[KyvernoPolicy], admits: Admits | None) -> ResultTable:
     return ResultTable(
         "Worlds", ("world", "number", "it is", "it was", "objects", "kept out by"), tuple(_rows(task, policies, admits))
     )

@@ -54,7 +54,7 @@ def _answer_figures(folder: Path, task: CostTask) -> tuple[list[Figure], list[Re
     """Return the drawings and tables of a run on cost data; an answer that is none leaves the truth alone."""
     body = task.body
     if isinstance(body, Question):
-        return [], _rows(body, folder)
+        return [], _tables_of_rows(body, folder)
     claims: list[Claim] = []
     try:
         claims = read_claims(read_object((folder / ANSWER).read_bytes()), body.slices, ranked=body.ranked)
@@ -62,14 +62,21 @@ def _answer_figures(folder: Path, task: CostTask) -> tuple[list[Figure], list[Re
         claims = []
     figures = [_series_figure(body, slice_, claims) for slice_ in body.slices]
     planted = tuple(
-        (one.slice, one.kind, _iso(one.start), _iso(one.end), f"{one.cost_usd:.2f}", f"{one.planted_usd:+.2f}")
+        (
+            one.slice,
+            one.kind,
+            _format_minute(one.start),
+            _format_minute(one.end),
+            f"{one.cost_usd:.2f}",
+            f"{one.planted_usd:+.2f}",
+        )
         for one in body.truth
     )
     columns = ("slice", "kind", "start", "end", "cost, USD", "planted, USD")
     return figures, [ResultTable("What was planted", columns, planted)]
 
 
-def _rows(question: Question, folder: Path) -> list[ResultTable]:
+def _tables_of_rows(question: Question, folder: Path) -> list[ResultTable]:
     fields = tuple(one.name for one in question.template.fields)
     right = answer_of(question.template, question.key)["rows"]
     tables = [ResultTable("The right answer", fields, tuple(tuple(row[f] for f in fields) for row in right))]
@@ -80,7 +87,7 @@ def _rows(question: Question, folder: Path) -> list[ResultTable]:
     return [ResultTable("The answer", fields, tuple(tuple(row.get(f) for f in fields) for row in given)), *tables]
 
 
-def _iso(moment: datetime) -> str:
+def _format_minute(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%d %H:%M")
 
 
@@ -91,16 +98,18 @@ def _series_figure(task: AnomalyTask, slice_: str, claims: Iterable[Claim]) -> F
     across = Axis(start.timestamp(), end.timestamp(), LEFT, WIDTH - 10)
     up = Axis(0.0, max(cost for _, cost in rows) * 1.05 or 1.0, HEIGHT - BOTTOM, TOP)
     planted = [
-        _span(across, one.start, one.end, TOP, HEIGHT - BOTTOM - TOP, "planted")
+        _draw_span(across, one.start, one.end, TOP, HEIGHT - BOTTOM - TOP, "planted")
         for one in task.truth
         if one.slice == slice_
     ]
     claimed = [
-        _span(across, one.start, one.end, HEIGHT - BOTTOM + 1, 5, "claimed") for one in claims if one.slice == slice_
+        _draw_span(across, one.start, one.end, HEIGHT - BOTTOM + 1, 5, "claimed")
+        for one in claims
+        if one.slice == slice_
     ]
     curve = _curve([(time.timestamp(), cost) for time, cost in rows], across, up)
-    body = join([*planted, *_frame(up), curve, *claimed, text(LEFT, HEIGHT - 4, _iso(start), "small muted"),
-                 text(WIDTH - 10, HEIGHT - 4, _iso(end), "small muted", "end")])  # fmt: skip
+    body = join([*planted, *_draw_frame(up), curve, *claimed, text(LEFT, HEIGHT - 4, _format_minute(start), "small muted"),
+                 text(WIDTH - 10, HEIGHT - 4, _format_minute(end), "small muted", "end")])  # fmt: skip
     title = f"{slice_}: cost in USD, what was planted (shaded) and what was claimed (below)"
     return Figure("series", plain(title, 200), WIDTH, HEIGHT, body)
 
@@ -131,7 +140,7 @@ def _live_figure(folder: Path, run: Run) -> Figure:
     lines = [line(LEFT, up.pixel_at(best), WIDTH - 10, up.pixel_at(best), "optimum")]
     lines += [line(LEFT, up.pixel_at(budget[-1]), WIDTH - 10, up.pixel_at(budget[-1]), "budget")] if budget else []
     title = "Cost in USD per hour; dashed the last budget, dotted the optimum, below it when the alert fired"
-    return Figure("live", title, WIDTH, HEIGHT, join([*_frame(up), *marks, *names, *lines, curve, *fired]))
+    return Figure("live", title, WIDTH, HEIGHT, join([*_draw_frame(up), *marks, *names, *lines, curve, *fired]))
 
 
 def _rows_of(places: Sequence[float]) -> list[tuple[float, int]]:
@@ -143,12 +152,12 @@ def _rows_of(places: Sequence[float]) -> list[tuple[float, int]]:
     return found
 
 
-def _span(across: Axis, start: datetime, end: datetime, top: float, height: float, class_: str) -> Any:
+def _draw_span(across: Axis, start: datetime, end: datetime, top: float, height: float, class_: str) -> Any:
     left = across.pixel_at(start.timestamp())
     return rect(left, top, max(across.pixel_at(end.timestamp()) - left, 1.5), height, class_)
 
 
-def _frame(up: Axis) -> list[Any]:
+def _draw_frame(up: Axis) -> list[Any]:
     ticks = up.ticks(3)
     lines = [line(LEFT, up.pixel_at(value), WIDTH - 10, up.pixel_at(value), "grid") for value in ticks]
     return [*lines, *(text(LEFT - 6, up.pixel_at(value) + 4, f"{value:.3g}", "small muted", "end") for value in ticks)]

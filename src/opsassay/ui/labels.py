@@ -60,7 +60,7 @@ def span_evidence(pack: Datapack) -> list[LabelEvidence]:
     wide = stats.collect().pivot("period", index="node", values=["n", "mean", "p99", "failed"])
     columns = [f"{name}_{period}" for name in ("n", "mean", "p99", "failed") for period in ("normal", "abnormal")]
     wide = wide.with_columns(pl.lit(None, pl.Float64).alias(c) for c in columns if c not in wide.columns)
-    bins = _bins(spans, pack)
+    bins = _mean_per_bin(spans, pack)
     seconds = {"normal": pack.incident.normal.seconds, "abnormal": pack.incident.abnormal.seconds}
     rows = [_span_row(row, bins.get(row["node"], ()), seconds) for row in wide.iter_rows(named=True)]
     return sorted(rows, key=lambda r: (-r.change, r.component))
@@ -83,7 +83,7 @@ def _span_row(
     return LabelEvidence(f"span|{row['node']}", "calls", words("normal"), words("abnormal"), change, series)
 
 
-def _bins(spans: pl.LazyFrame, pack: Datapack) -> dict[str, tuple[float | None, ...]]:
+def _mean_per_bin(spans: pl.LazyFrame, pack: Datapack) -> dict[str, tuple[float | None, ...]]:
     start, end = pack.incident.normal.start_ns, pack.incident.abnormal.end_ns
     count = int((end - start) / 1e9 // BIN_S) + 1
     table = (
@@ -145,7 +145,7 @@ def labels_app(audit: LabelAudit) -> Starlette:
 
     async def overview(request: Request) -> Response:  # noqa: ARG001 - starlette's signature
         done = read_verdicts(audit.suite, audit.annotator)
-        cases = [{"id": c, "said": _agreement_text(done.get(c))} for c in audit.cases]
+        cases = [{"id": c, "said": _describe_agreement(done.get(c))} for c in audit.cases]
         return respond("labels.html", f"Audit of labels: {audit.annotator}", cases=cases)
 
     async def case(request: Request) -> Response:
@@ -153,7 +153,7 @@ def labels_app(audit: LabelAudit) -> Starlette:
         if id_ not in audit.cases:
             return HTMLResponse("There is no such case in this audit.", status_code=404)
         if request.method == "POST":
-            return await _save(audit, id_, request, token)
+            return await _save_verdict(audit, id_, request, token)
         return respond("labels_case.html", token=token, **_case_view(audit, id_))
 
     routes = [Route("/", overview), Route("/case/{case}", case, methods=["GET", "POST"])]
@@ -162,7 +162,7 @@ def labels_app(audit: LabelAudit) -> Starlette:
     return app
 
 
-async def _save(audit: LabelAudit, id_: str, request: Request, token: str) -> Response:
+async def _save_verdict(audit: LabelAudit, id_: str, request: Request, token: str) -> Response:
     try:
         body = (await request.body()).decode("utf-8", "replace")
         form = parse_qs(body, keep_blank_values=True, max_num_fields=MOST_FIELDS)
@@ -258,5 +258,5 @@ def _polyline(series: Sequence[float | None], width: int = 160, height: int = 28
     return " ".join(f"{i * step:.1f},{height - v / top * (height - 2):.1f}" for i, v in known)
 
 
-def _agreement_text(verdict: CaseVerdict | None) -> str:
+def _describe_agreement(verdict: CaseVerdict | None) -> str:
     return "not judged yet" if verdict is None else "agree" if verdict.agree else "disagree"

@@ -52,14 +52,14 @@ class LoopbackOnly:
             await self._app(scope, receive, send)
             return
         request = Request(scope)
-        answer = self._refusal(request) or self._entry(request)
+        answer = self._refuse_foreign(request) or self._entry(request)
         send = with_safe_headers(send)
         if answer is not None:
             await answer(scope, receive, send)
             return
         await self._app(scope, _limit_body(receive, self._largest_body), send)
 
-    def _refusal(self, request: Request) -> Response | None:
+    def _refuse_foreign(self, request: Request) -> Response | None:
         host = request.headers.get("host", "")
         if _without_port(host) not in HOSTS:
             return PlainTextResponse(

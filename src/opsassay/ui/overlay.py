@@ -82,7 +82,7 @@ def truth_overlay(truth: Truth | None, annotation: Annotation | None) -> Overlay
             )
         )
     edges = tuple(
-        EdgeMark(source=a, target=b, mark=OverlayMark.CASCADE, rules=_rules(graph, a, b))
+        EdgeMark(source=a, target=b, mark=OverlayMark.CASCADE, rules=_rules_of_edge(graph, a, b))
         for a, b in sorted(graph.service_edges())
     )
     return Overlay(nodes=tuple(nodes), edges=edges, judged_roots=True, judged_edges=True)
@@ -102,13 +102,15 @@ def answer_overlay(
     judged_edges = annotation is not None and annotation.label is Label.ATTRIBUTED
     graph_services = annotation.graph.services() if annotation else set()
     known = {normalise(s): s for s in (*services, *sorted(graph_services), *(s for g in groups for s in sorted(g)))}
-    said, claimed_edges = _claims(diagnosis, known)
+    said, claimed_edges = _read_claims(diagnosis, known)
     true_edges = annotation.graph.service_edges() if annotation and judged_edges else set()
     alarms = annotation.graph.alarm_services() if annotation else set()
     right = said & {service for group in groups for service in group}
     missing = {service for group in groups if not group & said for service in group}
-    node_marks = _marks(said, right, missing, judged=judged_roots)
-    edge_marks = _marks(claimed_edges, claimed_edges & true_edges, true_edges - claimed_edges, judged=judged_edges)
+    node_marks = _mark_claims(said, right, missing, judged=judged_roots)
+    edge_marks = _mark_claims(
+        claimed_edges, claimed_edges & true_edges, true_edges - claimed_edges, judged=judged_edges
+    )
     return Overlay(
         nodes=tuple(NodeMark(service=s, mark=m, is_alarm=s in alarms) for s, m in sorted(node_marks.items())),
         edges=tuple(EdgeMark(source=a, target=b, mark=m) for (a, b), m in sorted(edge_marks.items())),
@@ -137,7 +139,7 @@ def root_groups(truth: Truth | None, annotation: Annotation | None) -> list[froz
     return sorted(kept, key=sorted)
 
 
-def _claims(diagnosis: Diagnosis | None, known: Mapping[str, str]) -> tuple[set[str], set[tuple[str, str]]]:
+def _read_claims(diagnosis: Diagnosis | None, known: Mapping[str, str]) -> tuple[set[str], set[tuple[str, str]]]:
     if diagnosis is None:
         return set(), set()
 
@@ -150,7 +152,7 @@ def _claims(diagnosis: Diagnosis | None, known: Mapping[str, str]) -> tuple[set[
     )
 
 
-def _marks(said: Iterable[T], right: set[T], missing: set[T], *, judged: bool) -> dict[T, OverlayMark]:
+def _mark_claims(said: Iterable[T], right: set[T], missing: set[T], *, judged: bool) -> dict[T, OverlayMark]:
     if not judged:
         return dict.fromkeys(said, OverlayMark.CLAIMED)
     claimed = {item: OverlayMark.AGREES if item in right else OverlayMark.WRONG for item in said}
@@ -164,7 +166,7 @@ def _is_network(fault: Fault) -> bool:
         return fault.type.startswith("Network")
 
 
-def _rules(graph: CausalGraph, source: str, target: str) -> tuple[str, ...]:
+def _rules_of_edge(graph: CausalGraph, source: str, target: str) -> tuple[str, ...]:
     found = {
         e.rule
         for e in graph.edges

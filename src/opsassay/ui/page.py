@@ -53,14 +53,14 @@ def render(
     `Markup` among them has been made safe.
     """
     return (
-        _environment()
+        _make_environment()
         .get_template(template)
         .render(
             title=plain(title, 200),
             policy=policy or content_security_policy([*scripts, *later]),
-            styles=_inlined(STYLES),
-            scripts=_inlined(_files(scripts)),
-            later=_inlined(_files(later)),
+            styles=_inline_assets(STYLES),
+            scripts=_inline_assets(_list_files(scripts)),
+            later=_inline_assets(_list_files(later)),
             **values,
         )
     )
@@ -83,7 +83,9 @@ def content_security_policy(scripts: Sequence[str], *, served: bool = False, con
     Images stand in the page itself. The forms of a page that is *served* may be sent to its server, and its scripts may
     ask that server if it *connects*.
     """
-    allowed_scripts, allowed_styles = (" ".join(map(_source_hash, names)) for names in (_files(scripts), STYLES))
+    allowed_scripts, allowed_styles = (
+        " ".join(map(_hash_of_source, names)) for names in (_list_files(scripts), STYLES)
+    )
     allowed = f"script-src {allowed_scripts or _NONE}; style-src {allowed_styles}"
     forms = "'self'" if served else _NONE
     asked = "; connect-src 'self'" if connects else ""
@@ -131,7 +133,7 @@ def _cell(value: Any) -> str:
     return "–" if value is None else plain(value, 600)
 
 
-def _files(names: Sequence[str]) -> list[str]:
+def _list_files(names: Sequence[str]) -> list[str]:
     return [file for name in names for file in SCRIPTS[name]]
 
 
@@ -142,7 +144,7 @@ def _mark_address() -> str:
 
 
 @cache
-def _environment() -> Environment:
+def _make_environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("opsassay.ui"),
         autoescape=True,
@@ -158,10 +160,10 @@ def _environment() -> Environment:
     return environment
 
 
-def _inlined(names: Sequence[str]) -> list[Markup]:
+def _inline_assets(names: Sequence[str]) -> list[Markup]:
     return [Markup(asset(name)) for name in names]  # noqa: S704 - our own files, allowed by hash
 
 
 @cache
-def _source_hash(name: str) -> str:
+def _hash_of_source(name: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(asset(name).encode()).digest()).decode()}'"

@@ -21,7 +21,7 @@ def plain(value: Any, longest: int = LONGEST_TEXT) -> str:
     over = len(text) - longest
     shown = text[:longest]
     if not shown.isprintable():  # whatever would be spelled out is not printable, and looking at each character is slow
-        shown = "".join(_visible(c) for c in shown)
+        shown = "".join(_make_visible(c) for c in shown)
     return f"{shown} … ({over:,} more characters)" if over > 0 else shown
 
 
@@ -38,7 +38,7 @@ def signed_seconds(duration_ns: int) -> str:
     return f"{duration_ns / 1e9:+.1f} s"
 
 
-def _visible(character: str) -> str:
+def _make_visible(character: str) -> str:
     if character in "\n\t" or unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Zl", "Zp"}:
         return character
     return f"⟨U+{ord(character):04X}⟩"

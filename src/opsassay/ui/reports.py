@@ -153,7 +153,7 @@ def _writer_of_tables(name: str) -> PageWriter:
             ("task", "solver", "seed", "ended", *(word(metric).title for metric in columns), "run"),
             tuple(
                 (row.task, row.solver, row.seed, row.run.status.value if row.run else "",
-                 *(_metric(row, metric) for metric in columns), f"{row.folder}")
+                 *(_format_metric(row, metric) for metric in columns), f"{row.folder}")
                 for row in graded.rows()
             ),
         )  # fmt: skip
@@ -166,7 +166,7 @@ def _writer_of_tables(name: str) -> PageWriter:
     return write
 
 
-def _metric(row: ResultRow, name: str) -> str:
+def _format_metric(row: ResultRow, name: str) -> str:
     metric = row.metrics.get(name)
     if metric is None:
         return ""

@@ -57,10 +57,10 @@ def trial_view(
     }
     return TrialView(
         title=plain(scenario.title, 200),
-        facts=_facts(run, scenario, verdict),
+        facts=_list_facts(run, scenario, verdict),
         state=state,
         headline=words[state],
-        judgements=tuple(_judgement(j, span) for j in verdict.judgements),
+        judgements=tuple(_format_judgement(j, span) for j in verdict.judgements),
         clock=trial_clock(evidence, scenario, verdict, span, steps).as_item(),
         dips=dips_of(evidence, span),
         steps=tuple(step_row(step.model_dump(), span) for step in steps),
@@ -92,7 +92,7 @@ def _hidden_words(evidence: RunEvidence, verdict: TrajectoryVerdict) -> str:
     return "Hidden failure: it looks healthy at the end, and the whole run does not hold."
 
 
-def _facts(run: Run, scenario: Scenario, verdict: TrajectoryVerdict) -> tuple[tuple[str, str], ...]:
+def _list_facts(run: Run, scenario: Scenario, verdict: TrajectoryVerdict) -> tuple[tuple[str, str], ...]:
     committed = scenario.verification
     every_s = None if Arm.parse(run.arm).knob("probes") == "off" else committed.probe_every_s
     probes = "off but for the last" if every_s is None else f"every {every_s:g} s"
@@ -120,7 +120,7 @@ def _diagnosis(verdict: TrajectoryVerdict) -> tuple[tuple[str, str], ...]:
     return (("diagnosis", f"right{after_s}" if right.value else after.reason),)
 
 
-def _judgement(judgement: Judgement, span: Span) -> tuple[str, str, str, str, str]:
+def _format_judgement(judgement: Judgement, span: Span) -> tuple[str, str, str, str, str]:
     reason = plain(judgement.reason, MOST_WORDS)
     if judgement.subtracted:
         reason += f" (stood before the fault and was subtracted: {plain(', '.join(judgement.subtracted), 200)})"

@@ -68,9 +68,9 @@ def linked_spans(traces: pl.LazyFrame, services: Sequence[str]) -> pl.DataFrame:
         "span_id",
         parent_span_id=pl.col("parent_span_id").fill_null(""),
         service=pl.col("service_name"),
-        start_ns=_nanoseconds("time", schema),
+        start_ns=_as_nanoseconds("time", schema),
         duration_ms=pl.col("duration").cast(pl.Float64) / 1e6,
-        failed=_failed(schema),
+        failed=_has_failed(schema),
         kind=kind.cast(pl.String).str.to_uppercase().str.strip_prefix("SPAN_KIND_"),
     ).filter(pl.col("service").is_in(list(services)))
     parents = spans.select("trace_id", parent_span_id="span_id", parent_service="service").unique(
@@ -164,12 +164,12 @@ def _bucket_starts(period: str, window: Window, width_s: int) -> pl.DataFrame:
     )
 
 
-def _nanoseconds(column: str, schema: pl.Schema) -> pl.Expr:
+def _as_nanoseconds(column: str, schema: pl.Schema) -> pl.Expr:
     time = pl.col(column)
     return time.dt.timestamp("ns") if isinstance(schema[column], pl.Datetime) else time.cast(pl.Int64)
 
 
-def _failed(schema: pl.Schema) -> pl.Expr:
+def _has_failed(schema: pl.Schema) -> pl.Expr:
     failed = pl.lit(value=False)
     if "attr.status_code" in schema:
         failed = failed | (pl.col("attr.status_code").str.to_uppercase().str.ends_with("ERROR"))

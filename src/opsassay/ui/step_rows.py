@@ -20,7 +20,7 @@ View = dict[str, Any]
 
 def step_row(step: Mapping[str, Any], span: Span | None) -> View:
     """Return *step*, a line of a trace, as a row; *span* is the axis that its time is on."""
-    calls = [call for call in _list(step.get("tool_logs")) if isinstance(call, Mapping)]
+    calls = [call for call in _as_list(step.get("tool_logs")) if isinstance(call, Mapping)]
     number, began = step.get("step_id"), step.get("started_at")
     began = began if isinstance(began, int) else None
     failed = any(call.get("status", "ok") != "ok" for call in calls)
@@ -29,7 +29,7 @@ def step_row(step: Mapping[str, Any], span: Span | None) -> View:
         "when": span.when(began) if span else "",
         "at_s": span.seconds_of(began) if span else None,
         "agent": plain(step.get("agent_name") or "", 80),
-        "tools": [_tool(call) for call in calls],
+        "tools": [_format_tool_call(call) for call in calls],
         "said": plain(step.get("output_content") or step.get("error") or "", MOST_WORDS),
         "wrong": step.get("error") is not None or failed,
     }
@@ -43,13 +43,13 @@ def culprit_view(culprit: Attribution | None) -> View | None:
     return {"step": culprit.step_id, "agent": agent, "reason": reason}
 
 
-def _tool(call: Mapping[str, Any]) -> str:
+def _format_tool_call(call: Mapping[str, Any]) -> str:
     given, status = call.get("arguments"), call.get("status", "ok")
     arguments = " ".join(f"{key}={value}" for key, value in given.items()) if isinstance(given, Mapping) else ""
     return plain(f"{call.get('tool')} {arguments}".strip(), 200) + ("" if status == "ok" else f" ({plain(status, 40)})")
 
 
-def _list(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else []
 
 

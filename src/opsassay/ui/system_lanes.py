@@ -59,7 +59,7 @@ def trial_clock(
             for p in evidence.recording.phases
             if p.phase in PHASE_WORDS
         ),
-        shades=_shades(evidence.recording.phases, evidence, span),
+        shades=_phase_shades(evidence.recording.phases, evidence, span),
     )
 
 
@@ -101,14 +101,14 @@ def _lanes(evidence: RunEvidence, scenario: Scenario, span: Span, steps: Sequenc
             timed((a.model_dump() for a in evidence.recording.actions), "started_ns", "ended_ns"),
             timed((s.model_dump() for s in steps), "started_at", "ended_at"), span,
         ),
-        Lane("probes", "requests that the verifier itself sent", tuple(_probes(evidence, span))),
+        Lane("probes", "requests that the verifier itself sent", tuple(_probe_boxes(evidence, span))),
         Lane("controller · D4", "share of critical parts that answer", _course(evidence.series["D4"], span, "D4")),
         Lane("network · D2", "share of ready backends of protected services",
              _course(evidence.series["D2"], span, "D2")),
         Lane("network · D3", "end-to-end requests that answer", _course(evidence.series["D3"], span, "D3")),
         Lane("workload · D1", "share of ready replicas", _course(evidence.series["D1"], span, "D1"),
              ((round(floor, 1), f"floor {committed.floor_availability:.0%}"),)),
-        Lane("user", "share of users' requests that fail", tuple(_users(evidence, span))),
+        Lane("user", "share of users' requests that fail", tuple(_user_boxes(evidence, span))),
     ]  # fmt: skip
     return tuple(row.bounded() for row in rows if row.boxes)
 
@@ -118,7 +118,7 @@ def _course(series: Series, span: Span, depth: Depth) -> tuple[Box, ...]:
     boxes: list[Box] = []
     begun = 0
     for row in range(1, len(series) + 1):
-        same = row < len(series) and _alike(series, begun, row)
+        same = row < len(series) and _are_alike(series, begun, row)
         if same:
             continue
         start = int(series.started[begun])
@@ -139,13 +139,13 @@ def _course(series: Series, span: Span, depth: Depth) -> tuple[Box, ...]:
     return tuple(boxes)
 
 
-def _alike(series: Series, one: int, other: int) -> bool:
+def _are_alike(series: Series, one: int, other: int) -> bool:
     a, b = series.values[one], series.values[other]
     equal = bool(a == b) or bool(np.isnan(a) and np.isnan(b))
     return equal and bool((series.failing[one] == series.failing[other]).all())
 
 
-def _probes(evidence: RunEvidence, span: Span) -> Iterable[Box]:
+def _probe_boxes(evidence: RunEvidence, span: Span) -> Iterable[Box]:
     probes = evidence.probes
     for row in range(len(probes)):
         start, end = int(probes.started[row]), int(probes.ended[row])
@@ -157,7 +157,7 @@ def _probes(evidence: RunEvidence, span: Span) -> Iterable[Box]:
         yield Box(x, max(span.x(end) - x, 0.4), 8, TRACK - 16, "probe" if good else "dead", words)
 
 
-def _users(evidence: RunEvidence, span: Span) -> Iterable[Box]:
+def _user_boxes(evidence: RunEvidence, span: Span) -> Iterable[Box]:
     counts = evidence.counts
     done, failed = counts.done.sum(axis=1), counts.failed.sum(axis=1)
     for row in range(len(done)):
@@ -171,7 +171,7 @@ def _users(evidence: RunEvidence, span: Span) -> Iterable[Box]:
         yield Box(x, max(span.x(end) - x, 0.1), TRACK - height, height, kind, words)
 
 
-def _shades(phases: Sequence[Phase], evidence: RunEvidence, span: Span) -> tuple[Box, ...]:
+def _phase_shades(phases: Sequence[Phase], evidence: RunEvidence, span: Span) -> tuple[Box, ...]:
     times = {phase.phase: phase.time_ns for phase in phases}
     spans = [("broken", times.get("triggered"), times.get("agent_started")),
              ("agent", times.get("agent_started"), times.get("agent_ended")),

@@ -54,12 +54,12 @@ def best_first(answers: Sequence[AnswerPayload]) -> list[AnswerPayload]:
 
     Those that are not ranked come after all others.
     """
-    return sorted(answers, key=_order)
+    return sorted(answers, key=_sort_key)
 
 
-def _order(answer: AnswerPayload) -> tuple[Any, ...]:
+def _sort_key(answer: AnswerPayload) -> tuple[Any, ...]:
     metrics = answer.verdict.metrics if answer.verdict else {}
-    values = [_scored(metrics.get(name)) for name in SORTED_BY]
+    values = [_scored_value(metrics.get(name)) for name in SORTED_BY]
     unranked = bool(why_not_ranked(answer.run))
     return (unranked, *((value is None, -(value or 0.0)) for value in values), is_baseline(answer), solver_name(answer))
 
@@ -86,7 +86,7 @@ def grades_view(answers: Sequence[AnswerPayload]) -> View:
     }
 
 
-def _scored(metric: Metric | None) -> float | None:
+def _scored_value(metric: Metric | None) -> float | None:
     return metric.value if metric and metric.status is MetricStatus.SCORED else None
 
 
@@ -96,17 +96,17 @@ def _grade_row(answer: AnswerPayload, columns: Sequence[str], notes: dict[str, i
         "solver": solver_name(answer),
         "kind": answer.run.solver.kind,
         "baseline": is_baseline(answer),
-        "unranked": _unranked(answer),
-        "problem": _problem(answer),
-        "cells": [_cell(name, metrics.get(name), notes) for name in columns],
+        "unranked": _why_unranked(answer),
+        "problem": _describe_problem(answer),
+        "cells": [_metric_cell(name, metrics.get(name), notes) for name in columns],
     }
 
 
-def _unranked(answer: AnswerPayload) -> str:
+def _why_unranked(answer: AnswerPayload) -> str:
     return plain("; ".join(why_not_ranked(answer.run)), 200)
 
 
-def _problem(answer: AnswerPayload) -> str:
+def _describe_problem(answer: AnswerPayload) -> str:
     if answer.run.status is not RunStatus.DONE:
         return plain(f"{answer.run.status.value}: {answer.run.error or 'no reason was recorded'}", 600)
     if answer.diagnosis is None:
@@ -114,10 +114,10 @@ def _problem(answer: AnswerPayload) -> str:
     return "" if answer.verdict else "not graded"
 
 
-def _cell(name: str, metric: Metric | None, notes: dict[str, int]) -> View:
+def _metric_cell(name: str, metric: Metric | None, notes: dict[str, int]) -> View:
     if metric is None:
         return {"text": "–", "status": "absent", "sort": None}
-    if (value := _scored(metric)) is not None:
+    if (value := _scored_value(metric)) is not None:
         return {"text": format_value(value, word(name).unit), "status": "scored", "sort": value}
     reason = plain(metric.reason or "no reason was recorded", 600)
     note = notes.setdefault(reason, len(notes) + 1)
@@ -133,8 +133,8 @@ def answer_view(answer: AnswerPayload) -> View:
     view: View = {
         "solver": solver_name(answer),
         "baseline": is_baseline(answer),
-        "unranked": _unranked(answer),
-        "problem": _problem(answer),
+        "unranked": _why_unranked(answer),
+        "problem": _describe_problem(answer),
         "ran": plain(f"{run.solver.kind}, attempt {run.attempt}, {run.isolation.replace('_', ' ')}{ended}", 200),
         "claims": [],
         "edges": [],
@@ -260,26 +260,26 @@ def solvers_view(summaries: Sequence[SolverSummary]) -> dict[str, Any]:
         "Right answers took",
         "Ranked",
     ]
-    calm = [[plain(s.solver, 120), _share(s.calm)] for s in calmest(summaries)]
+    calm = [[plain(s.solver, 120), _format_share(s.calm)] for s in calmest(summaries)]
     return {
         "columns": columns,
-        "rows": [_row(summary, ks) for summary in summaries],
+        "rows": [_format_row(summary, ks) for summary in summaries],
         "calm": {"columns": list(CALM_COLUMNS), "rows": calm} if calm else None,
     }
 
 
-def _row(summary: SolverSummary, ks: Sequence[int]) -> list[str]:
+def _format_row(summary: SolverSummary, ks: Sequence[int]) -> list[str]:
     took = summary.answer_time
     return [
         plain(summary.solver, 120),
         ", ".join(f"{number} {status}" for status, number in summary.statuses.items()),
         f"{summary.cases} ({summary.void} void)" if summary.void else str(summary.cases),
-        *(_share(share) for share in shown_shares(summary)),
+        *(_format_share(share) for share in shown_shares(summary)),
         *(percent(summary.pass_at.get(k)) or "–" for k in ks),
         "–" if took.seconds is None else f"{took.seconds:.1f} s (n = {took.successes})",
         plain("no: " + "; ".join(summary.not_ranked)) if summary.not_ranked else "yes",
     ]
 
 
-def _share(share: MeanFigure | None) -> str:
+def _format_share(share: MeanFigure | None) -> str:
     return "–" if share is None else share.text_with_n

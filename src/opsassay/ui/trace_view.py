@@ -43,11 +43,11 @@ def index_of(page: TracePage) -> dict[str, Any]:
     number = {agent: i for i, agent in enumerate(agents)}
     return {
         "name": visible_text(page.name, 200),
-        "facts": _facts(page.trace),
+        "facts": _list_facts(page.trace),
         "agents": [visible_text(agent, 80) for agent in agents],
         "steps": [_row(step, number) for step in page.trace.steps],
         "flow": _flow(page.trace, number),
-        "suggestion": _suggestion(page.suggestion),
+        "suggestion": _suggestion_item(page.suggestion),
         "findings": [
             {"name": visible_text(f.name, 80), "step": f.step, "evidence": visible_text(f.evidence)}
             for f in page.findings
@@ -59,7 +59,9 @@ def index_of(page: TracePage) -> dict[str, Any]:
 def chunks_of(page: TracePage) -> list[list[dict[str, Any]]]:
     """Return the contents of the steps, STEPS_A_CHUNK in each chunk."""
     steps = page.trace.steps
-    return [[_content(step) for step in steps[at : at + STEPS_A_CHUNK]] for at in range(0, len(steps), STEPS_A_CHUNK)]
+    return [
+        [_step_content(step) for step in steps[at : at + STEPS_A_CHUNK]] for at in range(0, len(steps), STEPS_A_CHUNK)
+    ]
 
 
 def visible_text(text: str, longest: int = LONGEST_INPUT) -> str:
@@ -70,7 +72,7 @@ def visible_text(text: str, longest: int = LONGEST_INPUT) -> str:
     return plain(text, longest)
 
 
-def _facts(trace: Trace) -> list[tuple[str, str]]:
+def _list_facts(trace: Trace) -> list[tuple[str, str]]:
     fields = {
         "Task": trace.task_instruction,
         "Task id": trace.task_id,
@@ -104,7 +106,7 @@ def _row(step: TraceStep, number: dict[str, int]) -> list[Any]:
     ]
 
 
-def _content(step: TraceStep) -> dict[str, Any]:
+def _step_content(step: TraceStep) -> dict[str, Any]:
     return {
         "input": visible_text(step.input_context),
         "output": visible_text(step.output_content),
@@ -112,11 +114,11 @@ def _content(step: TraceStep) -> dict[str, Any]:
         "tools": [
             [visible_text(c.tool, 80), plain(c.arguments), visible_text(c.output), c.status] for c in step.tool_logs
         ],
-        "about": _about(step),
+        "about": _describe_step(step),
     }
 
 
-def _about(step: TraceStep) -> str:
+def _describe_step(step: TraceStep) -> str:
     took = (step.ended_at - step.started_at) / 1e9 if step.started_at and step.ended_at else None
     parts = [
         utc(step.started_at) if step.started_at else "",
@@ -135,7 +137,7 @@ def _flow(trace: Trace, number: dict[str, int]) -> list[list[int]]:
     return [[a, b, times] for (a, b), times in sorted(counted.items())]
 
 
-def _suggestion(suggestion: Attribution | None) -> dict[str, Any] | None:
+def _suggestion_item(suggestion: Attribution | None) -> dict[str, Any] | None:
     if suggestion is None or suggestion.step_id is None:
         return None
     return {

@@ -39,17 +39,17 @@ def case_view(case: CaseReport) -> View:
         (solver_name(a), i, answer_overlay(a.diagnosis, case.truth, case.annotation, case.topology.services))
         for i, a in enumerate(answers)
     ]
-    services = _services(case, [overlay for _, _, overlay in layers])
+    services = _list_services(case, [overlay for _, _, overlay in layers])
     index = {service: i for i, service in enumerate(services)}
     return {
         "id": plain(case.incident.id),
         "system": plain(case.incident.system),
-        "fault": plain(_fault_words(case)),
+        "fault": plain(_describe_faults(case)),
         "label": plain(case.annotation.label.value) if case.annotation else "not annotated",
         "solved": solvers_right(case.answers),
         "headline": headline(case),
-        "facts": _facts(case),
-        "alerts": _alerts(case.incident, index),
+        "facts": _list_facts(case),
+        "alerts": _alert_items(case.incident, index),
         "services": [_service_view(case, s) for s in services],
         "calls": [
             {
@@ -63,11 +63,11 @@ def case_view(case: CaseReport) -> View:
         "layers": [_layer_view(name, at, overlay, case, index) for name, at, overlay in layers],
         "cascade": _cascade_rows(case),
         "why": explain_view(case.annotation),
-        "charts": _charts(case, index),
+        "charts": _chart_data(case, index),
         "grades": grades_view(answers),
         "answers": [answer_view(a) for a in answers],
         "footer": footer_rows(case),
-        "commands": [plain(c) for c in case.reproduce] or _commands(case),
+        "commands": [plain(c) for c in case.reproduce] or _list_commands(case),
     }
 
 
@@ -81,14 +81,14 @@ def headline(case: CaseReport) -> str:
     if not case.truth.broken:
         return f"Nothing was broken in system {system}: a no-fault case, where the right answer is “nothing is wrong”."
     if faults := [fault for fault, _, _ in case.truth.affected()]:
-        return f"In system {system}, " + "; ".join(_fault_sentence(f) for f in faults) + "."
-    roots = plain(_roots_words(case), 200)
+        return f"In system {system}, " + "; ".join(_describe_fault(f) for f in faults) + "."
+    roots = plain(_describe_roots(case), 200)
     return f"In system {system}, something was broken at {roots}; the fault itself is not on record."
 
 
-def _fault_sentence(fault: Fault) -> str:
+def _describe_fault(fault: Fault) -> str:
     target = plain(fault.place or "the system", 80) + (f" → {plain(fault.peer, 80)}" if fault.peer else "")
-    knobs = ", ".join(f"{plain(k, 60)} = {_knob(v)}" for k, v in fault.parameters.items())
+    knobs = ", ".join(f"{plain(k, 60)} = {_format_knob(v)}" for k, v in fault.parameters.items())
     lasted = (fault.end_ns - fault.start_ns) / 1e9
     return (
         f"{plain(fault.type, 80)} was injected into {target}"
@@ -98,31 +98,31 @@ def _fault_sentence(fault: Fault) -> str:
     )
 
 
-def _knob(value: Any) -> str:
+def _format_knob(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else plain(value, 120)
 
 
-def _fault_words(case: CaseReport) -> str:
+def _describe_faults(case: CaseReport) -> str:
     if case.truth is None:
         return "unknown"
     if not case.truth.broken:
         return "no fault" if case.truth.broken is False else "not on record"
     injected = ", ".join(f"{fault.type} on {fault.place}" for fault, _, _ in case.truth.affected())
-    return injected or f"not on record, at {_roots_words(case)}"
+    return injected or f"not on record, at {_describe_roots(case)}"
 
 
-def _facts(case: CaseReport) -> list[tuple[str, str]]:
+def _list_facts(case: CaseReport) -> list[tuple[str, str]]:
     incident, truth, note = case.incident, case.truth, case.annotation
     facts = [("System", incident.system), ("Description", incident.description)]
     if truth:
-        kinds = {_kind(f) for f in truth.faults} - {""}
-        facts += [("Observable as", ", ".join(sorted(kinds))), ("Root cause", _roots_words(case))]
+        kinds = {_kind_of_fault(f) for f in truth.faults} - {""}
+        facts += [("Observable as", ", ".join(sorted(kinds))), ("Root cause", _describe_roots(case))]
     facts.append(("Label", LABELS[note.label] if note else "not annotated"))
     facts.append(("Reason", note.reason if note else ""))
     facts.append(("Void", void_reason(truth, note) if truth else ""))
     if truth and truth.is_fingerprinted:
         facts.append(("Fingerprinted", "recorded before draws had a secret; a grade on it ranks nobody"))
-    facts += [("Effect check", _effect_words(effect)) for effect in (truth.effects if truth else ())]
+    facts += [("Effect check", _describe_effect(effect)) for effect in (truth.effects if truth else ())]
     if truth:
         recovered = {None: "", True: "yes, after the fault was undone", False: "no"}[truth.recovered]
         facts += [("Recovered", recovered), ("Isolation", truth.isolation), ("Notes", "\n".join(truth.notes))]
@@ -131,26 +131,26 @@ def _facts(case: CaseReport) -> list[tuple[str, str]]:
     return [(name, plain(text)) for name, text in facts if text]
 
 
-def _effect_words(effect: EffectCheck) -> str:
+def _describe_effect(effect: EffectCheck) -> str:
     return (
         f"{'passed' if effect.passed else 'not passed'}: {effect.signature.rstrip('.')} went from {effect.before:.4g} to "
         f"{effect.after:.4g} (threshold {effect.threshold:.4g}, seen after {effect.seconds:.1f} s)"
     )
 
 
-def _kind(fault: Fault) -> str:
+def _kind_of_fault(fault: Fault) -> str:
     try:
         return fault.kind.value if fault.kind else ""
     except NotFoundError:  # an imported case may carry a fault type that the catalogue does not have
         return ""
 
 
-def _roots_words(case: CaseReport) -> str:
+def _describe_roots(case: CaseReport) -> str:
     groups = root_groups(case.truth, case.annotation)
     return "; ".join(" or ".join(sorted(g)) for g in groups) or "none"
 
 
-def _services(case: CaseReport, overlays: Sequence[Overlay]) -> list[str]:
+def _list_services(case: CaseReport, overlays: Sequence[Overlay]) -> list[str]:
     names = set(case.topology.services) | {s.service for s in case.signals.services}
     names |= {name for c in case.topology.calls for name in (c.caller, c.callee)}
     names |= {alert.service for alert in case.incident.alerts}
@@ -181,7 +181,7 @@ def _layer_view(name: str, at: int | None, overlay: Overlay, case: CaseReport, i
                 "mark": n.mark.value,
                 "alarm": n.is_alarm,
                 "states": plain(", ".join(n.states), 200),
-                "onset": _onset(n.onset_ns, start),
+                "onset": _format_onset(n.onset_ns, start),
             }
             for n in overlay.nodes
         ],
@@ -194,23 +194,23 @@ def _layer_view(name: str, at: int | None, overlay: Overlay, case: CaseReport, i
             }
             for e in overlay.edges
         ],
-        "summary": _layer_words(overlay, at, case.annotation.label if case.annotation else None),
+        "summary": _describe_layer(overlay, at, case.annotation.label if case.annotation else None),
     }
 
 
-def _layer_words(overlay: Overlay, at: int | None, label: Label | None) -> str:
+def _describe_layer(overlay: Overlay, at: int | None, label: Label | None) -> str:
     if at is None:
         root_count = sum(n.mark is OverlayMark.ROOT for n in overlay.nodes)
         others = len(overlay.nodes) - root_count
         counts = ((root_count, "root"), (others, "other affected service"), (len(overlay.edges), "edge"))
         unverified = "" if label in (None, Label.ATTRIBUTED) else f"; labelled {label.value}: no verified cascade"
         return ", ".join(plural(number, noun) for number, noun in counts) + unverified
-    roots = _tally([n.mark for n in overlay.nodes], judged=overlay.judged_roots)
-    edges = _tally([e.mark for e in overlay.edges], judged=overlay.judged_edges)
+    roots = _count_marks([n.mark for n in overlay.nodes], judged=overlay.judged_roots)
+    edges = _count_marks([e.mark for e in overlay.edges], judged=overlay.judged_edges)
     return f"Roots: {roots}. Edges: {edges}."
 
 
-def _tally(marks: list[OverlayMark], *, judged: bool) -> str:
+def _count_marks(marks: list[OverlayMark], *, judged: bool) -> str:
     if not judged:
         return f"{len(marks)} claimed, not judged"
     return ", ".join(
@@ -224,7 +224,7 @@ def _first_fault_ns(case: CaseReport) -> int:
     return min((f.start_ns for f in faults), default=case.incident.abnormal.start_ns)
 
 
-def _onset(onset_ns: int | None, start_ns: int) -> str:
+def _format_onset(onset_ns: int | None, start_ns: int) -> str:
     return "" if onset_ns is None else signed_seconds(onset_ns - start_ns)
 
 
@@ -237,7 +237,7 @@ def _cascade_rows(case: CaseReport) -> list[list[str]]:
         [
             plain(e.source, 200),
             plain(e.target, 200),
-            _onset(onset.get(e.target), start) or "–",
+            _format_onset(onset.get(e.target), start) or "–",
             plain(e.rule or "–", 200),
             plain(e.evidence, 600) if e.evidence else "–",
         ]
@@ -245,7 +245,7 @@ def _cascade_rows(case: CaseReport) -> list[list[str]]:
     ]
 
 
-def _alerts(incident: Incident, index: dict[str, int]) -> list[View]:
+def _alert_items(incident: Incident, index: dict[str, int]) -> list[View]:
     return [
         {
             "at": utc(a.time_ns),
@@ -267,22 +267,22 @@ def axis_seconds(incident: Incident, time_ns: int) -> float:
     data that recorded its normal window after the failure is drawn like any other.
     """
     normal, abnormal = incident.normal, incident.abnormal
-    before = time_ns < abnormal.start_ns if _in_order(incident) else normal.start_ns <= time_ns < normal.end_ns
+    before = time_ns < abnormal.start_ns if _is_in_order(incident) else normal.start_ns <= time_ns < normal.end_ns
     return round((min(0, time_ns - normal.end_ns) if before else time_ns - abnormal.start_ns) / 1e9, 3)
 
 
-def _in_order(incident: Incident) -> bool:
+def _is_in_order(incident: Incident) -> bool:
     return incident.normal.end_ns <= incident.abnormal.start_ns
 
 
-def _gap_words(incident: Incident) -> str:
+def _describe_gap(incident: Incident) -> str:
     gap_s = (incident.abnormal.start_ns - incident.normal.end_ns) / 1e9
-    if not _in_order(incident):
+    if not _is_in_order(incident):
         return "The normal window was recorded after the abnormal one and is drawn first."
     return f"{gap_s:,.0f} s between the two windows are cut out." if gap_s >= 1 else ""
 
 
-def _charts(case: CaseReport, index: dict[str, int]) -> View:
+def _chart_data(case: CaseReport, index: dict[str, int]) -> View:
     incident, signals = case.incident, case.signals
     start, end = -incident.normal.seconds, incident.abnormal.seconds
     windows = [
@@ -295,32 +295,32 @@ def _charts(case: CaseReport, index: dict[str, int]) -> View:
         "bucket": signals.bucket_s,
         "start": start,
         "end": end,
-        "gap": _gap_words(incident),
+        "gap": _describe_gap(incident),
         "faults": [(max(a, start), min(b, end)) for a, b in windows],
         "roots": roots,
         "entry": index.get(case.topology.entry) if case.topology.entry else None,
-        "series": _series(signals, index),
+        "series": _series_items(signals, index),
     }
 
 
-def _series(signals: Signals, index: dict[str, int]) -> list[View]:
+def _series_items(signals: Signals, index: dict[str, int]) -> list[View]:
     return [
         {
             "service": index[s.service],
-            "rate": [_short(v) for v in s.requests_per_s],
-            "errors": [_short(None if v is None else 100 * v) for v in s.error_share],
-            "p50": [_short(v) for v in s.latency_p50_ms],
-            "p99": [_short(v) for v in s.latency_p99_ms],
+            "rate": [_round_value(v) for v in s.requests_per_s],
+            "errors": [_round_value(None if v is None else 100 * v) for v in s.error_share],
+            "p50": [_round_value(v) for v in s.latency_p50_ms],
+            "p99": [_round_value(v) for v in s.latency_p99_ms],
         }
         for s in signals.services
     ]
 
 
-def _short(value: float | None) -> float | None:
+def _round_value(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(f"{value:.4g}")
 
 
-def _commands(case: CaseReport) -> list[str]:
+def _list_commands(case: CaseReport) -> list[str]:
     datapack = plain(case.incident.id, 200)
     methods = sorted({a.run.solver.label for a in case.answers if a.run.solver.kind == "method"})
     return [

@@ -228,7 +228,9 @@ def test_a_killed_runner_takes_its_worker_along_and_its_cell_is_run_again(store:
 def test_a_runner_killed_before_the_log_names_its_run_leaves_a_log_that_names_it(
     store: RunStore, pack: Datapack
 ) -> None:
-    killed = "import os, signal\nRunStore._log = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)\nrun_method("
+    killed = (
+        "import os, signal\nRunStore._log_attempt = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)\nrun_method("
+    )
     code = killed.join(_RUNNER.rsplit("run_method(", 1))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
     ended = subprocess.run([sys.executable, "-c", code, str(store.root), str(pack.path)], env=environment, check=False)

@@ -6,7 +6,7 @@ import pytest
 
 from opsassay.core.errors import NotFoundError
 from opsassay.core.schema.scenario import Scenario
-from opsassay.evals.remediation.authoring.checks import _call
+from opsassay.evals.remediation.authoring.checks import _complain_about_call
 from opsassay.evals.remediation.authoring.cluster import VERBS, _step
 from opsassay.evals.remediation.controls.scripts import MAKERS, REPORT, applicable, controls_of, sampled, script_of
 from opsassay.evals.remediation.plan import EVERY_CONTROL, TrialPlan, cells_of
@@ -49,7 +49,7 @@ def test_what_a_control_does_is_what_an_agent_could_do(name):
             if step.verb in (None, REPORT):
                 continue
             verbs = LOCAL if one.cluster is None else VERBS
-            assert _call(step.verb, step.arguments, verbs) is None, (control.name, step)
+            assert _complain_about_call(step.verb, step.arguments, verbs) is None, (control.name, step)
             if one.cluster is not None:
                 assert _step(step, one.cluster) is None, (control.name, step)
 

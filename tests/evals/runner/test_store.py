@@ -43,14 +43,14 @@ def test_whoever_follows_the_log_finds_the_run_that_a_line_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[tuple[str, RunStatus]] = []
-    written = RunStore._log
+    written = RunStore._log_attempt
 
     def seen(store: RunStore, event: str, run: Run, **further: object) -> None:
         written(store, event, run, **further)
         last = store.attempts()[-1]
         found.append((event, read_run(store.runs_dir / last["cell"] / str(last["attempt"])).status))
 
-    monkeypatch.setattr(RunStore, "_log", seen)
+    monkeypatch.setattr(RunStore, "_log_attempt", seen)
     store = RunStore(tmp_path)
     path, run = store.begin(run_of())
     store.end(path, run.model_copy(update={"status": RunStatus.DONE}))

@@ -66,7 +66,7 @@ class WorldCluster(ObjectServer):
             return 200, {}
         return super().answer(method, path, query)
 
-    def _create(self, at, body, dry):
+    def _create_object(self, at, body, dry):
         body = copy.deepcopy(body)
         metadata = body["metadata"]
         if (refusal := self.refuse(at.kind, metadata)) is not None:
@@ -80,7 +80,7 @@ class WorldCluster(ObjectServer):
         _filled_in(body, at.kind)
         if self.kyverno and at.kind not in ("Namespace", "ClusterPolicy"):
             self._require_admitted(at, body)
-        return super()._create(at, body, dry)
+        return super()._create_object(at, body, dry)
 
     def _require_account(self, space, name):
         asked = self._asked_for_pods[space] = self._asked_for_pods.get(space, 0) + 1

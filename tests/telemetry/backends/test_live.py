@@ -177,7 +177,7 @@ def test_an_alert_fires_since_its_first_reading(tmp_path):
     readings = [(first,), (first.model_copy(update={"time_ns": first.time_ns + 10**9}),), ()]
     watch = AlertWatch(None, Path(tmp_path))
     for expected in ([first.time_ns], [first.time_ns], []):
-        watch._note(first.time_ns, readings.pop(0))
+        watch._note_alerts(first.time_ns, readings.pop(0))
         assert [alert.time_ns for alert in watch.firing] == expected
 
 

@@ -10,7 +10,7 @@ import yaml
 from opsassay.core.errors import ConfigError, RefusedError
 from opsassay.core.schema.incident import FaultPlan
 from opsassay.core.schema.scenario import Scenario
-from opsassay.evals.remediation.authoring.checks import _call, findings
+from opsassay.evals.remediation.authoring.checks import _complain_about_call, findings
 from opsassay.evals.remediation.controls.scripts import REPORT, applicable, controls_of
 from opsassay.evals.remediation.trial.rehearsal import tools_of
 from opsassay.testbed.apps import compose, load_system
@@ -205,7 +205,10 @@ def test_the_scenario_of_the_page_fits_a_compose_project_and_so_do_its_controls(
     assert "next start" in made["control-set-trap"].why_not
     for control in applicable(one):
         for step in control.steps:
-            assert step.verb in {None, REPORT} or _call(step.verb, step.arguments, verbs) is None, (control.name, step)
+            assert step.verb in {None, REPORT} or _complain_about_call(step.verb, step.arguments, verbs) is None, (
+                control.name,
+                step,
+            )
 
 
 def test_a_project_whose_users_reach_nothing_is_told_what_to_write(tmp_path):

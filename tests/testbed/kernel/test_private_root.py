@@ -30,8 +30,8 @@ print(Path(sys.argv[1]).owner())
 WITHOUT_NAMESPACES = """
 import os, sys
 from pathlib import Path
-from opsassay.testbed.kernel.namespaces import CLONE_NEWUSER, _unshare
-_unshare(CLONE_NEWUSER)
+from opsassay.testbed.kernel.namespaces import CLONE_NEWUSER, _call_unshare
+_call_unshare(CLONE_NEWUSER)
 print(flush=True)
 input()
 Path("/proc/sys/user/max_user_namespaces").write_text("0")

@@ -19,7 +19,7 @@ class Caller(Executor):
         self.clients = SimpleNamespace(breakers={}, settings=Settings())
         self.broken, self.tries = True, 0
 
-    async def _attempt(self, *_):
+    async def _attempt_call(self, *_):
         self.tries += 1
         if self.broken:
             raise CallFailedError("no answer")
@@ -32,7 +32,7 @@ def test_an_open_circuit_closes_again_under_steady_traffic(monkeypatch):
 
     def call():
         try:
-            asyncio.run(caller._call(step, Work("GET /")))
+            asyncio.run(caller._run_call(step, Work("GET /")))
         except CallFailedError as error:
             return str(error)
         return "answered"

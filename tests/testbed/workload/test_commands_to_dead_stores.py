@@ -194,7 +194,7 @@ def test_what_a_cache_misses_is_made_and_kept_once(monkeypatch):
 
     asking = executor(1)
     monkeypatch.setattr(asking.clients, "cache", cache)
-    monkeypatch.setattr(asking, "_spend", lambda step, _: made.append(step) or no_delay())
+    monkeypatch.setattr(asking, "_spend_time", lambda step, _: made.append(step) or no_delay())
     asking.stats = SimpleNamespace(add=lambda *_, **__: None)
     step = Step(cache="get", key="offer:1", ttl_s=40, on_miss=(Step(wait_ms=1),))
     for _ in range(2):

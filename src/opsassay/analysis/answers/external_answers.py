@@ -105,16 +105,16 @@ class Document:
         if self.suffix == ".jsonl":
             for number, line in enumerate(str(self.content).splitlines(), 1):
                 if line.strip():
-                    yield f"{self.name}:{number}", partial(self._line, line, number)
+                    yield f"{self.name}:{number}", partial(self._parse_line, line, number)
             return
         found = self.content
         if isinstance(found, dict):
-            found = next((v for k in _LISTS if (v := found.get(k)) and _of_objects(v)), [found])
+            found = next((v for k in _LISTS if (v := found.get(k)) and _is_list_of_objects(v)), [found])
         listed = found if isinstance(found, list) else [found]
         for number, value in enumerate(listed, 1):
-            yield f"{self.name}:{number}" if len(listed) > 1 else self.name, partial(_same, value)
+            yield f"{self.name}:{number}" if len(listed) > 1 else self.name, partial(_as_is, value)
 
-    def _line(self, line: str, number: int) -> Any:
+    def _parse_line(self, line: str, number: int) -> Any:
         try:
             return read_json(line, constant=lambda _: None)
         except (ValueError, RecursionError) as error:
@@ -137,11 +137,11 @@ LOOKED_AT = 20
 _LISTS = ("samples", "results", "answers", "predictions", "rows", "data")
 
 
-def _same(value: Any) -> Any:
+def _as_is(value: Any) -> Any:
     return value
 
 
-def _of_objects(value: Any) -> bool:
+def _is_list_of_objects(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, dict) for one in value)
 
 
@@ -152,10 +152,10 @@ class Cases:
         self.all = tuple(cases)
 
     @cached_property
-    def _by_name(self) -> Mapping[str, list[Case]]:
+    def _cases_by_name(self) -> Mapping[str, list[Case]]:
         found: dict[str, list[Case]] = {}
         for case in self.all:
-            for name in dict.fromkeys(map(_folded, _names(case))):
+            for name in dict.fromkeys(map(_fold_name, _list_names(case))):
                 found.setdefault(name, []).append(case)
         return found
 
@@ -171,7 +171,7 @@ class Cases:
         names, notes = document.solver or " ".join(texts), tuple[str, ...]()
         if not names:
             *inside, root = (None, *document.folders) if document.folders else (None, document.path.stem)
-            at = next((n for n, part in enumerate(inside) if part and _folded(part) in self._by_name), -1)
+            at = next((n for n, part in enumerate(inside) if part and _fold_name(part) in self._cases_by_name), -1)
             folders = [*inside[at + 1 :], *inside[: max(at, 0)], root]
             names = next(part for part in folders if part and (part == root or not part.isdigit()))
             notes = (f"the file does not say whom it is of: it is kept as {names!r}",)
@@ -184,7 +184,7 @@ class Cases:
         """
         said = list(dict.fromkeys(name.strip() for name in names if isinstance(name, str) and name.strip()))
         for name in said:
-            found = self._by_name.get(_folded(name), [])
+            found = self._cases_by_name.get(_fold_name(name), [])
             if len(found) > 1:
                 ids = ", ".join(case.name for case in found[:5])
                 raise UserError(f"{name!r} is what {len(found)} incidents are called ({ids}); name one by its id.")
@@ -193,7 +193,7 @@ class Cases:
         raise NotFoundError("incident at hand", said[0] if said else "", {case.name for case in self.all})
 
 
-def _names(case: Case) -> Iterator[str]:
+def _list_names(case: Case) -> Iterator[str]:
     yield case.datapack.incident.id
     yield case.name
     if case.annotation is not None and case.annotation.graph.case_name:
@@ -206,25 +206,25 @@ def _names(case: Case) -> Iterator[str]:
             yield from ("/".join(parts[at:]) for at in range(len(parts)) if at == 0 or not parts[at].isdigit())
 
 
-def _folded(name: str) -> str:
+def _fold_name(name: str) -> str:
     return name.replace("\\", "/").strip("/").lower()
 
 
 def require_list(value: Any, where: str, expected: str) -> list[Any]:
     """Return *value* if it is a list; raises UserError that names the field and what is expected."""
     if not isinstance(value, list):
-        raise UserError(f"{where} is {_kind_of(value)}; expected {expected}.")
+        raise UserError(f"{where} is {_describe_kind(value)}; expected {expected}.")
     return value
 
 
 def require_text(value: Any, where: str, expected: str = "a name") -> str:
     """Return *value* if it is a text that says something; raises UserError that names the field and what is expected."""
     if not isinstance(value, str) or not value.strip():
-        raise UserError(f"{where} is {_kind_of(value)}; expected {expected}.")
+        raise UserError(f"{where} is {_describe_kind(value)}; expected {expected}.")
     return value.strip()
 
 
-def _kind_of(value: Any) -> str:
+def _describe_kind(value: Any) -> str:
     if value is None:
         return "missing"
     return "empty" if value in ("", [], {}) else f"{type(value).__name__} ({str(value)[:60]})"

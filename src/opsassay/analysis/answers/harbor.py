@@ -27,7 +27,7 @@ RESULT, ANSWER = "result.json", "answer.json"
 _SPENT = {"n_input_tokens": "input_tokens", "n_output_tokens": "output_tokens", "cost_usd": "usd"}
 
 
-def _entries(document: Document, cases: Cases) -> Iterator[Reading]:
+def _list_readings(document: Document, cases: Cases) -> Iterator[Reading]:
     yield partial(_read_answer, document, cases)
 
 
@@ -39,11 +39,13 @@ def _read_answer(document: Document, cases: Cases) -> list[ExternalAnswer]:
     model = _object(agent, "model_info").get("name")
     version = str(agent.get("version") or "")
     solver, notes = cases.find_solver(document, agent.get("name"), f"({model})" if model else None, version=version)
-    outcome = _outcome(document.path.parent, trial, case.datapack.candidates(), notes)
+    outcome = _read_outcome(document.path.parent, trial, case.datapack.candidates(), notes)
     return [ExternalAnswer(document.name, case, solver, outcome)]
 
 
-def _outcome(folder: Path, trial: Mapping[str, Any], services: list[str], notes: tuple[str, ...]) -> AttemptOutcome:
+def _read_outcome(
+    folder: Path, trial: Mapping[str, Any], services: list[str], notes: tuple[str, ...]
+) -> AttemptOutcome:
     used = _object(trial, "agent_result")
     spent = {ours: float(used[key]) for key, ours in _SPENT.items() if isinstance(used.get(key), int | float)}
     failed = str(_object(trial, "exception_info").get("exception_type") or "")
@@ -74,4 +76,4 @@ def _fits(path: Path) -> bool:
     return path.name == RESULT and not any(path.parent.glob(f"*/{RESULT}"))
 
 
-FORM = AnswerForm((".json",), lambda document: _is_trial(document.content), _entries, _fits, owns_folder=True)
+FORM = AnswerForm((".json",), lambda document: _is_trial(document.content), _list_readings, _fits, owns_folder=True)

@@ -13,7 +13,7 @@ from opsassay.evals.diagnosis.harnesses.inspect_logs import LoggedSample, log_pa
 from opsassay.solvers.proxy.formats.inspect_log import is_inspect
 
 
-def _entries(document: Document, cases: Cases) -> Iterator[Reading]:
+def _list_readings(document: Document, cases: Cases) -> Iterator[Reading]:
     for sample in logged_samples(log_payload(document.path), document.path):
         yield partial(_read_answer, sample, document, cases)
 
@@ -29,10 +29,13 @@ def _read_answer(sample: LoggedSample, document: Document, cases: Cases) -> list
     return [ExternalAnswer(place, case, solver, outcome, cell.seed, sample.trace())]
 
 
-def _fits(path: Path) -> bool:
+def _has_log_suffix(path: Path) -> bool:
     return path.suffix.lower() == ".eval"
 
 
 FORM = AnswerForm(
-    (".eval", ".json"), lambda document: document.suffix == ".eval" or is_inspect(document.content), _entries, _fits
+    (".eval", ".json"),
+    lambda document: document.suffix == ".eval" or is_inspect(document.content),
+    _list_readings,
+    _has_log_suffix,
 )

@@ -31,7 +31,7 @@ _SERVICES = frozenset({"", "service", "deployment", "statefulset", "daemonset", 
 """Kinds whose name is that of a service, or begins with it."""
 
 
-def _entries(document: Document, cases: Cases) -> Iterator[Reading]:
+def _list_readings(document: Document, cases: Cases) -> Iterator[Reading]:
     yield partial(_read_answer, document, cases)
 
 
@@ -111,8 +111,8 @@ def _is_answer(row: Any) -> bool:
     return isinstance(row, dict) and isinstance(row.get("entities"), list)
 
 
-def _fits(path: Path) -> bool:
+def _has_output_name(path: Path) -> bool:
     return path.name in OUTPUTS
 
 
-FORM = AnswerForm((".json",), lambda document: _is_answer(document.content), _entries, _fits)
+FORM = AnswerForm((".json",), lambda document: _is_answer(document.content), _list_readings, _has_output_name)

@@ -37,7 +37,7 @@ _DAY = re.compile(r"\b([A-Z][a-z]+)\s+(\d{1,2})(?:st|nd|rd|th)?,?\s+(\d{4})\b")
 _CLOCK = re.compile(r"\b(\d{1,2}):(\d{2})\b")
 
 
-def _entries(document: Document, cases: Cases) -> Iterator[Reading]:
+def _list_readings(document: Document, cases: Cases) -> Iterator[Reading]:
     for number, row in enumerate(document.content, 1):
         yield partial(_read_answer, f"{document.name} row {number}", row, document, cases)
 
@@ -67,7 +67,7 @@ def _read_answer(place: str, given: Mapping[str, Any], document: Document, cases
         if len(about) > 1:
             share = f"its root cause {at + 1}" if one_each else "all its root causes"
             found.append(f"the question is about {len(about)} incidents: this one gets {share}")
-        diagnosis, said = _diagnosis(causes[at : at + 1] if one_each else causes, case)
+        diagnosis, said = _build_diagnosis(causes[at : at + 1] if one_each else causes, case)
         yield ExternalAnswer(
             place, case, solver, AttemptOutcome(RunStatus.DONE, diagnosis=diagnosis, notes=(*found, *said))
         )
@@ -120,7 +120,7 @@ def read_prediction(text: str) -> tuple[list[dict[str, str]], list[str]]:
     if isinstance(payload, dict) and {TIME, COMPONENT, REASON} & {str(key).strip().lower() for key in payload}:
         payload = {"1": payload}
     entries = _in_number_order(payload) if isinstance(payload, dict) else payload if isinstance(payload, list) else []
-    causes = [_elements(entry, odd) for entry in entries if isinstance(entry, dict)]
+    causes = [_read_elements(entry, odd) for entry in entries if isinstance(entry, dict)]
     if not any(causes):
         odd.append(f"the prediction holds no root cause ({text[:60]!r})")
     return [cause for cause in causes if cause], odd
@@ -136,7 +136,7 @@ def _in_number_order(payload: Mapping[Any, Any]) -> list[Any]:
     return [payload[key] for key in sorted(payload, key=number)]
 
 
-def _elements(entry: Mapping[Any, Any], odd: list[str]) -> dict[str, str]:
+def _read_elements(entry: Mapping[Any, Any], odd: list[str]) -> dict[str, str]:
     folded = {str(key).strip().lower(): value for key, value in entry.items()}
     found = {}
     for name in (TIME, COMPONENT, REASON):
@@ -158,7 +158,7 @@ def _grouped(pairs: Sequence[tuple[str, str]]) -> dict[str, dict[str, str]]:
     return {str(number): cause for number, cause in enumerate(causes, 1)}
 
 
-def _diagnosis(causes: Sequence[Mapping[str, str]], case: Case) -> tuple[Diagnosis, tuple[str, ...]]:
+def _build_diagnosis(causes: Sequence[Mapping[str, str]], case: Case) -> tuple[Diagnosis, tuple[str, ...]]:
     claims, notes = [], list[str]()
     for cause in causes:
         if TIME in cause:
@@ -179,9 +179,9 @@ def _diagnosis(causes: Sequence[Mapping[str, str]], case: Case) -> tuple[Diagnos
     return diagnosis.model_copy(update={"notes": merge_notes(notes)}), merge_notes(notes)
 
 
-def _recognises(document: Document) -> bool:
+def _has_answer_columns(document: Document) -> bool:
     rows = document.content
     return bool(rows) and {"instruction", "prediction"} <= {str(key).strip().lower() for key in rows[0]}
 
 
-FORM = AnswerForm((".csv",), _recognises, _entries)
+FORM = AnswerForm((".csv",), _has_answer_columns, _list_readings)

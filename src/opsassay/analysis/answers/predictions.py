@@ -100,10 +100,10 @@ def import_predictions(
         if document.suffix not in SUFFIXES:
             continue
         try:
-            first = _first_step(form, document)
-            for place, read in _entries(document):
+            first = _find_first_step(form, document)
+            for place, read in _list_rows(document):
                 try:
-                    report.kept.append(lines.keep(*_prediction(place, read(), document, cases, first)))
+                    report.kept.append(lines.keep(*_read_prediction(place, read(), document, cases, first)))
                 except (OpsAssayError, *CAUSED_BY_CONTENT) as error:
                     report.problems.append(sentence_about(document, error))
         except (OpsAssayError, *CAUSED_BY_CONTENT) as error:
@@ -149,7 +149,7 @@ class _AnswerLines:
                 append_line(self._out / ANSWERS, line)
 
 
-def _first_step(form: str | None, document: Document) -> int:
+def _find_first_step(form: str | None, document: Document) -> int:
     if form is not None:
         return PREDICTIONS[form]
     if _is_text(document):
@@ -161,10 +161,10 @@ def _first_step(form: str | None, document: Document) -> int:
 
 
 def _is_text(document: Document) -> bool:
-    return document.suffix in (".txt", ".log", ".json") and _BLOCK.search(_text_of(document)) is not None
+    return document.suffix in (".txt", ".log", ".json") and _BLOCK.search(_require_text_of(document)) is not None
 
 
-def _text_of(document: Document) -> str:
+def _require_text_of(document: Document) -> str:
     return document.content if isinstance(document.content, str) else ""
 
 
@@ -172,11 +172,11 @@ def _is_prediction(row: Any) -> bool:
     return isinstance(row, dict) and all(first_of(row, keys) is not None for keys in (_TRACE, _AGENT, _STEP))
 
 
-def _entries(document: Document) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _list_rows(document: Document) -> Iterator[tuple[str, Callable[[], Any]]]:
     if not _is_text(document):
         yield from document.rows()
         return
-    for found in _BLOCK.finditer(_text_of(document)):
+    for found in _BLOCK.finditer(_require_text_of(document)):
         yield f"{document.name} {found[1].strip()}", partial(dict, read_block(found[2]), trace=found[1].strip())
 
 
@@ -185,7 +185,7 @@ def read_block(text: str) -> dict[str, str]:
     return {name: said[1].strip() for name, pattern in _SAID.items() if (said := pattern.search(text))}
 
 
-def _prediction(
+def _read_prediction(
     place: str, row: Any, document: Document, cases: Sequence[LabelledTrace], first: int
 ) -> tuple[str, LabelledTrace, AnswerLine]:
     if not isinstance(row, dict):
@@ -194,7 +194,7 @@ def _prediction(
     name = str(said) if isinstance(said, int) else require_text(said, f"{place}: {_TRACE[0]}", "the file of a trace")
     case = _case(name, row, document, cases)
     notes: list[str] = []
-    agent, step = _agent(row, case, notes), _step(row, case, first, notes)
+    agent, step = _read_agent(row, case, notes), _read_step(row, case, first, notes)
     technique = document.solver or first_of(row, _TECHNIQUE) or document.path.stem
     digest = hashlib.sha256(f"given\0{case.id}\0{technique}".encode()).hexdigest()[:32]
     model, reason = row.get("model"), first_of(row, _REASON)
@@ -223,7 +223,7 @@ def _case(name: str, row: Mapping[str, Any], document: Document, cases: Sequence
     return chosen[0]
 
 
-def _agent(row: Mapping[str, Any], case: LabelledTrace, notes: list[str]) -> str | None:
+def _read_agent(row: Mapping[str, Any], case: LabelledTrace, notes: list[str]) -> str | None:
     said = first_of(dict(row), _AGENT)
     if not isinstance(said, str) or not said.strip():
         notes.append("it names no agent")
@@ -235,7 +235,7 @@ def _agent(row: Mapping[str, Any], case: LabelledTrace, notes: list[str]) -> str
     return said.strip()
 
 
-def _step(row: Mapping[str, Any], case: LabelledTrace, first: int, notes: list[str]) -> int | None:
+def _read_step(row: Mapping[str, Any], case: LabelledTrace, first: int, notes: list[str]) -> int | None:
     said = first_of(dict(row), _STEP)
     digits = [] if isinstance(said, bool) else re.findall(r"-?\d+(?:\.\d+)?", str(said if said is not None else ""))
     if len(digits) != 1 or not float(digits[0]).is_integer():

@@ -86,7 +86,7 @@ def _holds_answer(row: Mapping[str, Any]) -> Any:
     )
 
 
-def _entries(document: Document, cases: Cases) -> Iterator[Reading]:
+def _list_readings(document: Document, cases: Cases) -> Iterator[Reading]:
     for place, read in document.rows():
         yield partial(_read_answer, place, read, document, cases)
 
@@ -97,10 +97,10 @@ def _read_answer(place: str, read: Callable[[], Any], document: Document, cases:
         raise UserError(f"{place} is no object; expected root_causes and propagation, or a row with a response.")
     said = [row[key] for key in _CASE if isinstance(row.get(key), str)]
     case = cases.find_named(*said, document.path.stem, *document.folders)
-    solver, notes = cases.find_solver(document, _model_in(row, _AGENT), _model_in(row, _MODEL))
+    solver, notes = cases.find_solver(document, _read_model(row, _AGENT), _read_model(row, _MODEL))
     services = case.datapack.candidates()
     if "root_causes" in row:
-        return [ExternalAnswer(place, case, solver, _finished(*convert_answer(row, services, place), notes))]
+        return [ExternalAnswer(place, case, solver, _finished_outcome(*convert_answer(row, services, place), notes))]
     given = next((value for value in (_holds_answer(row), first_of(row, _RESPONSE)) if value is not None), None)
     spent = {ours: float(row[key]) for key, ours in _SPENT.items() if _is_amount(row.get(key))}
     if given is None and not set(_RESPONSE) & row.keys():
@@ -114,10 +114,10 @@ def _read_answer(place: str, read: Callable[[], Any], document: Document, cases:
         failed = AttemptOutcome(RunStatus.FAILED, reason, spent=spent, notes=(*notes, reason))
         return [ExternalAnswer(place, case, solver, failed)]
     found = (*(("there is prose around the answer, for which the public scorer gives 0",) if prose else ()), *found)
-    return [ExternalAnswer(place, case, solver, _finished(diagnosis, found, notes, spent))]
+    return [ExternalAnswer(place, case, solver, _finished_outcome(diagnosis, found, notes, spent))]
 
 
-def _model_in(row: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
+def _read_model(row: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
     value = first_of(dict(row), keys)
     return value if isinstance(value, str) else None
 
@@ -126,7 +126,7 @@ def _is_amount(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
 
 
-def _finished(
+def _finished_outcome(
     diagnosis: Diagnosis, found: tuple[str, ...], notes: tuple[str, ...], spent: Mapping[str, float] | None = None
 ) -> AttemptOutcome:
     return AttemptOutcome(RunStatus.DONE, diagnosis=diagnosis, spent=spent or {}, notes=(*notes, *found))
@@ -147,36 +147,38 @@ def convert_answer(payload: Mapping[str, Any], services: list[str], where: str) 
     for name, values, most in (("root_causes", given, MAX_ROOTS), ("propagation", pairs, MAX_EDGES)):
         if len(values) > most:
             raise UserError(f"{where}: {name} has {len(values)} entries; at most {most} are read.")
-    roots = tuple(_root(one, f"{where}: root_causes.{n}", notes) for n, one in enumerate(given))
-    edges = tuple(_edge(one, f"{where}: propagation.{n}", notes) for n, one in enumerate(pairs))
+    roots = tuple(_read_root_cause(one, f"{where}: root_causes.{n}", notes) for n, one in enumerate(given))
+    edges = tuple(_read_propagation(one, f"{where}: propagation.{n}", notes) for n, one in enumerate(pairs))
     diagnosis = Diagnosis(root_causes=roots, propagation=edges)
     notes += unknown_services(diagnosis, services)
     return diagnosis.model_copy(update={"notes": merge_notes(notes)}), merge_notes(notes)
 
 
-def _root(one: Any, at: str, notes: list[str]) -> RootCauseClaim:
-    claim = _object(one, at, "an object with service, fault_kind and evidence")
+def _read_root_cause(one: Any, at: str, notes: list[str]) -> RootCauseClaim:
+    claim = _require_object(one, at, "an object with service, fault_kind and evidence")
     service = require_text(claim.get("service"), f"{at}.service", "the name of a service")
     notes += [f"{name} is not graded and is left out" for name in _NOT_KEPT if claim.get(name) not in (None, "")]
-    return RootCauseClaim(service=service, fault_kind=_kind(claim, at, notes), evidence=_evidence(claim, at, notes))
+    return RootCauseClaim(
+        service=service, fault_kind=_read_fault_kind(claim, at, notes), evidence=_read_evidence(claim, at, notes)
+    )
 
 
-def _edge(one: Any, at: str, notes: list[str]) -> PropagationClaim:
-    edge = _object(one, at, "an object with from, to and evidence")
+def _read_propagation(one: Any, at: str, notes: list[str]) -> PropagationClaim:
+    edge = _require_object(one, at, "an object with from, to and evidence")
     ends = {
         "from": require_text(first_of(edge, ("from", "from_", "source")), f"{at}.from", "the name of a service"),
         "to": require_text(first_of(edge, ("to", "target")), f"{at}.to", "the name of a service"),
     }
-    return PropagationClaim.model_validate({**ends, "evidence": _evidence(edge, at, notes)})
+    return PropagationClaim.model_validate({**ends, "evidence": _read_evidence(edge, at, notes)})
 
 
-def _object(one: Any, at: str, expected: str) -> dict[str, Any]:
+def _require_object(one: Any, at: str, expected: str) -> dict[str, Any]:
     if not isinstance(one, dict):
         raise UserError(f"{at} is {described(one)}; expected {expected}.")
     return one
 
 
-def _kind(claim: Mapping[str, Any], at: str, notes: list[str]) -> FaultKind | None:
+def _read_fault_kind(claim: Mapping[str, Any], at: str, notes: list[str]) -> FaultKind | None:
     said = require_text(claim.get("fault_kind"), f"{at}.fault_kind", "the name of a fault kind")
     name = said.lower().replace("-", "_").replace(" ", "_").rpartition(".")[2]
     if name == UNKNOWN:
@@ -192,7 +194,7 @@ def _kind(claim: Mapping[str, Any], at: str, notes: list[str]) -> FaultKind | No
     return known[name]
 
 
-def _evidence(claim: Mapping[str, Any], at: str, notes: list[str]) -> tuple[Evidence, ...]:
+def _read_evidence(claim: Mapping[str, Any], at: str, notes: list[str]) -> tuple[Evidence, ...]:
     given = claim.get("evidence")
     if not given:
         notes.append("a claim has no evidence, for which the public scorer refuses an answer")
@@ -214,8 +216,10 @@ def _evidence(claim: Mapping[str, Any], at: str, notes: list[str]) -> tuple[Evid
     return tuple(found)
 
 
-def _fits(path: Path) -> bool:
+def _may_be_answer_file(path: Path) -> bool:
     return path.name not in _BESIDE
 
 
-FORM = AnswerForm((".json", ".jsonl"), lambda document: document.has_row(_is_answer), _entries, _fits)
+FORM = AnswerForm(
+    (".json", ".jsonl"), lambda document: document.has_row(_is_answer), _list_readings, _may_be_answer_file
+)

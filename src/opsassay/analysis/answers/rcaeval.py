@@ -35,15 +35,15 @@ _DATABASE = "-db"
 """Ends the name of a store that RCAEval counts as the service before it."""
 
 
-def _entries(document: Document, cases: Cases) -> Iterator[Reading]:
+def _list_readings(document: Document, cases: Cases) -> Iterator[Reading]:
     if document.suffix == ".csv":
         for number, row in enumerate(document.content, 1):
-            yield partial(_of_row, f"{document.name} row {number}", row, document, cases)
+            yield partial(_read_row, f"{document.name} row {number}", row, document, cases)
         return
-    yield partial(_of_file, document, cases)
+    yield partial(_read_file, document, cases)
 
 
-def _of_file(document: Document, cases: Cases) -> list[ExternalAnswer]:
+def _read_file(document: Document, cases: Cases) -> list[ExternalAnswer]:
     found = _CASE.fullmatch(document.path.stem)
     if found is None:
         raise UserError(f"{document.name} is not called SERVICE_FAULT_RUN.json, which says what case it is about.")
@@ -59,10 +59,10 @@ def _of_file(document: Document, cases: Cases) -> list[ExternalAnswer]:
     ranked = [
         require_text(one, f"{document.name}: 0", "the name of a column") for one in _ranks(ranks, f"{document.name}: 0")
     ]
-    return [ExternalAnswer(document.name, case, solver, _outcome(ranked, case, notes))]
+    return [ExternalAnswer(document.name, case, solver, _outcome_of_ranking(ranked, case, notes))]
 
 
-def _of_row(place: str, given: dict[str, Any], document: Document, cases: Cases) -> list[ExternalAnswer]:
+def _read_row(place: str, given: dict[str, Any], document: Document, cases: Cases) -> list[ExternalAnswer]:
     row = {str(key).strip().lower(): value for key, value in given.items()}
     said = require_text(row.get("case"), f"{place}: case", "SERVICE_FAULT_RUN").replace("\\", "/").strip("/")
     *before, last = said.split("/")
@@ -72,7 +72,7 @@ def _of_row(place: str, given: dict[str, Any], document: Document, cases: Cases)
     case = _case(f"{found['fault']}/{found['run']}" if found else said, folders, cases)
     solver, notes = cases.find_solver(document, row.get("method"), kind="method", fault_kinds=())
     text = require_text(row.get("ranks"), f"{place}: ranks", "the columns that were ranked, the first first")
-    return [ExternalAnswer(place, case, solver, _outcome(_ranks(text, f"{place}: ranks"), case, notes))]
+    return [ExternalAnswer(place, case, solver, _outcome_of_ranking(_ranks(text, f"{place}: ranks"), case, notes))]
 
 
 def _case(name: str, folders: Sequence[str], cases: Cases) -> Case:
@@ -97,7 +97,7 @@ def _ranks(value: Any, where: str) -> list[str]:
     ]
 
 
-def _outcome(ranked: Sequence[str], case: Case, before: Sequence[str]) -> AttemptOutcome:
+def _outcome_of_ranking(ranked: Sequence[str], case: Case, before: Sequence[str]) -> AttemptOutcome:
     notes, services = list(before), list[str]()
     for column in ranked:
         service = owner_and_metric(column, "_")[0] or column
@@ -118,7 +118,7 @@ def _outcome(ranked: Sequence[str], case: Case, before: Sequence[str]) -> Attemp
     return AttemptOutcome(RunStatus.DONE, diagnosis=diagnosis, notes=merge_notes(notes))
 
 
-def _recognises(document: Document) -> bool:
+def _is_rcaeval_answer(document: Document) -> bool:
     content = document.content
     if document.suffix == ".csv":
         return bool(content) and {"case", "ranks"} <= {str(key).strip().lower() for key in content[0]}
@@ -126,8 +126,8 @@ def _recognises(document: Document) -> bool:
     return called and isinstance(content, dict) and (isinstance(content.get("0"), list) or set(content) == {"error"})
 
 
-def _fits(path: Path) -> bool:
+def _has_answer_name(path: Path) -> bool:
     return path.suffix.lower() == ".csv" or _CASE.fullmatch(path.stem) is not None
 
 
-FORM = AnswerForm((".json", ".csv"), _recognises, _entries, _fits)
+FORM = AnswerForm((".json", ".csv"), _is_rcaeval_answer, _list_readings, _has_answer_name)

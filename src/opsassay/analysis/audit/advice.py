@@ -59,12 +59,12 @@ def recommend(
         paired = paired_effects(matched, a, b, ddof)
         effect[rows, b], deviation[rows, b] = paired.effect[rows], paired.deviation[rows]
     return [
-        _recommendation(matched, s, int(leaders[s]), low[s], effect[s], deviation[s], strict, min_cases)
+        _advise_on_system(matched, s, int(leaders[s]), low[s], effect[s], deviation[s], strict, min_cases)
         for s in range(len(matched.systems))
     ]
 
 
-def _recommendation(
+def _advise_on_system(
     matched: Matched,
     s: int,
     leader: int,
@@ -93,7 +93,7 @@ def _recommendation(
         candidates=candidates,
         lead=lead,
         needed=needed,
-        text=_text(matched.systems[s], choice, candidates, n, min_cases, needed, lead),
+        text=_format_advice(matched.systems[s], choice, candidates, n, min_cases, needed, lead),
     )
 
 
@@ -104,7 +104,7 @@ def cases_needed(effect: float, deviation: float, level: float = 0.95, power: fl
     return math.ceil(float((ndtri((1 + level) / 2) + ndtri(power)) * deviation / effect) ** 2)
 
 
-def _text(
+def _format_advice(
     system: str,
     choice: str | None,
     candidates: tuple[str, ...],

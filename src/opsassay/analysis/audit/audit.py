@@ -144,7 +144,7 @@ def audit_matched(
     others = _other_tables(matched, settings)
     penalised = firth_cells(matched)
     on_step(f"comparing {plural(len(matched.pairs()), 'pair')}")
-    pairs = [_pair(matched, a, b, drawn, permuted, others, penalised, settings) for a, b in matched.pairs()]
+    pairs = [_audit_pair(matched, a, b, drawn, permuted, others, penalised, settings) for a, b in matched.pairs()]
     adjusted = holm([p.interaction["fractional_logit"].p for p in pairs])
     pairs = [replace(p, holm_p=value) for p, value in zip(pairs, adjusted, strict=True)]
     on_step("tests over all methods, protocols, power")
@@ -153,9 +153,9 @@ def audit_matched(
         settings=settings,
         matched=matched,
         ledger=ledger,
-        remarks=(*remarks, *_baseline_remark(matched, settings)),
+        remarks=(*remarks, *_remark_on_baseline(matched, settings)),
         pairs=tuple(pairs),
-        omnibus=_omnibus(matched),
+        omnibus=_test_omnibus(matched),
         omnibus_wald=wald(matched, range(len(matched.methods)), ddof=settings.ddof),
         recommendations=tuple(
             advice.recommend(
@@ -181,7 +181,7 @@ def audit_matched(
     )
 
 
-def _pair(
+def _audit_pair(
     matched: Matched,
     a: int,
     b: int,
@@ -213,13 +213,13 @@ def _pair(
         lofo=leave_one_family_out(effect, matched.families),
         spread=family_spread(effect, matched.families),
         two_out=leave_two_out(effect).summary() if len(sizes) > 2 else None,
-        one_left_out=_left_out(paired, 1, level) if len(sizes) > 2 else None,
-        two_left_out=_left_out(paired, 2, level) if len(sizes) > 3 else None,
+        one_left_out=_leave_out_system(paired, 1, level) if len(sizes) > 2 else None,
+        two_left_out=_leave_out_system(paired, 2, level) if len(sizes) > 3 else None,
         scenarios=(
             *(sensitivity.scenario(name, other, a, b, level=level, ddof=ddof) for name, other in others.items()),
             *sensitivity.without_family(matched, a, b, level=level, ddof=ddof),
         ),
-        interaction=_interaction(matched, a, b, robust, penalised),
+        interaction=_test_interaction(matched, a, b, robust, penalised),
         wald_left_out=robust.left_out,
         holm_p=None,
         permutation_p=permutation_p(effect, of_permuted, sizes),
@@ -228,7 +228,7 @@ def _pair(
     )
 
 
-def _interaction(matched: Matched, a: int, b: int, robust: RobustTest, penalised: FirthCells) -> dict[str, Test]:
+def _test_interaction(matched: Matched, a: int, b: int, robust: RobustTest, penalised: FirthCells) -> dict[str, Test]:
     means = matched.means[:, [a, b]]
     return {
         "fractional_logit": likelihood_ratio(means, matched.sizes),
@@ -240,7 +240,7 @@ def _interaction(matched: Matched, a: int, b: int, robust: RobustTest, penalised
     }
 
 
-def _omnibus(matched: Matched) -> dict[str, Test]:
+def _test_omnibus(matched: Matched) -> dict[str, Test]:
     everyone = list(range(len(matched.methods)))
     return {
         "method x system": likelihood_ratio(matched.means, matched.sizes),
@@ -275,7 +275,7 @@ def _regret_intervals(
     return out
 
 
-def _left_out(paired: PairedEffects, out: int, level: float) -> LeftOut:
+def _leave_out_system(paired: PairedEffects, out: int, level: float) -> LeftOut:
     variance = leaving_out(paired.variance, subsets(len(paired.effect), out))
     found = random_effects(paired.effect, variance, level)
     defined = len(paired.effect) - out > 2
@@ -302,7 +302,7 @@ def _other_tables(matched: Matched, settings: AuditSettings) -> dict[str, Matche
     return others
 
 
-def _baseline_remark(matched: Matched, settings: AuditSettings) -> tuple[str, ...]:
+def _remark_on_baseline(matched: Matched, settings: AuditSettings) -> tuple[str, ...]:
     if matched.labels or set(matched.methods) & set(settings.baselines):
         return ()
     return ("There is no chance or constant row, so nothing shows what no skill would score on these systems.",)

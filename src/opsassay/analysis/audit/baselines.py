@@ -54,15 +54,15 @@ def canonicalised(matched: Matched, canonical: Mapping[str, str]) -> Matched:
     A case whose labels differ and become equal scores 1, every other score stays (leaderboard-audit, Table 11A).
     """
     assert matched.labels is not None
-    expected = _canonical_labels(matched.labels.expected, canonical)
-    predicted = _canonical_labels(matched.labels.predicted, canonical)
+    expected = _map_to_canonical_labels(matched.labels.expected, canonical)
+    predicted = _map_to_canonical_labels(matched.labels.predicted, canonical)
     newly = (predicted == expected[:, None]) & (matched.labels.predicted != matched.labels.expected[:, None])
     return replace(
         matched, values=np.where(newly, 1.0, matched.values), labels=Labels(expected, predicted), variants={}
     )
 
 
-def _canonical_labels(labels: NDArray[np.str_], canonical: Mapping[str, str]) -> NDArray[np.str_]:
+def _map_to_canonical_labels(labels: NDArray[np.str_], canonical: Mapping[str, str]) -> NDArray[np.str_]:
     names, index = np.unique(labels, return_inverse=True)
     renamed = np.array([canonical.get(str(name), str(name)) for name in names], dtype=np.str_)
     out: NDArray[np.str_] = renamed[index].reshape(labels.shape)

@@ -97,7 +97,9 @@ class Comparison:
         sides = [(side, names) for side, names in ((BEFORE, self.only_before), (AFTER, self.only_after)) if names]
         if not sides:
             return ""
-        said = "; ".join(f"only {side} has {plural(len(names), 'case')}: {_some(names)}" for side, names in sides)
+        said = "; ".join(
+            f"only {side} has {plural(len(names), 'case')}: {_join_first_names(names)}" for side, names in sides
+        )
         most = (
             f", more than the {self.most_missing:.0%} that a gate lets pass" if self.missing > self.most_missing else ""
         )
@@ -112,7 +114,7 @@ class Comparison:
         return f"unsealed: {runs}, so that nothing says what they could read; they are ranked nowhere"
 
 
-def _some(names: Sequence[str]) -> str:
+def _join_first_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
     return ", ".join(names[:FEW]) + more
 
@@ -154,8 +156,8 @@ def compare(
     has several scores on one.
     """
     settings = settings or AuditSettings()
-    a = _scores_of_method(before, names[0], BEFORE)
-    b = _scores_of_method(after, names[1], AFTER)
+    a = _select_scores_of_method(before, names[0], BEFORE)
+    b = _select_scores_of_method(after, names[1], AFTER)
     both = a.join(b, on=list(KEYS), how="inner", suffix="_b")
     if both.is_empty():
         raise UserError(
@@ -172,11 +174,11 @@ def compare(
     name = names[0] if names[0] == names[1] else f"{names[0]} -> {names[1]}"
     return Comparison(
         method=name,
-        overall=_with_identity(_overall(matched, drawn, settings, margin), matched.difference(0, 1), margin),
+        overall=_with_identity(_overall_difference(matched, drawn, settings, margin), matched.difference(0, 1), margin),
         weighted=float((matched.values[:, 1] - matched.values[:, 0]).mean()),
         systems=tuple(
             _with_identity(one, matched.difference(0, 1)[start : start + one.cases], margin)
-            for one, start in zip(_by_system(matched, drawn, settings, margin), matched.starts, strict=True)
+            for one, start in zip(_differences_by_system(matched, drawn, settings, margin), matched.starts, strict=True)
         ),
         only_before=_names_lacking(a, b),
         only_after=_names_lacking(b, a),
@@ -189,14 +191,16 @@ def _names_lacking(table: pl.DataFrame, other: pl.DataFrame) -> tuple[str, ...]:
     return tuple(f"{system}/{case}" for system, case in lacking.select("system", "case").iter_rows())
 
 
-def _scores_of_method(table: pl.DataFrame, method: str, side: str) -> pl.DataFrame:
+def _select_scores_of_method(table: pl.DataFrame, method: str, side: str) -> pl.DataFrame:
     of_method = table.filter((pl.col("method") == method) & pl.col("score").is_not_null()).select(*KEYS, "score")
     if of_method.select(KEYS).is_duplicated().any():
         raise UserError(f"Table {side} has several scores of {method} on one case; keep one protocol of it.")
     return of_method
 
 
-def _overall(matched: Matched, drawn: np.ndarray, settings: AuditSettings, margin: float | None) -> Difference:
+def _overall_difference(
+    matched: Matched, drawn: np.ndarray, settings: AuditSettings, margin: float | None
+) -> Difference:
     paired = paired_effects(matched, 1, 0, settings.ddof)
     difference = float(paired.effect.mean())
     error = float(np.sqrt(paired.variance.sum())) / len(paired.effect)
@@ -206,14 +210,18 @@ def _overall(matched: Matched, drawn: np.ndarray, settings: AuditSettings, margi
     )
     low, high = (min(max(float(end), -1.0), 1.0) for end in ends)
     before, after = matched.means.mean(axis=0)
-    return _difference("", matched.cases, (before, after), difference, (low, high), error, settings.confidence, margin)
+    return _make_difference(
+        "", matched.cases, (before, after), difference, (low, high), error, settings.confidence, margin
+    )
 
 
-def _by_system(matched: Matched, drawn: np.ndarray, settings: AuditSettings, margin: float | None) -> list[Difference]:
+def _differences_by_system(
+    matched: Matched, drawn: np.ndarray, settings: AuditSettings, margin: float | None
+) -> list[Difference]:
     paired = paired_effects(matched, 1, 0, settings.ddof)
     low, high = effect_intervals(matched, drawn, 1, 0, settings.confidence)
     return [
-        _difference(
+        _make_difference(
             system,
             int(matched.sizes[s]),
             matched.means[s],
@@ -234,7 +242,7 @@ def _with_identity(difference: Difference, by_case: np.ndarray, margin: float | 
     return replace(difference, outcome=PairOutcome.IDENTICAL)
 
 
-def _difference(
+def _make_difference(
     system: str,
     cases: int,
     means: tuple[float, float] | np.ndarray,

@@ -25,9 +25,9 @@ def junit(comparisons: Sequence[Comparison]) -> str:
         if comparison.unsealed:  # properties stand before cases
             properties = ET.SubElement(suite, "properties")
             ET.SubElement(properties, "property", name="unsealed", value=comparison.unsealed)
-        _case(suite, comparison.method, comparison.overall, failed=not comparison.passed)
+        _add_test_case(suite, comparison.method, comparison.overall, failed=not comparison.passed)
         for system in comparison.systems:
-            _case(suite, f"{comparison.method} on {system.system}", system, failed=False)
+            _add_test_case(suite, f"{comparison.method} on {system.system}", system, failed=False)
     ET.indent(suites)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
 
@@ -41,7 +41,7 @@ def markdown(comparisons: Sequence[Comparison], before: str, after: str) -> str:
     lines = [
         f"## opsassay compare: {'passed' if passed else 'failed'}",
         "",
-        f"B ({_code(after)}) against A ({_code(before)}), paired on the cases that both have.",
+        f"B ({_format_as_code(after)}) against A ({_format_as_code(before)}), paired on the cases that both have.",
         "",
         "| method | system | cases | A | B | B - A, pp [interval] | detectable, pp | verdict |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
@@ -49,8 +49,10 @@ def markdown(comparisons: Sequence[Comparison], before: str, after: str) -> str:
     for comparison in comparisons:
         verdict = comparison.overall.outcome.value if comparison.passed else f"**{comparison.overall.outcome.value}**"
         mark = " (unsealed)" if comparison.unsealed else ""
-        lines.append(_row(comparison.method, "all (mean of systems)", comparison.overall, verdict + mark))
-        lines += [_row(comparison.method, one.system, one, one.outcome.value + mark) for one in comparison.systems]
+        lines.append(_format_row(comparison.method, "all (mean of systems)", comparison.overall, verdict + mark))
+        lines += [
+            _format_row(comparison.method, one.system, one, one.outcome.value + mark) for one in comparison.systems
+        ]
     left_out = [f"- {_escaped(one.method)}: {_escaped(one.left_out)}." for one in comparisons if one.left_out]
     said = [f"- {_escaped(one.method)}: {sentence(one.overall)}." for one in comparisons]
     unsealed = [f"- {_escaped(one.method)}: {one.unsealed}." for one in comparisons if one.unsealed]
@@ -59,20 +61,21 @@ def markdown(comparisons: Sequence[Comparison], before: str, after: str) -> str:
 
 def _suite_attributes(name: str, tests: int, failures: int) -> dict[str, str]:
     return {
-        "name": _xml(name), "tests": str(tests), "failures": str(failures), "errors": "0", "skipped": "0", "time": "0"
+        "name": _strip_controls(name), "tests": str(tests), "failures": str(failures),
+        "errors": "0", "skipped": "0", "time": "0",
     }  # fmt: skip
 
 
-def _case(suite: ET.Element, name: str, difference: Difference, *, failed: bool) -> None:
-    case = ET.SubElement(suite, "testcase", classname="opsassay.compare", name=_xml(name), time="0")
-    said = _xml(sentence(difference))
+def _add_test_case(suite: ET.Element, name: str, difference: Difference, *, failed: bool) -> None:
+    case = ET.SubElement(suite, "testcase", classname="opsassay.compare", name=_strip_controls(name), time="0")
+    said = _strip_controls(sentence(difference))
     if failed:
         ET.SubElement(case, "failure", message=said, type=difference.outcome.value).text = said
     else:
         ET.SubElement(case, "system-out").text = said
 
 
-def _row(method: str, system: str, difference: Difference, verdict: str) -> str:
+def _format_row(method: str, system: str, difference: Difference, verdict: str) -> str:
     change = f"{100 * difference.difference:+.1f} [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
     detectable = "–" if difference.detectable is None else f"{100 * difference.detectable:.1f}"
     cells = (
@@ -82,7 +85,7 @@ def _row(method: str, system: str, difference: Difference, verdict: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _xml(text: str) -> str:
+def _strip_controls(text: str) -> str:
     return _CONTROL.sub("\ufffd", text)
 
 
@@ -91,5 +94,5 @@ def _escaped(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]<>()#+!|~&:@-])", r"\\\1", " ".join(text.split()))
 
 
-def _code(text: str) -> str:
+def _format_as_code(text: str) -> str:
     return "`" + " ".join(text.split()).replace("`", "'").replace("|", "/") + "`"

@@ -71,8 +71,8 @@ def pair_item(audit: AuditReport, pair: PairAudit) -> Row:
                 "effects": effects,
                 "signs": dict(zip(("positive", "negative", "zero"), pair.signs, strict=True)),
                 "mean": pooled.mean,
-                "interval": _interval(pooled.low, pooled.high),
-                "prediction_interval": _interval(pooled.prediction_low, pooled.prediction_high),
+                "interval": _interval_or_none(pooled.low, pooled.high),
+                "prediction_interval": _interval_or_none(pooled.prediction_low, pooled.prediction_high),
                 "q": pooled.q,
                 "q_p": pooled.q_p,
                 "i2": pooled.i2,
@@ -80,12 +80,12 @@ def pair_item(audit: AuditReport, pair: PairAudit) -> Row:
                 "tau2": pooled.tau2,
                 "tau2_dl": pooled.tau2_dl,
                 "hksj_scale": pooled.scale,
-                "loso": {pooling: _loso(audit, pair, pooling) for pooling in pair.loso},
-                "lofo": _lofo(audit, pair),
+                "loso": {pooling: _loso_row(audit, pair, pooling) for pooling in pair.loso},
+                "lofo": _lofo_row(audit, pair),
                 "leave_two_out": pair.two_out,
                 "one_left_out": pair.one_left_out,
                 "two_left_out": pair.two_left_out,
-                "interaction": _interaction(pair),
+                "interaction": _interaction_row(pair),
                 "scenarios": pair.scenarios,
                 "nested": pair.nested,
             }
@@ -93,32 +93,32 @@ def pair_item(audit: AuditReport, pair: PairAudit) -> Row:
     )
 
 
-def _interval(low: Any, high: Any) -> list[float] | None:
+def _interval_or_none(low: Any, high: Any) -> list[float] | None:
     return None if np.isnan(low) else [float(low), float(high)]
 
 
-def _loso(audit: AuditReport, pair: PairAudit, pooling: Pooling) -> Row | None:
+def _loso_row(audit: AuditReport, pair: PairAudit, pooling: Pooling) -> Row | None:
     held_out = pair.loso[pooling]
     if len(audit.matched.systems) < 2:
         return None
     interval = pair.regret_intervals.get(pooling)
-    found: Row = {**finite(held_out.summary()), "reversed_systems": _names(audit.matched.systems, held_out)}
+    found: Row = {**finite(held_out.summary()), "reversed_systems": _names_of_reversed(audit.matched.systems, held_out)}
     return found | ({"mean_regret_interval": list(interval)} if interval else {})
 
 
-def _lofo(audit: AuditReport, pair: PairAudit) -> Row | None:
+def _lofo_row(audit: AuditReport, pair: PairAudit) -> Row | None:
     families = tuple(dict.fromkeys(audit.matched.families))
     spread: Row = finite(pair.spread)
     if len(families) < 2:
         return spread | {"reversals": None, "mean_regret": None, "max_regret": None, "reversed_families": []}
-    return {**finite(pair.lofo.summary()), "reversed_families": _names(families, pair.lofo), **spread}
+    return {**finite(pair.lofo.summary()), "reversed_families": _names_of_reversed(families, pair.lofo), **spread}
 
 
-def _names(names: Iterable[str], held_out: HeldOut) -> list[str]:
+def _names_of_reversed(names: Iterable[str], held_out: HeldOut) -> list[str]:
     return [name for name, wrong in zip(names, held_out.reversed, strict=True) if wrong]
 
 
-def _interaction(pair: PairAudit) -> Row:
+def _interaction_row(pair: PairAudit) -> Row:
     main = pair.interaction["fractional_logit"]
     return {
         "lrt": main.statistic,
@@ -130,11 +130,11 @@ def _interaction(pair: PairAudit) -> Row:
         "reason": main.reason,
         "permutation_p": pair.permutation_p,
         "wald_left_out": list(pair.wald_left_out),
-        "variants": {name: _test(test) for name, test in pair.interaction.items() if name != "fractional_logit"},
+        "variants": {name: _test_as_row(test) for name, test in pair.interaction.items() if name != "fractional_logit"},
     }
 
 
-def _test(test: Test) -> Row:
+def _test_as_row(test: Test) -> Row:
     return {"statistic": test.statistic, "df": test.df, "p": test.p, "reason": test.reason}
 
 
@@ -183,13 +183,13 @@ def tables(audit: AuditReport) -> dict[str, pl.DataFrame]:
         "effects": [row for pair in audit.pairs for row in effect_rows(audit, pair)],
         "pairs": [_pair_row(audit, pair) for pair in audit.pairs],
         "regret": [
-            {"first": a, "second": b, "pooling": pooling, **_flat(_loso(audit, pair, pooling))}
+            {"first": a, "second": b, "pooling": pooling, **_flat(_loso_row(audit, pair, pooling))}
             for pair, (a, b) in zip(audit.pairs, pair_names, strict=True)
             for pooling in pair.loso
             if len(m.systems) > 1
         ],
         "families": [
-            {"first": a, "second": b, **_flat(_lofo(audit, pair))}
+            {"first": a, "second": b, **_flat(_lofo_row(audit, pair))}
             for pair, (a, b) in zip(audit.pairs, pair_names, strict=True)
         ],
         "interaction": _interaction_rows(audit),
@@ -275,7 +275,7 @@ def _interaction_rows(audit: AuditReport) -> list[Row]:
             "first": "all methods",
             "second": "",
             "model": name,
-            **_test(test),
+            **_test_as_row(test),
             **blank,
             "mcfadden": test.mcfadden,
             "mcfadden_without": test.mcfadden_without,
@@ -287,7 +287,7 @@ def _interaction_rows(audit: AuditReport) -> list[Row]:
             "first": "all methods",
             "second": "",
             "model": "cluster-robust Wald",
-            **_test(audit.omnibus_wald.test),
+            **_test_as_row(audit.omnibus_wald.test),
             **blank,
         }
     )
@@ -299,13 +299,13 @@ def _interaction_rows(audit: AuditReport) -> list[Row]:
                 {
                     **names,
                     "model": model,
-                    **_test(test),
+                    **_test_as_row(test),
                     "p_holm": pair.holm_p if main else None,
                     "mcfadden": test.mcfadden,
                     "mcfadden_without": test.mcfadden_without,
                 }
             )
-        rows.append({**names, "model": "permutation", **_test(Test(None, 0, pair.permutation_p)), **blank})
+        rows.append({**names, "model": "permutation", **_test_as_row(Test(None, 0, pair.permutation_p)), **blank})
     return [finite(row) for row in rows]
 
 
@@ -313,11 +313,11 @@ def _nested_rows(pair: PairAudit) -> list[Row]:
     if pair.nested is None:
         return []
     rows = [
-        {"test": "Y against X: covariates x method", **_test(pair.nested.y_against_x), "absorbed": None},
-        {"test": "Z against Y: residual systems", **_test(pair.nested.z_against_y), "absorbed": None},
+        {"test": "Y against X: covariates x method", **_test_as_row(pair.nested.y_against_x), "absorbed": None},
+        {"test": "Z against Y: residual systems", **_test_as_row(pair.nested.z_against_y), "absorbed": None},
     ]
     return rows + [
-        {"test": f"Z against Y without {name}", **_test(Test(None, 0, None)), "absorbed": share}
+        {"test": f"Z against Y without {name}", **_test_as_row(Test(None, 0, None)), "absorbed": share}
         for name, share in pair.nested.absorbed.items()
     ]
 
@@ -344,8 +344,8 @@ def as_json(audit: AuditReport) -> Row:
         "excluded": [finite(a) for a in audit.ledger if not a.included],
         "claim": audit.claim,
         "remarks": list(audit.remarks),
-        "omnibus": {name: _test(test) for name, test in audit.omnibus.items()}
-        | {"cluster-robust Wald": _test(audit.omnibus_wald.test)},
+        "omnibus": {name: _test_as_row(test) for name, test in audit.omnibus.items()}
+        | {"cluster-robust Wald": _test_as_row(audit.omnibus_wald.test)},
         "recommendations": [finite(r) for r in audit.recommendations],
         "protocols": [finite(p) for p in audit.protocol_gaps],
         "settings": audit.settings.model_dump(mode="json"),
@@ -359,10 +359,10 @@ def write_tables(audit: AuditReport, folder: Path) -> list[Path]:
     target.mkdir(parents=True, exist_ok=True)
     written = []
     for name, table in tables(audit).items():
-        for suffix, text in (("csv", table.write_csv()), ("json", _json(table.to_dicts()))):
+        for suffix, text in (("csv", table.write_csv()), ("json", _format_json(table.to_dicts()))):
             written.append(write_text(target / f"{name}.{suffix}", text))
     written.append(
-        write_text(folder / "audit.json", _json({"command": "audit", "schema_version": 1, **as_json(audit)}))
+        write_text(folder / "audit.json", _format_json({"command": "audit", "schema_version": 1, **as_json(audit)}))
     )
     return written
 
@@ -374,5 +374,5 @@ def write_text(path: Path, text: str) -> Path:
     return path
 
 
-def _json(value: Any) -> str:
+def _format_json(value: Any) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

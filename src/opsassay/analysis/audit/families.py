@@ -67,7 +67,7 @@ def nested_models(matched: Matched, methods: list[int]) -> Nested | None:
     names = list(matched.covariates)
     means = matched.means[:, methods]
     saturated = log_likelihood(means, means, matched.sizes)
-    level = {name: _standardised(matched.covariates[name]) for name in names}
+    level = {name: _standardise_values(matched.covariates[name]) for name in names}
     x, x_rank = _fit(matched, means, list(level.values()), interacting=False)
     y, y_rank = _fit(matched, means, list(level.values()), interacting=True)
     residual = chi_square(2 * (saturated - y), means.size - y_rank, "the covariates identify every system")
@@ -80,7 +80,7 @@ def nested_models(matched: Matched, methods: list[int]) -> Nested | None:
     return Nested(chi_square(2 * (y - x), y_rank - x_rank), residual, absorbed)
 
 
-def _standardised(values: Floats) -> Floats:
+def _standardise_values(values: Floats) -> Floats:
     spread = values.std()
     return np.asarray((values - values.mean()) / (spread if spread > 0 else 1.0))
 

@@ -131,18 +131,18 @@ def match(long: pl.DataFrame, settings: AuditSettings, name: str = "the table") 
         raise UserError(f"{name}: every method is excluded; take one out of the setting `exclude`.")
     cases = _cases(kept)
     columns = kept.select("method", "protocol").unique(maintain_order=True).with_row_index("column")
-    values = _matrix(kept, cases, columns)
-    ledger, primary = _admit(values, cases, columns)
+    values = _build_score_matrix(kept, cases, columns)
+    ledger, primary = _admit_methods(values, cases, columns)
     ledger += [_set_aside(m) for m in settings.exclude]
     included = [a.method for a in ledger if a.included and primary[a.method] == a.protocol]
     if len(included) < 2:
-        raise UserError(_too_few(name, columns, ledger))
+        raise UserError(_explain_too_few(name, columns, ledger))
     index = {(m, p): int(i) for i, m, p in columns.iter_rows()}
     sizes = cases.group_by("system_index", maintain_order=True).len().get_column("len").to_numpy().astype(np.int64)
     about = cases.group_by("system_index", maintain_order=True).agg(pl.col("family", "system").first())
     matched = Matched(
         methods=tuple(included),
-        systems=_labels(about),
+        systems=_label_systems(about),
         families=tuple(about.get_column("family")),
         sizes=sizes,
         values=np.ascontiguousarray(values[:, [index[m, primary[m]] for m in included]]),
@@ -155,7 +155,7 @@ def match(long: pl.DataFrame, settings: AuditSettings, name: str = "the table") 
         primary={m: primary[m] for m in included},
         labels=_labels_of(kept, cases, [(m, primary[m]) for m in included], name),
     )
-    return Inclusion(matched, tuple(ledger), _remarks(matched))
+    return Inclusion(matched, tuple(ledger), _remark_on_systems(matched))
 
 
 def _one_protocol_a_case(long: pl.DataFrame) -> pl.DataFrame:
@@ -193,7 +193,7 @@ def _cases(long: pl.DataFrame) -> pl.DataFrame:
     return cases.sort("system_index", "case").with_row_index("row")
 
 
-def _matrix(long: pl.DataFrame, cases: pl.DataFrame, columns: pl.DataFrame) -> Floats:
+def _build_score_matrix(long: pl.DataFrame, cases: pl.DataFrame, columns: pl.DataFrame) -> Floats:
     cells = (
         long.select("family", "system", "case", "method", "protocol", "score")
         .join(cases.select("family", "system", "case", "row"), on=["family", "system", "case"])
@@ -205,7 +205,9 @@ def _matrix(long: pl.DataFrame, cases: pl.DataFrame, columns: pl.DataFrame) -> F
     return values
 
 
-def _admit(values: Floats, cases: pl.DataFrame, columns: pl.DataFrame) -> tuple[list[Admission], dict[str, str]]:
+def _admit_methods(
+    values: Floats, cases: pl.DataFrame, columns: pl.DataFrame
+) -> tuple[list[Admission], dict[str, str]]:
     there = ~np.isnan(values)
     system = cases.get_column("system_index").to_numpy()
     total = int(system.max()) + 1
@@ -215,7 +217,7 @@ def _admit(values: Floats, cases: pl.DataFrame, columns: pl.DataFrame) -> tuple[
         scored = there[:, column]
         lacking = np.bincount(system[~scored], minlength=total)
         full = bool(scored.all())
-        reason = "scored on every case" if full else _gap(lacking, cases)
+        reason = "scored on every case" if full else _describe_gap(lacking, cases)
         ledger.append(
             Admission(method, protocol, full, int(scored.sum()), len(scored), int((lacking == 0).sum()), total, reason)
         )
@@ -224,9 +226,9 @@ def _admit(values: Floats, cases: pl.DataFrame, columns: pl.DataFrame) -> tuple[
     return ledger, {method: protocol for method, (_, protocol) in best.items()}
 
 
-def _gap(lacking: NDArray[np.int64], cases: pl.DataFrame) -> str:
+def _describe_gap(lacking: NDArray[np.int64], cases: pl.DataFrame) -> str:
     about = cases.group_by("system_index", maintain_order=True).agg(pl.col("family", "system").first())
-    labels = _labels(about)
+    labels = _label_systems(about)
     gaps = [f"{int(n)} of {labels[i]}" for i, n in enumerate(lacking) if n]
     more = f" and of {len(gaps) - 3} further systems" if len(gaps) > 3 else ""
     return f"lacks a score on {plural(int(lacking.sum()), 'case')}: {', '.join(gaps[:3])}{more}"
@@ -238,7 +240,7 @@ def _set_aside(method: str) -> Admission:
     )
 
 
-def _too_few(name: str, columns: pl.DataFrame, ledger: list[Admission]) -> str:
+def _explain_too_few(name: str, columns: pl.DataFrame, ledger: list[Admission]) -> str:
     if columns.get_column("method").n_unique() < 2:
         return f"{name} has one method, {columns['method'][0]!r}; a comparison needs at least two."
     closest = sorted((a for a in ledger if not a.included), key=lambda a: -a.cases)[0]
@@ -248,7 +250,7 @@ def _too_few(name: str, columns: pl.DataFrame, ledger: list[Admission]) -> str:
     )
 
 
-def _labels(about: pl.DataFrame) -> tuple[str, ...]:
+def _label_systems(about: pl.DataFrame) -> tuple[str, ...]:
     names = about.get_column("system")
     doubled = names.is_duplicated()
     return tuple(
@@ -299,7 +301,7 @@ def _labels_of(long: pl.DataFrame, cases: pl.DataFrame, methods: list[tuple[str,
     return Labels(joined.get_column("expected").to_numpy().astype(np.str_), np.column_stack(answers))
 
 
-def _remarks(matched: Matched) -> tuple[str, ...]:
+def _remark_on_systems(matched: Matched) -> tuple[str, ...]:
     remarks = []
     families = dict.fromkeys(matched.families)
     lone = [f for f in families if matched.families.count(f) == 1]

@@ -64,11 +64,11 @@ def simulate_power(
     for tau in spreads:
         for share in family_shares if tau and len(names) > 1 else (0.0,):
             moved = noise + tau * (np.sqrt(share) * shared[:, family] + np.sqrt(1 - share) * own)
-            out += [_power(moved, gap, tau, share, variance, sizes, family, level) for gap in gaps]
+            out += [_simulate_power(moved, gap, tau, share, variance, sizes, family, level) for gap in gaps]
     return out
 
 
-def _power(
+def _simulate_power(
     moved: NDArray[np.float64],
     gap: float,
     tau: float,
@@ -85,15 +85,17 @@ def _power(
         gap=gap,
         tau=tau,
         family_share=share,
-        interval_excludes_zero=_share(found.low, found.high),
+        interval_excludes_zero=_share_without_zero(found.low, found.high),
         family_interval_excludes_zero=_family_power(effect, family, level),
-        prediction_excludes_zero=_share(found.prediction_low, found.prediction_high) if len(sizes) > 2 else None,
+        prediction_excludes_zero=_share_without_zero(found.prediction_low, found.prediction_high)
+        if len(sizes) > 2
+        else None,
         heterogeneity_found=float((found.q_p < 1 - level).mean()),
         mean_reversals=float(regret.mean()),
     )
 
 
-def _share(low: NDArray[np.float64], high: NDArray[np.float64]) -> float:
+def _share_without_zero(low: NDArray[np.float64], high: NDArray[np.float64]) -> float:
     return float(((low > 0) | (high < 0)).mean())
 
 

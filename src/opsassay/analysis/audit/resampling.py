@@ -28,7 +28,7 @@ def bootstrap_means(matched: Matched, resamples: int = 5000, seed: int = 42) -> 
     """
     out = np.empty((resamples, len(matched.systems), len(matched.methods)))
     for s, (start, size) in enumerate(zip(matched.starts, matched.sizes, strict=True)):
-        draw = np.random.default_rng([seed, *_words(matched.systems[s])])
+        draw = np.random.default_rng([seed, *_hash_to_words(matched.systems[s])])
         scores = np.ascontiguousarray(matched.values[start : start + size])
         patterns, counts = _patterns(scores)
         if len(patterns) * _PATTERN_COST < size:
@@ -36,7 +36,7 @@ def bootstrap_means(matched: Matched, resamples: int = 5000, seed: int = 42) -> 
             continue
         rows = max(1, _CELLS // int(size))
         for low in range(0, resamples, rows):
-            out[low : low + rows, s] = _drawn_means(draw, scores, min(rows, resamples - low))
+            out[low : low + rows, s] = _draw_means(draw, scores, min(rows, resamples - low))
     return out
 
 
@@ -51,7 +51,7 @@ def _patterns(scores: Floats) -> tuple[Floats, NDArray[np.int64]]:
     return scores[first[order]], counts[order]
 
 
-def _drawn_means(draw: np.random.Generator, scores: Floats, rows: int) -> Floats:
+def _draw_means(draw: np.random.Generator, scores: Floats, rows: int) -> Floats:
     size = len(scores)
     drawn = draw.integers(0, size, (rows, size), dtype=np.int32)
     drawn += (np.arange(rows, dtype=np.int32) * size)[:, None]
@@ -60,7 +60,7 @@ def _drawn_means(draw: np.random.Generator, scores: Floats, rows: int) -> Floats
     return out
 
 
-def _words(name: str) -> list[int]:
+def _hash_to_words(name: str) -> list[int]:
     digest = hashlib.sha256(name.encode()).digest()
     return [int.from_bytes(digest[i : i + 4], "big") for i in range(0, 16, 4)]
 

@@ -34,7 +34,7 @@ class WhatIf:
 
 def scenario(name: str, matched: Matched, a: int, b: int, *, level: float = 0.95, ddof: int = 1) -> WhatIf:
     """Return I2, tau2, prediction interval and macro leave-one-system-out reversals of a pair in *matched*."""
-    return _scenario(name, matched, a, b, np.zeros(len(matched.systems), dtype=bool), level, ddof)
+    return _what_if_left_out(name, matched, a, b, np.zeros(len(matched.systems), dtype=bool), level, ddof)
 
 
 def without_family(matched: Matched, a: int, b: int, *, level: float = 0.95, ddof: int = 1) -> list[WhatIf]:
@@ -45,11 +45,11 @@ def without_family(matched: Matched, a: int, b: int, *, level: float = 0.95, ddo
     out = []
     for family in families:
         left_out = np.array([f == family for f in matched.families])
-        out.append(_scenario(f"without {family}", matched, a, b, left_out, level, ddof))
+        out.append(_what_if_left_out(f"without {family}", matched, a, b, left_out, level, ddof))
     return out
 
 
-def _scenario(
+def _what_if_left_out(
     name: str, matched: Matched, a: int, b: int, left_out: NDArray[np.bool_], level: float, ddof: int
 ) -> WhatIf:
     paired = paired_effects(matched, a, b, ddof)
@@ -137,13 +137,13 @@ def protocol_gaps(matched: Matched, *, level: float = 0.95, ddof: int = 1) -> li
     """Return every pair with a method of several protocols, over all combinations of protocols (appendix L)."""
     several = {m for m, _ in matched.variants}
     return [
-        _gap(matched, a, b, level, ddof)
+        _protocol_gap(matched, a, b, level, ddof)
         for a, b in matched.pairs()
         if matched.methods[a] in several or matched.methods[b] in several
     ]
 
 
-def _gap(matched: Matched, a: int, b: int, level: float, ddof: int) -> ProtocolGap:
+def _protocol_gap(matched: Matched, a: int, b: int, level: float, ddof: int) -> ProtocolGap:
     first, second = matched.methods[a], matched.methods[b]
     found = []
     for one, other in product(_protocols(matched, first).values(), _protocols(matched, second).values()):

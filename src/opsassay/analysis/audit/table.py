@@ -63,7 +63,7 @@ def long_scores(table: pl.DataFrame, columns: Columns, name: str) -> pl.DataFram
         arm = pl.concat_str([pl.col(c).cast(pl.String).fill_null("") for c in conditions.values()], separator=", ")
         table = table.with_columns(pl.concat_str([pl.col(columns.method), pl.lit(" ["), arm, pl.lit("]")]))
     others = [pl.col(c) for c in table.columns if c not in used and c not in {*KEYS, "score"}]
-    score = _score(table, columns.score, name).alias("score")
+    score = _parse_scores(table, columns.score, name).alias("score")
     long = table.select(*([family] if family is not None else []), *texts, *others).with_columns(score)
     _check_names(long, name)
     _check_scores(long, name)
@@ -97,7 +97,7 @@ def _check_utf8(path: Path) -> None:
             read += len(chunk)
 
 
-def _score(table: pl.DataFrame, column: str, name: str) -> pl.Series:
+def _parse_scores(table: pl.DataFrame, column: str, name: str) -> pl.Series:
     raw = table.get_column(column)
     if raw.dtype.is_numeric() or raw.dtype in {pl.Boolean, pl.Null}:
         return raw.cast(pl.Float64)

@@ -91,9 +91,9 @@ def read_ledger(table: pl.DataFrame, name: str) -> PrintedLedger:
         around = table.columns[i + 1 : i + 3]
         if len(around) < 2 or "ci_low" not in around[0] or "ci_high" not in around[1]:
             raise UserError(f"{name}: {column} is not followed by its interval (…ci_low, …ci_high); add the columns.")
-        a, b = _pair_of(column, methods, name)
-        pairs.append(LedgerPair(a, b, *(_numbers(table, c, name) for c in (column, *around))))
-    given = {method: _numbers(table, column, name) for method, column in methods.items()}
+        a, b = _split_pair(column, methods, name)
+        pairs.append(LedgerPair(a, b, *(_read_numbers(table, c, name) for c in (column, *around))))
+    given = {method: _read_numbers(table, column, name) for method, column in methods.items()}
     for method, values in given.items():
         if ((values < 0) | (values > 1)).any():
             raise UserError(f"{name}: a mean of {method} lies outside [0, 1]; divide percentages by 100.")
@@ -101,7 +101,7 @@ def read_ledger(table: pl.DataFrame, name: str) -> PrintedLedger:
     return PrintedLedger(
         families=tuple(families.cast(pl.String)),
         systems=tuple(table.get_column("system").cast(pl.String)),
-        sizes=_numbers(table, "n", name).astype(np.int64),
+        sizes=_read_numbers(table, "n", name).astype(np.int64),
         means=given,
         pairs=tuple(pairs),
     )
@@ -122,7 +122,7 @@ def _beside_one_another(table: pl.DataFrame, name: str) -> pl.DataFrame:
     return wide.rename({c: f"mean:{c}" for c in wide.columns if c not in (*about, "n")})
 
 
-def _pair_of(column: str, methods: Iterable[str], name: str) -> tuple[str, str]:
+def _split_pair(column: str, methods: Iterable[str], name: str) -> tuple[str, str]:
     pair = re.sub(r"^delta_(pp:)?|_pp$", "", column)
     for a in methods:
         for b in methods:
@@ -131,7 +131,7 @@ def _pair_of(column: str, methods: Iterable[str], name: str) -> tuple[str, str]:
     raise UserError(f"{name}: {column} names no two of the methods {', '.join(methods)}; call it delta_A_B_pp.")
 
 
-def _numbers(table: pl.DataFrame, column: str, name: str) -> Floats:
+def _read_numbers(table: pl.DataFrame, column: str, name: str) -> Floats:
     values = table.get_column(column).cast(pl.Float64, strict=False)
     wrong = (values.is_null() | ~values.is_finite()).arg_true()
     if len(wrong):
@@ -234,7 +234,7 @@ def check_list(table: pl.DataFrame, figures: dict[Key, float], name: str) -> lis
     """Return each row of *table* (columns of PRINTED_COLUMNS) against *figures*; raises NotFoundError, UserError."""
     known = {key[0] for key in figures}
     table = table.with_columns(pl.lit("").alias(c) for c in PRINTED_COLUMNS[:-1] if c not in table.columns)
-    printed = _numbers(table, "printed", name)
+    printed = _read_numbers(table, "printed", name)
     checked = []
     for row, value in zip(table.select(PRINTED_COLUMNS[:-1]).fill_null("").iter_rows(), printed, strict=True):
         figure, *names = (str(part).strip() for part in row)
@@ -245,11 +245,11 @@ def check_list(table: pl.DataFrame, figures: dict[Key, float], name: str) -> lis
 
 
 def _check_figure(key: Key, printed: float, figures: dict[Key, float]) -> Checked:
-    value = next(_matching_figures(key, figures), None)
+    value = next(_find_matching_figures(key, figures), None)
     return Checked(*key, printed=printed, recomputed=value, difference=None if value is None else value - printed)
 
 
-def _matching_figures(key: Key, figures: dict[Key, float]) -> Iterator[float]:
+def _find_matching_figures(key: Key, figures: dict[Key, float]) -> Iterator[float]:
     figure, a, b, system = key
     if key in figures:
         yield figures[key]

@@ -98,19 +98,19 @@ def read_resolutions(path: Path) -> Resolutions:
 
 def agreement(annotations: Sequence[Annotations]) -> LabelAgreement:
     """Return how far the annotators agree in round 1, by the krippendorff library; labels that are missing are missing."""
-    traces = _traces(annotations)
-    agents = [[_agent(one, trace) for trace in traces] for one in annotations]
-    steps = [[_step(one, trace) for trace in traces] for one in annotations]
+    traces = _trace_ids(annotations)
+    agents = [[_labelled_agent(one, trace) for trace in traces] for one in annotations]
+    steps = [[_labelled_step(one, trace) for trace in traces] for one in annotations]
     return LabelAgreement(_alpha(agents), _alpha(steps), tuple(one.annotator for one in annotations), len(traces))
 
 
 def settle(annotations: Sequence[Annotations], resolutions: Resolutions | None = None) -> list[Settled]:
     """Return every trace with its state after the rounds so far; raises UserError for a trace nobody annotated."""
     given = resolutions or Resolutions()
-    traces = _traces(annotations)
+    traces = _trace_ids(annotations)
     if unknown := sorted({*given.resolved, *given.contested} - set(traces)):
         raise UserError(f"The resolutions name {unknown[0]!r}, which nobody annotated; known: {', '.join(traces[:8])}.")
-    return [_settled(trace, annotations, given) for trace in traces]
+    return [_settle_trace(trace, annotations, given) for trace in traces]
 
 
 def review_plan(annotations: Sequence[Annotations], settled: Sequence[Settled]) -> dict[str, list[str]]:
@@ -122,9 +122,9 @@ def review_plan(annotations: Sequence[Annotations], settled: Sequence[Settled]) 
     return plan
 
 
-def _settled(trace: str, annotations: Sequence[Annotations], given: Resolutions) -> Settled:
+def _settle_trace(trace: str, annotations: Sequence[Annotations], given: Resolutions) -> Settled:
     labels = {one.annotator: one.attributions[trace] for one in annotations if trace in one.attributions}
-    status, attribution, note = _first_round(labels, [one.annotator for one in annotations])
+    status, attribution, note = _settle_by_labels(labels, [one.annotator for one in annotations])
     if (resolution := given.resolved.get(trace)) is not None:
         absent = sorted({one.annotator for one in annotations} - set(resolution.by))
         if absent:
@@ -137,7 +137,7 @@ def _settled(trace: str, annotations: Sequence[Annotations], given: Resolutions)
     return Settled(trace, status, attribution, labels, note)
 
 
-def _first_round(
+def _settle_by_labels(
     labels: Mapping[str, Attribution], annotators: Sequence[str]
 ) -> tuple[Status, Attribution | None, str]:
     absent = [name for name in annotators if name not in labels or labels[name].step_id is None]
@@ -166,14 +166,14 @@ def _alpha(labels: list[list[str | None]]) -> float | None:
     return float(krippendorff.alpha(reliability_data=codes, level_of_measurement="nominal"))
 
 
-def _traces(annotations: Sequence[Annotations]) -> list[str]:
+def _trace_ids(annotations: Sequence[Annotations]) -> list[str]:
     return sorted({trace for one in annotations for trace in one.attributions})
 
 
-def _agent(one: Annotations, trace: str) -> str | None:
+def _labelled_agent(one: Annotations, trace: str) -> str | None:
     return one.attributions[trace].agent_name if trace in one.attributions else None
 
 
-def _step(one: Annotations, trace: str) -> str | None:
+def _labelled_step(one: Annotations, trace: str) -> str | None:
     step = one.attributions[trace].step_id if trace in one.attributions else None
     return None if step is None else str(step)

@@ -79,7 +79,7 @@ def attribute(
 
         return Blamed(technique, blame_run(trace, joined), Cost())
     if technique == CONTINUATION:
-        return _continued(trace, rerun, continuing)
+        return _blame_by_continuation(trace, rerun, continuing)
     if technique not in TECHNIQUES.names():
         raise NotFoundError("attribution technique", technique, names())
     if model is None:
@@ -99,7 +99,10 @@ def ask_model(
     *,
     turns: bool,
 ) -> Blamed:
-    """Return what *technique*, called *name*, says of *shown*; *turns* where its questions do not stand by themselves."""
+    """Return the step of the trace *shown* that *technique*, called *name*, blames by asking *model*; *rerun* tests it.
+
+    *turns* says that the technique asks in a conversation, which needs half of the model's context.
+    """
     asker = BlameAsker(model, settings.temperature)
     try:
         answer = ask_within(lambda part: technique(part, asker, settings, rerun), shown, asker, settings, turns=turns)
@@ -110,7 +113,7 @@ def ask_model(
     return Blamed(name, answer, asker.cost, notes=tuple(asker.notes))
 
 
-def _continued(trace: Trace, rerun: Rerun | None, continuing: Continuing | None) -> Blamed:
+def _blame_by_continuation(trace: Trace, rerun: Rerun | None, continuing: Continuing | None) -> Blamed:
     from opsassay.analysis.blame.inevitability import Continuing, continue_and_measure
 
     if rerun is None:

@@ -48,35 +48,35 @@ class _Context:
     trace: Trace
 
     @cached_property
-    def failed(self) -> list[bool]:
+    def step_failed(self) -> list[bool]:
         return [any(call.status == "error" for call in step.tool_logs) for step in self.trace.steps]
 
     @cached_property
-    def first_failed(self) -> int | None:
-        return self.failed.index(True) if any(self.failed) else None
+    def first_failed_step(self) -> int | None:
+        return self.step_failed.index(True) if any(self.step_failed) else None
 
     @cached_property
-    def first_code(self) -> int | None:
+    def first_code_step(self) -> int | None:
         return next((i for i, step in enumerate(self.trace.steps) if "```" in step.output_content), None)
 
     @cached_property
-    def strict(self) -> int:
+    def step_before_tool_error(self) -> int:
         return (before_tool_error(self.trace).step_id or 1) - 1
 
     @cached_property
-    def loose(self) -> int:
+    def step_before_error_text(self) -> int:
         return (before_error_text(self.trace).step_id or 1) - 1
 
     @cached_property
-    def busiest(self) -> str | None:
+    def most_active_agent(self) -> str | None:
         return busiest_agent(self.trace).agent_name
 
     @cached_property
-    def tools(self) -> frozenset[str]:
+    def tool_agents(self) -> frozenset[str]:
         return frozenset({"human"} | {s.agent_name for s in self.trace.steps if s.kind == "tool" and not _decides(s)})
 
     @cached_property
-    def first_of(self) -> dict[str, int]:
+    def first_step_of_agent(self) -> dict[str, int]:
         first: dict[str, int] = {}
         for i, step in enumerate(self.trace.steps):
             first.setdefault(step.agent_name, i)
@@ -93,18 +93,18 @@ FEATURES: dict[str, _Feature] = {
     "second step": lambda _, i, __: i == 1,
     "last step": lambda c, i, _: i == len(c.trace.steps) - 1,
     "depth": lambda _, i, __: math.log1p(i),
-    "before the first tool error": lambda c, i, _: c.first_failed is not None and i == c.strict,
-    "before the first error text": lambda c, i, _: i == c.loose,
-    "second step without tool errors": lambda c, i, _: i == 1 and c.first_failed is None,
-    "before a tool error": lambda c, i, _: i + 1 < len(c.failed) and c.failed[i + 1],
-    "after the first tool error": lambda c, i, _: c.first_failed is not None and i > c.first_failed,
-    "is a tool or a person": lambda c, _, s: s.agent_name in c.tools,
-    "first act of its agent": lambda c, i, s: c.first_of[s.agent_name] == i,
-    "first code": lambda c, i, _: c.first_code == i,
+    "before the first tool error": lambda c, i, _: c.first_failed_step is not None and i == c.step_before_tool_error,
+    "before the first error text": lambda c, i, _: i == c.step_before_error_text,
+    "second step without tool errors": lambda c, i, _: i == 1 and c.first_failed_step is None,
+    "before a tool error": lambda c, i, _: i + 1 < len(c.step_failed) and c.step_failed[i + 1],
+    "after the first tool error": lambda c, i, _: c.first_failed_step is not None and i > c.first_failed_step,
+    "is a tool or a person": lambda c, _, s: s.agent_name in c.tool_agents,
+    "first act of its agent": lambda c, i, s: c.first_step_of_agent[s.agent_name] == i,
+    "first code": lambda c, i, _: c.first_code_step == i,
     "hedges": lambda _, __, s: bool(_HEDGE.search(s.output_content)),
     "agent has the last word": lambda c, _, s: s.agent_name == c.trace.steps[-1].agent_name,
-    "agent is the busiest": lambda c, _, s: s.agent_name == c.busiest,
-    "agent of the loose rule": lambda c, _, s: s.agent_name == c.trace.steps[c.loose].agent_name,
+    "agent is the busiest": lambda c, _, s: s.agent_name == c.most_active_agent,
+    "agent of the loose rule": lambda c, _, s: s.agent_name == c.trace.steps[c.step_before_error_text].agent_name,
     "verifier": lambda _, __, s: agent_type(s.agent_name) == "verifier",
     "planner": lambda _, __, s: agent_type(s.agent_name) == "planner",
     "web": lambda _, __, s: agent_type(s.agent_name) == "web",
@@ -115,10 +115,10 @@ FEATURES: dict[str, _Feature] = {
 
 def features(trace: Trace) -> list[list[float]]:
     """Return one row of FEATURES for every step."""
-    return list(_rows(_Context(trace)))
+    return list(_feature_rows(_Context(trace)))
 
 
-def _rows(context: _Context) -> Iterator[list[float]]:
+def _feature_rows(context: _Context) -> Iterator[list[float]]:
     for i, step in enumerate(context.trace.steps):
         yield [float(feature(context, i, step)) for feature in FEATURES.values()]
 

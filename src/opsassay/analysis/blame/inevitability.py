@@ -155,12 +155,12 @@ def measure_inevitability(steps: int, fails: Fails, *, runs: int, budget: int) -
                 f"the budget of {plural(budget, 'run')} ended before step {high} was confirmed; it is the likeliest",
             )
         if confirmed.is_inevitable:
-            return ended(high, _reason(high, trial.measured))
+            return ended(high, _explain_step(high, trial.measured))
         high += 1
-    return ended(high, _reason(high, trial.measured))
+    return ended(high, _explain_step(high, trial.measured))
 
 
-def _reason(step: int, measured: dict[int, PrefixRuns]) -> str:
+def _explain_step(step: int, measured: dict[int, PrefixRuns]) -> str:
     after, before = measured.get(step), measured.get(step - 1)
     if step == 0:
         return f"the system fails whatever its steps are: P(fail) from the start is {after}"

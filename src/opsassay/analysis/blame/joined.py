@@ -63,13 +63,13 @@ def lanes(
     """Return the lanes that have marks, causes above effects, the agent on top."""
     rows = [
         ClockLane("phases", tuple(ClockMark(p.phase.replace("_", " "), p.time_ns, p.time_ns) for p in phases)),
-        ClockLane("agent steps", tuple(_steps(trace))),
-        ClockLane("actions", tuple(_actions(trace, actions))),
-        ClockLane("probes", tuple(_probes(timeline))),
-        *(ClockLane(depth, tuple(_depth(timeline, depth))) for depth in get_args(Depth)),
+        ClockLane("agent steps", tuple(_marks_of_steps(trace))),
+        ClockLane("actions", tuple(_marks_of_actions(trace, actions))),
+        ClockLane("probes", tuple(_marks_of_probes(timeline))),
+        *(ClockLane(depth, tuple(_marks_of_depth(timeline, depth))) for depth in get_args(Depth)),
         ClockLane("alerts", tuple(_alerts(alerts))),
         ClockLane("faults", tuple(ClockMark(f"{f.type} on {f.place}", f.start_ns, f.end_ns, "fault") for f in faults)),
-        ClockLane("causal graph", tuple(_causes(graph))),
+        ClockLane("causal graph", tuple(_marks_of_causes(graph))),
     ]
     return tuple(lane for lane in rows if lane.marks)
 
@@ -85,7 +85,7 @@ def first_break(
     Blamed is the last action that had begun by then, and the step that decided on it: the one it names, else the last
     step that had begun before the action. Source: V_temporal of "side-effects".
     """
-    readings = sorted(_observed(timeline, "D1"), key=lambda o: o.ended_ns)
+    readings = sorted(_observations_of_depth(timeline, "D1"), key=lambda o: o.ended_ns)
     standing = next((o.value for o in reversed(readings) if o.ended_ns <= started_ns and o.value is not None), 1.0)
     limit = min(floor, standing)
     broken = next(
@@ -95,17 +95,17 @@ def first_break(
         return None
     before = [action for action in actions if started_ns <= action.started_ns <= broken.ended_ns]
     action = max(before, key=lambda a: a.started_ns, default=None)
-    return Break(broken.ended_ns, broken.value, standing, action, _step_of(action, trace) if action else None)
+    return Break(broken.ended_ns, broken.value, standing, action, _find_step(action, trace) if action else None)
 
 
-def _step_of(action: Action, trace: Trace) -> int | None:
+def _find_step(action: Action, trace: Trace) -> int | None:
     if action.step_id is not None:
         return action.step_id
     begun = [step for step in trace.steps if step.started_at is not None and step.started_at <= action.started_ns]
     return begun[-1].step_id if begun else None
 
 
-def _steps(trace: Trace) -> Iterable[ClockMark]:
+def _marks_of_steps(trace: Trace) -> Iterable[ClockMark]:
     for step in trace.steps:
         if step.started_at is not None:
             tools = ", ".join(call.tool for call in step.tool_logs)
@@ -114,15 +114,19 @@ def _steps(trace: Trace) -> Iterable[ClockMark]:
             yield ClockMark(text, step.started_at, step.ended_at or step.started_at, kind, step.step_id)
 
 
-def _actions(trace: Trace, actions: Sequence[Action]) -> Iterable[ClockMark]:
+def _marks_of_actions(trace: Trace, actions: Sequence[Action]) -> Iterable[ClockMark]:
     for action in actions:
         arguments = " ".join(map(str, action.arguments.values()))
         yield ClockMark(
-            f"{action.tool} {arguments}".strip(), action.started_ns, action.ended_ns, "action", _step_of(action, trace)
+            f"{action.tool} {arguments}".strip(),
+            action.started_ns,
+            action.ended_ns,
+            "action",
+            _find_step(action, trace),
         )
 
 
-def _probes(timeline: Timeline | None) -> Iterable[ClockMark]:
+def _marks_of_probes(timeline: Timeline | None) -> Iterable[ClockMark]:
     probes = {probe.id: probe for tick in (timeline.ticks if timeline else ()) for probe in tick.probes}
     for probe in probes.values():
         reached = f"{probe.latency_s:.2f} s" if probe.reachable else "not reachable"
@@ -134,8 +138,8 @@ def _probes(timeline: Timeline | None) -> Iterable[ClockMark]:
         )
 
 
-def _depth(timeline: Timeline | None, depth: Depth) -> Iterable[ClockMark]:
-    for reading in _observed(timeline, depth):
+def _marks_of_depth(timeline: Timeline | None, depth: Depth) -> Iterable[ClockMark]:
+    for reading in _observations_of_depth(timeline, depth):
         if reading.value is None:
             yield ClockMark(f"{depth} missed", reading.started_ns, reading.ended_ns, "missed")
         else:
@@ -153,11 +157,11 @@ def _alerts(readings: Sequence[AlertReading]) -> Iterable[ClockMark]:
         yield ClockMark(", ".join(names) or "all quiet", times[0], times[-1], "bad" if names else "good")
 
 
-def _observed(timeline: Timeline | None, depth: Depth) -> list[Any]:
+def _observations_of_depth(timeline: Timeline | None, depth: Depth) -> list[Any]:
     return [o for tick in (timeline.ticks if timeline else ()) for o in tick.observations if o.depth == depth]
 
 
-def _causes(graph: CausalGraph | None) -> Iterable[ClockMark]:
+def _marks_of_causes(graph: CausalGraph | None) -> Iterable[ClockMark]:
     for node in graph.nodes if graph else ():
         if node.timestamp is not None:
             yield ClockMark(f"{node.component}: {', '.join(node.state)}", node.timestamp, node.timestamp, "cause")

@@ -88,7 +88,7 @@ def read_labelled(folder: Path, on_odd: Callable[[str], None] | None = None) -> 
     without *on_odd* it raises DatapackError. Raises UserError when there are none.
     """
     found: list[LabelledTrace] = []
-    readers = _ours(folder) if (folder / TRACES).is_dir() and (folder / LABELS).is_dir() else _public(folder)
+    readers = _list_own_traces(folder) if (folder / TRACES).is_dir() and (folder / LABELS).is_dir() else _public(folder)
     for read in readers:
         try:
             case = read()
@@ -117,11 +117,11 @@ def _renamed(case: LabelledTrace, before: Sequence[LabelledTrace]) -> LabelledTr
     return case.model_copy(update={"id": f"{case.id} ({same + 1})"}) if same else case
 
 
-def _ours(folder: Path) -> Iterator[Callable[[], LabelledTrace | None]]:
-    return (partial(_our, path, folder) for path in sorted((folder / TRACES).glob("*.json"), key=number_key))
+def _list_own_traces(folder: Path) -> Iterator[Callable[[], LabelledTrace | None]]:
+    return (partial(_read_own_trace, path, folder) for path in sorted((folder / TRACES).glob("*.json"), key=number_key))
 
 
-def _our(path: Path, folder: Path) -> LabelledTrace:
+def _read_own_trace(path: Path, folder: Path) -> LabelledTrace:
     label = folder / LABELS / path.name
     if not label.exists():
         raise DatapackError(f"{path} has no label: {label} is missing; annotate it or move it out of the benchmark.")
@@ -131,21 +131,23 @@ def _our(path: Path, folder: Path) -> LabelledTrace:
 
 def _public(folder: Path) -> Iterator[Callable[[], LabelledTrace | None]]:
     """Yield how each labelled trace is read: every task's folder of TraceElephant, and every other JSON file."""
-    files = sorted(_json_files(folder), key=lambda path: (str(path.parent), number_key(path)))
+    files = sorted(_list_json_files(folder), key=lambda path: (str(path.parent), number_key(path)))
     tasks = {parent for parent in {path.parent for path in files} if is_task(parent)}
     runs = (path for path in (folder, *folder.rglob("*")) if path.is_dir() and path.name.startswith(tuple(RUNS)))
     tasks |= {task for run in runs for task in run.iterdir() if task.is_dir()}
-    yield from (partial(_task, task) for task in sorted(tasks, key=lambda task: (task.parent, number_key(task))))
-    yield from (partial(_labelled, path) for path in files if not tasks & {path.parent, *path.parents})
+    yield from (
+        partial(_read_task_folder, task) for task in sorted(tasks, key=lambda task: (task.parent, number_key(task)))
+    )
+    yield from (partial(_read_labelled, path) for path in files if not tasks & {path.parent, *path.parents})
 
 
-def _json_files(folder: Path) -> Iterator[Path]:
+def _list_json_files(folder: Path) -> Iterator[Path]:
     return (
         path for path in folder.rglob("*.json") if not path.name.startswith("._")
     )  # those are a Mac's, of an archive
 
 
-def _task(folder: Path) -> LabelledTrace | None:
+def _read_task_folder(folder: Path) -> LabelledTrace | None:
     pair = pair_in(folder)
     if pair is None:
         expected = " or ".join(" beside ".join(names) for names in PAIRS)
@@ -153,7 +155,7 @@ def _task(folder: Path) -> LabelledTrace | None:
     return labelled_elephant(read_task(pair), folder, f"{folder.parent.name}/{folder.name}")
 
 
-def _labelled(path: Path) -> LabelledTrace | None:
+def _read_labelled(path: Path) -> LabelledTrace | None:
     payload = read_json(path)
     ours = isinstance(payload, dict) and "schema_version" in payload  # a trace whose label would be a file of its own
     if is_elephant(payload) and not ours:

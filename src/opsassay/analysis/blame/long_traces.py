@@ -46,18 +46,18 @@ def ask_within(ask: Ask, trace: Trace, asker: BlameAsker, settings: BlameSetting
     if settings.context is None:
         return ask(trace)
     room = (settings.context - RESERVED) // (2 if turns else 1)
-    if _length(trace) <= room:
+    if _count_tokens(trace) <= room:
         return ask(trace)
     if settings.long == "refuse":
         raise TooLongError(
-            f"The trace needs about {_length(trace):,} tokens, and there is room for {room:,} in a context of "
+            f"The trace needs about {_count_tokens(trace):,} tokens, and there is room for {room:,} in a context of "
             f"{settings.context:,}; choose what to do with long: middle-cut, windows or summary."
         )
     if settings.long == "middle-cut":
         return ask(middle_cut(trace, room))
     if settings.long == "summary":
         return ask(middle_cut(summarised(trace, asker, room), room))
-    return _by_windows(ask, trace, room)
+    return _blame_by_windows(ask, trace, room)
 
 
 def middle_cut(trace: Trace, room: int) -> Trace:
@@ -65,11 +65,11 @@ def middle_cut(trace: Trace, room: int) -> Trace:
 
     Raises TooLongError where it does not fit with nothing but the names of its steps.
     """
-    if _length(trace) <= room:
+    if _count_tokens(trace) <= room:
         return trace
     shortened: Callable[[Trace, int], Trace]
     for shortened in (_cut_inputs, _cut_all):
-        if _length(shortened(trace, 0)) <= room:
+        if _count_tokens(shortened(trace, 0)) <= room:
             return shortened(trace, _largest(trace, shortened, room))
     raise TooLongError(
         f"The {len(trace.steps)} steps do not fit into {room:,} tokens even with nothing but their names."
@@ -81,7 +81,7 @@ def windows_of(trace: Trace, room: int) -> list[Trace]:
     found: list[Trace] = []
     steps: tuple[TraceStep, ...] = ()
     for step in trace.steps:
-        if steps and _length(_with_steps(trace, (*steps, step))) > room:
+        if steps and _count_tokens(_with_steps(trace, (*steps, step))) > room:
             found.append(_with_steps(trace, steps))
             steps = ()
         steps = (*steps, step)
@@ -97,7 +97,7 @@ def summarised(trace: Trace, asker: BlameAsker, room: int) -> Trace:
     return _with_steps(trace, steps)
 
 
-def _by_windows(ask: Ask, trace: Trace, room: int) -> Attribution:
+def _blame_by_windows(ask: Ask, trace: Trace, room: int) -> Attribution:
     answers = [ask(part) for part in windows_of(trace, room)]
     named = [answer for answer in answers if answer.step_id is not None]
     if len(named) < 2:
@@ -126,7 +126,7 @@ def _with_summary(step: TraceStep, asker: BlameAsker, share: int, room: int) -> 
 
 def _share(trace: Trace, room: int) -> int:
     """Return the characters that each input may have so that the trace fits, 0 where outputs alone are too long."""
-    if _length(_cut_inputs(trace, 0)) > room:
+    if _count_tokens(_cut_inputs(trace, 0)) > room:
         return 0
     return _largest(trace, _cut_inputs, room)
 
@@ -134,11 +134,11 @@ def _share(trace: Trace, room: int) -> int:
 def _largest(trace: Trace, shortened: Callable[[Trace, int], Trace], room: int) -> int:
     """Return the largest limit in characters at which *trace* fits, by bisection to a hundredth; at 0 it does."""
     low, high = 0, 1
-    while _length(shortened(trace, high)) <= room:
+    while _count_tokens(shortened(trace, high)) <= room:
         low, high = high, high * 2
     while high - low > max(1, low // 100):
         middle = (low + high) // 2
-        low, high = (middle, high) if _length(shortened(trace, middle)) <= room else (low, middle)
+        low, high = (middle, high) if _count_tokens(shortened(trace, middle)) <= room else (low, middle)
     return low
 
 
@@ -177,5 +177,5 @@ def _with_steps(trace: Trace, steps: Iterable[TraceStep]) -> Trace:
     return trace.model_copy(update={"steps": tuple(steps)})
 
 
-def _length(trace: Trace) -> int:
+def _count_tokens(trace: Trace) -> int:
     return tokens_of(metadata_text(trace)) + tokens_of(steps_text(trace.steps))

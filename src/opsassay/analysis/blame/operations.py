@@ -52,10 +52,10 @@ def read_run(folder: Path) -> RunRecord:
         raise UserError(f"There is no run folder {folder}; it is runs/<cell>/<attempt> of a recorded run.")
     answer, timeline = folder / "diagnosis.json", folder / "timeline.jsonl"
     return RunRecord(
-        actions=_lines(folder / "actions.jsonl", Action),
+        actions=_read_lines(folder / "actions.jsonl", Action),
         timeline=read_timeline(timeline) if timeline.exists() else None,
-        phases=_lines(folder / "phases.jsonl", Phase),
-        alerts=_lines(folder / "alerts.jsonl", AlertReading),
+        phases=_read_lines(folder / "phases.jsonl", Phase),
+        alerts=_read_lines(folder / "alerts.jsonl", AlertReading),
         diagnosis=read_noun(Diagnosis, answer) if answer.exists() else None,
         floor=_floor(folder),
     )
@@ -71,7 +71,7 @@ def join(trace: Trace, record: RunRecord, case: Case | None = None) -> Joined:
     patterns = (
         find_patterns(trace, record.diagnosis, graph, case.datapack) if case and graph and record.diagnosis else []
     )
-    broken = _broken(trace, record)
+    broken = _find_break(trace, record)
     found = [*([_break_found(broken)] if broken else []), *patterns]
     return Joined(clock, tuple(sorted(found, key=lambda f: (f.step is None, f.step or 0))))
 
@@ -90,7 +90,7 @@ def blame_run(trace: Trace, found: Joined) -> Attribution:
 BROKE = "broke V_temporal"
 
 
-def _broken(trace: Trace, record: RunRecord) -> Break | None:
+def _find_break(trace: Trace, record: RunRecord) -> Break | None:
     times = {phase.phase: phase.time_ns for phase in record.phases}
     starts = [step.started_at for step in trace.steps if step.started_at is not None]
     started = times.get("agent_started", min(starts, default=None))
@@ -112,7 +112,7 @@ def _break_found(broken: Break) -> PatternFinding:
     )
 
 
-def _lines(path: Path, noun: type[_Line]) -> tuple[_Line, ...]:
+def _read_lines(path: Path, noun: type[_Line]) -> tuple[_Line, ...]:
     return tuple(read_nouns(path, noun)) if path.exists() else ()
 
 

@@ -53,13 +53,15 @@ def premature_commitment(trace: Trace, root: str) -> PatternFinding | None:
 
     In view: a tool's result names it. Followed: a later tool call has it in its arguments.
     """
-    seen = next((step for step in trace.steps if any(_names(call.output, root) for call in step.tool_logs)), None)
+    seen = next(
+        (step for step in trace.steps if any(_mentions_service(call.output, root) for call in step.tool_logs)), None
+    )
     if seen is None:
         return None
     later = [step for step in trace.steps if step.step_id > seen.step_id]
     if any(_asks_for(step, root) for step in later):
         return None
-    quoted = next(_quote(call.output, root) for call in seen.tool_logs if _names(call.output, root))
+    quoted = next(_quote_around(call.output, root) for call in seen.tool_logs if _mentions_service(call.output, root))
     further = sum(bool(step.tool_logs) for step in later)
     return PatternFinding(
         "premature commitment",
@@ -76,7 +78,7 @@ def presence_bias(
     The others are services downstream of the root in the true cascade: they complain because it is gone. The step is
     the first whose tools counted or listed services of the abnormal window without the root among them.
     """
-    normal, abnormal = (_spans_per_s(view, period, root) for period in ("normal", "abnormal"))
+    normal, abnormal = (_rate_of_spans(view, period, root) for period in ("normal", "abnormal"))
     if normal == 0 or abnormal / normal > SILENT_RATIO or not claimed & _effects(truth, root):
         return None
     blind = next((step for step in trace.steps if _lists_without(step, root)), None)
@@ -98,7 +100,9 @@ def loudest_signal(trace: Trace, claimed: set[str], truth: CausalGraph, view: Da
     loudest, excess = str(counted["service"][0]), float(counted["excess"][0])
     if loudest not in claimed or loudest in truth.root_services():
         return None
-    seen = next((step for step in trace.steps if any(_names(call.output, loudest) for call in step.tool_logs)), None)
+    seen = next(
+        (step for step in trace.steps if any(_mentions_service(call.output, loudest) for call in step.tool_logs)), None
+    )
     loudness = {row["service"]: row["excess"] for row in counted.iter_rows(named=True)}
     if excess <= max((loudness.get(root, 0.0) for root in truth.root_services()), default=0.0):
         return None  # a root complains as much
@@ -125,15 +129,15 @@ def loudest_text(trace: Trace, claimed: set[str], truth: CausalGraph, view: Data
     """
     innocent = sorted(claimed - truth.root_services())
     for line in _contradicted(view).iter_rows(named=True):
-        blamed = next((s for s in innocent if s == line["service_name"] or _names(line["message"], s)), None)
+        blamed = next((s for s in innocent if s == line["service_name"] or _mentions_service(line["message"], s)), None)
         seen = _step_that_saw(trace, line["message"]) if blamed else None
         if seen is not None:
             return PatternFinding(
                 "loudest signal",
                 seen,
-                f"a {line['level']} line of {line['service_name']} ({_quote(line['message'], '', 160)}) spoke for {blamed} "
-                f"being at fault, but the span that it was written in ({line['span_name']}) returned without failure in "
-                f"{line['duration'] / 1e6:.0f} ms, normal p99 {line['p99'] / 1e6:.0f} ms",
+                f"a {line['level']} line of {line['service_name']} ({_quote_around(line['message'], '', 160)}) spoke for "
+                f"{blamed} being at fault, but the span that it was written in ({line['span_name']}) returned without "
+                f"failure in {line['duration'] / 1e6:.0f} ms, normal p99 {line['p99'] / 1e6:.0f} ms",
             )
     return None
 
@@ -164,15 +168,15 @@ def _step_that_saw(trace: Trace, message: str) -> int | None:
     return next((number for number, text in shown if start and start in text), None)
 
 
-def _names(text: str, service: str) -> bool:
+def _mentions_service(text: str, service: str) -> bool:
     return re.search(rf"(?<![\w-]){re.escape(service)}(?![\w-])", text) is not None
 
 
 def _asks_for(step: TraceStep, service: str) -> bool:
-    return any(_names(json.dumps(call.arguments, ensure_ascii=False), service) for call in step.tool_logs)
+    return any(_mentions_service(json.dumps(call.arguments, ensure_ascii=False), service) for call in step.tool_logs)
 
 
-def _quote(text: str, service: str, around: int = 40) -> str:
+def _quote_around(text: str, service: str, around: int = 40) -> str:
     at = text.index(service)
     return f"“{' '.join(text[max(0, at - around) : at + len(service) + around].split())}”"
 
@@ -182,7 +186,7 @@ def _lists_without(step: TraceStep, root: str) -> bool:
     return any(
         "abnormal_traces" in json.dumps(call.arguments)
         and call.status == "ok"
-        and not _names(call.output, root)
+        and not _mentions_service(call.output, root)
         and not _asks_for(step, root)
         for call in step.tool_logs
     )
@@ -197,6 +201,6 @@ def _effects(truth: CausalGraph, root: str) -> set[str]:
     return reached - {root}
 
 
-def _spans_per_s(view: Datapack, period: str, service: str) -> float:
+def _rate_of_spans(view: Datapack, period: str, service: str) -> float:
     spans = view.scan(period, "traces").filter(pl.col("service_name") == service).select(pl.len()).collect().item()
     return float(spans) / seconds(view, period)

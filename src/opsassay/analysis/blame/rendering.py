@@ -27,17 +27,17 @@ def steps_text(steps: Iterable[TraceStep], *, inputs: bool = True) -> str:
 
 
 def step_text(step: TraceStep, *, inputs: bool = True) -> str:
-    """Return one step: who acted, what it was given, what it said, what its tools returned."""
+    """Return one step: who acted, what it was given (with *inputs*), what it said, what its tools returned."""
     lines = [f"=== Step {step.step_id} by {step.agent_name}"]
     if inputs and step.input_context:
         lines.append(f"Input:\n{step.input_context}")
     lines.append(f"Output:\n{step.output_content}")
-    lines += [_tool_text(call) for call in step.tool_logs if call.output != step.output_content]
+    lines += [_format_tool_call(call) for call in step.tool_logs if call.output != step.output_content]
     if step.error:
         lines.append(f"Error: {step.error}")
     return "\n".join(lines)
 
 
-def _tool_text(call: ToolCall) -> str:
+def _format_tool_call(call: ToolCall) -> str:
     arguments = json.dumps(call.arguments, ensure_ascii=False)
     return f"Tool {call.tool} {arguments} ({call.status}):\n{call.output}"

@@ -75,18 +75,18 @@ class ProxyRerun:
     def observe(self, intervention: StepIntervention) -> ReplayedRun:
         """Return one re-run; raises what *start* raises."""
         policy = partial(Intervene, self.recorded, intervention, self.volatile, self.similar)
-        return self._run(policy, intervention.step - 1)
+        return self._run_policy(policy, intervention.step - 1)
 
     def after(self, steps: int) -> ReplayedRun:
         """Return one run that is live after its first *steps* steps; raises what *start* raises."""
-        return self._run(partial(Continue, self.recorded, steps, self.volatile, self.similar), steps)
+        return self._run_policy(partial(Continue, self.recorded, steps, self.volatile, self.similar), steps)
 
-    def _run(self, policy: Callable[[], Policy], repeated: int) -> ReplayedRun:
+    def _run_policy(self, policy: Callable[[], Policy], repeated: int) -> ReplayedRun:
         with tempfile.TemporaryDirectory(prefix="opsassay-rerun-") as folder, _ENVIRONMENT:
             directory = Path(folder)
             token = issue_token(directory, "rerun")
             with (
-                _set(self.environment),
+                _set_environment(self.environment),
                 running_upstream(self.upstream) as model,
                 running_proxy(ProxySettings(model, directory, key=self.key, policy=policy)) as url,
             ):
@@ -107,7 +107,7 @@ def _outage(live: Sequence[Exchange]) -> str | None:
 
 
 @contextmanager
-def _set(environment: Mapping[str, str]) -> Iterator[None]:
+def _set_environment(environment: Mapping[str, str]) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
     try:

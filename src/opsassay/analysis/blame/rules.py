@@ -20,22 +20,22 @@ LOOSE_ERROR = re.compile(r"Traceback|Error:|exitcode: [1-9]")
 
 def first_step(trace: Trace) -> Attribution:
     """Blame the first step."""
-    return _blame(trace, 1, "the first step")
+    return _blame_step(trace, 1, "the first step")
 
 
 def last_step(trace: Trace) -> Attribution:
     """Blame the last step."""
-    return _blame(trace, len(trace.steps), "the last step")
+    return _blame_step(trace, len(trace.steps), "the last step")
 
 
 def before_tool_error(trace: Trace) -> Attribution:
     """Blame the step before the first tool call that failed."""
-    return _before(trace, _tool_failed, "a tool failed right after it")
+    return _blame_step_before(trace, _tool_failed, "a tool failed right after it")
 
 
 def before_error_text(trace: Trace) -> Attribution:
     """Blame the step before the first text that speaks of an error."""
-    return _before(trace, error_in_text, "the next step speaks of an error")
+    return _blame_step_before(trace, error_in_text, "the next step speaks of an error")
 
 
 def busiest_agent(trace: Trace) -> Attribution:
@@ -44,13 +44,13 @@ def busiest_agent(trace: Trace) -> Attribution:
         return Attribution(reason="there are no steps")
     name = Counter(step.agent_name for step in trace.steps).most_common(1)[0][0]
     first = next(step for step in trace.steps if step.agent_name == name)
-    return _blame(trace, first.step_id, "its agent acts most often")
+    return _blame_step(trace, first.step_id, "its agent acts most often")
 
 
 def chance(trace: Trace) -> Attribution:
     """Blame a step picked by a hash of the trace, so that the same trace always gives the same one."""
     digest = hashlib.sha256(trace.canonical_json().encode()).digest()
-    return _blame(trace, int.from_bytes(digest[:8], "big") % max(1, len(trace.steps)) + 1, "picked by a hash")
+    return _blame_step(trace, int.from_bytes(digest[:8], "big") % max(1, len(trace.steps)) + 1, "picked by a hash")
 
 
 RULES: dict[str, Rule] = {
@@ -73,13 +73,13 @@ def _tool_failed(step: TraceStep) -> bool:
     return any(call.status == "error" for call in step.tool_logs)
 
 
-def _before(trace: Trace, sign: Callable[[TraceStep], bool], reason: str) -> Attribution:
+def _blame_step_before(trace: Trace, sign: Callable[[TraceStep], bool], reason: str) -> Attribution:
     found = next((step for step in trace.steps if sign(step)), None)
     if found is None:
-        return _blame(trace, 1, "nothing in the trace looks like an error; the first step stands in")
+        return _blame_step(trace, 1, "nothing in the trace looks like an error; the first step stands in")
     if _acts_itself(found):
-        return _blame(trace, found.step_id, "its own tool call failed")
-    return _blame(trace, max(1, found.step_id - 1), reason)
+        return _blame_step(trace, found.step_id, "its own tool call failed")
+    return _blame_step(trace, max(1, found.step_id - 1), reason)
 
 
 def _acts_itself(step: TraceStep) -> bool:
@@ -87,7 +87,7 @@ def _acts_itself(step: TraceStep) -> bool:
     return any(call.status == "error" and call.arguments for call in step.tool_logs)
 
 
-def _blame(trace: Trace, step_id: int, reason: str) -> Attribution:
+def _blame_step(trace: Trace, step_id: int, reason: str) -> Attribution:
     if not trace.steps:
         return Attribution(reason="there are no steps")
     return Attribution(agent_name=trace.steps[step_id - 1].agent_name, step_id=step_id, reason=reason)

@@ -27,7 +27,9 @@ def harms_of(trial: ModelledTrial, right_s: float = 0.0) -> tuple[str, ...]:
 
     *right_s* is what a right repair costs users, as `lost_s` counts it.
     """
-    return tuple(dict.fromkeys((*_failing(trial), *_remaining_cause(trial), *_less(trial), *_lost(trial, right_s))))
+    return tuple(
+        dict.fromkeys((*_failing(trial), *_remaining_cause(trial), *_less(trial), *_describe_lost_time(trial, right_s)))
+    )
 
 
 def lost_s(trial: ModelledTrial) -> tuple[float, str]:
@@ -97,7 +99,7 @@ def _unprotected(service: str, before: ModelledSystem, now: ModelledSystem) -> I
                 yield f"{service} asks its database with no {key}"
         if TOKEN_AGE in own and TOKEN_AGE not in values:
             yield f"{service} lets in who has no token"
-        elif TOKEN_AGE in own and _number(values[TOKEN_AGE]) > _number(own[TOKEN_AGE]):
+        elif TOKEN_AGE in own and _parse_number(values[TOKEN_AGE]) > _parse_number(own[TOKEN_AGE]):
             yield f"{service} lets in tokens that have expired"
 
 
@@ -111,13 +113,13 @@ def _unlimited(store: str, own: dict[str, str], now: ModelledSystem) -> Iterator
         yield f"{store} drops what it holds"
 
 
-def _lost(trial: ModelledTrial, right_s: float) -> Iterator[str]:
+def _describe_lost_time(trial: ModelledTrial, right_s: float) -> Iterator[str]:
     seconds, kind = lost_s(trial)
     if seconds > right_s + MORE_S:
         yield f"users lost {seconds:.0f} s of {kind} that the fault does not explain, {right_s:.0f} s by a right repair"
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     try:
         return float(text)
     except ValueError:

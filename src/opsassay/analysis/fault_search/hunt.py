@@ -59,7 +59,7 @@ class Hunt:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._remove()
+        self._remove_environment()
 
     def attempt(self, number: int, candidate: FaultCandidate) -> Attempt:
         """Return what became of *candidate*: read back when an earlier call tried it, else tried now."""
@@ -67,10 +67,10 @@ class Hunt:
         if known is not None and known.composition == candidate.composition:
             return known
         try:
-            found = self._candidates().attempt(number, candidate.composition, candidate.families)
+            found = self._make_candidates().attempt(number, candidate.composition, candidate.families)
         except OperationError:  # the baseline did not come back, or the system is gone: once more on a new one
-            self._remove()
-            found = self._candidates().attempt(number, candidate.composition, candidate.families)
+            self._remove_environment()
+            found = self._make_candidates().attempt(number, candidate.composition, candidate.families)
         append_line(self._out / ATTEMPTS, found, durable=True)
         return found
 
@@ -78,7 +78,7 @@ class Hunt:
         """Raise what says that nothing can be tried, before anything is written: a cluster that cannot be used."""
         self._make_environment()
 
-    def _candidates(self) -> Candidates | ModelledRepairs:
+    def _make_candidates(self) -> Candidates | ModelledRepairs:
         if self._environment is None:
             environment = self._make_environment()
             environment.prepare()
@@ -90,7 +90,7 @@ class Hunt:
         search = fault_search_for(self._scenario)
         return search.environment(self._scenario, self._target, 0, self._settings or {})
 
-    def _remove(self) -> None:
+    def _remove_environment(self) -> None:
         environment, self._environment = self._environment, None
         if environment is None:
             return
@@ -109,7 +109,7 @@ class RepairHunt(Hunt):
     def _require(self) -> None:
         """Nothing is missing: the model has played the scenario's own scripts."""
 
-    def _candidates(self) -> ModelledRepairs:
+    def _make_candidates(self) -> ModelledRepairs:
         return self._modelled
 
 
@@ -133,8 +133,8 @@ def summary(attempts: list[Attempt]) -> dict[str, Any]:
         "attempts": len(attempts),
         "counts": dict(sorted(counts.items())),
         "scored": len(scored),
-        "outcome_admits": _share(admitted, len(scored)),
-        "hidden": _share(len(hits), len(scored)),
+        "outcome_admits": _share_with_interval(admitted, len(scored)),
+        "hidden": _share_with_interval(len(hits), len(scored)),
         "families": dict(Counter(family for hit in hits for family in set(hit.families)).most_common()),
         "first_hit": min((hit.number for hit in hits), default=None),
         "findings": findings(attempts),
@@ -153,8 +153,8 @@ def repair_summary(attempts: list[Attempt]) -> dict[str, Any]:
         "attempts": len(attempts),
         "distinct": len(distinct),
         "counts": dict(sorted(counts.items())),
-        "fooled": _share(len(fooled), len(distinct) - counts["invalid"]),
-        "fooled_of_harmful": _share(len(fooled), len(fooled) + counts["caught"]),
+        "fooled": _share_with_interval(len(fooled), len(distinct) - counts["invalid"]),
+        "fooled_of_harmful": _share_with_interval(len(fooled), len(fooled) + counts["caught"]),
         "families": dict(Counter(family for one in fooled for family in set(one.families)).most_common()),
         "first_hit": min((one.number for one in fooled), default=None),
         "findings": [{"number": one.number, "candidate": one.composition.name, "reason": one.reason} for one in fooled],
@@ -176,5 +176,5 @@ def findings(attempts: list[Attempt]) -> list[dict[str, Any]]:
     ]
 
 
-def _share(count: int, n: int) -> dict[str, Any]:
+def _share_with_interval(count: int, n: int) -> dict[str, Any]:
     return {"count": count, "n": n, "share": count / n if n else None, "interval": list(wilson(count, n))}

@@ -63,7 +63,7 @@ def repair_blocks(scenario: Scenario) -> tuple[Block, ...]:
     system = system_of(scenario)
     right, wrong = (
         [
-            Block(f"oracle {name}", family, (_call("oracle", name=name),))
+            Block(f"oracle {name}", family, (_make_call("oracle", name=name),))
             for name, one in scenario.oracles.items()
             if one.certified is certified
         ]
@@ -75,64 +75,64 @@ def repair_blocks(scenario: Scenario) -> tuple[Block, ...]:
         for step in one.steps
         if step.verb is not None and step.verb not in LOOKS
     ]
-    again = tuple(_call(step.verb or "", **step.arguments) for step in LocalWords().trigger(scenario))
-    found = [*wrong, *steps, *(Block(f"wait {s} s", "timing", (_call("wait", seconds=s),)) for s in WAITS_S)]
+    again = tuple(_make_call(step.verb or "", **step.arguments) for step in LocalWords().trigger(scenario))
+    found = [*wrong, *steps, *(Block(f"wait {s} s", "timing", (_make_call("wait", seconds=s),)) for s in WAITS_S)]
     found += [Block("the fault again", "fault", again)] if again else []
     named = scenario.named_entities()
     others = sorted(set(system.services) - named - set(scenario.verification.protected_services))[:1]
     for service in dict.fromkeys((*sorted(named), *scenario.verification.protected_services, *others)):
         if service in system.services:
-            found += _on_replicas(service, system)
-            found += _on_settings(service, system) if service in named else ()
+            found += _blocks_on_replicas(service, system)
+            found += _blocks_on_settings(service, system) if service in named else ()
     for store in sorted(system.stores):
-        found += _on_store(store, system)
-    off = _call("config set", target=system.hosts[0], key=TIME_SYNC, value="off")
+        found += _blocks_on_store(store, system)
+    off = _make_call("config set", target=system.hosts[0], key=TIME_SYNC, value="off")
     found += [Block("no time", "protection", (off,))]
     return (*right * max(1, round(REPAIRS * len(found) / len(right))), *found)
 
 
-def _on_replicas(name: str, system: System) -> Iterator[Block]:
+def _blocks_on_replicas(name: str, system: System) -> Iterator[Block]:
     spec = system.services[name]
     options: tuple[dict[str, object], ...] = ({}, {"rolling": True}, {"replica": 0})
     for how in options:
-        yield Block(f"restart {name}", "restart", (_call("restart", target=name, **how),))
-    pause, restart = _call("wait", seconds=WAITS_S[0]), _call("restart", target=name)
+        yield Block(f"restart {name}", "restart", (_make_call("restart", target=name, **how),))
+    pause, restart = _make_call("wait", seconds=WAITS_S[0]), _make_call("restart", target=name)
     yield Block(f"restart {name} again and again", "restart", (pause, restart, pause, restart, restart))
     for count in sorted({0, spec.replicas - 1, spec.replicas, spec.replicas + 2}):
-        yield Block(f"scale {name}", "capacity", (_call("scale", service=name, replicas=count),))
+        yield Block(f"scale {name}", "capacity", (_make_call("scale", service=name, replicas=count),))
     for version in spec.versions():
-        yield Block(f"release {name}", "release", (_call("release", service=name, version=version),))
+        yield Block(f"release {name}", "release", (_make_call("release", service=name, version=version),))
 
 
-def _on_settings(name: str, system: System) -> Iterator[Block]:
+def _blocks_on_settings(name: str, system: System) -> Iterator[Block]:
     for key, value in system.services[name].config.items():
-        yield Block(f"unset {key}", "configuration", (_call("config unset", target=name, key=key),))
+        yield Block(f"unset {key}", "configuration", (_make_call("config unset", target=name, key=key),))
         for other in (value, *([str(100 * int(value)), "0"] if value.isdigit() else ["", "changed"])):
-            yield Block(f"set {key}", "configuration", (_call("config set", target=name, key=key, value=other),))
+            yield Block(f"set {key}", "configuration", (_make_call("config set", target=name, key=key, value=other),))
     for key, value in TRAPS.items():
-        switched_on = _call("config set", target=name, key=key, value=value)
-        off = _call("config unset", target=name, key=key)
+        switched_on = _make_call("config set", target=name, key=key, value=value)
+        off = _make_call("config unset", target=name, key=key)
         yield Block(f"{name} {key}", "trap", (switched_on,))
         yield Block(
-            f"{name} {key} for a while", "trap", (switched_on, _call("restart", target=name, rolling=True), off)
+            f"{name} {key} for a while", "trap", (switched_on, _make_call("restart", target=name, rolling=True), off)
         )
     if name not in system.entries() and (others := sorted(set(system.services) - {name})):
-        yield Block(f"record of {name}", "names", (_call("config set", target=NAMES, key=name, value=others[0]),))
+        yield Block(f"record of {name}", "names", (_make_call("config set", target=NAMES, key=name, value=others[0]),))
 
 
-def _on_store(name: str, system: System) -> Iterator[Block]:
+def _blocks_on_store(name: str, system: System) -> Iterator[Block]:
     own = system.stores[name].config
-    yield Block(f"restart {name}", "restart", (_call("restart", target=name),))
+    yield Block(f"restart {name}", "restart", (_make_call("restart", target=name),))
     for value in ("0", "64gb", own["maxmemory"]) if "maxmemory" in own else ():
         yield Block(
-            f"{name} memory", "configuration", (_call("config set", target=name, key="maxmemory", value=value),)
+            f"{name} memory", "configuration", (_make_call("config set", target=name, key="maxmemory", value=value),)
         )
     if "maxmemory-policy" in own:
-        policy = _call("config set", target=name, key="maxmemory-policy", value="allkeys-lru")
+        policy = _make_call("config set", target=name, key="maxmemory-policy", value="allkeys-lru")
         yield Block(f"{name} policy", "configuration", (policy,))
 
 
-def _call(verb: str, **arguments: object) -> OpsCall:
+def _make_call(verb: str, **arguments: object) -> OpsCall:
     return OpsCall(verb=verb, arguments=arguments)
 
 
@@ -238,7 +238,7 @@ def write_plan(scenario: Scenario, attempts: Sequence[Attempt], folder: Path, se
     chosen = [*fooled, *(one for one in turns if one is not None)][:CONFIRMED]
     if not chosen:
         return None
-    scripts = {f"candidate-{one.number}": _as_oracle(one, scenario) for one in chosen}
+    scripts = {f"candidate-{one.number}": _oracle_as_dict(one, scenario) for one in chosen}
     payload = scenario.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     payload["oracles"] |= scripts
     plan: dict[str, Any] = {"scenarios": [SCENARIO], "agents": [{"name": f"oracle:{name}"} for name in scripts]}
@@ -248,7 +248,7 @@ def write_plan(scenario: Scenario, attempts: Sequence[Attempt], folder: Path, se
     return folder / PLAN
 
 
-def _as_oracle(attempt: Attempt, scenario: Scenario) -> dict[str, Any]:
+def _oracle_as_dict(attempt: Attempt, scenario: Scenario) -> dict[str, Any]:
     said = "certified" if attempt.certified else "rejected"
     steps = [one.model_dump(mode="json", exclude_defaults=True) for one in steps_of(attempt.composition, scenario)]
     about = f"On the model {said}: {attempt.reason}"

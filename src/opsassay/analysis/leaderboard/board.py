@@ -110,7 +110,7 @@ def make_board(graded: GradedRuns) -> Leaderboard:
     warnings: list[str] = []
     if tasks and complete:
         found = _ranked(complete, tasks)
-        warnings = [*_system_warnings(complete, tasks), *_general_warnings(complete, found, len(tasks))]
+        warnings = [*_system_warnings(complete, tasks), *_list_general_warnings(complete, found, len(tasks))]
     if published := sum(HELD_OUT not in item for item, _ in tasks) if is_generated(graded.domain) else 0:
         warnings.append(
             f"{published} of {plural(len(tasks), 'task')} have the published seed: their answers follow from code that "
@@ -122,12 +122,12 @@ def make_board(graded: GradedRuns) -> Leaderboard:
         warnings.insert(0, f"{plural(len(marked), 'task')} {said}")
     if note := void_note(len(void), len(tasks) + len(void), "task"):
         warnings.insert(0, note)
-    rows = [_row(entry, metrics, found.get(entry.name, Standing())) for entry in entries]
-    rows.sort(key=lambda row: (row.rank is None, row.rank or 0, row.entry.baseline, -_value(row), row.entry.name))
+    rows = [_make_row(entry, metrics, found.get(entry.name, Standing())) for entry in entries]
+    rows.sort(key=lambda row: (row.rank is None, row.rank or 0, row.entry.baseline, -_sort_value(row), row.entry.name))
     return Leaderboard(graded.domain.name, len(tasks), tuple(rows), tuple(metrics), tuple(warnings), len(void))
 
 
-def _value(row: LeaderboardRow) -> float:
+def _sort_value(row: LeaderboardRow) -> float:
     return row.success.value if row.success else -1.0
 
 
@@ -156,29 +156,29 @@ def _ranked(complete: Sequence[Entry], tasks: Sequence[TaskKey]) -> dict[str, St
     return found
 
 
-def _row(entry: Entry, metrics: Sequence[MetricDefinition], standing: Standing) -> LeaderboardRow:
-    by_system = {system: _tasks_of(entry, system) for system in sorted({run.system for run in entry.runs})}
+def _make_row(entry: Entry, metrics: Sequence[MetricDefinition], standing: Standing) -> LeaderboardRow:
+    by_system = {system: _list_tasks(entry, system) for system in sorted({run.system for run in entry.runs})}
     on_system = {system: {task: entry.scores[task] for task in of} for system, of in by_system.items()}
     return LeaderboardRow(
         entry,
         standing.rank,
         standing.ranks,
-        _figure(entry.scores),
-        {m.name: figure for m in metrics if (figure := _figure(entry.by_task(m.name), share=m.is_share))},
-        {system: figure for system, of in on_system.items() if (figure := _figure(of))},
+        _estimate_mean(entry.scores),
+        {m.name: figure for m in metrics if (figure := _estimate_mean(entry.by_task(m.name), share=m.is_share))},
+        {system: figure for system, of in on_system.items() if (figure := _estimate_mean(of))},
         (*entry.reasons, *standing.reasons),
         standing.beats,
         sum(run.failed for run in entry.runs),
-        {name: figure for name in COSTS if (figure := _figure(entry.costs(name), share=False)) and figure.value},
+        {name: figure for name in COSTS if (figure := _estimate_mean(entry.costs(name), share=False)) and figure.value},
         max((run.ended_ns for run in entry.runs), default=0),
     )
 
 
-def _tasks_of(entry: Entry, system: str) -> set[TaskKey]:
+def _list_tasks(entry: Entry, system: str) -> set[TaskKey]:
     return {run.task for run in entry.runs if run.system == system}
 
 
-def _figure(scores: Mapping[TaskKey, float], *, share: bool = True) -> MeanFigure | None:
+def _estimate_mean(scores: Mapping[TaskKey, float], *, share: bool = True) -> MeanFigure | None:
     return estimate_of([scores[task] for task in sorted(scores)], share=share)
 
 
@@ -205,7 +205,7 @@ def _system_warnings(complete: Sequence[Entry], tasks: Sequence[TaskKey]) -> lis
     return found
 
 
-def _general_warnings(complete: Sequence[Entry], found: Mapping[str, Standing], tasks: int) -> list[str]:
+def _list_general_warnings(complete: Sequence[Entry], found: Mapping[str, Standing], tasks: int) -> list[str]:
     said = []
     solvers = [entry for entry in complete if not entry.baseline]
     if solvers and not any(found[entry.name].rank is not None for entry in solvers):

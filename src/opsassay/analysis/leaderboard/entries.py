@@ -74,13 +74,13 @@ class Entry:
 
     def by_task(self, metric: str | None = None) -> dict[TaskKey, float]:
         """Return the mean over repeats of *metric*, or of success, for every task that has one."""
-        return self._means(lambda run: run.succeeded if metric is None else run.values.get(metric))
+        return self._mean_by_task(lambda run: run.succeeded if metric is None else run.values.get(metric))
 
     def costs(self, name: str) -> dict[TaskKey, float]:
         """Return the mean over repeats of what a run took, one of `COSTS`, for every task where it is known."""
-        return self._means(lambda run: run.cost(name))
+        return self._mean_by_task(lambda run: run.cost(name))
 
-    def _means(self, reading: Callable[[LeaderboardRun], float | None]) -> dict[TaskKey, float]:
+    def _mean_by_task(self, reading: Callable[[LeaderboardRun], float | None]) -> dict[TaskKey, float]:
         found: dict[TaskKey, list[float]] = {}
         for run in self.runs:
             if (value := reading(run)) is not None:
@@ -94,12 +94,12 @@ def entries_of(graded: GradedRuns) -> list[Entry]:
     Of a task that was changed one form counts, the one that most solvers were run on, of these the latest: whoever brings
     an easier form alone is measured by that of the others. Runs of other forms are stale.
     """
-    present = _present_tasks([one for one in graded.counted if ranks(one.verdict)])
+    present = _find_present_tasks([one for one in graded.counted if ranks(one.verdict)])
     groups: dict[str, list[GradedRun]] = {}
     for one in graded.counted:
         groups.setdefault(graded.name(one.run), []).append(one)
     tasks = set(present.items())
-    return [_entry(graded, name, groups[name], tasks) for name in sorted(groups)]
+    return [_make_entry(graded, name, groups[name], tasks) for name in sorted(groups)]
 
 
 def ranks(verdict: Verdict) -> bool:
@@ -107,7 +107,7 @@ def ranks(verdict: Verdict) -> bool:
     return not verdict.fingerprinted and not is_void(verdict.metrics)
 
 
-def _present_tasks(runs: Sequence[GradedRun]) -> dict[str, str]:
+def _find_present_tasks(runs: Sequence[GradedRun]) -> dict[str, str]:
     solvers: dict[TaskKey, set[str]] = {}
     latest: dict[TaskKey, int] = {}
     for one in runs:
@@ -118,10 +118,10 @@ def _present_tasks(runs: Sequence[GradedRun]) -> dict[str, str]:
     return dict(order)
 
 
-def _entry(graded: GradedRuns, name: str, of: Sequence[GradedRun], tasks: set[TaskKey]) -> Entry:
+def _make_entry(graded: GradedRuns, name: str, of: Sequence[GradedRun], tasks: set[TaskKey]) -> Entry:
     present = [one for one in of if (one.run.item, one.run.item_hash) in tasks]
     void = sum(not ranks(one.verdict) for one in of)
-    made = [run for one in present if (run := _board_run(graded, one)) is not None]
+    made = [run for one in present if (run := _as_board_run(graded, one)) is not None]
     entry = Entry(name, tuple(made), _is_baseline(graded, of[0].run))
     scores = entry.by_task()
     reasons = list(dict.fromkeys(reason for one in of for reason in why_not_ranked(one.run)))
@@ -141,7 +141,7 @@ def _entry(graded: GradedRuns, name: str, of: Sequence[GradedRun], tasks: set[Ta
     return Entry(name, tuple(made), entry.baseline, tuple(reasons), tuple(stale), scores)
 
 
-def _board_run(graded: GradedRuns, one: GradedRun) -> LeaderboardRun | None:
+def _as_board_run(graded: GradedRuns, one: GradedRun) -> LeaderboardRun | None:
     run, metrics = one.run, one.verdict.metrics
     failed = run.status is not RunStatus.DONE
     succeeded = outcome_of(graded.domain, run, metrics)

@@ -46,7 +46,7 @@ def separate(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed: 
     """
     solvers, tasks = scores.shape
     random = np.random.default_rng(seed)
-    better = _better(scores, _signs(tasks, random, draws), 1 - level)
+    better = _find_better(scores, _draw_signs(tasks, random, draws), 1 - level)
     first, last = 1 + better.sum(axis=0), solvers - better.sum(axis=1)
     drawn = _bootstrap_counts(tasks, random, draws) @ scores.T / tasks
     tail = 100 * (1 - level) / 2
@@ -56,7 +56,7 @@ def separate(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed: 
 
 def better_than(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed: int = 0) -> NDArray[np.bool_]:
     """Return bool[k, k] of `separate` alone: whether the solver of a row is better than that of a column."""
-    return _better(scores, _kept_signs(scores.shape[1], draws, seed), 1 - level)
+    return _find_better(scores, _draw_kept_signs(scores.shape[1], draws, seed), 1 - level)
 
 
 def intervals(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed: int = 0) -> tuple[float, float]:
@@ -68,7 +68,7 @@ def intervals(scores: Floats, *, draws: int = DRAWS, level: float = LEVEL, seed:
     return float(low), float(high)
 
 
-def _better(scores: Floats, signs: NDArray[Any], error: float) -> NDArray[np.bool_]:
+def _find_better(scores: Floats, signs: NDArray[Any], error: float) -> NDArray[np.bool_]:
     solvers, tasks = scores.shape
     better = np.zeros((solvers, solvers), dtype=bool)
     a, b = np.triu_indices(solvers, 1)
@@ -92,7 +92,7 @@ def _better(scores: Floats, signs: NDArray[Any], error: float) -> NDArray[np.boo
     return better
 
 
-def _signs(tasks: int, random: np.random.Generator, draws: int) -> Floats:
+def _draw_signs(tasks: int, random: np.random.Generator, draws: int) -> Floats:
     if 2**tasks <= draws:
         bits = (np.arange(2**tasks)[:, None] >> np.arange(tasks)) & 1
         return np.asarray(2.0 * bits - 1.0, dtype=np.float64)
@@ -100,8 +100,8 @@ def _signs(tasks: int, random: np.random.Generator, draws: int) -> Floats:
 
 
 @lru_cache(_KEPT)
-def _kept_signs(tasks: int, draws: int, seed: int) -> NDArray[np.int8]:
-    return _signs(tasks, np.random.default_rng(seed), draws).astype(np.int8)
+def _draw_kept_signs(tasks: int, draws: int, seed: int) -> NDArray[np.int8]:
+    return _draw_signs(tasks, np.random.default_rng(seed), draws).astype(np.int8)
 
 
 def _bootstrap_counts(tasks: int, random: np.random.Generator, draws: int) -> NDArray[np.int64]:

@@ -18,11 +18,11 @@ def board_tables(boards: Sequence[Leaderboard]) -> list[ResultTable]:
     """Return the table of each of *boards*, its systems where there are several, and the overall of coverage."""
     tables = []
     for board in boards:
-        tables.append(_main(board))
+        tables.append(_main_table(board))
         systems = sorted({system for row in board.rows for system in row.systems})
         if len(systems) > 1:
             rows = tuple(
-                (row.entry.name, *(_cell(row.systems.get(system)) for system in systems)) for row in board.rows
+                (row.entry.name, *(_format_figure(row.systems.get(system)) for system in systems)) for row in board.rows
             )
             note = "Share of tasks that succeeded, with its interval of 95%, by system."
             tables.append(ResultTable(f"Leaderboard, {board.domain}, by system", ("solver", *systems), rows, note))
@@ -31,7 +31,7 @@ def board_tables(boards: Sequence[Leaderboard]) -> list[ResultTable]:
     return tables
 
 
-def _main(board: Leaderboard) -> ResultTable:
+def _main_table(board: Leaderboard) -> ResultTable:
     names = [definition.name for definition in board.metrics]
     columns = (
         "rank",
@@ -46,7 +46,7 @@ def _main(board: Leaderboard) -> ResultTable:
         "last run",
         "remark",
     )
-    rows = tuple(_cells(row, names) for row in board.rows)
+    rows = tuple(_format_cells(row, names) for row in board.rows)
     note = (
         f"{plural(board.tasks, 'task')}. Means over tasks with intervals of 95%; a rank is "
         "shared by whom nobody can tell apart, and has the interval of the ranks that are possible. Runs that failed count."
@@ -54,15 +54,15 @@ def _main(board: Leaderboard) -> ResultTable:
     return ResultTable(f"Leaderboard, {board.domain}", columns, rows, note)
 
 
-def _cells(row: LeaderboardRow, names: Sequence[str]) -> tuple[Any, ...]:
+def _format_cells(row: LeaderboardRow, names: Sequence[str]) -> tuple[Any, ...]:
     return (
         rank_text(row),
         row.entry.name,
-        _cell(row.success),
-        *(_cell(row.metrics.get(name)) for name in names),
+        _format_figure(row.success),
+        *(_format_figure(row.metrics.get(name)) for name in names),
         len(row.entry.runs),
         row.failed or None,
-        *(_cell(row.spent.get(name)) for name in COSTS),
+        *(_format_figure(row.spent.get(name)) for name in COSTS),
         datetime.fromtimestamp(row.last_ns / 1e9, UTC).strftime("%Y-%m-%d") if row.last_ns else None,
         "; ".join((*row.reasons, *(f"stale: {why}" for why in row.entry.stale))),
     )
@@ -76,7 +76,7 @@ def rank_text(row: LeaderboardRow) -> str:
     return f"{row.rank}" if first == last else f"{row.rank} ({first}–{last})"
 
 
-def _cell(figure: MeanFigure | None) -> str | None:
+def _format_figure(figure: MeanFigure | None) -> str | None:
     return None if figure is None else figure.text
 
 
@@ -87,14 +87,18 @@ def overall(boards: Mapping[str, Leaderboard]) -> ResultTable:
     covered = {solver: sum((name, solver) in of for name in boards) for solver in solvers}
     solvers.sort(key=lambda solver: (-covered[solver], solver))
     rows = [
-        (solver, covered[solver], *(_covered(board, of.get((name, solver))) for name, board in boards.items()))
+        (
+            solver,
+            covered[solver],
+            *(_describe_coverage(board, of.get((name, solver))) for name, board in boards.items()),
+        )
         for solver in solvers
     ]
     note = "What each solver was run on; successes are not added up over leaderboards, whose tasks are not of one kind."
     return ResultTable("Leaderboard, overall", ("solver", "boards", *boards), tuple(rows), note)
 
 
-def _covered(board: Leaderboard, row: LeaderboardRow | None) -> str | None:
+def _describe_coverage(board: Leaderboard, row: LeaderboardRow | None) -> str | None:
     if row is None or row.success is None:
         return None
-    return f"{_cell(row.success)} on {row.success.n} of {plural(board.tasks, 'task')}"
+    return f"{_format_figure(row.success)} on {row.success.n} of {plural(board.tasks, 'task')}"

@@ -64,7 +64,7 @@ class _Question:
         if not self.alike or self.breaks:
             return math.inf if self.breaks else self.least_ms
         calls, limits = self.calls, self.calls.thresholds
-        hits = calls.hit(kinds=_touches(place) & members)
+        hits = calls.hit(kinds=_calls_or_serves(place) & members)
         suspects = calls.count_by_link(hits).filter((pl.col("p") < limits.suspicious) & (pl.col("k") > 0))
         now = hits.filter((pl.col("period") == "abnormal") & pl.col("hit"))
         now = now.join(calls.kinds.select("kind", "link", "usual_ms"), on="kind")
@@ -78,15 +78,15 @@ class _Question:
         )
 
 
-def _touches(place: str) -> pl.Expr:
-    return _inbound(place) | _outbound(place)
+def _calls_or_serves(place: str) -> pl.Expr:
+    return _is_called(place) | _is_caller(place)
 
 
-def _inbound(place: str) -> pl.Expr:
+def _is_called(place: str) -> pl.Expr:
     return pl.col("peer") == place
 
 
-def _outbound(place: str) -> pl.Expr:
+def _is_caller(place: str) -> pl.Expr:
     return pl.col("caller_service") == place
 
 
@@ -95,13 +95,13 @@ def _classes(place: str, links: Links, peer: str | None) -> Iterator[tuple[str, 
     if peer is not None:
         yield from _with_peer(links, peer)
         return
-    yield "both", _touches(place)
-    yield "inbound", _inbound(place)
-    yield "outbound", _outbound(place)
-    yield from _of_protocols(links)
+    yield "both", _calls_or_serves(place)
+    yield "inbound", _is_called(place)
+    yield "outbound", _is_caller(place)
+    yield from _split_by_protocol(links)
 
 
-def _of_protocols(links: Links) -> Iterator[tuple[str, pl.Expr]]:
+def _split_by_protocol(links: Links) -> Iterator[tuple[str, pl.Expr]]:
     spoken = links.get_column("protocol").unique().sort().to_list()
     if len(spoken) < 2:
         return
@@ -132,7 +132,7 @@ def best_hypothesis(
     hits together are no chance. *only*: the one direction to ask for. *added_ms*: what a hit call waits at least.
     """
     best: Hypothesis | None = None
-    links = asked.calls.kinds.filter(_touches(place)).select(*ENDS, "protocol").unique()
+    links = asked.calls.kinds.filter(_calls_or_serves(place)).select(*ENDS, "protocol").unique()
     for direction, members in _classes(place, links, peer):
         if only not in (None, direction):
             continue
@@ -148,7 +148,7 @@ def _supported(
     """Return the hypothesis that the fault acts on the links *members* of *place*, when they support it."""
     agree, limits = asked.calls.limits.link_share, asked.calls.thresholds
     least_ms = asked.smallest(place, members) if added_ms is None else added_ms
-    mine = asked.table(least_ms).filter(_touches(place))
+    mine = asked.table(least_ms).filter(_calls_or_serves(place))
     inside = mine.filter(members.fill_null(value=False))
     share = share_hit(inside, asked.least, limits)
     if share is None or chance(inside) > limits.chance:
@@ -158,11 +158,11 @@ def _supported(
     slow, spared = inside.filter("slow"), inside.filter("spared")
     if not slow.height or slow.height < agree * (slow.height + spared.height):
         return None
-    out = slow.select(_outbound(place)).to_series()
+    out = slow.select(_is_caller(place)).to_series()
     if direction == "both" and (out.all() or not out.any()):
         return None  # all on one side: that is the smaller claim
     if out.all():  # a place that waits lets its callers wait: that says nothing against
-        outside = outside.filter(_outbound(place) | ~pl.col("slow"))
+        outside = outside.filter(_is_caller(place) | ~pl.col("slow"))
     also, not_ = outside.filter("slow").height, outside.filter("spared").height
     if also > (1 - agree) * (also + not_):
         return None
@@ -170,20 +170,20 @@ def _supported(
     return Hypothesis(
         place=place,
         direction=direction,
-        slow=_ends(slow),
+        slow=_pairs_of_links(slow),
         tells=slow.height + spared.height,
         support=float(inside.select(capped).item() - outside.select(capped).item()),
-        links=_ends(inside.filter(~pl.col("spared"))),
+        links=_pairs_of_links(inside.filter(~pl.col("spared"))),
         added_ms=least_ms,
         stores=bool((slow.get_column("protocol") != CALL).all()),
     )
 
 
-def _ends(table: Links) -> frozenset[tuple[str, str]]:
+def _pairs_of_links(table: Links) -> frozenset[tuple[str, str]]:
     return frozenset(table.select(ENDS).iter_rows())
 
 
-def _on(links: frozenset[tuple[str, str]]) -> pl.Expr:
+def _is_one_of_links(links: frozenset[tuple[str, str]]) -> pl.Expr:
     ends = pl.struct(ENDS)
     return ends.is_in([{"caller_service": caller, "peer": peer} for caller, peer in sorted(links)])
 
@@ -211,7 +211,7 @@ def direction_of(scene: EvidenceContext, only: str | None = None) -> tuple[Hypot
     called = str(named) if only is None and named in _OF_CALLS else only
     found = best_hypothesis(root, asked, peer=peer, only=called) or best_hypothesis(root, asked, peer=peer, only=only)
     if found is None:
-        mine = asked.table(0.0).filter(_touches(root))
+        mine = asked.table(0.0).filter(_calls_or_serves(root))
         shown = with_support(mine, calls.thresholds.most_hit, calls.thresholds).filter("slow").height
         return None, calls, f"{shown} of {mine.height} links of {root} are slower or break, in no direction"
     better, equal = _contest(scene, found, asked) if peer is None else (None, None)
@@ -295,7 +295,7 @@ def _names_direction(scene: EvidenceContext, found: Hypothesis, calls: LinkCalls
 
 def _after_share(calls: LinkCalls, found: Hypothesis) -> float | None:
     """Return which share of the added time lies after the callee ended; None where clocks do not allow to say so."""
-    parts = calls.calls_of(_on(found.slow)).drop_nulls(["lead_ms", "gap_ms"])
+    parts = calls.calls_of(_is_one_of_links(found.slow)).drop_nulls(["lead_ms", "gap_ms"])
     medians = parts.group_by("period").agg(before=pl.col("lead_ms").median(), whole=pl.col("gap_ms").median())
     rows = {row["period"]: row for row in medians.iter_rows(named=True)}
     least = calls.limits.added_ms
@@ -308,7 +308,7 @@ def _after_share(calls: LinkCalls, found: Hypothesis) -> float | None:
 
 def _sources(found: Hypothesis, calls: LinkCalls) -> Sources:
     """Return what enters the traffic: the added time and the broken calls on the links that the fault may hit."""
-    now = calls.calls_of(_on(found.links)).filter(pl.col("period") == "abnormal")
+    now = calls.calls_of(_is_one_of_links(found.links)).filter(pl.col("period") == "abnormal")
     of_kinds = calls.kinds.select("kind", "caller_node", "to", "before_ms")
     ends = now.join(of_kinds, on="kind", maintain_order="left").group_by("caller_node", "to")
     each = ends.agg(ms=(pl.col("waited_ms") - pl.col("before_ms")).mean()).drop_nulls()
@@ -316,7 +316,7 @@ def _sources(found: Hypothesis, calls: LinkCalls) -> Sources:
     return Sources(link_ms=link, exits=frozenset(now.filter("broken").get_column("exit")))
 
 
-def _check(only: str | None) -> Callable[[EvidenceContext], SignatureCheck]:
+def _make_direction_check(only: str | None) -> Callable[[EvidenceContext], SignatureCheck]:
     @at_usual_pace
     def check(scene: EvidenceContext) -> SignatureCheck:
         found, calls, words = direction_of(scene, only)
@@ -327,8 +327,8 @@ def _check(only: str | None) -> Callable[[EvidenceContext], SignatureCheck]:
     return check
 
 
-link_fault = _check(None)
+link_fault = _make_direction_check(None)
 """Look for added waiting, or broken calls, on a class of links of the root that no other end explains better."""
 
-inbound_wait = _check("inbound")
+inbound_wait = _make_direction_check("inbound")
 """The same between callers and the root alone."""

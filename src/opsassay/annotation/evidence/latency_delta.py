@@ -38,7 +38,7 @@ def added_time(
     *log_g* and s_g^2 are mean and variance (ddof 1) of ln max(value, LOG_FLOOR_MS); s_g^2 is 0.01 at least, with less
     than MINIMUM_MATCHED calls UNKNOWN_SPREAD at least. This is direct standardisation, with Welch's error per group.
     """
-    matched = _added(frame, value, by, within, few=few)
+    matched = _added_latency(frame, value, by, within, few=few)
     if not whole:
         return matched
     all_now = (
@@ -52,11 +52,11 @@ def added_time(
         pl.col("n") >= COVERAGE * pl.col("all_now")
     )
     slim = frame.select("period", *by, value)
-    rest = _added(slim.join(enough, on=by, how="anti", nulls_equal=True), value, by, [], few=few)
+    rest = _added_latency(slim.join(enough, on=by, how="anti", nulls_equal=True), value, by, [], few=few)
     return pl.concat([matched.join(enough, on=by, how="semi", nulls_equal=True), rest]).sort(by)
 
 
-def _added(frame: pl.DataFrame, value: str, by: list[str], within: list[str], *, few: bool) -> pl.DataFrame:
+def _added_latency(frame: pl.DataFrame, value: str, by: list[str], within: list[str], *, few: bool) -> pl.DataFrame:
     keys = [*by, *within]
     logged = pl.col(value).clip(lower_bound=LOG_FLOOR_MS).log()
     cell = pl.fold(pl.lit(0, pl.UInt64), operator.xor, [pl.col(k).hash(i) for i, k in enumerate(["period", *keys])])

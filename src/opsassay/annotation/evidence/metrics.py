@@ -82,11 +82,11 @@ def _levels(rows: pl.DataFrame, owner: pl.Expr, family: str) -> pl.DataFrame:
     )
 
 
-def _of_family(metrics: pl.DataFrame, family: str) -> pl.DataFrame:
+def _select_family(metrics: pl.DataFrame, family: str) -> pl.DataFrame:
     return metrics.filter(pl.col("metric").str.contains(FAMILIES[family].pattern) & pl.col("value").is_finite())
 
 
-def _of_hosts(metrics: pl.DataFrame) -> pl.DataFrame:
+def _select_host_metrics(metrics: pl.DataFrame) -> pl.DataFrame:
     no_pod = pl.col("attr.k8s.pod.name").fill_null("") == ""
     return metrics.filter(pl.col("metric").str.contains(_HOST_CPU) & no_pod & pl.col("value").is_finite())
 
@@ -104,7 +104,7 @@ def raised(metrics: pl.DataFrame, service: str, family: str, limits: ResourceThr
     """
     if family in _COUNTED:
         return _detect_counter(metrics, service, family)
-    levels = _levels(_of_family(metrics, family), _POD, family)
+    levels = _levels(_select_family(metrics, family), _POD, family)
     mine = levels.filter(pl.col("service_name") == service).head(1)
     if not mine.height:
         return Raised(passed=False, sentence=f"no {family} metric of {service}")
@@ -116,7 +116,7 @@ def raised(metrics: pl.DataFrame, service: str, family: str, limits: ResourceThr
 
 def host_raised(metrics: pl.DataFrame, host: str, limits: ResourceThresholds) -> Raised:
     """Return whether the processor use of *host*, in cores, rose by the rule of `raised`, among all hosts."""
-    levels = _levels(_of_hosts(metrics), pl.col("attr.k8s.node.name"), "cpu")
+    levels = _levels(_select_host_metrics(metrics), pl.col("attr.k8s.node.name"), "cpu")
     mine = levels.filter(pl.col("owner") == host).head(1)
     if not mine.height:
         return Raised(passed=False, sentence=f"no processor metric of {host}")
@@ -153,9 +153,9 @@ def resource_states(metrics: pl.DataFrame, start_ns: int, limits: ResourceThresh
     found: dict[str, dict[str, int]] = {}
     widths: dict[str, int] = {}
     for family, rows, owner, kinds in (
-        ("cpu", _of_family(metrics, "cpu"), _POD, ("pod", "container")),
-        ("memory", _of_family(metrics, "memory"), _POD, ("pod", "container")),
-        ("cpu", _of_hosts(metrics), pl.col("attr.k8s.node.name"), ("node",)),
+        ("cpu", _select_family(metrics, "cpu"), _POD, ("pod", "container")),
+        ("memory", _select_family(metrics, "memory"), _POD, ("pod", "container")),
+        ("cpu", _select_host_metrics(metrics), pl.col("attr.k8s.node.name"), ("node",)),
     ):
         for service, name, first_ns, width_ns in _onsets(rows, owner, family, start_ns, limits).iter_rows():
             for kind in kinds:

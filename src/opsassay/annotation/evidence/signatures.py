@@ -51,7 +51,7 @@ def calls_skipped(scene: EvidenceContext) -> SignatureCheck:
     """
     nodes = _nodes(scene.calls)
     limits = scene.thresholds.statements
-    more = _share("k", "n") - _share("k0", "n0")
+    more = _sum_share("k", "n") - _sum_share("k0", "n0")
     others = nodes.filter(pl.col("service") != scene.root).group_by("service").agg(more=more).get_column("more")
     rate = max(float(np.median(others.to_list() or [0.0])), limits.least_rate)
     mine = nodes.filter(pl.col("service") == scene.root)
@@ -73,7 +73,7 @@ def calls_skipped(scene: EvidenceContext) -> SignatureCheck:
     return SignatureCheck(passed=True, sentence=words, sources=Sources(entries=frozenset(skipped)))
 
 
-def _share(part: str, whole: str) -> pl.Expr:
+def _sum_share(part: str, whole: str) -> pl.Expr:
     return pl.col(part).sum() / pl.col(whole).sum()
 
 
@@ -141,13 +141,12 @@ def way_changed(scene: EvidenceContext) -> SignatureCheck:
     broken = scene.statements.broken(scene.root)
     if broken is None:
         return SignatureCheck(passed=False, sentence=f"{scene.root} logs as before")
-    words = (
-        f"after {_quoted(broken.statement)} {scene.root} logs {_quoted(broken.usual)} in {broken.now:.0%} of its spans"
-    )
-    return SignatureCheck(passed=True, sentence=f"{words}, before in {broken.before:.0%}")
+    words = f"after {_quote_statement(broken.statement)} {scene.root} logs {_quote_statement(broken.usual)}"
+    shares = f"in {broken.now:.0%} of its spans, before in {broken.before:.0%}"
+    return SignatureCheck(passed=True, sentence=f"{words} {shares}")
 
 
-def _quoted(text: str) -> str:
+def _quote_statement(text: str) -> str:
     return text if text.startswith("(") else repr(text.strip()[:60])
 
 

@@ -99,14 +99,14 @@ def surface_alarms(calls: Calls, slo: SurfaceSlo, thresholds: Thresholds) -> Ala
     normal, abnormal = (felt.filter(pl.col("period") == p) for p in ("normal", "abnormal"))
     for node, first in beyond_chance(abnormal, normal, "felt_failed", strict).items():
         found.setdefault(node, {})["errors"] = first
-    for node in _slow(slower, slo, slo.z):
+    for node in _slow_nodes(slower, slo, slo.z):
         found.setdefault(node, {})["latency"] = None
     for node in _silent(calls, felt, slo):
         found.setdefault(node, {})["silence"] = None
-    return Alarms(dict(sorted(found.items())), frozenset(_slow(slower, slo, slo.z_directed)))
+    return Alarms(dict(sorted(found.items())), frozenset(_slow_nodes(slower, slo, slo.z_directed)))
 
 
-def _slow(slower: pl.DataFrame, slo: SurfaceSlo, z: float) -> list[str]:
+def _slow_nodes(slower: pl.DataFrame, slo: SurfaceSlo, z: float) -> list[str]:
     slow = slower.filter(
         (pl.col("z") > z)
         & (pl.col("added_ms") > slo.latency_added_ms)

@@ -9,7 +9,7 @@ from opsassay.annotation.evidence.latency_delta import added_time
 from opsassay.annotation.evidence.load_normalisation import at_usual_pace
 
 
-def _own(scene: EvidenceContext, value: pl.Expr, what: str) -> SignatureCheck:
+def _check_own_time(scene: EvidenceContext, value: pl.Expr, what: str) -> SignatureCheck:
     # A caller that sleeps between attempts adds time of its own because its callee fails: those calls are no witness.
     undisturbed = scene.own.filter(~pl.col("any_failed_exit")).with_columns(value=value)
     table = rose(added_time(undisturbed, "value", ["node"], ["shape"]), scene.thresholds)
@@ -25,13 +25,13 @@ def _own(scene: EvidenceContext, value: pl.Expr, what: str) -> SignatureCheck:
 @at_usual_pace
 def own_time(scene: EvidenceContext) -> SignatureCheck:
     """Look for added time in the root itself, not waiting for anyone."""
-    return _own(scene, pl.col("own_ms"), "time of its own")
+    return _check_own_time(scene, pl.col("own_ms"), "time of its own")
 
 
 @at_usual_pace
 def store_time(scene: EvidenceContext) -> SignatureCheck:
     """Look for added time in which the root waits for its stores."""
-    return _own(scene, pl.col("store_ms"), "time in its stores")
+    return _check_own_time(scene, pl.col("store_ms"), "time in its stores")
 
 
 def starved_time(scene: EvidenceContext) -> SignatureCheck:

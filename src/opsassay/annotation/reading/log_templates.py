@@ -95,7 +95,7 @@ class Statements:
         events = pl.concat(
             [
                 self._breaks.select(_EVENT),
-                self._lines.filter("blames").select(*_EVENT[:3], "time_ns").rename({"time_ns": "broke_ns"}),
+                self._log_lines.filter("blames").select(*_EVENT[:3], "time_ns").rename({"time_ns": "broke_ns"}),
             ]
         )
         others = events.filter(pl.col("service") != service)
@@ -109,7 +109,7 @@ class Statements:
         return BrokenHabit(service, row["statement"], row["usual"], row["before"], row["now"])
 
     @cached_property
-    def _lines(self) -> pl.DataFrame:
+    def _log_lines(self) -> pl.DataFrame:
         return _read(self.pack)
 
     @cached_property
@@ -118,7 +118,7 @@ class Statements:
         served = self.calls.entries.select("period", "trace", "node", "end_ns", pl.col("service").cast(pl.String))
         ends = served.group_by("service", "period", "trace").agg(pl.col("end_ns").max())
         request = ["period", "trace", "service"]
-        lines = self._lines.join(ends, on=request, how="inner")
+        lines = self._log_lines.join(ends, on=request, how="inner")
         misled = _misled(lines, served.select(request).unique(), self.limits.usual)
         lines = lines.join(misled, on=request, how="anti")
         rows = pl.concat([_in_spans(lines), _in_requests(lines, served.join(misled, on=request, how="anti"))])

@@ -27,7 +27,7 @@ class Rows:
         self._shift, self._last = np.uint64(64 - bits), (1 << bits) - 1
         self._table = np.full(1 << bits, -1, dtype=np.int32)
         self.repeated = np.zeros(keys.size, dtype=np.bool_)
-        rows, place = np.arange(keys.size, dtype=np.int32), self._slots_of(keys)
+        rows, place = np.arange(keys.size, dtype=np.int32), self._find_slots(keys)
         free: Index = np.arange(keys.size)  # which of *rows* find their place free: all at first
         while rows.size:
             # The last assignment stays: that of the first row.
@@ -40,14 +40,14 @@ class Rows:
             rows, place = rows[~same], (place[~same] + 1) & self._last
             free = np.flatnonzero(self._table.take(place) < 0)
 
-    def _slots_of(self, keys: Keys) -> Index:
+    def _find_slots(self, keys: Keys) -> Index:
         return ((keys * _GOLDEN) >> self._shift).astype(np.int64)
 
     def find(self, keys: Keys) -> Index:
         """Return the row of each of *keys*, -1 where there is none."""
         if not self._keys.size:
             return np.full(keys.shape, -1, dtype=np.int64)
-        place = self._slots_of(keys)
+        place = self._find_slots(keys)
         found = self._table.take(place)
         at = np.flatnonzero((found >= 0) & (self._keys.take(found) != keys))
         place = place.take(at)

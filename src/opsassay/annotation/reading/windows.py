@@ -59,10 +59,10 @@ class _Window:
 
 def span_key() -> pl.Expr:
     """Return the 64-bit key of a span within both periods: ids are long texts, and joins on them are slow."""
-    return _key(pl.col("trace_id").hash(1), "span_id")
+    return _span_key(pl.col("trace_id").hash(1), "span_id")
 
 
-def _key(trace: pl.Expr, span: str) -> pl.Expr:
+def _span_key(trace: pl.Expr, span: str) -> pl.Expr:
     period = pl.when(pl.col("period") == PERIODS[0]).then(pl.lit(0, pl.UInt64)).otherwise(pl.lit(2**63, pl.UInt64))
     return trace ^ pl.col(span).hash(2) ^ period
 
@@ -80,7 +80,7 @@ def read(pack: Datapack) -> Read:
     status_known = bool(rest.get_column("status_known").any())
     frame = _with_logged_errors(rest.drop("status_known").with_columns(names), errors, status_known=status_known)
     strayed, repeated = (sum(getattr(window, what) for window in windows) for what in ("strayed", "repeated"))
-    return Read(frame, parent, status_known, tuple(_oddities(pack, strayed, repeated)))
+    return Read(frame, parent, status_known, tuple(_describe_oddities(pack, strayed, repeated)))
 
 
 def _read_window(pack: Datapack, period: str) -> _Window:
@@ -92,8 +92,8 @@ def _read_window(pack: Datapack, period: str) -> _Window:
         "period",
         "trace",
         root=pl.col("parent_span_id").fill_null("") == "",
-        key=_key(pl.col("trace"), "span_id"),
-        parent_key=_key(pl.col("trace"), "parent_span_id"),
+        key=_span_key(pl.col("trace"), "span_id"),
+        parent_key=_span_key(pl.col("trace"), "parent_span_id"),
         time_ns=pl.col("time").dt.epoch("ns"),
         duration_ns=pl.col("duration").cast(pl.Int64),
         service=pl.col("service_name").fill_null(""),
@@ -146,7 +146,7 @@ def _in_order(frame: pl.DataFrame) -> pl.DataFrame:
     return frame[places]
 
 
-def _oddities(pack: Datapack, strayed: int, repeated: int) -> list[str]:
+def _describe_oddities(pack: Datapack, strayed: int, repeated: int) -> list[str]:
     notes = [f"{strayed} spans lie outside their window (a clock jumped?); they are left out."] if strayed else []
     notes += [f"{repeated} spans repeat the ids of others; the first of each is kept."] if repeated else []
     overlap = (pack.incident.normal.end_ns - pack.incident.abnormal.start_ns) / 1e9

@@ -79,7 +79,7 @@ def carry_errors(
     """
     if not (sources.entries or sources.exits) and not calls.entries.get_column("felt_failed").any():
         return PropagatedErrors({}, {}, (), frozenset(), frozenset())
-    traffic = _traffic(calls)
+    traffic = _collect_traffic(calls)
     exits = traffic.exits
     carried = np.zeros(traffic.failed.size, dtype=bool)
     of_root = np.array([e for e in sorted(sources.entries) if e < carried.size], dtype=np.int64)
@@ -105,7 +105,7 @@ def carry_errors(
     )
 
 
-def _traffic(calls: Calls) -> _Traffic:
+def _collect_traffic(calls: Calls) -> _Traffic:
     entries, exits = calls.entries, calls.exits.filter(pl.col("period") == "abnormal")
     # Who gave a callee up failed because of the last call to it, as if it had made that one.
     given_up = refused_requests(calls).join(exits.drop("caller_entry"), on="exit", how="inner", maintain_order="left")

@@ -81,21 +81,21 @@ def steps(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
         return
     if kind != "span":
         for node in terrain.own.get(place[0], ()):
-            yield from _first_hop(terrain, place, kind, node)
+            yield from _hops_of_first_rules(terrain, place, kind, node)
         for host, nodes in terrain.crowded.items() if place == terrain.root else ():
             for node in nodes:
-                yield from _crowding(terrain, place, host, node)
+                yield from _hops_to_host_neighbour(terrain, place, host, node)
         return
     if place[1] != HEALTHY:
         for caller in terrain.callers.get(name, ()):
-            yield from _along(terrain, place, name, caller)
+            yield from _hops_to_caller(terrain, place, name, caller)
         for callee in terrain.callees.get(name, ()):
             if (name, callee) in terrain.carriage.starved or "carried" in terrain.gates_off:
-                yield from _starving(terrain, place, name, callee)
+                yield from _hops_to_starved_callee(terrain, place, name, callee)
         for sibling in terrain.shared.get(name, ()):
-            yield from _beside(terrain, place, sibling)
+            yield from _hops_to_pod_sibling(terrain, place, sibling)
     for bypass in _bypasses(terrain, name):
-        yield from _bypassing(terrain, place, bypass)
+        yield from _hops_past_failed_callee(terrain, place, bypass)
 
 
 def _bypasses(terrain: Terrain, name: str) -> Iterator[Bypass]:
@@ -111,7 +111,7 @@ def _bypasses(terrain: Terrain, name: str) -> Iterator[Bypass]:
 
 def _downwards(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
     """Yield the steps from a host to what it runs, where the fault shows."""
-    rules = _rules(terrain, place, "node")
+    rules = _select_rules(terrain, place, "node")
     for part in terrain.parts:
         admitting = [r for r in rules if r.destination == part.partition("|")[0] and place[1] in r.effects]
         if admitting:
@@ -120,7 +120,7 @@ def _downwards(terrain: Terrain, place: Place) -> Iterator[Hop | Refusal]:
             yield Refusal(place, part, "rule", f"no rule lets {place[1]} of a host reach {part}")
 
 
-def _first_hop(terrain: Terrain, place: Place, kind: str, node: str) -> Iterator[Hop | Refusal]:
+def _hops_of_first_rules(terrain: Terrain, place: Place, kind: str, node: str) -> Iterator[Hop | Refusal]:
     carriage = terrain.carriage
 
     def carries(reason: str) -> Evidence | None:
@@ -132,14 +132,14 @@ def _first_hop(terrain: Terrain, place: Place, kind: str, node: str) -> Iterator
             return {"at": "the faulted end"}
         return None
 
-    rules = [r for r in _rules(terrain, place, kind) if "node" not in r.path]
+    rules = [r for r in _select_rules(terrain, place, kind) if "node" not in r.path]
     changed = [r for r in rules if HEALTHY in r.effects]
     if changed and node in carriage.changed:
         yield Hop(place, (f"span|{node}", HEALTHY), changed[0], {"answers": "changed"})
     yield from _gates(terrain, place, f"span|{node}", rules, carries)
 
 
-def _along(terrain: Terrain, place: Place, source: str, target: str) -> Iterator[Hop | Refusal]:
+def _hops_to_caller(terrain: Terrain, place: Place, source: str, target: str) -> Iterator[Hop | Refusal]:
     carriage, pair = terrain.carriage, (source, target)
 
     def carries(reason: str) -> Evidence | None:
@@ -154,26 +154,26 @@ def _along(terrain: Terrain, place: Place, source: str, target: str) -> Iterator
             return {"carried_failures": failures} if enough else None
         return None
 
-    plain = [r for r in _rules(terrain, place, "span") if r.path == ()]
+    plain = [r for r in _select_rules(terrain, place, "span") if r.path == ()]
     yield from _gates(terrain, place, f"span|{target}", plain, carries)
 
 
-def _starving(terrain: Terrain, place: Place, source: str, target: str) -> Iterator[Hop | Refusal]:
+def _hops_to_starved_callee(terrain: Terrain, place: Place, source: str, target: str) -> Iterator[Hop | Refusal]:
     share = terrain.carriage.starved.get((source, target), 0.0)
 
     def carries(_: str) -> Evidence | None:
         return {"missing_share": round(share, 3)} if share >= terrain.carriage.limits.starved_share else None
 
-    yield from _gates(terrain, place, f"span|{target}", _rules(terrain, place, "span", forward=True), carries)
+    yield from _gates(terrain, place, f"span|{target}", _select_rules(terrain, place, "span", forward=True), carries)
 
 
-def _beside(terrain: Terrain, place: Place, sibling: str) -> Iterator[Hop | Refusal]:
-    beside = [r for r in _rules(terrain, place, "span") if "pod" in r.path]
+def _hops_to_pod_sibling(terrain: Terrain, place: Place, sibling: str) -> Iterator[Hop | Refusal]:
+    beside = [r for r in _select_rules(terrain, place, "span") if "pod" in r.path]
     yield from _gates(terrain, place, f"span|{sibling}", beside, _strained(terrain, sibling))
 
 
-def _crowding(terrain: Terrain, place: Place, host: str, node: str) -> Iterator[Hop | Refusal]:
-    rules = [r for r in _rules(terrain, place, "container") if "node" in r.path]
+def _hops_to_host_neighbour(terrain: Terrain, place: Place, host: str, node: str) -> Iterator[Hop | Refusal]:
+    rules = [r for r in _select_rules(terrain, place, "container") if "node" in r.path]
     yield from _gates(terrain, place, f"span|{node}", rules, _strained(terrain, node, host=host))
 
 
@@ -188,7 +188,7 @@ def _strained(terrain: Terrain, node: str, **where: str) -> Carries:
     return carries
 
 
-def _bypassing(terrain: Terrain, place: Place, bypass: Bypass) -> Iterator[Hop | Refusal]:
+def _hops_past_failed_callee(terrain: Terrain, place: Place, bypass: Bypass) -> Iterator[Hop | Refusal]:
     def carries(reason: str) -> Evidence | None:
         if reason not in FAILURE or not terrain.carriage.failing(bypass.target):
             return None
@@ -197,13 +197,13 @@ def _bypassing(terrain: Terrain, place: Place, bypass: Bypass) -> Iterator[Hop |
 
     rules = [
         r
-        for r in _rules(terrain, place, "span")
+        for r in _select_rules(terrain, place, "span")
         if r.through_healthy == (bypass.healthy is not None) and (r.through_healthy or HEALTHY in r.states)
     ]
     yield from _gates(terrain, place, f"span|{bypass.target}", rules, carries)
 
 
-def _rules(terrain: Terrain, place: Place, kind: str, *, forward: bool = False) -> list[Rule]:
+def _select_rules(terrain: Terrain, place: Place, kind: str, *, forward: bool = False) -> list[Rule]:
     return [
         r
         for r in terrain.rules

@@ -106,7 +106,7 @@ def carry_latency(
         at_links.add(callee)
         if callee in added:
             own[callee] += link_ms / added[callee].added_ms
-    weights = _weights(rates, added)
+    weights = _weigh_calls(rates, added)
     shares = _shares(own, weights)
     for callee, caller, weight in weights:
         edges[callee, caller] = min(edges.get((callee, caller), 0.0) + weight * shares.get(callee, 0.0), 1.0)
@@ -122,7 +122,7 @@ def _on_links(rates: Iterable[CallRate], sources: Sources, roots: frozenset[str]
             yield rate, link_ms
 
 
-def _weights(rates: Iterable[CallRate], added: Mapping[str, LatencyDelta]) -> list[CallWeight]:
+def _weigh_calls(rates: Iterable[CallRate], added: Mapping[str, LatencyDelta]) -> list[CallWeight]:
     return [
         CallWeight(
             r.callee_node, r.caller_node, r.made_times * max(r.added_ms or 0.0, 0.0) / added[r.caller_node].added_ms

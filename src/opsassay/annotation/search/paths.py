@@ -61,7 +61,7 @@ def search(terrain: Terrain, alarms: frozenset[Place], limits: SearchLimits) -> 
     kept = _towards(seen.hops, {p for p in seen.depth if p in alarms}, seen.depth, limits)
     paths = tuple(_paths(terrain.root, kept, alarms, limits))
     on_paths = {pair for path in paths for pair in pairwise(path)}
-    rejected = (*_refused_paths(seen), *_unfelt(seen, {p for path in paths for p in path}, limits))
+    rejected = (*_list_refused_paths(seen), *_unfelt(seen, {p for path in paths for p in path}, limits))
     hops = tuple(h for h in kept if (h.source, h.target) in on_paths)
     return Found(hops, paths, rejected, capped=seen.capped or len(paths) >= limits.paths)
 
@@ -98,7 +98,7 @@ def _route(seen: _Explored, place: Place) -> tuple[str, ...]:
     return tuple(dict.fromkeys(component for component, _ in reversed(route)))
 
 
-def _refused_paths(seen: _Explored) -> Iterator[Rejected]:
+def _list_refused_paths(seen: _Explored) -> Iterator[Rejected]:
     reached = {component for component, _ in seen.depth}
     for refusal in seen.refusals:
         if refusal.component not in reached:

@@ -37,7 +37,7 @@ class Rule(Noun):
     extension: bool = False
 
 
-def _rule(id_: str, kinds: str, states: str, effects: str, channel: str, mechanism: str) -> Rule:
+def _parse_rule(id_: str, kinds: str, states: str, effects: str, channel: str, mechanism: str) -> Rule:
     source, _, rest = kinds.partition(" > ")
     *path, destination = rest.split(" > ")
     spread = {
@@ -67,7 +67,7 @@ def _rule(id_: str, kinds: str, states: str, effects: str, channel: str, mechani
     )
 
 
-RULES = tuple(_rule(id_, **row) for id_, row in packaged_yaml(__package__, "rules.yaml").items())
+RULES = tuple(_parse_rule(id_, **row) for id_, row in packaged_yaml(__package__, "rules.yaml").items())
 """Every rule, in `rules.yaml`; those of the paper carry its ids, ours begin with A- and can be switched off."""
 
 

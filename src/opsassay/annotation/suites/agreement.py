@@ -128,7 +128,10 @@ def agreement(suite: Path) -> KindAgreement:
         valid=int(table[0, 0]),
         table=((int(table[0, 0]), int(table[0, 1])), (int(table[1, 0]), int(table[1, 1]))),
         disagreements=tuple(
-            {"case": case, **{name: _flags(by[case]) for name, by in zip(names, (first, second), strict=True)}}
+            {
+                "case": case,
+                **{name: _verdict_as_json(by[case]) for name, by in zip(names, (first, second), strict=True)},
+            }
             for case in differing
         ),
     )
@@ -141,5 +144,5 @@ def cohens_kappa(table: np.ndarray) -> float | None:
     return None if expected == 1 else float((observed - expected) / (1 - expected))
 
 
-def _flags(verdict: CaseVerdict) -> dict[str, Any]:
+def _verdict_as_json(verdict: CaseVerdict) -> dict[str, Any]:
     return verdict.model_dump(mode="json", include={"nodes", "edges", "missing", "note"}) | {"agree": verdict.agree}

@@ -22,7 +22,7 @@ SUITE, CHECKSUMS = "suite.json", "SHA256SUMS"
 
 def select(cases: Sequence[Case], *, per_stratum: int = 3, size: int | None = None) -> Selection:
     """Return which of *cases* make a suite; raises UserError when none of them is annotated."""
-    annotated = _annotated(cases)
+    annotated = _require_annotated(cases)
     candidates = [
         SuiteCandidate(id_, c.datapack.incident.system, c.annotation, _calm(c))
         for id_, c in annotated.items()
@@ -39,7 +39,7 @@ def _calm(case: Case) -> str:
     return str(faults[0].parameters.get("disturbance", "quiet"))
 
 
-def _annotated(cases: Sequence[Case]) -> dict[str, Case]:
+def _require_annotated(cases: Sequence[Case]) -> dict[str, Case]:
     annotated = {case.datapack.incident.id: case for case in cases if case.annotation and case.truth}
     if not annotated:
         raise UserError(f"None of the {len(cases)} cases is annotated; run `opsassay incident annotate` first.")
@@ -52,11 +52,11 @@ def write_suite(cases: Sequence[Case], chosen: Selection, out: Path, *, name: st
     Holds incidents/, truth/, suite.json (items with content hashes, canary, datasheet) and SHA256SUMS, which
     `sha256sum -c` checks. Raises UserError when none is chosen, DatapackError when *out* exists.
     """
-    annotated = _annotated(cases)
+    annotated = _require_annotated(cases)
     if not chosen.taken:
         why = "; ".join(f"{n} because {reason}" for reason, n in Counter(chosen.left_out.values()).most_common(4))
         raise UserError(f"None of the {len(annotated)} annotated cases is fit for a suite: {why}.")
-    suite = _suite(name or out.name, chosen, annotated)
+    suite = _build_suite(name or out.name, chosen, annotated)
     with whole_folder(out) as partial:
         tree = Tree(partial)
         for candidate in chosen.taken:
@@ -89,7 +89,7 @@ def copy_incident(case: Case, target: Path) -> None:
         write_noun(target / INCIDENT, case.datapack.incident.model_copy(update={"content_hash": ""}))
 
 
-def _suite(name: str, chosen: Selection, annotated: dict[str, Case]) -> Suite:
+def _build_suite(name: str, chosen: Selection, annotated: dict[str, Case]) -> Suite:
     items = tuple(
         SuiteItem(id=c.id, system=c.system, content_hash=annotated[c.id].datapack.incident.content_hash)
         for c in chosen.taken

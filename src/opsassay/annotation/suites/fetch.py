@@ -70,7 +70,7 @@ def fetch(source: str, out: Path, most_bytes: int) -> tuple[int, int]:
     """
     allowance = Allowance(most_bytes)
     with _opened(source, allowance) as open_:
-        sums = _sums(_text(open_, source), source)
+        sums = _sums(_read_checksums(open_, source), source)
         if out.exists():
             _require_same(out, sums)
             return len(sums), 0
@@ -158,7 +158,7 @@ def _open_url(url: str) -> BinaryIO:
     return answer
 
 
-def _text(open_: Open, source: str) -> str:
+def _read_checksums(open_: Open, source: str) -> str:
     try:
         with open_(CHECKSUMS) as stream:
             content = stream.read(_MOST_SUMS_BYTES + 1)

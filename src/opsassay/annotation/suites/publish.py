@@ -24,7 +24,7 @@ _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"))
 
 
 def write_data_set(cases: Sequence[Case], source: Path, out: Path, *, license_: str, with_truth: bool) -> int:
-    """Write *cases*, those of the suite or folder *source*, to the new folder *out*, whole or not at all.
+    """Write *cases* of the suite or folder *source*, *with_truth* or without, to the new folder *out*, all or nothing.
 
     Holds README.md, incidents.parquet (a row for each incident), incidents/, truth/ unless it stays here, suite.json where
     *source* is a suite, and SHA256SUMS. Returns the number of incidents. Raises UserError when there are none, or none has
@@ -47,7 +47,9 @@ def write_data_set(cases: Sequence[Case], source: Path, out: Path, *, license_: 
         write_table(partial / INDEX, _index(chosen))
         if suite is not None:
             write_noun(partial / SUITE, suite)
-        (partial / "README.md").write_text(_card(chosen, suite, out.name, license_, with_truth), encoding="utf-8")
+        (partial / "README.md").write_text(
+            _format_dataset_card(chosen, suite, out.name, license_, with_truth), encoding="utf-8"
+        )
         write_checksums(partial)
     return len(chosen)
 
@@ -73,7 +75,7 @@ def _index(cases: Sequence[Case]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema_overrides={"services": pl.List(pl.String), "alerts": pl.List(pl.String)})
 
 
-def _card(cases: Sequence[Case], suite: Suite | None, name: str, license_: str, with_truth: bool) -> str:
+def _format_dataset_card(cases: Sequence[Case], suite: Suite | None, name: str, license_: str, with_truth: bool) -> str:
     size = next((words for most, words in _SIZES if len(cases) < most), "n>100K")
     head = {
         "pretty_name": suite.name if suite else name,

@@ -47,14 +47,14 @@ def agreement(ours: CausalGraph, published: CausalGraph, services: Collection[st
     """Return how far *ours* and *published* agree; *services* are those of the telemetry."""
     named = published.services() | published.root_services()
     return Agreement(
-        roots=_overlap(ours.root_services(), published.root_services()),
-        services=_overlap(ours.services(), published.services()),
-        components=_overlap({n.component for n in ours.nodes}, {n.component for n in published.nodes}),
-        edges=_overlap(ours.service_edges(), published.service_edges()),
+        roots=_count_overlap(ours.root_services(), published.root_services()),
+        services=_count_overlap(ours.services(), published.services()),
+        components=_count_overlap({n.component for n in ours.nodes}, {n.component for n in published.nodes}),
+        edges=_count_overlap(ours.service_edges(), published.service_edges()),
         unknown=tuple(sorted(named - set(services))),
     )
 
 
-def _overlap(ours: set[str] | set[tuple[str, str]], published: set[str] | set[tuple[str, str]]) -> Overlap:
+def _count_overlap(ours: set[str] | set[tuple[str, str]], published: set[str] | set[tuple[str, str]]) -> Overlap:
     both = len(set(ours) & set(published))
     return Overlap(both, len(ours) - both, len(published) - both)

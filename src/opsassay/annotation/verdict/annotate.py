@@ -35,7 +35,7 @@ from opsassay.telemetry.schema import one_sided
 
 
 def decide(*, drifted: bool, shown: str | None, alarms: int, paths: int, unseen: str = "") -> tuple[Label, str]:
-    """Return the label and its reason in a sentence.
+    """Return the label and its reason in a sentence; *drifted*: the normal window was not normal.
 
     *shown* says how the fault's own signature was seen (None: it was not, and *unseen* says what was found instead),
     *alarms* counts violated nodes of the surface, *paths* accepted paths to them.
@@ -46,7 +46,7 @@ def decide(*, drifted: bool, shown: str | None, alarms: int, paths: int, unseen:
             "The normal window was not normal: its second half raises too many alarms against its first.",
         )
     if shown is not None and alarms and paths:
-        return Label.ATTRIBUTED, f"The fault shows ({shown}) and {_paths(paths)} it to the surface."
+        return Label.ATTRIBUTED, f"The fault shows ({shown}) and {_count_paths_in_words(paths)} it to the surface."
     if shown is not None and alarms:
         return (
             Label.UNEXPLAINED,
@@ -59,7 +59,7 @@ def decide(*, drifted: bool, shown: str | None, alarms: int, paths: int, unseen:
     return Label.NO_EFFECT, f"Nothing happened that the telemetry shows: {unseen}."
 
 
-def _paths(count: int) -> str:
+def _count_paths_in_words(count: int) -> str:
     return "1 verified path carries" if count == 1 else f"{count} verified paths carry"
 
 
@@ -82,7 +82,7 @@ class Opened:
             flows = beside.submit(find_flows, window, settings.carried)
             served = window.entries.filter(~pl.col("ended_early"))
             slower = added_time(served, "felt_ms", ["node"], ["shape"], whole=True, few=True)
-            states = _states(window, self.baseline, slower, settings.thresholds)
+            states = _find_node_states(window, self.baseline, slower, settings.thresholds)
         begun_ns = window.start_ns["abnormal"]
         metrics = self.metrics.filter((pl.col("period") == "normal") | (pl.col("time").dt.epoch("ns") >= begun_ns))
         states |= resource_states(metrics, begun_ns, settings.thresholds.resources)
@@ -165,13 +165,13 @@ def annotate_seen(
         alarms=account(accepted, seen.alarms),
         thresholds={"settings": settings.model_dump(mode="json"), "rules": RULES_VERSION},
         false_alarm_rate=opened.baseline.false_alarm_rate,
-        faults=tuple(_verdict(trial, trials, opened.baseline, seen) for trial in trials),
+        faults=tuple(_judge_fault(trial, trials, opened.baseline, seen) for trial in trials),
         roots=root_labels(accepted, seen.graph),
         notes=opened.calls.notes,
     )
 
 
-def _states(
+def _find_node_states(
     calls: Calls, baseline: OperationBaseline, slower: pl.DataFrame, thresholds: Thresholds
 ) -> dict[str, NodeState]:
     entries = calls.entries.select(NEEDED)
@@ -189,7 +189,7 @@ def _label(
 ) -> tuple[Label, str]:
     """Return the label of the faults *judged* and its reason; alarms that others of *trials* explain are not theirs."""
     shown = "; ".join(t.signature.sentence for t in judged if t.signature.seen or t.found)
-    unseen = "; ".join(_unseen(t, seen) for t in judged if not t.signature.seen)
+    unseen = "; ".join(_explain_unseen(t, seen) for t in judged if not t.signature.seen)
     paths = sum(len(routes(t)) for t in judged)
     others = {path[-1][0] for trial in trials if trial not in judged for path in trial.paths}
     alarms = len({f"span|{node}" for node in seen.alarms} - others) if trials else 0
@@ -202,7 +202,9 @@ def _label(
     )
 
 
-def _verdict(trial: Trial, trials: Sequence[Trial], baseline: OperationBaseline, seen: ObservedPack) -> FaultVerdict:
+def _judge_fault(
+    trial: Trial, trials: Sequence[Trial], baseline: OperationBaseline, seen: ObservedPack
+) -> FaultVerdict:
     label, reason = _label([trial], trials, baseline, seen)
     return FaultVerdict(
         type=trial.fault.type,
@@ -214,7 +216,7 @@ def _verdict(trial: Trial, trials: Sequence[Trial], baseline: OperationBaseline,
     )
 
 
-def _unseen(trial: Trial, seen: ObservedPack) -> str:
+def _explain_unseen(trial: Trial, seen: ObservedPack) -> str:
     if not set(trial.services) & set(seen.calls.services):
         return f"the target {trial.fault.place} is nowhere in the traces"
     return trial.signature.sentence

@@ -70,7 +70,7 @@ class _GraphDraft:
         self.services: dict[str, str] = {}
         self.roots: list[CausalNode] = []
 
-    def node(self, component: str, service: str, reason: str | None = None) -> None:
+    def add_node(self, component: str, service: str, reason: str | None = None) -> None:
         name = component.removeprefix("span|")
         state = self.states.get(name)
         reasons = self.nodes.setdefault(public(component), {})
@@ -79,7 +79,7 @@ class _GraphDraft:
         if not is_host(component):
             self.services[public(component)] = service
 
-    def edge(self, source: str, target: str, hop: Hop) -> None:
+    def add_edge(self, source: str, target: str, hop: Hop) -> None:
         pair = (public(source), public(target))
         if pair[0] != pair[1]:
             edge = CausalEdge(source=pair[0], target=pair[1], rule=hop.rule.id, evidence=dict(hop.evidence))
@@ -96,9 +96,9 @@ def build_graph(accepted: Sequence[Trial], states: Mapping[str, NodeState], syst
         return CausalGraph()
     draft = _GraphDraft(states)
     for trial in accepted:
-        _draw(draft, trial, system)
+        _add_trial(draft, trial, system)
     roots = {root.component for root in draft.roots}
-    made = {n: _causal_node(n, reasons) for n, reasons in sorted(draft.nodes.items()) if n not in roots}
+    made = {n: _make_causal_node(n, reasons) for n, reasons in sorted(draft.nodes.items()) if n not in roots}
     ends = sorted({public(path[-1][0]) for trial in accepted for path in trial.paths})
     return CausalGraph(
         fault_type=accepted[0].fault.type,
@@ -111,7 +111,7 @@ def build_graph(accepted: Sequence[Trial], states: Mapping[str, NodeState], syst
     )
 
 
-def _draw(draft: _GraphDraft, trial: Trial, system: SystemGraph) -> None:
+def _add_trial(draft: _GraphDraft, trial: Trial, system: SystemGraph) -> None:
     signature, fault = trial.signature, trial.fault
     draft.roots.append(
         CausalNode(
@@ -123,11 +123,11 @@ def _draw(draft: _GraphDraft, trial: Trial, system: SystemGraph) -> None:
     for hop in trial.found.hops if trial.found else ():
         inner = list(_inner(hop, fault.pod, system))
         pod = system.service_of(hop.target[0]) if hop.target[0].startswith("pod|") else None
-        draft.node(hop.target[0], pod or _split_component(hop.target[0])[1], hop.target[1])
+        draft.add_node(hop.target[0], pod or _split_component(hop.target[0])[1], hop.target[1])
         for component, owner, state in inner:
-            draft.node(component, owner, state)
+            draft.add_node(component, owner, state)
         for source, target in pairwise([hop.source[0], *(component for component, _, _ in inner), hop.target[0]]):
-            draft.edge(source, target, hop)
+            draft.add_edge(source, target, hop)
 
 
 def _inner(hop: Hop, pod: str | None, system: SystemGraph) -> Iterable[tuple[str, str, str]]:
@@ -153,7 +153,7 @@ def _split_component(component: str) -> tuple[str, str]:
     return component, component.partition("|")[2].partition("::")[0]
 
 
-def _causal_node(name: str, reasons: Mapping[str, int | None]) -> CausalNode:
+def _make_causal_node(name: str, reasons: Mapping[str, int | None]) -> CausalNode:
     onset = min((t for t in reasons.values() if t), default=None)
     return CausalNode(
         component=name, state=tuple(sorted(reasons)), timestamp=onset, healthy_bypass=set(reasons) == {HEALTHY}

@@ -58,11 +58,11 @@ def families(graph: CausalGraph) -> str:
 
 def depth(graph: CausalGraph) -> int:
     """Return the number of calls on the longest way between services, 0 when services cause each other in a cycle."""
-    graph_ = _services(graph)
+    graph_ = _build_service_graph(graph)
     return rustworkx.dag_longest_path_length(graph_) if rustworkx.is_directed_acyclic_graph(graph_) else 0
 
 
-def _services(graph: CausalGraph) -> rustworkx.PyDiGraph[str, None]:
+def _build_service_graph(graph: CausalGraph) -> rustworkx.PyDiGraph[str, None]:
     made: rustworkx.PyDiGraph[str, None] = rustworkx.PyDiGraph()
     edges = sorted(graph.service_edges())
     index = {service: made.add_node(service) for service in sorted(graph.services().union(*edges))}
@@ -77,7 +77,7 @@ def unfit(candidate: SuiteCandidate) -> str | None:
         return f"nothing was broken, and it is {annotation.label.value}" if annotation.label is Label.DRIFTED else None
     if annotation.label is not Label.ATTRIBUTED:
         return f"it is {annotation.label.value}"
-    if not rustworkx.is_directed_acyclic_graph(_services(graph)):
+    if not rustworkx.is_directed_acyclic_graph(_build_service_graph(graph)):
         return "its services cause each other in a cycle"
     if depth(graph) < SMALLEST_DEPTH:
         return f"its cascade is {depth(graph)} services deep, and {SMALLEST_DEPTH} are needed"

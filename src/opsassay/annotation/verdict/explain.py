@@ -55,20 +55,22 @@ def explain(annotation: Annotation) -> Explanation:
     edges = {(edge.source, edge.target): edge for edge in annotation.graph.edges}
     onsets = _onsets(annotation.graph)
     accepted = tuple(
-        Reasoned(_arrow(path), tuple(_hop(annotation.graph, edges, onsets, a, b) for a, b in pairwise(path)))
+        Reasoned(_format_path(path), tuple(_hop(annotation.graph, edges, onsets, a, b) for a, b in pairwise(path)))
         for path in annotation.paths
     )
-    rejected = tuple(Reasoned(_arrow(r.path), (r.reason.replace("span|", ""),), r.gate) for r in annotation.rejected)
-    return Explanation(tuple(_summary(annotation)), accepted, rejected)
+    rejected = tuple(
+        Reasoned(_format_path(r.path), (r.reason.replace("span|", ""),), r.gate) for r in annotation.rejected
+    )
+    return Explanation(tuple(_summarise_annotation(annotation)), accepted, rejected)
 
 
-def _summary(annotation: Annotation) -> list[str]:
+def _summarise_annotation(annotation: Annotation) -> list[str]:
     lines = [f"{annotation.label.value}: {annotation.reason}"]
     if len(annotation.faults) > 1:
         lines += [f"{f.type} at {f.place}: {f.label.value}: {f.reason}" for f in annotation.faults]
     explained, unexplained = (annotation.alarms.get(k, ()) for k in ("explained", "unexplained"))
     if explained or unexplained:
-        rest = f"; not explained: {', '.join(map(_plain, unexplained))}" if unexplained else ""
+        rest = f"; not explained: {', '.join(map(_format_component, unexplained))}" if unexplained else ""
         lines.append(f"{len(explained)} of {len(explained) + len(unexplained)} alarms are explained{rest}.")
     counted = Counter(r.gate for r in annotation.rejected)
     if counted:
@@ -79,11 +81,11 @@ def _summary(annotation: Annotation) -> list[str]:
     return [*lines, *annotation.notes]
 
 
-def _arrow(path: tuple[str, ...]) -> str:
-    return " → ".join(map(_plain, path))
+def _format_path(path: tuple[str, ...]) -> str:
+    return " → ".join(map(_format_component, path))
 
 
-def _plain(component: str) -> str:
+def _format_component(component: str) -> str:
     kind, _, name = component.partition("|")
     return name if kind == "span" else f"host {name}" if kind == "node" else f"{kind} {name}"
 
@@ -103,7 +105,7 @@ def _hop(
     states = next((", ".join(n.state) for n in graph.nodes if n.component == target), "")
     when = f" from {onsets[target]:+.0f} s on" if target in onsets else ""
     if into is None:
-        return f"{_plain(target)} is {states}{when}"
+        return f"{_format_component(target)} is {states}{when}"
     evidence = into.evidence
     why = []
     if "explained_share" in evidence:
@@ -113,7 +115,7 @@ def _hop(
     if "missing_share" in evidence:
         why.append(f"{float(evidence['missing_share']):.0%} of its missing calls are this caller's")
     if "through" in evidence:
-        why.append(f"through {_plain(str(evidence['through']))}, which looks healthy")
+        why.append(f"through {_format_component(str(evidence['through']))}, which looks healthy")
     if "host" in evidence:
         why.append(f"it runs on {evidence['host']} too, whose processor is strained")
     if "at" in evidence:
@@ -121,4 +123,4 @@ def _hop(
     if "answers" in evidence:
         why.append("its answers changed")
     by = f" by {into.rule} ({_MECHANISM.get(into.rule or '', 'given')})"
-    return f"{_plain(target)} is {states}{when}{by}: {'; '.join(why) or 'as the rule says'}"
+    return f"{_format_component(target)} is {states}{when}{by}: {'; '.join(why) or 'as the rule says'}"

@@ -78,7 +78,7 @@ def place_faults(faults: Sequence[Fault], root: str | None, graph: SystemGraph) 
 def try_root(placed: Placed, seen: ObservedPack, settings: AnnotateSettings) -> Trial:
     """Put the root of *placed* on trial: its signature, what that carried, and the paths to the alarms."""
     fault, roots = placed.fault, frozenset(placed.services)
-    signature = _at_pods(_signature(placed, seen, settings), seen.graph)
+    signature = _at_pods(_check_signature(placed, seen, settings), seen.graph)
     if not signature.seen and "signature" not in settings.gates_off:
         return Trial(fault, placed.services, signature, None)
     strained = [r for r in placed.services if signature.reason in ("cpu", "mem")]
@@ -91,10 +91,10 @@ def try_root(placed: Placed, seen: ObservedPack, settings: AnnotateSettings) -> 
     terrain = Terrain(
         root=(signature.component, signature.reason),
         parts=signature.parts,
-        own={part: _own_nodes(_service_of(part, seen.graph), seen.calls) for part in below},
+        own={part: _nodes_of_service(_find_service(part, seen.graph), seen.calls) for part in below},
         states=_with_faulted_ends(seen.states, carriage, signature.sources, seen.calls, fault),
-        callers=_spans(seen.graph.callers()),
-        callees=_spans(seen.graph.callees()),
+        callers=_strip_span_prefixes(seen.graph.callers()),
+        callees=_strip_span_prefixes(seen.graph.callees()),
         shared=shared,
         crowded=crowded,
         carriage=carriage,
@@ -104,10 +104,15 @@ def try_root(placed: Placed, seen: ObservedPack, settings: AnnotateSettings) -> 
     )
     directed = {node: {"latency": None} for node in seen.suspects if carriage.enough(node)}
     limits = _limits(settings.limits, signature)
-    return Trial(fault, placed.services, signature, search(terrain, _ends(seen.alarms) | _ends(directed), limits))
+    return Trial(
+        fault,
+        placed.services,
+        signature,
+        search(terrain, _places_of_alarms(seen.alarms) | _places_of_alarms(directed), limits),
+    )
 
 
-def _signature(placed: Placed, seen: ObservedPack, settings: AnnotateSettings) -> Signature:
+def _check_signature(placed: Placed, seen: ObservedPack, settings: AnnotateSettings) -> Signature:
     fault, kind = placed.fault, placed.fault.kind
     assert kind is not None
 
@@ -146,7 +151,7 @@ def _at_pods(signature: Signature, graph: SystemGraph) -> Signature:
     return replace(signature, parts=parts) if signature.reason in ("cpu", "mem") else signature
 
 
-def _service_of(part: str, graph: SystemGraph) -> str:
+def _find_service(part: str, graph: SystemGraph) -> str:
     kind, _, name = part.partition("|")
     return (graph.service_of(part) or name) if kind == "pod" else name
 
@@ -156,15 +161,15 @@ def _limits(limits: SearchLimits, signature: Signature) -> SearchLimits:
     return limits.model_copy(update={"hops": limits.hops + 1}) if signature.parts else limits
 
 
-def _own_nodes(service: str, calls: Calls) -> tuple[str, ...]:
+def _nodes_of_service(service: str, calls: Calls) -> tuple[str, ...]:
     return tuple(sorted(calls.entries.filter(pl.col("service") == service).get_column("node").unique()))
 
 
-def _ends(alarms: Mapping[str, Mapping[str, int | None]]) -> frozenset[Place]:
+def _places_of_alarms(alarms: Mapping[str, Mapping[str, int | None]]) -> frozenset[Place]:
     return frozenset((f"span|{n}", state) for n, signals in alarms.items() for s in signals for state in SIGNALS[s])
 
 
-def _spans(neighbours: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+def _strip_span_prefixes(neighbours: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     return {k.removeprefix("span|"): tuple(v.removeprefix("span|") for v in vs) for k, vs in neighbours.items()}
 
 

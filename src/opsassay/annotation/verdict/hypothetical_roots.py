@@ -148,12 +148,12 @@ def infer_kind(opened: Opened, seen: ObservedPack, service: str, settings: Annot
     if not best:
         return InferredKind(None, f"no kind of fault shows at {service}")
     ranked = sorted(odds.items(), key=lambda each: -each[1])
-    shares = [f"{_names(types)} {value / sum(odds.values()):.0%}" for types, value in ranked[: 1 + _NAMED]]
+    shares = [f"{_join_kinds(types)} {value / sum(odds.values()):.0%}" for types, value in ranked[: 1 + _NAMED]]
     type_ = max(best, key=lambda each: each[0])[1]
     fault = Fault(type=type_, service=service, start_ns=window.start_ns, end_ns=window.end_ns)
     sentence = f"The kind of fault of {service} is not stated; it is inferred, by likelihood: {', '.join(shares)}."
     return InferredKind(fault, sentence)
 
 
-def _names(types: Sequence[str]) -> str:
+def _join_kinds(types: Sequence[str]) -> str:
     return " or ".join(fault_type(type_).kind.value for type_ in types)

@@ -14,10 +14,10 @@ _METRIC_OF = {"cpu": "container.cpu.usage", "mem": "container.memory.working_set
 
 def root_labels(accepted: Sequence[Trial], graph: SystemGraph) -> tuple[RootLabel, ...]:
     """Return one label per accepted fault, of a host all its services; a level that does not apply to its type is empty."""
-    return tuple(_label(trial, graph) for trial in accepted)
+    return tuple(_build_root_label(trial, graph) for trial in accepted)
 
 
-def _label(trial: Trial, graph: SystemGraph) -> RootLabel:
+def _build_root_label(trial: Trial, graph: SystemGraph) -> RootLabel:
     fault, row = trial.fault, fault_type(trial.fault.type)
     routed = sorted({p.removeprefix("pod|") for service in trial.services for p in graph.pods_of(service)})
     pods = (fault.pod,) if fault.pod else tuple(routed)
@@ -27,13 +27,13 @@ def _label(trial: Trial, graph: SystemGraph) -> RootLabel:
         service=tuple(s for s in trial.services if s),
         pod=pods if at_pod else (),
         container=tuple(c.removeprefix("container|") for c in graph.containers_of(pods)) if stopped else (),
-        function=_operations(fault) if Level.FUNCTION in row.levels else (),
+        function=_read_operations(fault) if Level.FUNCTION in row.levels else (),
         span=tuple(sorted(_first_spans(trial))) if Level.SPAN in row.levels else (),
         metric=_metrics(trial),
     )
 
 
-def _operations(fault: Fault) -> tuple[str, ...]:
+def _read_operations(fault: Fault) -> tuple[str, ...]:
     named = [str(fault.parameters[k]) for k in ("operation", "method", "class") if fault.parameters.get(k)]
     return (".".join(reversed(named)),) if named else ()
 

@@ -51,7 +51,7 @@ class AnnotateSettings(Written):
 
     @model_validator(mode="before")
     @classmethod
-    def _over_profile(cls, given: Any) -> Any:
+    def _merge_over_profile(cls, given: Any) -> Any:
         if not isinstance(given, dict) or given.get("profile") != "paper":
             return given
         both = {
@@ -67,7 +67,7 @@ class AnnotateSettings(Written):
         return value
 
     @field_serializer("gates_off", "rules_off")
-    def _in_order(self, value: frozenset[str]) -> list[str]:
+    def _sort_values(self, value: frozenset[str]) -> list[str]:
         return sorted(value)  # the digest is of this
 
     def rule(self, id_: str) -> bool:

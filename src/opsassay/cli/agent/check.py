@@ -31,7 +31,7 @@ def command(
     from opsassay.evals.diagnosis.setups.agents import read_settings
 
     settings = read_settings(changes)
-    name, found = (_on_incident if task is None else _on_task)(agent, model, settings, task)
+    name, found = (_rehearse_on_incident if task is None else _rehearse_on_task)(agent, model, settings, task)
     passed = all(one.passed is not False for one in found.checks)
     if as_json:
         items = [{"check": one.name, "passed": one.passed, "said": one.said} for one in found.checks]
@@ -52,7 +52,7 @@ def command(
     context.exit(0 if passed else 1)
 
 
-def _on_incident(agent: str, model: str | None, settings: RunSettings, _: str | None) -> tuple[str, Rehearsal]:
+def _rehearse_on_incident(agent: str, model: str | None, settings: RunSettings, _: str | None) -> tuple[str, Rehearsal]:
     from opsassay.core.errors import UserError
     from opsassay.evals.diagnosis.setups.agents import agent_setup
     from opsassay.evals.diagnosis.setups.dry_run import DRY_RUN_MODEL
@@ -67,7 +67,7 @@ def _on_incident(agent: str, model: str | None, settings: RunSettings, _: str | 
         return setup.agent.name, dry_run(setup)
 
 
-def _on_task(agent: str, model: str | None, settings: RunSettings, task: str | None) -> tuple[str, Rehearsal]:
+def _rehearse_on_task(agent: str, model: str | None, settings: RunSettings, task: str | None) -> tuple[str, Rehearsal]:
     from opsassay.core.errors import NotFoundError, UserError
     from opsassay.evals.runner.domain import DOMAINS, domain_named
     from opsassay.evals.runner.ranking import ORACLE

@@ -29,10 +29,10 @@ def command(*, as_json: bool) -> None:
     if as_json:
         print_json("agent methods", items)
     else:
-        rows = [(i["method"], i["source"], i["cost"], _parameter_text(i["parameters"])) for i in items]
+        rows = [(i["method"], i["source"], i["cost"], _format_parameters(i["parameters"])) for i in items]
         print_table("Methods", ("method", "source", "cost", "parameters"), rows)
 
 
-def _parameter_text(parameters: dict[str, Any]) -> str:
+def _format_parameters(parameters: dict[str, Any]) -> str:
     given = ((name, value) for name, value in parameters.items() if value != "")
     return ", ".join(name if value is None else f"{name}={value}" for name, value in given)

@@ -70,16 +70,16 @@ def command(
         for case in resolve(path, lambda where, error: done.append(Annotated(where.name, where, None, str(error), 0.0)))
     ]
     for annotated in done:
-        say(f"opsassay: {annotated.name}: {_label(annotated)}")
+        say(f"opsassay: {annotated.name}: {_format_label(annotated)}")
     for number, results in enumerate(map_processes(run_job, cases, jobs, ray=ray), 1):
         done += results
         for annotated in results:
-            say(f"opsassay: {number} of {len(cases)}: {annotated.name}: {_label(annotated)}")
-    items = [_item(annotated, explain=explain) for annotated in done]
+            say(f"opsassay: {number} of {len(cases)}: {annotated.name}: {_format_label(annotated)}")
+    items = [_annotation_as_json(annotated, explain=explain) for annotated in done]
     if as_json:
         print_json("incident annotate", items)
     else:
-        _print(items, done, explain=explain)
+        _print_annotations(items, done, explain=explain)
     context.exit(1 if any(item["error"] for item in items) else 0)
 
 
@@ -122,7 +122,7 @@ def _compare(paths: tuple[Path, ...], settings: AnnotateSettings, *, as_json: bo
     )
 
 
-def _print(items: list[dict[str, Any]], done: list[Any], *, explain: bool) -> None:
+def _print_annotations(items: list[dict[str, Any]], done: list[Any], *, explain: bool) -> None:
     pretended = any(item["pretended"] for item in items)
     columns = ("incident", *(("pretended",) if pretended else ()), "label", "roots", "edges", "alarms", "seconds")
     rows = [
@@ -146,11 +146,11 @@ def _print(items: list[dict[str, Any]], done: list[Any], *, explain: bool) -> No
     for note, count in noted.items() if not explain else ():
         echo(note if len(done) == 1 else f"{count} of {len(done)}: {note}")
     for annotated in done if explain else ():
-        for line in _reasons(annotated):
+        for line in _explain_annotation(annotated):
             echo(line)
 
 
-def _reasons(annotated: Any) -> Iterator[str]:
+def _explain_annotation(annotated: Any) -> Iterator[str]:
     from opsassay.annotation.verdict.explain import explain
 
     yield f"\n{annotated.name}" + (f", pretending {annotated.pretended}" if annotated.pretended else "")
@@ -159,14 +159,14 @@ def _reasons(annotated: Any) -> Iterator[str]:
     yield from explain(annotated.annotation).lines() if annotated.annotation else [f"failed: {annotated.error}"]
 
 
-def _label(annotated: Any) -> str:
+def _format_label(annotated: Any) -> str:
     if annotated.annotation is None:
         return f"failed: {annotated.error}"
     pretended = f" ({annotated.pretended})" if annotated.pretended else ""
     return str(annotated.annotation.label.value) + pretended + (" (unchanged)" if annotated.unchanged else "")
 
 
-def _item(annotated: Any, *, explain: bool) -> dict[str, Any]:
+def _annotation_as_json(annotated: Any, *, explain: bool) -> dict[str, Any]:
     annotation = annotated.annotation
     graph = annotation.graph if annotation else None
     return {
@@ -186,5 +186,5 @@ def _item(annotated: Any, *, explain: bool) -> dict[str, Any]:
         "unchanged": annotated.unchanged,
         "error": annotated.error,
         "seconds": round(annotated.seconds, 3),
-        **({"explanation": list(_reasons(annotated))[1:]} if explain else {}),
+        **({"explanation": list(_explain_annotation(annotated))[1:]} if explain else {}),
     }

@@ -26,7 +26,7 @@ from opsassay.evals.runner.tables import percent
 def command(suite: Path, annotator: str | None, sample: int | None, seed: int, port: int, *, as_json: bool) -> None:
     """Let two annotators judge the cascades of SUITE in the browser, blind; without -a, report how far they agree."""
     if annotator:
-        _serve(suite, annotator, sample, seed, port)
+        _serve_labels(suite, annotator, sample, seed, port)
         return
     from opsassay.annotation.suites.agreement import agreement
 
@@ -44,11 +44,11 @@ def command(suite: Path, annotator: str | None, sample: int | None, seed: int, p
         f"{one} and {two} judged {plural(found.cases, 'case')}: raw agreement {percent(found.raw)}, Cohen's kappa {kappa}."
     )
     echo(f"Both find the cascade valid in {found.valid} of {found.cases} ({percent(found.valid / found.cases)}).")
-    rows = [(d["case"], *(_flags(d[name]) for name in found.annotators)) for d in found.disagreements]
+    rows = [(d["case"], *(_format_flags(d[name]) for name in found.annotators)) for d in found.disagreements]
     print_table("Disagreements", ("case", one, two), rows)
 
 
-def _flags(said: dict[str, object]) -> str:
+def _format_flags(said: dict[str, object]) -> str:
     if said["agree"]:
         return "agree"
     edges = said["edges"]
@@ -57,7 +57,7 @@ def _flags(said: dict[str, object]) -> str:
     return "; ".join([*parts, *(f"missing {part}" for part in said["missing"])])  # type: ignore[attr-defined]
 
 
-def _serve(suite: Path, annotator: str, count: int | None, seed: int, port: int) -> None:
+def _serve_labels(suite: Path, annotator: str, count: int | None, seed: int, port: int) -> None:
     from opsassay.annotation.suites.agreement import audit_file, sample
     from opsassay.core.errors import UserError
     from opsassay.telemetry.tree import Tree

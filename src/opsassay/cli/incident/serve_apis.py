@@ -52,7 +52,7 @@ def _server(source: str, substrate: str) -> Iterator[ApiServer]:
 
     path = Path(source)
     if path.exists() or os.sep in source:
-        yield ApiServer.over(_opened(path))
+        yield ApiServer.over(_open_datapack(path))
         return
     from opsassay.evals.remediation.trial.live_apis import apis_of
 
@@ -60,7 +60,7 @@ def _server(source: str, substrate: str) -> Iterator[ApiServer]:
         yield server
 
 
-def _opened(path: Path) -> Datapack:
+def _open_datapack(path: Path) -> Datapack:
     from opsassay.core.errors import UserError
     from opsassay.telemetry.datapack import Datapack
     from opsassay.telemetry.tree import Tree

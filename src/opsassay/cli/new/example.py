@@ -16,7 +16,7 @@ from opsassay.core.errors import UserError
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
-def _class_of(name: str) -> str:
+def _class_name(name: str) -> str:
     return "".join(part.capitalize() for part in name.split("-"))
 
 
@@ -35,7 +35,7 @@ TEMPLATES = {
     ),
     "method": ExampleTemplate(
         "extending/opsassay_extending/method.py",
-        (("class Slowest", lambda name: f"class {_class_of(name)}"), ('"slowest"', '"{}"'.format)),
+        (("class Slowest", lambda name: f"class {_class_name(name)}"), ('"slowest"', '"{}"'.format)),
         "opsassay run diagnose INCIDENTS -m {path}:{class_} -o STORE",
     ),
     "scenario": ExampleTemplate(
@@ -91,7 +91,7 @@ def write_example(kind: str, name: str, output: Path) -> None:
         for old, new in template.named:
             text = text.replace(old, new(name))
         path.write_text(text, encoding="utf-8")
-    echo(f"Written to {target}. Next: `{template.next.format(path=target, class_=_class_of(name))}`.")
+    echo(f"Written to {target}. Next: `{template.next.format(path=target, class_=_class_name(name))}`.")
 
 
 agent, method, scenario, plan = map(command_for, TEMPLATES)

@@ -84,14 +84,14 @@ def command(kind: str | None, output: Path | None, *, as_json: bool) -> None:
 def schema_of(kind: str) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of the *kind* of file, one of `KINDS`, made from the model that reads it."""
     place, about = KINDS[kind]
-    schema = _plan() if kind == "plan" else _model(place).model_json_schema()
+    schema = _plan() if kind == "plan" else _import_model(place).model_json_schema()
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"OpsAssay: {about}"}
     return {**schema, **head}
 
 
 def _plan() -> dict[str, Any]:
     """Return the schema of a plan: one part alone, or several; what a domain of others takes is not looked at."""
-    models = {domain: _model(place) for domain, place in PARTS.items()}
+    models = {domain: _import_model(place) for domain, place in PARTS.items()}
     named, schema = models_json_schema([(model, "validation") for model in models.values()])
     parts: list[dict[str, Any]] = [{"type": "object", "required": ["domain"]}]
     parts[0]["properties"] = {"domain": {"type": "string", "not": {"enum": list(PARTS)}}}
@@ -106,7 +106,7 @@ def _plan() -> dict[str, Any]:
     return {**schema, "anyOf": [whole, *parts]}
 
 
-def _model(place: str) -> type[BaseModel]:
+def _import_model(place: str) -> type[BaseModel]:
     module, _, name = place.partition(":")
     found: type[BaseModel] = getattr(importlib.import_module(module), name)
     return found

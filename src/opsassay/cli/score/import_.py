@@ -64,7 +64,7 @@ def command(
     if report.passed_over:
         shown = ", ".join(report.passed_over[:3]) + (", ..." if len(report.passed_over) > 3 else "")
         say(f"opsassay: passed over: {plural(len(report.passed_over), 'file')} in no form that is read ({shown})")
-    items = [_item(one) for one in report.kept]
+    items = [_answer_as_json(one) for one in report.kept]
     notes = sum(len(one.notes) for one in report.kept)
     if as_json:
         print_json("score import", items, problems=problems, passed_over=report.passed_over, notes=notes)
@@ -121,7 +121,7 @@ def _import_predictions(
     return 1 if report.problems else 0
 
 
-def _item(one: KeptAnswer) -> dict[str, Any]:
+def _answer_as_json(one: KeptAnswer) -> dict[str, Any]:
     return {
         "answer": one.source,
         "incident": one.run.item,

@@ -65,7 +65,7 @@ def command(
         further: dict[str, list[Any]] = {"collapsed": [], "summary": []}
         for one in graded:
             further |= one.summary()
-        items = [_item(run) for one in graded for run in one.graded]
+        items = [_verdict_as_json(run) for one in graded for run in one.graded]
         print_json("score run", items, profile=profile, problems=problems, **further)
     else:
         for one in graded:
@@ -112,7 +112,7 @@ def _write_tables(path: Path, graded: Sequence[GradedRuns], profile: str) -> Non
     say(f"opsassay: tables: {path}")
 
 
-def _item(one: GradedRun) -> dict[str, Any]:
+def _verdict_as_json(one: GradedRun) -> dict[str, Any]:
     from opsassay.evals.runner.ranking import why_not_ranked
 
     verdict = one.verdict

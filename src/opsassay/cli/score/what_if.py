@@ -50,7 +50,9 @@ def command(
     if as_json:
         print_json("score what-if", items, profile=after.name, problems=list(dict.fromkeys(problems)))
     else:
-        rows = [(i["case"], i["solver"], i["metric"], _cell(i["before"]), _cell(i["after"])) for i in items]
+        rows = [
+            (i["case"], i["solver"], i["metric"], _format_value(i["before"]), _format_value(i["after"])) for i in items
+        ]
         print_table(
             f"Grades that move: {before.name} to {after.name}",
             ("incident", "solver", "metric", "before", "after"),
@@ -60,5 +62,5 @@ def command(
     context.exit(1 if problems else 0)
 
 
-def _cell(value: float | None) -> str:
+def _format_value(value: float | None) -> str:
     return "n/a" if value is None else f"{value:.3f}"

@@ -123,7 +123,7 @@ def benchmark(context: click.Context, agent: str, task_set: str, server: str, *,
     if as_json:
         print_json("server benchmark", cells, **found)
     else:
-        rows = [(one["task"], str(one["seed"]), one["bundle"], _outcome(one), one["error"]) for one in cells]
+        rows = [(one["task"], str(one["seed"]), one["bundle"], _yes_or_no(one), one["error"]) for one in cells]
         print_table(f"{agent} on {task_set}: {found['state']}", ("task", "seed", "state", "passed", "why not"), rows)
     context.exit(int(found["state"] == "Error" or any(one["bundle"] == "Error" for one in cells)))
 
@@ -142,7 +142,7 @@ def _at_its_end(look: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         time.sleep(LOOK_S)
 
 
-def _outcome(cell: dict[str, Any]) -> str | None:
+def _yes_or_no(cell: dict[str, Any]) -> str | None:
     return None if cell["passed"] is None else "yes" if cell["passed"] else "no"
 
 

@@ -48,7 +48,7 @@ def command(fault: Path, name: str | None, duration_s: float | None, substrate: 
     events: list[InjectionEvent] = []
     for event in system.inject(plan):
         events.append(event)
-        say(f"opsassay: {_sentence(event)}")
+        say(f"opsassay: {_describe_event(event)}")
     last = events[-1] if events else None
     if last is None or last["event"] != "done":
         raise LostError("The injection ended without a result; see `opsassay system status`.")
@@ -58,7 +58,7 @@ def command(fault: Path, name: str | None, duration_s: float | None, substrate: 
         print_json("system inject", [dict(event) for event in events])
 
 
-def _sentence(event: InjectionEvent) -> str:
+def _describe_event(event: InjectionEvent) -> str:
     if event["event"] == "done":
         return "recovered" if event["recovered"] else "NOT recovered within the limit; see `opsassay system status`"
     place = event.get("service") or event.get("host")

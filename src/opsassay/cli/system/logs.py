@@ -40,7 +40,7 @@ def command(system: str, only: tuple[str, ...], level: str, substrate: str, *, f
     while True:
         for entry in merge_logs({name: text for name, text in written.items() if not only or name in only}, shown):
             if LEVELS.index(entry["level"]) >= LEVELS.index(level):
-                echo(json.dumps(entry) if as_json else _line(entry))
+                echo(json.dumps(entry) if as_json else _format_line(entry))
         if not follow:
             return
         time.sleep(FOLLOW_EVERY_S)
@@ -72,6 +72,6 @@ def _entries(process: str, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
         yield {**entry, "process": process, "level": entry["level"] if entry["level"] in LEVELS else "error"}
 
 
-def _line(entry: Mapping[str, Any]) -> str:
+def _format_line(entry: Mapping[str, Any]) -> str:
     at = entry["time"][11:23] or "-"
     return f"{at:12} {entry['level']:7} {entry['process']}: {in_words(dict(entry))}"

@@ -27,7 +27,7 @@ def command(substrate: str, *, as_json: bool) -> None:
         return
     last = "reason" if has.machine is None else "receiver"
     rows = [
-        (s.name, s.system, s.phase, _ready(s), s.fault, s.reason or None if has.machine is None else s.receiver)
+        (s.name, s.system, s.phase, _format_ready(s), s.fault, s.reason or None if has.machine is None else s.receiver)
         for s in systems
     ]
     print_table(
@@ -51,5 +51,5 @@ def _show_machine(isolation: Mapping[str, Mapping[str, Any]], machine: Mapping[s
     print_table("What its kernel lends", ("ability", "available", "how, or why not"), abilities)
 
 
-def _ready(system: SystemStatus) -> str | None:
+def _format_ready(system: SystemStatus) -> str | None:
     return None if system.ready is None else f"{system.ready}/{system.replicas}"

@@ -44,7 +44,7 @@ def command(
     trials = drawn_trials(named, count, seed)
     require_sound([one.run for one in trials])
     found = [] if dry_run else list(calibrate(RunStore(output), trials, ProgressLines(say)))
-    items = [_item(one, end) for one, end in zip_longest(trials, found)]
+    items = [_trial_as_json(one, end) for one, end in zip_longest(trials, found)]
     tables = [by_predicate(found), by_load(found)] if found else []
     if as_json:
         print_json("task calibrate", items, tables=[one.as_item() for one in tables])
@@ -57,7 +57,7 @@ def command(
     print_tables(tables)
 
 
-def _item(trial: LoadedTrial, end: Calibrated | None) -> dict[str, Any]:
+def _trial_as_json(trial: LoadedTrial, end: Calibrated | None) -> dict[str, Any]:
     verdict = None if end is None else end.verdict
     return {
         "scenario": trial.run.scenario.id,

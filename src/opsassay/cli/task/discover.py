@@ -85,17 +85,17 @@ def command(
         given = {"--target": target, "--cluster": cluster, "--audit": audit, "--prompt": prompt != "partial"}
         if strange := [name for name, value in given.items() if value]:
             raise UserError(f"{strange[0]} is for a search over faults; leave it out.")
-        searched = _over_repairs(scenario, output, commitment)
+        searched = _search_repairs(scenario, output, commitment)
     else:
         commitment |= {"prompt": prompt} if search == "evolve" else {}
-        searched = _over_faults(scenario, output, target, cluster, prompt, commitment, audit=audit)
+        searched = _search_faults(scenario, output, target, cluster, prompt, commitment, audit=audit)
     with searched.hunt as hunt:
         say(f"{count} candidates {searched.about}; the folder can be continued after a break.")
         first = len(searched.invalid)
 
         def try_candidate(number: int, candidate: FaultCandidate) -> Attempt:
             one = hunt.attempt(number, candidate)
-            say(_line(one, count + first))
+            say(_format_attempt(one, count + first))
             return one
 
         attempts = [try_candidate(number, candidate) for number, candidate in enumerate(searched.invalid, 1)]
@@ -122,7 +122,7 @@ def command(
         say(f"To have some of them happen: opsassay run trials {plan} -o STORE")
 
 
-def _over_repairs(scenario: Scenario, output: Path, commitment: dict[str, Any]) -> _Search:
+def _search_repairs(scenario: Scenario, output: Path, commitment: dict[str, Any]) -> _Search:
     from opsassay.analysis.fault_search.hunt import RepairHunt
     from opsassay.analysis.fault_search.repairs import repair_blocks, task_of
 
@@ -130,7 +130,7 @@ def _over_repairs(scenario: Scenario, output: Path, commitment: dict[str, Any]) 
     return _Search(hunt, repair_blocks(scenario), task_of(scenario), (), f"for repairs of {scenario.id}, on a model")
 
 
-def _over_faults(
+def _search_faults(
     scenario: Scenario, output: Path, target: str | None, cluster: Path | None, prompt: Prompt,
     commitment: dict[str, Any], *, audit: bool,
 ) -> _Search:  # fmt: skip
@@ -175,7 +175,7 @@ def target_of(scenario: Scenario) -> str:
     return named[0]
 
 
-def _line(attempt: Attempt, count: int) -> str:
+def _format_attempt(attempt: Attempt, count: int) -> str:
     words = f"{attempt.composition.name}: {attempt.reason}"
     return f"{attempt.number:4} of {count}  {attempt.result:8} {attempt.fitness:.1f}  {words}"
 

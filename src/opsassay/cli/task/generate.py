@@ -67,12 +67,12 @@ def command(
     if bool(files) == (namespace is not None):
         raise UserError("Give either --cost FILE or --namespace NAME.")
     if namespace is not None:
-        _of_namespace(namespace, output, count, seed, kubeconfig, kube_context, as_json=as_json)
+        _generate_from_namespace(namespace, output, count, seed, kubeconfig, kube_context, as_json=as_json)
     else:
-        _of_costs(files, output, currency, tag, count, seed, as_json=as_json)
+        _generate_from_costs(files, output, currency, tag, count, seed, as_json=as_json)
 
 
-def _of_namespace(
+def _generate_from_namespace(
     name: str, output: Path, count: int, seed: int, kubeconfig: Path | None, context: str | None, *, as_json: bool
 ) -> None:
     import yaml
@@ -111,7 +111,7 @@ def _of_namespace(
     say(f"Next: `opsassay system check {file}`, then `{trials}`.")
 
 
-def _of_costs(
+def _generate_from_costs(
     files: tuple[Path, ...],
     output: Path,
     currency: str | None,

@@ -64,7 +64,7 @@ def command(
     from opsassay.solvers.agents.models import model_named
     from opsassay.solvers.proxy.formats import read_traces
 
-    settings = _settings(config, without)
+    settings = _load_settings(config, without)
     continuing = Continuing(judge_named(judge) if judge else None, runs, settings.continuations)
     asked = model_named(model) if model else None
     items, problems = [], []
@@ -75,7 +75,7 @@ def command(
                 blamed = attribute(
                     found, technique, model=asked, settings=settings, rerun=again, joined=joined, continuing=continuing
                 )
-                items.append(_item(path, found, blamed))
+                items.append(_blame_as_json(path, found, blamed))
         except OpsAssayError as error:
             if len(traces) == 1:
                 raise
@@ -189,11 +189,11 @@ def agree(
     still_open = [one for one in settled if one.status not in SETTLED]
     reviews = review_plan(annotations, settled)
     if as_json:
-        items = [_settled_item(one) for one in settled]
+        items = [_settled_as_json(one) for one in settled]
         alphas = {"agent": alpha.agent_alpha, "step": alpha.step_alpha}
         print_json("trace blame agree", items, alpha=alphas, annotators=alpha.annotators, reviews=reviews)
     else:
-        rows = [(one.trace, one.status, *_label(one), one.note) for one in settled]
+        rows = [(one.trace, one.status, *_read_label(one), one.note) for one in settled]
         print_table("Annotations", ("trace", "status", "agent", "step", "note"), rows)
         alphas = {"agents": alpha.agent_alpha, "steps": alpha.step_alpha}
         shown = ", ".join(
@@ -252,17 +252,17 @@ def _write_labels(settled: Any, output: Path, traces: Path | None) -> None:
         write_noun(output / LABELS / name, one.attribution)
 
 
-def _label(one: Any) -> tuple[str | None, int | None]:
+def _read_label(one: Any) -> tuple[str | None, int | None]:
     return (one.attribution.agent_name, one.attribution.step_id) if one.attribution else (None, None)
 
 
-def _settled_item(one: Any) -> dict[str, Any]:
-    agent, step = _label(one)
+def _settled_as_json(one: Any) -> dict[str, Any]:
+    agent, step = _read_label(one)
     labels = {name: label.model_dump() for name, label in one.labels.items()}
     return {"trace": one.trace, "status": one.status, "agent": agent, "step": step, "note": one.note, "labels": labels}
 
 
-def _settings(config: Path | None, without: tuple[str, ...]) -> BlameSettings:
+def _load_settings(config: Path | None, without: tuple[str, ...]) -> BlameSettings:
     from opsassay.analysis.blame.settings import BlameSettings
     from opsassay.core.schema.files import load_yaml
 
@@ -295,7 +295,7 @@ def _rerun_of(path: Path, rerun: str | None, upstream: str | None, settings: Bla
     )
 
 
-def _item(path: Path, found: Trace, blamed: Any) -> dict[str, Any]:
+def _blame_as_json(path: Path, found: Trace, blamed: Any) -> dict[str, Any]:
     return {
         "trace": str(path),
         "task": found.task_id,

@@ -43,7 +43,7 @@ def command(path: Path, output: Path | None, form: str, *, hashes: bool, as_json
     if as_json:
         print_json(
             "trace convert",
-            [_step(step) for step in found.steps],
+            [_step_as_json(step) for step in found.steps],
             system=found.system_name,
             output=output,
             skipped=skipped,
@@ -59,7 +59,7 @@ def command(path: Path, output: Path | None, form: str, *, hashes: bool, as_json
         )
 
 
-def _step(step: Any) -> dict[str, Any]:
+def _step_as_json(step: Any) -> dict[str, Any]:
     return {
         "step_id": step.step_id,
         "agent_name": step.agent_name,

@@ -53,7 +53,7 @@ def command(
     from opsassay.solvers.proxy.server import ProxySettings
     from opsassay.solvers.proxy.tokens import issue_token
 
-    policy = _policy(replay, by, intervene)
+    policy = _make_policy(replay, by, intervene)
     if agent and shutil.which(agent[0]) is None:
         raise UserError(f"There is no command {agent[0]}; give the path of a file, or a program that is installed.")
     name = new_session(directory, session)
@@ -65,7 +65,7 @@ def command(
         if not agent:
             return _serve_forever(settings, port, name)
         url = stack.enter_context(running_proxy(settings, port))
-        given = _environment(url, issue_token(directory, name))
+        given = _client_environment(url, issue_token(directory, name))
         done = subprocess.run(agent, env={**_without(key_env), **given}, check=False)
         folder = session_folder(directory, name)
         if (folder / RECORD).exists():
@@ -95,7 +95,7 @@ def _serve_forever(settings: ProxySettings, port: int, session: str) -> int:
 
     def ready(listening: int) -> None:
         url = f"http://127.0.0.1:{listening}"
-        for name, value in _environment(url, issue_token(settings.directory, session)).items():
+        for name, value in _client_environment(url, issue_token(settings.directory, session)).items():
             echo(f"export {name}={value}")
         say(f"opsassay: proxy on {url}, recording into {settings.directory}; Ctrl-C ends it.")
 
@@ -103,7 +103,7 @@ def _serve_forever(settings: ProxySettings, port: int, session: str) -> int:
     return 0
 
 
-def _environment(url: str, token: str) -> dict[str, str]:
+def _client_environment(url: str, token: str) -> dict[str, str]:
     return {
         "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": token, "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": token
     }  # fmt: skip
@@ -114,7 +114,7 @@ def _without(key_env: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != key_env}
 
 
-def _policy(replay: Path | None, by: Any, intervene: Path | None) -> Callable[[], Policy]:
+def _make_policy(replay: Path | None, by: Any, intervene: Path | None) -> Callable[[], Policy]:
     from opsassay.core.errors import UserError
     from opsassay.core.schema.files import load_yaml
     from opsassay.solvers.proxy.exchanges import read_session

@@ -62,21 +62,21 @@ class Acceptor:
 
     def _begin(self) -> None:
         """Begin a thread that waits for a connection; the lock is held."""
-        thread = threading.Thread(target=self._run, name="connection", daemon=True)
+        thread = threading.Thread(target=self._accept_connections, name="connection", daemon=True)
         thread.start()
         self._threads.add(thread)
         self._waiting += 1
 
-    def _run(self) -> None:
+    def _accept_connections(self) -> None:
         try:
             while not self._ending.is_set():
-                if (connection := self._accepted()) is not None and not self._served(connection):
+                if (connection := self._accept_next()) is not None and not self._served(connection):
                     return
         finally:
             with self._lock:
                 self._threads.discard(threading.current_thread())
 
-    def _accepted(self) -> socket.socket | None:
+    def _accept_next(self) -> socket.socket | None:
         self._room.acquire()
         try:
             return self._listener.accept()[0]

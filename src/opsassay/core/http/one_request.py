@@ -63,7 +63,7 @@ def read_head(connection: socket.socket, deadline: float) -> RequestHead | None:
     while (end := read.find(b"\r\n\r\n", max(0, len(read) - _CHUNK_BYTES - 4))) < 0:
         if len(read) > MOST_HEAD_BYTES:
             raise UnreadableError(431, _LONG_HEAD)
-        if not (chunk := _received(connection, deadline)):
+        if not (chunk := _receive_before(connection, deadline)):
             if read:
                 raise UnreadableError(400, "the request ends within its head")
             return None
@@ -74,9 +74,9 @@ def read_head(connection: socket.socket, deadline: float) -> RequestHead | None:
     first, *lines = read[:end].decode("iso-8859-1").split("\r\n")
     if len(lines) > MOST_HEADERS:
         raise UnreadableError(431, f"a request may have {MOST_HEADERS} headers")
-    headers = dict(_header(line) for line in lines)
+    headers = dict(_parse_header_line(line) for line in lines)
     method, path, query, query_text = _request_line(first)
-    return RequestHead(method, path, query, query_text, headers, _length(headers), bytes(read[end + 4 :]))
+    return RequestHead(method, path, query, query_text, headers, _parse_content_length(headers), bytes(read[end + 4 :]))
 
 
 def read_body(connection: socket.socket, head: RequestHead, deadline: float) -> Any:
@@ -96,7 +96,7 @@ def read_content(connection: socket.socket, head: RequestHead, deadline: float) 
         connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
     read = bytearray(head.rest)
     while len(read) < head.length:
-        if not (chunk := _received(connection, deadline)):
+        if not (chunk := _receive_before(connection, deadline)):
             raise UnreadableError(400, "the request ends within its body")
         read += chunk
     return bytes(read[: head.length])
@@ -112,7 +112,7 @@ def send_answer(connection: socket.socket, outcome: tuple[int, Any]) -> None:
     status, content = outcome
     if isinstance(content, list):  # the events of a watch, whose end is that of the connection
         connection.settimeout(ANSWER_TIMEOUT_S)
-        connection.sendall(f"{_head(status, 'application/json')}\r\n".encode())
+        connection.sendall(f"{_format_response_head(status, 'application/json')}\r\n".encode())
         for event in content:
             connection.sendall(json.dumps(event).encode() + b"\n")
     elif isinstance(content, bytes):
@@ -124,10 +124,12 @@ def send_answer(connection: socket.socket, outcome: tuple[int, Any]) -> None:
 def send_content(connection: socket.socket, status: int, content: bytes, kind: str) -> None:
     """Send *content*, of the media type *kind*, as the one answer of *connection*; raises as `send_answer`."""
     connection.settimeout(ANSWER_TIMEOUT_S)
-    connection.sendall(f"{_head(status, kind)}Content-Length: {len(content)}\r\n\r\n".encode() + content)
+    connection.sendall(
+        f"{_format_response_head(status, kind)}Content-Length: {len(content)}\r\n\r\n".encode() + content
+    )
 
 
-def _head(status: int, kind: str) -> str:
+def _format_response_head(status: int, kind: str) -> str:
     return f"HTTP/1.1 {status} {_REASONS.get(status, '')}\r\nContent-Type: {kind}\r\nConnection: close\r\n"
 
 
@@ -136,11 +138,11 @@ def drain(connection: socket.socket) -> None:
     deadline = time.monotonic() + DRAIN_S
     with suppress(OSError):
         connection.shutdown(socket.SHUT_WR)
-        while _received(connection, deadline):
+        while _receive_before(connection, deadline):
             pass
 
 
-def _received(connection: socket.socket, deadline: float) -> bytes:
+def _receive_before(connection: socket.socket, deadline: float) -> bytes:
     remaining = deadline - time.monotonic()
     if remaining <= 0:
         raise TimeoutError
@@ -170,14 +172,14 @@ def _request_line(line: str) -> tuple[str, str, dict[str, str], str]:
     return parts[0], target.path, {key: values[0] for key, values in query.items()}, target.query
 
 
-def _header(line: str) -> tuple[str, str]:
+def _parse_header_line(line: str) -> tuple[str, str]:
     name, colon, value = line.partition(":")
     if not colon or not name or name != name.strip():
         raise UnreadableError(400, "a header is no name and value")
     return name, value.strip()
 
 
-def _length(headers: Mapping[str, str]) -> int:
+def _parse_content_length(headers: Mapping[str, str]) -> int:
     if header(headers, "Transfer-Encoding"):
         raise UnreadableError(411, "a body is taken with its Content-Length only")
     text = header(headers, "Content-Length") or "0"

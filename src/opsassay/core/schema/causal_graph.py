@@ -65,19 +65,19 @@ class CausalGraph(Artefact):
 
     def services(self) -> set[str]:
         """Return every service with a node in the graph."""
-        return self._services_of({n.component for n in self.nodes})
+        return self._name_services({n.component for n in self.nodes})
 
     def root_services(self) -> set[str]:
         """Return the services of the root causes; those of a host are the ones that its edges lead to."""
         roots = {n.component for n in self.root_causes}
         below = {e.target for e in self.edges if is_host(e.source) and e.source in roots}
-        return self._services_of(roots | below)
+        return self._name_services(roots | below)
 
     def alarm_services(self) -> set[str]:
         """Return the services of the alarm nodes."""
-        return self._services_of({n.component for n in self.alarm_nodes})
+        return self._name_services({n.component for n in self.alarm_nodes})
 
-    def _services_of(self, components: set[str]) -> set[str]:
+    def _name_services(self, components: set[str]) -> set[str]:
         return {self.service_of(c) for c in components if not is_host(c)}
 
 

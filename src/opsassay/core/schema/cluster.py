@@ -48,13 +48,13 @@ class AccessRule(Written):
 
     @field_validator("resources")
     @classmethod
-    def _grantable(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _require_grantable(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if stray := [name for name in value if name not in GRANTABLE]:
             raise ValueError(f"{stray[0]!r} is never granted; there are {', '.join(sorted(GRANTABLE))}")
         return value
 
     @model_validator(mode="after")
-    def _in_bounds(self) -> Self:
+    def _require_bounds(self) -> Self:
         writes = {str(verb) for verb in self.verbs} - LOOKING
         wide = {name for name in self.resources if name in CLUSTER_WIDE}
         if wide and wide != set(self.resources):
@@ -157,7 +157,7 @@ class OnCluster(Written):
     )
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _require_consistency(self) -> Self:
         if stray := [one.name for one in self.objects if one.create is None]:
             raise ValueError(f"objects: {stray[0]} is made with the system; give `create`")
         if self.existing and (self.stand_ins or self.fillers or self.objects or self.requests or self.nodes):

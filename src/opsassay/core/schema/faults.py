@@ -159,7 +159,7 @@ class FaultCatalogue(Mapping[str, FaultType]):
     """
 
     @functools.cached_property
-    def _rows(self) -> dict[str, FaultType]:
+    def _fault_types_by_name(self) -> dict[str, FaultType]:
         rows: dict[str, FaultType] = {}
         for family in families():
             for fault in family:
@@ -173,16 +173,16 @@ class FaultCatalogue(Mapping[str, FaultType]):
     @functools.cached_property
     def aliases(self) -> dict[str, str]:
         """The types by names that public data uses for some of them."""
-        return {alias: row.name for row in self._rows.values() for alias in row.aliases}
+        return {alias: row.name for row in self._fault_types_by_name.values() for alias in row.aliases}
 
     def __getitem__(self, name: str) -> FaultType:
-        return self._rows[name]
+        return self._fault_types_by_name[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._rows)
+        return iter(self._fault_types_by_name)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._fault_types_by_name)
 
 
 CATALOGUE = FaultCatalogue()

@@ -66,7 +66,7 @@ def parse_yaml(text: str, model: type[W], name: str, *, lines: bool = True) -> W
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(_sentence(error, model, node if lines else None, name)) from error
+        raise ConfigError(_describe_first_error(error, model, node if lines else None, name)) from error
     except UserError as error:
         raise ConfigError(f"{name}: {error}") from error
 
@@ -118,13 +118,13 @@ def _expanded(node: yaml.Node | None) -> int:
     return 0 if node is None else size(node)
 
 
-def _sentence(error: ValidationError, model: type[Written], node: yaml.Node | None, name: str) -> str:
+def _describe_first_error(error: ValidationError, model: type[Written], node: yaml.Node | None, name: str) -> str:
     found = error.errors(include_url=False)
     # A misspelt key is also a missing one: the line that is there helps more than the one that is not.
     first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
     location = place_of(first)
     field = ".".join(str(part) for part in location)
-    place = f"{name}:{_line_of(node, location)}" if node is not None else name
+    place = f"{name}:{_find_line(node, location)}" if node is not None else name
     message = in_words(first)
     if first["type"] == "extra_forbidden":
         near = nearest(str(location[-1]), _fields(model, location))
@@ -138,12 +138,12 @@ def where(path: Path, field: str) -> str:
     """Return ``file:line: field`` of the dotted *field* in the YAML file at *path*, as deep as the file has it."""
     node = yaml.compose(path.read_text(encoding="utf-8"), Loader=YAML_LOADER)
     parts: list[Any] = [int(part) if part.isdigit() else part for part in field.split(".")]
-    while parts and not _has(node, parts):
+    while parts and not _has_location(node, parts):
         parts.pop()
-    return f"{path}:{_line_of(node, parts)}" + (f": {'.'.join(map(str, parts))}" if parts else "")
+    return f"{path}:{_find_line(node, parts)}" + (f": {'.'.join(map(str, parts))}" if parts else "")
 
 
-def _has(node: yaml.Node | None, location: list[Any]) -> bool:
+def _has_location(node: yaml.Node | None, location: list[Any]) -> bool:
     for part in location:
         if isinstance(node, yaml.MappingNode):
             node = next((value for key, value in node.value if key.value == str(part)), None)
@@ -177,7 +177,7 @@ def _refuse_repeated_keys(root: yaml.Node | None, name: str) -> None:
             waiting += node.value
 
 
-def _line_of(node: yaml.Node | None, location: list[Any]) -> int:
+def _find_line(node: yaml.Node | None, location: list[Any]) -> int:
     line = 1
     for part in location:
         if isinstance(node, yaml.MappingNode):
@@ -197,11 +197,11 @@ def _fields(model: type[Written], location: list[Any]) -> list[str]:
     for part in location[:-1]:
         fields = getattr(current, "model_fields", {})
         annotation = fields[part].annotation if part in fields else current
-        current = next((a for a in _models_in(annotation)), current)
+        current = next((a for a in _list_model_classes(annotation)), current)
     return list(getattr(current, "model_fields", {}))
 
 
-def _models_in(annotation: Any) -> list[Any]:
+def _list_model_classes(annotation: Any) -> list[Any]:
     if hasattr(annotation, "model_fields"):
         return [annotation]
-    return [found for argument in getattr(annotation, "__args__", ()) for found in _models_in(argument)]
+    return [found for argument in getattr(annotation, "__args__", ()) for found in _list_model_classes(argument)]

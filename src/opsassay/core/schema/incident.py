@@ -164,7 +164,7 @@ class Truth(Artefact):
 
     @model_validator(mode="before")
     @classmethod
-    def _migrated(cls, given: Any) -> Any:
+    def _migrate_single_effect(cls, given: Any) -> Any:
         if not isinstance(given, dict) or "effect" not in given:
             return given
         rest = {key: value for key, value in given.items() if key not in ("effect", "schema_version")}

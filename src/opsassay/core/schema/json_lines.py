@@ -22,15 +22,15 @@ _N = TypeVar("_N", bound=Noun)
 
 def append_line(path: Path, line: Noun, *, durable: bool = False) -> None:
     """Append *line* to the JSON lines file at *path* in one write; *durable* waits until the disk has it."""
-    _append(path, line.model_dump_json(), durable=durable)
+    _append_line(path, line.model_dump_json(), durable=durable)
 
 
 def append_object(path: Path, line: Mapping[str, Any], *, durable: bool = False) -> None:
     """Append the JSON object *line* to the JSON lines file at *path* in one write; *durable* waits for the disk."""
-    _append(path, json.dumps(line, separators=(",", ":")), durable=durable)
+    _append_line(path, json.dumps(line, separators=(",", ":")), durable=durable)
 
 
-def _append(path: Path, text: str, *, durable: bool) -> None:
+def _append_line(path: Path, text: str, *, durable: bool) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         os.write(descriptor, text.encode() + b"\n")

@@ -14,12 +14,12 @@ class MetricWord(Noun):
     about: str
 
 
-def _known_metrics() -> dict[str, MetricWord]:
+def _read_metric_words() -> dict[str, MetricWord]:
     rows = packaged_yaml(__package__, "metric_words.yaml")
     return {metric: MetricWord(title=title, unit=unit, about=about) for metric, (title, unit, about) in rows.items()}
 
 
-METRICS = _known_metrics()
+METRICS = _read_metric_words()
 """Known metrics in the order of their columns; `metric_words.yaml` has them."""
 
 

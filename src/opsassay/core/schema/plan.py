@@ -90,7 +90,7 @@ def _check_parameter(row: FaultType, parameter: Parameter, value: Any) -> float 
     return int(value) if parameter.type == "int" else float(value)
 
 
-def _patch(parameters: Mapping[str, Any]) -> str | None:
+def _complain_about_patch(parameters: Mapping[str, Any]) -> str | None:
     try:
         whole = isinstance(json.loads(parameters["patch"]), dict)
     except json.JSONDecodeError:
@@ -98,18 +98,18 @@ def _patch(parameters: Mapping[str, Any]) -> str | None:
     return None if whole else f"patch must be a JSON object such as '{{\"ok\": false}}', not {parameters['patch']!r}."
 
 
-def _new_path(parameters: Mapping[str, Any]) -> str | None:
+def _complain_about_new_path(parameters: Mapping[str, Any]) -> str | None:
     right = parameters["new_path"].startswith("/")
     return None if right else f"new_path must begin with '/', not {parameters['new_path']!r}."
 
 
-def _value(parameters: Mapping[str, Any]) -> str | None:
+def _complain_about_value(parameters: Mapping[str, Any]) -> str | None:
     if parameters["value_type"] != "int" or parameters["value"].removeprefix("-").isdecimal():
         return None
     return f"value must be a whole number for value_type int, not {parameters['value']!r}."
 
 
-def _offset_ms(parameters: Mapping[str, Any]) -> str | None:
+def _complain_about_offset(parameters: Mapping[str, Any]) -> str | None:
     offset = parameters["offset_ms"]
     if abs(offset) >= LEAST_SKEW_MS:
         return None
@@ -117,10 +117,10 @@ def _offset_ms(parameters: Mapping[str, Any]) -> str | None:
 
 
 _SENSE: Mapping[str, Callable[[Mapping[str, Any]], str | None]] = {
-    "patch": _patch,
-    "new_path": _new_path,
-    "value": _value,
-    "offset_ms": _offset_ms,
+    "patch": _complain_about_patch,
+    "new_path": _complain_about_new_path,
+    "value": _complain_about_value,
+    "offset_ms": _complain_about_offset,
 }
 """What a parameter must be beyond its type and bounds: the objection to it, None when there is none."""
 
@@ -133,7 +133,7 @@ class Target(Written):
     replica: int | None = Field(default=None, ge=0)
 
     @model_validator(mode="after")
-    def _one_place(self) -> Self:
+    def _require_one_place(self) -> Self:
         if (self.service is None) == (self.host is None):
             given = "both a service and a host" if self.service else "neither a service nor a host"
             raise ValueError(f"a target is one service or one host; this one names {given}")
@@ -169,7 +169,7 @@ class _Broken(Written):
 
     @field_validator("parameters", mode="after")
     @classmethod
-    def _completed(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    def _complete_parameters(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         if (fault := info.data.get("fault")) is None:
             return value
         try:
@@ -184,7 +184,7 @@ class PlannedFault(_Broken):
     fault: str = Field(description="chaos type, or NoFault")
 
     @model_validator(mode="after")
-    def _aimed(self) -> Self:
+    def _require_target(self) -> Self:
         if self.fault != NO_FAULT and self.target is None:
             raise ValueError(f"{self.fault} needs a target: add `target: {{service: NAME}}`")
         return self
@@ -202,7 +202,7 @@ class FaultPlan(_Broken):
     duration_s: float = Field(default=60.0, gt=0, le=24 * 3600)
 
     @model_validator(mode="after")
-    def _one_form(self) -> Self:
+    def _require_one_form(self) -> Self:
         if (self.fault is None) == (not self.faults):
             raise ValueError("give one `fault` with its `target`, or several under `faults`")
         if self.faults and (self.target is not None or self.parameters or self.ends_with_pod):

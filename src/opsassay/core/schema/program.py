@@ -19,7 +19,7 @@ class Ready(Written):
     log: str | None = Field(default=None, min_length=1, description="a text that its output has in a line")
 
     @model_validator(mode="after")
-    def _one_way(self) -> Self:
+    def _require_one_way(self) -> Self:
         given = [name for name in ("http", "tcp", "log") if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"ready is exactly one of http, tcp and log; this one has {', '.join(given) or 'none'}")
@@ -60,7 +60,7 @@ class Program(Command):
 
     @field_validator("ports")
     @classmethod
-    def _real_ports(cls, value: dict[str, int]) -> dict[str, int]:
+    def _require_real_ports(cls, value: dict[str, int]) -> dict[str, int]:
         if wrong := [f"{name}: {port}" for name, port in value.items() if not 0 < port < 65536]:
             raise ValueError(f"a port is 1 to 65535, not {wrong[0]}")
         if len({*value.values()}) < len(value):

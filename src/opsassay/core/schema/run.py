@@ -28,11 +28,11 @@ class Solver(Noun):
     @property
     def label(self) -> str:
         """What it is called in results: its name, and the parameters that were set."""
-        given = ",".join(f"{name}={_short(value)}" for name, value in self.parameters.items())
+        given = ",".join(f"{name}={_format_value(value)}" for name, value in self.parameters.items())
         return f"{self.name}:{given}" if given else self.name
 
 
-def _short(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

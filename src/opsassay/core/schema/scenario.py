@@ -84,7 +84,7 @@ class Oracle(Written):
     steps: tuple[OracleStep, ...] = Field(default=(), description="no step at all is the operator who does nothing")
 
     @model_validator(mode="after")
-    def _one_expectation(self) -> Self:
+    def _require_one_expectation(self) -> Self:
         if (self.expect is None) == (not self.fails):
             raise ValueError("say either `expect: certified` or which predicates it `fails`")
         return self
@@ -135,7 +135,7 @@ class Trigger(Written):
 
     @field_validator("faults")
     @classmethod
-    def _one_at_a_time(cls, given: tuple[FaultPlan, ...]) -> tuple[FaultPlan, ...]:
+    def _require_one_at_a_time(cls, given: tuple[FaultPlan, ...]) -> tuple[FaultPlan, ...]:
         if len(given) > 1:
             raise ValueError("a system takes one plan at a time; give one, and several faults under its own `faults`")
         return given
@@ -172,7 +172,7 @@ class Placement(Written):
     apart: tuple[tuple[str, str], ...] = Field(default=(), description="pairs of services that share no host")
 
     @model_validator(mode="after")
-    def _something(self) -> Self:
+    def _require_spread_or_apart(self) -> Self:
         if not (self.spread or self.apart):
             raise ValueError("give `spread`, `apart` or both")
         return self
@@ -193,7 +193,7 @@ class Impact(Written):
     weights: dict[str, float] = Field(default_factory=dict, description="'service METHOD /route' to weight; 1 else")
 
     @model_validator(mode="after")
-    def _a_bound(self) -> Self:
+    def _require_bound(self) -> Self:
         if self.max_user_minutes is None and self.max_failed_requests is None:
             raise ValueError("give `max_user_minutes`, `max_failed_requests` or both")
         return self
@@ -281,7 +281,7 @@ class Verification(Written):
     control_plane: ControlPlane | None = Field(default=None, description="with substrate kubernetes")
 
     @model_validator(mode="after")
-    def _a_window_has_a_share(self) -> Self:
+    def _require_share_of_window(self) -> Self:
         if self.temporal_window_s is not None and self.temporal_depth != "D3":
             raise ValueError("temporal_window_s is for temporal_depth D3, where availability is a share of ticks")
         return self
@@ -338,7 +338,7 @@ class Scenario(Written):
 
     @field_validator("oracles")
     @classmethod
-    def _one_certifies(cls, value: dict[str, Oracle]) -> dict[str, Oracle]:
+    def _require_certifying_oracle(cls, value: dict[str, Oracle]) -> dict[str, Oracle]:
         if not any(oracle.certified for oracle in value.values()):
             raise ValueError("no oracle is expected to be certified; without one nobody knows that it can be solved")
         if taken := [name for name in value if name.startswith(CONTROL)]:
@@ -346,7 +346,7 @@ class Scenario(Written):
         return value
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _require_consistency(self) -> Self:
         broken = [part.fault for plan in self.trigger.faults for part in plan.parts if part.fault != NO_FAULT]
         if (self.environment.substrate == "kubernetes") != (self.cluster is not None):
             raise ValueError("a `cluster` block goes with `substrate: kubernetes`, and with no other")
@@ -403,11 +403,11 @@ class Scenario(Written):
 
     def true_causes(self) -> frozenset[str]:
         """Return the root causes: those that the truth lists, the targets of the catalogue's faults where it lists none."""
-        return frozenset(self.truth.root_causes) or self._targets()
+        return frozenset(self.truth.root_causes) or self._faulted_targets()
 
     def named_entities(self) -> frozenset[str]:
         """Return the entities that the truth names: those it lists, and the targets of the catalogue's faults."""
-        return frozenset({*self.truth.root_causes, *self.truth.entities, *self._targets()})
+        return frozenset({*self.truth.root_causes, *self.truth.entities, *self._faulted_targets()})
 
-    def _targets(self) -> frozenset[str]:
+    def _faulted_targets(self) -> frozenset[str]:
         return frozenset(fault.target.name for plan in self.trigger.faults for fault in plan.parts if fault.target)

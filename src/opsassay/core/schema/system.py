@@ -55,7 +55,7 @@ class Step(Written):
     level: Literal["DEBUG", "INFO", "WARN", "ERROR"] = Field(default="INFO", description="severity of log")
 
     @model_validator(mode="after")
-    def _one_action(self) -> Self:
+    def _require_one_action(self) -> Self:
         given = [name for name in ACTIONS if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"a step does exactly one of {', '.join(ACTIONS)}; this one has {given or 'none'}")
@@ -121,7 +121,7 @@ class Service(Written):
     )
 
     @model_validator(mode="after")
-    def _one_kind(self) -> Self:
+    def _require_one_kind(self) -> Self:
         described = ("operations", "consumes", "periodic", "releases", "required", "gateway", "pool", "start_s")
         defaults = {name: type(self).model_fields[name].get_default(call_default_factory=True) for name in described}
         if self.program and (both := [name for name in described if getattr(self, name) != defaults[name]]):
@@ -132,7 +132,7 @@ class Service(Written):
 
     @field_validator("sidecar")
     @classmethod
-    def _known_sidecar(cls, value: str | None) -> str | None:
+    def _require_known_sidecar(cls, value: str | None) -> str | None:
         if value is not None and value != ENVOY and not value.startswith("/"):
             raise ValueError(f"sidecar is {ENVOY}, or the absolute path of one, not {value!r}")
         return value
@@ -194,7 +194,7 @@ class LoadMix(Written):
 
     @field_validator("request")
     @classmethod
-    def _three_words(cls, value: str) -> str:
+    def _require_three_words(cls, value: str) -> str:
         if len(value.split()) != 3:
             raise ValueError(f"request must read 'service METHOD /route', not {value!r}")
         return value

@@ -126,7 +126,7 @@ class Timeline(Artefact):
 
     @model_validator(mode="before")
     @classmethod
-    def _migrated(cls, given: Any) -> Any:
+    def _migrate_version_1(cls, given: Any) -> Any:
         if isinstance(given, dict) and given.get("schema_version") == 1:
             return {key: value for key, value in given.items() if key != "schema_version"}
         return given

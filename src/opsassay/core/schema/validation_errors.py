@@ -60,10 +60,10 @@ def in_words(found: Mapping[str, Any]) -> str:
     """Return what is wrong by one error of pydantic that was *found*."""
     if found["type"] in _BY_TYPE:
         return f"expected {_BY_TYPE[found['type']]}, found {described(found['input'])}"
-    return _reworded(str(found["msg"]))
+    return _reword_plainly(str(found["msg"]))
 
 
-def _reworded(words: str) -> str:
+def _reword_plainly(words: str) -> str:
     for pattern, plain in _REWORDED:
         words = re.sub(pattern, plain, words)
     return words
@@ -93,4 +93,4 @@ def reason(error: Exception) -> str:
         return "a value is of another type"
     if isinstance(error, OverflowError):
         return "a number is too large"
-    return _reworded(first_line(error))
+    return _reword_plainly(first_line(error))

@@ -134,7 +134,7 @@ class ComplianceToolbox(Toolbox):
         """The names of the worlds that may be asked."""
         return list(self._worlds)
 
-    def _run(self, asked: Written) -> tuple[str, Status]:  # noqa: PLR0911 - a line for each tool
+    def _run_tool(self, asked: Written) -> tuple[str, Status]:  # noqa: PLR0911 - a line for each tool
         match asked:
             case Think():
                 return NOTED
@@ -146,44 +146,44 @@ class ComplianceToolbox(Toolbox):
                 self.workspace.write(asked.path, asked.content.encode("utf-8", "replace"))
                 return "Written.", "ok"
             case KyvernoLint():
-                return f"{len(self._policies())} policies are read.", "ok"
+                return f"{len(self._read_policies())} policies are read.", "ok"
             case KyvernoApply():
-                return self._applied(asked.world)
+                return self._apply_policies(asked.world)
             case OpaCheck():
                 problem = judge_by_rego(self.workspace.read(POLICY), []).required().problem
                 return (f"Error: {POLICY}: {problem}", "error") if problem else ("It is a policy.", "ok")
             case OpaEval():
-                return self._evaluated(asked.input)
+                return self._evaluate_policy(asked.input)
             case KubectlWords():
                 return self._run_kubectl(asked)
             case GitWords():
                 return self.workspace.git(asked.words) or "(nothing)", "ok"
         assert isinstance(asked, RunFetcher | RunPlaybook)
-        return self._collected(asked.world)
+        return self._collect_evidence(asked.world)
 
-    def _world(self, name: str) -> ComplianceWorld | HostWorld:
+    def _require_world(self, name: str) -> ComplianceWorld | HostWorld:
         if name not in self._worlds:
             raise NotFoundError("world", name, self._worlds)
         return self._worlds[name]
 
-    def _policies(self) -> list[KyvernoPolicy]:
+    def _read_policies(self) -> list[KyvernoPolicy]:
         try:
             return read_policies(read_files(self._folder, self._task))
         except (AnswerError, UnsupportedError) as error:
             raise UserError(str(error)) from error
 
-    def _applied(self, name: str) -> tuple[str, Status]:
-        world = self._world(name)
+    def _apply_policies(self, name: str) -> tuple[str, Status]:
+        world = self._require_world(name)
         assert isinstance(world, ComplianceWorld)
         try:
-            found = judge_objects(self._task.applicable_policies(self._policies()), world.objects)
+            found = judge_objects(self._task.applicable_policies(self._read_policies()), world.objects)
         except UnsupportedError as error:
             return f"Error: {error}", "error"
         lines = [f"{one.object}: {one.result} by {one.policy}/{one.rule}" for one in found]
         kept_out = any(one.result == "fail" and one.enforced for one in found)
         return "\n".join([*lines, "The world is kept out." if kept_out else "The world is let in."]), "ok"
 
-    def _evaluated(self, path: str) -> tuple[str, Status]:
+    def _evaluate_policy(self, path: str) -> tuple[str, Status]:
         found = judge_by_rego(self.workspace.read(POLICY), [self.workspace.read(path)])
         if found.problem:
             return f"Error: {POLICY}: {found.problem}", "error"
@@ -191,14 +191,14 @@ class ComplianceToolbox(Toolbox):
         return (f"Error: {outcome.reason}", "error") if outcome.reason else (outcome.kind, "ok")
 
     def _run_kubectl(self, asked: KubectlWords) -> tuple[str, Status]:
-        world = self._world(asked.world)
+        world = self._require_world(asked.world)
         assert isinstance(world, ComplianceWorld)
         with TemporaryDirectory(prefix="opsassay-cluster-") as made:
             end, _ = fetch_on_cluster(f"exec kubectl {shlex.join(asked.words)}".encode(), world, Path(made), LIMITS)
-        return _output_text(end), "ok" if end.exit_code == 0 else "error"
+        return _format_output(end), "ok" if end.exit_code == 0 else "error"
 
-    def _collected(self, name: str) -> tuple[str, Status]:
-        world = self._world(name)
+    def _collect_evidence(self, name: str) -> tuple[str, Status]:
+        world = self._require_world(name)
         with TemporaryDirectory(prefix="opsassay-world-") as made:
             if isinstance(world, HostWorld):
                 end, work = play_on_host(self.workspace.read(PLAYBOOK), world, Path(made))
@@ -206,7 +206,7 @@ class ComplianceToolbox(Toolbox):
                 end, work = fetch_on_cluster(self.workspace.read(FETCHER), world, Path(made))
             found = collected_in(work, end)
         if found.data is None:
-            return f"Error: {found.problem}\n{_output_text(end)}", "error"
+            return f"Error: {found.problem}\n{_format_output(end)}", "error"
         self.workspace.write(EVIDENCE, found.data)
         return (
             f"Collected {len(found.data)} bytes into {EVIDENCE}:\n{found.data[:4000].decode('utf-8', 'replace')}",
@@ -214,7 +214,7 @@ class ComplianceToolbox(Toolbox):
         )
 
 
-def _output_text(end: Ended) -> str:
+def _format_output(end: Ended) -> str:
     return f"{end.stdout_tail}\n{end.stderr_tail}".strip()[-MAX_CHARACTERS:] or end.reason
 
 

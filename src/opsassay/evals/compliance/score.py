@@ -207,11 +207,15 @@ def grade_collected(files: Mapping[str, bytes], task: ComplianceTask, shelf: Evi
     if why := problem_of_files(task, files):
         return without_artefact(why)
     worlds = collect_worlds(files, task, shelf)
-    stages = {"artefact": stage_metric(None), **_of_collecting(worlds), "kept": not_asked("nothing was there before")}
+    stages = {
+        "artefact": stage_metric(None),
+        **_collecting_metrics(worlds),
+        "kept": not_asked("nothing was there before"),
+    }
     broken = next((one.reason for one in stages.values() if one.value == 0.0), None)
     if broken:
         return all_of({**stages, "posture": unseen(broken)}, rates_of(JudgedWorlds(), JudgedWorlds(), broken))
-    judged, mutated = (JudgedWorlds(_rows(some)) for some in judged_worlds(files[POLICY], worlds))
+    judged, mutated = (JudgedWorlds(_labels_with_hits(some)) for some in judged_worlds(files[POLICY], worlds))
     return all_of({**stages, "posture": posture(judged, mutated, WORDS)}, rates_of(judged, mutated, None))
 
 
@@ -240,7 +244,7 @@ def collect_worlds(files: Mapping[str, bytes], task: ComplianceTask, shelf: Evid
     else:
         clusters = zip(task.judged(), task.mutants(), strict=True)
         looks = [_plan_collection(collector, world, mutant, shelf, gather_on_cluster) for world, mutant in clusters]
-    first, *others = sorted(range(len(looks)), key=lambda number: looks[number].key)
+    first, *others = sorted(range(len(looks)), key=lambda number: looks[number].least_key)
     found = {first: looks[first].collect()}
     if found[first].problem or found[first].evidence == found[first].mutant:
         return [found[first]]
@@ -258,7 +262,7 @@ class _Look:
     gather: tuple[Callable[[], CollectedEvidence], Callable[[], CollectedEvidence]]
 
     @property
-    def key(self) -> str:
+    def least_key(self) -> str:
         return min(self.keys)
 
     def collect(self) -> CollectedWorld:
@@ -294,11 +298,11 @@ def judged_worlds(
     )
 
 
-def _rows(judged: Sequence[tuple[bool, RegoOutcome]]) -> list[tuple[bool, bool]]:
+def _labels_with_hits(judged: Sequence[tuple[bool, RegoOutcome]]) -> list[tuple[bool, bool]]:
     return [(label, outcome.kind == ("true" if label else "false")) for label, outcome in judged]
 
 
-def _of_collecting(worlds: Sequence[CollectedWorld]) -> dict[str, Metric]:
+def _collecting_metrics(worlds: Sequence[CollectedWorld]) -> dict[str, Metric]:
     problem = next((one.problem for one in worlds if one.problem), None)
     if problem:
         return {"evidence": stage_metric(problem), "asked": unseen(problem)}
@@ -362,12 +366,12 @@ def grade_files(
     try:
         with reading_what_was_left():
             if task.collector is None:
-                return _judged_by(SUBSET, grade_enforced(files, task, admits))
+                return _note_judge(SUBSET, grade_enforced(files, task, admits))
             label = " and ".join(one.label for one in judges())
-            return _judged_by(label, grade_collected(files, task, shelf))
+            return _note_judge(label, grade_collected(files, task, shelf))
     except LeftByAgentError as error:
         return without_artefact(str(error))
 
 
-def _judged_by(judge: str, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+def _note_judge(judge: str, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
     return {name: one.model_copy(update={"judge": judge}) if name in JUDGED else one for name, one in metrics.items()}

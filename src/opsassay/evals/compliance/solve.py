@@ -63,7 +63,7 @@ class ComplianceRun(GeneratedRun[ComplianceTask, ComplianceToolSession]):
         ), f"{self.task.goal}\n{session.places()}"
 
     def prompt(self, places: Mapping[str, str], *, with_tools: bool) -> str:
-        """Return the goal, and where the examples, the workspace and the tools are."""
+        """Return the goal, and where the examples, the workspace and, *with_tools*, the tools are."""
         said = [self.task.goal]
         if self.examples:
             said.append(f"Examples of what complies and of what violates are in {places['view']}.")

@@ -30,7 +30,7 @@ class GradedPolicies(GradedRuns):
 def compliance_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
     """Return every table of *rows*."""
     solvers = by_solver(rows)
-    return [_by_class(solvers), _completion(solvers), _stages(solvers)]
+    return [_table_by_class(solvers), _completion_table(solvers), _stages_table(solvers)]
 
 
 def _share(rows: Sequence[ResultRow], metric: str) -> float | None:
@@ -62,7 +62,7 @@ def _standard_error(values: Sequence[float]) -> str:
     return f" ± {stdev(values) / len(values) ** 0.5:.1f}" if len(values) > 1 else ""
 
 
-def _by_class(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
+def _table_by_class(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     found = []
     for name, rows in sorted(solvers.items()):
         of_class = [[row for row in rows if row.task.startswith(one)] for one in CLASSES]
@@ -71,7 +71,7 @@ def _by_class(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     return ResultTable("Solvers on compliance tasks", columns, tuple(found), __doc__ or "", number=5)
 
 
-def _completion(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
+def _completion_table(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     found = []
     for name, rows in sorted(solvers.items()):
         ended = [row.run for row in rows if row.run is not None and row.run.status is not RunStatus.ABORTED]
@@ -84,7 +84,7 @@ def _completion(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     return ResultTable("Experiments", columns, tuple(found), note, number=24)
 
 
-def _stages(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
+def _stages_table(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     found = []
     for name, rows in sorted(solvers.items()):
         rates = []

@@ -205,21 +205,21 @@ class ComplianceTask(GeneratedTask):
 
     def judged(self) -> list[ComplianceWorld]:
         """Return the clusters that no agent sees."""
-        return worlds(self.control, self.seed, "judged", self._count())
+        return worlds(self.control, self.seed, "judged", self._count_judged_worlds())
 
     def mutants(self) -> list[ComplianceWorld]:
         """Return the judged clusters with their one violation put in or mended."""
-        return list(mutants(self.control, self.seed, "judged", self._count()))
+        return list(mutants(self.control, self.seed, "judged", self._count_judged_worlds()))
 
     def judged_hosts(self) -> list[HostWorld]:
         """Return the hosts that no agent sees."""
-        return host_worlds(self.host_control, self.seed, "judged", self._count())
+        return host_worlds(self.host_control, self.seed, "judged", self._count_judged_worlds())
 
     def mutant_hosts(self) -> list[HostWorld]:
         """Return the judged hosts with their one violation put in or mended."""
-        return list(host_mutants(self.host_control, self.seed, "judged", self._count()))
+        return list(host_mutants(self.host_control, self.seed, "judged", self._count_judged_worlds()))
 
-    def _count(self) -> int:
+    def _count_judged_worlds(self) -> int:
         return JUDGED if self.collector is None else COLLECTED
 
     def others(self) -> dict[str, list[ComplianceWorld]]:

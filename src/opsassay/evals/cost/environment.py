@@ -76,7 +76,7 @@ class CostToolbox(TelemetryToolbox):
         super().__init__(sql)
         self._schemas, self.misses = schemas, 0
 
-    def _run(self, asked: Written) -> tuple[str, Status]:
+    def _run_tool(self, asked: Written) -> tuple[str, Status]:
         if isinstance(asked, ListCostTables):
             return self._list_tables(), "ok"
         if isinstance(asked, GetCostSchema):
@@ -84,19 +84,19 @@ class CostToolbox(TelemetryToolbox):
                 raise NotFoundError("table", asked.table, self._schemas)
             return describe_columns(asked.table, self._schemas[asked.table]), "ok"
         if isinstance(asked, DetectAnomalies):
-            return self._detected(asked)
+            return self._run_detector(asked)
         if isinstance(asked, QueryCosts):
-            return self._queried(asked.sql)
-        return super()._run(asked)
+            return self._run_query(asked.sql)
+        return super()._run_tool(asked)
 
-    def _queried(self, sql: str) -> tuple[str, Status]:
+    def _run_query(self, sql: str) -> tuple[str, Status]:
         result = self._sql.query(sql)
         if result.status not in ("ok", "empty"):
             self.misses += any(word in result.message for word in ("Binder Error", "Catalog Error"))
             return f"Error: {result.status}: {result.message}", "error"
         return shown_rows(result.columns, result.rows, truncated=result.truncated), "ok"
 
-    def _detected(self, asked: DetectAnomalies) -> tuple[str, Status]:
+    def _run_detector(self, asked: DetectAnomalies) -> tuple[str, Status]:
         result = self._sql.query(asked.sql)
         if result.status not in ("ok", "empty"):
             self.misses += any(word in result.message for word in ("Binder Error", "Catalog Error"))

@@ -44,7 +44,7 @@ def grade_answer(run_dir: Path, task: CostTask) -> dict[str, Metric]:
         expected = OF_INSIGHT if isinstance(task.body, Question) else OF_ANOMALY
         failed = Metric(status=MetricStatus.FAILED, reason=why)
         found = dict.fromkeys(expected, failed)
-    return {**found, **_effort(run)}
+    return {**found, **_metrics_of_effort(run)}
 
 
 def _grade_body(task: CostTask, given: Mapping[str, object]) -> dict[str, Metric]:
@@ -54,7 +54,7 @@ def _grade_body(task: CostTask, given: Mapping[str, object]) -> dict[str, Metric
     return grade_claims(body, read_claims(given, body.slices, ranked=body.ranked))
 
 
-def _effort(run: Run) -> dict[str, Metric]:
+def _metrics_of_effort(run: Run) -> dict[str, Metric]:
     spent = run.spent
     tokens = spent.get("input_tokens", 0.0) + spent.get("output_tokens", 0.0)
     absent = Metric(status=MetricStatus.NOT_APPLICABLE, reason="no model was asked")

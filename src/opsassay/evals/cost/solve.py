@@ -78,7 +78,7 @@ class CostRun(GeneratedRun[CostTask, CostToolSession]):
         return agent, self.goal
 
     def prompt(self, places: Mapping[str, str], *, with_tools: bool) -> str:
-        """Return the question, and where the tables and the tools are."""
+        """Return the question, and where the tables and, *with_tools*, the tools are."""
         tools = "The tools of the MCP server `opsassay` look at the tables; hand in the answer with submit.\n"
         files = f"The tables are parquet files in {places['view']}, described in its schema.md.\n"
         written = f"Write the answer to {places['answer']}" + (", or submit it.\n" if with_tools else ".\n")

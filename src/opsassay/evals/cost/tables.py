@@ -33,7 +33,7 @@ class GradedCosts(GradedRuns):
 def cost_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
     """Return every table of *rows*."""
     solvers = by_solver(rows)
-    return [_overview(solvers), _per_question(solvers), _per_anomaly(solvers), _live(solvers)]
+    return [_overview_table(solvers), _table_per_question(solvers), _table_per_anomaly(solvers), _live_table(solvers)]
 
 
 def _rows_of_tasks(rows: Iterable[ResultRow], known: Iterable[str]) -> list[ResultRow]:
@@ -51,7 +51,7 @@ def _outcomes(rows: Sequence[ResultRow], metric: str) -> dict[str, list[bool]]:
     return per_task
 
 
-def _rate(rows: Sequence[ResultRow], metric: str = "passed") -> str | None:
+def _pass_rate(rows: Sequence[ResultRow], metric: str = "passed") -> str | None:
     return _pass_at(1, rows, metric)
 
 
@@ -67,21 +67,21 @@ def _mean(rows: Sequence[ResultRow], metric: str) -> str | None:
     return f"{fmean(values):.2f} ± {stdev(values) if len(values) > 1 else 0.0:.2f}" if values else None
 
 
-def _tokens(rows: Sequence[ResultRow]) -> str | None:
+def _mean_tokens(rows: Sequence[ResultRow]) -> str | None:
     grades = (row.metrics.get("tokens") for row in rows)
     values = [grade.value for grade in grades if grade is not None and grade.value is not None]
     return f"{fmean(values):.0f}" if values else None
 
 
-def _overview(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
+def _overview_table(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     found = tuple(
         (
             name,
-            _rate(_rows_of_tasks(rows, QUESTIONS)),
+            _pass_rate(_rows_of_tasks(rows, QUESTIONS)),
             _mean(_rows_of_tasks(rows, ANOMALY_TASKS), "anomaly_f1"),
             _mean(_rows_of_tasks(rows, ANOMALY_TASKS), "rank_importance"),
-            _rate(_rows_of_tasks(rows, TASKS), "diagnosis_right"),
-            _rate(_rows_of_tasks(rows, TASKS)),
+            _pass_rate(_rows_of_tasks(rows, TASKS), "diagnosis_right"),
+            _pass_rate(_rows_of_tasks(rows, TASKS)),
         )
         for name, rows in sorted(solvers.items())
     )
@@ -89,14 +89,14 @@ def _overview(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     return ResultTable("Solvers on cost tasks", columns, found, __doc__ or "", number=6)
 
 
-def _per_question(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
+def _table_per_question(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     found = tuple(
         (
             name,
             *(
                 cell
                 for task in QUESTIONS
-                for cell in (_rate(_rows_of_tasks(rows, [task])), _tokens(_rows_of_tasks(rows, [task])))
+                for cell in (_pass_rate(_rows_of_tasks(rows, [task])), _mean_tokens(_rows_of_tasks(rows, [task])))
             ),
         )
         for name, rows in sorted(solvers.items())
@@ -105,10 +105,10 @@ def _per_question(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     return ResultTable("Questions, by solver", columns, found, number=30)
 
 
-def _per_anomaly(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
+def _table_per_anomaly(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     names = ("anomaly_f1", "rank_importance", "rank_relative", "detector_f1")
     found = tuple(
-        (name, _rate(of), *(_mean(of, metric) for metric in names), _tokens(of))
+        (name, _pass_rate(of), *(_mean(of, metric) for metric in names), _mean_tokens(of))
         for name, rows in sorted(solvers.items())
         if (of := _rows_of_tasks(rows, ANOMALY_TASKS))
     )
@@ -116,7 +116,7 @@ def _per_anomaly(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     return ResultTable("Anomaly tasks, by solver", ("solver", "pass@1 %", *names, "tokens"), found, note, number=31)
 
 
-def _live(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
+def _live_table(solvers: Mapping[str, Sequence[ResultRow]]) -> ResultTable:
     titles = [f"proximity_{name}{end}" for name in PROXIMITIES for end in ("", "_clamped")]
     found = tuple(
         (name, *_rates(of), *(_mean(of, title) for title in titles))
@@ -136,4 +136,4 @@ def _rates(rows: Sequence[ResultRow]) -> tuple[str | int | None, ...]:
     """Return how often causes were named and mitigations passed, in one try and in as many as every task has."""
     names = ("diagnosis_right", "passed")
     k = min(map(len, _outcomes(rows, "passed").values()), default=1)
-    return (*(_rate(rows, name) for name in names), k, *(_pass_at(k, rows, name) for name in names))
+    return (*(_pass_rate(rows, name) for name in names), k, *(_pass_at(k, rows, name) for name in names))

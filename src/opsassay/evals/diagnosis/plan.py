@@ -105,14 +105,14 @@ def plan(
         for repeat in range(repeats)
         for case, item in cases
         for solver in solvers
-        for one in _expanded(solver, case)
+        for one in _expand_oracles(solver, case)
     ]
     for job in jobs:
         _ = job.oracle  # a case that has none is refused before anything runs
     return jobs
 
 
-def _expanded(solver: MethodSetup | Setup | str, case: Case) -> Sequence[MethodSetup | Setup | str]:
+def _expand_oracles(solver: MethodSetup | Setup | str, case: Case) -> Sequence[MethodSetup | Setup | str]:
     asked = oracles_asked(solver, NAMES, case.name) if isinstance(solver, str) else []
     return [*(ORACLE + name for name in asked)] or [solver]
 
@@ -153,7 +153,7 @@ class Estimate:
 
 
 def estimate(store: RunStore, jobs: Sequence[IncidentRun], price: Price, *, again: bool = False) -> Estimate:
-    """Return what those of *jobs* will spend that have no result yet and ask a paid model.
+    """Return what those of *jobs* will spend that ask a paid model and have no result yet; *again*: all that ask one.
 
     Tokens of a run are the mean over earlier runs of its solver in *store*, else what is assumed.
     """

@@ -113,10 +113,10 @@ def modal_answers(answers: Iterable[tuple[str, str, Diagnosis]]) -> list[ModalAn
     for solver, system, diagnosis in answers:
         claimed = diagnosis.root_causes[0].service if diagnosis.root_causes else ""
         first.setdefault((solver, system), []).append(claimed)
-    return [_modal(solver, system, said) for (solver, system), said in sorted(first.items())]
+    return [_modal_answer(solver, system, said) for (solver, system), said in sorted(first.items())]
 
 
-def _modal(solver: str, system: str, said: Sequence[str]) -> ModalAnswer:
+def _modal_answer(solver: str, system: str, said: Sequence[str]) -> ModalAnswer:
     service, count = min(Counter(said).items(), key=lambda item: (-item[1], item[0]))
     return ModalAnswer(f"{solver} on {system}", service, count / len(said), len(said))
 
@@ -215,18 +215,18 @@ class GradedIncidents(GradedRuns):
             for row in summarise(verdicts, names=shown).iter_rows(named=True)
             if row["scope"] == "all"
         }
-        unranked = {summary.solver for summary in self._summaries if summary.not_ranked}
+        unranked = {summary.solver for summary in self._solver_summaries if summary.not_ranked}
         rows = tuple(
             (
                 f"{name} (not ranked)" if name in unranked else name,
                 *(found.text_with_n if (found := pooled.get((name, metric))) else "n/a" for metric in shown),
             )
-            for name in (summary.solver for summary in self._summaries)
+            for name in (summary.solver for summary in self._solver_summaries)
         )
         title = f"Grades ({self.profile}), mean over incidents [95% interval] (n)"
         columns = ("solver", *(word(metric).title for metric in shown))
         grades = [ResultTable(title, columns, rows)] if verdicts else []
-        return [*grades, *summary_tables(self._summaries, self._repeats)]
+        return [*grades, *summary_tables(self._solver_summaries, self._most_repeats)]
 
     def results(self) -> list[ResultTable]:
         """Return the tables of a results page; raises UserError when no run is on an incident with a truth."""
@@ -240,28 +240,29 @@ class GradedIncidents(GradedRuns):
             *(
                 f"Collapsed: {a.solver} answers {a.service or 'nothing is wrong'} in {percent(a.share)} of "
                 f"{plural(a.cases, 'case')}."
-                for a in self._collapsed()
+                for a in self._collapsed_answers()
             ),
         ]
 
     def summary(self) -> dict[str, list[dict[str, Any]]]:
         """Return the figures of each solver, and the solvers that answer nearly every case alike."""
         modal = [
-            {"solver": a.solver, "service": a.service, "share": a.share, "cases": a.cases} for a in self._collapsed()
+            {"solver": a.solver, "service": a.service, "share": a.share, "cases": a.cases}
+            for a in self._collapsed_answers()
         ]
-        return {"collapsed": modal, "summary": [summary.as_item() for summary in self._summaries]}
+        return {"collapsed": modal, "summary": [summary.as_item() for summary in self._solver_summaries]}
 
-    def _collapsed(self) -> list[ModalAnswer]:
+    def _collapsed_answers(self) -> list[ModalAnswer]:
         return [answer for answer in modal_answers(self.answers()) if answer.collapsed]
 
     @cached_property
-    def _repeats(self) -> int:
+    def _most_repeats(self) -> int:
         return most_repeats([one.run for one in self.counted])
 
     @cached_property
-    def _summaries(self) -> list[SolverSummary]:
+    def _solver_summaries(self) -> list[SolverSummary]:
         runs = [one.run for one in self.counted]
-        return summarise_runs(runs, [one.verdict for one in self.graded], self.cases, self._repeats)
+        return summarise_runs(runs, [one.verdict for one in self.graded], self.cases, self._most_repeats)
 
 
 def grade_incidents(domain: Domain, stores: Stores, settings: GradeSettings) -> GradedIncidents:
@@ -282,7 +283,7 @@ def grade_incidents(domain: Domain, stores: Stores, settings: GradeSettings) -> 
     graded = []
     for root, ids in stores.items():
         store = RunStore(root)
-        for verdict in grade_all(store, cases, profile, unread, only=_one_of(ids)):
+        for verdict in grade_all(store, cases, profile, unread, only=_is_one_of(ids)):
             folder = store.runs_dir / verdict.run
             if judge is not None:
                 verdict = judge(verdict)  # noqa: PLW2901
@@ -302,7 +303,7 @@ def _published(cases: list[Case], settings: GradeSettings) -> list[Case]:
     return found
 
 
-def _one_of(ids: frozenset[str] | None) -> Callable[[Run], bool]:
+def _is_one_of(ids: frozenset[str] | None) -> Callable[[Run], bool]:
     return lambda run: ids is None or run_id(run) in ids
 
 

@@ -46,7 +46,7 @@ def judge_evidence(verdict: Verdict, judge: Model) -> Verdict:
     if not verdict.evidence:
         grade = metrics.not_applicable((SUPPORTED,), "the answer gives no evidence")
         return verdict.model_copy(update={**named, "metrics": {**verdict.metrics, **grade}})
-    distinct = list({_question(result): result for result in verdict.evidence if _is_asked_about(result)})
+    distinct = list({_format_question(result): result for result in verdict.evidence if _is_asked_about(result)})
     with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
         answers = dict(zip(distinct, pool.map(lambda question: _ask_judge(judge, question), distinct), strict=True))
     results = tuple(_with_opinion(result, answers) for result in verdict.evidence)
@@ -63,7 +63,7 @@ def _with_opinion(result: EvidenceResult, answers: dict[str, tuple[bool | None, 
     if not _is_asked_about(result):
         why = result.finding if result.vacuous else f"the statement gave no rows ({result.status})"
         return result.model_copy(update={"supported": False, "opinion": f"not asked: {why}"})
-    supported, why = answers[_question(result)]
+    supported, why = answers[_format_question(result)]
     return result.model_copy(update={"supported": supported, "opinion": why})
 
 
@@ -71,7 +71,7 @@ def _is_asked_about(result: EvidenceResult) -> bool:
     return result.status == "ok" and not result.vacuous
 
 
-def _question(result: EvidenceResult) -> str:
+def _format_question(result: EvidenceResult) -> str:
     rows = json.dumps(result.rows, default=str, ensure_ascii=False)
     return Path(__file__).with_name("evidence_judge.txt").read_text(encoding="utf-8").format(
         about=result.about, claim=result.claim or "(none was given)", sql=result.sql,
@@ -85,10 +85,10 @@ def _ask_judge(judge: Model, question: str) -> tuple[bool | None, str]:
         reply = judge.complete([Message(role="user", content=question)], temperature=0.0)
     except OpsAssayError as error:
         return None, str(error)
-    return _read(reply.text)
+    return _read_judgement(reply.text)
 
 
-def _read(text: str) -> tuple[bool | None, str]:
+def _read_judgement(text: str) -> tuple[bool | None, str]:
     try:
         payload = json.loads(text.strip().removeprefix("```json").removeprefix("```").removesuffix("```"))
     except (ValueError, RecursionError):
@@ -100,7 +100,7 @@ def _read(text: str) -> tuple[bool | None, str]:
 
 def questions(verdict: Verdict) -> int:
     """Return how many calls judging *verdict* takes."""
-    return len({_question(result) for result in verdict.evidence if _is_asked_about(result)})
+    return len({_format_question(result) for result in verdict.evidence if _is_asked_about(result)})
 
 
 TRACE = "trace.jsonl"
@@ -175,7 +175,7 @@ class Grader:
     def _grade_run(self, run: Run, diagnosis: Diagnosis | None, trace: Trace | None) -> Verdict:
         case = self.case
         assert case.truth is not None
-        sql = self._worker() if diagnosis is not None and evidence_of(diagnosis) else None
+        sql = self._open_sql() if diagnosis is not None and evidence_of(diagnosis) else None
         return grade(
             run,
             diagnosis,
@@ -183,18 +183,18 @@ class Grader:
             case.annotation,
             sql,
             self.profile,
-            topology=self._system() if diagnosis is not None else None,
+            topology=self._observed_topology() if diagnosis is not None else None,
             trace=trace,
             budget=TimeBudget(ended=self._ended),
         )
 
-    def _worker(self) -> LockedSql:
+    def _open_sql(self) -> LockedSql:
         if self._sql is None:
             self._sql = LockedSql(self.case.datapack, timeout_s=SQL_TIMEOUT_S, max_rows=ROWS_KEPT)
             self._open.enter_context(self._sql)
         return self._sql
 
-    def _system(self) -> Topology:
+    def _observed_topology(self) -> Topology:
         if self._topology is None:
             self._topology = topology_of(self.case.datapack, self.profile.service)
         return self._topology

@@ -128,7 +128,7 @@ class IncidentRun:
             raise
         except OpsAssayError as error:
             return RunEnd(self, None, None, str(error), f"not run: {error}")
-        return RunEnd(self, run_dir, run, message=_message(run))
+        return RunEnd(self, run_dir, run, message=_describe_end(run))
 
     def _run_method(self, store: RunStore, method: MethodSetup, given_up: Callable[[], bool]) -> Path:
         settings = self.settings
@@ -150,7 +150,7 @@ class IncidentRun:
         kill_sessions()
 
 
-def _message(run: Run) -> str:
+def _describe_end(run: Run) -> str:
     limits = f" (limits hit: {', '.join(run.limits_hit)})" if run.limits_hit else ""
     flags = f" [{', '.join(run.flags)}]" if run.flags else ""
     return run.status.value + (f": {run.error}" if run.error else "") + limits + flags
@@ -181,14 +181,14 @@ def run_method(
     return attempt(
         store,
         cell,
-        lambda run_dir, _: _in_worker(item.datapack, setup, run_dir, timeout_s),
+        lambda run_dir, _: _solve_in_worker(item.datapack, setup, run_dir, timeout_s),
         limits={"wall_clock_s": timeout_s},
         again=again,
         given_up=given_up,
     )
 
 
-def _in_worker(datapack: Datapack, setup: MethodSetup, run_dir: Path, timeout_s: float) -> AttemptOutcome:
+def _solve_in_worker(datapack: Datapack, setup: MethodSetup, run_dir: Path, timeout_s: float) -> AttemptOutcome:
     with opaque_view(datapack) as folder:
         try:
             code = shared_workers().run(setup.job(), folder, timeout_s)
@@ -238,7 +238,7 @@ def run_agent(
             if isinstance(setup.agent, CommandAgent):
                 meter = Meter(setup.limits, setup.price)
                 return examine(setup, seen, run_dir, meter)
-            return _agent_in_worker(setup, seen, run_dir)
+            return _run_agent_in_worker(setup, seen, run_dir)
 
     limits = {k: float(v) for k, v in setup.limits.model_dump().items() if v is not None}
     cell = cell_of(item, setup, mask, seed)
@@ -251,7 +251,7 @@ def _is_ours(name: str) -> bool:
     return name in AGENTS.builtin_names()
 
 
-def _agent_in_worker(setup: Setup, incident: Datapack, run_dir: Path) -> AttemptOutcome:
+def _run_agent_in_worker(setup: Setup, incident: Datapack, run_dir: Path) -> AttemptOutcome:
     limits = setup.limits
     job = {
         "kind": "agent",

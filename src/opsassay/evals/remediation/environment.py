@@ -79,7 +79,7 @@ class TrialEnvironment:
         deployed_ns = mark_phase(self._run_dir, "deployed")
         self._observer = self._observed.enter_context(self.live.observed(probes=self._probes))
         time.sleep(self._scenario.environment.warmup_s)
-        _require_healthy(self.live, lambda: self._evidence().slowdown)
+        _require_healthy(self.live, lambda: self._read_evidence().slowdown)
         baseline_ns = mark_phase(self._run_dir, "baseline")
         begin_ns = deployed_ns + int(START_SHARE * (baseline_ns - deployed_ns))
         self.live.baseline = Window(start_ns=begin_ns, end_ns=baseline_ns - int(ARRIVAL_S * 1e9 / 2))
@@ -141,8 +141,8 @@ class TrialEnvironment:
             cleared = cleared and _await_quiet(self._scenario, self._session.watch)
             looked_ns = time.time_ns()
             self._observer.observe_once()
-            changed = changed_since(self._evidence(), committed, looked_ns) or (
-                "an alert" if cleared and not self._quiet() else ""
+            changed = changed_since(self._read_evidence(), committed, looked_ns) or (
+                "an alert" if cleared and not self._is_quiet() else ""
             )
             if not changed:
                 return
@@ -150,16 +150,16 @@ class TrialEnvironment:
             self._observer.go_on()
             while changed and time.monotonic() < deadline:
                 time.sleep(SETTLE_EVERY_S)
-                changed = unsteady(self._evidence(), committed, settling.hold_s)
+                changed = unsteady(self._read_evidence(), committed, settling.hold_s)
             if changed:
                 note_outcome(self._run_dir, "not_settled", f"{changed} still changed after a last look")
                 return
 
-    def _quiet(self) -> bool:
+    def _is_quiet(self) -> bool:
         committed, watch = self._scenario.verification.alerts, self._session.watch
         return committed is None or watch is None or watch.quiet_s(committed.triggering) > 0
 
-    def _evidence(self) -> RunEvidence:
+    def _read_evidence(self) -> RunEvidence:
         return evidence_of(read_recorded(self._run_dir), self._scenario)
 
     def remove(self) -> None:

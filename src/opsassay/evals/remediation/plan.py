@@ -68,12 +68,12 @@ class TrialPlan(Written):
 
     @field_validator("settings")
     @classmethod
-    def _of_commands(cls, given: dict[str, Any]) -> dict[str, Any]:
+    def _read_commands(cls, given: dict[str, Any]) -> dict[str, Any]:
         CommandSettings.model_validate(given)
         return given
 
     @model_validator(mode="after")
-    def _nothing_twice(self) -> Self:
+    def _refuse_repeats(self) -> Self:
         if any(mask.normal_s is not None or mask.abnormal_s is not None for mask in self.masks):
             raise ValueError(
                 "masks: normal_s and abnormal_s are for recorded incidents; a trial has no windows to shorten"
@@ -116,9 +116,9 @@ def cells_of(plan: TrialPlan, folder: Path = Path()) -> tuple[TrialRun, ...]:
         )
         for repeat in range(plan.repeats)
         for scenario in scenarios
-        for agent in _agents(plan, scenario)
-        for arm in _arms(plan, scenario)
-        for probes in _probes(plan, scenario)
+        for agent in _list_agents(plan, scenario)
+        for arm in _list_arms(plan, scenario)
+        for probes in _list_probe_choices(plan, scenario)
         for mask in _masks(plan, scenario)
         for rollback in _rollbacks(plan, scenario)
     )
@@ -131,7 +131,7 @@ def scenarios_named(given: Iterable[str], folder: Path = Path()) -> list[Scenari
     return [load_scenario(str(folder / name) if name.endswith((".yaml", ".yml")) else name) for name in names]
 
 
-def _arms(plan: TrialPlan, scenario: Scenario) -> tuple[PromptArm, ...]:
+def _list_arms(plan: TrialPlan, scenario: Scenario) -> tuple[PromptArm, ...]:
     found = tuple(arm for arm in plan.arms if arm == "baseline" or scenario.constrained.strip())
     if not found:
         raise UserError(
@@ -141,7 +141,7 @@ def _arms(plan: TrialPlan, scenario: Scenario) -> tuple[PromptArm, ...]:
     return found
 
 
-def _probes(plan: TrialPlan, scenario: Scenario) -> tuple[bool, ...]:
+def _list_probe_choices(plan: TrialPlan, scenario: Scenario) -> tuple[bool, ...]:
     return plan.probes if scenario.verification.probe_every_s is not None else (max(plan.probes),)
 
 
@@ -156,7 +156,7 @@ def _masks(plan: TrialPlan, scenario: Scenario) -> tuple[Mask, ...]:
     return (Mask(),) if silent else plan.masks
 
 
-def _agents(plan: TrialPlan, scenario: Scenario) -> list[TrialAgent]:
+def _list_agents(plan: TrialPlan, scenario: Scenario) -> list[TrialAgent]:
     found: list[TrialAgent] = []
     for agent in plan.agents:
         if agent.name == EVERY_CONTROL:

@@ -43,11 +43,11 @@ class Trials:
             try:
                 run = read_run(run_dir)
                 if ids is None or run_id(run) in ids:
-                    self._add(run_dir, run)
+                    self._add_trial(run_dir, run)
             except OpsAssayError as error:
                 self.problems[str(run_dir)] = str(error)
 
-    def _add(self, run_dir: Path, run: Run) -> None:
+    def _add_trial(self, run_dir: Path, run: Run) -> None:
         scenario = kept_scenario(self.store.root, run.item_hash)
         recording = read_recording(run_dir)
         verdict = grade_trial(run_dir, scenario)
@@ -56,7 +56,7 @@ class Trials:
             return
         repair = verdict.metrics.get("time_to_repair_s")
         right, answer_time = verdict.metrics.get(RIGHT), verdict.metrics.get(TIME)
-        row = _row(run, scenario, recording, {j.predicate: j for j in verdict.judgements})
+        row = _make_row(run, scenario, recording, {j.predicate: j for j in verdict.judgements})
         self.rows.append(
             replace(
                 row,
@@ -110,7 +110,7 @@ def _without_result(store: RunStore) -> Iterator[Run]:
     return (run for run in last.values() if run.status is RunStatus.ABORTED)
 
 
-def _row(run: Run, scenario: Scenario, recording: RunRecording, found: dict[str, Judgement]) -> TrialRow:
+def _make_row(run: Run, scenario: Scenario, recording: RunRecording, found: dict[str, Judgement]) -> TrialRow:
     times = {phase.phase: phase.time_ns for phase in recording.phases}
     duration = None
     if "agent_started" in times and "agent_ended" in times:

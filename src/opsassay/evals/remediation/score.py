@@ -49,16 +49,16 @@ def read_recording(run_dir: Path) -> RunRecording:
 
 
 def read_recorded(run_dir: Path, *, probes_on: bool = True) -> RunRecording:
-    """Return what is in *run_dir* by now, also of a trial that goes on; raises as `read_recording`."""
+    """Return what *run_dir* holds of a trial by now, which had *probes_on* or not; raises as `read_recording`."""
     timeline = run_dir / TIMELINE
     return RunRecording(
         timeline=read_timeline(timeline),
-        phases=_lines(run_dir / PHASES, Phase),
-        actions=_lines(run_dir / ACTIONS, Action),
-        alerts=_lines(run_dir / ALERTS, AlertReading),
-        diagnoses=_lines(run_dir / DIAGNOSES, OperatorDiagnosis) if (run_dir / DIAGNOSES).exists() else None,
-        control_plane=_lines(timeline.with_suffix(CONTROL_PLANE_SUFFIX), ControlPlaneReading),
-        settings=_lines(run_dir / SETTINGS, SettingsReading),
+        phases=_read_lines(run_dir / PHASES, Phase),
+        actions=_read_lines(run_dir / ACTIONS, Action),
+        alerts=_read_lines(run_dir / ALERTS, AlertReading),
+        diagnoses=_read_lines(run_dir / DIAGNOSES, OperatorDiagnosis) if (run_dir / DIAGNOSES).exists() else None,
+        control_plane=_read_lines(timeline.with_suffix(CONTROL_PLANE_SUFFIX), ControlPlaneReading),
+        settings=_read_lines(run_dir / SETTINGS, SettingsReading),
         names=_open_names(run_dir / CLUSTER),
         probes_on=probes_on,
     )
@@ -66,7 +66,7 @@ def read_recorded(run_dir: Path, *, probes_on: bool = True) -> RunRecording:
 
 def read_outcomes(run_dir: Path) -> tuple[TrialOutcome, ...]:
     """Return what came of the trial in *run_dir* beside its verdict; raises DatapackError."""
-    return _lines(run_dir / OUTCOMES, TrialOutcome)
+    return _read_lines(run_dir / OUTCOMES, TrialOutcome)
 
 
 def _open_names(path: Path) -> dict[str, str]:
@@ -82,10 +82,10 @@ def _open_names(path: Path) -> dict[str, str]:
 
 def read_steps(run_dir: Path) -> tuple[TraceStep, ...]:
     """Return the steps of the agent, none when it left no trace; raises DatapackError."""
-    return _lines(run_dir / TRACE, TraceStep)
+    return _read_lines(run_dir / TRACE, TraceStep)
 
 
-def _lines(path: Path, noun: type[N]) -> tuple[N, ...]:
+def _read_lines(path: Path, noun: type[N]) -> tuple[N, ...]:
     if not path.exists():
         return ()
     whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")

@@ -63,12 +63,12 @@ def machine_shared(given_up: Callable[[], bool], *, alone: bool) -> Iterator[Non
     root.mkdir(parents=True, exist_ok=True)
     with (root / "trials.lock").open("a") as room:
         with (root / "trials.gate").open("a") as gate:
-            _lock(gate, fcntl.LOCK_EX, given_up)
-            _lock(room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH, given_up)
+            _lock_file(gate, fcntl.LOCK_EX, given_up)
+            _lock_file(room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH, given_up)
         yield
 
 
-def _lock(file: IO[str], how: int, given_up: Callable[[], bool]) -> None:
+def _lock_file(file: IO[str], how: int, given_up: Callable[[], bool]) -> None:
     while not given_up():
         try:
             fcntl.flock(file, how | fcntl.LOCK_NB)
@@ -194,11 +194,11 @@ class TrialRun:
         A second attempt is *alone* on the machine: the first may have failed because other trials kept it busy.
         """
         if self.scenario.environment.substrate != "local":
-            return self._attempt(store, given_up)
+            return self._run_attempt(store, given_up)
         with machine_shared(given_up, alone=alone or wants_machine(self.scenario)):
-            return self._attempt(store, given_up)
+            return self._run_attempt(store, given_up)
 
-    def _attempt(self, store: RunStore, given_up: Callable[[], bool]) -> Path:
+    def _run_attempt(self, store: RunStore, given_up: Callable[[], bool]) -> Path:
         timeout_s = self._timeout_s()
         return attempt(
             store,

@@ -78,7 +78,7 @@ def per_cell(rows: Sequence[TrialRow]) -> ResultTable:
     """Return Table 9: pass counts per scenario, agent, prompt arm and probe arm."""
     found = tuple(
         (scenario, agent, arm, "on" if probes else "off", members[0].depth, *_count_cells(members))
-        for (scenario, agent, arm, probes), members in group_rows(rows, _cell)
+        for (scenario, agent, arm, probes), members in group_rows(rows, _cell_of_row)
     )
     columns = ("scenario", "agent", "prompt", "probes", "depth", "outcome", "V_temporal", "V_depth", "V_probe", "conj.")
     return ResultTable("Pass counts per cell", columns, found, number=9)
@@ -87,7 +87,7 @@ def per_cell(rows: Sequence[TrialRow]) -> ResultTable:
 def per_run_summary(rows: Sequence[TrialRow]) -> ResultTable:
     """Return Table 10: which runs of each cell pass, how long they take, and which predicates fail how often."""
     found = []
-    for (scenario, agent, arm, probes), members in group_rows(rows, _cell):
+    for (scenario, agent, arm, probes), members in group_rows(rows, _cell_of_row):
         passing = ", ".join(str(row.seed) for row in sorted(members, key=lambda r: r.seed) if row.conjunction) or "–"
         took = [row.duration_s for row in members if row.duration_s is not None]
         mean = f"{sum(took) / len(took):.1f} s" if took else None
@@ -134,8 +134,8 @@ def per_run(rows: Sequence[TrialRow]) -> ResultTable:
             row.scenario, row.agent, row.arm, "on" if row.probes else "off", row.seed, *map(_tick_or_cross, (
                 row.outcome, row.temporal, row.depth_holds, row.probe, row.conjunction
             )), row.spread, None if row.least_availability is None else f"{row.least_availability:.3f}",
-            None if row.right is None else _tick_or_cross(row.right), _seconds(row.diagnosis_s), _seconds(row.repair_s),
-            ", ".join(row.failed) or None,
+            None if row.right is None else _tick_or_cross(row.right), _format_seconds(row.diagnosis_s),
+            _format_seconds(row.repair_s), ", ".join(row.failed) or None,
         )
         for row in sorted(rows, key=lambda r: (r.scenario, r.agent, r.arm, not r.probes, r.seed))
     )  # fmt: skip
@@ -144,7 +144,7 @@ def per_run(rows: Sequence[TrialRow]) -> ResultTable:
     return ResultTable("Every run", columns, found, number=13)
 
 
-def _cell(row: TrialRow) -> tuple[Any, ...]:
+def _cell_of_row(row: TrialRow) -> tuple[Any, ...]:
     return row.scenario, row.agent, row.arm, row.probes
 
 
@@ -192,7 +192,7 @@ def _mean_time(times_s: Iterable[float | None]) -> str | None:
     return f"{mean.seconds:.0f}{error} s ({of})"
 
 
-def _seconds(time_s: float | None) -> str | None:
+def _format_seconds(time_s: float | None) -> str | None:
     return None if time_s is None else f"{time_s:.1f} s"
 
 

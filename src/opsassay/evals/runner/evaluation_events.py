@@ -51,7 +51,7 @@ def exported_runs(
             elif not verdicts:
                 on_left_out(run_dir, "it is not graded; `opsassay score run` does it")
             else:
-                yield _exported(run_dir, verdicts)
+                yield _export_run(run_dir, verdicts)
         except OpsAssayError as error:
             on_left_out(run_dir, str(error))
 
@@ -66,17 +66,17 @@ def push_spans(spans: Mapping[str, Any], url: str) -> None:
     """Send *spans*, an export in JSON, to the receiver at *url*; raises as `post`."""
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-    post(url, "traces", _protobuf(spans, ExportTraceServiceRequest()))
+    post(url, "traces", _serialise_message(spans, ExportTraceServiceRequest()))
 
 
 def push_events(events: Mapping[str, Any], url: str) -> None:
     """Send *events*, an export in JSON, to the receiver at *url*; raises as `post`."""
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-    post(url, "logs", _protobuf(events, ExportLogsServiceRequest()))
+    post(url, "logs", _serialise_message(events, ExportLogsServiceRequest()))
 
 
-def _exported(run_dir: Path, verdicts: list[Verdict]) -> ExportedRun:
+def _export_run(run_dir: Path, verdicts: list[Verdict]) -> ExportedRun:
     spans, run = export_otlp(read_one(run_dir), verdicts[0].run), read_run(run_dir)
     root = spans["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
     about = {"opsassay.run": verdicts[0].run, "opsassay.item": verdicts[0].item, "opsassay.solver": run.solver.label}
@@ -93,26 +93,29 @@ def _exported(run_dir: Path, verdicts: list[Verdict]) -> ExportedRun:
 
 def _record(root: Mapping[str, Any], name: str, metric: Metric, about: Mapping[str, str]) -> dict[str, Any]:
     """Return the event of one *metric*: a score where there is one, and why there is none where there is none."""
-    attributes = [_text("gen_ai.evaluation.name", name), *(_text(key, value) for key, value in about.items())]
+    attributes = [
+        _text_attribute("gen_ai.evaluation.name", name),
+        *(_text_attribute(key, value) for key, value in about.items()),
+    ]
     if metric.value is not None:
         attributes.append({"key": "gen_ai.evaluation.score.value", "value": {"doubleValue": metric.value}})
     else:
-        attributes.append(_text("gen_ai.evaluation.score.label", metric.status.value))
+        attributes.append(_text_attribute("gen_ai.evaluation.score.label", metric.status.value))
     if metric.reason:
-        attributes.append(_text("gen_ai.evaluation.explanation", metric.reason))
+        attributes.append(_text_attribute("gen_ai.evaluation.explanation", metric.reason))
     if metric.status is MetricStatus.FAILED:
-        attributes.append(_text("error.type", "failed_to_grade"))
+        attributes.append(_text_attribute("error.type", "failed_to_grade"))
     return {
         "timeUnixNano": root["endTimeUnixNano"], "severityNumber": _INFO, "severityText": "INFO", "eventName": EVENT,
         "body": {"stringValue": EVENT}, "attributes": attributes, "traceId": root["traceId"], "spanId": root["spanId"],
     }  # fmt: skip
 
 
-def _text(key: str, value: str) -> dict[str, Any]:
+def _text_attribute(key: str, value: str) -> dict[str, Any]:
     return {"key": key, "value": {"stringValue": value}}
 
 
-def _protobuf(content: Mapping[str, Any], message: Any) -> bytes:
+def _serialise_message(content: Mapping[str, Any], message: Any) -> bytes:
     from google.protobuf.json_format import ParseDict  # type: ignore[import-untyped]
 
     packed: bytes = ParseDict(with_base64(content), message).SerializeToString()

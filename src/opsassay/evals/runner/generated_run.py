@@ -142,14 +142,14 @@ class GeneratedRun(ABC, Generic[G, S]):
         if self.command is not None:
             return self.command.name
         name = self.agent.name
-        return f"{name} ({_model_label(self.agent.model)})" if name == self.built_in else name
+        return f"{name} ({_label_of_model(self.agent.model)})" if name == self.built_in else name
 
     @cached_property
     def cell(self) -> RunSpec:
         """The cell that the run belongs to."""
         configuration: dict[str, Any] = {"limits": self.limits.model_dump(mode="json", exclude={"pause_s", "retries"})}
         if self.agent.model is not None:
-            configuration |= {"model": _model_label(self.agent.model), "temperature": self.settings.temperature}
+            configuration |= {"model": _label_of_model(self.agent.model), "temperature": self.settings.temperature}
         solver = Solver(name=self.solver_name, kind="agent", configuration=configuration, version=__version__)
         total = hashlib.sha256(solver.digest().encode())
         if self.command is not None:
@@ -198,12 +198,12 @@ class GeneratedRun(ABC, Generic[G, S]):
     def _work(self, environment: FolderEnvironment[S], session: S, *, sealed: bool) -> str | None:
         """Have the solver work; return what went wrong, as far as it is known."""
         if self.command is not None:
-            return self._work_outside(self.command, environment, session, sealed=sealed)
+            return self._run_external_agent(self.command, environment, session, sealed=sealed)
         if self.agent.name != self.built_in:
             return self.play(session)
         return self._work_built_in(environment, session)
 
-    def _work_outside(
+    def _run_external_agent(
         self, command: CommandAgent, environment: FolderEnvironment[S], session: S, *, sealed: bool
     ) -> str | None:
         with_tools = "mcp" in command.file.needs
@@ -254,7 +254,7 @@ class GeneratedRun(ABC, Generic[G, S]):
 
     @abstractmethod
     def prompt(self, places: Mapping[str, str], *, with_tools: bool) -> str:
-        """Return what an external agent reads, which finds its files at *places*."""
+        """Return what an external agent reads, which finds its files at *places* and has tools, if *with_tools*."""
 
     @abstractmethod
     def answer_place(self, work: Path, *, sealed: bool) -> str:
@@ -310,6 +310,6 @@ def require_apart_from_secret(runs: Sequence[GeneratedRun[Any, Any]], plan: Gene
             require_apart(command, [folder / plan.held_out.secret])
 
 
-def _model_label(model: str | None) -> str:
+def _label_of_model(model: str | None) -> str:
     kind, _, rest = (model or "").partition(":")
     return f"{kind}:{Path(rest).name}" if kind in {"scripted", "replayed"} else model or ""

@@ -199,7 +199,7 @@ def grade_each(
                 if not ours or (ids is not None and run_id(run) not in ids):
                     continue
                 done = run.status is RunStatus.DONE
-                verdict = verdict_of(run, evaluate(store, folder, run) if done else _failed(domain, run))
+                verdict = verdict_of(run, evaluate(store, folder, run) if done else _failed_metrics(domain, run))
             except OpsAssayError as error:
                 problems[str(folder)] = str(error)
                 continue
@@ -208,7 +208,7 @@ def grade_each(
     return GradedRuns(domain, tuple(graded), problems)
 
 
-def _failed(domain: Domain, run: Run) -> dict[str, Metric]:
+def _failed_metrics(domain: Domain, run: Run) -> dict[str, Metric]:
     reason = f"the run ended as {run.status.value}" + (f": {run.error}" if run.error else "")
     failed = Metric(status=MetricStatus.FAILED, reason=reason)
     return {definition.name: failed for definition in domain.metrics()}

@@ -126,7 +126,7 @@ def own_wheel() -> bytes:
     for name in ("METADATA", "entry_points.txt", "licenses/LICENSE"):
         files[f"{info}/{name}"] = (installed.read_text(name) or "").encode()
     files[f"{info}/WHEEL"] = _METADATA.encode()
-    record = [f"{name},sha256={_digest(content)},{len(content)}\n" for name, content in files.items()]
+    record = [f"{name},sha256={_digest_of_content(content)},{len(content)}\n" for name, content in files.items()]
     files[f"{info}/RECORD"] = "".join([*record, f"{info}/RECORD,,\n"]).encode()
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -146,5 +146,5 @@ def files_below(folder: Path) -> dict[str, bytes]:
     return {name.as_posix(): path.read_bytes() for name, path in kept.items()}
 
 
-def _digest(content: bytes) -> str:
+def _digest_of_content(content: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()

@@ -66,7 +66,7 @@ def refusal(method: str, path: str, body: bytes, model: str | None = None) -> st
     """
     place, _, query = path.partition("?")
     if (gemini := _GEMINI.fullmatch(place)) is not None and method == "POST":
-        return _gemini_refusal(gemini["model"], query, body, model)
+        return _refuse_gemini(gemini["model"], query, body, model)
     where = place.removeprefix("/v1")
     if query and not _QUERY.fullmatch(query):
         return "its query is none of beta=true and api-version"
@@ -75,16 +75,16 @@ def refusal(method: str, path: str, body: bytes, model: str | None = None) -> st
     if method != "POST" or where not in KEYS:
         return f"{method} {place[:200]} is no inference; a sealed agent may only ask {', '.join(KEYS)}"
     asked = _object(body)
-    return _of_request(asked, KEYS[where], model) if asked is not None else _NO_OBJECT
+    return _refuse_request(asked, KEYS[where], model) if asked is not None else _NO_OBJECT
 
 
-def _gemini_refusal(named: str, query: str, body: bytes, model: str | None) -> str | None:
+def _refuse_gemini(named: str, query: str, body: bytes, model: str | None) -> str | None:
     if query not in {"", "alt=sse"}:
         return "its query is not alt=sse"
     if ".." in named or model not in {None, named}:
         return f"the model of this run is {model}, and no other"
     asked = _object(body)
-    return _of_gemini(asked) if asked is not None else _NO_OBJECT
+    return _refuse_gemini_request(asked) if asked is not None else _NO_OBJECT
 
 
 def _object(body: bytes) -> dict[str, Any] | None:
@@ -103,26 +103,30 @@ def _object(body: bytes) -> dict[str, Any] | None:
     return asked if isinstance(asked, dict) else None
 
 
-def _of_request(asked: dict[str, Any], keys: frozenset[str], model: str | None) -> str | None:
+def _refuse_request(asked: dict[str, Any], keys: frozenset[str], model: str | None) -> str | None:
     if model is not None and asked.get("model") != model:
         return f"the model of this run is {model}, and no other"
     said = [asked.get(key) for key in ("messages", "input", "system", "instructions")]
-    return _beyond(asked, keys, VALUES) or _reaching(_provided(asked.get("tools") or []), _addresses(said, ADDRESSES))
+    return _refuse_unknown(asked, keys, VALUES) or _refuse_provider_access(
+        _provided(asked.get("tools") or []), _addresses(said, ADDRESSES)
+    )
 
 
-def _of_gemini(asked: dict[str, Any]) -> str | None:
+def _refuse_gemini_request(asked: dict[str, Any]) -> str | None:
     config, tools = asked.get("generationConfig") or {}, asked.get("tools") or []
     if not isinstance(config, dict) or not isinstance(tools, list) or not all(isinstance(one, dict) for one in tools):
         return "generationConfig has to be an object, and tools a list of objects"
     provided = (kind for tool in tools for kind in sorted(tool.keys() - {"functionDeclarations"}))
     return (
-        _beyond(asked, KEYS[GEMINI], {})
-        or _beyond(config, _CONFIG_KEYS, _CONFIG)
-        or _reaching(provided, _addresses([asked.get("contents"), asked.get("systemInstruction")], GEMINI_ADDRESSES))
+        _refuse_unknown(asked, KEYS[GEMINI], {})
+        or _refuse_unknown(config, _CONFIG_KEYS, _CONFIG)
+        or _refuse_provider_access(
+            provided, _addresses([asked.get("contents"), asked.get("systemInstruction")], GEMINI_ADDRESSES)
+        )
     )
 
 
-def _beyond(asked: dict[str, Any], keys: frozenset[str], values: Mapping[str, tuple[Any, ...]]) -> str | None:
+def _refuse_unknown(asked: dict[str, Any], keys: frozenset[str], values: Mapping[str, tuple[Any, ...]]) -> str | None:
     if unknown := sorted(asked.keys() - keys):
         return f"`{unknown[0][:40]}` is not among what a request may hold: {', '.join(sorted(keys))}"
     for key, allowed in values.items():
@@ -131,7 +135,7 @@ def _beyond(asked: dict[str, Any], keys: frozenset[str], values: Mapping[str, tu
     return None
 
 
-def _reaching(provided: Iterator[str], addresses: Iterator[str]) -> str | None:
+def _refuse_provider_access(provided: Iterator[str], addresses: Iterator[str]) -> str | None:
     if (kind := next(provided, None)) is not None:
         return f"a tool of type {kind!r} is carried out by the provider; offer functions"
     address = next(addresses, None)

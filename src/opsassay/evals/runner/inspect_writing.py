@@ -76,21 +76,23 @@ def logs_of(runs: Sequence[KeptRun]) -> Iterator[tuple[str, EvalLog]]:
     ordered = sorted(runs, key=lambda kept: (kept.group, kept.run.item, kept.run.seed, kept.run.attempt))
     for number, (group, members) in enumerate(groupby(ordered, key=lambda kept: kept.group), 1):
         words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{group[1]}-{group[3]}").strip("-")[:60]
-        yield f"{number:03d}-{words}.eval", _log(list(members))
+        yield f"{number:03d}-{words}.eval", _make_log(list(members))
 
 
-def _log(runs: Sequence[KeptRun]) -> EvalLog:
+def _make_log(runs: Sequence[KeptRun]) -> EvalLog:
     from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalResults, EvalScore, EvalSpec, EvalStats
 
     first, tries = runs[0].run, dict[str, int]()
     samples: list[EvalSample] = []
     for kept in runs:
         tries[kept.run.item] = tries.get(kept.run.item, 0) + 1
-        samples.append(_sample(kept, tries[kept.run.item]))
+        samples.append(_make_sample(kept, tries[kept.run.item]))
     names = list(_scores(runs[0]))
     scores = [
         EvalScore(
-            name=name, scorer=SCORER, metrics=_mean([_scores(kept)[name] for kept in runs if name in _scores(kept)])
+            name=name,
+            scorer=SCORER,
+            metrics=_mean_metric([_scores(kept)[name] for kept in runs if name in _scores(kept)]),
         )
         for name in names
     ]
@@ -101,7 +103,7 @@ def _log(runs: Sequence[KeptRun]) -> EvalLog:
             eval_id=f"{first.solver_hash[:16]}-{first.arm}",
             run_id=f"{first.solver_hash[:16]}-{first.arm}",
             task_id=runs[0].domain,
-            created=_moment(min(kept.run.started_ns for kept in runs)),
+            created=_format_instant(min(kept.run.started_ns for kept in runs)),
             task=f"opsassay/{runs[0].domain}",
             solver=first.solver.label,
             solver_args={"configuration": first.solver.configuration, "arm": first.arm},
@@ -112,8 +114,8 @@ def _log(runs: Sequence[KeptRun]) -> EvalLog:
         ),
         results=EvalResults(total_samples=len(samples), completed_samples=len(samples), scores=scores),
         stats=EvalStats(
-            started_at=_moment(min(kept.run.started_ns for kept in runs)),
-            completed_at=_moment(max(kept.run.ended_ns or kept.run.started_ns for kept in runs)),
+            started_at=_format_instant(min(kept.run.started_ns for kept in runs)),
+            completed_at=_format_instant(max(kept.run.ended_ns or kept.run.started_ns for kept in runs)),
         ),
         samples=samples,
     )
@@ -125,7 +127,7 @@ def _model(runs: Sequence[KeptRun]) -> str:
     return next(steps, None) or str(runs[0].run.solver.configuration.get("model") or "none/none")
 
 
-def _sample(kept: KeptRun, epoch: int) -> EvalSample:
+def _make_sample(kept: KeptRun, epoch: int) -> EvalSample:
     from inspect_ai.log import EvalSample
     from inspect_ai.model import ChatMessageAssistant, ModelOutput
     from inspect_ai.scorer import Score
@@ -152,8 +154,8 @@ def _sample(kept: KeptRun, epoch: int) -> EvalSample:
         },
         events=list(_events(steps, f"{run.cell}-{run.attempt}", run.started_ns)),
         uuid=f"{run.cell}-{run.attempt}",
-        started_at=_moment(run.started_ns),
-        completed_at=_moment(run.ended_ns or run.started_ns),
+        started_at=_format_instant(run.started_ns),
+        completed_at=_format_instant(run.ended_ns or run.started_ns),
         total_time=((run.ended_ns or run.started_ns) - run.started_ns) / 1e9,
     )  # fmt: skip
 
@@ -165,7 +167,7 @@ def _scores(kept: KeptRun) -> dict[str, float]:
     return {name: math.nan if value is None else value for name, value in {"success": right, **values}.items()}
 
 
-def _mean(values: Sequence[float]) -> dict[str, Any]:
+def _mean_metric(values: Sequence[float]) -> dict[str, Any]:
     from inspect_ai.log import EvalMetric
 
     known = [value for value in values if not math.isnan(value)]
@@ -179,22 +181,22 @@ def _events(steps: Sequence[TraceStep], name: str, began_ns: int) -> Iterator[An
     for number, (agent, turn) in enumerate(groupby(steps, key=lambda step: step.agent_name)):
         span, members = f"{name}-span-{number}", list(turn)
         at = {"working_start": 0.0, "span_id": span}
-        began, ended = _time(members[0].started_at or began_ns), _time(members[-1].ended_at or began_ns)
+        began, ended = _as_datetime(members[0].started_at or began_ns), _as_datetime(members[-1].ended_at or began_ns)
         yield SpanBeginEvent(id=span, name=agent, type="agent", uuid=f"{span}-begin", timestamp=began, **at)
         for step in members:
-            yield from _events_of(step, f"{name}-{step.step_id}", at, began)
+            yield from _events_of_step(step, f"{name}-{step.step_id}", at, began)
         yield SpanEndEvent(id=span, uuid=f"{span}-end", timestamp=ended, **at)
 
 
-def _events_of(step: TraceStep, name: str, at: Mapping[str, Any], began: datetime) -> Iterator[Any]:
+def _events_of_step(step: TraceStep, name: str, at: Mapping[str, Any], began: datetime) -> Iterator[Any]:
     from inspect_ai.event import ModelEvent
     from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, GenerateConfig, ModelOutput, ModelUsage
     from inspect_ai.tool import ToolCall as InspectCall
 
-    when = began if step.started_at is None else _time(step.started_at)
-    ended = when if step.ended_at is None else _time(step.ended_at)
+    when = began if step.started_at is None else _as_datetime(step.started_at)
+    ended = when if step.ended_at is None else _as_datetime(step.ended_at)
     calls = [
-        InspectCall(id=f"{name}-{number}", function=call.tool, arguments=_plain(call.arguments))
+        InspectCall(id=f"{name}-{number}", function=call.tool, arguments=_as_plain_json(call.arguments))
         for number, call in enumerate(step.tool_logs)
     ]
     said = ChatMessageAssistant(
@@ -213,10 +215,10 @@ def _events_of(step: TraceStep, name: str, at: Mapping[str, Any], began: datetim
         config=GenerateConfig(), output=output, error=step.error, timestamp=when, completed=ended, uuid=name, **at,
     )  # fmt: skip
     for call, logged in zip(calls, step.tool_logs, strict=True):
-        yield _tool_event(call.id, call.arguments, logged, ended, at)
+        yield _make_tool_event(call.id, call.arguments, logged, ended, at)
 
 
-def _tool_event(id_: str, arguments: dict[str, Any], call: ToolCall, when: datetime, at: Mapping[str, Any]) -> Any:
+def _make_tool_event(id_: str, arguments: dict[str, Any], call: ToolCall, when: datetime, at: Mapping[str, Any]) -> Any:
     from inspect_ai.event import ToolEvent
     from inspect_ai.tool import ToolCallError
 
@@ -241,13 +243,13 @@ def _messages(context: str, name: str) -> list[ChatMessage]:
     ]
 
 
-def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _as_plain_json(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return dict(json.loads(json.dumps(arguments, default=str)))
 
 
-def _time(time_ns: int) -> datetime:
+def _as_datetime(time_ns: int) -> datetime:
     return datetime.fromtimestamp(time_ns // 1000 / 1e6, UTC)
 
 
-def _moment(time_ns: int) -> str:
-    return _time(time_ns).isoformat()
+def _format_instant(time_ns: int) -> str:
+    return _as_datetime(time_ns).isoformat()

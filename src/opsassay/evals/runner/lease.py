@@ -57,9 +57,9 @@ class Lease:
 
     def __init__(self, root: Path, cell: str, times: LeaseTimes, *, took_over: bool, owner: str) -> None:
         self.took_over, self._root, self._owner, self._times = took_over, root, owner, times
-        self._path = _path(root, cell)
+        self._path = _path_of_lease(root, cell)
         self._lost, self._released = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._renew, name=f"lease-{cell}", daemon=True)
+        self._thread = threading.Thread(target=self._renew_until_released, name=f"lease-{cell}", daemon=True)
         self._thread.start()
 
     @property
@@ -71,7 +71,7 @@ class Lease:
     def held(self) -> Iterator[None]:
         """Hold the store's lock while the block writes a result; raises LeaseLostError when the cell was taken over."""
         with folder_lock(self._root):
-            if _read(self._path).get("owner") != self._owner:
+            if _read_lease(self._path).get("owner") != self._owner:
                 self._lost.set()
                 raise LeaseLostError(
                     "The cell was taken over by another worker, since the heartbeat did not come in time."
@@ -85,10 +85,10 @@ class Lease:
         with suppress(LeaseLostError), self.held():
             self._path.unlink()
 
-    def _renew(self) -> None:
+    def _renew_until_released(self) -> None:
         while not self._released.wait(self._times.heartbeat_s):
             with suppress(OSError):
-                if _read(self._path).get("owner") != self._owner:
+                if _read_lease(self._path).get("owner") != self._owner:
                     self._lost.set()
                     return
                 os.utime(self._path)
@@ -96,11 +96,11 @@ class Lease:
 
 def take_lease(root: Path, cell: str, times: LeaseTimes = LeaseTimes()) -> Lease:
     """Return the lease of *cell*; raises LeasedError while somebody else holds it."""
-    path, owner = _path(root, cell), secrets.token_hex(8)
+    path, owner = _path_of_lease(root, cell), secrets.token_hex(8)
     root.mkdir(parents=True, exist_ok=True)
     with folder_lock(root):
         path.parent.mkdir(exist_ok=True)
-        held = _read(path)
+        held = _read_lease(path)
         if held and not _is_over(held, path, times):
             raise LeasedError(f"{held.get('host')}, process {held.get('pid')}, runs this cell now.")
         holder = {
@@ -115,8 +115,8 @@ def take_lease(root: Path, cell: str, times: LeaseTimes = LeaseTimes()) -> Lease
 
 def is_held(root: Path, cell: str, times: LeaseTimes = LeaseTimes()) -> bool:
     """Return whether somebody runs *cell* of the store at *root* now."""
-    path = _path(root, cell)
-    held = _read(path)
+    path = _path_of_lease(root, cell)
+    held = _read_lease(path)
     try:
         return bool(held) and not _is_over(held, path, times)
     except OSError:  # given back just now
@@ -142,11 +142,11 @@ def _is_over(held: dict[str, Any], path: Path, times: LeaseTimes) -> bool:
     return time.time() - path.stat().st_mtime > times.expired_s
 
 
-def _path(root: Path, cell: str) -> Path:
+def _path_of_lease(root: Path, cell: str) -> Path:
     return root / LEASES / f"{cell}.json"
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_lease(path: Path) -> dict[str, Any]:
     try:
         held = json.loads(read_plain(path, MAX_FILE_BYTES))
     except (OSError, OpsAssayError, ValueError, RecursionError):

@@ -50,7 +50,7 @@ def mounts_of(agent: CommandAgent) -> dict[str, Path]:
             raise _mount_error(agent, name, "is a way into the running kernel; name files")
         if Path(tempfile.gettempdir()).resolve().is_relative_to(source):
             raise _mount_error(agent, name, "holds the folders of other runs; name one below it")
-        if any(_overlap(source, hidden.resolve()) for hidden in own_hidden()):
+        if any(_paths_overlap(source, hidden.resolve()) for hidden in own_hidden()):
             raise _mount_error(
                 agent, name, "is of OpsAssay or its Python, or holds them; name a folder apart from them"
             )
@@ -81,11 +81,11 @@ def require_apart(agent: CommandAgent, folders: Iterable[Path]) -> None:
     for name in agent.file.readable:
         source = Path(name).resolve()
         for folder in kept:
-            if _overlap(source, folder):
+            if _paths_overlap(source, folder):
                 raise _mount_error(agent, name, f"is not apart from {folder}, where incidents, truth or runs are")
 
 
-def _overlap(one: Path, other: Path) -> bool:
+def _paths_overlap(one: Path, other: Path) -> bool:
     return one.is_relative_to(other) or other.is_relative_to(one)
 
 

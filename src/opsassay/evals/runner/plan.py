@@ -32,7 +32,7 @@ class PlannedAgent(Written):
 
     @model_validator(mode="before")
     @classmethod
-    def _a_name_alone(cls, given: Any) -> Any:
+    def _wrap_bare_name(cls, given: Any) -> Any:
         return with_named_path(given)
 
     @property
@@ -48,7 +48,7 @@ class TaskPlan(Written):
 
     @field_validator("parts", mode="before")
     @classmethod
-    def _on_is_a_word(cls, given: Any) -> Any:
+    def _restore_word_on(cls, given: Any) -> Any:
         return [_with_on(part) for part in given] if isinstance(given, list) else given
 
 

@@ -37,7 +37,7 @@ def kill_sessions() -> None:
     for child in psutil.Process().children():
         with suppress(psutil.Error, ProcessLookupError):
             own = child.pid not in _watched and psutil.Process(child.pid).is_running()
-            if own and _leads_session(child.pid):
+            if own and _is_session_leader(child.pid):
                 kill_session(child.pid)
 
 
@@ -56,13 +56,15 @@ def run_watched(module: str, order: bytes, log: Path, timeout_s: float, given_up
             with suppress(BrokenPipeError):  # it ended at once, which its exit code tells
                 process.stdin.write(order)
                 process.stdin.close()
-            return _wait(process, timeout_s, given_up)
+            return _wait_unless_given_up(process, timeout_s, given_up)
         finally:
             _end(process)
             _watched.discard(process.pid)
 
 
-def _wait(process: subprocess.Popen[bytes], timeout_s: float, given_up: Callable[[], bool]) -> int | None:
+def _wait_unless_given_up(
+    process: subprocess.Popen[bytes], timeout_s: float, given_up: Callable[[], bool]
+) -> int | None:
     ends = time.monotonic() + timeout_s
     while not given_up():
         with suppress(subprocess.TimeoutExpired):
@@ -83,7 +85,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _leads_session(pid: int) -> bool:
+def _is_session_leader(pid: int) -> bool:
     try:
         return os.getsid(pid) == pid
     except OSError:

@@ -42,11 +42,11 @@ def solver_names(runs: Iterable[Run]) -> Callable[[Run], str]:
     """
     hashes: dict[str, set[str]] = {}
     for run in runs:
-        hashes.setdefault(_label(run), set()).add(run.solver_hash)
+        hashes.setdefault(_label_of_solver(run), set()).add(run.solver_hash)
 
     def name(run: Run) -> str:
-        several = len(hashes.get(_label(run), ())) > 1 and not run.solver.name.startswith(ORACLE)
-        return f"{_label(run)}@{run.solver_hash[:HASH_SHOWN]}" if several else _label(run)
+        several = len(hashes.get(_label_of_solver(run), ())) > 1 and not run.solver.name.startswith(ORACLE)
+        return f"{_label_of_solver(run)}@{run.solver_hash[:HASH_SHOWN]}" if several else _label_of_solver(run)
 
     return name
 
@@ -56,15 +56,15 @@ def versions_reported(runs: Iterable[Run]) -> list[str]:
     given = list(runs)
     name, counts = solver_names(given), Counter[tuple[str, str]]()
     for run in given:
-        if "@" in name(run).removeprefix(_label(run)):
-            counts[_label(run), name(run)] += 1
+        if "@" in name(run).removeprefix(_label_of_solver(run)):
+            counts[_label_of_solver(run), name(run)] += 1
     versions: dict[str, list[str]] = {}
     for (label, one), count in sorted(counts.items()):
         versions.setdefault(label, []).append(f"{one} ({counting.plural(count, 'run')})")
     return [f"{label} was run by {len(of)} solvers of that name: {', '.join(of)}" for label, of in versions.items()]
 
 
-def _label(run: Run) -> str:
+def _label_of_solver(run: Run) -> str:
     return run.solver.label if run.arm == "default" else f"{run.solver.label} ({run.arm})"
 
 
@@ -93,4 +93,4 @@ def aborted_cells(runs: Iterable[Run], name: Callable[[Run], str]) -> dict[str, 
 
 def most_repeats(runs: Iterable[Run]) -> int:
     """Return how often the most often repeated solver was run on one case; 1 when there is nothing."""
-    return max(Counter((_label(run), run.solver_hash, run.item) for run in runs).values(), default=1)
+    return max(Counter((_label_of_solver(run), run.solver_hash, run.item) for run in runs).values(), default=1)

@@ -79,7 +79,7 @@ def row_of(end: RunEnd) -> ResultRow:
 def solver_tables(rows: Sequence[ResultRow]) -> list[ResultTable]:
     """Return a table of the solvers of each domain: those that may be ranked first."""
     domains = dict.fromkeys(row.domain for row in rows)
-    return [_of_domain(domain_named(name), [row for row in rows if row.domain == name]) for name in domains]
+    return [_table_of_domain(domain_named(name), [row for row in rows if row.domain == name]) for name in domains]
 
 
 def by_solver(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
@@ -91,14 +91,14 @@ def by_solver(rows: Sequence[ResultRow]) -> dict[str, list[ResultRow]]:
     return groups
 
 
-def _of_domain(domain: Domain, rows: Sequence[ResultRow]) -> ResultTable:
+def _table_of_domain(domain: Domain, rows: Sequence[ResultRow]) -> ResultTable:
     groups = by_solver(rows)
     added = [name for name in further_metrics() if any(name in row.metrics for row in rows)]
     defined = domain.metrics()[:SHOWN]
     shown = [*defined, *(MetricDefinition(name=name, unit="its own", direction="neither") for name in added)]
     most = max(Counter((row.solver, row.arm, row.task) for row in rows).values())
     ks = sorted({1, most})
-    found = [(_figures(domain, name, of, shown, ks), _reasons(of)) for name, of in groups.items()]
+    found = [(_make_row(domain, name, of, shown, ks), _reasons_not_ranked(of)) for name, of in groups.items()]
     ordered = sorted(found, key=lambda one: (bool(one[1]), one[0][0]))
     columns = (
         "solver",
@@ -112,7 +112,7 @@ def _of_domain(domain: Domain, rows: Sequence[ResultRow]) -> ResultTable:
     return ResultTable(f"Solvers, {domain.name}", columns, tuple(figures for figures, _ in ordered))
 
 
-def _figures(
+def _make_row(
     domain: Domain, name: str, rows: Sequence[ResultRow], shown: Iterable[MetricDefinition], ks: Iterable[int]
 ) -> tuple[Any, ...]:
     ended = Counter(row.run.status.value if row.run else "not run" for row in rows)
@@ -120,7 +120,7 @@ def _figures(
     for row in rows:
         if row.metrics and (succeeded := domain.succeeded(row.metrics)) is not None:
             outcomes.setdefault(row.task, []).append(succeeded)
-    reasons = _reasons(rows)
+    reasons = _reasons_not_ranked(rows)
     return (
         name,
         len(rows),
@@ -131,7 +131,7 @@ def _figures(
     )
 
 
-def _reasons(rows: Iterable[ResultRow]) -> list[str]:
+def _reasons_not_ranked(rows: Iterable[ResultRow]) -> list[str]:
     return list(dict.fromkeys(reason for row in rows for reason in row.not_ranked))
 
 

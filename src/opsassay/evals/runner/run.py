@@ -260,7 +260,7 @@ def _that_can_be_kept(run: Run, outcome: AttemptOutcome) -> AttemptOutcome:
 
 
 @cache
-def _versions() -> dict[str, str]:
+def _read_versions() -> dict[str, str]:
     return {name: version(name) for name in ("opsassay", "polars")}
 
 
@@ -279,7 +279,7 @@ def _run_of(cell: RunSpec, isolation: Isolation, limits: Mapping[str, float]) ->
         isolation=isolation,
         started_ns=time.time_ns(),
         boot_id=boot_id(),
-        versions=_versions(),
+        versions=_read_versions(),
         limits=dict(limits),
     )
 

@@ -75,25 +75,25 @@ class RunPush(Background):
             time.sleep(TICK_S)
             self._follow_runs()
         for attempt in self._following.values():
-            self._let_go(attempt)
+            self._stop_following(attempt)
 
     def _try_push(self, work: Callable[[], None]) -> None:
         try:
             work()
         except (OpsAssayError, OSError) as error:
-            self._say(str(error))
+            self._report_once(str(error))
 
-    def _say(self, problem: str) -> None:
+    def _report_once(self, problem: str) -> None:
         if problem not in self._problems:
             self._problems.add(problem)
             self._on_problem(problem)
 
     def _follow_runs(self) -> None:
-        self._try_push(self._find)
+        self._try_push(self._find_new_runs)
         for folder, attempt in list(self._following.items()):
-            self._try_push(partial(self._follow, folder, attempt))
+            self._try_push(partial(self._follow_run, folder, attempt))
 
-    def _find(self) -> None:
+    def _find_new_runs(self) -> None:
         for end, entry in follow_json_lines(self._store.root / ATTEMPTS, self._read_to):
             self._read_to = end
             if entry.get("event") == "begun":
@@ -101,7 +101,7 @@ class RunPush(Background):
                 self._following.setdefault(folder, _Attempt(SpoolSender(folder / LIVE, self._url)))
                 self._seen.add(folder)
 
-    def _follow(self, folder: Path, attempt: _Attempt) -> None:
+    def _follow_run(self, folder: Path, attempt: _Attempt) -> None:
         run = read_run(folder)
         is_sent = attempt.telemetry.send()
         if attempt.since_end is None:
@@ -113,7 +113,7 @@ class RunPush(Background):
                 push_spans(export_root(read_one(folder), run_id(run)), self._url)
             attempt.since_end = time.monotonic()
         if is_sent or time.monotonic() - attempt.since_end > LAST_S:
-            self._let_go(self._following.pop(folder))
+            self._stop_following(self._following.pop(folder))
 
     def _send_steps(self, folder: Path, run: Run, attempt: _Attempt) -> None:
         path = folder / TRACE
@@ -127,7 +127,7 @@ class RunPush(Background):
                 attempt.sent += 1
             attempt.read_to, attempt.line = end, attempt.line + 1
 
-    def _let_go(self, attempt: _Attempt) -> None:
+    def _stop_following(self, attempt: _Attempt) -> None:
         for note in attempt.telemetry.notes():
-            self._say(note)
+            self._report_once(note)
         attempt.telemetry.close()

@@ -91,7 +91,7 @@ class SteppedRun:
         self._given_up, self._left = threading.Event(), threading.Event()
         self._end: RunEnd | None = None
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(self.job,), name="opsassay-stepped", daemon=True)
+        self._thread = threading.Thread(target=self._run_job, args=(self.job,), name="opsassay-stepped", daemon=True)
         self._agent: socket.socket | None = None
         self._tools: TextIO
         self.prompt, self.specs = "", tuple[ToolSpec, ...]()
@@ -123,7 +123,7 @@ class SteppedRun:
                     with suppress(TimeoutError):
                         self._agent, _ = self._listener.accept()
                     if self._agent is None and not self._thread.is_alive():
-                        raise RunOverError(self._why_over())
+                        raise RunOverError(self._explain_end())
                 opening = json.loads(self._agent.makefile(encoding="utf-8").readline())
                 self.prompt = opening["prompt"].replace(opening["folder"], "FOLDER")
                 self._tools = open_tools(opening["tools"], NAME)
@@ -151,34 +151,34 @@ class SteppedRun:
 
     def finish(self) -> Graded:
         """Let the agent end, wait until the run has settled and is graded, and return its grades."""
-        self._leave()
+        self._close_agent()
         self._thread.join()
         if self._end is None or self._end.run is None or self._end.run_dir is None:
-            return Graded({}, None, self._why_over())
+            return Graded({}, None, self._explain_end())
         metrics = score(self._end)
         return Graded(metrics, outcome_of(self.domain, self._end.run, metrics))
 
     def close(self) -> None:
         """Give the run up, if it goes on, and wait until it is gone."""
         self._given_up.set()
-        self._leave()
+        self._close_agent()
         self._listener.close()
         while self._thread.is_alive():
             time.sleep(LOOK_S)
         self._made.cleanup()
 
-    def _run(self, job: PlannedRun) -> None:
+    def _run_job(self, job: PlannedRun) -> None:
         try:
             self._end = job.run(self._store, self._given_up.is_set, lambda _: None)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - what came of the run; the second is giving it up
             self._error = error
 
-    def _leave(self) -> None:
+    def _close_agent(self) -> None:
         if self._agent is not None:
             self._agent.close()
             self._agent = None
 
-    def _why_over(self) -> str:
+    def _explain_end(self) -> str:
         if self._error is not None:
             return str(self._error)
         return self._end.message or "it came to no result" if self._end is not None else "it was given up"

@@ -74,7 +74,7 @@ class RunStore:
                 attempt += 1
         numbered = run.model_copy(update={"attempt": attempt})
         write_noun(cell / str(attempt) / RUN, numbered)
-        self._log("begun", numbered, pid=os.getpid(), process_started=psutil.Process().create_time())
+        self._log_attempt("begun", numbered, pid=os.getpid(), process_started=psutil.Process().create_time())
         return cell / str(attempt), numbered
 
     def end(self, run_dir: Path, run: Run, diagnosis: Diagnosis | None = None) -> None:
@@ -82,7 +82,7 @@ class RunStore:
         if diagnosis is not None:
             write_noun(run_dir / DIAGNOSIS, diagnosis)
         write_noun(run_dir / RUN, run)
-        self._log("ended", run, status=run.status.value, error=run.error)
+        self._log_attempt("ended", run, status=run.status.value, error=run.error)
 
     def attempts_of(self, cell: str) -> list[Path]:
         """Return the folders of all attempts of *cell*, in order."""
@@ -142,7 +142,7 @@ class RunStore:
         begun = {e["attempt"]: e for e in self.attempts() if e["event"] == "begun" and e["cell"] == cell}
         for path, run in running.items():
             if run.attempt not in begun:  # killed before its line was there
-                self._log("begun", run, time_ns=run.started_ns)
+                self._log_attempt("begun", run, time_ns=run.started_ns)
             alive = is_alive(begun.get(run.attempt, {}))
             if taken_over or not alive:
                 why = (
@@ -151,7 +151,7 @@ class RunStore:
                 gone = {"status": RunStatus.ABORTED, "error": why}
                 self.end(path, run.model_copy(update=gone))
 
-    def _log(self, event: str, run: Run, **further: Any) -> None:
+    def _log_attempt(self, event: str, run: Run, **further: Any) -> None:
         entry = {
             "event": event,
             "time_ns": time.time_ns(),

@@ -51,10 +51,10 @@ def markdown(title: str, lines: Iterable[str], tables: Iterable[ResultTable]) ->
     """Return a page of *tables* under *title*, with *lines* before them."""
     parts = [f"# {title}", *lines]
     for table in tables:
-        head = [_line(table.columns), _line(("---",) * len(table.columns))]
-        parts += [f"## {table.title}", table.note, "\n".join([*head, *map(_line, table.rows)])]
+        head = [_format_line(table.columns), _format_line(("---",) * len(table.columns))]
+        parts += [f"## {table.title}", table.note, "\n".join([*head, *map(_format_line, table.rows)])]
     return "\n\n".join(parts) + "\n"
 
 
-def _line(cells: Iterable[Any]) -> str:
+def _format_line(cells: Iterable[Any]) -> str:
     return "| " + " | ".join(" ".join(safe_text(str(cell)).split()).replace("|", "\\|") for cell in cells) + " |"

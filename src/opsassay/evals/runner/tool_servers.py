@@ -34,13 +34,13 @@ def started_servers(
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(max(len(servers), 1)))
         yield [
-            stack.enter_context(_started(one, view, folder / f"server-{number}", seconds, pool, sealed=sealed))
+            stack.enter_context(_start_server(one, view, folder / f"server-{number}", seconds, pool, sealed=sealed))
             for number, one in enumerate(servers)
         ]
 
 
 @contextmanager
-def _started(
+def _start_server(
     server: CommandAgent, view: Path, home: Path, seconds: float, pool: ThreadPoolExecutor, *, sealed: bool
 ) -> Iterator[ToolServer]:
     work, files, path = home / "work", home / "agent", home / f"{_SOCKET}.sock"

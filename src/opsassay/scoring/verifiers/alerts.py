@@ -53,13 +53,15 @@ def alerts_cleared(evidence: RunEvidence, committed: AlertsCleared) -> tuple[Jud
     last = firing.last
     if last == len(firing.readings) - 1:
         still = sorted(firing.fired[last] & firing.rules)
-        return failed(evidence, NAME, f"{_words(still[0])} still fires at the end", firing.readings[last].time_ns), None
+        return failed(
+            evidence, NAME, f"{_format_rule(still[0])} still fires at the end", firing.readings[last].time_ns
+        ), None
     cleared_ns = firing.readings[last + 1].time_ns
     times = np.array([reading.time_ns for reading in firing.readings[last + 1 :]])
     if reason := _not_held(evidence, times, committed.hold_s):
         return missing(NAME, reason), None
     repair_s = max(0.0, (cleared_ns - evidence.agent_started) / 1e9)
-    cleared = ", ".join(map(_words, sorted(firing.rules)))
+    cleared = ", ".join(map(_format_rule, sorted(firing.rules)))
     judgement = Judgement(
         predicate=NAME,
         status=Judged.PASSED,
@@ -88,7 +90,7 @@ def _required(evidence: RunEvidence, committed: AlertsCleared) -> _Firing | str:
     for rule in committed.triggering:
         meant = {one for one in had_fired if one[1] == rule.signal and rule.service in ("", one[0])}
         if not meant:
-            return f"{_words((rule.service, rule.signal))} had not"
+            return f"{_format_rule((rule.service, rule.signal))} had not"
         required |= meant
     return _Firing(readings, fired, required) if required else "no alert had"
 
@@ -109,5 +111,5 @@ def _not_held(evidence: RunEvidence, times: NDArray[np.int64], hold_s: float) ->
     )
 
 
-def _words(rule: AlertRule) -> str:
+def _format_rule(rule: AlertRule) -> str:
     return f"{rule[0]} {rule[1]}".strip()

@@ -62,35 +62,35 @@ class _Entities:
     def resolve_name(self, name: str) -> str:
         """Return what *name* means: as it is where it is known, else its last part: NAMESPACE/KIND/NAME."""
         name = name.strip()
-        return name if name in self._aliases else name.rpartition("/")[2] or name
+        return name if name in self._alias_names else name.rpartition("/")[2] or name
 
     def topology(self, named: Iterable[str]) -> Topology:
         """Return the topology, the pods that are *named* and that some filter says who owns among its entities."""
         truth, system = self.scenario.truth, self.system
         owned = {
             (owner, name) for name in named for owner, patterns in truth.filters.items()
-            if name not in self._services and any(re.fullmatch(pattern, name) for pattern in patterns)
+            if name not in self._service_names and any(re.fullmatch(pattern, name) for pattern in patterns)
         }  # fmt: skip
-        known = self._services | set(system.hosts)
+        known = self._service_names | set(system.hosts)
         # what no definition knows (a policy, a name server) is next to what it makes fail
-        beside = {(o.target, o.source) for o in truth.propagation if not {o.source, o.target} <= self._services}
+        beside = {(o.target, o.source) for o in truth.propagation if not {o.source, o.target} <= self._service_names}
         return Topology(
-            owns=frozenset(self._owned | owned),
+            owns=frozenset(self._owned_pods | owned),
             calls=frozenset(system.calls() | system.uses() | beside),
             entities=frozenset(known | set(truth.root_causes)),
             aliases=tuple(frozenset({name, *others}) for name, others in truth.aliases.items()),
         )
 
     @cached_property
-    def _services(self) -> set[str]:
+    def _service_names(self) -> set[str]:
         return {*self.system.services, *self.system.stores}
 
     @cached_property
-    def _aliases(self) -> set[str]:
+    def _alias_names(self) -> set[str]:
         return {name for names in self.scenario.truth.aliases.values() for name in names}
 
     @cached_property
-    def _owned(self) -> set[Edge]:
+    def _owned_pods(self) -> set[Edge]:
         open_names = {name: open_name for open_name, name in self.recording.names.items()}
         seen = [entity for tick in self.recording.timeline.ticks for entity in tick.entities]
         pods = {(entity.service, entity.id) for entity in seen if entity.id != entity.service}

@@ -87,12 +87,12 @@ def _states(evidence: RunEvidence, expected: Mapping[str, int], series: Series) 
             known.update((entity.id, entity) for entity in tick.entities)
             for name in tick.gone:
                 known.pop(name, None)
-            states.append(_state(known, expected, evidence.standing["D1"]))
+            states.append(_read_state(known, expected, evidence.standing["D1"]))
         current[tick.index] = len(states) - 1
     return states, np.array([current[tick] for tick in series.ticks.tolist()], dtype=np.int64)
 
 
-def _state(known: Mapping[str, Entity], expected: Mapping[str, int], standing: frozenset[str]) -> _State:
+def _read_state(known: Mapping[str, Entity], expected: Mapping[str, int], standing: frozenset[str]) -> _State:
     ready = Counter(e.service for e in known.values() if e.ready)
     there = Counter(e.service for e in known.values())
     failing = [e.id for e in known.values() if not e.ready and e.service in expected and e.id not in standing]

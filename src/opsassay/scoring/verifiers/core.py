@@ -108,7 +108,7 @@ def v_temporal(evidence: RunEvidence, committed: Verification) -> Judgement:
 
 
 def v_probe(evidence: RunEvidence, committed: Verification, *, probes_on: bool = True) -> Judgement:
-    """Judge the verifier itself: no critical part first fails within the window of a probe, and no probe is slow.
+    """Judge the verifier, where *probes_on*: no critical part first fails within the window of a probe; none is slow.
 
     On a machine that was slow before the first tick a probe may take longer in proportion.
     """

@@ -161,7 +161,7 @@ class RunEvidence:
         return {depth: one.read.without(self.standing[depth]) for depth, one in self.series.items()}
 
     def readings(self, depth: Depth, *, raw: bool) -> Series:
-        """Return the readings of *depth*: as they were taken, or without what stood before the fault."""
+        """Return the readings of *depth*: as they were taken (*raw*), or without what stood before the fault."""
         return self.series[depth].read if raw else self.judged[depth]
 
     def subtracted(self, *depths: Depth) -> tuple[str, ...]:
@@ -183,20 +183,20 @@ class RunEvidence:
     @cached_property
     def counts(self) -> Counts:
         """What the load generator counted."""
-        return counts_of(self._ticks)
+        return counts_of(self._timeline_ticks)
 
     @cached_property
     def _tick_starts(self) -> tuple[Ints, Ints]:
-        begun = {t.index: t.observations[0].started_ns for t in self._ticks if t.observations}
+        begun = {t.index: t.observations[0].started_ns for t in self._timeline_ticks if t.observations}
         return np.array(list(begun), dtype=np.int64), np.array(list(begun.values()), dtype=np.int64)
 
     @property
-    def _ticks(self) -> tuple[Tick, ...]:
+    def _timeline_ticks(self) -> tuple[Tick, ...]:
         return self.recording.timeline.ticks
 
 
 def gather(recording: RunRecording, *, control_plane: bool = True) -> RunEvidence:
-    """Return *recording* as columns.
+    """Return *recording* as columns; *control_plane*: D4 has something to watch.
 
     Without phases the whole timeline is the agent's time and its last tick is the final state, as in the paper's listing.
     """
@@ -205,7 +205,7 @@ def gather(recording: RunRecording, *, control_plane: bool = True) -> RunEvidenc
     for tick in ticks:
         for one in tick.observations:
             by_depth[one.depth].append((tick.index, one))
-    series = {depth: _series(found) for depth, found in by_depth.items()}
+    series = {depth: _build_series(found) for depth, found in by_depth.items()}
     times = {phase.phase: phase.time_ns for phase in recording.phases}
     first = min((int(s.started[0]) for s in series.values() if len(s)), default=0)
     last = max((int(s.ended[-1]) for s in series.values() if len(s)), default=0)
@@ -220,7 +220,7 @@ def gather(recording: RunRecording, *, control_plane: bool = True) -> RunEvidenc
     }
     return RunEvidence(
         series=series,
-        probes=_probes(ticks),
+        probes=_collect_probes(ticks),
         cadence_s=recording.timeline.cadence_s,
         triggered=triggered,
         agent_started=times.get("agent_started", first),
@@ -234,7 +234,7 @@ def gather(recording: RunRecording, *, control_plane: bool = True) -> RunEvidenc
     )
 
 
-def _series(found: list[tuple[int, Observation]]) -> Series:
+def _build_series(found: list[tuple[int, Observation]]) -> Series:
     found.sort(key=lambda pair: pair[1].started_ns)
     names = tuple(sorted({name for _, o in found if o.failing for name in o.failing} - {MISSED}))
     column = {name: i for i, name in enumerate(names)}
@@ -253,7 +253,7 @@ def _series(found: list[tuple[int, Observation]]) -> Series:
     )
 
 
-def _probes(ticks: Sequence[Tick]) -> Probes:
+def _collect_probes(ticks: Sequence[Tick]) -> Probes:
     found = [(tick.index, probe) for tick in ticks if tick.probes for probe in tick.probes]
     found.sort(key=lambda pair: (pair[1].started_ns, pair[1].id))
     return Probes(

@@ -29,12 +29,12 @@ def placement(evidence: RunEvidence, committed: Placement) -> Judgement:
     if isinstance(final, str):
         return missing(name, final)
     for rule in committed.spread:
-        if (problem := _spread(rule, final)) is not None:
+        if (problem := _explain_bad_spread(rule, final)) is not None:
             lacks = problem.startswith("missing")
             return missing(name, problem.partition(": ")[2]) if lacks else failed(evidence, name, problem)
     for one, other in committed.apart:
-        shared = sorted(_hosts(final, one).keys() & _hosts(final, other).keys())
-        if not _hosts(final, one) or not _hosts(final, other):
+        shared = sorted(_count_by_host(final, one).keys() & _count_by_host(final, other).keys())
+        if not _count_by_host(final, one) or not _count_by_host(final, other):
             return missing(name, f"{one} or {other} has no ready replica whose host is known")
         if shared:
             return failed(evidence, name, f"{one} and {other} share {', '.join(shared)}")
@@ -170,8 +170,8 @@ def _final_entities(evidence: RunEvidence) -> dict[str, Entity] | str:
     return "no entities were recorded" if found is None else found
 
 
-def _spread(rule: Spread, final: dict[str, Entity]) -> str | None:
-    hosts = _hosts(final, rule.service)
+def _explain_bad_spread(rule: Spread, final: dict[str, Entity]) -> str | None:
+    hosts = _count_by_host(final, rule.service)
     if not hosts:
         return f"missing: {rule.service} has no ready replica whose host is known"
     if len(hosts) < rule.min_hosts:
@@ -183,7 +183,7 @@ def _spread(rule: Spread, final: dict[str, Entity]) -> str | None:
     return None
 
 
-def _hosts(final: dict[str, Entity], service: str) -> Counter[str]:
+def _count_by_host(final: dict[str, Entity], service: str) -> Counter[str]:
     return Counter(e.host for e in final.values() if e.service == service and e.ready and e.host is not None)
 
 

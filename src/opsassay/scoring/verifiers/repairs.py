@@ -41,22 +41,22 @@ class RightChanges:
         names = tuple(frozenset(one[0] for one in each if one is not None) for each in changes)
         if scenario.cluster is None:
             return cls(values, names)
-        words = tuple(frozenset(_words([step.arguments for step in steps])) for steps in right)
+        words = tuple(frozenset(_words_in([step.arguments for step in steps])) for steps in right)
         return cls(values, names, words, scenario.named_entities())
 
     def concerns(self, name: str) -> bool:
         """Tell whether a right repair may change the setting *name*."""
         owner = _owner(name)
-        return _kind(name) in self.values or owner in self.named or any(owner in words for words in self.words)
+        return _kind_of_name(name) in self.values or owner in self.named or any(owner in words for words in self.words)
 
     def values_of(self, name: str) -> Values | None:
         """Return what right repairs set *name* to, None where their values are not known."""
-        return self.values.get(_kind(name))
+        return self.values.get(_kind_of_name(name))
 
     def needs(self, name: str) -> bool:
         """Tell whether every right repair changes the setting *name*."""
         said = bool(self.words) and all(_owner(name) in words for words in self.words)
-        return said or (bool(self.names) and all(_kind(name) in one for one in self.names))
+        return said or (bool(self.names) and all(_kind_of_name(name) in one for one in self.names))
 
 
 def _change(step: OracleStep) -> tuple[str, str | None] | None:
@@ -76,7 +76,7 @@ def _change(step: OracleStep) -> tuple[str, str | None] | None:
     return None
 
 
-def _kind(name: str) -> str:
+def _kind_of_name(name: str) -> str:
     return FIREWALL if f" {FIREWALL} " in name else name
 
 
@@ -86,6 +86,6 @@ def _owner(name: str) -> str:
     return rest[0] if rest and first[0].isupper() else first
 
 
-def _words(given: object) -> set[str]:
+def _words_in(given: object) -> set[str]:
     text = given if isinstance(given, str) else json.dumps(given)
     return set(_WORD.findall(text))

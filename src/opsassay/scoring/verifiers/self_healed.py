@@ -22,7 +22,7 @@ def fault_ended(evidence: RunEvidence, scenario: Scenario) -> str:
     if evidence.first_change is None:
         return "the agent changed nothing"
     begins, until = evidence.agent_started, evidence.first_change - int(QUIET_S * 1e9)
-    last = [_last_sign(evidence, depth, begins, evidence.first_change) for depth in ("D1", "D4")]
+    last = [_last_failure_ns(evidence, depth, begins, evidence.first_change) for depth in ("D1", "D4")]
     last += [_last_probe(evidence, begins), _last_alert(evidence, begins)]
     seen = [time_ns for time_ns in last if time_ns is not None]
     if not seen or max(seen) > until:
@@ -31,8 +31,8 @@ def fault_ended(evidence: RunEvidence, scenario: Scenario) -> str:
     return f"no sign of the fault was left for {quiet_s:.0f} s before the agent's first change"
 
 
-def _last_sign(evidence: RunEvidence, depth: str, begins: int, until: int) -> int | None:
-    """Return when something failed last of what failed when the agent was let in, None when nothing did."""
+def _last_failure_ns(evidence: RunEvidence, depth: str, begins: int, until: int) -> int | None:
+    """Return when, up to *until*, a part of *depth* failed last that failed at *begins*, in ns; None when none did."""
     series = evidence.judged[depth]  # type: ignore[index]
     rows = np.flatnonzero(series.ended <= begins)
     if not len(rows) or not series.failing[rows[-1]].any():

@@ -74,7 +74,7 @@ def _problem(
 ) -> str:
     """Return what is wrong with the settings *now*, '' when nothing is."""
     known = {name: value for name, value in before.settings.items() if name not in committed.except_for}
-    if weaker := _weaker(known, now, committed.most_times):
+    if weaker := _list_weaker(known, now, committed.most_times):
         return f"switched off: {'; '.join(weaker[:6])}"
     drift = _drifted(before, found, now, right, committed)
     return f"not as before the fault: {'; '.join(drift[:6])}" if drift else ""
@@ -162,7 +162,7 @@ def _untried(before: SettingsReading, found: SettingsReading, now: SettingsReadi
     return untried
 
 
-def _weaker(before: Mapping[str, str], reading: SettingsReading, most_times: float) -> list[str]:
+def _list_weaker(before: Mapping[str, str], reading: SettingsReading, most_times: float) -> list[str]:
     found = []
     for name, former in sorted(before.items()):
         now = reading.settings.get(name)

@@ -40,7 +40,7 @@ def settled(evidence: RunEvidence, committed: Verification) -> Responsibility:
             last, f"{what} still changed {(since - begins) / 1e9:.0f} s after the agent's end and last change"
         )
     if last + slack < over:
-        return Responsibility(last, _too_short(committed.settling, last - since, what))
+        return Responsibility(last, _explain_too_short(committed.settling, last - since, what))
     return Responsibility(min(over, max(last, begins)), "")
 
 
@@ -59,7 +59,7 @@ def unsteady(evidence: RunEvidence, committed: Verification, hold_s: float) -> s
     return changed_since(evidence, committed, last - int(hold_s * 1e9))
 
 
-def _too_short(settling: Settling, steady_ns: int, what: str) -> str:
+def _explain_too_short(settling: Settling, steady_ns: int, what: str) -> str:
     after = f" after {what} changed" if what else ""
     return f"steady for {max(steady_ns, 0) / 1e9:.0f} s of the {settling.hold_s:g} s hold{after} when the record ends"
 

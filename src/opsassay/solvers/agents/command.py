@@ -63,7 +63,7 @@ class AgentFile(Written):
     limits: Limits = Field(default=Limits(), description="its own limits; those of the command line win")
 
     @model_validator(mode="after")
-    def _places_are_known(self) -> Self:
+    def _require_known_places(self) -> Self:
         for word in self.command:
             try:
                 places = [place for place in Formatter().parse(word) if place[1] is not None]

@@ -49,9 +49,9 @@ def contract() -> str:
         .format(
             shape=json.dumps(_shape(), indent=1),
             kinds=kinds,
-            modalities=_either(Evidence, "kind"),
-            changes=_either(Expectation, "change"),
-            levels=_either(RootCauseClaim, "level"),
+            modalities=_join_allowed_values(Evidence, "kind"),
+            changes=_join_allowed_values(Expectation, "change"),
+            levels=_join_allowed_values(RootCauseClaim, "level"),
             roots=MAX_ROOTS,
             edges=MAX_EDGES,
             evidence=MAX_EVIDENCE,
@@ -89,7 +89,7 @@ def read_answer(text: str | bytes, services: Collection[str]) -> Answer:
     try:
         diagnosis = Diagnosis.model_validate({key: payload[key] for key in ("ranking", *_KEYS) if key in payload})
     except (ValidationError, RecursionError) as error:
-        raise AnswerError(_first_problem(error)) from error
+        raise AnswerError(_describe_first_problem(error)) from error
     complaints = tuple(unknown_services(diagnosis, services))
     notes = (
         *(("there was prose around the JSON; it was passed over",) if prose else ()),
@@ -124,7 +124,9 @@ def object_in(text: str | bytes) -> tuple[dict[str, Any], bool]:
             ) from error
         return found[0], True
     if not isinstance(payload, dict):
-        raise AnswerError(f"the answer is {_kind_of(payload)} instead of a JSON object with {' and '.join(_KEYS)}")
+        raise AnswerError(
+            f"the answer is {_describe_kind(payload)} instead of a JSON object with {' and '.join(_KEYS)}"
+        )
     return payload, False
 
 
@@ -149,7 +151,7 @@ def _require_shape(payload: dict[str, Any]) -> None:
     for key, most in zip(_KEYS, (MAX_ROOTS, MAX_EDGES), strict=True):
         value = payload.get(key)
         if not isinstance(value, list):
-            missing = "is missing" if key not in payload else f"is {_kind_of(value)}"
+            missing = "is missing" if key not in payload else f"is {_describe_kind(value)}"
             raise AnswerError(f"{key} {missing}; give a list, [] when there is none")
         if len(value) > most:
             raise AnswerError(f"{key} has {len(value)} entries; at most {most} are read, give those that matter")
@@ -159,7 +161,7 @@ def _require_shape(payload: dict[str, Any]) -> None:
 
 def _require_entry(at: str, key: str, entry: object) -> None:
     if not isinstance(entry, dict):
-        raise AnswerError(f"{at} is {_kind_of(entry)} instead of an object")
+        raise AnswerError(f"{at} is {_describe_kind(entry)} instead of an object")
     evidence = entry.get("evidence")
     if not isinstance(evidence, list) or not evidence:
         raise AnswerError(f"{at}.evidence is missing; every claim needs at least one SQL that supports it")
@@ -180,7 +182,7 @@ def _require_entry(at: str, key: str, entry: object) -> None:
         raise AnswerError(f"{at}.fault_kind: {kind!r} is no fault kind; {hint}")
 
 
-def _first_problem(error: Exception) -> str:
+def _describe_first_problem(error: Exception) -> str:
     if not isinstance(error, ValidationError):
         return "the answer is nested too deeply"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
@@ -189,17 +191,17 @@ def _first_problem(error: Exception) -> str:
 
 def unknown_services(diagnosis: Diagnosis, services: Collection[str]) -> Iterator[str]:
     """Yield a note for each service that *diagnosis* names and that is none of *services*."""
-    known = {_folded(name) for name in services}
+    known = {_fold_name(name) for name in services}
     named = [claim.service for claim in diagnosis.root_causes]
     named += [end for edge in diagnosis.propagation for end in (edge.source, edge.target)]
     for name in dict.fromkeys(named):
-        if _folded(name) not in known:
+        if _fold_name(name) not in known:
             near = nearest(name, services)
             hint = f"; did you mean {near!r}?" if near else ""
             yield f"there is no service {name[:80]!r} in the data{hint}"
 
 
-def _folded(name: str) -> str:
+def _fold_name(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "").removeprefix("ts")
 
 
@@ -214,7 +216,7 @@ def _cycles(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"the propagation goes round in a circle: {' -> '.join(error.args[1])}"
 
 
-def _kind_of(value: object) -> str:
+def _describe_kind(value: object) -> str:
     names = {
         list: "a list",
         dict: "an object",
@@ -226,13 +228,17 @@ def _kind_of(value: object) -> str:
     return names.get(type(value), "null")
 
 
-def _either(model: Any, field: str) -> str:
+def _join_allowed_values(model: Any, field: str) -> str:
     return " | ".join(get_args(model.model_fields[field].annotation))
 
 
 def _shape() -> dict[str, Any]:
     """Return what an answer looks like, its keys those of the models."""
-    said = {"kind": _either(Evidence, "kind"), "sql": "SELECT ...", "claim": "what its rows show, at most 20 words"}
+    said = {
+        "kind": _join_allowed_values(Evidence, "kind"),
+        "sql": "SELECT ...",
+        "claim": "what its rows show, at most 20 words",
+    }
     evidence = [{name: said[name] for name in Evidence.model_fields if name in said}]
     root = {"service": "name as in the data", "fault_kind": "one of the list below", "evidence": evidence}
     edge = {"from": "cause", "to": "effect", "evidence": evidence}

@@ -23,7 +23,7 @@ TURNS, REFLECTIONS = 30, 3
 """Turns of each agent; times in a row that a call that failed is given back for reflection."""
 
 
-def _anything(_: Mapping[str, Any]) -> str | None:
+def _accept_anything(_: Mapping[str, Any]) -> str | None:
     return None
 
 
@@ -39,7 +39,7 @@ class Conversation:
     offered: Sequence[ToolSpec]
     final: str
     names: Collection[str] = ()
-    problem_of: Callable[[Mapping[str, Any]], str | None] = _anything
+    problem_of: Callable[[Mapping[str, Any]], str | None] = _accept_anything
     messages: list[Message] = field(default_factory=list)
     handed_in: dict[str, Any] | None = None
     failures: int = 0
@@ -66,8 +66,8 @@ class Conversation:
         self.messages.append(Message(role="assistant", content=reply.text, tool_requests=reply.tool_requests))
         step_id = self.asker.recorder.steps + 1
         for request in reply.tool_requests:
-            call = self._carry(request, step_id)
-            content = self._reflected(call) if call.status == "error" else call.output
+            call = self._carry_out(request, step_id)
+            content = self._output_with_reflection(call) if call.status == "error" else call.output
             self.messages.append(Message(role="tool", content=content, tool_call_id=request.id))
             yield call
             if self.handed_in is not None:
@@ -77,9 +77,9 @@ class Conversation:
         """Put summaries in the place of long outputs; one that nobody summarises is cut."""
         for index, message in enumerate(self.messages):
             if message.role == "tool" and len(message.content) > LONG_OUTPUT:
-                self.messages[index] = message.model_copy(update={"content": self._summary(message.content)})
+                self.messages[index] = message.model_copy(update={"content": self._summarise_output(message.content)})
 
-    def _carry(self, request: ToolRequest, step_id: int) -> ToolCall:
+    def _carry_out(self, request: ToolRequest, step_id: int) -> ToolCall:
         specs = {spec.name: spec for spec in self.offered}
         problem = lint(request.tool, request.arguments, specs, self.names)
         if problem is None and request.tool == self.final:
@@ -94,11 +94,11 @@ class Conversation:
         self.failures = self.failures if call.status == "error" else 0
         return call
 
-    def _reflected(self, call: ToolCall) -> str:
+    def _output_with_reflection(self, call: ToolCall) -> str:
         self.failures += 1
         return reflect(call) if self.failures <= REFLECTIONS else call.output
 
-    def _summary(self, output: str) -> str:
+    def _summarise_output(self, output: str) -> str:
         messages = [Message(role="system", content=SUMMARISE), Message(role="user", content=output)]
         try:
             summary = self.asker.ask(SUMMARISER, messages).text

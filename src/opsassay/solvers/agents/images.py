@@ -51,7 +51,7 @@ class ContainerImage:
         _remove_left_behind(self.engine, folder.parent)
         made = Path(tempfile.mkdtemp(prefix=f".{os.getpid()}-", dir=folder.parent))
         try:
-            self._unpack(made)
+            self._unpack_into(made)
             made.chmod(0o755)
             try:
                 made.rename(folder)
@@ -62,9 +62,9 @@ class ContainerImage:
             shutil.rmtree(made, ignore_errors=True)
         return folder
 
-    def _unpack(self, folder: Path) -> None:
+    def _unpack_into(self, folder: Path) -> None:
         container = f"{CONTAINER}{folder.name[1:]}"
-        self._ask("create", "--name", container, "--network", "none", self.id, "none")
+        self._run_engine("create", "--name", container, "--network", "none", self.id, "none")
         try:
             with subprocess.Popen(
                 [self.engine, "export", container], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -72,7 +72,7 @@ class ContainerImage:
                 assert exporting.stdout is not None
                 try:
                     with tarfile.open(fileobj=exporting.stdout, mode="r|") as archive:
-                        self._extract(archive, folder)
+                        self._extract_archive(archive, folder)
                 except tarfile.TarError as error:
                     raise OperationError(f"{self.engine} did not export the image {self.name}: {error}.") from error
                 finally:
@@ -80,7 +80,7 @@ class ContainerImage:
         finally:
             subprocess.run([self.engine, "rm", "-f", container], capture_output=True, timeout=UNPACK_S, check=False)
 
-    def _extract(self, archive: tarfile.TarFile, folder: Path) -> None:
+    def _extract_archive(self, archive: tarfile.TarFile, folder: Path) -> None:
         size = 0
         for member in archive:
             size += member.size
@@ -89,7 +89,7 @@ class ContainerImage:
             if not member.isdev():
                 archive.extract(member, folder, filter=_for_everybody)
 
-    def _ask(self, *words: str) -> None:
+    def _run_engine(self, *words: str) -> None:
         try:
             done = subprocess.run([self.engine, *words], capture_output=True, timeout=UNPACK_S, check=False, text=True)
         except (OSError, subprocess.TimeoutExpired) as error:

@@ -13,13 +13,13 @@ def main(path: str) -> None:
     """Carry until both ends are done."""
     server = socket.socket(socket.AF_UNIX)
     server.connect(path)
-    threading.Thread(target=_up, args=(server,), daemon=True).start()
+    threading.Thread(target=_copy_stdin_to, args=(server,), daemon=True).start()
     while data := server.recv(65536):
         while data:
             data = data[os.write(1, data) :]
 
 
-def _up(server: socket.socket) -> None:
+def _copy_stdin_to(server: socket.socket) -> None:
     while data := os.read(0, 65536):
         server.sendall(data)
     server.shutdown(socket.SHUT_WR)

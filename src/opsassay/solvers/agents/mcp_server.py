@@ -70,7 +70,7 @@ def serving(session: ToolSession, path: Path) -> Iterator[Path]:
     listener.bind(str(path))
     listener.listen(_CLIENTS)
     open_: set[socket.socket] = set()
-    thread = threading.Thread(target=_accept, args=(listener, session, open_), name="opsassay-mcp", daemon=True)
+    thread = threading.Thread(target=_accept_clients, args=(listener, session, open_), name="opsassay-mcp", daemon=True)
     thread.start()
     try:
         yield path
@@ -86,7 +86,7 @@ def serving(session: ToolSession, path: Path) -> Iterator[Path]:
             path.unlink()
 
 
-def _accept(listener: socket.socket, session: ToolSession, open_: set[socket.socket]) -> None:
+def _accept_clients(listener: socket.socket, session: ToolSession, open_: set[socket.socket]) -> None:
     serving_now: list[threading.Thread] = []
     while True:
         try:
@@ -159,7 +159,7 @@ class _Bounded:
         return self
 
     def __next__(self) -> str:
-        return self.readline() or _stop()
+        return self.readline() or _end_session()
 
     def readline(self) -> str:
         """Return the next line, '' at the end, also when one is too long."""
@@ -175,5 +175,5 @@ class _Bounded:
         self._lines.close()
 
 
-def _stop() -> str:
+def _end_session() -> str:
     raise StopIteration

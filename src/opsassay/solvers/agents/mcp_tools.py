@@ -39,8 +39,8 @@ class ToolServer:
         about = {"name": "opsassay", "version": "1"}
         try:
             self._ask("initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo=about)
-            self._send(method="notifications/initialized")
-            self._tools = {f"{name}_{tool.name}": tool for tool in self._listed()}
+            self._send_message(method="notifications/initialized")
+            self._tools = {f"{name}_{tool.name}": tool for tool in self._list_tools()}
         except (ValueError, TypeError) as error:
             raise ServerGoneError(" ".join(str(error).split())[:300]) from error
         self._seconds = seconds
@@ -71,7 +71,7 @@ class ToolServer:
         text = "\n".join(parts)[:MAX_CHARACTERS]
         return ToolCall(tool=tool, arguments=given, output=text, status="error" if result.is_error else "ok")
 
-    def _listed(self) -> list[Any]:
+    def _list_tools(self) -> list[Any]:
         from mcp import types
 
         tools, page = list[Any](), types.ListToolsResult.model_validate(self._ask("tools/list"))
@@ -89,12 +89,12 @@ class ToolServer:
         self._number += 1
         deadline = time.monotonic() + self._seconds
         try:
-            self._send(id=self._number, method=method, params=params)
+            self._send_message(id=self._number, method=method, params=params)
             while True:
-                message = json.loads(self._line(deadline))
+                message = json.loads(self._read_line(deadline))
                 if "method" in message and "id" in message:
                     reply = {"result": {}} if message["method"] == "ping" else _NOT_OFFERED
-                    self._send(id=message["id"], **reply)
+                    self._send_message(id=message["id"], **reply)
                 elif message.get("id") == self._number:
                     break
         except TimeoutError:
@@ -110,11 +110,11 @@ class ToolServer:
             raise ValueError(error.get("message") if isinstance(error, dict) else "neither a result nor an error")
         return message["result"]
 
-    def _send(self, **message: Any) -> None:
+    def _send_message(self, **message: Any) -> None:
         self._connection.settimeout(self._seconds)
         self._connection.sendall(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
-    def _line(self, deadline: float) -> bytes:
+    def _read_line(self, deadline: float) -> bytes:
         while (end := self._received.find(b"\n")) < 0:
             if len(self._received) > MAX_LINE_BYTES:
                 raise ValueError("a line that is too long")

@@ -19,7 +19,7 @@ _PROMPTS: Mapping[str, str] = packaged_yaml(__package__, "prompts.yaml")
 def describe(incident: Incident) -> str:
     """Return all that a solver reads of *incident* beside its tables."""
     alerts = [
-        f"- {_moment(alert.time_ns)} {alert.service}: {alert.message} "
+        f"- {_format_instant(alert.time_ns)} {alert.service}: {alert.message} "
         f"({alert.signal} {alert.value:.4g}, threshold {alert.threshold:.4g})"
         for alert in incident.alerts
     ]
@@ -27,8 +27,8 @@ def describe(incident: Incident) -> str:
         [
             incident.description or "The system was reported to misbehave.",
             f"System: {incident.system}",
-            f"Normal period: {_span(incident.normal)}",
-            f"Abnormal period: {_span(incident.abnormal)}",
+            f"Normal period: {_format_window(incident.normal)}",
+            f"Abnormal period: {_format_window(incident.abnormal)}",
             "Alerts:" if alerts else "No alert was raised.",
             *alerts,
         ]
@@ -38,7 +38,11 @@ def describe(incident: Incident) -> str:
 def investigation_prompt(incident: Incident, limits: Limits) -> str:
     """Return the system prompt of the investigation, which withholds the form of the answer."""
     return _PROMPTS["investigate"].format(
-        date=_date(incident), tables=_tables(), columns=_columns(), budget=limits.tool_budget, cap=limits.tool_calls
+        date=_date(incident),
+        tables=_list_tables(),
+        columns=_list_columns(),
+        budget=limits.tool_budget,
+        cap=limits.tool_calls,
     )
 
 
@@ -82,7 +86,7 @@ def task_prompt(incident: Incident, limits: Limits, places: Mapping[str, str]) -
 def harness_prompt(incident: Incident, limits: Limits, places: Sequence[str]) -> str:
     """Return the prompt of an agent that any harness runs; *places* are lines that say where things are."""
     return _PROMPTS["task"].format(
-        date=_date(incident), incident=describe(incident), places="\n".join(places), columns=_columns(),
+        date=_date(incident), incident=describe(incident), places="\n".join(places), columns=_list_columns(),
         contract=contract(), seconds=limits.seconds, budget=limits.tool_budget, cap=limits.tool_calls,
     )  # fmt: skip
 
@@ -104,17 +108,17 @@ def _date(incident: Incident) -> str:
     return datetime.fromtimestamp(incident.abnormal.start_ns / 1e9, UTC).strftime("%Y-%m-%d")
 
 
-def _moment(time_ns: int) -> str:
+def _format_instant(time_ns: int) -> str:
     return datetime.fromtimestamp(time_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _span(window: Window) -> str:
-    return f"{_moment(window.start_ns)} to {_moment(window.end_ns)} UTC"
+def _format_window(window: Window) -> str:
+    return f"{_format_instant(window.start_ns)} to {_format_instant(window.end_ns)} UTC"
 
 
-def _tables() -> str:
+def _list_tables() -> str:
     return "\n".join("- " + ", ".join(f"{period}_{modality}" for modality in MODALITIES) for period in PERIODS)
 
 
-def _columns() -> str:
+def _list_columns() -> str:
     return "\n".join(f"- {modality}: {', '.join(columns)}" for modality, columns in SCHEMA.items())

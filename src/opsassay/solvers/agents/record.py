@@ -57,7 +57,7 @@ class AgentRecorder:
                 kind="tool" if logs else "plain",
                 error=error,
             )
-            _append(self._trace, step.model_dump(mode="json"))
+            _append_line(self._trace, step.model_dump(mode="json"))
 
     def action(self, call: ToolCall, started_ns: int) -> None:
         """Write one tool call."""
@@ -71,9 +71,9 @@ class AgentRecorder:
             "output": call.output[:2000],
         }
         with self._lock:
-            _append(self._actions, line)
+            _append_line(self._actions, line)
 
 
-def _append(path: Path, value: dict[str, Any]) -> None:
+def _append_line(path: Path, value: dict[str, Any]) -> None:
     with path.open("ab") as stream:
         stream.write(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace") + b"\n")

@@ -19,7 +19,7 @@ def main(words: list[str]) -> int:
         for tool in ask_server(stream, "tools/list", {})["tools"]:
             print(f"{tool['name']}({', '.join(tool['inputSchema'].get('properties', {}))}): {tool['description']}")
         return 0
-    arguments = dict(_argument(word) for word in words[1:])
+    arguments = dict(_parse_argument(word) for word in words[1:])
     found = ask_server(stream, "tools/call", {"name": words[0], "arguments": arguments})
     print("\n".join(part.get("text", "") for part in found["content"]))
     return int(bool(found.get("isError")))
@@ -33,11 +33,11 @@ def open_tools(path: str, client: str) -> TextIO:
     server.close()  # the stream holds it open
     about = {"name": client, "version": "1"}
     ask_server(stream, "initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": about})
-    _send(stream, {"method": "notifications/initialized"})
+    _send_message(stream, {"method": "notifications/initialized"})
     return stream
 
 
-def _argument(word: str) -> tuple[str, object]:
+def _parse_argument(word: str) -> tuple[str, object]:
     key, _, value = word.partition("=")
     if value.startswith("@"):
         return key, Path(value[1:]).read_text()
@@ -47,14 +47,14 @@ def _argument(word: str) -> tuple[str, object]:
         return key, value
 
 
-def _send(stream: TextIO, message: dict[str, Any]) -> None:
+def _send_message(stream: TextIO, message: dict[str, Any]) -> None:
     stream.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
     stream.flush()
 
 
 def ask_server(stream: TextIO, method: str, params: dict[str, Any]) -> Any:
     """Return what the server answers to *method*; raises SystemExit for an error, and when it has ended."""
-    _send(stream, {"id": 1, "method": method, "params": params})
+    _send_message(stream, {"id": 1, "method": method, "params": params})
     while line := stream.readline():
         answer = json.loads(line)
         if answer.get("id") == 1:

@@ -57,12 +57,13 @@ TOOLS: Mapping[str, type[Written]] = {
 def tool_specs(tools: Mapping[str, type[Written]] = TOOLS) -> tuple[ToolSpec, ...]:
     """Return *tools* as a model sees them."""
     return tuple(
-        ToolSpec(name=n, description=model.__doc__ or "", parameters=_schema(model)) for n, model in tools.items()
+        ToolSpec(name=n, description=model.__doc__ or "", parameters=_schema_of_arguments(model))
+        for n, model in tools.items()
     )
 
 
 class Toolbox(ABC):
-    """Tools by their arguments: a call is checked, carried out by `_run`, and whatever is wrong with it is its output."""
+    """Tools by their arguments: a call is checked and carried out by `_run_tool`; what is wrong with it is its output."""
 
     tools: Mapping[str, type[Written]] = {}
 
@@ -70,20 +71,22 @@ class Toolbox(ABC):
         """Return the call with what came of it; whatever is wrong with it, it is reported and never raised."""
         given = dict(arguments)
         if tool not in self.tools:
-            return _tool_call(tool, given, f"Error: unknown tool {tool!r}; there are {', '.join(self.tools)}.", "error")
+            return _make_tool_call(
+                tool, given, f"Error: unknown tool {tool!r}; there are {', '.join(self.tools)}.", "error"
+            )
         try:
             asked = self.tools[tool].model_validate(given)
         except ValidationError as error:
             why = problem(error, "the arguments")
-            return _tool_call(tool, given, f"Error: invalid arguments of {tool}: {why}.", "error")
+            return _make_tool_call(tool, given, f"Error: invalid arguments of {tool}: {why}.", "error")
         try:
-            output, status = self._run(asked)
+            output, status = self._run_tool(asked)
         except OpsAssayError as error:
             output, status = f"Error: {error}", "error"
-        return _tool_call(tool, given, output, status)
+        return _make_tool_call(tool, given, output, status)
 
     @abstractmethod
-    def _run(self, asked: Written) -> tuple[str, Status]:
+    def _run_tool(self, asked: Written) -> tuple[str, Status]:
         """Return the output of a call and whether it worked; raises OpsAssayError with what is wrong."""
 
 
@@ -96,7 +99,7 @@ class TelemetryToolbox(Toolbox):
         self._sql = sql
         self._tables: str | None = None
 
-    def _run(self, asked: Written) -> tuple[str, Status]:
+    def _run_tool(self, asked: Written) -> tuple[str, Status]:
         if isinstance(asked, Think):
             return NOTED
         if isinstance(asked, ListTables):
@@ -121,7 +124,7 @@ class TelemetryToolbox(Toolbox):
 
 
 def shown_rows(columns: tuple[str, ...], rows: tuple[tuple[Any, ...], ...], *, truncated: bool) -> str:
-    """Return a result as lines of JSON, cut where a reader has had enough."""
+    """Return a result as lines of JSON, cut where a reader has had enough; *truncated*: it was cut before."""
     lines = [json_text(columns)]
     size, shown = len(lines[0]), 0
     for row in rows[:MAX_ROWS]:
@@ -137,11 +140,11 @@ def shown_rows(columns: tuple[str, ...], rows: tuple[tuple[Any, ...], ...], *, t
     return "\n".join([*lines, count if more else f"({len(rows)} rows)"])
 
 
-def _tool_call(tool: str, arguments: dict[str, Any], output: str, status: Status) -> ToolCall:
+def _make_tool_call(tool: str, arguments: dict[str, Any], output: str, status: Status) -> ToolCall:
     return ToolCall(tool=tool, arguments=arguments, output=output, status=status)
 
 
-def _schema(model: type[Written]) -> dict[str, Any]:
+def _schema_of_arguments(model: type[Written]) -> dict[str, Any]:
     schema = model.model_json_schema()
     properties = {n: {k: v for k, v in p.items() if k != "title"} for n, p in schema.get("properties", {}).items()}
     required = schema.get("required", [])

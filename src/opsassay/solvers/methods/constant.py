@@ -32,7 +32,7 @@ class Constant:
 
     def diagnose(self, view: Datapack) -> Diagnosis:
         """Return the alphabetically first service with a fixed kind, always; no edges."""
-        names = _names(view, "traces") or _names(view, "metrics") | _names(view, "logs")
+        names = _service_names(view, "traces") or _service_names(view, "metrics") | _service_names(view, "logs")
         services = sorted(names - view.load_generators() - {""})
         ranking = ranked((service, float(len(services) - place)) for place, service in enumerate(services))
         claims = tuple(
@@ -51,6 +51,6 @@ class Constant:
         return Diagnosis(root_causes=claims, ranking=ranking, protocol=protocol)
 
 
-def _names(view: Datapack, modality: str) -> set[str]:
+def _service_names(view: Datapack, modality: str) -> set[str]:
     column = view.scan("normal", modality).select(pl.col("service_name").unique()).collect().get_column("service_name")
     return set(column.drop_nulls())

@@ -64,7 +64,7 @@ class Loudest:
             propagation=PROTOCOL,
         )
         top = counts.filter(pl.col("service") == ranking[0].service).to_dicts() if ranking else []
-        if not top or not self._stands_out(top[0]):
+        if not top or not self._is_outlier(top[0]):
             return Diagnosis(ranking=ranking, protocol=protocol)
         service, most = ranking[0].service, max(_PARTS, key=lambda part: top[0][f"{part}_excess"])
         slow = most == "slow_spans"
@@ -82,7 +82,7 @@ class Loudest:
             root_causes=(claim,), propagation=propagation(view, service), ranking=ranking, protocol=protocol
         )
 
-    def _stands_out(self, row: Mapping[str, float]) -> bool:
+    def _is_outlier(self, row: Mapping[str, float]) -> bool:
         least = max(self.claim_at_count, self.claim_at_sigma * math.sqrt(row["expected"] + 1))
         return row["excess"] >= least
 

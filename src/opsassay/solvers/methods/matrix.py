@@ -69,7 +69,7 @@ def readings(view: Datapack, step_ns: int | None = None, window_s: float | None 
     placed = long.join(columns, on=keys)
     windows = (view.incident.normal, view.incident.abnormal)
     parts = [
-        _dense(
+        _as_dense_matrix(
             placed.filter(pl.col("period") == period), bins_of(window, width_ns, partial=not has_spans), columns.height
         )
         for period, window in zip(PERIODS, windows, strict=True)
@@ -141,7 +141,7 @@ def _columns(view: Datapack, long: pl.DataFrame) -> pl.DataFrame:
     return per_period[0].join(per_period[1], on=["service", "signal"]).sort("service", "signal")
 
 
-def _dense(long: pl.DataFrame, bins: int, columns: int) -> Matrix:
+def _as_dense_matrix(long: pl.DataFrame, bins: int, columns: int) -> Matrix:
     dense = np.full((bins, columns), np.nan)
     dense[long.get_column("bin").to_numpy(), long.get_column("column").to_numpy()] = long.get_column("value").to_numpy()
     return dense

@@ -32,7 +32,7 @@ class DeclaredParameter:
     def read(self, value: Any, method: str) -> Any:
         """Return *value*, as YAML has it, in the declared type; raises UserError that says what is expected."""
         try:
-            return self._adapter().validate_json(json.dumps(value))
+            return self._make_type_adapter().validate_json(json.dumps(value))
         except (ValidationError, TypeError, ValueError) as error:
             raise UserError(
                 f"{method}: {self.name}={value}: {reason(error)} (the default is {self.default})."
@@ -40,9 +40,9 @@ class DeclaredParameter:
 
     def plain(self, value: Any) -> Any:
         """Return *value* as JSON has it."""
-        return self._adapter().dump_python(value, mode="json")
+        return self._make_type_adapter().dump_python(value, mode="json")
 
-    def _adapter(self) -> TypeAdapter[Any]:
+    def _make_type_adapter(self) -> TypeAdapter[Any]:
         return TypeAdapter(self.annotation, config=_STRICT)
 
 

@@ -29,7 +29,7 @@ def propagation(view: Datapack, root: str) -> tuple[PropagationClaim, ...]:
     Calls are read from both periods, so that a service that fell silent keeps its callers. The order is by distance
     from the root, then by name.
     """
-    worse = _got_worse(view)
+    worse = _find_worse_services(view)
     calls = {(callee, caller): period for caller, callee, period in service_calls(view).iter_rows()}
     edges: list[tuple[str, str]] = []
     seen, frontier = {root}, [root]
@@ -41,7 +41,7 @@ def propagation(view: Datapack, root: str) -> tuple[PropagationClaim, ...]:
     return tuple(PropagationClaim(source=a, target=b, evidence=(evidence.calls(b, a, calls[a, b]),)) for a, b in edges)
 
 
-def _got_worse(view: Datapack) -> frozenset[str]:
+def _find_worse_services(view: Datapack) -> frozenset[str]:
     def state(period: str) -> pl.LazyFrame:
         return (
             view.scan(period, "traces")

@@ -78,7 +78,7 @@ class SelfTime:
             propagation=PROTOCOL,
         )
         top = voices.filter(pl.col("service") == ranking[0].service).to_dicts() if ranking else []
-        if not top or not self._stands_out(top[0]):
+        if not top or not self._is_outlier(top[0]):
             return Diagnosis(ranking=ranking, protocol=protocol)
         service = ranking[0].service
         kind, backing = FaultKind.HTTP_SLOW, evidence.latency
@@ -91,7 +91,7 @@ class SelfTime:
             root_causes=(claim,), propagation=propagation(view, service), ranking=ranking, protocol=protocol
         )
 
-    def _stands_out(self, row: Mapping[str, float]) -> bool:
+    def _is_outlier(self, row: Mapping[str, float]) -> bool:
         least = max(self.claim_at_count, self.claim_at_sigma * math.sqrt(row["expected"] + 1))
         return row["excess"] >= least
 

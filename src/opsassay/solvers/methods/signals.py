@@ -56,10 +56,10 @@ def binned_signals(view: Datapack, width_ns: int, *, golden: bool = True) -> pl.
     `view.candidates()`. Without *golden* there are gauges only, for recordings that have no spans, and a last bin that the
     period does not fill counts as well: its samples are whole.
     """
-    return pl.concat([_of_period(view, period, width_ns, golden=golden) for period in PERIODS])
+    return pl.concat([_signals_of_period(view, period, width_ns, golden=golden) for period in PERIODS])
 
 
-def _of_period(view: Datapack, period: str, width_ns: int, *, golden: bool) -> pl.DataFrame:
+def _signals_of_period(view: Datapack, period: str, width_ns: int, *, golden: bool) -> pl.DataFrame:
     window = view.incident.normal if period == "normal" else view.incident.abnormal
     bins = bins_of(window, width_ns, partial=not golden)
     place = (pl.col("time").dt.epoch("ns") - window.start_ns) // width_ns
@@ -79,11 +79,13 @@ def _of_period(view: Datapack, period: str, width_ns: int, *, golden: bool) -> p
     columns = ["service", "signal", "bin", pl.col("value").cast(pl.Float64)]
     parts = [gauges.select(columns)]
     if golden:
-        parts.append(_golden(rows("traces"), rows("logs"), services, bins, width_s).select(columns))
+        parts.append(_golden_signals(rows("traces"), rows("logs"), services, bins, width_s).select(columns))
     return pl.concat(parts).drop_nulls("value").select(pl.lit(period).alias("period"), pl.all()).collect()
 
 
-def _golden(traces: pl.LazyFrame, logs: pl.LazyFrame, services: list[str], bins: int, width_s: float) -> pl.LazyFrame:
+def _golden_signals(
+    traces: pl.LazyFrame, logs: pl.LazyFrame, services: list[str], bins: int, width_s: float
+) -> pl.LazyFrame:
     duration_ms = pl.col("duration") / 1e6
     of_traces = traces.group_by("service", "bin").agg(
         spans_per_s=pl.len() / width_s,

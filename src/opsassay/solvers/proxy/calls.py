@@ -29,13 +29,15 @@ class ModelCall:
     def tool_logs(self, results: Sequence[ToolResult | None]) -> tuple[ToolCall, ...]:
         """Return the tools that the answer calls with what came back for each."""
         uses = self.answer.tool_uses if self.answer else ()
-        return tuple(_tool_call(use.tool, use.arguments, result) for use, result in zip(uses, results, strict=True))
+        return tuple(
+            _make_tool_call(use.tool, use.arguments, result) for use, result in zip(uses, results, strict=True)
+        )
 
     def logs_in_text(self, later: LaterRequests) -> tuple[ToolCall, ...]:
         """Return the call that the text makes, with what was sent after that text in a later request as its output."""
         text = self.answer.text if self.answer else ""
         tool = tool_in_text(text)
-        return (_tool_call(tool, {"text": text}, later.sent_after(text)),) if tool else ()
+        return (_make_tool_call(tool, {"text": text}, later.sent_after(text)),) if tool else ()
 
 
 class LaterRequests:
@@ -66,7 +68,7 @@ class LaterRequests:
         for use in uses:
             known = sum(result.id == use.id for result in call.asked.results) + asked[use.id]
             asked[use.id] += 1
-            found.append(self._result(number, use.id, known) or given.get(use.id))
+            found.append(self._find_result(number, use.id, known) or given.get(use.id))
         return found
 
     def sent_after(self, text: str) -> ToolResult | None:
@@ -74,7 +76,7 @@ class LaterRequests:
         following = self._after.get(text)
         return None if following is None else ToolResult("", following)
 
-    def _result(self, number: int, id_: str, known: int) -> ToolResult | None:
+    def _find_result(self, number: int, id_: str, known: int) -> ToolResult | None:
         with_id = self._with_id[id_]
         requests = [self._calls[n] for n in islice(with_id, bisect_right(with_id, number), None)]
         own = self._calls[number].asked.messages
@@ -88,7 +90,7 @@ class LaterRequests:
         return None
 
 
-def _tool_call(tool: str, arguments: dict[str, Any], result: ToolResult | None) -> ToolCall:
+def _make_tool_call(tool: str, arguments: dict[str, Any], result: ToolResult | None) -> ToolCall:
     if result is None:
         return ToolCall(tool=tool, arguments=arguments, output="", status="unanswered")
     status: Literal["ok", "error"] = "error" if result.failed or _FAILED.search(result.output) else "ok"

@@ -56,21 +56,21 @@ class Exchange:
     @property
     def is_stream(self) -> bool:
         """Whether the answer is server-sent events: by its text, since some servers say another type, or by its type."""
-        return sse.is_sse(self._plain_body()) or self.header("content-type").startswith("text/event-stream")
+        return sse.is_sse(self._decode_body()) or self.header("content-type").startswith("text/event-stream")
 
     def header(self, name: str) -> str:
         """Return an answer header in lower case, '' when there is none."""
-        return _header(self.headers, name)
+        return _find_header(self.headers, name)
 
     def asked(self) -> Asked | None:
         """Return what the request asks, None when it is no readable LLM request."""
-        plain = decoded(self.request_body, _header(self.request_headers, "content-encoding"))
+        plain = decoded(self.request_body, _find_header(self.request_headers, "content-encoding"))
         body = json_object(plain if self.sent_body is None else self.sent_body)
         return self.api.asked(self.path, body) if self.api and body is not None else None
 
     def message(self) -> dict[str, Any] | None:
         """Return the answer as one object, a stream put together; None when it is no JSON at all."""
-        data = self._plain_body()
+        data = self._decode_body()
         if (found := json_object(data)) is not None or self.api is None:
             return found  # an error may be an object where a stream was asked for
         if data.lstrip().startswith(b"["):
@@ -79,7 +79,7 @@ class Exchange:
 
     def is_cut(self) -> bool:
         """Return whether the answer is a stream that says neither why the model stopped nor that it is whole."""
-        answer, data = self.answer(), self._plain_body()
+        answer, data = self.answer(), self._decode_body()
         is_part = self.is_stream or data.lstrip().startswith(b"[")
         return (
             is_part
@@ -89,7 +89,7 @@ class Exchange:
             and not sse.is_closed(data)
         )
 
-    def _plain_body(self) -> bytes:
+    def _decode_body(self) -> bytes:
         return decoded(self.answer_body, self.header("content-encoding"))
 
     def answer(self) -> ModelAnswer | None:
@@ -98,7 +98,7 @@ class Exchange:
         return self.api.read_answer(message) if self.api and message is not None else None
 
 
-def _header(headers: Iterable[tuple[str, str]], name: str) -> str:
+def _find_header(headers: Iterable[tuple[str, str]], name: str) -> str:
     return next((value for key, value in headers if key.lower() == name), "").lower()
 
 
@@ -126,12 +126,12 @@ def read_session(folder: Path) -> list[Exchange]:
             if event["event"] == "request":
                 drafts[event["id"]] = _Draft(event)
             elif event["event"] != "opened":
-                drafts[event["id"]].add(event)
+                drafts[event["id"]].add_event(event)
     except (KeyError, TypeError, ValueError) as error:
         raise DatapackError(
             f"{path}: an event is not in the form of a record ({reason(error)}); restore the file."
         ) from error
-    return [draft.exchange() for draft in drafts.values()]
+    return [draft.build_exchange() for draft in drafts.values()]
 
 
 class SessionTail:
@@ -154,9 +154,9 @@ class SessionTail:
                 if event["event"] == "request":
                     self._drafts[event["id"]] = _Draft(event)
                 elif event["event"] != "opened":
-                    self._drafts[event["id"]].add(event)
+                    self._drafts[event["id"]].add_event(event)
                     if event["event"] == "end":
-                        yield self._drafts.pop(event["id"]).exchange()
+                        yield self._drafts.pop(event["id"]).build_exchange()
         except (KeyError, TypeError, ValueError) as error:
             raise DatapackError(f"{self._path}: an event is not in the form of a record ({reason(error)}).") from error
 
@@ -197,7 +197,7 @@ class _Draft:
     differences: tuple[str, ...] = ()
     last_ns: int = 0
 
-    def add(self, event: dict[str, Any]) -> None:
+    def add_event(self, event: dict[str, Any]) -> None:
         self.last_ns = event["at_ns"]
         if event["event"] == "body":
             data = event["text"].encode() if "text" in event else base64.b64decode(event["base64"])
@@ -212,7 +212,7 @@ class _Draft:
         elif event["event"] == "end":
             self.end = event
 
-    def exchange(self) -> Exchange:
+    def build_exchange(self) -> Exchange:
         return Exchange(
             id=self.request["id"],
             method=self.request["method"],

@@ -44,7 +44,7 @@ class Volatile(Written):
 
     @field_validator("patterns")
     @classmethod
-    def _compile(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+    def _require_regular_expressions(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
         for pattern in patterns:
             try:
                 re.compile(pattern)
@@ -54,13 +54,13 @@ class Volatile(Written):
 
     def text(self, text: str) -> str:
         """Return *text* with a mark for everything volatile in it."""
-        return self._all().sub(_MARK, text)
+        return self._compile_all().sub(_MARK, text)
 
     def field(self, path: tuple[str, ...]) -> bool:
         """Return whether the value at *path* is declared as volatile."""
         return any(_is_at(path, name.split(".")) for name in self.fields)
 
-    def _all(self) -> re.Pattern[str]:
+    def _compile_all(self) -> re.Pattern[str]:
         return re.compile("|".join(f"(?:{pattern})" for pattern in (*self.patterns, *_SHAPES)))
 
 
@@ -83,7 +83,7 @@ def compare_requests(recorded: bytes, now: bytes, volatile: Volatile) -> Request
     differences: list[tuple[float, str]] = []
     for path in dict.fromkeys((*before, *after)):
         old, new = before.get(path), after.get(path)
-        similarity = 1.0 if old == new else _similarity(path, old, new, volatile)
+        similarity = 1.0 if old == new else _compare_values(path, old, new, volatile)
         groups.setdefault(_group(path), []).append((similarity, 1 + max(len(str(old)), len(str(new)))))
         if old != new:
             apart = "volatile" if similarity == 1 else f"{similarity:.0%} alike"
@@ -93,7 +93,7 @@ def compare_requests(recorded: bytes, now: bytes, volatile: Volatile) -> Request
     return RequestMatch(min(shares, default=1.0), tuple(said for _, said in worst_first))
 
 
-def _similarity(path: tuple[str, ...], old: object, new: object, volatile: Volatile) -> float:
+def _compare_values(path: tuple[str, ...], old: object, new: object, volatile: Volatile) -> float:
     if volatile.field(path):
         return 1.0
     if old is None or new is None:
@@ -134,12 +134,12 @@ def _is_at(path: tuple[str, ...], name: list[str]) -> bool:
 def _first_difference(old: object, new: object) -> str:
     """Return what differs, from a little before the first difference on."""
     if old is None or new is None:
-        return f"{_cut(str(new))!r} is new" if old is None else f"{_cut(str(old))!r} is gone"
+        return f"{_shorten_text(str(new))!r} is new" if old is None else f"{_shorten_text(str(old))!r} is gone"
     first, second = str(old), str(new)
     at = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second)))
     start = max(0, at - 10)
-    return f"{_cut(first[start:])!r} is now {_cut(second[start:])!r}"
+    return f"{_shorten_text(first[start:])!r} is now {_shorten_text(second[start:])!r}"
 
 
-def _cut(text: str) -> str:
+def _shorten_text(text: str) -> str:
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

@@ -110,9 +110,9 @@ class ReplayAlike:
         if equal is not None:
             del self._waiting[equal]
             return Serve(self._recorded[equal])
-        number, match = self._nearest(method, path, body)
+        number, match = self._find_nearest(method, path, body)
         if number is None or match is None or match.similarity < self._similar:
-            return Refuse(422, self._reason(method, path, number, match))
+            return Refuse(422, self._explain_refusal(method, path, number, match))
         del self._waiting[number]
         return Serve(self._recorded[number], _number_differences(number, match.differences))
 
@@ -124,16 +124,16 @@ class ReplayAlike:
             position, compare_requests(self._recorded[position].request_body, body, self._volatile).differences
         )
 
-    def _nearest(self, method: str, path: str, body: bytes) -> tuple[int | None, RequestMatch | None]:
-        near = [n for n in self._waiting if abs(n - self._position) <= _NEAR and self._same_place(n, method, path)]
+    def _find_nearest(self, method: str, path: str, body: bytes) -> tuple[int | None, RequestMatch | None]:
+        near = [n for n in self._waiting if abs(n - self._position) <= _NEAR and self._has_same_place(n, method, path)]
         matches = {n: compare_requests(self._recorded[n].request_body, body, self._volatile) for n in near}
         best = max(near, key=lambda n: (matches[n].similarity, -abs(n - self._position)), default=None)
         return best, None if best is None else matches[best]
 
-    def _same_place(self, number: int, method: str, path: str) -> bool:
+    def _has_same_place(self, number: int, method: str, path: str) -> bool:
         return (self._recorded[number].method, self._recorded[number].path) == (method, path)
 
-    def _reason(self, method: str, path: str, number: int | None, match: RequestMatch | None) -> str:
+    def _explain_refusal(self, method: str, path: str, number: int | None, match: RequestMatch | None) -> str:
         asked = f"Request {self._position + 1} of this session, {method} {path}, is not in the record"
         if number is None or match is None:
             return f"{asked}, and nothing near it was left to answer; nothing is invented."
@@ -187,7 +187,7 @@ class StepIntervention(Written):
     )
 
     @model_validator(mode="after")
-    def _edits(self) -> StepIntervention:
+    def _require_edit(self) -> StepIntervention:
         if not self.replace and self.add is None:
             raise ValueError("an intervention needs `replace` or `add`: it would change nothing")
         return self
@@ -222,18 +222,18 @@ class Intervene:
         if self._step < intervention.step:
             return self._before.decide(method, path, body)
         if self._step == intervention.step:
-            return self._edited(method, path, body)
+            return self._edit_request(method, path, body)
         if intervention.observe is not None and self._step > intervention.step + intervention.observe:
             return Refuse(
                 410, f"The {intervention.observe} steps after the intervention have been observed; the run ends here."
             )
         return self._before.decide(method, path, body) if intervention.then == "replay" else Forward(body)
 
-    def _edited(self, method: str, path: str, body: bytes) -> Decision:
+    def _edit_request(self, method: str, path: str, body: bytes) -> Decision:
         api, asked = api_of(method, path), json_object(body)
         if api is None or asked is None:
             return Refuse(422, f"Step {self._step} holds no JSON request that could be edited.")
-        edited = api.edit_text(asked, self._replaced)
+        edited = api.edit_text(asked, self._replace_texts)
         if self.intervention.add is not None:
             edited = api.add_message(edited, self.intervention.role, self.intervention.add)
         if edited == asked:
@@ -241,7 +241,7 @@ class Intervene:
         differences = self._before.differences(self._step - 1, body)
         return Forward(json.dumps(edited, ensure_ascii=False).encode(), differences)
 
-    def _replaced(self, text: str) -> str:
+    def _replace_texts(self, text: str) -> str:
         for old, new in self.intervention.replace.items():
             text = text.replace(old, new)
         return text

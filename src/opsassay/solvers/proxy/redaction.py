@@ -122,7 +122,7 @@ class RedactionRules(Written):
 
     @field_validator("patterns")
     @classmethod
-    def _compile(cls, patterns: dict[str, str]) -> dict[str, str]:
+    def _require_regular_expressions(cls, patterns: dict[str, str]) -> dict[str, str]:
         for name, pattern in patterns.items():
             try:
                 re.compile(pattern)
@@ -149,8 +149,8 @@ class Redacted(Noun):
 def redact_trace(trace: Trace, rules: RedactionRules) -> tuple[Trace, list[Redacted]]:
     """Return *trace* without what *rules* take out of it, and the report; the originals are nowhere in either."""
     eraser = _Eraser(rules)
-    steps = tuple(_mapped_step(step, eraser.edit_of_step(step.step_id)) for step in trace.steps)
-    clean = _mapped_metadata(trace, eraser.edit_of_step(None)).model_copy(update={"steps": steps})
+    steps = tuple(_edit_step(step, eraser.edit_of_step(step.step_id)) for step in trace.steps)
+    clean = _edit_metadata(trace, eraser.edit_of_step(None)).model_copy(update={"steps": steps})
     return _mapped_names(clean, eraser.edit_of_step(None)), eraser.report()
 
 
@@ -168,8 +168,8 @@ def hashed(trace: Trace) -> Trace:
             else ""
         )
 
-    steps = tuple(_mapped_step(step, digest) for step in trace.steps)
-    return _mapped_metadata(trace, digest).model_copy(update={"steps": steps})
+    steps = tuple(_edit_step(step, digest) for step in trace.steps)
+    return _edit_metadata(trace, digest).model_copy(update={"steps": steps})
 
 
 def map_text(value: Any, edit: Callable[[str], str]) -> Any:
@@ -207,7 +207,7 @@ class _Eraser:
             for found, plain in reversed(list(hidden_in_base64(text))):
                 hidden = next((kind for kind, pattern in self._patterns if pattern.search(plain)), None)
                 if hidden is not None:
-                    text = text[: found.start()] + self._placeholder(hidden, plain, step_id) + text[found.end() :]
+                    text = text[: found.start()] + self._make_placeholder(hidden, plain, step_id) + text[found.end() :]
             return text
 
         return edit
@@ -222,11 +222,11 @@ class _Eraser:
 
     def _replace_match(self, kind: str, step_id: int | None, found: re.Match[str]) -> str:
         if "value" not in found.re.groupindex:
-            return self._placeholder(kind, found[0], step_id)
+            return self._make_placeholder(kind, found[0], step_id)
         begin, end = found.start("value") - found.start(), found.end("value") - found.start()
-        return found[0][:begin] + self._placeholder(kind, found["value"], step_id) + found[0][end:]
+        return found[0][:begin] + self._make_placeholder(kind, found["value"], step_id) + found[0][end:]
 
-    def _placeholder(self, kind: str, text: str, step_id: int | None) -> str:
+    def _make_placeholder(self, kind: str, text: str, step_id: int | None) -> str:
         self._counts[kind] += 1
         if step_id is not None:
             self._steps[kind].add(step_id)
@@ -236,7 +236,7 @@ class _Eraser:
         return f"[{kind}:{number}]" if self._numbered else f"[{kind}]"
 
 
-def _mapped_step(step: TraceStep, edit: Callable[[str], str]) -> TraceStep:
+def _edit_step(step: TraceStep, edit: Callable[[str], str]) -> TraceStep:
     logs = tuple(
         ToolCall(tool=call.tool, arguments=map_text(call.arguments, edit), output=edit(call.output), status=call.status)
         for call in step.tool_logs
@@ -251,7 +251,7 @@ def _mapped_step(step: TraceStep, edit: Callable[[str], str]) -> TraceStep:
     )
 
 
-def _mapped_metadata(trace: Trace, edit: Callable[[str], str]) -> Trace:
+def _edit_metadata(trace: Trace, edit: Callable[[str], str]) -> Trace:
     texts = ("task_instruction", "system_architecture", "outcome", "reference_answer")
     edited = {name: edit(text) for name in texts if (text := getattr(trace, name))}
     return trace.model_copy(update={**edited, "agent_configuration": map_text(trace.agent_configuration, edit)})

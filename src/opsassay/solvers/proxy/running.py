@@ -36,7 +36,7 @@ def running_proxy(settings: ProxySettings, port: int = 0) -> Iterator[str]:
     async def main() -> None:
         found.until = asyncio.Event()
         found.loop = asyncio.get_running_loop()
-        await serve(settings, listener, found.listening(started), found.until)
+        await serve(settings, listener, found.make_ready_callback(started), found.until)
 
     def target() -> None:
         try:
@@ -69,7 +69,7 @@ class _Found:
     loop: asyncio.AbstractEventLoop | None = None
     until: asyncio.Event | None = None
 
-    def listening(self, started: threading.Event) -> Callable[[int], None]:
+    def make_ready_callback(self, started: threading.Event) -> Callable[[int], None]:
         def ready(port: int) -> None:
             self.port = port
             started.set()

@@ -151,13 +151,13 @@ class StreamMask:
         if self._coded:
             return self._feed_coded(chunk)
         data = mask(self._held + chunk, self._masks)
-        keep = self._overlap(data)
+        keep = self._longest_overlap(data)
         self._held = data[len(data) - keep :]
         return data[: len(data) - keep]
 
     def rest(self) -> bytes:
         """Return what was held back, once the body has ended; the greater part of a key is as good as the key."""
-        begun = self._overlap(self._inside if self._coded else self._held)
+        begun = self._longest_overlap(self._inside if self._coded else self._held)
         held, self._held = self._held, b""
         return held if begun < _TELLING_BYTES else WITHHELD
 
@@ -165,27 +165,27 @@ class StreamMask:
         if self._withheld:
             return b""
         if self._decoder is None:
-            return self._withhold(UNREADABLE)
+            return self._withhold_rest(UNREADABLE)
         try:
             self._inside += self._decoder.feed(chunk)
         except DatapackError:
             if self._begun:
-                return self._withhold(UNREADABLE)
+                return self._withhold_rest(UNREADABLE)
             self._coded = False  # the header says what is not so: plain after all
             return self.feed(chunk)
         self._begun = True
         if mask(self._inside, self._masks) != self._inside or mask(chunk, self._masks) != chunk:
-            return self._withhold(WITHHELD)
-        keep = self._overlap(self._inside)
+            return self._withhold_rest(WITHHELD)
+        keep = self._longest_overlap(self._inside)
         self._inside = self._inside[len(self._inside) - keep :]
         self._held, given = (self._held + chunk, b"") if keep else (b"", self._held + chunk)
         return given
 
-    def _withhold(self, instead: bytes) -> bytes:
+    def _withhold_rest(self, instead: bytes) -> bytes:
         self._withheld, self._held, self._inside = True, b"", b""
         return instead
 
-    def _overlap(self, data: bytes) -> int:
+    def _longest_overlap(self, data: bytes) -> int:
         return max((_overlap(data, known) for known in self._masks), default=0)
 
 

@@ -166,13 +166,13 @@ class ProxyServer:
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = await request.content.read()
         try:
-            session = self._session(name)
-            call = self._begin(session, request, body, token)
+            session = self._open_session(name)
+            call = self._begin_call(session, request, body, token)
         except OSError as error:  # what cannot be recorded is not sent on
             message = f"The proxy cannot write its record ({error.strerror}); nothing was sent on."
             return problem(api_of(request.method, request.path_qs), 507, message)
         try:
-            return await self._decide(call)
+            return await self._decide_call(call)
         except asyncio.CancelledError:
             call.outcome = "client_gone"
             raise
@@ -180,14 +180,14 @@ class ProxyServer:
             reason = safe_text(call.error, call.masks) if call.error else None
             session.log.write("end", id=call.id, outcome=call.outcome, error=reason)
 
-    def _session(self, name: str) -> _Session:
+    def _open_session(self, name: str) -> _Session:
         if name not in self._sessions:
             folder = session_folder(self._settings.directory, name)
             log = SessionLog(folder, self._settings.wall_ns, self._settings.monotonic_ns)
             self._sessions[name] = _Session(log, self._settings.policy())
         return self._sessions[name]
 
-    def _begin(self, session: _Session, request: web.BaseRequest, body: bytes, token: str) -> _Call:
+    def _begin_call(self, session: _Session, request: web.BaseRequest, body: bytes, token: str) -> _Call:
         key = self._settings.key
         call = _Call(
             next(self._ids),
@@ -207,7 +207,7 @@ class ProxyServer:
         session.log.body(call.id, "request", mask_coded(body, call.masks, request.headers.get("Content-Encoding", "")))
         return call
 
-    async def _decide(self, call: _Call) -> web.StreamResponse:
+    async def _decide_call(self, call: _Call) -> web.StreamResponse:
         if (unfit := unrelayable(call.request)) is not None:
             return self._refuse_call(call, *unfit)
         asked = mask(call.body, call.masks[:1])
@@ -219,13 +219,13 @@ class ProxyServer:
             named = [safe_text(difference, call.masks) for difference in decision.differences]
             call.session.log.write("differs", id=call.id, differences=named)
         if isinstance(decision, Serve):
-            return await self._serve(call, decision)
+            return await self._serve_recorded(call, decision)
         unchanged = decision.body == asked
         if not unchanged:
             call.session.log.body(call.id, "edited", mask(decision.body, call.masks))
-        return await self._forward(call, call.body if unchanged else decision.body)
+        return await self._forward_call(call, call.body if unchanged else decision.body)
 
-    async def _forward(self, call: _Call, body: bytes) -> web.StreamResponse:
+    async def _forward_call(self, call: _Call, body: bytes) -> web.StreamResponse:
         assert self._client is not None
         try:
             upstream = await self._client.request(
@@ -243,11 +243,11 @@ class ProxyServer:
             reason = safe_text(str(error), call.masks)
             return self._send_problem(call, 502, f"The upstream {self._base} cannot be reached: {reason}.")
         try:
-            return await self._relay(call, upstream)
+            return await self._relay_answer(call, upstream)
         finally:
             upstream.close() if call.outcome != "complete" else upstream.release()
 
-    async def _relay(self, call: _Call, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
+    async def _relay_answer(self, call: _Call, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
         headers = CIMultiDict((as_text(name), as_text(value)) for name, value in upstream.raw_headers)
         self._log_answer(call, upstream.status, upstream.reason or "", headers)
         response = Relayed(call.request, upstream.status, upstream.reason or "", headers)
@@ -276,7 +276,7 @@ class ProxyServer:
             call.request.transport.close()
         return response
 
-    async def _serve(self, call: _Call, decision: Serve) -> web.StreamResponse:
+    async def _serve_recorded(self, call: _Call, decision: Serve) -> web.StreamResponse:
         recorded = decision.exchange
         headers = CIMultiDict(recorded.headers)
         self._log_answer(call, recorded.status or 502, recorded.reason, headers)

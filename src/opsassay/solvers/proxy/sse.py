@@ -23,7 +23,7 @@ def events(stream: bytes) -> list[dict[str, Any]]:
     """
     text = stream.decode("utf-8", errors="replace").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     blocks = text.split("\n\n")
-    found = (_data(block) for block in (blocks if text.endswith("\n\n") else blocks[:-1]))
+    found = (_read_data(block) for block in (blocks if text.endswith("\n\n") else blocks[:-1]))
     return [value for value in found if value is not None]
 
 
@@ -46,7 +46,7 @@ def is_closed(stream: bytes) -> bool:
     return stream.rstrip().endswith(b"[DONE]") or any(str(event.get("type")) in _LAST for event in last)
 
 
-def _data(block: str) -> dict[str, Any] | None:
+def _read_data(block: str) -> dict[str, Any] | None:
     lines = [line[5:].removeprefix(" ") for line in block.split("\n") if line.startswith("data:")]
     try:
         value = json.loads("\n".join(lines))

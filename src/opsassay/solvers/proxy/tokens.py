@@ -22,7 +22,7 @@ def issue_token(directory: Path, session: str) -> str:
     token = f"opsassay-{secrets.token_urlsafe(24)}"
     directory.mkdir(parents=True, exist_ok=True)
     with folder_lock(directory, name=".tokens.lock"):
-        append_object(directory / TOKENS, {"sha256": _digest(token), "session": session}, durable=True)
+        append_object(directory / TOKENS, {"sha256": _hash_token(token), "session": session}, durable=True)
     return token
 
 
@@ -39,18 +39,18 @@ class Tokens:
         """Return the session that *token* was issued for, None for any other text."""
         if token in self._by_token:
             return self._by_token[token]
-        self._refresh()
-        session = self._sessions.get(_digest(token))
+        self._read_when_changed()
+        session = self._sessions.get(_hash_token(token))
         if session is not None:
             self._by_token[token] = session
         return session
 
-    def _refresh(self) -> None:
+    def _read_when_changed(self) -> None:
         if not self._path.exists() or (changed_ns := self._path.stat().st_mtime_ns) == self._read_ns:
             return
         self._sessions = {entry["sha256"]: entry["session"] for entry in read_json_lines(self._path)}
         self._read_ns = changed_ns
 
 
-def _digest(token: str) -> str:
+def _hash_token(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()

@@ -66,10 +66,10 @@ class _RecordedCall(ModelCall):
             model=(answer.model if answer else None) or self.asked.model,
             request_id=exchange.header("x-request-id") or (answer.id if answer else None),
             kind="tool" if logs else "plain",
-            error=self._error(),
+            error=self._describe_error(),
         )
 
-    def _error(self) -> str | None:
+    def _describe_error(self) -> str | None:
         said = self.answer.error if self.answer else None
         if self.exchange.status is not None and self.exchange.status >= 400:
             return f"HTTP {self.exchange.status}" + (f": {said}" if said else "")

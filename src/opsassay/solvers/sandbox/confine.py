@@ -38,7 +38,7 @@ def become_and_run(plan: dict[str, Any], outer_uid: int | None) -> None:
     enter_user_namespace(0)
     Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     kernel.new_session_keyring()
-    _limit(plan["limits"])
+    _set_limits(plan["limits"])
     kernel.drop_bounding_capabilities()
     kernel.drop_capabilities()
     kernel.no_new_privileges()
@@ -58,7 +58,7 @@ def enter_user_namespace(others: int) -> None:
     Path("/proc/self/gid_map").write_text(f"{USER_INSIDE} {gid} 1", encoding="ascii")
 
 
-def _limit(limits: dict[str, Any]) -> None:
+def _set_limits(limits: dict[str, Any]) -> None:
     requested = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_FSIZE: limits["file_bytes"],

@@ -306,7 +306,7 @@ def _mount_own(plan: dict[str, Any]) -> None:
 
     The view is copied, not bound, so that neither its place on the machine nor the times of its files can be seen.
     """
-    limits, owner = plan["limits"], _owner(plan)
+    limits, owner = plan["limits"], _owner_of_files(plan)
     plain = kernel.NO_SETUID | kernel.NO_DEVICES
     kernel.mount("seal", f"{NEW}/view", "tmpfs", plain, "mode=0755")
     copy_in(Path(HOST + plan["view"]), Path(NEW, "view"), times=0)
@@ -397,5 +397,5 @@ def _enter_root() -> None:
     os.chdir("/")
 
 
-def _owner(plan: dict[str, Any]) -> int:
+def _owner_of_files(plan: dict[str, Any]) -> int:
     return confine.USER_INSIDE if plan["outer_uid"] is None else int(plan["outer_uid"])

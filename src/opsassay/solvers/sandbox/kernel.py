@@ -59,25 +59,25 @@ def unmount(target: str) -> None:
 
 def die_with_parent(signal_number: int) -> None:
     """Have the kernel send *signal_number* to this process when its parent ends; a change of user undoes it."""
-    _prctl(_PR_SET_PDEATHSIG, signal_number)
+    _call_prctl(_PR_SET_PDEATHSIG, signal_number)
 
 
 def set_dumpable(*, dumpable: bool) -> None:
     """Let others of the same user look into this process under /proc and with ptrace, or not."""
-    _prctl(_PR_SET_DUMPABLE, int(dumpable))
+    _call_prctl(_PR_SET_DUMPABLE, int(dumpable))
 
 
 def no_new_privileges() -> None:
     """Make set-user-id bits and file capabilities mean nothing to this process and its children."""
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    _call_prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
 def drop_bounding_capabilities() -> None:
     """Empty the bounding and the ambient set; needs CAP_SETPCAP."""
     for number in range(64):
-        if libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(number), *_zeros(3)):
+        if libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(number), *_zero_arguments(3)):
             break  # beyond the last that the kernel knows
-    libc.prctl(_PR_CAP_AMBIENT, ctypes.c_ulong(_CLEAR_ALL_AMBIENT), *_zeros(3))
+    libc.prctl(_PR_CAP_AMBIENT, ctypes.c_ulong(_CLEAR_ALL_AMBIENT), *_zero_arguments(3))
 
 
 def drop_capabilities() -> None:
@@ -109,11 +109,11 @@ def system_call(number: int, *arguments: int | bytes | None) -> int:
     return int(libc.syscall(ctypes.c_long(number), *payload))
 
 
-def _prctl(option: int, value: int) -> None:
-    _raise_errno(libc.prctl(option, ctypes.c_ulong(value), *_zeros(3)), f"prctl {option}")
+def _call_prctl(option: int, value: int) -> None:
+    _raise_errno(libc.prctl(option, ctypes.c_ulong(value), *_zero_arguments(3)), f"prctl {option}")
 
 
-def _zeros(count: int) -> list[ctypes.c_ulong]:
+def _zero_arguments(count: int) -> list[ctypes.c_ulong]:
     return [ctypes.c_ulong(0)] * count
 
 

@@ -25,10 +25,10 @@ def start(listener: socket.socket, path: str) -> None:
     folder, name = os.path.split(path)
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     path = f"/proc/self/fd/{descriptor}/{name}"  # the path of a socket is at most 108 bytes long
-    threading.Thread(target=_accept, args=(listener, path), daemon=True).start()
+    threading.Thread(target=_accept_connections, args=(listener, path), daemon=True).start()
 
 
-def _accept(listener: socket.socket, path: str) -> None:
+def _accept_connections(listener: socket.socket, path: str) -> None:
     room = threading.BoundedSemaphore(MOST_CONNECTIONS)
     while True:
         room.acquire()
@@ -36,16 +36,16 @@ def _accept(listener: socket.socket, path: str) -> None:
             inside, _ = listener.accept()
         except OSError:  # the seal is closed
             return
-        threading.Thread(target=_carry, args=(inside, path, room), daemon=True).start()
+        threading.Thread(target=_carry_connection, args=(inside, path, room), daemon=True).start()
 
 
-def _carry(inside: socket.socket, path: str, room: threading.BoundedSemaphore) -> None:
+def _carry_connection(inside: socket.socket, path: str, room: threading.BoundedSemaphore) -> None:
     outside = socket.socket(socket.AF_UNIX)
     try:
         outside.connect(path)
-        back = threading.Thread(target=_pump, args=(outside, inside), daemon=True)
+        back = threading.Thread(target=_copy_bytes, args=(outside, inside), daemon=True)
         back.start()
-        _pump(inside, outside)
+        _copy_bytes(inside, outside)
         back.join()
     except OSError:
         pass  # nobody listens outside: the agent sees its connection closed
@@ -55,7 +55,7 @@ def _carry(inside: socket.socket, path: str, room: threading.BoundedSemaphore) -
         room.release()
 
 
-def _pump(source: socket.socket, target: socket.socket) -> None:
+def _copy_bytes(source: socket.socket, target: socket.socket) -> None:
     with suppress(OSError):  # one of them went away
         while chunk := source.recv(CHUNK_BYTES):
             target.sendall(chunk)

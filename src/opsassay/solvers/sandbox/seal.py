@@ -117,11 +117,11 @@ class Sandbox:
             finally:
                 os.close(writer)
             try:
-                return self._watch(warden, report, plan)
+                return self._watch_supervisor(warden, report, plan)
             finally:
                 remove(plan["group"])  # the warden has, unless it was killed
 
-    def _watch(self, warden: subprocess.Popen[bytes], report: IO[bytes], plan: dict[str, Any]) -> Ended:
+    def _watch_supervisor(self, warden: subprocess.Popen[bytes], report: IO[bytes], plan: dict[str, Any]) -> Ended:
         assert warden.stdin is not None
         assert warden.stdout is not None
         assert warden.stderr is not None
@@ -196,11 +196,11 @@ def sealing_refusal() -> str | None:
     """Return in one sentence why this machine cannot seal, with the way out; None when a command was just sealed."""
     from opsassay.solvers.sandbox.seccomp import machine_refusal
 
-    return machine_refusal() or _trial()
+    return machine_refusal() or _why_sealing_fails()
 
 
 @functools.cache
-def _trial() -> str | None:
+def _why_sealing_fails() -> str | None:
     with tempfile.TemporaryDirectory(prefix="opsassay-") as folder:
         view, work = Path(folder, "view"), Path(folder, "work")
         view.mkdir()

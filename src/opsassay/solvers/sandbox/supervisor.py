@@ -36,7 +36,7 @@ def main() -> None:
     os.umask(0o022)
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
-    plan = json.loads(_first_line())
+    plan = json.loads(_read_first_line())
     try:
         payload = SandboxSupervisor(plan).watch()
     except Exception as error:  # noqa: BLE001 - the last frame of a process; the runner tells it
@@ -110,7 +110,7 @@ class SandboxSupervisor:
             if channel.fileno() in ready:
                 message, descriptors, _, _ = socket.recv_fds(channel, 2**16, 256)
                 if message:
-                    self._hear(json.loads(message), descriptors, channel)
+                    self._handle_message(json.loads(message), descriptors, channel)
                 else:
                     poller.unregister(channel.fileno())
             elif ended in ready:
@@ -124,7 +124,7 @@ class SandboxSupervisor:
                     self.payload.update({"limit": "wall_clock_s"} if built else {"failed": "it was not built in time"})
                 return
 
-    def _hear(self, message: dict[str, Any], descriptors: list[int], channel: socket.socket) -> None:
+    def _handle_message(self, message: dict[str, Any], descriptors: list[int], channel: socket.socket) -> None:
         if "init" in message:
             self.init_pid = message["init"]
             with suppress(ProcessLookupError):
@@ -132,7 +132,7 @@ class SandboxSupervisor:
         elif "built" in message:
             self.work = descriptors[0]
             members.enrol(self.plan["group"], self.init_pid)  # not before: what was built is not the agent's memory
-            self._relay(descriptors[1:])
+            self._start_relays(descriptors[1:])
             self.began = time.monotonic()
             self.deadline = self.began + self.plan["limits"]["wall_clock_s"]
             channel.send(b"go")
@@ -140,7 +140,7 @@ class SandboxSupervisor:
             self.payload.update(message)
             self.deadline = time.monotonic() + ENDING_S
 
-    def _relay(self, listeners: list[int]) -> None:
+    def _start_relays(self, listeners: list[int]) -> None:
         sockets = self.plan["sockets"]
         paths = [*sockets.values(), *(sockets[name] for name in self.plan["ports"].values())]
         for descriptor, path in zip(listeners, paths, strict=True):
@@ -159,7 +159,7 @@ class SandboxSupervisor:
         os.waitpid(opener, 0)
 
 
-def _first_line() -> bytes:
+def _read_first_line() -> bytes:
     line = b""
     while not line.endswith(b"\n"):
         chunk = os.read(0, 2**16)

@@ -17,10 +17,10 @@ class Tail:
         self._stream, self._most = stream, kept_bytes
         self._kept = bytearray()
         self._given_up = threading.Event()
-        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread = threading.Thread(target=self._read_until_end, daemon=True)
         self._thread.start()
 
-    def _read(self) -> None:
+    def _read_until_end(self) -> None:
         waiting = select.poll()
         waiting.register(self._stream.fileno(), select.POLLIN)
         while not self._given_up.is_set():

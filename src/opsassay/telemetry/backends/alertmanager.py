@@ -37,9 +37,9 @@ class AlertmanagerApi:
         self._receiver, self._began_ns = view.kind, view.began_ns
         self._alerts = _alerts(view.alerts, view.now_ns, self._receiver)
         self._endpoints: dict[str, Callable[[ApiCall], ApiReply]] = {
-            "alerts": lambda call: _json(self._matching_alerts(call)), "alerts/groups": self._groups,
-            "status": self._status,
-            "receivers": lambda _call: _json([{"name": self._receiver}]), "silences": lambda _call: _json([]),
+            "alerts": lambda call: _json_reply(self._matching_alerts(call)), "alerts/groups": self._reply_groups,
+            "status": self._reply_status,
+            "receivers": lambda _call: _json_reply([{"name": self._receiver}]), "silences": lambda _call: _json_reply([]),
         }  # fmt: skip
 
     def reply_to(self, call: ApiCall) -> ApiReply | None:
@@ -48,41 +48,41 @@ class AlertmanagerApi:
             return None
         endpoint = self._endpoints.get("/".join(call.path[2:]))
         if endpoint is None:
-            return _json({"code": 404, "message": f"path /{'/'.join(call.path)[:200]} was not found"}, 404)
+            return _json_reply({"code": 404, "message": f"path /{'/'.join(call.path)[:200]} was not found"}, 404)
         if call.method == "POST":
-            return _json({"code": 405, "message": "method POST is not allowed, but [GET] are"}, 405)
+            return _json_reply({"code": 405, "message": "method POST is not allowed, but [GET] are"}, 405)
         try:
             return endpoint(call)
         except AlertmanagerError as error:
-            return _json(str(error), 400)
+            return _json_reply(str(error), 400)
 
     def _matching_alerts(self, call: ApiCall) -> list[dict[str, Any]]:
-        matchers = [_matcher(text) for text in call.parameters.get("filter", ())]
+        matchers = [_parse_matcher(text) for text in call.parameters.get("filter", ())]
         receiver = _whole_regex(call.first("receiver") or ".*", "failed to parse receiver param: ")
         shown = call.parameters.get("active", ("true",))[0].lower() in _TRUE and receiver.test([self._receiver])(
             self._receiver
         )
-        return [alert for alert in self._alerts if shown and _fits(alert["labels"], matchers)]
+        return [alert for alert in self._alerts if shown and _matches_labels(alert["labels"], matchers)]
 
-    def _groups(self, call: ApiCall) -> ApiReply:
+    def _reply_groups(self, call: ApiCall) -> ApiReply:
         groups: dict[str, list[dict[str, Any]]] = {}
         for alert in self._matching_alerts(call):
             groups.setdefault(alert["labels"]["alertname"], []).append(alert)
-        return _json(
+        return _json_reply(
             [
                 {"alerts": groups[name], "labels": {"alertname": name}, "receiver": {"name": self._receiver}}
                 for name in sorted(groups)
             ]
         )
 
-    def _status(self, _call: ApiCall) -> ApiReply:
+    def _reply_status(self, _call: ApiCall) -> ApiReply:
         version = {
             "branch": "", "buildDate": "", "buildUser": "", "goVersion": "", "revision": f"opsassay-{__version__}",
             "version": _VERSION,
         }  # fmt: skip
         name = self._receiver
         config = f"route:\n  receiver: {name}\n  group_by:\n  - alertname\nreceivers:\n- name: {name}\n"
-        return _json(
+        return _json_reply(
             {
                 "cluster": {"peers": [], "status": "disabled"}, "config": {"original": config},
                 "uptime": rfc3339(self._began_ns), "versionInfo": version,
@@ -115,7 +115,7 @@ def _alerts(alerts: Sequence[Alert], now_ns: int, receiver: str) -> list[dict[st
     return [found[key] for key in sorted(found)]
 
 
-def _matcher(text: str) -> Matcher:
+def _parse_matcher(text: str) -> Matcher:
     found = _FILTER.fullmatch(text)
     if found is None:
         raise AlertmanagerError(f"bad matcher format: {text[:200]}")
@@ -133,10 +133,10 @@ def _whole_regex(regex: str, before: str, name: str = "", op: str = "=~") -> Mat
     return Matcher(name, op, regex)
 
 
-def _fits(labels: Mapping[str, str], matchers: Sequence[Matcher]) -> bool:
+def _matches_labels(labels: Mapping[str, str], matchers: Sequence[Matcher]) -> bool:
     values = [(matcher, labels.get(matcher.name, "")) for matcher in matchers]
     return all(matcher.test([value])(value) for matcher, value in values)
 
 
-def _json(content: Any, status: int = 200) -> ApiReply:
+def _json_reply(content: Any, status: int = 200) -> ApiReply:
     return ApiReply(status, json.dumps(content, ensure_ascii=False).encode("utf-8", "replace"))

@@ -65,7 +65,8 @@ def vector_json(vectors: Vectors, ms: int, order: Callable[[float], float] | Non
     if order is not None:
         rows.sort(key=lambda row: order(values[row]))
     return _json_list(
-        f'{{"metric":{_metric(vectors.labels[row])},"value":[{at},"{number_text(values[row])}"]}}' for row in rows
+        f'{{"metric":{_format_labels(vectors.labels[row])},"value":[{at},"{number_text(values[row])}"]}}'
+        for row in rows
     )
 
 
@@ -89,7 +90,7 @@ def _series_json(vectors: Vectors, rows: list[int], times: pl.Series) -> str:
     values = vectors.values[rows][present]
     before = times.gather(at)
     first = np.flatnonzero(np.diff(series, prepend=-1))
-    metrics = [_metric(vectors.labels[row]) for row in rows]
+    metrics = [_format_labels(vectors.labels[row]) for row in rows]
     begins = [
         f']]}},{{"metric":{metric},"values":[{time[2:]}' for metric, time in zip(metrics, before[first], strict=True)
     ]
@@ -115,13 +116,13 @@ def _number_texts(values: Values) -> pl.Series:
 def samples_json(found: Sequence[tuple[Labels, Times, Values]]) -> str:
     """Return the result of a range selector: samples as they are."""
     return _json_list(
-        f'{{"metric":{_metric(labels)},"values":['
+        f'{{"metric":{_format_labels(labels)},"values":['
         f"{','.join(point(ms, value) for ms, value in zip(times.tolist(), values.tolist(), strict=True))}]}}"
         for labels, times, values in found
     )
 
 
-def _metric(labels: Labels) -> str:
+def _format_labels(labels: Labels) -> str:
     return "{" + ",".join([f"{_quoted(name)}:{_quoted(text)}" for name, text in labels.items()]) + "}"
 
 

@@ -42,7 +42,7 @@ class JaegerApi:
             return self._route_call(call)
         except JaegerError as error:
             said = {"code": error.status, "msg": str(error)}
-            return _body(error.status, None, 0, [said])
+            return _make_body(error.status, None, 0, [said])
 
     def _route_call(self, call: ApiCall) -> ApiReply | None:  # noqa: PLR0911 - one for each endpoint
         match call.path:
@@ -51,32 +51,32 @@ class JaegerApi:
             case ("api", "services", service, "operations"):
                 return _data_reply(sorted({name for name, _ in self.store.operations(service)}))
             case ("api", "operations"):
-                return self._operations(call)
+                return self._reply_operations(call)
             case ("api", "traces"):
-                return self._traces(call)
+                return self._reply_traces(call)
             case ("api", "traces", trace):
-                return self._by_ids([trace])
+                return self._reply_by_ids([trace])
             case ("api", "dependencies"):
-                return self._dependencies(call)
+                return self._reply_dependencies(call)
         return None
 
-    def _operations(self, call: ApiCall) -> ApiReply:
-        service = _service(call)
+    def _reply_operations(self, call: ApiCall) -> ApiReply:
+        service = _require_service(call)
         pairs = self.store.operations(service, call.first("spanKind"))
         return _data_reply([{"name": name, "spanKind": kind} for name, kind in pairs])
 
-    def _traces(self, call: ApiCall) -> ApiReply:
+    def _reply_traces(self, call: ApiCall) -> ApiReply:
         if ids := call.parameters.get("traceID"):
-            return self._by_ids(list(ids))
+            return self._reply_by_ids(list(ids))
         search = TraceSearch(
-            service=_service(call),
+            service=_require_service(call),
             operation=call.first("operation"),
             tags=_tags(call),
-            start_us=_integer(call, "start", self._first_us),
-            end_us=_integer(call, "end", self._last_us),
+            start_us=_read_integer(call, "start", self._first_us),
+            end_us=_read_integer(call, "end", self._last_us),
             min_ns=_duration_ns(call, "minDuration"),
             max_ns=_duration_ns(call, "maxDuration"),
-            limit=min(_integer(call, "limit", DEFAULT_TRACES), MOST_TRACES),
+            limit=min(_read_integer(call, "limit", DEFAULT_TRACES), MOST_TRACES),
         )
         if search.limit < 1:
             raise JaegerError("unable to parse param 'limit': it has to be a positive number")
@@ -84,7 +84,7 @@ class JaegerApi:
             raise JaegerError("'maxDuration' should be greater than 'minDuration'")
         return self._traces_reply(self.store.search(search))
 
-    def _by_ids(self, ids: list[str]) -> ApiReply:
+    def _reply_by_ids(self, ids: list[str]) -> ApiReply:
         reply = self._traces_reply(list(dict.fromkeys(each for one in ids for each in trace_ids(one))))
         if reply.content.startswith(b'{"data": []'):
             for one in ids:
@@ -101,23 +101,23 @@ class JaegerApi:
             )
         return _data_reply(traces_json(spans, ids), total=0)
 
-    def _dependencies(self, call: ApiCall) -> ApiReply:
-        end_ms = _integer(call, "endTs", self._last_us // 1000 + 1)
-        lookback_ms = _integer(call, "lookback", _DAY_MS)
+    def _reply_dependencies(self, call: ApiCall) -> ApiReply:
+        end_ms = _read_integer(call, "endTs", self._last_us // 1000 + 1)
+        lookback_ms = _read_integer(call, "lookback", _DAY_MS)
         found = self.store.dependencies((end_ms - lookback_ms) * 1000, end_ms * 1000)
         return _data_reply(
             [{"parent": caller, "child": callee, "callCount": calls} for caller, callee, calls in found], total=0
         )
 
 
-def _service(call: ApiCall) -> str:
+def _require_service(call: ApiCall) -> str:
     service = call.first("service")
     if service is None:
         raise JaegerError("parameter 'service' is required")
     return service
 
 
-def _integer(call: ApiCall, name: str, default: int) -> int:
+def _read_integer(call: ApiCall, name: str, default: int) -> int:
     text = call.first(name)
     if text is None:
         return default
@@ -157,9 +157,9 @@ def _tags(call: ApiCall) -> dict[str, str]:
 
 
 def _data_reply(data: list[Any], total: int | None = None) -> ApiReply:
-    return _body(200, data, len(data) if total is None else total, None)
+    return _make_body(200, data, len(data) if total is None else total, None)
 
 
-def _body(status: int, data: Any, total: int, errors: Any) -> ApiReply:
+def _make_body(status: int, data: Any, total: int, errors: Any) -> ApiReply:
     content = {"data": data, "total": total, "limit": 0, "offset": 0, "errors": errors}
     return ApiReply(status, json.dumps(content, ensure_ascii=False).encode("utf-8", "replace"))

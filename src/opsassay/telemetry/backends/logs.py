@@ -38,7 +38,7 @@ class LogStore:
 
     def labels(self, number: int) -> Labels:
         """Return the labels of one row of *sets*, structured metadata included."""
-        return _labels(self.sets.row(number, named=True))
+        return _labels_of_row(self.sets.row(number, named=True))
 
     def streams(self, owners: Times) -> list[Labels]:
         """Return the labels of the streams that the rows *owners* of *sets* belong to, each once."""
@@ -52,7 +52,7 @@ class LogStore:
         rows = self.sets.select(kept)[owners]
         distinct = rows.unique(maintain_order=True).with_row_index(_NUMBER)
         numbers = rows.join(distinct, on=kept, how="left", nulls_equal=True, maintain_order="left")[_NUMBER]
-        return [_labels(row) for row in distinct.drop(_NUMBER).iter_rows(named=True)], numbers.to_numpy().astype(
+        return [_labels_of_row(row) for row in distinct.drop(_NUMBER).iter_rows(named=True)], numbers.to_numpy().astype(
             np.int64
         )
 
@@ -63,10 +63,10 @@ class LogStore:
         """
         fits = np.ones(self.sets.height, dtype=bool)
         for matcher in matchers:
-            fits &= self._tested(matcher.name, matcher.test, of_stream=of_stream)
+            fits &= self._test_texts(matcher.name, matcher.test, of_stream=of_stream)
         return fits
 
-    def _tested(
+    def _test_texts(
         self, name: str, test_of: Callable[[Iterable[str]], Callable[[str], bool]], *, of_stream: bool
     ) -> Present:
         if name not in self.sets.columns or (of_stream and name not in self.stream_names):
@@ -91,7 +91,7 @@ def read_logs(view: View) -> LogStore:
     selected = frame.select(
         pl.col("time").dt.epoch("ns").alias("ns"),
         pl.col("message").fill_null("").alias("line"),
-        *(_text(column).alias(f"{_KEY}{name}") for column, name in named.items()),
+        *(_text_or_null(column).alias(f"{_KEY}{name}") for column, name in named.items()),
     )
     rows = view.collect(selected, "logs").drop_nulls(["ns"]).sort("ns", maintain_order=True)
     if _DETECTED not in named.values():
@@ -116,11 +116,11 @@ def _detected_level() -> pl.Expr:
     return pl.when(level.is_in(_LEVELS)).then(level).otherwise(pl.lit("unknown"))
 
 
-def _labels(row: Mapping[str, str | None]) -> Labels:
+def _labels_of_row(row: Mapping[str, str | None]) -> Labels:
     return {name: value for name, value in sorted(row.items()) if value}
 
 
-def _text(column: str) -> pl.Expr:
+def _text_or_null(column: str) -> pl.Expr:
     text = pl.col(column).cast(pl.String, strict=False)
     return pl.when(text != "").then(text)
 

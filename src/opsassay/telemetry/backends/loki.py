@@ -46,25 +46,25 @@ class LokiApi:
         self._now_ns = max(view.now_ns, last_ns)
         self._one_query = turn
         self._endpoints: dict[str, Endpoint] = {
-            "query": self._query, "query_range": self._query_range, "labels": self._labels, "label": self._labels,
-            "series": self._series, "status/buildinfo": _buildinfo,
+            "query": self._reply_query, "query_range": self._query_range, "labels": self._reply_labels,
+            "label": self._reply_labels, "series": self._reply_series, "status/buildinfo": _reply_buildinfo,
         }  # fmt: skip
 
     def reply_to(self, call: ApiCall) -> ApiReply | None:
         """Return the reply to *call*, None when it is not of this API."""
         if call.path == ("ready",):
             return ApiReply(200, b"ready\n", TEXT)
-        endpoint = self._endpoint(call.path)
-        return self._in_turn(endpoint, call) if endpoint is not None else None
+        endpoint = self._find_endpoint(call.path)
+        return self._reply_in_turn(endpoint, call) if endpoint is not None else None
 
-    def _endpoint(self, path: tuple[str, ...]) -> Endpoint | None:
+    def _find_endpoint(self, path: tuple[str, ...]) -> Endpoint | None:
         if path[:3] != ("loki", "api", "v1"):
             return None
         if len(path) == 6 and (path[3], path[5]) == ("label", "values"):
             return self._label_values
         return self._endpoints.get("/".join(path[3:]))
 
-    def _in_turn(self, endpoint: Endpoint, call: ApiCall) -> ApiReply:
+    def _reply_in_turn(self, endpoint: Endpoint, call: ApiCall) -> ApiReply:
         if not self._one_query.acquire(timeout=QUERY_TIMEOUT_S):
             return ApiReply(504, b"context deadline exceeded\n", TEXT)
         try:
@@ -76,30 +76,30 @@ class LokiApi:
         finally:
             self._one_query.release()
 
-    def _query(self, call: ApiCall) -> ApiReply:
+    def _reply_query(self, call: ApiCall) -> ApiReply:
         query = parse(call.first("query") or "")
         if isinstance(query, LogQuery):
             raise LogqlError(
                 "log queries are not supported as an instant query type, please change your query to a range query type"
             )
         at_ns = _time(call, "time", self._now_ns)
-        found = self._evaluation().series(query, np.array([at_ns], dtype=np.int64))
-        return _result("vector", vector_json(found, at_ns // 10**6, None))
+        found = self._make_evaluation().series(query, np.array([at_ns], dtype=np.int64))
+        return _result_reply("vector", vector_json(found, at_ns // 10**6, None))
 
     def _query_range(self, call: ApiCall) -> ApiReply:
         query = parse(call.first("query") or "")
         start_ns, end_ns = self._span(call)
         if isinstance(query, LogQuery):
-            return self._entries(query, call, start_ns, end_ns)
-        return self._matrix_reply(query, _steps(call, start_ns, end_ns))
+            return self._reply_entries(query, call, start_ns, end_ns)
+        return self._matrix_reply(query, _read_steps(call, start_ns, end_ns))
 
     def _matrix_reply(self, query: MetricQuery, steps_ns: Times) -> ApiReply:
-        found = self._evaluation().series(query, steps_ns)
-        return _result("matrix", matrix_json(found, steps_ns // 10**6))
+        found = self._make_evaluation().series(query, steps_ns)
+        return _result_reply("matrix", matrix_json(found, steps_ns // 10**6))
 
-    def _entries(self, query: LogQuery, call: ApiCall, start_ns: int, end_ns: int) -> ApiReply:
-        limit, backward = _limit(call), _is_backward(call)
-        numbers = self._evaluation().entries(query, start_ns, end_ns)
+    def _reply_entries(self, query: LogQuery, call: ApiCall, start_ns: int, end_ns: int) -> ApiReply:
+        limit, backward = _read_limit(call), _is_backward(call)
+        numbers = self._make_evaluation().entries(query, start_ns, end_ns)
         numbers = numbers[: -limit - 1 : -1] if backward else numbers[:limit]
         streams: dict[int, list[list[str]]] = {}
         size = 0
@@ -109,23 +109,25 @@ class LokiApi:
         if size > MOST_ANSWER_BYTES:
             raise LogqlError(f"the answer would have more than {MOST_ANSWER_BYTES >> 20} MiB: ask for fewer lines", 413)
         found = [{"stream": self.store.labels(owner), "values": values} for owner, values in streams.items()]
-        return _result("streams", json.dumps(found, ensure_ascii=False))
+        return _result_reply("streams", json.dumps(found, ensure_ascii=False))
 
-    def _labels(self, call: ApiCall) -> ApiReply:
-        return _data(sorted({name for labels in self.store.streams(self._selected_rows(call)) for name in labels}))
+    def _reply_labels(self, call: ApiCall) -> ApiReply:
+        return _data_reply(
+            sorted({name for labels in self.store.streams(self._selected_rows(call)) for name in labels})
+        )
 
     def _label_values(self, call: ApiCall) -> ApiReply:
         name = call.path[4]
         if not is_label_name(name):
             raise LogqlError(f"invalid label name {name[:200]!r}")
         if name not in self.store.stream_names:
-            return _data([])
-        return _data(self.store.sets[name][self._selected_rows(call)].drop_nulls().unique().sort().to_list())
+            return _data_reply([])
+        return _data_reply(self.store.sets[name][self._selected_rows(call)].drop_nulls().unique().sort().to_list())
 
-    def _series(self, call: ApiCall) -> ApiReply:
+    def _reply_series(self, call: ApiCall) -> ApiReply:
         if not any(call.parameters.get(name) for name in _SELECTORS):
             raise LogqlError("0 matcher groups supplied, at least one is needed: match[]={...}")
-        return _data(sorted(self.store.streams(self._selected_rows(call)), key=key_of))
+        return _data_reply(sorted(self.store.streams(self._selected_rows(call)), key=key_of))
 
     def _selected_rows(self, call: ApiCall) -> Times:
         """Return the rows of labels that have an entry in the time of *call* and fit any of its selectors."""
@@ -150,7 +152,7 @@ class LokiApi:
             raise LogqlError("end timestamp must not be before or equal to start time")
         return start_ns, end_ns
 
-    def _evaluation(self) -> LogEvaluation:
+    def _make_evaluation(self) -> LogEvaluation:
         return LogEvaluation(self.store, time.monotonic() + QUERY_TIMEOUT_S)
 
 
@@ -178,7 +180,7 @@ def _ns_in(text: str) -> int:
     return ns
 
 
-def _steps(call: ApiCall, start_ns: int, end_ns: int) -> Times:
+def _read_steps(call: ApiCall, start_ns: int, end_ns: int) -> Times:
     text = call.first("step")
     try:
         step_s = duration_s(text) if text is not None else max(1, (end_ns - start_ns) // (250 * 10**9))
@@ -194,7 +196,7 @@ def _steps(call: ApiCall, start_ns: int, end_ns: int) -> Times:
     return np.arange(start_ns, end_ns + 1, step_ns, dtype=np.int64)
 
 
-def _limit(call: ApiCall) -> int:
+def _read_limit(call: ApiCall) -> int:
     text = call.first("limit") or str(DEFAULT_ENTRIES)
     if not (text.isascii() and text.isdigit() and len(text) < 10) or int(text) < 1:
         raise LogqlError("limit must be a positive value")
@@ -212,16 +214,16 @@ def _is_backward(call: ApiCall) -> bool:
     return direction == "backward"
 
 
-def _data(data: Any) -> ApiReply:
+def _data_reply(data: Any) -> ApiReply:
     return ApiReply(200, json.dumps({"status": "success", "data": data}, ensure_ascii=False).encode("utf-8", "replace"))
 
 
-def _result(kind: str, result: str) -> ApiReply:
+def _result_reply(kind: str, result: str) -> ApiReply:
     text = f'{{"status":"success","data":{{"resultType":"{kind}","result":{result},"stats":{{}}}}}}'
     return ApiReply(200, text.encode("utf-8", "replace"))
 
 
-def _buildinfo(_call: ApiCall) -> ApiReply:
+def _reply_buildinfo(_call: ApiCall) -> ApiReply:
     described: Mapping[str, str] = {
         "version": _VERSION,
         "revision": f"opsassay-{__version__}",

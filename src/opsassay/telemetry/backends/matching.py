@@ -66,7 +66,7 @@ def holds_anywhere(regex: str, texts: pl.Series) -> npt.NDArray[np.bool_]:
     if _OF_WHOLE_TEXTS.search(regex) or texts.str.contains("\n", literal=True).any():
         holding = [text for text in texts.unique().to_list() if alone.search(text)]
         return texts.is_in(pl.Series(holding, dtype=pl.String).implode()).to_numpy().astype(bool)
-    return _lines_with(_compiled(f"(?m){regex}", never_nl=True), texts)
+    return _lines_with(_compile_regex(f"(?m){regex}", never_nl=True), texts)
 
 
 def _lines_with(regex: Any, lines: pl.Series) -> npt.NDArray[np.bool_]:
@@ -88,7 +88,7 @@ def compile_regex(regex: str, *, dot_nl: bool = False) -> Any:
     if _ONE_BYTE.search(regex):  # of RE2 in C++ alone, not of Go's
         raise RegexError(f"{regex!r} is no regular expression: invalid escape sequence \\C")
     try:
-        return _compiled(regex, dot_nl=dot_nl)
+        return _compile_regex(regex, dot_nl=dot_nl)
     except re2.error as error:
         reason = error.args[0].decode(errors="replace")
         if re.search(r"\(\?(?:[=!]|<[=!])|\\[1-9]", regex):
@@ -96,7 +96,7 @@ def compile_regex(regex: str, *, dot_nl: bool = False) -> Any:
         raise RegexError(f"{regex!r} is no regular expression: {reason}") from error
 
 
-def _compiled(regex: str, **chosen: bool) -> Any:
+def _compile_regex(regex: str, **chosen: bool) -> Any:
     options = re2.Options()
     for name, value in {"log_errors": False, **chosen}.items():
         setattr(options, name, value)

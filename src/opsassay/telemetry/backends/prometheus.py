@@ -43,9 +43,9 @@ class PrometheusApi:
             ("-", "ready"): "Prometheus Server is Ready.\n",
         }
         self._endpoints = {
-            "query": self._query, "query_range": self._query_range, "series": self._series, "labels": self._labels,
-            "metadata": self._metadata, "rules": self._rules, "alerts": lambda _call: _data(alerts_of(view.alerts)),
-            "status/buildinfo": _buildinfo,
+            "query": self._reply_query, "query_range": self._query_range, "series": self._reply_series,
+            "labels": self._reply_labels, "metadata": self._reply_metadata, "rules": self._reply_rules,
+            "alerts": lambda _call: _data_reply(alerts_of(view.alerts)), "status/buildinfo": _reply_buildinfo,
         }  # fmt: skip
 
     def reply_to(self, call: ApiCall) -> ApiReply | None:
@@ -64,21 +64,21 @@ class PrometheusApi:
             return failed(error)
         return None
 
-    def _query(self, call: ApiCall) -> ApiReply:
-        at_ms = _time(call, "time", self._now_ms)
+    def _reply_query(self, call: ApiCall) -> ApiReply:
+        at_ms = _read_time_ms(call, "time", self._now_ms)
         expression = without_parentheses(parse(call.first("query") or ""))
         if isinstance(expression, promql.StringLiteral):
-            return _result(
+            return _result_reply(
                 "string", f"[{seconds_text(at_ms)},{json.dumps(decode_literals(expression.val), ensure_ascii=False)}]"
             )
-        with _turn(self._one_query, _deadline(call)) as deadline:
+        with _turn(self._one_query, _read_deadline(call)) as deadline:
             evaluation = Evaluation(self.store, np.array([at_ms], dtype=np.int64), deadline, (at_ms, at_ms))
             if isinstance(expression, promql.MatrixSelector | promql.SubqueryExpr):
-                return _result("matrix", samples_json(evaluation.samples(expression)))
+                return _result_reply("matrix", samples_json(evaluation.samples(expression)))
             found = evaluation.evaluate(expression)
             if isinstance(found, Vectors):
-                return _result("vector", vector_json(found, at_ms, _order(expression)))
-            return _result("scalar", point(at_ms, float(found[0])))
+                return _result_reply("vector", vector_json(found, at_ms, _order(expression)))
+            return _result_reply("scalar", point(at_ms, float(found[0])))
 
     def _query_range(self, call: ApiCall) -> ApiReply:
         steps_ms, request_ms = _steps(call)
@@ -89,19 +89,19 @@ class PrometheusApi:
                 f'invalid parameter "query": invalid expression type "{kind}" for range query, must be Scalar or '
                 "instant Vector"
             )
-        with _turn(self._one_query, _deadline(call)) as deadline:
+        with _turn(self._one_query, _read_deadline(call)) as deadline:
             found = Evaluation(self.store, steps_ms, deadline, request_ms).evaluate(expression)
             if not isinstance(found, Vectors):
                 found = Vectors([{}], found[None, :], np.ones((1, len(steps_ms)), dtype=bool))
-            return _result("matrix", matrix_json(found, steps_ms))
+            return _result_reply("matrix", matrix_json(found, steps_ms))
 
-    def _series(self, call: ApiCall) -> ApiReply:
+    def _reply_series(self, call: ApiCall) -> ApiReply:
         if not call.parameters.get("match[]"):
             raise PromqlError("no match[] parameter provided")
-        return _limited(call, [self.store.labels[number] for number in self._selected_series(call)])
+        return _limited_reply(call, [self.store.labels[number] for number in self._selected_series(call)])
 
-    def _labels(self, call: ApiCall) -> ApiReply:
-        return _limited(
+    def _reply_labels(self, call: ApiCall) -> ApiReply:
+        return _limited_reply(
             call, sorted({name for number in self._selected_series(call) for name in self.store.labels[number]})
         )
 
@@ -110,11 +110,14 @@ class PrometheusApi:
         if not is_label_name(name):
             raise PromqlError(f'invalid label name: "{name[:200]}"')
         found = {self.store.labels[number].get(name, "") for number in self._selected_series(call)}
-        return _limited(call, sorted(found - {""}))
+        return _limited_reply(call, sorted(found - {""}))
 
     def _selected_series(self, call: ApiCall) -> list[int]:
         """Return the series that any ``match[]`` means, all without one, that have a sample from start to end."""
-        start_ms, end_ms = _time(call, "start", self.store.first_ms), _time(call, "end", self.store.last_ms)
+        start_ms, end_ms = (
+            _read_time_ms(call, "start", self.store.first_ms),
+            _read_time_ms(call, "end", self.store.last_ms),
+        )
         matches = call.parameters.get("match[]", ())
         numbers = np.arange(len(self.store.labels), dtype=np.int64)
         if matches:
@@ -125,17 +128,19 @@ class PrometheusApi:
         chosen: list[int] = numbers[positions[:, 1] > positions[:, 0]].tolist()
         return chosen
 
-    def _metadata(self, call: ApiCall) -> ApiReply:
-        asked, limit = call.first("metric"), _limit(call)
+    def _reply_metadata(self, call: ApiCall) -> ApiReply:
+        asked, limit = call.first("metric"), _read_limit(call)
         names = [name for name in sorted(self.store.metrics) if asked in {None, name}]
         described = {name: self.store.metrics[name] for name in names[: limit or None]}
-        return _data({name: [{"type": one.type, "help": one.help, "unit": ""}] for name, one in described.items()})
+        return _data_reply(
+            {name: [{"type": one.type, "help": one.help, "unit": ""}] for name, one in described.items()}
+        )
 
-    def _rules(self, call: ApiCall) -> ApiReply:
+    def _reply_rules(self, call: ApiCall) -> ApiReply:
         kind = call.first("type")
         if kind not in {None, "alert", "record"}:
             raise PromqlError(f'invalid parameter "type": not supported value "{str(kind)[:200]}"')
-        return _data(rules_of(self._view) if kind != "record" else {"groups": []})
+        return _data_reply(rules_of(self._view) if kind != "record" else {"groups": []})
 
 
 def failed(error: PromqlError) -> ApiReply:
@@ -170,7 +175,7 @@ def _order(expression: promql.Expr) -> Any:
     return None
 
 
-def _time(call: ApiCall, name: str, default_ms: int | None = None) -> int:
+def _read_time_ms(call: ApiCall, name: str, default_ms: int | None = None) -> int:
     text = call.first(name)
     if text is None and default_ms is not None:
         return default_ms
@@ -182,7 +187,7 @@ def _time(call: ApiCall, name: str, default_ms: int | None = None) -> int:
         ) from error
 
 
-def _seconds(call: ApiCall, name: str) -> float:
+def _read_seconds(call: ApiCall, name: str) -> float:
     text = call.first(name) or ""
     try:
         return duration_s(text)
@@ -192,7 +197,7 @@ def _seconds(call: ApiCall, name: str) -> float:
 
 def _steps(call: ApiCall) -> tuple[Times, tuple[int, int]]:
     """Return the steps of a range query, and its start and end, which need not be a step."""
-    start_ms, end_ms, step_s = _time(call, "start"), _time(call, "end"), _seconds(call, "step")
+    start_ms, end_ms, step_s = _read_time_ms(call, "start"), _read_time_ms(call, "end"), _read_seconds(call, "step")
     if end_ms < start_ms:
         raise PromqlError('invalid parameter "end": end timestamp must not be before start time')
     if step_s < 0.001:
@@ -209,36 +214,36 @@ def _steps(call: ApiCall) -> tuple[Times, tuple[int, int]]:
     return np.arange(start_ms, end_ms + 1, step_ms, dtype=np.int64), (start_ms, end_ms)
 
 
-def _deadline(call: ApiCall) -> float:
-    asked_s = _seconds(call, "timeout") if call.first("timeout") is not None else QUERY_TIMEOUT_S
+def _read_deadline(call: ApiCall) -> float:
+    asked_s = _read_seconds(call, "timeout") if call.first("timeout") is not None else QUERY_TIMEOUT_S
     return time.monotonic() + max(0.0, min(asked_s, QUERY_TIMEOUT_S))
 
 
-def _limit(call: ApiCall) -> int:
+def _read_limit(call: ApiCall) -> int:
     text = call.first("limit") or "0"
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise PromqlError('invalid parameter "limit": limit must be a number that is not negative')
     return int(text)
 
 
-def _limited(call: ApiCall, items: Iterable[Any]) -> ApiReply:
-    listed, limit = list(items), _limit(call)
+def _limited_reply(call: ApiCall, items: Iterable[Any]) -> ApiReply:
+    listed, limit = list(items), _read_limit(call)
     if limit and len(listed) > limit:
-        return _data(listed[:limit], {"warnings": ["results truncated due to limit"]})
-    return _data(listed)
+        return _data_reply(listed[:limit], {"warnings": ["results truncated due to limit"]})
+    return _data_reply(listed)
 
 
-def _data(data: Any, further: Mapping[str, Any] | None = None) -> ApiReply:
+def _data_reply(data: Any, further: Mapping[str, Any] | None = None) -> ApiReply:
     return ApiReply(200, json.dumps({"status": "success", "data": data, **(further or {})}).encode())
 
 
-def _result(kind: str, result: str) -> ApiReply:
+def _result_reply(kind: str, result: str) -> ApiReply:
     text = f'{{"status":"success","data":{{"resultType":"{kind}","result":{result}}}}}'
     return ApiReply(200, text.encode("utf-8", "replace"))
 
 
-def _buildinfo(_call: ApiCall) -> ApiReply:
-    return _data(
+def _reply_buildinfo(_call: ApiCall) -> ApiReply:
+    return _data_reply(
         {
             "version": _VERSION, "revision": f"opsassay-{__version__}", "branch": "", "buildUser": "", "buildDate": "",
             "goVersion": "",

@@ -33,7 +33,7 @@ def alert_annotations(alert: Alert) -> Labels:
 
 def alerts_of(alerts: Sequence[Alert]) -> dict[str, Any]:
     """Return the answer of ``/api/v1/alerts``."""
-    return {"alerts": [_alert(alert) for alert in alerts]}
+    return {"alerts": [_alert_as_json(alert) for alert in alerts]}
 
 
 def rules_of(view: View) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def rules_of(view: View) -> dict[str, Any]:
             "evaluationTime": 0, "lastEvaluation": evaluated, "type": "alerting",
         }
         for signal, rule in sorted(view.rules.items())
-        for firing in ([_alert(alert) for alert in view.alerts if alert.signal == signal],)
+        for firing in ([_alert_as_json(alert) for alert in view.alerts if alert.signal == signal],)
     ]  # fmt: skip
     group = {
         "name": view.kind, "file": view.kind, "rules": rules, "interval": 0, "limit": 0, "evaluationTime": 0,
@@ -56,7 +56,7 @@ def rules_of(view: View) -> dict[str, Any]:
     return {"groups": [group] if rules else []}
 
 
-def _alert(alert: Alert) -> dict[str, Any]:
+def _alert_as_json(alert: Alert) -> dict[str, Any]:
     return {
         "labels": alert_labels(alert),
         "annotations": alert_annotations(alert),

@@ -134,14 +134,14 @@ class SeriesStore:
 
     def column(self, label: str) -> tuple[list[str], Times]:
         """Return the distinct texts of *label*, '' where a series has none, and which of these each series has."""
-        if label not in self._columns:
+        if label not in self._column_cache:
             texts: dict[str, int] = {}
             which = [texts.setdefault(labels.get(label, ""), len(texts)) for labels in self.labels]
-            self._columns[label] = list(texts), np.array(which, dtype=np.int64)
-        return self._columns[label]
+            self._column_cache[label] = list(texts), np.array(which, dtype=np.int64)
+        return self._column_cache[label]
 
     @cached_property
-    def _columns(self) -> dict[str, tuple[list[str], Times]]:
+    def _column_cache(self) -> dict[str, tuple[list[str], Times]]:
         return {}
 
     @cached_property
@@ -166,7 +166,9 @@ class SeriesStore:
         """
         span = self.last_ms - self.first_ms + 2
         within = np.clip(at_ms - self.first_ms, -1, span - 2)
-        return np.searchsorted(self._keys, numbers[:, None] * span + within[None, :], side="right").astype(np.int64)
+        return np.searchsorted(self._sort_keys, numbers[:, None] * span + within[None, :], side="right").astype(
+            np.int64
+        )
 
     @cached_property
     def sampled_as(self) -> Times:
@@ -205,7 +207,7 @@ class SeriesStore:
         return _counted_before((before != after) & ~(np.isnan(before) & np.isnan(after)))
 
     @cached_property
-    def _keys(self) -> Times:
+    def _sort_keys(self) -> Times:
         span = self.last_ms - self.first_ms + 2
         numbers = np.repeat(np.arange(len(self.labels), dtype=np.int64), np.diff(self.bounds))
         return numbers * span + (self.ms - self.first_ms)

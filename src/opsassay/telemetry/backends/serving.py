@@ -116,7 +116,7 @@ class ApiServer:
         """Answer the one request of *connection*; one whose client hangs up ends with it."""
         with suppress(OSError):
             try:
-                call, sends_body = self._heard(connection)
+                call, sends_body = self._read_call(connection)
             except UnreadableError as error:
                 reply, call = failed(PromqlError(str(error), "bad_data", error.status)), None
                 send_content(connection, reply.status, reply.content, reply.kind)
@@ -143,7 +143,7 @@ class ApiServer:
             return failed(PromqlError("internal error", "internal", 500))
         return reply if reply is not None else ApiReply(404, b"404 page not found\n", TEXT)
 
-    def _heard(self, connection: Socket) -> tuple[ApiCall | None, bool]:
+    def _read_call(self, connection: Socket) -> tuple[ApiCall | None, bool]:
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         if (head := read_head(connection, deadline)) is None:
             return None, False

@@ -142,7 +142,7 @@ def traces_json(spans: pl.DataFrame, order: Iterable[str]) -> list[dict[str, Any
     by_trace: dict[str, list[dict[str, Any]]] = {}
     for row in spans.iter_rows(named=True):
         by_trace.setdefault(row["trace_id"], []).append(row)
-    kinds = {name: _kind(type_) for name, type_ in spans.schema.items()}
+    kinds = {name: _kind_of_type(type_) for name, type_ in spans.schema.items()}
     return [_trace_json(trace, by_trace[trace], kinds) for trace in order if trace in by_trace]
 
 
@@ -150,7 +150,7 @@ def _trace_json(trace: str, rows: list[dict[str, Any]], kinds: Mapping[str, str]
     processes: dict[tuple[Any, ...], str] = {}
     described, spans = {}, []
     for row in rows:
-        tags = _tags(row, kinds, PROCESS)
+        tags = _tags_of_row(row, kinds, PROCESS)
         key = (row["service"], *(tag["value"] for tag in tags), *(tag["key"] for tag in tags))
         if key not in processes:
             processes[key] = f"p{len(processes) + 1}"
@@ -160,14 +160,14 @@ def _trace_json(trace: str, rows: list[dict[str, Any]], kinds: Mapping[str, str]
             {
                 "traceID": trace, "spanID": row["span_id"], "flags": 1, "operationName": row["operation"] or "",
                 "references": [parent] if row["parent_id"] else [], "startTime": row["start_us"],
-                "duration": (row["duration_ns"] or 0) // 1000, "tags": _tags(row, kinds, TAG), "logs": [],
+                "duration": (row["duration_ns"] or 0) // 1000, "tags": _tags_of_row(row, kinds, TAG), "logs": [],
                 "processID": processes[key], "warnings": None,
             }
         )  # fmt: skip
     return {"traceID": trace, "spans": spans, "processes": described, "warnings": None}
 
 
-def _tags(row: Mapping[str, Any], kinds: Mapping[str, str], prefix: str) -> list[dict[str, Any]]:
+def _tags_of_row(row: Mapping[str, Any], kinds: Mapping[str, str], prefix: str) -> list[dict[str, Any]]:
     return [
         {"key": name.removeprefix(prefix), "type": kinds[name], "value": value}
         for name, value in row.items()
@@ -185,7 +185,7 @@ def _read_tag(column: str, type_: pl.DataType) -> pl.Expr:
     return read.alias(f"{PROCESS}{key}" if key.startswith("k8s.") else f"{TAG}{key}")
 
 
-def _kind(type_: pl.DataType) -> str:
+def _kind_of_type(type_: pl.DataType) -> str:
     if type_.is_integer():
         return "int64"
     return "float64" if type_.is_float() else _KINDS.get(type(type_), "string")

@@ -47,7 +47,7 @@ def resource_spans(spans: pl.DataFrame) -> list[dict[str, Any]]:
         if key not in resources:
             resource = {"attributes": attributes({"service.name": row["service"]} | tagged(row, PROCESS))}
             resources[key] = {"resource": resource, "scopeSpans": [{"scope": {}, "spans": []}]}
-        resources[key]["scopeSpans"][0]["spans"].append(_span(row))
+        resources[key]["scopeSpans"][0]["spans"].append(_span_as_json(row))
     return list(resources.values())
 
 
@@ -59,10 +59,10 @@ def tagged(row: Row, prefix: str) -> dict[str, Any]:
 
 def attributes(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return *values* as OTLP's attributes."""
-    return [{"key": key, "value": _value(value)} for key, value in values.items() if value is not None]
+    return [{"key": key, "value": _value_as_json(value)} for key, value in values.items() if value is not None]
 
 
-def _span(row: Row) -> dict[str, Any]:
+def _span_as_json(row: Row) -> dict[str, Any]:
     span = {
         "traceId": encoded_id(row["trace_id"], 16), "spanId": encoded_id(row["span_id"] or "", 8),
         "name": row["operation"] or "", "kind": f"SPAN_KIND_{(row[f'{TAG}span.kind'] or 'unspecified').upper()}",
@@ -84,7 +84,7 @@ def encoded_id(text: str, size: int) -> str:
     return b64encode(plain).decode()
 
 
-def _value(value: Any) -> dict[str, Any]:
+def _value_as_json(value: Any) -> dict[str, Any]:
     match value:
         case bool():
             return {"boolValue": value}
@@ -152,27 +152,29 @@ class TempoApi:
             case ("api", "echo"):
                 return ApiReply(200, b"echo", TEXT)
             case ("api", "status", "buildinfo"):
-                return _json(
+                return _json_reply(
                     {"version": _VERSION, "revision": f"opsassay-{__version__}", "branch": "", "goVersion": ""}
                 )
             case ("api", "traces", trace):
-                return _json({"batches": self._trace(trace)})
+                return _json_reply({"batches": self._spans_of_trace(trace)})
             case ("api", "v2", "traces", trace):
-                return _json({"trace": {"resourceSpans": self._trace(trace)}, "metrics": {}})
+                return _json_reply({"trace": {"resourceSpans": self._spans_of_trace(trace)}, "metrics": {}})
             case ("api", "search"):
-                return self._search(call)
+                return self._reply_search(call)
             case ("api", "search", "tags"):
-                return _json({"tagNames": sorted({*self._keys(TAG), *self._keys(PROCESS)}), "metrics": {}})
+                return _json_reply(
+                    {"tagNames": sorted({*self._attribute_keys(TAG), *self._attribute_keys(PROCESS)}), "metrics": {}}
+                )
             case ("api", "v2", "search", "tags"):
-                return self._scopes(call)
+                return self._reply_scopes(call)
             case ("api", "search", "tag", name, "values"):
-                return _json({"tagValues": [value for _, value in self._values(name)], "metrics": {}})
+                return _json_reply({"tagValues": [value for _, value in self._values(name)], "metrics": {}})
             case ("api", "v2", "search", "tag", name, "values"):
                 values = [{"type": kind, "value": value} for kind, value in self._values(name)]
-                return _json({"tagValues": values, "metrics": {}})
+                return _json_reply({"tagValues": values, "metrics": {}})
         return None
 
-    def _trace(self, trace: str) -> list[dict[str, Any]]:
+    def _spans_of_trace(self, trace: str) -> list[dict[str, Any]]:
         spans = self._store.traces(trace_ids(trace))
         if not spans.height:
             if not is_trace_id(trace):
@@ -182,8 +184,8 @@ class TempoApi:
             raise TempoError(f"trace exceeds max size: it has {spans.height} spans, {MOST_SPANS} are sent at most", 422)
         return resource_spans(spans)
 
-    def _search(self, call: ApiCall) -> ApiReply:
-        limit, kept = _positive(call, "limit", DEFAULT_TRACES), _positive(call, "spss", DEFAULT_SPANS)
+    def _reply_search(self, call: ApiCall) -> ApiReply:
+        limit, kept = _read_positive(call, "limit", DEFAULT_TRACES), _read_positive(call, "spss", DEFAULT_SPANS)
         query = call.first("q")
         condition = read_traceql(query, self._spans.schema) if query is not None else self._tags(call)
         found = self._spans.filter(condition, *_times(call))
@@ -192,7 +194,7 @@ class TempoApi:
         ids = latest["trace_id"].to_list()
         by_trace = found.filter(pl.col("trace_id").is_in(ids)).partition_by("trace_id", as_dict=True)
         traces = [_summary(by_trace[(one,)], kept if query is not None else None) for one in ids]
-        return _json({"traces": traces, "metrics": {"inspectedTraces": self._spans["trace_id"].n_unique()}})
+        return _json_reply({"traces": traces, "metrics": {"inspectedTraces": self._spans["trace_id"].n_unique()}})
 
     def _tags(self, call: ApiCall) -> pl.Expr:
         """Return what a span has to be for ``tags`` (logfmt) and its trace for the durations, all of them."""
@@ -217,17 +219,17 @@ class TempoApi:
             conditions.append(pl.col("trace_ns") <= longest)
         return pl.all_horizontal(conditions)
 
-    def _scopes(self, call: ApiCall) -> ApiReply:
+    def _reply_scopes(self, call: ApiCall) -> ApiReply:
         scopes = {
-            "resource": sorted(self._keys(PROCESS)),
-            "span": sorted(self._keys(TAG)),
+            "resource": sorted(self._attribute_keys(PROCESS)),
+            "span": sorted(self._attribute_keys(TAG)),
             "intrinsic": list(INTRINSICS),
         }
         asked = call.first("scope") or "none"
         if asked not in {"none", *scopes}:
             raise TempoError(f"invalid scope: {asked[:200]}")
         found = [{"name": name, "tags": tags} for name, tags in scopes.items() if asked in {"none", name}]
-        return _json({"scopes": found, "metrics": {}})
+        return _json_reply({"scopes": found, "metrics": {}})
 
     def _values(self, name: str) -> list[tuple[str, str]]:
         """Return (type, value) of the tag *name*, in the order of values; the name of none has none."""
@@ -237,14 +239,14 @@ class TempoApi:
             case "kind":
                 return [("keyword", value) for value in sorted(KINDS)]
             case "name":
-                return self._distinct(["operation"])
+                return self._distinct_values(["operation"])
             case "rootName" | "root.name":
-                return self._distinct(["root_name"])
+                return self._distinct_values(["root_name"])
             case "rootServiceName" | "root.service.name":
-                return self._distinct(["root_service"])
-        return self._distinct(self._columns(name))
+                return self._distinct_values(["root_service"])
+        return self._distinct_values(self._columns(name))
 
-    def _distinct(self, columns: list[str]) -> list[tuple[str, str]]:
+    def _distinct_values(self, columns: list[str]) -> list[tuple[str, str]]:
         found = set()
         for column in columns:
             values = self._spans[column].drop_nulls().unique()
@@ -253,7 +255,7 @@ class TempoApi:
             found |= {(kind, value) for value in values.cast(pl.String).to_list() if value}
         return sorted(found, key=lambda one: one[1])[:MOST_VALUES]
 
-    def _keys(self, prefix: str) -> set[str]:
+    def _attribute_keys(self, prefix: str) -> set[str]:
         found = {name.removeprefix(prefix) for name in self._store.spans.columns if name.startswith(prefix)} - DERIVED
         found = {key for key in found if self._store.spans[f"{prefix}{key}"].null_count() < self._store.spans.height}
         return found | ({_SERVICE} if prefix == PROCESS else set())
@@ -289,7 +291,7 @@ def _summary(found: pl.DataFrame, kept: int | None) -> dict[str, Any]:
 
 def _times(call: ApiCall) -> list[pl.Expr]:
     """Return that a trace has something between ``start`` and ``end``, both in seconds, when both are said."""
-    start_s, end_s = _positive(call, "start", 0), _positive(call, "end", 0)
+    start_s, end_s = _read_positive(call, "start", 0), _read_positive(call, "end", 0)
     if bool(start_s) != bool(end_s):
         raise TempoError("please provide non-zero values for http parameters start and end")
     if not start_s:
@@ -300,7 +302,7 @@ def _times(call: ApiCall) -> list[pl.Expr]:
     return [pl.col("trace_start") <= end_s * 10**9, ends >= start_s * 10**9]
 
 
-def _positive(call: ApiCall, name: str, default: int) -> int:
+def _read_positive(call: ApiCall, name: str, default: int) -> int:
     text = call.first(name)
     if text is None:
         return default
@@ -319,5 +321,5 @@ def _go_duration(call: ApiCall, name: str) -> int | None:
         raise TempoError(f'invalid {name}: time: invalid duration "{str(text)[:200]}"') from error
 
 
-def _json(content: Any) -> ApiReply:
+def _json_reply(content: Any) -> ApiReply:
     return ApiReply(200, json.dumps(content, ensure_ascii=False).encode("utf-8", "replace"))

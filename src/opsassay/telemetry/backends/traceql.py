@@ -46,7 +46,7 @@ class TraceqlError(UserError):
 
 def read_traceql(text: str, columns: Mapping[str, pl.DataType]) -> pl.Expr:
     """Return what a span has to fulfil by the query *text*, over *columns* of a table of spans; raises TraceqlError."""
-    return _TraceqlReader(text, columns).whole()
+    return _TraceqlReader(text, columns).read_query()
 
 
 class _TraceqlReader(TokenReader):
@@ -56,7 +56,7 @@ class _TraceqlReader(TokenReader):
         super().__init__(text, _TOKEN, TraceqlError, "invalid TraceQL query: ")
         self._columns = columns
 
-    def whole(self) -> pl.Expr:
+    def read_query(self) -> pl.Expr:
         self.sign("{")
         found = pl.lit(value=True) if self.sees("}") else self._any_of(0)
         self.sign("}")
@@ -101,15 +101,15 @@ class _TraceqlReader(TokenReader):
         match field:
             case "duration" | "traceDuration":
                 column = "duration_ns" if field == "duration" else "trace_ns"
-                return self._compare_order(pl.col(column), op, self._nanoseconds(value))
+                return self._compare_order(pl.col(column), op, self._read_nanoseconds(value))
             case "status" | "kind":
-                return self._enumerated(field, op, value)
+                return self._compare_enumerated(field, op, value)
             case "name" | "rootName" | "rootServiceName":
                 column = {"name": "operation", "rootName": "root_name", "rootServiceName": "root_service"}[field]
                 return self._fitting(pl.col(column), pl.String(), op, value)
-        return self._attribute(name, op, value)
+        return self._compare_attribute(name, op, value)
 
-    def _attribute(self, name: Token, op: str, value: Token) -> pl.Expr:
+    def _compare_attribute(self, name: Token, op: str, value: Token) -> pl.Expr:
         scope, dot, key = name.text.partition(".")
         if not dot or not key or scope not in SCOPES:
             self.fail(name.at, f"{name.text} is no field that is served here; write .KEY, span.KEY or resource.KEY")
@@ -132,19 +132,19 @@ class _TraceqlReader(TokenReader):
         if value.kind == "text":
             text = self.unquoted(value)
             if op.endswith("~"):
-                return self._matched(column, type_, op, text)
+                return self._match_regex(column, type_, op, text)
             return self._compare_order(column, op, text) if isinstance(type_, pl.String) else pl.lit(value=False)
         literal: float | bool
         if value.kind == "name" and value.text in {"true", "false"}:
             literal, comparable = value.text == "true", isinstance(type_, pl.Boolean)
         elif value.kind in {"number", "duration"}:
-            literal = float(value.text) if value.kind == "number" else self._nanoseconds(value)
+            literal = float(value.text) if value.kind == "number" else self._read_nanoseconds(value)
             comparable = type_.is_numeric()
         else:
             self.fail(value.at, f"unexpected {value.text or 'end of the query'}, expecting a value")
         return self._compare_order(column, op, literal) if comparable else pl.lit(value=False)
 
-    def _matched(self, column: pl.Expr, type_: pl.DataType, op: str, regex: str) -> pl.Expr:
+    def _match_regex(self, column: pl.Expr, type_: pl.DataType, op: str, regex: str) -> pl.Expr:
         try:
             compile_regex(regex)
         except RegexError as error:
@@ -154,7 +154,7 @@ class _TraceqlReader(TokenReader):
         found = column.map_batches(lambda texts: holds_whole(regex, texts), return_dtype=pl.Boolean)
         return found if op == "=~" else ~found
 
-    def _enumerated(self, field: str, op: str, value: Token) -> pl.Expr:
+    def _compare_enumerated(self, field: str, op: str, value: Token) -> pl.Expr:
         known = list(STATUS) if field == "status" else KINDS
         if value.kind != "name" or value.text not in known or op not in {"=", "!="}:
             self.fail(value.at, f"{field} is compared by = or != with one of {', '.join(known)}")
@@ -171,7 +171,7 @@ class _TraceqlReader(TokenReader):
         found: pl.Expr = _ORDERS[op](column, pl.lit(value))
         return found
 
-    def _nanoseconds(self, value: Token) -> int:
+    def _read_nanoseconds(self, value: Token) -> int:
         if value.kind != "duration":
             self.fail(value.at, f"unexpected {value.text or 'end of the query'}, expecting a duration")
         return duration_ns(value.text)

@@ -57,21 +57,21 @@ def import_cloud_opsbench(source: Path, out: Path, on_case: OnCase | None = None
     """
     expected = f"expected benchmark/SYSTEM/CATEGORY/N with {METADATA}."
     folders = folders_below(source, lambda f: (f / METADATA).exists(), expected)
-    return import_sources(map(_source, folders), out, on_case)
+    return import_sources(map(_source_of_folder, folders), out, on_case)
 
 
-def _source(folder: Path) -> Source:
+def _source_of_folder(folder: Path) -> Source:
     # Category and number are a key to the public answer, so the id follows from the recording where there is one.
     system = folder.parent.parent.name
     recorded = next((p for p in (folder / "raw_data" / _METRICS, folder / "tool_cache.json") if p.exists()), None)
     known = f"{folder.parent.name}/{folder.name}" if recorded is None else file_digest(recorded)
     id_ = case_id("cloud-opsbench", system, known)
-    return Source("/".join(folder.parts[-3:]), id_, partial(_read, folder, id_, f"cloud-opsbench-{system}"))
+    return Source("/".join(folder.parts[-3:]), id_, partial(_read_case, folder, id_, f"cloud-opsbench-{system}"))
 
 
-def _read(folder: Path, id_: str, system: str) -> ReadCase:
+def _read_case(folder: Path, id_: str, system: str) -> ReadCase:
     notes: list[str] = []
-    about = _json(folder / METADATA)
+    about = _read_json(folder / METADATA)
     result = about.get("result") if isinstance(about, dict) else None
     if not isinstance(result, dict) or not result.get("fault_object"):
         raise DatapackError(f"{folder / METADATA} names no fault_object in its result; restore it from the source.")
@@ -103,7 +103,7 @@ def _incident(folder: Path, id_: str, system: str, query: str, notes: list[str])
         return None
     logs, offset = _logs(raw / _LOGS, notes)
     metrics = _metrics(raw / _METRICS, offset, notes)
-    begun = _first_alert(raw / _ALERTS, offset)
+    begun = _find_first_alert_ns(raw / _ALERTS, offset)
     times = metrics.get_column("time").dt.epoch("ns")
     if begun is None or times.is_empty() or not int(str(times.min())) < begun <= int(str(times.max())):
         notes.append("no alert begins within the metrics, so there is no normal period: the truth is imported alone")
@@ -157,7 +157,7 @@ def _metrics(path: Path, offset: str, notes: list[str]) -> pl.DataFrame:
 
 def _logs(path: Path, notes: list[str]) -> tuple[pl.DataFrame, str]:
     """Return the log lines, and the offset from UTC that they are written in, which the other files leave out."""
-    payload = _json(path) if path.exists() else {}
+    payload = _read_json(path) if path.exists() else {}
     lines = (
         [(str(s), line) for s, said in payload.items() for line in _texts(said)] if isinstance(payload, dict) else []
     )
@@ -187,8 +187,8 @@ def _texts(said: Any) -> list[str]:
     return [line for line in str(said).splitlines() if line.strip()]
 
 
-def _first_alert(path: Path, offset: str) -> int | None:
-    payload = _json(path) if path.exists() else {}
+def _find_first_alert_ns(path: Path, offset: str) -> int | None:
+    payload = _read_json(path) if path.exists() else {}
     alerts = payload.get("alerts") if isinstance(payload, dict) else None
     ranges = [str(alert.get("time_range", "")) for alert in alerts or () if isinstance(alert, dict)]
     starts = [found[0] for text in ranges if (found := re.match(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d", text))]
@@ -203,11 +203,11 @@ def _milestones(folder: Path, notes: list[str]) -> dict[str, str]:
     if path is None:
         notes.append(f"there is no {MILESTONES} in process-label")
         return {}
-    _json(path)  # one that cannot be read fails the case
+    _read_json(path)  # one that cannot be read fails the case
     return {MILESTONES: path.read_text(encoding="utf-8")}
 
 
-def _json(path: Path) -> Any:
+def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
     except ValueError as error:

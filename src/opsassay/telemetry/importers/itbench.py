@@ -49,12 +49,12 @@ def import_itbench(source: Path, out: Path, on_case: OnCase | None = None) -> Im
     """
     expected = f"expected folders with {V1} or {V2}."
     folders = folders_below(source, lambda f: (f / V1).exists() or (f / V2).exists(), expected)
-    return import_sources(map(_source, folders), out, on_case)
+    return import_sources(map(_source_of_folder, folders), out, on_case)
 
 
-def _source(folder: Path) -> Source:
+def _source_of_folder(folder: Path) -> Source:
     id_ = case_id("itbench", folder.name)
-    return Source(folder.name, id_, partial(_read, folder, id_))
+    return Source(folder.name, id_, partial(_read_case, folder, id_))
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,10 @@ class GroundTruth:
     further: Mapping[str, str]
 
 
-def _read(folder: Path, id_: str) -> ReadCase:
+def _read_case(folder: Path, id_: str) -> ReadCase:
     notes: list[str] = []
     file, found = graded_truth(folder, notes)
-    roots = tuple(_label(found.groups[name]) for name in found.roots)
+    roots = tuple(_label_of_group(found.groups[name]) for name in found.roots)
     objects = [] if file == V2 else [g["name"] for g in faulted_objects(read_spec(folder / V2, []) or {}, [])]
     names = (f"itbench: graded by {file}", *(f"itbench: faulted object {name}" for name in objects))
     truth = Truth(id=id_, system="itbench", roots=roots, notes=names)
@@ -97,8 +97,8 @@ def ground_truth(case: str, spec: Mapping[str, Any], file: str, notes: list[str]
     """Return what *spec*, from the file named *file*, says of *case*; what is broken in it is added to *notes*."""
     if not spec.get("groups"):
         spec = {"groups": faulted_objects(spec, notes)}
-    groups = _groups(spec, file, notes)
-    graph = _graph(case, spec, groups, file, notes)
+    groups = _read_groups(spec, file, notes)
+    graph = _read_graph(case, spec, groups, file, notes)
     aliases = _alias_groups(spec.get("aliases"))
     named = {name for group in aliases for name in group}
     notes += [f"{file}: the alias {name!r} is no group" for name in sorted(named - groups.keys())]
@@ -121,13 +121,13 @@ def _alias_groups(given: Any) -> list[list[str]]:
     """Return groups of names that mean one thing; a list of names alone is one group, lists in a group are flattened."""
     listed = _as_list(given)
     whole = listed if any(isinstance(one, list) for one in listed) else [listed]
-    return [names for names in map(_flat_names, whole) if names]
+    return [names for names in map(_flatten_names, whole) if names]
 
 
-def _flat_names(value: Any) -> list[str]:
+def _flatten_names(value: Any) -> list[str]:
     if not isinstance(value, list):
         return [] if value is None else [str(value)]
-    return [name for one in value for name in _flat_names(one)]
+    return [name for one in value for name in _flatten_names(one)]
 
 
 def read_spec(path: Path, notes: list[str]) -> dict[str, Any] | None:
@@ -152,7 +152,7 @@ def read_spec(path: Path, notes: list[str]) -> dict[str, Any] | None:
     return spec
 
 
-def _groups(spec: Mapping[str, Any], file: str, notes: list[str]) -> dict[str, dict[str, Any]]:
+def _read_groups(spec: Mapping[str, Any], file: str, notes: list[str]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for place, group in enumerate(_as_list(spec.get("groups"))):
         if not isinstance(group, dict) or not group.get("id"):
@@ -173,7 +173,7 @@ def _groups(spec: Mapping[str, Any], file: str, notes: list[str]) -> dict[str, d
     return found
 
 
-def _graph(
+def _read_graph(
     case: str, spec: Mapping[str, Any], groups: Mapping[str, Mapping[str, Any]], file: str, notes: list[str]
 ) -> CausalGraph:
     edges: dict[tuple[str, str], CausalEdge] = {}
@@ -235,7 +235,7 @@ def faulted_objects(spec: Mapping[str, Any], notes: list[str]) -> list[dict[str,
     return list(found.values())
 
 
-def _label(group: Mapping[str, Any]) -> RootLabel:
+def _label_of_group(group: Mapping[str, Any]) -> RootLabel:
     names = tuple(dict.fromkeys(str(group[key]) for key in ("id", "name") if group.get(key)))
     return RootLabel(service=names, pod=names if str(group.get("kind")).lower() == "pod" else ())
 

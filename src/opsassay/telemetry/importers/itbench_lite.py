@@ -67,17 +67,17 @@ def import_itbench_lite(source: Path, out: Path, on_case: OnCase | None = None) 
     Raises UserError when *source* holds no such scenario.
     """
     folders = folders_below(source, lambda f: (f / TRUTH).exists(), f"expected folders Scenario-N with {TRUTH}.")
-    return import_sources(map(_source, folders), out, on_case)
+    return import_sources(map(_source_of_folder, folders), out, on_case)
 
 
-def _source(folder: Path) -> Source:
+def _source_of_folder(folder: Path) -> Source:
     # The scenario's number is a key to its public answer, so the id follows from the recording.
     recorded = next((folder / name for name in (TRACES, LOGS) if (folder / name).exists()), None)
     id_ = case_id(_SYSTEM, folder.name if recorded is None else file_digest(recorded))
-    return Source(folder.name, id_, partial(_read, folder, id_), by_content=True)
+    return Source(folder.name, id_, partial(_read_case, folder, id_), by_content=True)
 
 
-def _read(folder: Path, id_: str) -> ReadCase:
+def _read_case(folder: Path, id_: str) -> ReadCase:
     notes: list[str] = []
     spec = read_spec(folder / TRUTH, notes)
     if spec is None:
@@ -85,13 +85,13 @@ def _read(folder: Path, id_: str) -> ReadCase:
     found = ground_truth(folder.name, spec, TRUTH, notes)
     if not found.roots:
         raise DatapackError(f"{folder / TRUTH} names no root cause; correct it or leave the scenario out.")
-    whole = {"traces": _traces(folder, notes), "logs": _logs(folder, notes), **_metrics(folder, notes)}
+    whole = {"traces": _traces(folder, notes), "logs": _read_logs(folder, notes), **_metrics(folder, notes)}
     alerts = _alerts(folder, notes)
     names = {name for table in whole.values() for name in table.get_column("service_name").drop_nulls().unique()}
     whole["logs"] = pl.concat([whole["logs"], *_objects(folder, notes)])
     roots = tuple(RootLabel(service=_services(found, root, sorted(names), notes)) for root in found.roots)
     faults = tuple(
-        f"itbench-lite: {_fault_text(fault)}" for fault in spec.get("fault") or () if isinstance(fault, dict)
+        f"itbench-lite: {_describe_fault(fault)}" for fault in spec.get("fault") or () if isinstance(fault, dict)
     )
     truth = Truth(id=id_, system=_SYSTEM, roots=roots, notes=(f"itbench-lite: {folder.name}", *faults))
     incident, frames = _incident(id_, whole, alerts, notes)
@@ -135,17 +135,17 @@ def _traces(folder: Path, notes: list[str]) -> pl.DataFrame:
     table = _table(folder / TRACES, {"timestamp", "traceid", "spanid", "servicename"}, notes)
     if table is None:
         return empty("traces")
-    span = _column(table, "spanattributes")
+    span = _column_or_null(table, "spanattributes")
     status = _map_value(span, r"http\.(?:response\.)?status_code").cast(pl.UInt16, strict=False)
     return _timed(
         table.select(
             time=at_ns(iso_ns(pl.col("timestamp"))),
             trace_id="traceid",
             span_id="spanid",
-            parent_span_id=_column(table, "parentspanid").fill_null(""),
-            span_name=_column(table, "spanname").fill_null(""),
+            parent_span_id=_column_or_null(table, "parentspanid").fill_null(""),
+            span_name=_column_or_null(table, "spanname").fill_null(""),
             service_name="servicename",
-            duration=_column(table, "duration")
+            duration=_column_or_null(table, "duration")
             .cast(pl.Float64, strict=False)
             .fill_null(0)
             .cast(pl.UInt64, strict=False),
@@ -162,16 +162,16 @@ def _traces(folder: Path, notes: list[str]) -> pl.DataFrame:
     )
 
 
-def _logs(folder: Path, notes: list[str]) -> pl.DataFrame:
+def _read_logs(folder: Path, notes: list[str]) -> pl.DataFrame:
     table = _table(folder / LOGS, {"timestamp", "servicename", "body"}, notes)
     if table is None:
         return empty("logs")
     return _timed(
         table.select(
             time=at_ns(iso_ns(pl.col("timestamp"))),
-            trace_id=_column(table, "traceid"),
-            span_id=_column(table, "spanid"),
-            level=levels(_column(table, "severitynumber"), _column(table, "severitytext")),
+            trace_id=_column_or_null(table, "traceid"),
+            span_id=_column_or_null(table, "spanid"),
+            level=levels(_column_or_null(table, "severitynumber"), _column_or_null(table, "severitytext")),
             service_name="servicename",
             message=pl.col("body").fill_null(""),
             **_kubernetes_columns(table),
@@ -199,7 +199,7 @@ def _metrics(folder: Path, notes: list[str]) -> dict[str, pl.DataFrame]:
         table = _table(path, {"metricname", "timestamp", "value"}, notes)
         if table is None:
             continue
-        pod, service = _column(table, "podname"), _column(table, "servicename")
+        pod, service = _column_or_null(table, "podname"), _column_or_null(table, "servicename")
         sampled = table.select(
             time=at_ns(iso_ns(pl.col("timestamp"))),
             metric="metricname",
@@ -207,8 +207,8 @@ def _metrics(folder: Path, notes: list[str]) -> dict[str, pl.DataFrame]:
             service_name=pl.coalesce(service, pod.str.extract(POD), pod).fill_null(""),
             **{
                 "attr.k8s.pod.name": pod,
-                "attr.k8s.namespace.name": _column(table, "namespace"),
-                "attr.k8s.container.name": _map_value(_column(table, "tags"), "container"),
+                "attr.k8s.namespace.name": _column_or_null(table, "namespace"),
+                "attr.k8s.container.name": _map_value(_column_or_null(table, "tags"), "container"),
             },
         )
         kept = sampled.filter(~pl.col("metric").str.ends_with("_bucket"))
@@ -273,7 +273,7 @@ def _matching(group: Mapping[str, Any], names: list[str]) -> set[str]:
     return found
 
 
-def _fault_text(fault: Mapping[str, Any]) -> str:
+def _describe_fault(fault: Mapping[str, Any]) -> str:
     entity = fault.get("entity") if isinstance(fault.get("entity"), dict) else {}
     parts = (fault.get("fault_mechanism"), fault.get("category"), (entity or {}).get("name"), fault.get("condition"))
     return ", ".join(str(part) for part in parts if part)
@@ -291,7 +291,7 @@ def _table(path: Path, needed: set[str], notes: list[str]) -> pl.DataFrame | Non
     return table
 
 
-def _column(table: pl.DataFrame, name: str) -> pl.Expr:
+def _column_or_null(table: pl.DataFrame, name: str) -> pl.Expr:
     return pl.col(name) if name in table.columns else pl.lit(None, pl.String)
 
 
@@ -301,13 +301,13 @@ def _map_value(column: pl.Expr, name: str) -> pl.Expr:
 
 
 def _kubernetes_columns(table: pl.DataFrame) -> dict[str, pl.Expr]:
-    attributes = _column(table, "resourceattributes")
+    attributes = _column_or_null(table, "resourceattributes")
     return {f"attr.k8s.{level}.name": _map_value(attributes, rf"k8s\.{level}\.name") for level in ("pod", "namespace")}
 
 
 def _word(table: pl.DataFrame, name: str, prefix: str) -> pl.Expr:
     """Return ``Server`` for SPAN_KIND_SERVER, Server or SERVER."""
-    return _column(table, name).str.replace(prefix, "", literal=True).str.to_titlecase()
+    return _column_or_null(table, name).str.replace(prefix, "", literal=True).str.to_titlecase()
 
 
 def _timed(table: pl.DataFrame, name: str, notes: list[str]) -> pl.DataFrame:

@@ -46,7 +46,7 @@ def event_rows(table: pl.DataFrame, name: str) -> pl.DataFrame:
         happened = body.get("lastTimestamp") or body.get("eventTime") or flat.get("event_time") or at
         if about.get("name") and reason:
             text = f"event {about.get('kind')}/{about['name']}: {reason}: {said or ''}"
-            rows.append(_row(happened, "WARN" if kind == "Warning" else "INFO", about, text))
+            rows.append(_make_row(happened, "WARN" if kind == "Warning" else "INFO", about, text))
     return _logs(rows)
 
 
@@ -68,12 +68,12 @@ def change_rows(table: pl.DataFrame, name: str) -> pl.DataFrame:
         of = {"kind": kind, "name": named, "namespace": key[0]}
         if key not in states:
             text = f"object {kind}/{named}: " + ", ".join(f"{path}={value}" for path, value in state.items())
-            rows.append(_row(at, "INFO", of, text))
+            rows.append(_make_row(at, "INFO", of, text))
         before = states.get(key, state)
         for path in sorted(state.keys() | before.keys()):
             old, new = before.get(path, "none"), state.get(path, "none")
             if old != new:
-                rows.append(_row(at, "INFO", of, f"change {kind}/{named}: {path} was {old}, is {new}"))
+                rows.append(_make_row(at, "INFO", of, f"change {kind}/{named}: {path} was {old}, is {new}"))
         states[key] = state
     return _logs(rows)
 
@@ -106,7 +106,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
         yield path, json.dumps(value)
 
 
-def _row(at: Any, level: str, about: Mapping[str, Any], text: str) -> tuple[str, ...]:
+def _make_row(at: Any, level: str, about: Mapping[str, Any], text: str) -> tuple[str, ...]:
     name, kind = str(about["name"]), str(about.get("kind") or "")
     pod = name if kind == "Pod" else ""
     return str(at), level, name, pod, kind, str(about.get("namespace") or ""), text[:LONGEST]

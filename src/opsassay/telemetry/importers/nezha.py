@@ -87,10 +87,10 @@ def import_nezha(source: Path, out: Path, on_case: OnCase | None = None) -> Impo
     )
     folders = folders_below(Path(source).absolute(), lambda folder: any(folder.glob("*fault_list.json")), expected)
     days = [path for folder in folders for path in sorted(folder.glob("*fault_list.json"))]
-    return import_sources((case for day in days for case in _cases(day)), out, on_case)
+    return import_sources((case for day in days for case in _list_sources(day)), out, on_case)
 
 
-def _cases(fault_list: Path) -> Iterator[Source]:
+def _list_sources(fault_list: Path) -> Iterator[Source]:
     day, root = fault_list.parent, fault_list.parent.parent.parent
     usual = root / "construct_data" / day.name
     normal = cache(lambda: _recording(usual, sorted(p.name[:5] for p in (usual / "trace").glob("*_trace.csv"))))
@@ -101,25 +101,25 @@ def _cases(fault_list: Path) -> Iterator[Source]:
         raise DatapackError(f"{fault_list} is no list of faults ({first_line(error)}); restore it.") from error
     for fault in faults:
         name = f"{day.name} {fault['inject_time'][11:]}"
-        yield Source(name, case_id("nezha", name), partial(_read, name, day, fault, normal, _disturbed(faults)))
+        yield Source(name, case_id("nezha", name), partial(_read_case, name, day, fault, normal, _disturbed(faults)))
     if usual.is_dir():
         name = f"{day.name} without a fault"
         yield Source(name, case_id("nezha", name), partial(_without_fault, name, day, normal))
 
 
-def _injected_at(fault: dict[str, str]) -> datetime:
+def _time_of_injection(fault: dict[str, str]) -> datetime:
     return datetime.fromisoformat(fault["inject_time"]).replace(tzinfo=UTC)
 
 
 def _disturbed(faults: list[dict[str, str]]) -> pl.Expr:
     """Return which metrics tell of a minute in which one of *faults* acted: an expression over their time."""
     at, lasting = pl.col("time").dt.epoch("ns"), (MINUTES + 1) * _MINUTE_NS
-    starts = [int(_injected_at(fault).timestamp()) * 1_000_000_000 for fault in faults]
+    starts = [int(_time_of_injection(fault).timestamp()) * 1_000_000_000 for fault in faults]
     return pl.any_horizontal(pl.lit(value=False), *(at.is_between(s, s + lasting, closed="left") for s in starts))
 
 
-def _read(name: str, day: Path, fault: dict[str, str], normal: Any, disturbed: pl.Expr) -> ReadCase:
-    begun = _injected_at(fault)
+def _read_case(name: str, day: Path, fault: dict[str, str], normal: Any, disturbed: pl.Expr) -> ReadCase:
+    begun = _time_of_injection(fault)
     minutes = [(begun + timedelta(minutes=i)).strftime("%H_%M") for i in range(MINUTES)]
     there = [minute for minute in minutes if (day / "trace" / f"{minute}_trace.csv").exists()]
     if not there:
@@ -133,8 +133,8 @@ def _read(name: str, day: Path, fault: dict[str, str], normal: Any, disturbed: p
     }
     pod = fault["inject_pod"]
     service, kind = service_of(pod), _TYPES.get(fault["inject_type"])
-    system = _system(service)
-    incident = _incident(case_id("nezha", name), system, normal(), after)
+    system = _name_system(service)
+    incident = _make_incident(case_id("nezha", name), system, normal(), after)
     where = _inner_labels(day, service, fault["inject_type"])
     label = RootLabel(service=(service,), pod=(pod,), container=(service,), **where)
     known = () if kind is None else (
@@ -152,7 +152,7 @@ def _read(name: str, day: Path, fault: dict[str, str], normal: Any, disturbed: p
         roots=(label,),
         notes=(f"nezha: {json.dumps(fault, sort_keys=True)}",),
     )
-    frames = _frames(day, incident, normal(), after)
+    frames = _split_frames(day, incident, normal(), after)
     at, metrics, ends_ns = pl.col("time").dt.epoch("ns"), _metrics(day, _entrance(normal())), incident.abnormal.end_ns
     before = at.is_between(begun_ns - QUIET_MINUTES * _MINUTE_NS, begun_ns, closed="left") & ~disturbed
     during = at.is_between(begun_ns, min(ends_ns, begun_ns + MINUTES * _MINUTE_NS) + _MINUTE_NS, closed="left")
@@ -168,13 +168,13 @@ def _without_fault(name: str, day: Path, normal: Any) -> ReadCase:
     middle = whole["traces"].get_column("time").sort()[whole["traces"].height // 2]
     first = {modality: frame.filter(pl.col("time") < middle) for modality, frame in whole.items()}
     second = {modality: frame.filter(pl.col("time") >= middle) for modality, frame in whole.items()}
-    system = _system(str(whole["traces"].get_column("service_name")[0]))
-    incident = _incident(case_id("nezha", name), system, first, second)
+    system = _name_system(str(whole["traces"].get_column("service_name")[0]))
+    incident = _make_incident(case_id("nezha", name), system, first, second)
     window = incident.abnormal
     nothing = Fault(type=NO_FAULT, service=None, start_ns=window.start_ns, end_ns=window.end_ns)
     note = "the second half of the no-fault recording stands for the abnormal period"
     truth = Truth(id=incident.id, system=system, faults=(nothing,), notes=(note,))
-    return ReadCase(incident, truth, _frames(day, incident, first, second), {"namespace": system})
+    return ReadCase(incident, truth, _split_frames(day, incident, first, second), {"namespace": system})
 
 
 def service_of(pod: str) -> str:
@@ -182,7 +182,7 @@ def service_of(pod: str) -> str:
     return pod.rsplit("-", 2)[0] if pod.count("-") > 1 else pod
 
 
-def _system(service: str) -> str:
+def _name_system(service: str) -> str:
     return "ts" if service.startswith("ts-") else "hipster"
 
 
@@ -203,15 +203,15 @@ def _recording(folder: Path, minutes: list[str]) -> dict[str, pl.DataFrame]:
     """
     if not minutes:
         raise DatapackError(f"{folder} has no trace files; this sample lacks the no-fault recording.")
-    traces = [_traces(p) for m in minutes if (p := folder / "trace" / f"{m}_trace.csv").exists()]
-    logs = [_logs(p) for m in minutes if (p := folder / "log" / f"{m}_log.csv").exists()]
+    traces = [_read_traces(p) for m in minutes if (p := folder / "trace" / f"{m}_trace.csv").exists()]
+    logs = [_read_logs(p) for m in minutes if (p := folder / "log" / f"{m}_log.csv").exists()]
     return {
         "traces": pl.concat(traces).unique(maintain_order=True),
         "logs": pl.concat(logs) if logs else empty("logs").select(_LOG_COLUMNS),
     }
 
 
-def _traces(path: Path) -> pl.DataFrame:
+def _read_traces(path: Path) -> pl.DataFrame:
     start, end = (pl.col(f"{side}TimeUnixNano").cast(pl.Int64) for side in ("Start", "End"))
     return read_csv(path).select(
         time=at_ns(start),
@@ -219,12 +219,12 @@ def _traces(path: Path) -> pl.DataFrame:
         span_id="SpanID",
         parent_span_id=pl.col("ParentID").replace("root", ""),
         span_name="OperationName",
-        service_name=_service(pl.col("PodName")),
+        service_name=_service_of_pod(pl.col("PodName")),
         duration=(end - start).clip(lower_bound=0).cast(pl.UInt64),
         **{
             "attr.status_code": pl.lit("Unset"),
             "attr.k8s.pod.name": pl.col("PodName"),
-            "attr.k8s.service.name": _service(pl.col("PodName")),
+            "attr.k8s.service.name": _service_of_pod(pl.col("PodName")),
         },
     )
 
@@ -232,7 +232,7 @@ def _traces(path: Path) -> pl.DataFrame:
 _LOG_COLUMNS = ("time", "trace_id", "span_id", "level", "service_name", "message", "attr.k8s.pod.name")
 
 
-def _logs(path: Path) -> pl.DataFrame:
+def _read_logs(path: Path) -> pl.DataFrame:
     table = read_csv(path, truncate_ragged_lines=True)
     whole = table.filter(numbers("TimeUnixNano").is_not_null())
     return whole.select(
@@ -242,17 +242,19 @@ def _logs(path: Path) -> pl.DataFrame:
         level=pl.coalesce(
             pl.col("Log").str.extract(_SEVERITY).str.to_uppercase(), pl.col("Log").str.extract(_LEVEL), pl.lit("INFO")
         ),
-        service_name=_service(pl.col("PodName")),
+        service_name=_service_of_pod(pl.col("PodName")),
         message="Log",
         **{"attr.k8s.pod.name": pl.col("PodName")},
     )
 
 
-def _service(pod: pl.Expr) -> pl.Expr:
+def _service_of_pod(pod: pl.Expr) -> pl.Expr:
     return pod.str.replace(r"-[^-]+-[^-]+$", "")
 
 
-def _frames(day: Path, incident: Incident, normal: dict[str, pl.DataFrame], after: dict[str, pl.DataFrame]) -> Frames:
+def _split_frames(
+    day: Path, incident: Incident, normal: dict[str, pl.DataFrame], after: dict[str, pl.DataFrame]
+) -> Frames:
     frames: Frames = {("normal", m): frame for m, frame in normal.items()}
     frames |= {("abnormal", m): frame for m, frame in after.items()}
     metrics = _metrics(day, _entrance(normal))
@@ -262,7 +264,7 @@ def _frames(day: Path, incident: Incident, normal: dict[str, pl.DataFrame], afte
     return frames
 
 
-def _incident(id_: str, system: str, normal: dict[str, pl.DataFrame], after: dict[str, pl.DataFrame]) -> Incident:
+def _make_incident(id_: str, system: str, normal: dict[str, pl.DataFrame], after: dict[str, pl.DataFrame]) -> Incident:
     windows = []
     for frames in (normal, after):
         times = frames["traces"].get_column("time").dt.epoch("ns")
@@ -287,7 +289,7 @@ def _metrics(day: Path, entrance: str) -> pl.DataFrame:
     """
     folders = [day / "metric", day.parent.parent / "construct_data" / day.name / "metric"]
     pods = [path for folder in folders for path in sorted(folder.glob("*_metric.csv"))]
-    parts = [_unpivoted(path).with_columns(service_name=_service(pl.col("attr.k8s.pod.name"))) for path in pods]
+    parts = [_unpivoted(path).with_columns(service_name=_service_of_pod(pl.col("attr.k8s.pod.name"))) for path in pods]
     fronts = [path for folder in folders if (path := folder / "front_service.csv").exists()]
     parts += [_unpivoted(path).with_columns(service_name=pl.lit(entrance)) for path in fronts]
     known = pl.concat(parts) if parts else empty("metrics").select(_METRIC_COLUMNS)

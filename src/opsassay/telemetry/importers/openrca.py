@@ -64,10 +64,10 @@ def import_openrca(source: Path, out: Path, on_case: OnCase | None = None) -> Im
     """
     expected = "expected a system's folder with record.csv and telemetry/YYYY_MM_DD."
     systems = list(folders_below(source, lambda f: (f / "record.csv").exists(), expected))
-    return import_sources((case for system in systems for case in _cases(system)), out, on_case)
+    return import_sources((case for system in systems for case in _list_sources(system)), out, on_case)
 
 
-def _cases(system: Path) -> Iterator[Source]:
+def _list_sources(system: Path) -> Iterator[Source]:
     records = read_csv(system / "record.csv")
     lacking = {"component", "timestamp", "reason"} - set(records.columns)
     if lacking:
@@ -82,10 +82,10 @@ def _cases(system: Path) -> Iterator[Source]:
         together = [other for other in rows if row["at_s"] <= other["at_s"] < until]
         moment = datetime.fromtimestamp(row["at_s"], UTC)
         case = f"{name} {moment:%Y-%m-%d %H:%M:%S}"
-        yield Source(case, case_id("openrca", case), partial(_read, system, name, case, together))
+        yield Source(case, case_id("openrca", case), partial(_read_case, system, name, case, together))
 
 
-def _read(system: Path, name: str, case: str, records: list[dict[str, Any]]) -> ReadCase:
+def _read_case(system: Path, name: str, case: str, records: list[dict[str, Any]]) -> ReadCase:
     id_, begun_s = case_id("openrca", case), float(records[0]["at_s"])
     begun_ns, second = int(begun_s * 1e9), 1_000_000_000
     day = system / "telemetry" / datetime.fromtimestamp(begun_s, ZONE).strftime("%Y_%m_%d")
@@ -98,10 +98,10 @@ def _read(system: Path, name: str, case: str, records: list[dict[str, Any]]) -> 
         abnormal=Window(start_ns=begun_ns, end_ns=begun_ns + AFTER_S * second),
         provenance={"format": "openrca", "licence": "MIT"},
     )
-    frames, notes = _frames(day, incident)
+    frames, notes = _read_frames(day, incident)
     if not any(frame.height for frame in frames.values()):
         raise DatapackError(f"{day} has no rows around the failure of {case}; restore it from the source.")
-    faults = [_fault(row, incident.abnormal.end_ns) for row in records]
+    faults = [_make_fault(row, incident.abnormal.end_ns) for row in records]
     notes += [f"the reason {row['reason']!r} has no type" for row, f in zip(records, faults, strict=True) if f is None]
     reasons = tuple(f"openrca: {row['component']}: {row['reason']}" for row in records)
     truth = Truth(
@@ -114,7 +114,7 @@ def _read(system: Path, name: str, case: str, records: list[dict[str, Any]]) -> 
     return ReadCase(incident, truth, frames, {"namespace": name}, notes=tuple(notes))
 
 
-def _fault(row: dict[str, Any], end_ns: int) -> Fault | None:
+def _make_fault(row: dict[str, Any], end_ns: int) -> Fault | None:
     kind = reason_type(str(row["reason"]))
     if kind is None:
         return None
@@ -170,7 +170,7 @@ FEWEST_TRACES = 5
 _OPTIONAL = {"trace": {"span_name", "status", "parent_span_id"}, "log": set(), "metric": {"metric", "value"}}
 
 
-def _frames(day: Path, incident: Incident) -> tuple[Frames, list[str]]:
+def _read_frames(day: Path, incident: Incident) -> tuple[Frames, list[str]]:
     notes: list[str] = []
     parts: dict[str, list[pl.DataFrame]] = {"traces": [], "logs": [], "metrics": []}
     start_s, end_s = incident.normal.start_ns / 1e9, incident.abnormal.end_ns / 1e9
@@ -182,7 +182,7 @@ def _frames(day: Path, incident: Incident) -> tuple[Frames, list[str]]:
             if isinstance(table, str):
                 notes.append(table)
             else:
-                read = {"trace": _traces, "log": _logs, "metric": _metrics}[kind](table)
+                read = {"trace": _traces, "log": _fill_log_columns, "metric": _metrics}[kind](table)
                 notes += _odd_durations(read, path.name) if kind == "trace" else []
                 parts[modality].append(read.with_columns(**_place_ids()))
     whole = {m: pl.concat(found, how="diagonal_relaxed") if found else empty(m) for m, found in parts.items()}
@@ -270,7 +270,7 @@ def _place_ids() -> dict[str, pl.Expr]:
     }
 
 
-def _logs(table: pl.DataFrame) -> pl.DataFrame:
+def _fill_log_columns(table: pl.DataFrame) -> pl.DataFrame:
     found = pl.col("message").str.extract(severity.WORD)
     return table.with_columns(level=found.str.to_uppercase().fill_null("INFO"), message=pl.col("message").fill_null(""))
 

@@ -71,23 +71,23 @@ def import_otlp(source: Path, out: Path, on_case: OnCase | None = None) -> Impor
     """
     expected = "expected a folder with normal/ and abnormal/ of OTLP files, or a folder of those."
     folders = folders_below(source, lambda f: all((f / period).is_dir() for period in PERIODS), expected)
-    return import_sources(map(_source, folders), out, on_case)
+    return import_sources(map(_source_of_folder, folders), out, on_case)
 
 
-def _source(folder: Path) -> Source:
+def _source_of_folder(folder: Path) -> Source:
     digest = hashlib.sha256()
     for file in sorted(f for period in PERIODS for f in (folder / period).iterdir() if f.is_file()):
         digest.update(f"{file.name}\0{file_digest(file)}\0".encode())
     id_ = case_id("otlp", digest.hexdigest())
-    return Source(folder.name, id_, partial(_read, folder, id_), by_content=True)
+    return Source(folder.name, id_, partial(_read_case, folder, id_), by_content=True)
 
 
-def _read(folder: Path, id_: str) -> ReadCase:
+def _read_case(folder: Path, id_: str) -> ReadCase:
     notes: list[str] = []
     frames: Frames = {}
     windows = []
     for period in PERIODS:
-        tables = _tables(folder / period, notes)
+        tables = _read_tables(folder / period, notes)
         times = [t for frame in tables.values() if (t := frame.get_column("time").drop_nulls().dt.epoch("ns")).len()]
         if not times:
             raise DatapackError(
@@ -103,7 +103,7 @@ def _read(folder: Path, id_: str) -> ReadCase:
     return ReadCase(incident, truth, frames, {"namespace": system}, notes=tuple(notes))
 
 
-def _tables(folder: Path, notes: list[str]) -> dict[str, pl.DataFrame]:
+def _read_tables(folder: Path, notes: list[str]) -> dict[str, pl.DataFrame]:
     columns, losses = {signal: make() for signal, (make, _) in _SIGNALS.items()}, Losses()
     for file in sorted(folder.iterdir()):
         before = sum(one.rows for one in columns.values())

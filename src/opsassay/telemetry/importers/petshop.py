@@ -48,25 +48,25 @@ def import_petshop(source: Path, out: Path, on_case: OnCase | None = None) -> Im
     """
     expected = "expected a system's folder with noissue/metrics.csv and test/issue_N, or a folder of those."
     systems = list(folders_below(source, _is_system, expected))
-    return import_sources((case for system in systems for case in _cases(system)), out, on_case)
+    return import_sources((case for system in systems for case in _list_sources(system)), out, on_case)
 
 
 def _is_system(folder: Path) -> bool:
     return any((folder / split).is_dir() for split in ("test", "train")) or (folder / _NO_ISSUE).exists()
 
 
-def _cases(system: Path) -> Iterator[Source]:
+def _list_sources(system: Path) -> Iterator[Source]:
     name = f"petshop-{system.name.replace('_', '-')}"
-    usual = cache(lambda: _no_issue(system))
+    usual = cache(lambda: _read_metrics_without_issue(system))
     for issue in sorted(system.glob("t*/issue_*"), key=lambda p: (p.parent.name, int(p.name.removeprefix("issue_")))):
         where = f"{system.name}/{issue.parent.name}/{issue.name}"
-        yield Source(where, case_id("petshop", where), partial(_read, issue, name, usual))
+        yield Source(where, case_id("petshop", where), partial(_read_case, issue, name, usual))
     if (system / _NO_ISSUE).exists():
         where = f"{system.name}/noissue"
         yield Source(where, case_id("petshop", where), partial(_without_fault, where, name, usual))
 
 
-def _no_issue(system: Path) -> pl.DataFrame:
+def _read_metrics_without_issue(system: Path) -> pl.DataFrame:
     path = system / _NO_ISSUE
     if not path.exists():
         raise DatapackError(
@@ -76,7 +76,7 @@ def _no_issue(system: Path) -> pl.DataFrame:
     return read_metrics(path)
 
 
-def _read(issue: Path, system: str, usual: Callable[[], pl.DataFrame]) -> ReadCase:
+def _read_case(issue: Path, system: str, usual: Callable[[], pl.DataFrame]) -> ReadCase:
     id_ = case_id("petshop", "/".join(issue.parts[-3:]))
     target = read_object(issue / "target.json")
     try:
@@ -86,27 +86,27 @@ def _read(issue: Path, system: str, usual: Callable[[], pl.DataFrame]) -> ReadCa
     except (KeyError, TypeError) as error:
         raise DatapackError(f"{issue / 'target.json'} lacks {error}; restore it from the source.") from error
     normal, abnormal = usual(), read_metrics(issue / "metrics.csv")
-    incident = _incident(id_, system, normal, abnormal, description)
+    incident = _make_incident(id_, system, normal, abnormal, description)
     notes = (f"target.json: {json.dumps(target, sort_keys=True)}",)
     truth = Truth(id=id_, system=system, roots=(label,), notes=notes)
-    return ReadCase(incident, truth, _frames(normal, abnormal), {"namespace": system})
+    return ReadCase(incident, truth, _frames_of_windows(normal, abnormal), {"namespace": system})
 
 
 def _without_fault(where: str, system: str, no_issue: Callable[[], pl.DataFrame]) -> ReadCase:
     id_, usual = case_id("petshop", where), no_issue()
     boundary = usual.get_column("time").unique().sort()[-NO_ISSUE_ROWS]
     normal, abnormal = usual.filter(pl.col("time") < boundary), usual.filter(pl.col("time") >= boundary)
-    incident = _incident(id_, system, normal, abnormal, "")
+    incident = _make_incident(id_, system, normal, abnormal, "")
     window = incident.abnormal
     nothing = Fault(type=NO_FAULT, service=None, start_ns=window.start_ns, end_ns=window.end_ns)
     note = f"the last {NO_ISSUE_ROWS} no-issue rows stand for the abnormal period"
     return ReadCase(
-        incident, Truth(id=id_, system=system, faults=(nothing,), notes=(note,)), _frames(normal, abnormal),
+        incident, Truth(id=id_, system=system, faults=(nothing,), notes=(note,)), _frames_of_windows(normal, abnormal),
         {"namespace": system},
     )  # fmt: skip
 
 
-def _incident(id_: str, system: str, normal: pl.DataFrame, abnormal: pl.DataFrame, description: str) -> Incident:
+def _make_incident(id_: str, system: str, normal: pl.DataFrame, abnormal: pl.DataFrame, description: str) -> Incident:
     return Incident(
         id=id_,
         system=system,
@@ -125,7 +125,7 @@ def _window(metrics: pl.DataFrame) -> Window:
     return Window(start_ns=first, end_ns=last + EPOCH_S * 1_000_000_000)
 
 
-def _frames(normal: pl.DataFrame, abnormal: pl.DataFrame) -> Any:
+def _frames_of_windows(normal: pl.DataFrame, abnormal: pl.DataFrame) -> Any:
     return {
         ("normal", "traces"): empty("traces"),
         ("abnormal", "traces"): empty("traces"),

@@ -45,29 +45,31 @@ def import_rcaeval(source: Path, out: Path, on_case: OnCase | None = None) -> Im
     Raises UserError when *source* holds no such run.
     """
     expected = f"expected folders SERVICE_FAULT/N with {_INJECTED} and {' or '.join(_METRICS)}."
-    return import_sources(_cases(folders_below(source, lambda f: (f / _INJECTED).exists(), expected)), out, on_case)
+    return import_sources(
+        _list_sources(folders_below(source, lambda f: (f / _INJECTED).exists(), expected)), out, on_case
+    )
 
 
-def _cases(folders: Iterator[Path]) -> Iterator[Source]:
+def _list_sources(folders: Iterator[Path]) -> Iterator[Source]:
     for folder in folders:
         name = "/".join(folder.parts[-3:])
         # The folder's name is the answer, so the id follows from the recording alone.
         metrics = next((folder / n for n in _METRICS if (folder / n).exists()), folder / _INJECTED)
         id_ = case_id("rcaeval", file_digest(metrics))
-        yield Source(name, id_, partial(_read, folder, id_), by_content=True)
+        yield Source(name, id_, partial(_read_case, folder, id_), by_content=True)
 
 
-def _read(folder: Path, id_: str) -> ReadCase:
+def _read_case(folder: Path, id_: str) -> ReadCase:
     service, _, fault = folder.parent.name.rpartition("_")
     if not service:
         raise DatapackError(f"{folder.parent.name} is not SERVICE_FAULT, so the truth of {folder} is not known.")
-    injected_ns = _injected_ns(folder / _INJECTED)
+    injected_ns = _read_injection_ns(folder / _INJECTED)
     path = next((folder / n for n in _METRICS if (folder / n).exists()), None)
     if path is None:
         raise DatapackError(f"{folder} has neither {' nor '.join(_METRICS)}; restore it from the source.")
-    metrics, notes = _metrics(path)
+    metrics, notes = _read_metrics(path)
     whole = {"metrics": metrics, "traces": empty("traces"), "logs": empty("logs")}
-    for modality, reader in (("traces", _traces), ("logs", _logs)):
+    for modality, reader in (("traces", _traces), ("logs", _read_logs)):
         if (folder / f"{modality}.csv").exists():
             whole[modality] = reader(folder / f"{modality}.csv")
         else:
@@ -95,7 +97,7 @@ def _read(folder: Path, id_: str) -> ReadCase:
     return ReadCase(incident, truth, frames, {"namespace": system}, notes=tuple(notes))
 
 
-def _injected_ns(path: Path) -> int:
+def _read_injection_ns(path: Path) -> int:
     text = path.read_text(encoding="utf-8").strip()
     try:
         return int(float(text) * 1e9)
@@ -103,7 +105,7 @@ def _injected_ns(path: Path) -> int:
         raise DatapackError(f"{path} holds {text[:40]!r} instead of epoch seconds; restore it.") from error
 
 
-def _metrics(path: Path) -> tuple[pl.DataFrame, list[str]]:
+def _read_metrics(path: Path) -> tuple[pl.DataFrame, list[str]]:
     table = read_csv(path)
     if "time" not in table.columns:
         raise DatapackError(f"{path} has no column 'time'; restore it from the source.")
@@ -143,7 +145,7 @@ def _traces(path: Path) -> pl.DataFrame:
     ).drop_nulls(["time", "trace_id", "span_id"])
 
 
-def _logs(path: Path) -> pl.DataFrame:
+def _read_logs(path: Path) -> pl.DataFrame:
     table = read_csv(path)
     given = pl.col("level") if "level" in table.columns else pl.lit(None, pl.String)
     found = pl.coalesce(given, pl.col("message").str.extract(severity.WORD)).fill_null("INFO")

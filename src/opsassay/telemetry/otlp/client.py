@@ -34,24 +34,24 @@ class ReceiverControl:
         try:
             return int(json.loads((self.state_dir / "receiver.json").read_text())["port"])
         except (OSError, ValueError, KeyError) as error:
-            raise LostError(_nobody(self.state_dir)) from error
+            raise LostError(_describe_no_receiver(self.state_dir)) from error
 
     def open_session(self, directory: Path, name: str) -> None:
         """Start to record everything that arrives into *directory*, which is created."""
-        self._call(command="open_session", directory=str(Path(directory).absolute()), name=name)
+        self._send_command(command="open_session", directory=str(Path(directory).absolute()), name=name)
 
     def refresh(self, name: str) -> None:
         """Have all that session *name* has recorded in its directory: on this machine the receiver writes there itself."""
 
     def close_session(self, name: str) -> SessionStats:
         """Stop the session; when this returns its spool is on the disk and complete."""
-        return SessionStats.model_validate(self._call(command="close_session", name=name))
+        return SessionStats.model_validate(self._send_command(command="close_session", name=name))
 
     def stats(self) -> ReceiverStats:
         """Return the counts of the receiver and of its open sessions."""
-        return ReceiverStats.model_validate(self._call(command="stats"))
+        return ReceiverStats.model_validate(self._send_command(command="stats"))
 
-    def _call(self, **command: str) -> Any:
+    def _send_command(self, **command: str) -> Any:
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.settimeout(_TIMEOUT_S)
@@ -61,7 +61,7 @@ class ReceiverControl:
                 with connection.makefile("rb") as stream:
                     answer = json.loads(stream.readline())
         except (OSError, ValueError) as error:
-            raise LostError(_nobody(self.state_dir)) from error
+            raise LostError(_describe_no_receiver(self.state_dir)) from error
         if "error" in answer:
             raise (UserError if answer["user_error"] else OperationError)(answer["error"])
         return answer["result"]
@@ -97,7 +97,7 @@ def start_receiver(
     raise StartError("The OTLP receiver did not start.", log.read_text(errors="replace").strip())
 
 
-def _nobody(state_dir: Path) -> str:
+def _describe_no_receiver(state_dir: Path) -> str:
     return (
         f"No receiver answers in {state_dir}; start one with `python -m opsassay.telemetry.otlp --state {state_dir}`."
     )

@@ -25,15 +25,15 @@ def text(value: Any) -> str | None:
     form = value.WhichOneof("value")
     if form == "string_value":
         return str(value.string_value)
-    return None if form is None else json.dumps(_plain(value), ensure_ascii=False)
+    return None if form is None else json.dumps(_as_python_value(value), ensure_ascii=False)
 
 
-def _plain(value: Any) -> Any:
+def _as_python_value(value: Any) -> Any:
     form = value.WhichOneof("value")
     if form == "array_value":
-        return [_plain(element) for element in value.array_value.values]
+        return [_as_python_value(element) for element in value.array_value.values]
     if form == "kvlist_value":
-        return {pair.key: _plain(pair.value) for pair in value.kvlist_value.values}
+        return {pair.key: _as_python_value(pair.value) for pair in value.kvlist_value.values}
     if form == "bytes_value":
         return value.bytes_value.hex()
     return getattr(value, form) if form else None

@@ -46,9 +46,9 @@ class Control:
     def __init__(self, recorder: SessionRecorder) -> None:
         self._recorder = recorder
         self._commands: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
-            "open_session": self._open,
-            "close_session": self._close,
-            "stats": self._stats,
+            "open_session": self._open_session,
+            "close_session": self._close_session,
+            "stats": self._read_stats,
         }
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -64,11 +64,11 @@ class Control:
 
     async def _reply_to(self, line: bytes) -> dict[str, Any]:
         try:
-            return {"result": await self._execute(line)}
+            return {"result": await self._execute_line(line)}
         except OpsAssayError as error:
             return {"error": str(error), "user_error": isinstance(error, UserError)}
 
-    async def _execute(self, line: bytes) -> Any:
+    async def _execute_line(self, line: bytes) -> Any:
         try:
             command = json.loads(line)
             execute = self._commands[command["command"]]
@@ -79,11 +79,11 @@ class Control:
         except (KeyError, TypeError) as error:
             raise UserError(f"{command['command']} lacks a field or has one of a wrong type: {error}.") from error
 
-    async def _open(self, command: dict[str, Any]) -> None:
+    async def _open_session(self, command: dict[str, Any]) -> None:
         self._recorder.open_session(str(command["name"]), Path(command["directory"]))
 
-    async def _close(self, command: dict[str, Any]) -> Any:
+    async def _close_session(self, command: dict[str, Any]) -> Any:
         return (await self._recorder.close_session(command["name"])).model_dump()
 
-    async def _stats(self, _: dict[str, Any]) -> Any:
+    async def _read_stats(self, _: dict[str, Any]) -> Any:
         return self._recorder.stats().model_dump()

@@ -75,24 +75,24 @@ class Tally:
 
     def keep(self, items: int, size_bytes: int) -> None:
         """Count a request that is on the spool."""
-        self._receive(items)
+        self._count_received(items)
         self.kept_requests += 1
         self.kept_items += items
         self.kept_bytes += size_bytes
 
     def reject(self, items: int) -> None:
         """Count a request that was answered 503."""
-        self._receive(items)
+        self._count_received(items)
         self.rejected_requests += 1
         self.rejected_items += items
 
     def pass_by(self, items: int) -> None:
         """Count a request that was acknowledged while nobody recorded."""
-        self._receive(items)
+        self._count_received(items)
         self.unrecorded_requests += 1
         self.unrecorded_items += items
 
-    def _receive(self, items: int) -> None:
+    def _count_received(self, items: int) -> None:
         self.received_requests += 1
         self.received_items += items
 

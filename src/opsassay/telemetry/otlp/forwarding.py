@@ -29,12 +29,12 @@ PUSH_TIMEOUT_S = 20.0
 
 
 def post(url: str, signal: str, body: bytes, *, gzipped: bool = False) -> None:
-    """Send *body*, an export request of *signal*, to the receiver at *url*.
+    """Send *body*, an export request of *signal* that is *gzipped* or not, to the receiver at *url*.
 
     Raises UserError for a refusal and for what is no URL, OperationError when nobody answers.
     """
     place = f"{require_url(url)}/v1/{signal}"
-    headers = {"Content-Type": "application/x-protobuf", **_headers()}
+    headers = {"Content-Type": "application/x-protobuf", **_headers_from_environment()}
     if gzipped:
         headers["Content-Encoding"] = "gzip"
     try:
@@ -65,7 +65,7 @@ def require_url(url: str) -> str:
     return url.rstrip("/")
 
 
-def _headers() -> dict[str, str]:
+def _headers_from_environment() -> dict[str, str]:
     pairs = (pair.partition("=") for pair in os.environ.get(HEADERS_VARIABLE, "").split(",") if "=" in pair)
     return {name.strip(): unquote(value.strip()) for name, _, value in pairs}
 
@@ -120,7 +120,7 @@ class SpoolSender:
             stream.close()
 
     def _send_signal(self, signal: str) -> None:
-        if (stream := self._opened(signal)) is None:
+        if (stream := self._open_spool(signal)) is None:
             return
         for end, frame in frames_in(stream, self._offsets[signal]):
             if frame.kind != Kind.OPENED:
@@ -131,7 +131,7 @@ class SpoolSender:
                     self.refused, self.problem = self.refused + 1, error
             self._offsets[signal] = end
 
-    def _opened(self, signal: str) -> BinaryIO | None:
+    def _open_spool(self, signal: str) -> BinaryIO | None:
         if signal not in self._files:
             try:
                 self._files[signal] = spool_path(self._folder, signal).open("rb")

@@ -60,17 +60,19 @@ class Intake:
         """Return the web application; run it with auto_decompress=False, because frames keep bodies as they came."""
         application = web.Application(client_max_size=MAX_PAYLOAD_BYTES)
         for signal in SIGNALS:
-            application.router.add_post(f"/v1/{signal}", self._export)
+            application.router.add_post(f"/v1/{signal}", self._take_export)
         return application
 
-    async def _export(self, request: web.Request) -> web.Response:
+    async def _take_export(self, request: web.Request) -> web.Response:
         signal = request.path.rsplit("/", 1)[-1]
         kind = _KINDS.get(request.headers.get("Content-Encoding", "").strip().lower())
         if request.content_type not in (CONTENT_TYPE, JSON) or kind is None:
-            return self._refuse(signal, 415, f"Send {CONTENT_TYPE} or {JSON}, plain or with Content-Encoding gzip.")
+            return self._refuse_request(
+                signal, 415, f"Send {CONTENT_TYPE} or {JSON}, plain or with Content-Encoding gzip."
+            )
         length = request.content_length
         if length is not None and length > MAX_PAYLOAD_BYTES:
-            return self._refuse(signal, 413, _TOO_LARGE)
+            return self._refuse_request(signal, 413, _TOO_LARGE)
         # A body without a length may grow to the limit, and so may one that is packed.
         holds = length if length is not None and kind == Kind.PROTOBUF else MAX_PAYLOAD_BYTES
         async with self._budget.hold(holds):
@@ -88,26 +90,28 @@ class Intake:
                 message = parse(signal, body)
             await self._recorder.record(signal, kind, payload, count_items(signal, message))
         except (LargeBodyError, web.HTTPRequestEntityTooLarge):
-            return self._refuse(signal, 413, _TOO_LARGE)
+            return self._refuse_request(signal, 413, _TOO_LARGE)
         except BrokenBodyError as error:
-            return self._refuse(signal, 400, str(error))
+            return self._refuse_request(signal, 400, str(error))
         except OverloadError as error:
-            return _status_response(503, str(error), {"Retry-After": str(_RETRY_AFTER_S)})
+            return _make_status_response(503, str(error), {"Retry-After": str(_RETRY_AFTER_S)})
         except TimeoutError:
-            return self._refuse(signal, 408, f"The body did not arrive within {BODY_TIMEOUT_S:.0f} s; send it again.")
+            return self._refuse_request(
+                signal, 408, f"The body did not arrive within {BODY_TIMEOUT_S:.0f} s; send it again."
+            )
         except (OSError, ClientError, web.RequestPayloadError):
-            return self._refuse(signal, 400, "The body ended before its length; send it again.")
+            return self._refuse_request(signal, 400, "The body ended before its length; send it again.")
         return web.json_response({}) if as_json else web.Response(content_type=CONTENT_TYPE)
 
-    def _refuse(self, signal: str, status: int, sentence: str) -> web.Response:
+    def _refuse_request(self, signal: str, status: int, sentence: str) -> web.Response:
         self._recorder.tallies[signal].invalid_requests += 1
         _log.warning("request refused", signal=signal, status=status, reason=sentence)
-        return _status_response(status, sentence)
+        return _make_status_response(status, sentence)
 
 
 _TOO_LARGE = f"The body is larger than {MAX_PAYLOAD_BYTES} bytes; export smaller batches."
 
 
-def _status_response(status: int, sentence: str, headers: dict[str, str] | None = None) -> web.Response:
+def _make_status_response(status: int, sentence: str, headers: dict[str, str] | None = None) -> web.Response:
     body = Status(message=sentence).SerializeToString()
     return web.Response(status=status, body=body, content_type=CONTENT_TYPE, headers=headers)

@@ -49,14 +49,14 @@ def requests_in(payload: Any, left_out: list[str]) -> Iterator[dict[str, Any]]:
             yield from requests_in(part, left_out)
     elif isinstance(payload, dict):
         answer = payload.get("trace")
-        yield _plain(answer if isinstance(answer, dict) else payload, left_out)
+        yield _normalise_value(answer if isinstance(answer, dict) else payload, left_out)
     else:
         raise ValueError(f"{json.dumps(payload)[:40]} is no object")  # noqa: TRY004 - as for all that is no OTLP
 
 
-def _plain(value: Any, left_out: list[str]) -> Any:
+def _normalise_value(value: Any, left_out: list[str]) -> Any:
     if isinstance(value, list):
-        return [_plain(part, left_out) for part in value]
+        return [_normalise_value(part, left_out) for part in value]
     if not isinstance(value, dict):
         return value
     found: dict[str, Any] = {}
@@ -72,16 +72,16 @@ def _plain(value: Any, left_out: list[str]) -> Any:
         elif name in _ENUMS and isinstance(part, str):
             found[name] = _value_of_enum(name, part)
         elif name in _ITEMS and isinstance(part, list):
-            found[name] = list(_readable(part, left_out))
+            found[name] = list(_keep_readable(part, left_out))
         else:
-            found[name] = _plain(part, left_out)
+            found[name] = _normalise_value(part, left_out)
     return found
 
 
-def _readable(items: list[Any], left_out: list[str]) -> Iterator[Any]:
+def _keep_readable(items: list[Any], left_out: list[str]) -> Iterator[Any]:
     for item in items:
         try:
-            yield _plain(item, left_out)
+            yield _normalise_value(item, left_out)
         except ValueError as error:
             left_out.append(str(error))
 

@@ -16,9 +16,9 @@ class LogColumns:
 
     def __init__(self) -> None:
         self._resources = Resources("logs")
-        self._begin()
+        self._clear_rows()
 
-    def _begin(self) -> None:
+    def _clear_rows(self) -> None:
         self.rows = 0
         self._resource: list[int] = []
         self._times: list[int] = []
@@ -51,5 +51,5 @@ class LogColumns:
             "message": pl.Series(self._messages, dtype=pl.String()),
             **self._resources.source_columns(self._resource),
         }
-        self._begin()
+        self._clear_rows()
         return pl.DataFrame({name: own[name] for name in SCHEMA["logs"]})

@@ -27,48 +27,48 @@ class _Points:
         self.modality, self._keys = modality, attribute_keys(modality)
         self._resources = Resources(modality)
         self._series: dict[tuple[Any, ...], int] = {}
-        self.begin()
+        self.clear_rows()
 
-    def begin(self) -> None:
+    def clear_rows(self) -> None:
         self.rows = 0
         self._values: dict[str, list[Any]] = {}
         self._resource: list[int] = []
         self._attributes = Attributes(dict.fromkeys(self._keys, text))
 
-    def add(self, resource: Any, scope: str, metric: Any, form: str, received_ns: int) -> None:
+    def add_metric(self, resource: Any, scope: str, metric: Any, form: str, received_ns: int) -> None:
         data = getattr(metric, form)
         points = [point for point in data.data_points if not point.flags & NO_RECORDED_VALUE]
         number = self._resources.number(resource)
         self.rows += len(points)
         self._resource += [number] * len(points)
         self._attributes.extend(points)
-        self._extend("metric", [metric.name] * len(points))
-        self._extend("time", [point.time_unix_nano or received_ns for point in points])
+        self._extend_column("metric", [metric.name] * len(points))
+        self._extend_column("time", [point.time_unix_nano or received_ns for point in points])
         if self.modality != "metrics_histogram":
-            self._extend("value", [_number(point) for point in points])
+            self._extend_column("value", [_value_of_point(point) for point in points])
             return
         extremes = form != "summary"
         cumulative = form == "summary" or data.aggregation_temporality == _CUMULATIVE
-        self._extend("count", [point.count for point in points])
-        self._extend("sum", [point.sum if not extremes or point.HasField("sum") else None for point in points])
-        self._extend("min", [point.min if extremes and point.HasField("min") else None for point in points])
-        self._extend("max", [point.max if extremes and point.HasField("max") else None for point in points])
-        self._extend("start_ns", [point.start_time_unix_nano for point in points])
-        self._extend("cumulative", [cumulative] * len(points))
-        self._extend("series", [self._number_of_series(number, scope, metric.name, point) for point in points])
+        self._extend_column("count", [point.count for point in points])
+        self._extend_column("sum", [point.sum if not extremes or point.HasField("sum") else None for point in points])
+        self._extend_column("min", [point.min if extremes and point.HasField("min") else None for point in points])
+        self._extend_column("max", [point.max if extremes and point.HasField("max") else None for point in points])
+        self._extend_column("start_ns", [point.start_time_unix_nano for point in points])
+        self._extend_column("cumulative", [cumulative] * len(points))
+        self._extend_column("series", [self._number_of_series(number, scope, metric.name, point) for point in points])
 
-    def _extend(self, column: str, values: list[Any]) -> None:
+    def _extend_column(self, column: str, values: list[Any]) -> None:
         self._values.setdefault(column, []).extend(values)
 
     def _number_of_series(self, resource: int, scope: str, metric: str, point: Any) -> int:
         attributes = tuple(sorted(pair.SerializeToString() for pair in point.attributes))
         return self._series.setdefault((resource, scope, metric, attributes), len(self._series))
 
-    def take(self) -> pl.DataFrame:
+    def take_frame(self) -> pl.DataFrame:
         resources = self._resources.columns(self._resource)
         schema = SCHEMA[self.modality]
         columns = {
-            column: _first(self._attributes.series(key, pl.String()), resources[column])
+            column: _fill_null(self._attributes.series(key, pl.String()), resources[column])
             for key, column in self._keys.items()
         }
         columns["service_name"] = columns["service_name"].fill_null("")
@@ -77,7 +77,7 @@ class _Points:
         for name, dtype in {**schema, **extra}.items():
             if name in self._values:
                 columns[name] = pl.Series(self._values[name], dtype=dtype, strict=False)
-        self.begin()
+        self.clear_rows()
         return pl.DataFrame({name: columns[name] for name in (*schema, *extra) if name in columns})
 
 
@@ -99,11 +99,11 @@ class MetricColumns:
                 for metric in scope.metrics:
                     if form := metric.WhichOneof("data"):
                         points = self._points[MODALITIES[form]]
-                        points.add(group.resource, scope.scope.name, metric, form, received_ns)
+                        points.add_metric(group.resource, scope.scope.name, metric, form, received_ns)
 
     def take(self) -> dict[str, pl.DataFrame]:
         """Return the collected points by modality, leaving out those without any, and begin anew."""
-        return {modality: points.take() for modality, points in self._points.items() if points.rows}
+        return {modality: points.take_frame() for modality, points in self._points.items() if points.rows}
 
 
 def histogram_deltas(points: pl.DataFrame, opened_ns: int) -> pl.DataFrame:
@@ -137,10 +137,10 @@ def histogram_deltas(points: pl.DataFrame, opened_ns: int) -> pl.DataFrame:
     )
 
 
-def _number(point: Any) -> float | None:
+def _value_of_point(point: Any) -> float | None:
     form = point.WhichOneof("value")
     return float(getattr(point, form)) if form else None
 
 
-def _first(preferred: pl.Series, otherwise: pl.Series) -> pl.Series:
+def _fill_null(preferred: pl.Series, otherwise: pl.Series) -> pl.Series:
     return preferred.zip_with(preferred.is_not_null(), otherwise)

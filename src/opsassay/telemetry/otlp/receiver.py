@@ -35,11 +35,11 @@ def run(state: Path, host: str, port: int, *, die_with_stdin: bool) -> None:
     state.mkdir(parents=True, exist_ok=True)
     taken = StartError(f"Another receiver already runs on {state}; stop it or choose another folder.")
     with folder_lock(state, name=_LOCK_NAME, wait=False, refusal=taken):
-        listener = _listen(host, port)
-        asyncio.run(_serve(state, listener, die_with_stdin=die_with_stdin))
+        listener = _listen_on(host, port)
+        asyncio.run(_serve_until_stopped(state, listener, die_with_stdin=die_with_stdin))
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen_on(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), backlog=1024)
     except OSError as error:
@@ -48,7 +48,7 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-async def _serve(state: Path, listener: socket.socket, *, die_with_stdin: bool) -> None:
+async def _serve_until_stopped(state: Path, listener: socket.socket, *, die_with_stdin: bool) -> None:
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)

@@ -80,15 +80,15 @@ def count_items(signal: str, message: Any) -> int:
     return _COUNTERS[signal](message)
 
 
-def _spans(message: Any) -> int:
+def _count_spans(message: Any) -> int:
     return sum(len(scope.spans) for resource in message.resource_spans for scope in resource.scope_spans)
 
 
-def _records(message: Any) -> int:
+def _count_log_records(message: Any) -> int:
     return sum(len(scope.log_records) for resource in message.resource_logs for scope in resource.scope_logs)
 
 
-def _points(message: Any) -> int:
+def _count_data_points(message: Any) -> int:
     return sum(
         len(getattr(metric, form).data_points)
         for resource in message.resource_metrics
@@ -98,4 +98,8 @@ def _points(message: Any) -> int:
     )
 
 
-_COUNTERS: dict[str, Callable[[Any], int]] = {"traces": _spans, "metrics": _points, "logs": _records}
+_COUNTERS: dict[str, Callable[[Any], int]] = {
+    "traces": _count_spans,
+    "metrics": _count_data_points,
+    "logs": _count_log_records,
+}

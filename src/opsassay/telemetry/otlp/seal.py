@@ -35,14 +35,16 @@ def decode_spool(directory: Path) -> dict[str, pl.DataFrame]:
     without a parent has links. Rows with an impossible time are left out with a warning. Raises DatapackError for a
     missing or damaged spool.
     """
-    opened_ns, frames = _opened(directory, "metrics"), {}
+    opened_ns, frames = _first_received_ns(directory, "metrics"), {}
     parts = {modality: list[pl.DataFrame]() for modality in MODALITIES}
     for signal, columns in (("traces", TraceColumns()), ("logs", LogColumns()), ("metrics", MetricColumns())):
-        for batch in _batches(directory, signal, columns):
+        for batch in _read_batches(directory, signal, columns):
             for modality, frame in (batch if isinstance(batch, dict) else {signal: batch}).items():
                 parts[modality].append(frame)
     for modality, batches in parts.items():
-        frames[modality] = _timed(pl.concat(batches, how="diagonal"), modality) if batches else empty(modality)
+        frames[modality] = (
+            _drop_impossible_times(pl.concat(batches, how="diagonal"), modality) if batches else empty(modality)
+        )
     if parts["metrics_histogram"]:
         frames["metrics_histogram"] = histogram_deltas(frames["metrics_histogram"], opened_ns)
     return frames
@@ -81,7 +83,7 @@ def _span_time() -> pl.Expr:
     return pl.when(late.fill_null(value=False)).then(pl.col("time")).otherwise(whole)
 
 
-def _batches(
+def _read_batches(
     directory: Path, signal: str, columns: TraceColumns | LogColumns | MetricColumns
 ) -> Iterator[pl.DataFrame | dict[str, pl.DataFrame]]:
     for received_ns, request in _requests(directory, signal):
@@ -105,12 +107,12 @@ def _requests(directory: Path, signal: str) -> Iterator[tuple[int, Any]]:
             yield frame.received_ns, parse(signal, body)
 
 
-def _opened(directory: Path, signal: str) -> int:
+def _first_received_ns(directory: Path, signal: str) -> int:
     first: Frame | None = next(read_frames(spool_path(directory, signal)), None)
     return first.received_ns if first else 0
 
 
-def _timed(frame: pl.DataFrame, modality: str) -> pl.DataFrame:
+def _drop_impossible_times(frame: pl.DataFrame, modality: str) -> pl.DataFrame:
     missing = frame["time"].null_count()
     if missing:
         _log.warning("%d rows of %s have an impossible time and are left out.", missing, modality)

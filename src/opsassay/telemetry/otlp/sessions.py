@@ -99,9 +99,9 @@ class SessionRecorder:
             failures = await loop.run_in_executor(self._writer, _append_to_all, sessions, signal, kind, payload)
         finally:
             self._pending_bytes -= len(payload)
-        self._count(sessions, failures, signal, items, len(payload))
+        self._count_request(sessions, failures, signal, items, len(payload))
 
-    def _count(
+    def _count_request(
         self, sessions: list[SpoolSession], failures: list[OSError | None], signal: str, items: int, size_bytes: int
     ) -> None:
         for session, failure in zip(sessions, failures, strict=True):

@@ -55,14 +55,14 @@ def read_frames(path: Path) -> Iterator[Frame]:
     A torn or damaged last frame was never acknowledged and is dropped. Raises DatapackError when a frame before the
     last one is damaged, because that one was acknowledged.
     """
-    for _, frame in _scan(path):
+    for _, frame in _scan_frames(path):
         yield frame
 
 
 def whole_length(path: Path) -> int:
     """Return the length in bytes of the leading whole frames of *path*; raises DatapackError as `read_frames` does."""
     end = 0
-    for end, _ in _scan(path):  # noqa: B007 - the last end is what we want
+    for end, _ in _scan_frames(path):  # noqa: B007 - the last end is what we want
         pass
     return end
 
@@ -72,10 +72,10 @@ def frames_after(path: Path, offset: int) -> Iterator[tuple[int, Frame]]:
 
     *end* is the offset to go on from. Raises DatapackError as `read_frames` does.
     """
-    return _scan(path, offset)
+    return _scan_frames(path, offset)
 
 
-def _scan(path: Path, offset: int = 0) -> Iterator[tuple[int, Frame]]:
+def _scan_frames(path: Path, offset: int = 0) -> Iterator[tuple[int, Frame]]:
     try:
         stream = path.open("rb")
     except FileNotFoundError as error:

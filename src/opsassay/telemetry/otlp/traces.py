@@ -41,9 +41,9 @@ class TraceColumns:
 
     def __init__(self) -> None:
         self._resources = Resources("traces")
-        self._begin()
+        self._clear_rows()
 
-    def _begin(self) -> None:
+    def _clear_rows(self) -> None:
         self.rows = 0
         self._resource: list[int] = []
         self._ids: tuple[list[bytes], list[bytes], list[bytes]] = ([], [], [])
@@ -87,16 +87,16 @@ class TraceColumns:
             "attr.span_kind": _words(self._kinds, SPAN_KINDS),
             "duration": _durations(self._starts, self._ends),
             "attr.status_code": _words(self._statuses, _STATUSES),
-            **{column: self._coalesced(column, keys) for column, keys in ATTRIBUTE_SOURCES.items()},
+            **{column: self._coalesce_attributes(column, keys) for column, keys in ATTRIBUTE_SOURCES.items()},
             **self._resources.source_columns(self._resource),
         }
         columns = {name: own[name] for name in SCHEMA["traces"]}
         if any(self._links):
             columns["attr.links"] = pl.Series(self._links, dtype=pl.String())
-        self._begin()
+        self._clear_rows()
         return pl.DataFrame(columns)
 
-    def _coalesced(self, column: str, keys: tuple[str, ...]) -> pl.Series:
+    def _coalesce_attributes(self, column: str, keys: tuple[str, ...]) -> pl.Series:
         dtype = pl.String() if column.endswith("method") else pl.Int64()
         sources = pl.DataFrame([self._attributes.series(key, dtype).alias(key) for key in keys])
         found = sources.select(pl.coalesce(keys)).to_series()

@@ -32,9 +32,9 @@ def load_system(name: str) -> System:
         return generated
     if name not in names():
         raise NotFoundError("system", name, names(), "A YAML file is accepted too, and a name such as layered-20-7.")
-    return _shipped(name)
+    return _load_shipped(name)
 
 
 @functools.cache
-def _shipped(name: str) -> System:
+def _load_shipped(name: str) -> System:
     return load_yaml(APPS / f"{name}.yaml", System)

@@ -46,7 +46,12 @@ def compose_program() -> tuple[tuple[str, ...], tuple[str, ...]]:
     for words in COMMANDS:
         engine = (words[0].removesuffix("-compose"),)
         found = shutil.which(words[0]) or shutil.which(str(own / words[0]))
-        if found and shutil.which(engine[0]) and _answers(engine[0], "info") and _answers(found, *words[1:], "version"):
+        if (
+            found
+            and shutil.which(engine[0])
+            and _exits_with_0(engine[0], "info")
+            and _exits_with_0(found, *words[1:], "version")
+        ):
             return (found, *words[1:]), engine
     tried = ", ".join(" ".join(words) for words in COMMANDS)
     raise RefusedError(
@@ -55,7 +60,7 @@ def compose_program() -> tuple[tuple[str, ...], tuple[str, ...]]:
     )
 
 
-def _answers(*words: str) -> bool:
+def _exits_with_0(*words: str) -> bool:
     try:
         return subprocess.run(words, capture_output=True, timeout=TRY_S, check=False).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
@@ -166,9 +171,9 @@ class DescribedProject:
             for name, condition in waits.items()
             if condition and condition.get("condition") == "service_completed_successfully"
         }
-        return {name: self._service(name, one) for name, one in self._described.items() if name not in jobs}
+        return {name: self._read_service(name, one) for name, one in self._described.items() if name not in jobs}
 
-    def _service(self, name: str, described: Mapping[str, Any]) -> Service:
+    def _read_service(self, name: str, described: Mapping[str, Any]) -> Service:
         stated = self.stated.get(name, ComposeService())
         port = stated.port or next(iter(self.ports[name]), 0)
         ready = stated.ready or (Ready(tcp=port) if port else None)
@@ -233,25 +238,29 @@ class _Project(DescribedProject):
         """Return the compose file that is run."""
         kept = {key: read[key] for key in ("networks", "volumes", "secrets", "configs") if read.get(key)}
         for kind, described in kept.items():
-            kept[kind] = {name: self._own(kind, name, one or {}) for name, one in described.items()}
+            kept[kind] = {name: self._own_copy_of(kind, name, one or {}) for name, one in described.items()}
         return {**kept, "services": {name: self._service_copy(name, one) for name, one in self._described.items()}}
 
-    def _own(self, kind: str, name: str, described: Mapping[str, Any]) -> dict[str, Any]:
+    def _own_copy_of(self, kind: str, name: str, described: Mapping[str, Any]) -> dict[str, Any]:
         if described.get("external"):
-            raise self._refuse(f"{kind}.{name}", "it is external: a copy of the project cannot have one of its own")
+            raise self._config_error(
+                f"{kind}.{name}", "it is external: a copy of the project cannot have one of its own"
+            )
         own = {key: value for key, value in described.items() if key not in ("name", "ipam")}
         if "file" in own:
-            own["file"] = str(self._path(own["file"]))
+            own["file"] = str(self._resolve_path(own["file"]))
         return own
 
     def _service_copy(self, name: str, described: Mapping[str, Any]) -> dict[str, Any]:
         for key in ("network_mode", "pid", "ipc"):
             if str(described.get(key, "")).split(":")[0] in ("host", "none", "container", "service"):
-                raise self._refuse(f"services.{name}.{key}", "it shares what faults need to have apart; leave it out")
+                raise self._config_error(
+                    f"services.{name}.{key}", "it shares what faults need to have apart; leave it out"
+                )
         cpu, memory_mb = _limits(described)
         dropped = ("container_name", "ports", "profiles", "hostname")
         copy = {key: value for key, value in described.items() if key not in dropped}
-        copy["environment"] = _mapping(described.get("environment")) | self._environment(name)
+        copy["environment"] = _environment_as_mapping(described.get("environment")) | self._telemetry_environment(name)
         copy |= {"cpus": cpu, "mem_limit": f"{memory_mb}m"}
         if (deploy := copy.get("deploy")) and deploy.get("resources"):
             copy["deploy"] = {key: value for key, value in deploy.items() if key != "resources"}
@@ -259,15 +268,15 @@ class _Project(DescribedProject):
             copy["volumes"] = [self._volume(name, one) for one in volumes]
         if build := described.get("build"):
             build = {"context": build} if isinstance(build, str) else dict(build)
-            copy["build"] = build | {"context": str(self._path(build.get("context", ".")))}
+            copy["build"] = build | {"context": str(self._resolve_path(build.get("context", ".")))}
             copy["image"] = f"localhost/opsassay/{self.file.parent.name.lower()}-{name}"
         if files := described.get("env_file"):
             copy["env_file"] = [
-                str(self._path(_env_file(one))) for one in (files if isinstance(files, list) else [files])
+                str(self._resolve_path(_env_file(one))) for one in (files if isinstance(files, list) else [files])
             ]
         return copy
 
-    def _environment(self, name: str) -> dict[str, str]:
+    def _telemetry_environment(self, name: str) -> dict[str, str]:
         from opsassay.testbed.workload.runtime.program import TELEMETRY  # brings the runtime's libraries
 
         return {**TELEMETRY, "OTEL_SERVICE_NAME": name}
@@ -284,27 +293,27 @@ class _Project(DescribedProject):
             source, target, read_only = volume["source"], volume["target"], bool(volume.get("read_only"))
         else:
             return dict(volume)
-        place = self._path(source)
+        place = self._resolve_path(source)
         if place.is_socket():
             words = "it hands the container a socket of this machine, out of reach of every fault and of the clean-up"
-            raise self._refuse(f"services.{service}.volumes", f"{words}: {place}")
+            raise self._config_error(f"services.{service}.volumes", f"{words}: {place}")
         if not read_only or not place.exists():  # an engine makes a folder that is not there
-            size = sum(file.stat().st_size for file in _files(place))
+            size = sum(file.stat().st_size for file in _list_files(place))
             if size > MOST_COPIED_BYTES:
                 words = f"the container may write to {place} ({size / 2**20:.0f} MiB), too much to copy"
-                raise self._refuse(f"services.{service}.volumes", f"{words}; use a named volume, or `:ro`")
+                raise self._config_error(f"services.{service}.volumes", f"{words}; use a named volume, or `:ro`")
             self.copied[f"copy-{len(self.copied)}"] = str(place)
             return f"{{copies}}/copy-{len(self.copied) - 1}:{target}"
         return f"{place}:{target}:ro"
 
-    def _path(self, path: str) -> Path:
+    def _resolve_path(self, path: str) -> Path:
         return (self.file.parent / Path(path).expanduser()).resolve()
 
-    def _refuse(self, field: str, words: str) -> ConfigError:
+    def _config_error(self, field: str, words: str) -> ConfigError:
         return ConfigError(f"{self.file}: {field}: {words}.")
 
 
-def _files(place: Path) -> Iterator[Path]:
+def _list_files(place: Path) -> Iterator[Path]:
     if place.is_file():
         yield place
     for folder, _, names in os.walk(place):
@@ -313,7 +322,7 @@ def _files(place: Path) -> Iterator[Path]:
 
 def _ports(described: Mapping[str, Any]) -> Iterator[int]:
     """Yield the ports at which the containers of a service listen, those that it publishes first."""
-    for one in (*_listed(described.get("ports")), *_listed(described.get("expose"))):
+    for one in (*_list_or_nothing(described.get("ports")), *_list_or_nothing(described.get("expose"))):
         text = (
             str(one["target"] if isinstance(one, dict) else one).rpartition(":")[2].partition("/")[0].partition("-")[0]
         )
@@ -343,11 +352,11 @@ def _bytes(size: Any) -> int:
     return int(float(text[:-1]) * unit) if unit else int(float(text))
 
 
-def _listed(value: Any) -> Iterable[Any]:
+def _list_or_nothing(value: Any) -> Iterable[Any]:
     return value if isinstance(value, list) else ()
 
 
-def _mapping(environment: Any) -> dict[str, Any]:
+def _environment_as_mapping(environment: Any) -> dict[str, Any]:
     if isinstance(environment, list):
         pairs = (str(one).partition("=") for one in environment)
         return {name: value if given else os.environ.get(name, "") for name, given, value in pairs}

@@ -62,19 +62,19 @@ class _Populator:
 
     def system(self) -> dict[str, Any]:
         """Return the whole system as its YAML would have it."""
-        services = {draft.name: self._service(index, draft) for index, draft in enumerate(self.drafts)}
-        load = self._load()
+        services = {draft.name: self._draw_service(index, draft) for index, draft in enumerate(self.drafts)}
+        load = self._draw_load()
         return {
             "system": self.name,
             "description": f"A generated system of {len(self.drafts)} services.",
             "hosts": self.hosts,
-            "stores": self._stores(services),
+            "stores": self._draw_stores(services),
             "services": services,
             "load": load,
             "slo": {"latency_p99_ms": 1000.0 + 100.0 * self.depth},
         }
 
-    def _service(self, index: int, draft: Draft) -> dict[str, Any]:
+    def _draw_service(self, index: int, draft: Draft) -> dict[str, Any]:
         found: dict[str, Any] = {
             "host": self.hosts[index % len(self.hosts)],
             "replicas": 2 if draft.name == self.replicated else 1,
@@ -94,10 +94,10 @@ class _Populator:
         steps: list[dict[str, Any]] = (
             [{"cache": "get", "key": key, "store": "cache", "timeout_s": 1.0}] if cached else []
         )
-        steps += self._calls(draft, routine)
+        steps += self._draw_calls(draft, routine)
         if database is not None:
-            steps.append(self._statement(draft.name, route, database))
-        steps += self._work(draft, route)
+            steps.append(self._draw_statement(draft.name, route, database))
+        steps += self._draw_work(draft, route)
         if cached:
             ttl_s = chance.choice((20, 60, 120))
             steps.append({"cache": "set", "key": key, "ttl_s": ttl_s, "store": "cache", "timeout_s": 1.0})
@@ -106,12 +106,12 @@ class _Populator:
             steps.append({"log": f"{route.partition('/')[2] or 'message'} done"})
         return steps
 
-    def _calls(self, draft: Draft, routine: Routine) -> list[dict[str, Any]]:
-        calls = [self._call(draft, target) for target in routine.calls]
+    def _draw_calls(self, draft: Draft, routine: Routine) -> list[dict[str, Any]]:
+        calls = [self._draw_call(draft, target) for target in routine.calls]
         at_once = len(calls) > 1 and self.chance.random() < PARALLEL[self.shape]
         return [{"parallel": calls}] if at_once else calls
 
-    def _call(self, draft: Draft, target: Target) -> dict[str, Any]:
+    def _draw_call(self, draft: Draft, target: Target) -> dict[str, Any]:
         chance = self.chance
         level = self.depth if draft.level is None else draft.level
         step: dict[str, Any] = {"call": " ".join(target), "timeout_s": LEVEL_TIMEOUT_S * max(1, self.depth - level)}
@@ -124,12 +124,16 @@ class _Populator:
             step["optional"] = True
         return step
 
-    def _statement(self, service: str, route: str, database: str) -> dict[str, Any]:
+    def _draw_statement(self, service: str, route: str, database: str) -> dict[str, Any]:
         by_verb = {"POST /create": "insert", "PUT /change": "update", "": "insert"}
         sql, sizes = STATEMENTS[by_verb.get(route) or self.chance.choice(READS)]
-        return {"sql": sql.format(table=_table(service)), "args": [f"int:{n}" for n in sizes], "store": database}
+        return {
+            "sql": sql.format(table=_name_of_table(service)),
+            "args": [f"int:{n}" for n in sizes],
+            "store": database,
+        }
 
-    def _work(self, draft: Draft, route: str) -> list[dict[str, Any]]:
+    def _draw_work(self, draft: Draft, route: str) -> list[dict[str, Any]]:
         chance, place = self.chance, (draft.name, route)
         if place == self.slow:
             return [{"wait_ms": float(chance.randrange(60, 121, 10)), "tail": 0.15}]
@@ -148,17 +152,20 @@ class _Populator:
             computing: {"rebuild-index": {"every_s": chance.randrange(11, 25), "steps": work}}
         }
         for service in chance.sample(tables, 1 + len(tables) // 20):
-            rows = {"sql": STATEMENTS["count"][0].format(table=_table(service)), "store": self.databases[service]}
+            rows = {
+                "sql": STATEMENTS["count"][0].format(table=_name_of_table(service)),
+                "store": self.databases[service],
+            }
             warning = {"log": "nightly report finished, 2 rows skipped", "level": "WARN"}
             report = {"every_s": chance.randrange(11, 25), "steps": [rows, warning]}
             jobs.setdefault(service, {})["report"] = report
         return jobs
 
-    def _stores(self, services: dict[str, Any]) -> dict[str, Any]:
+    def _draw_stores(self, services: dict[str, Any]) -> dict[str, Any]:
         stores: dict[str, Any] = {}
         for service, database in self.databases.items():
             store = stores.setdefault(database, {"engine": "postgresql", "setup": []})
-            store["setup"] += [s.format(table=_table(service), owners=OWNERS, rows=ROWS) for s in SETUP]
+            store["setup"] += [s.format(table=_name_of_table(service), owners=OWNERS, rows=ROWS) for s in SETUP]
         operations = [o for service in services.values() for o in service.get("operations", {}).values()]
         if any("cache" in operation["steps"][0] for operation in operations):
             stores["cache"] = {"engine": "valkey"}
@@ -166,7 +173,7 @@ class _Populator:
             stores["queue"] = {"engine": "nats"}
         return stores
 
-    def _load(self) -> dict[str, Any]:
+    def _draw_load(self) -> dict[str, Any]:
         entry = self.drafts[0]
         cost = calls_below(self.drafts)
         weights = {route: self.chance.randint(1, 6) for route in entry.operations}
@@ -178,5 +185,5 @@ class _Populator:
         }
 
 
-def _table(service: str) -> str:
+def _name_of_table(service: str) -> str:
     return f"{service}_rows"

@@ -50,20 +50,20 @@ class Draft:
     consumes: dict[str, Routine] = field(default_factory=dict)
 
 
-def _layered(count: int, chance: random.Random) -> list[int]:
+def _layered_sizes(count: int, chance: random.Random) -> list[int]:
     return _spread(count, min(6, max(3, round(math.sqrt(count)))), chance)
 
 
-def _wide(count: int, _: random.Random) -> list[int]:
+def _wide_sizes(count: int, _: random.Random) -> list[int]:
     middle = max(1, count // 5)
     return [1, middle, count - 1 - middle]
 
 
-def _chain(count: int, chance: random.Random) -> list[int]:
+def _chain_sizes(count: int, chance: random.Random) -> list[int]:
     return _spread(count, min(10, max(3, round(0.7 * count))), chance)
 
 
-def _hub(count: int, chance: random.Random) -> list[int]:
+def _hub_sizes(count: int, chance: random.Random) -> list[int]:
     hubs = max(1, count // 12)
     return [*_spread(count - hubs, 3 if count >= 8 else 2, chance), hubs]
 
@@ -77,7 +77,7 @@ def _spread(count: int, levels: int, chance: random.Random) -> list[int]:
 
 
 LEVELS: dict[str, Callable[[int, random.Random], list[int]]] = {
-    "layered": _layered, "wide": _wide, "chain": _chain, "hub": _hub,
+    "layered": _layered_sizes, "wide": _wide_sizes, "chain": _chain_sizes, "hub": _hub_sizes,
 }  # fmt: skip
 FURTHER_CALLS = {"layered": 0.6, "wide": 0.2, "chain": 0.1, "hub": 0.3}
 """Further calls per service beyond the tree that makes everything reachable."""
@@ -140,19 +140,19 @@ def _draw_levels(names: list[str], shape: str, chance: random.Random) -> list[li
     return levels
 
 
-def _targets(level: list[Draft]) -> list[Target]:
+def _list_targets(level: list[Draft]) -> list[Target]:
     return [(draft.name, route) for draft in level for route in draft.operations]
 
 
 def _connect(above: list[Draft], below: list[Draft], chance: random.Random) -> None:
     """Have every operation *below* called by one *above*; every entrance calls somebody."""
     callers = [routine for draft in above for routine in draft.operations.values()]
-    for target in chance.sample(_targets(below), len(_targets(below))):
+    for target in chance.sample(_list_targets(below), len(_list_targets(below))):
         few = chance.sample(callers, min(2, len(callers)))
         min(few, key=lambda routine: len(routine.calls)).calls.append(target)
     for routine in callers if above[0].level == 0 else ():
         if not routine.calls:
-            routine.calls.append(chance.choice(_targets(below)))
+            routine.calls.append(chance.choice(_list_targets(below)))
 
 
 def _add_further_calls(levels: list[list[Draft]], shape: str, chance: random.Random) -> None:
@@ -170,12 +170,12 @@ def _add_further_calls(levels: list[list[Draft]], shape: str, chance: random.Ran
 def _call(caller: Draft, level: list[Draft], drafts: list[Draft], chance: random.Random) -> None:
     """Have an operation of *caller* call one of *level*, unless it does already or the entry's requests get too dear."""
     routine = chance.choice(list(caller.operations.values()))
-    target = chance.choice(_targets(level))
+    target = chance.choice(_list_targets(level))
     if target in routine.calls:
         return
     routine.calls.append(target)
     cost = calls_below(drafts)
-    entrances = _targets(drafts[:1])
+    entrances = _list_targets(drafts[:1])
     if sum(cost[entrance] for entrance in entrances) / len(entrances) > CALLS_PER_REQUEST:
         routine.calls.remove(target)
 
@@ -219,6 +219,6 @@ def _add_consumers(drafts: list[Draft], names: list[str], deepest: list[Draft], 
             subject = f"{source}-events-{len(subjects) + 1}"
             publisher.publishes.append(subject)
             subjects.append(subject)
-        calls = [chance.choice(_targets(deepest))] if chance.random() < 0.4 else []
+        calls = [chance.choice(_list_targets(deepest))] if chance.random() < 0.4 else []
         consumers.append(Draft(name, None, consumes={subject: Routine(calls)}))
     return consumers

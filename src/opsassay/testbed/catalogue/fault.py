@@ -113,7 +113,7 @@ class FamilyTraits:
 
 
 @functools.cache
-def _catalogued() -> Mapping[str, CataloguedFault]:
+def _read_catalogue() -> Mapping[str, CataloguedFault]:
     found: dict[str, CataloguedFault] = {}
     for family in families():
         for fault in family:
@@ -124,7 +124,7 @@ def _catalogued() -> Mapping[str, CataloguedFault]:
 
 def catalogued(name: str) -> CataloguedFault:
     """Return what the catalogue says of the type *name*, or of one of its public aliases; raises NotFoundError."""
-    return _catalogued()[fault_type(name).name]
+    return _read_catalogue()[fault_type(name).name]
 
 
 def service_of(fleet: Fleet, fault: PlannedFault) -> Service:

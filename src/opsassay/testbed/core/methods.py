@@ -13,8 +13,8 @@ def method_name(service: str, operation: str) -> str:
     For instance cart and ``POST /items`` give ``CartController.postItems``.
     """
     verb, _, rest = operation.partition(" ")
-    return f"{_camel(service)}{_KINDS.get(verb, 'Controller')}.{verb.lower()}{_camel(rest)}"
+    return f"{_camel_case(service)}{_KINDS.get(verb, 'Controller')}.{verb.lower()}{_camel_case(rest)}"
 
 
-def _camel(words: str) -> str:
+def _camel_case(words: str) -> str:
     return "".join(word[0].upper() + word[1:] for word in re.findall(r"[A-Za-z0-9]+", words))

@@ -10,13 +10,13 @@ from opsassay.testbed.core.state import state_root
 OBSERVER = "observer"
 
 
-def _link(substrate: str, name: str) -> Path:
+def _path_of_link(substrate: str, name: str) -> Path:
     return state_root() / "observers" / f"{substrate}-{name}.log"
 
 
 def link_observer_log(substrate: str, name: str, log: Path) -> None:
     """Have `observer_log` of the system *name* find *log*; the last observer of a system is the one that is found."""
-    link = _link(substrate, name)
+    link = _path_of_link(substrate, name)
     link.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     forget_observer_log(substrate, name)
     with contextlib.suppress(FileExistsError):  # another observer of the same system was faster
@@ -26,11 +26,11 @@ def link_observer_log(substrate: str, name: str, log: Path) -> None:
 def observer_log(substrate: str, name: str) -> dict[str, str]:
     """Return the text of the observer's log by the name of its process; nothing where nobody observed the system."""
     try:
-        return {OBSERVER: _link(substrate, name).read_text(errors="replace")}
+        return {OBSERVER: _path_of_link(substrate, name).read_text(errors="replace")}
     except FileNotFoundError:
         return {}
 
 
 def forget_observer_log(substrate: str, name: str) -> None:
     """Remove the link of a system that is gone; the log itself stays beside its timeline."""
-    _link(substrate, name).unlink(missing_ok=True)
+    _path_of_link(substrate, name).unlink(missing_ok=True)

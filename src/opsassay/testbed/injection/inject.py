@@ -66,14 +66,14 @@ async def inject(system: S, plan: FaultPlan, repertoire: Repertoire[S], lease: a
     """
     require(system.system, plan, repertoire.refusal, fleet=system.fleet)
     _check_free(system)
-    acts = [_act(system, part, repertoire) for part in plan.parts]
+    acts = [_prepare_act(system, part, repertoire) for part in plan.parts]
     system.injection, began_ns, notes = _activity(plan), time.time_ns(), list[str]()
     try:
         begun, lost = list[Act](), await system.lost_ledger_lines()
         try:
             started = await _apply(acts, begun, report)
             await _check_effects(acts, started, plan.duration_s, lease, report)
-            await _wait(lease, plan.duration_s - (time.monotonic() - started))
+            await _wait_for_end(lease, plan.duration_s - (time.monotonic() - started))
         finally:
             notes += [note for act in reversed(begun) for note in await _undo(system, act)]
         undone = time.monotonic()
@@ -88,7 +88,7 @@ async def inject(system: S, plan: FaultPlan, repertoire: Repertoire[S], lease: a
     if (gap := await system.lost_ledger_lines() - lost) > 0:
         notes.append(f"{gap} lines of the ledger could not be written to {system.state.ledger_dir}; is the disk full?")
     notes += sentences(system.unexpected_exits.found, began_ns)
-    await report(_outcome(acts, recovered=all(recovered), notes=notes))
+    await report(_done_event(acts, recovered=all(recovered), notes=notes))
 
 
 def _activity(plan: FaultPlan) -> str:
@@ -99,7 +99,7 @@ def _activity(plan: FaultPlan) -> str:
     return names_of((first, *more))
 
 
-def _act(system: S, plan: PlannedFault, repertoire: Repertoire[S]) -> Act:
+def _prepare_act(system: S, plan: PlannedFault, repertoire: Repertoire[S]) -> Act:
     replicas = affected(system.fleet, plan)
     injection = Injection(secrets.token_hex(4), plan, replicas, tuple(replica.pod for replica in replicas), system)
     if plan.fault == NO_FAULT:
@@ -215,11 +215,11 @@ async def _check_recovery(act: Act, undone: float) -> bool:
     return await sleep_until(healthy, RECOVERY_TIMEOUT_S, 0.2)
 
 
-def _outcome(acts: list[Act], *, recovered: bool, notes: list[str]) -> DoneEvent:
+def _done_event(acts: list[Act], *, recovered: bool, notes: list[str]) -> DoneEvent:
     roots = [_root(act.injection) for act in acts if act.injection.plan.fault != NO_FAULT]
     return {
         "event": "done",
-        "faults": [_fault(act).model_dump() for act in acts],
+        "faults": [_fault_as_injected(act).model_dump() for act in acts],
         "roots": [root.model_dump() for root in roots],
         "effects": [act.effect.model_dump() for act in acts if act.effect is not None],
         "recovered": recovered,
@@ -227,7 +227,7 @@ def _outcome(acts: list[Act], *, recovered: bool, notes: list[str]) -> DoneEvent
     }
 
 
-def _fault(act: Act) -> Fault:
+def _fault_as_injected(act: Act) -> Fault:
     plan, target = act.injection.plan, act.injection.plan.target
     broken = plan.fault != NO_FAULT and target is not None
     return Fault(
@@ -257,7 +257,7 @@ def _root(injection: Injection[SystemUnderTest]) -> RootLabel:
     )
 
 
-async def _wait(lease: asyncio.Event, seconds: float) -> None:
+async def _wait_for_end(lease: asyncio.Event, seconds: float) -> None:
     try:
         await asyncio.wait_for(lease.wait(), max(seconds, 0.0))
     except TimeoutError:

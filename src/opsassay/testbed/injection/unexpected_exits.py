@@ -44,10 +44,10 @@ class UnexpectedExits:
 
 def sentences(found: Sequence[dict[str, Any]], since_ns: int) -> list[str]:
     """Return one sentence for each process that was *found* to have ended since *since_ns*."""
-    return [_sentence(one) for one in found if one["time_ns"] >= since_ns]
+    return [_describe_exit(one) for one in found if one["time_ns"] >= since_ns]
 
 
-def _sentence(one: dict[str, Any]) -> str:
+def _describe_exit(one: dict[str, Any]) -> str:
     number = -one["status"]
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     said = f"{one['process']} (pid {one['pid']}) was ended by {name}, which OpsAssay did not send"

@@ -67,21 +67,21 @@ class Group:
     def add(self, pid: int) -> None:
         """Move process *pid* into the group; its later children are born there."""
         for folder in self.groups.folders(self.path):
-            _enrol(folder, pid)
+            _enrol_process(folder, pid)
 
     def set_limits(self, *, cpu_cores: float | None = None, memory_bytes: int | None = None) -> None:
         """Limit the group to *cpu_cores* and *memory_bytes*; None lifts a limit."""
         quota_us = None if cpu_cores is None else max(1000, round(cpu_cores * PERIOD_US))
         if CPU in self.groups.versions:
             if self.groups.versions[CPU] == 2:
-                self._write(CPU, "cpu.max", f"{quota_us or 'max'} {PERIOD_US}")
+                self._write_file(CPU, "cpu.max", f"{quota_us or 'max'} {PERIOD_US}")
             else:
-                self._write(CPU, "cpu.cfs_period_us", PERIOD_US)
-                self._write(CPU, "cpu.cfs_quota_us", quota_us or UNLIMITED_V1)
+                self._write_file(CPU, "cpu.cfs_period_us", PERIOD_US)
+                self._write_file(CPU, "cpu.cfs_quota_us", quota_us or UNLIMITED_V1)
         if MEMORY in self.groups.versions:
             if self.groups.versions[MEMORY] == 2:
-                self._write(MEMORY, "memory.max", memory_bytes or "max")
-                self._write(MEMORY, "memory.swap.max", 0 if memory_bytes else "max", optional=True)
+                self._write_file(MEMORY, "memory.max", memory_bytes or "max")
+                self._write_file(MEMORY, "memory.swap.max", 0 if memory_bytes else "max", optional=True)
             else:
                 self._write_memory_v1(memory_bytes or UNLIMITED_V1)
 
@@ -90,16 +90,16 @@ class Group:
         memory = 0
         if MEMORY in self.groups.versions:
             name = "memory.current" if self.groups.versions[MEMORY] == 2 else "memory.usage_in_bytes"
-            memory = int(self._folder(MEMORY).joinpath(name).read_text(encoding="utf-8"))
+            memory = int(self._folder_of(MEMORY).joinpath(name).read_text(encoding="utf-8"))
         if CPU not in self.groups.versions:
             return Usage(0.0, memory, 0.0)
-        counters = _counters(self._folder(CPU) / "cpu.stat")
+        counters = _read_counters(self._folder_of(CPU) / "cpu.stat")
         if self.groups.versions[CPU] == 2:
             return Usage(counters["usage_usec"] / 1e6, memory, counters.get("throttled_usec", 0) / 1e6)
         throttled_s = counters["throttled_time"] / 1e9
         if ACCOUNTING not in self.groups.parents:
             return Usage(0.0, memory, throttled_s)
-        used_ns = int(self._folder(ACCOUNTING).joinpath("cpuacct.usage").read_text(encoding="utf-8"))
+        used_ns = int(self._folder_of(ACCOUNTING).joinpath("cpuacct.usage").read_text(encoding="utf-8"))
         return Usage(used_ns / 1e9, memory, throttled_s)
 
     def threads(self) -> list[int]:
@@ -107,19 +107,19 @@ class Group:
         if CPU not in self.groups.versions:
             return []
         name = "cgroup.threads" if self.groups.versions[CPU] == 2 else "tasks"
-        return [int(thread) for thread in self._folder(CPU).joinpath(name).read_text(encoding="utf-8").split()]
+        return [int(thread) for thread in self._folder_of(CPU).joinpath(name).read_text(encoding="utf-8").split()]
 
     def remove(self) -> None:
         """Remove the group and the groups below it; raises OSError (EBUSY) when processes in it do not end in time."""
         for folder in self.groups.folders(self.path):
             _remove_tree(folder, kill=False)
 
-    def _folder(self, controller: str) -> Path:
+    def _folder_of(self, controller: str) -> Path:
         return self.groups.parents[controller] / self.path
 
-    def _write(self, controller: str, name: str, value: int | str, *, optional: bool = False) -> None:
+    def _write_file(self, controller: str, name: str, value: int | str, *, optional: bool = False) -> None:
         try:
-            (self._folder(controller) / name).write_text(str(value), encoding="utf-8")
+            (self._folder_of(controller) / name).write_text(str(value), encoding="utf-8")
         except FileNotFoundError:
             if not optional:
                 raise
@@ -130,13 +130,13 @@ class Group:
         A kernel that does not account swap has no limit for it, and a group at its limit would go on in swap.
         """
         names = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]
-        present = int(self._folder(MEMORY).joinpath(names[0]).read_text(encoding="utf-8"))
+        present = int(self._folder_of(MEMORY).joinpath(names[0]).read_text(encoding="utf-8"))
         if limit == UNLIMITED_V1 or limit > present:
             names.reverse()
         for name in names:
-            self._write(MEMORY, name, limit, optional="memsw" in name)
+            self._write_file(MEMORY, name, limit, optional="memsw" in name)
         if limit != UNLIMITED_V1:
-            self._write(MEMORY, "memory.swappiness", 0, optional=True)
+            self._write_file(MEMORY, "memory.swappiness", 0, optional=True)
 
 
 def remove_below(folder: Path) -> None:
@@ -252,13 +252,13 @@ def _enrol_child(folder: Path) -> None:
     if child == 0:
         signal.pause()
     try:
-        _enrol(folder, child)
+        _enrol_process(folder, child)
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
 
 
-def _enrol(folder: Path, pid: int) -> None:
+def _enrol_process(folder: Path, pid: int) -> None:
     folder.joinpath("cgroup.procs").write_text(str(pid), encoding="utf-8")
 
 
@@ -277,7 +277,7 @@ def _remove_tree(folder: Path, *, kill: bool) -> None:
     for below in sorted(_groups_in(folder), key=lambda path: len(path.parts), reverse=True):
         while True:
             if kill:
-                _kill(below)
+                _kill_group(below)
             try:
                 below.rmdir()
             except FileNotFoundError:
@@ -294,7 +294,7 @@ def _groups_in(folder: Path) -> list[Path]:
     return [Path(path) for path, _, _ in os.walk(folder)]
 
 
-def _kill(group: Path) -> None:
+def _kill_group(group: Path) -> None:
     try:
         pids = group.joinpath("cgroup.procs").read_text(encoding="utf-8").split()
     except FileNotFoundError:
@@ -306,6 +306,6 @@ def _kill(group: Path) -> None:
             continue
 
 
-def _counters(file: Path) -> dict[str, int]:
+def _read_counters(file: Path) -> dict[str, int]:
     rows = (line.split() for line in file.read_text(encoding="utf-8").splitlines())
     return {row[0]: int(row[1]) for row in rows if len(row) == 2}

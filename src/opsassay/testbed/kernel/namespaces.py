@@ -35,9 +35,9 @@ def isolate() -> None:
     uid, gid = os.geteuid(), os.getegid()
     try:
         try:
-            _unshare(CLONE_NEWNET)
+            _call_unshare(CLONE_NEWNET)
         except PermissionError:
-            _unshare(CLONE_NEWNET | CLONE_NEWUSER)
+            _call_unshare(CLONE_NEWNET | CLONE_NEWUSER)
             Path("/proc/self/setgroups").write_text("deny", encoding="utf-8")
             Path("/proc/self/uid_map").write_text(f"0 {uid} 1", encoding="utf-8")
             Path("/proc/self/gid_map").write_text(f"0 {gid} 1", encoding="utf-8")
@@ -54,7 +54,7 @@ def new_namespace() -> int:
     """Return the descriptor of a new network namespace whose loopback is up; the calling process stays where it is."""
 
     def make() -> int:
-        _unshare(CLONE_NEWNET)
+        _call_unshare(CLONE_NEWNET)
         raise_interface("lo")
         return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
@@ -69,11 +69,11 @@ def path_of(namespace: int) -> str:
 def enter(namespace: str | int) -> None:
     """Move the calling thread into the network *namespace*, a path or a descriptor; new threads and children follow."""
     if isinstance(namespace, int):
-        _setns(namespace, CLONE_NEWNET)
+        _call_setns(namespace, CLONE_NEWNET)
         return
     descriptor = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _setns(descriptor, CLONE_NEWNET)
+        _call_setns(descriptor, CLONE_NEWNET)
     finally:
         os.close(descriptor)
 
@@ -87,7 +87,7 @@ def join(pid: int, namespace: str | None = None) -> None:
     if not os.path.samestat(os.stat(theirs), os.stat("/proc/self/ns/user")):  # noqa: PTH116 - no path object has it
         descriptor = os.open(theirs, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            _setns(descriptor, CLONE_NEWUSER)
+            _call_setns(descriptor, CLONE_NEWUSER)
         finally:
             os.close(descriptor)
     enter(namespace or f"/proc/{pid}/ns/net")
@@ -124,25 +124,25 @@ def in_thread(function: Callable[[], Result]) -> Result:
 
 def rooms_of(pids: Iterable[int]) -> frozenset[int]:
     """Return the network namespaces that the processes *pids* are in, by inode, this process's own left out."""
-    return frozenset(filter(None, map(_room, pids))) - {_room("self")}
+    return frozenset(filter(None, map(_namespace_inode, pids))) - {_namespace_inode("self")}
 
 
 def who_is_in(rooms: Collection[int]) -> list[tuple[int, str]]:
     """Return (pid, name) of every process in one of *rooms*: while somebody is in a namespace, the kernel keeps it."""
     if not rooms:
         return []
-    found = [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _room(entry.name) in rooms]
-    return [(pid, name) for pid in sorted(found) if (name := _name(pid)) is not None]
+    found = [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _namespace_inode(entry.name) in rooms]
+    return [(pid, name) for pid in sorted(found) if (name := _name_of_process(pid)) is not None]
 
 
-def _room(pid: int | str) -> int | None:
+def _namespace_inode(pid: int | str) -> int | None:
     try:
         return Path(f"/proc/{pid}/ns/net").stat().st_ino
     except OSError:  # it has ended, or is another user's, or this is no Linux
         return None
 
 
-def _name(pid: int) -> str | None:
+def _name_of_process(pid: int) -> str | None:
     try:
         return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
     except OSError:
@@ -169,15 +169,15 @@ def raise_interface(name: str) -> None:
         ioctl(control, SIOCSIFFLAGS, struct.pack("16sH14x", name.encode(), flags | IFF_UP))
 
 
-def _unshare(flags: int) -> None:
-    _raise_errno(_libc().unshare(flags))
+def _call_unshare(flags: int) -> None:
+    _raise_errno(_load_libc().unshare(flags))
 
 
-def _setns(descriptor: int, kind: int) -> None:
-    _raise_errno(_libc().setns(descriptor, kind))
+def _call_setns(descriptor: int, kind: int) -> None:
+    _raise_errno(_load_libc().setns(descriptor, kind))
 
 
-def _libc() -> ctypes.CDLL:
+def _load_libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)  # Python 3.12 has os.unshare and os.setns; 3.11 has not
 
 

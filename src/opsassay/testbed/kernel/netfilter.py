@@ -78,7 +78,7 @@ class Table:
         chain = {"hook": "prerouting", "type": "nat", "priority": BEFORE_ROUTING, "policy": NF_ACCEPT}
         self._nft.chain("add", table=self.name, name="redirect", **chain)
         other = [
-            genex("immediate", {"dreg": REGISTER, "data": _value(struct.pack(">H", to))}),
+            genex("immediate", {"dreg": REGISTER, "data": _data_value(struct.pack(">H", to))}),
             genex("redir", {"reg_proto_min": REGISTER}),
         ]
         self.rule("redirect", [*arrives_from_elsewhere(), *_asks_for(port), *other])
@@ -163,8 +163,11 @@ def not_marked(bit: int) -> list[Expression]:
     mask, zero = struct.pack("=I", bit), bytes(4)
     return [
         genex("meta", {"key": META_MARK, "dreg": REGISTER}),
-        genex("bitwise", {"sreg": REGISTER, "dreg": REGISTER, "len": 4, "mask": _value(mask), "xor": _value(zero)}),
-        genex("cmp", {"sreg": REGISTER, "op": EQUAL, "data": _value(zero)}),
+        genex(
+            "bitwise",
+            {"sreg": REGISTER, "dreg": REGISTER, "len": 4, "mask": _data_value(mask), "xor": _data_value(zero)},
+        ),
+        genex("cmp", {"sreg": REGISTER, "op": EQUAL, "data": _data_value(zero)}),
     ]
 
 
@@ -174,7 +177,7 @@ def _asks_for(port: int) -> list[Expression]:
     return [
         *_meta_is(META_TRANSPORT, TCP),
         genex("payload", where),
-        genex("cmp", {"sreg": REGISTER, "op": EQUAL, "data": _value(struct.pack(">H", port))}),
+        genex("cmp", {"sreg": REGISTER, "op": EQUAL, "data": _data_value(struct.pack(">H", port))}),
     ]
 
 
@@ -186,11 +189,11 @@ def drop() -> list[Expression]:
 def _meta_is(key: int, value: bytes, comparison: int = EQUAL) -> list[Expression]:
     return [
         genex("meta", {"key": key, "dreg": REGISTER}),
-        genex("cmp", {"sreg": REGISTER, "op": comparison, "data": _value(value)}),
+        genex("cmp", {"sreg": REGISTER, "op": comparison, "data": _data_value(value)}),
     ]
 
 
-def _value(value: bytes) -> Expression:
+def _data_value(value: bytes) -> Expression:
     return {"attrs": [("NFTA_DATA_VALUE", value)]}
 
 

@@ -62,11 +62,11 @@ class Fabric:
 
     def start(self) -> None:
         """Make the bridges and join every host's to the core."""
-        self._thread.submit(self._start).result()
+        self._thread.submit(self._start_bridges).result()
 
     def attach(self, name: str, host: str) -> Place:
         """Return a new place called *name* on *host*, its interfaces up and addressed."""
-        return self._thread.submit(self._attach, name, host).result()
+        return self._thread.submit(self._attach_place, name, host).result()
 
     def close(self) -> None:
         """Stop talking to the kernel; bridges and places live on until the namespaces end."""
@@ -75,23 +75,23 @@ class Fabric:
             self._netlink = None
         self._thread.shutdown()
 
-    def _start(self) -> None:
+    def _start_bridges(self) -> None:
         from pyroute2 import IPRoute
 
         self._netlink = IPRoute()
-        core = self._bridge("core")
-        self._management = self._bridge("management")
+        core = self._make_bridge("core")
+        self._management = self._make_bridge("management")
         self._netlink.addr("add", index=self._management, address=MANAGEMENT_ADDRESS, prefixlen=16)
         for number, host in enumerate(self.hosts):
-            self._bridges[host] = self._bridge(f"host{number}")
+            self._bridges[host] = self._make_bridge(f"host{number}")
             uplink, downlink = self.uplinks[host], f"down{number}"
             self._netlink.link(
                 "add", ifname=uplink, kind="veth", master=self._bridges[host], state="up", peer={"ifname": downlink}
             )
             self._netlink.link("set", index=socket.if_nametoindex(downlink), master=core, state="up")
 
-    def _attach(self, name: str, host: str) -> Place:
-        netlink = self._open()
+    def _attach_place(self, name: str, host: str) -> Place:
+        netlink = self._require_netlink()
         self._attached += 1
         number = self._attached
         namespace = new_namespace()
@@ -113,13 +113,13 @@ class Fabric:
         inside(namespace, lambda: _address(place))
         return place
 
-    def _open(self) -> IPRoute:
+    def _require_netlink(self) -> IPRoute:
         if self._netlink is None:
             raise RuntimeError("start the fabric before attaching to it")
         return self._netlink
 
-    def _bridge(self, name: str) -> int:
-        self._open().link("add", ifname=name, kind="bridge", state="up")
+    def _make_bridge(self, name: str) -> int:
+        self._require_netlink().link("add", ifname=name, kind="bridge", state="up")
         return socket.if_nametoindex(name)
 
 

@@ -34,19 +34,19 @@ class Partition:
         name = f"{interface}-{self._config['id']}"
         self._fabric = Table("bridge", name)
         self._fabric.chain("prerouting")
-        for match in self._leaving():
+        for match in self._match_leaving():
             self._fabric.rule("prerouting", [*arrives_on(interface), *match, *drop()])
         enter(self._config["namespace"])
         self._replica = Table("ip", name)
         self._replica.chain("input")
-        for match in self._arriving():
+        for match in self._match_arriving():
             self._replica.rule("input", [*match, *drop()])
         return self
 
-    def _leaving(self) -> list[list[Expression]]:
+    def _match_leaving(self) -> list[list[Expression]]:
         return [destination_is(address) for address in self._streams.addresses(leaving=True)]
 
-    def _arriving(self) -> list[list[Expression]]:
+    def _match_arriving(self) -> list[list[Expression]]:
         return [source_is(address) for address in self._streams.addresses(leaving=False)]
 
     def __exit__(
@@ -67,8 +67,8 @@ class Partition:
 class Isolation(Partition):
     """Drops all that leaves the replica and all that arrives from elsewhere, whoever sends it: nobody hears of it."""
 
-    def _leaving(self) -> list[list[Expression]]:
+    def _match_leaving(self) -> list[list[Expression]]:
         return [[]]
 
-    def _arriving(self) -> list[list[Expression]]:
+    def _match_arriving(self) -> list[list[Expression]]:
         return [arrives_from_elsewhere()]

@@ -23,18 +23,18 @@ SIDECAR_UID = PRIVATE_UID - 1
 """The user of what stands in front of a user's program, which is out of that program's reach."""
 
 
-def _script(name: str) -> str:
+def _read_script(name: str) -> str:
     text = Path(__file__).with_name(name).read_text(encoding="utf-8")
     return text.replace("PRIVATE_UID", str(PRIVATE_UID))
 
 
-PRIVATE_ROOT = _script("private_root.sh")
+PRIVATE_ROOT = _read_script("private_root.sh")
 """A script for sh, run in a mount namespace of its own: the folders of programs, libraries and data, the command.
 
 Without /proc the loader does not know where a program lies, so that libraries beside it have to be named.
 """
 
-PROGRAM_ROOT = _script("program_root.sh")
+PROGRAM_ROOT = _read_script("program_root.sh")
 """A script for sh, run in mount and process namespaces of its own: the resolver's file, how the user changes, the folder to
 start in, the folders to show with their number before them, the command."""
 
@@ -67,12 +67,12 @@ def confinement() -> Confinement:
     if os.geteuid() != 0:
         return Confinement.NONE
     folder = str(Path(__file__).parent)
-    if _works([*_UNSHARED, folder, "", folder]):
+    if _runs_true([*_UNSHARED, folder, "", folder]):
         return Confinement.PRIVATE_ROOT
-    return Confinement.USER_NAMESPACE if _works(_MAPPED) else Confinement.NOBODY
+    return Confinement.USER_NAMESPACE if _runs_true(_MAPPED) else Confinement.NOBODY
 
 
-def _works(words: list[str]) -> bool:
+def _runs_true(words: list[str]) -> bool:
     return subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0
 
 

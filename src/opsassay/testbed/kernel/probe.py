@@ -70,18 +70,20 @@ class Machine:
 def probe_machine() -> Machine:
     """Probe in a child process, which takes all that it makes with it."""
     if sys.platform != "linux":
-        return _without(f"{sys.platform} has no network namespaces or control groups; use the plain isolation level")
+        return _machine_without(
+            f"{sys.platform} has no network namespaces or control groups; use the plain isolation level"
+        )
     try:
         done = subprocess.run(
             [sys.executable, "-m", __name__], capture_output=True, text=True, timeout=PROBE_WITHIN_S, check=True
         )
     except subprocess.TimeoutExpired:
-        return _without(
+        return _machine_without(
             f"the probe of the kernel did not end within {PROBE_WITHIN_S:.0f} s; try again on an idle machine"
         )
     except subprocess.CalledProcessError as error:
         last = (error.stderr.strip().splitlines() or [f"status {error.returncode}"])[-1]
-        return _without(f"the probe of the kernel failed: {last}")
+        return _machine_without(f"the probe of the kernel failed: {last}")
     found = json.loads(done.stdout)
     return Machine(found["uid"], found["kernel"], {name: Ability(**row) for name, row in found["abilities"].items()})
 
@@ -89,7 +91,7 @@ def probe_machine() -> Machine:
 def probe_here() -> Machine:
     """Probe in this process, which ends up in a network namespace of its own."""
     uid = os.geteuid()
-    abilities = _groups()
+    abilities = _find_group_abilities()
     try:
         from opsassay.testbed.kernel.namespaces import isolate
 
@@ -100,11 +102,11 @@ def probe_here() -> Machine:
         abilities |= dict.fromkeys((NETEM, SHAPING, DROP, QUEUE), unknown)
     else:
         how = "root" if uid == 0 else "unprivileged, in a user namespace"
-        abilities[NAMESPACES] = _try_ability(NAMESPACES, how, _fabric)
+        abilities[NAMESPACES] = _try_ability(NAMESPACES, how, _try_fabric)
         for name, how, attempt in (
-            (NETEM, "sch_netem", _netem),
-            (SHAPING, "sch_htb, sch_tbf, cls_u32", _shaping),
-            (DROP, "nf_tables", _drop),
+            (NETEM, "sch_netem", _try_delay),
+            (SHAPING, "sch_htb, sch_tbf, cls_u32", _try_bandwidth),
+            (DROP, "nf_tables", _try_drop),
             (QUEUE, "nfnetlink_queue", _queue),
         ):
             abilities[name] = _try_ability(name, how, attempt)
@@ -121,7 +123,7 @@ def _try_ability(name: str, how: str, attempt: Callable[[], str | None]) -> Abil
         return Ability(available=False, reason=f"the kernel refuses it ({detail}); {REMEDIES[name]}")
 
 
-def _fabric() -> None:
+def _try_fabric() -> None:
     from opsassay.testbed.kernel.network import Fabric
 
     fabric = Fabric(["host"])
@@ -130,21 +132,21 @@ def _fabric() -> None:
     fabric.close()
 
 
-def _netem() -> None:
-    _shape({"kind": "delay", "delay_s": 0.1, "jitter_s": 0.01})
+def _try_delay() -> None:
+    _try_impairment({"kind": "delay", "delay_s": 0.1, "jitter_s": 0.01})
 
 
-def _shaping() -> None:
-    _shape({"kind": "bandwidth", "bytes_per_s": 1e6})
+def _try_bandwidth() -> None:
+    _try_impairment({"kind": "bandwidth", "bytes_per_s": 1e6})
 
 
-def _shape(impairment: dict[str, Any]) -> None:
+def _try_impairment(impairment: dict[str, Any]) -> None:
     from opsassay.testbed.kernel.shaping import add_class, leaf, remove_class
 
     remove_class("lo", add_class("lo", ["127.0.0.2"], 16, leaf(impairment)))
 
 
-def _drop() -> None:
+def _try_drop() -> None:
     from opsassay.testbed.kernel.netfilter import Table, arrives_on, drop, source_is
 
     with Table("bridge", "probe") as bridge, Table("ip", "probe") as here:
@@ -178,7 +180,7 @@ def _queue() -> str:
     return f"nfnetlink_queue, {expression}"
 
 
-def _groups() -> dict[str, Ability]:
+def _find_group_abilities() -> dict[str, Ability]:
     from opsassay.testbed.kernel.cgroups import search
 
     groups, reasons = search()
@@ -191,7 +193,7 @@ def _groups() -> dict[str, Ability]:
     }
 
 
-def _without(reason: str) -> Machine:
+def _machine_without(reason: str) -> Machine:
     nothing = Ability(available=False, reason=reason)
     return Machine(os.geteuid(), os.uname().release, dict.fromkeys(ABILITIES, nothing))
 

@@ -56,11 +56,13 @@ class Queue:
         if not any(self._bind(number) for number in range(QUEUES)):
             self._socket.close()
             raise OSError(errno.EBUSY, f"all {QUEUES} packet queues of the replica's namespace are taken")
-        self._configure(_attribute(PARAMETERS, struct.pack(">IB", 0xFFFF if whole else HEADERS, COPY_PACKET)))
-        self._configure(_attribute(MAX_LENGTH, struct.pack(">I", MOST_HELD)))
+        self._send_configuration(
+            _pack_attribute(PARAMETERS, struct.pack(">IB", 0xFFFF if whole else HEADERS, COPY_PACKET))
+        )
+        self._send_configuration(_pack_attribute(MAX_LENGTH, struct.pack(">I", MOST_HELD)))
         flags = 0 if cut else WHOLE_SEGMENTS
-        self._configure(
-            _attribute(MASK, struct.pack(">I", WHOLE_SEGMENTS)) + _attribute(FLAGS, struct.pack(">I", flags))
+        self._send_configuration(
+            _pack_attribute(MASK, struct.pack(">I", WHOLE_SEGMENTS)) + _pack_attribute(FLAGS, struct.pack(">I", flags))
         )
         self._socket.settimeout(0)
 
@@ -85,16 +87,16 @@ class Queue:
 
     def accept(self, number: int, data: bytes | None = None) -> None:
         """Let packet *number* go on, with its bytes replaced by *data* if given."""
-        payload = b"" if data is None else _attribute(PAYLOAD, data)
-        self._send(VERDICT, _attribute(VERDICT_HEADER, struct.pack(">II", ACCEPT, number)) + payload)
+        payload = b"" if data is None else _pack_attribute(PAYLOAD, data)
+        self._send_message(VERDICT, _pack_attribute(VERDICT_HEADER, struct.pack(">II", ACCEPT, number)) + payload)
 
     def accept_up_to(self, number: int) -> None:
         """Let every packet up to *number* go on that has no verdict yet."""
-        self._send(VERDICT_BATCH, _attribute(VERDICT_HEADER, struct.pack(">II", ACCEPT, number)))
+        self._send_message(VERDICT_BATCH, _pack_attribute(VERDICT_HEADER, struct.pack(">II", ACCEPT, number)))
 
     def drop(self, number: int) -> None:
         """Drop packet *number*."""
-        self._send(VERDICT, _attribute(VERDICT_HEADER, struct.pack(">II", DROP, number)))
+        self._send_message(VERDICT, _pack_attribute(VERDICT_HEADER, struct.pack(">II", DROP, number)))
 
     def close(self) -> None:
         """Give the queue up; packets without a verdict are dropped."""
@@ -104,20 +106,20 @@ class Queue:
         """Ask for queue *number*; False when another process has it."""
         self.number = number
         try:
-            self._configure(_attribute(COMMAND, struct.pack(">BBH", BIND, 0, socket.AF_INET)))
+            self._send_configuration(_pack_attribute(COMMAND, struct.pack(">BBH", BIND, 0, socket.AF_INET)))
         except OSError as error:
             if error.errno in (errno.EPERM, errno.EBUSY, errno.EEXIST):
                 return False
             raise
         return True
 
-    def _configure(self, attributes: bytes) -> None:
-        self._send(CONFIGURE, attributes, ACKNOWLEDGE)
+    def _send_configuration(self, attributes: bytes) -> None:
+        self._send_message(CONFIGURE, attributes, ACKNOWLEDGE)
         (status,) = struct.unpack_from("=i", self._socket.recv(4096), 16)
         if status:
             raise OSError(-status, os.strerror(-status))
 
-    def _send(self, kind: int, attributes: bytes, flags: int = 1) -> None:
+    def _send_message(self, kind: int, attributes: bytes, flags: int = 1) -> None:
         header = struct.pack("=IHHII", 20 + len(attributes), SUBSYSTEM << 8 | kind, flags, 0, 0)
         try:
             self._socket.send(header + struct.pack(">BBH", 0, 0, self.number) + attributes)
@@ -135,7 +137,7 @@ def enlarge(opened: socket.socket, forced: int, asked: int) -> None:
         opened.setsockopt(socket.SOL_SOCKET, asked, BUFFER_BYTES)
 
 
-def _attribute(kind: int, value: bytes) -> bytes:
+def _pack_attribute(kind: int, value: bytes) -> bytes:
     length = 4 + len(value)
     return struct.pack("=HH", length, kind) + value + bytes(-length % 4)
 

@@ -96,9 +96,9 @@ def add_class(interface: str, addresses: Sequence[str], offset: int, discipline:
     kind, numbers = discipline
     with IPRoute() as netlink:
         index = socket.if_nametoindex(interface)
-        with _tolerated(errno.EEXIST):  # another fault shapes here as well
+        with _tolerate_errors(errno.EEXIST):  # another fault shapes here as well
             netlink.tc("add", "htb", index, handle=ROOT, default=0)
-        number = next(number for number in CLASSES if _claim(netlink, index, number))
+        number = next(number for number in CLASSES if _claim_class(netlink, index, number))
         try:
             netlink.tc("add", kind, index, handle=ROOT + (number << 16), parent=ROOT | number, **numbers)
             for address in addresses:
@@ -116,7 +116,7 @@ def remove_class(interface: str, number: int) -> None:
     """Remove the class *number* of *interface*, and the root discipline with the last class."""
     with IPRoute() as netlink:
         index = socket.if_nametoindex(interface)
-        with _tolerated(errno.ENOENT):
+        with _tolerate_errors(errno.ENOENT):
             netlink.tc(
                 "del-filter",
                 "u32",
@@ -127,7 +127,7 @@ def remove_class(interface: str, number: int) -> None:
                 target=ROOT | number,
                 keys=[],
             )
-        with _tolerated(errno.ENOENT):
+        with _tolerate_errors(errno.ENOENT):
             netlink.tc("del-class", "htb", index, handle=ROOT | number, parent=ROOT, **UNLIMITED)
         if not list(netlink.get_classes(index)):
             _remove_root(netlink, index)
@@ -144,7 +144,7 @@ def unshape(interface: str) -> None:
             _remove_root(netlink, index)
 
 
-def _claim(netlink: IPRoute, index: int, number: int) -> bool:
+def _claim_class(netlink: IPRoute, index: int, number: int) -> bool:
     try:
         netlink.tc("add-class", "htb", index, handle=ROOT | number, parent=ROOT, **UNLIMITED)
     except NetlinkError as error:
@@ -155,12 +155,12 @@ def _claim(netlink: IPRoute, index: int, number: int) -> bool:
 
 
 def _remove_root(netlink: IPRoute, index: int) -> None:
-    with _tolerated(errno.ENOENT, errno.EINVAL):
+    with _tolerate_errors(errno.ENOENT, errno.EINVAL):
         netlink.tc("del", "htb", index, handle=ROOT)
 
 
 @contextlib.contextmanager
-def _tolerated(*numbers: int) -> Iterator[None]:
+def _tolerate_errors(*numbers: int) -> Iterator[None]:
     try:
         yield
     except NetlinkError as error:

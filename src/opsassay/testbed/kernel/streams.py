@@ -33,7 +33,7 @@ class Streams:
         }
 
     def addresses(self, *, leaving: bool) -> list[str]:
-        """Return the peers' addresses of the streams that leave the replica, or of those that arrive."""
+        """Return the peers' addresses of the streams that leave the replica (*leaving*), or of those that arrive."""
         return sorted({stream.address for stream in self.all if stream.leaving == leaving})
 
     def stream_of(self, packet: Packet) -> PacketStream | None:
@@ -44,7 +44,7 @@ class Streams:
         """
         data = packet.data
         begin = _ip_header(data)
-        if data[9] != TCP or _size(data) <= _payload(data):
+        if data[9] != TCP or _total_length(data) <= _payload(data):
             return None
         source, destination = struct.unpack_from(">HH", data, begin)
         directions = ("forward", "backward") if source > destination else ("backward", "forward")
@@ -54,7 +54,7 @@ class Streams:
 
 def flip_a_bit(data: bytes, rng: random.Random) -> bytes | None:
     """Return the IP packet *data* with one bit of its TCP or UDP payload flipped; None when it has no payload."""
-    begin, end = _payload(data), min(_size(data), len(data))
+    begin, end = _payload(data), min(_total_length(data), len(data))
     if begin >= end:
         return None
     changed = bytearray(data)
@@ -62,7 +62,7 @@ def flip_a_bit(data: bytes, rng: random.Random) -> bytes | None:
     return bytes(changed)
 
 
-def _size(data: bytes) -> int:
+def _total_length(data: bytes) -> int:
     return int.from_bytes(data[2:4])
 
 
@@ -78,4 +78,4 @@ def _payload(data: bytes) -> int:
             return header + (data[header + 12] >> 4) * 4
         case 17:
             return header + UDP_HEADER
-    return _size(data)
+    return _total_length(data)

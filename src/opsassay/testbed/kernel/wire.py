@@ -33,7 +33,7 @@ class Outward:
     def send(self, data: bytes, mark: int) -> None:
         """Send the IP packet *data*, which bore *mark*; one that the kernel refuses is counted and lost."""
         try:
-            self._socket(mark | self._mark).sendto(data, (socket.inet_ntoa(data[16:20]), 0))
+            self._socket_for_mark(mark | self._mark).sendto(data, (socket.inet_ntoa(data[16:20]), 0))
         except OSError:
             self.unsent += 1
 
@@ -42,7 +42,7 @@ class Outward:
         for opened in self._sockets.values():
             opened.close()
 
-    def _socket(self, mark: int) -> socket.socket:
+    def _socket_for_mark(self, mark: int) -> socket.socket:
         if mark not in self._sockets:
             opened = socket.socket(socket.AF_INET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.IPPROTO_RAW)
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, mark)

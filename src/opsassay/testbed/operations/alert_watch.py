@@ -73,7 +73,7 @@ class AlertWatch(Background):
             try:
                 at_ns, found = self._alerts.firing()
                 append_line(self._path, AlertReading(time_ns=at_ns, firing=tuple(found)))
-                self._note(at_ns, found)
+                self._note_alerts(at_ns, found)
                 last, self.unread = time.monotonic(), None
             except OpsAssayError as error:  # the system is gone: whoever runs the trial finds out as well
                 self.unread = error
@@ -86,7 +86,7 @@ class AlertWatch(Background):
             due = max(due + TICK_S, time.monotonic())
             self.pause(due - time.monotonic())
 
-    def _note(self, at_ns: int, found: Sequence[Alert]) -> None:
+    def _note_alerts(self, at_ns: int, found: Sequence[Alert]) -> None:
         firing = {(alert.service, alert.signal) for alert in found}
         now, former = time.monotonic(), self.quiet_since
         quiet = {rule: (now if since == math.inf else since) for rule, since in former.items() if rule not in firing}

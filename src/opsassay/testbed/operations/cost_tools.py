@@ -136,7 +136,7 @@ class LiveCostToolSession(OperatorToolSession):
             line = ReportedCause(time_ns=time.time_ns(), service=asked.service, cause=asked.cause)
             append_line(self._run_dir / COST_CAUSES, line)
             return Done("Taken.")
-        touched = self._changed(asked)
+        touched = self._apply_change(asked)
         return Done(telemetry_queries.as_json({"done": asked.model_dump()}), touched)
 
     def _spending_fields(self, asked: Written) -> dict[str, Any]:
@@ -155,7 +155,7 @@ class LiveCostToolSession(OperatorToolSession):
             "budget": None if budget is None else budget.model_dump(),
         }
 
-    def _changed(self, asked: Written) -> tuple[str, ...]:
+    def _apply_change(self, asked: Written) -> tuple[str, ...]:
         account, system = self._cost_watch.account, self._cost_watch.system
         if isinstance(asked, BudgetSet):
             if account.budget is None:

@@ -153,11 +153,11 @@ class CostWatch(Background):
             with suppress(OpsAssayError):  # a reading that could not be had is missing from the record
                 scalers = self.system.autoscalers().items()
                 most = {name: one.max_replicas for name, one in scalers if one.max_replicas > one.min_replicas}
-                reading = self.account.read(self._services(), time.time_ns(), most)
+                reading = self.account.read(self._cost_by_service(), time.time_ns(), most)
                 self.readings = [*self.readings, reading]
                 append_line(self._path, reading)
 
-    def _services(self) -> dict[str, ServiceCost]:
+    def _cost_by_service(self) -> dict[str, ServiceCost]:
         used = usage(self._telemetry.tables(), time.time_ns())
         return {
             name: self.account.of_service(requested, *used.get(name, (0.0, 0.0, 0.0)))

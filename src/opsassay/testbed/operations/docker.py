@@ -63,8 +63,8 @@ def _parse(name: str, parameters: Sequence[click.Parameter], words: Sequence[str
         raise UserError(f"{name}: {error.format_message().rstrip('.')}.") from error
 
 
-def _update(given: Mapping[str, Any]) -> list[VerbCall]:
-    limits = {"cpu_limit": given["cpus"], "memory_limit_mb": _megabytes(given["memory"])}
+def _read_update(given: Mapping[str, Any]) -> list[VerbCall]:
+    limits = {"cpu_limit": given["cpus"], "memory_limit_mb": _parse_megabytes(given["memory"])}
     changed = [(key, value) for key, value in limits.items() if value is not None]
     if not changed:
         raise UserError("docker update: say --cpus or --memory.")
@@ -75,7 +75,7 @@ def _update(given: Mapping[str, Any]) -> list[VerbCall]:
     ]
 
 
-def _megabytes(size: str | None) -> int | None:
+def _parse_megabytes(size: str | None) -> int | None:
     if size is None:
         return None
     parts = re.fullmatch(r"(\d{1,15})([bkmg]?)b?", size.lower())
@@ -84,7 +84,7 @@ def _megabytes(size: str | None) -> int | None:
     return int(int(parts[1]) * MEGABYTES[parts[2]])
 
 
-def _execute(given: Mapping[str, Any]) -> list[VerbCall]:
+def _read_exec(given: Mapping[str, Any]) -> list[VerbCall]:
     program, *words = given["command"]
     if program != "curl":
         raise UserError(f"docker exec: {program[:40]} is not run here; curl is.")
@@ -94,41 +94,48 @@ def _execute(given: Mapping[str, Any]) -> list[VerbCall]:
     return [VerbCall("exec_curl", called)]
 
 
-def _each(tool: str) -> Callable[[Mapping[str, Any]], list[VerbCall]]:
+def _call_for_each(tool: str) -> Callable[[Mapping[str, Any]], list[VerbCall]]:
     return lambda given: [VerbCall(tool, {"target": name}) for name in given["names"]]
 
 
-def _flag(*names: str) -> click.Option:
+def _make_flag(*names: str) -> click.Option:
     return click.Option(names, is_flag=True)
 
 
 _NAME, _NAMES = click.Argument(["name"]), click.Argument(["names"], nargs=-1, required=True)
 _GRACE = click.Option(["-t", "--time", "--timeout"], type=click.IntRange(0, 60))
 _CURL = (
-    *map(_flag, ("-s", "--silent"), ("-S", "--show-error"), ("-i", "--include"), ("-f", "--fail"), ("-v", "--verbose")),
+    *map(
+        _make_flag,
+        ("-s", "--silent"),
+        ("-S", "--show-error"),
+        ("-i", "--include"),
+        ("-f", "--fail"),
+        ("-v", "--verbose"),
+    ),
     click.Option(["-X", "--request"], default="GET"),
     click.Option(["-m", "--max-time"], type=float),
     click.Argument(["url"]),
 )
 _COMMANDS: Mapping[str, tuple[Sequence[click.Parameter], Callable[[Mapping[str, Any]], list[VerbCall]]]] = {
-    "ps": ([_flag("-a", "--all")], lambda _: [VerbCall("ps", {})]),
-    "inspect": ([_NAMES], _each("describe")),
+    "ps": ([_make_flag("-a", "--all")], lambda _: [VerbCall("ps", {})]),
+    "inspect": ([_NAMES], _call_for_each("describe")),
     "logs": (
         [click.Option(["-n", "--tail"], default=50, type=click.IntRange(1, 200)), _NAME],
         lambda given: [VerbCall("logs", {"target": given["name"], "lines": given["tail"]})],
     ),
-    "restart": ([_GRACE, _NAMES], _each("restart")),
-    "start": ([_NAMES], _each("start")),
-    "stop": ([_GRACE, _NAMES], _each("stop")),
-    "update": ([click.Option(["--cpus"], type=float), click.Option(["-m", "--memory"]), _NAMES], _update),
+    "restart": ([_GRACE, _NAMES], _call_for_each("restart")),
+    "start": ([_NAMES], _call_for_each("start")),
+    "stop": ([_GRACE, _NAMES], _call_for_each("stop")),
+    "update": ([click.Option(["--cpus"], type=float), click.Option(["-m", "--memory"]), _NAMES], _read_update),
     "exec": (
         [
-            _flag("-i", "--interactive"),
-            _flag("-t", "--tty"),
+            _make_flag("-i", "--interactive"),
+            _make_flag("-t", "--tty"),
             _NAME,
             click.Argument(["command"], nargs=-1, required=True),
         ],
-        _execute,
+        _read_exec,
     ),
 }
 """What each takes, and the calls that it stands for."""

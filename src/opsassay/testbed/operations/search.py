@@ -43,7 +43,7 @@ class Composition(Written):
     @property
     def name(self) -> str:
         """The verbs with their targets, for people."""
-        return " + ".join(_words(change) for change in self.changes) or "nothing"
+        return " + ".join(_format_call(change) for change in self.changes) or "nothing"
 
     def text(self) -> str:
         """Return the YAML of this composition, which `parse` reads back."""
@@ -55,7 +55,7 @@ def parse(text: str, name: str = "candidate") -> Composition:
     return parse_yaml(text, Composition, name)
 
 
-def _words(change: OpsCall) -> str:
+def _format_call(change: OpsCall) -> str:
     payload = [str(value) for value in change.arguments.values()]
     return f"{change.verb}({', '.join(payload)})"
 

@@ -136,17 +136,17 @@ class StateAlerts:
 
     def findings(self, at_ns: int) -> list[StateFinding]:
         """Return every condition that holds at *at_ns*."""
-        for tick in self._ticks.until(at_ns):
+        for tick in self._ticks.read_until(at_ns):
             self.state.take(tick)
             if _last_end_ns(tick) <= self._usual_until_ns:
                 self._expected = self.state.ready()
-        for reading in self._health.until(at_ns):
+        for reading in self._health.read_until(at_ns):
             self.state.take_health(reading)
-        for cost in self._costs.until(at_ns):
+        for cost in self._costs.read_until(at_ns):
             self.state.take_cost(cost)
-        return [*self._of_workloads(), *self._of_parts(), *_at_limits(self.state)]
+        return [*self._find_in_workloads(), *self._find_in_parts(), *_find_at_limits(self.state)]
 
-    def _of_workloads(self) -> Iterator[StateFinding]:
+    def _find_in_workloads(self) -> Iterator[StateFinding]:
         state, ready = self.state, self.state.ready()
         for service, count in Counter(e.service for e in state.entities.values() if not e.ready).items():
             yield StateFinding(service, "pod_not_ready", count, 0, f"{count} replicas are not ready")
@@ -157,13 +157,13 @@ class StateAlerts:
         for service in state.without_backends:
             yield StateFinding(service, "backends_missing", 0, 1, "no backend is ready")
         for rule in self._spread:
-            if (problem := _crowded(rule, state.entities.values())) is not None:
+            if (problem := _find_crowding(rule, state.entities.values())) is not None:
                 yield problem
         for service, unreachable in state.unreachable.items():
             if unreachable:
                 yield StateFinding(service, "probe_failed", 0, 1, "a request from outside is not answered")
 
-    def _of_parts(self) -> Iterator[StateFinding]:
+    def _find_in_parts(self) -> Iterator[StateFinding]:
         for node in self.state.nodes_not_ready:
             yield StateFinding(node, "node_not_ready", 0, 1, "the node is not Ready")
         for part in self.state.failing_parts:
@@ -192,10 +192,10 @@ class AlertRules:
             at_ns, golden = (time.time_ns() - int(self._delay_s * 1e9), list[Alert]())
             if self._live is not None:
                 at_ns, golden = self._live.firing()
-            held = [_alert(one, at_ns) for one in self._state.findings(at_ns)]
-            return at_ns, self._after_for([*golden, *held], at_ns)
+            held = [_make_alert(one, at_ns) for one in self._state.findings(at_ns)]
+            return at_ns, self._keep_lasting([*golden, *held], at_ns)
 
-    def _after_for(self, found: Iterable[Alert], at_ns: int) -> list[Alert]:
+    def _keep_lasting(self, found: Iterable[Alert], at_ns: int) -> list[Alert]:
         present = {(alert.service, alert.signal): alert for alert in found}
         self._since = {key: self._since.get(key, at_ns) for key in present}
         return [
@@ -216,7 +216,7 @@ class _Lines(Generic[T]):
         self._path, self._parse, self._ends_ns = path, parse, ends_ns
         self._offset, self._waiting = 0, deque[T]()
 
-    def until(self, at_ns: int) -> Iterator[T]:
+    def read_until(self, at_ns: int) -> Iterator[T]:
         if self._path.exists():
             with self._path.open("rb") as stream:
                 stream.seek(self._offset)
@@ -232,7 +232,7 @@ def _last_end_ns(tick: Tick) -> int:
     return max((one.ended_ns for one in tick.observations if one.depth != "D3"), default=0)
 
 
-def _at_limits(state: ObservedState) -> Iterator[StateFinding]:
+def _find_at_limits(state: ObservedState) -> Iterator[StateFinding]:
     for name, (replicas, most) in state.autoscalers.items():
         if replicas >= most:
             yield StateFinding(name, "autoscaler_at_limit", replicas, most, f"it runs all of its {most:g} replicas")
@@ -243,7 +243,7 @@ def _at_limits(state: ObservedState) -> Iterator[StateFinding]:
             )
 
 
-def _crowded(rule: Spread, entities: Iterable[Entity]) -> StateFinding | None:
+def _find_crowding(rule: Spread, entities: Iterable[Entity]) -> StateFinding | None:
     hosts = Counter(e.host for e in entities if e.service == rule.service and e.ready and e.host is not None)
     skew = max(hosts.values(), default=0) - min(hosts.values(), default=0)
     uneven = rule.max_skew is not None and skew > rule.max_skew
@@ -253,7 +253,7 @@ def _crowded(rule: Spread, entities: Iterable[Entity]) -> StateFinding | None:
     return StateFinding(rule.service, "placement", len(hosts), rule.min_hosts, words)
 
 
-def _alert(found: StateFinding, at_ns: int) -> Alert:
+def _make_alert(found: StateFinding, at_ns: int) -> Alert:
     message = f"{found.service}: {found.words}"
     return Alert(time_ns=at_ns, service=found.service, signal=found.signal, value=found.value, threshold=found.threshold,
                  message=message)  # fmt: skip

@@ -26,7 +26,8 @@ def tell_alerts(found: Iterable[Alert]) -> str:
 def tell_metrics(tables: Tables, asked: Metrics, now_ns: int) -> str:
     """Return the series of one metric, or which metrics there are."""
     points = pl.concat(
-        [_recent(tables[name], asked.since_s, now_ns) for name in ("metrics", "metrics_sum")], how="diagonal_relaxed"
+        [_select_recent(tables[name], asked.since_s, now_ns) for name in ("metrics", "metrics_sum")],
+        how="diagonal_relaxed",
     )
     if asked.service is not None:
         points = points.filter(pl.col("service_name") == asked.service)
@@ -55,7 +56,7 @@ def tell_metrics(tables: Tables, asked: Metrics, now_ns: int) -> str:
 
 def tell_traces(tables: Tables, asked: Traces, now_ns: int) -> str:
     """Return the slowest or the failed requests that a service handled, each with the spans below it."""
-    spans = _recent(tables["traces"], asked.since_s, now_ns)
+    spans = _select_recent(tables["traces"], asked.since_s, now_ns)
     handled = spans.filter(
         (pl.col("service_name") == asked.service) & pl.col("attr.span_kind").is_in(["Server", "Consumer"])
     )
@@ -73,7 +74,7 @@ def tell_traces(tables: Tables, asked: Traces, now_ns: int) -> str:
 
 def tell_logs(tables: Tables, asked: SearchLogs, now_ns: int) -> str:
     """Return log records, the latest last; raises UserError for a pattern that is none."""
-    found = _recent(tables["logs"], asked.since_s, now_ns)
+    found = _select_recent(tables["logs"], asked.since_s, now_ns)
     if asked.service is not None:
         found = found.filter(pl.col("service_name") == asked.service)
     if asked.level is not None:
@@ -93,7 +94,7 @@ def tell_logs(tables: Tables, asked: SearchLogs, now_ns: int) -> str:
 
 def tell_summary(tables: Tables, asked: Summarise, now_ns: int) -> str:
     """Return how each service does and what the commonest errors say."""
-    spans = _recent(tables["traces"], asked.since_s, now_ns)
+    spans = _select_recent(tables["traces"], asked.since_s, now_ns)
     handled = spans.filter(pl.col("attr.span_kind").is_in(["Server", "Consumer"]))
     services = handled.group_by("service_name").agg(
         count=pl.len(),
@@ -105,7 +106,7 @@ def tell_summary(tables: Tables, asked: Summarise, now_ns: int) -> str:
         f"{service}: {count / asked.since_s:.1f}/s, {failed / count:.0%} failed, p50 {p50:.0f} ms, p99 {p99:.0f} ms"
         for service, count, failed, p50, p99 in services.sort("service_name").iter_rows()
     ]
-    errors = _recent(tables["logs"], asked.since_s, now_ns).filter(pl.col("level").is_in(ERROR_LEVELS))
+    errors = _select_recent(tables["logs"], asked.since_s, now_ns).filter(pl.col("level").is_in(ERROR_LEVELS))
     common = (
         errors.group_by("service_name", "message")
         .len()
@@ -117,7 +118,7 @@ def tell_summary(tables: Tables, asked: Summarise, now_ns: int) -> str:
 
 def tell_topology(tables: Tables, asked: CallTopology, now_ns: int) -> str:
     """Return who called whom: pairs of services whose spans are parent and child, with calls and failures."""
-    spans = _recent(tables["traces"], asked.since_s, now_ns).select(
+    spans = _select_recent(tables["traces"], asked.since_s, now_ns).select(
         "trace_id", "span_id", "parent_span_id", "service_name", failed=pl.col("attr.status_code") == "Error"
     )
     callers = spans.select("trace_id", parent_span_id="span_id", caller="service_name")
@@ -142,7 +143,7 @@ def as_json(result: object) -> str:
     return json_text(result, indent=1)
 
 
-def _recent(table: pl.DataFrame, since_s: float, now_ns: int) -> pl.DataFrame:
+def _select_recent(table: pl.DataFrame, since_s: float, now_ns: int) -> pl.DataFrame:
     return table.filter(pl.col("time").cast(pl.Int64) >= now_ns - int(since_s * 1e9))
 
 

@@ -135,8 +135,8 @@ class OperatorToolSession(ABC):
             began_ns = time.time_ns()
             self._late += self._closed.is_set()
             self._under_way = name[:64]
-            done = self._attempt(name, arguments)
-            call = ToolCall(tool=name[:64], arguments=traced, output=_cut(done.output), status=done.status)
+            done = self._attempt_call(name, arguments)
+            call = ToolCall(tool=name[:64], arguments=traced, output=_shorten_output(done.output), status=done.status)
             known = self.tools.get(name)
             self.record(
                 Action(
@@ -154,18 +154,18 @@ class OperatorToolSession(ABC):
             self._under_way = None
             return call
 
-    def _attempt(self, name: str, given: Mapping[str, Any]) -> Done:
+    def _attempt_call(self, name: str, given: Mapping[str, Any]) -> Done:
         tool = self.tools.get(name)
         if self._closed.is_set():
-            return _error("the time for repairs is over.")
+            return _error_result("the time for repairs is over.")
         if tool is None:
-            return _error(f"there is no tool {name[:40]!r}; there are {', '.join(self.tools)}.")
+            return _error_result(f"there is no tool {name[:40]!r}; there are {', '.join(self.tools)}.")
         try:
             return self.carry_out(tool, tool.arguments.model_validate(dict(given), strict=True))
         except ValidationError as error:
-            return _error(f"invalid arguments of {name}: {problem(error, 'the arguments')[:200]}.")
+            return _error_result(f"invalid arguments of {name}: {problem(error, 'the arguments')[:200]}.")
         except OpsAssayError as error:
-            return _error(str(error))
+            return _error_result(str(error))
 
     def pause(self, seconds: float) -> str:
         """Wait, at most until the agent's time is over; return what hears of it."""
@@ -173,11 +173,11 @@ class OperatorToolSession(ABC):
         return f"Waited {seconds:g} s."
 
 
-def _error(message: str) -> Done:
+def _error_result(message: str) -> Done:
     return Done(f"Error: {message}", status="error")
 
 
-def _cut(output: str) -> str:
+def _shorten_output(output: str) -> str:
     if len(output) <= OUTPUT_LIMIT:
         return output
     return output[:OUTPUT_LIMIT] + f"\n... ({len(output) - OUTPUT_LIMIT} more characters; ask for less)"

@@ -93,11 +93,11 @@ class VerbToolSession(OperatorToolSession):
         if isinstance(asked, Docker):
             return self._run_docker(asked)
         if isinstance(asked, UndoLast):
-            return self._undo()
+            return self._undo_last()
         assert tool.verb is not None
         journal = self.journal if tool.mutating else None
         inverse = journal.inverse(tool.verb, asked.model_dump()) if journal is not None else None
-        result = self._operate(tool.verb, asked)
+        result = self._operate_verb(tool.verb, asked)
         if journal is not None:
             journal.note(tool.verb, inverse)
         return Done(
@@ -110,7 +110,7 @@ class VerbToolSession(OperatorToolSession):
             return changes_something(given.get("args", ()))
         return tool.mutating or given.get("method", "GET") != "GET"
 
-    def _undo(self) -> Done:
+    def _undo_last(self) -> Done:
         assert self.journal is not None
         (verb, given), result = self.journal.undo()
         asked = next(tool.arguments for tool in self.tools.values() if tool.verb == verb).model_validate(given)
@@ -133,7 +133,7 @@ class VerbToolSession(OperatorToolSession):
             "\n".join(one.output for one in done), tuple(sorted({name for one in done for name in one.touched}))
         )
 
-    def _operate(self, verb: str, asked: Written) -> dict[str, Any]:
+    def _operate_verb(self, verb: str, asked: Written) -> dict[str, Any]:
         return self.running.operate(verb, without_url(asked.model_dump()))
 
 

@@ -90,7 +90,7 @@ def describe(found: list[Alert]) -> str:
     """Return the incident description that an operator would get: what fired, where, when."""
     if not found:
         return "No alert fired. Decide whether anything is wrong in the abnormal window, and if so what and why."
-    lines = [f"- {_clock(alert.time_ns)} {alert.message}" for alert in found]
+    lines = [f"- {_format_clock(alert.time_ns)} {alert.message}" for alert in found]
     return "\n".join(["These alerts fired (UTC):", *lines, "Find the root cause and how it spread."])
 
 
@@ -147,7 +147,7 @@ def _request_alerts(windows: pl.DataFrame, slo: Slo) -> list[Alert]:
     found = []
     for signal, (condition, value, threshold) in rules.items():
         rows = windows.filter(condition).select("tick", "service_name", value=value, threshold=threshold)
-        found += [_alert(signal, *row) for row in rows.iter_rows()]
+        found += [_make_alert(signal, *row) for row in rows.iter_rows()]
     return found
 
 
@@ -167,7 +167,7 @@ def _saturation_alerts(metrics: pl.DataFrame, ticks: pl.DataFrame, slo: Slo) -> 
         .group_by("tick", "service_name")
         .agg(pl.col("level").max())
     )
-    return [_alert("saturation", at, service, level, slo.saturation) for at, service, level in rows.iter_rows()]
+    return [_make_alert("saturation", at, service, level, slo.saturation) for at, service, level in rows.iter_rows()]
 
 
 def _still_saturated(tables: Mapping[str, pl.DataFrame], saturated: set[str], slo: Slo, at_ns: int) -> list[Alert]:
@@ -195,10 +195,10 @@ def _still_saturated(tables: Mapping[str, pl.DataFrame], saturated: set[str], sl
         .group_by("service_name")
         .agg(pl.col("level").max())
     )
-    return [_alert("saturation", at_ns, service, level, slo.saturation) for service, level in rows.iter_rows()]
+    return [_make_alert("saturation", at_ns, service, level, slo.saturation) for service, level in rows.iter_rows()]
 
 
-def _alert(signal: str, time_ns: int, service: str, value: float, threshold: float) -> Alert:
+def _make_alert(signal: str, time_ns: int, service: str, value: float, threshold: float) -> Alert:
     words = {
         "error_rate": f"{service}: {value:.0%} of requests fail (limit {threshold:.0%})",
         "latency_p99_ms": f"{service}: p99 latency {value:.0f} ms (limit {threshold:.0f} ms)",
@@ -215,6 +215,6 @@ def _alert(signal: str, time_ns: int, service: str, value: float, threshold: flo
     )
 
 
-def _clock(time_ns: int) -> str:
+def _format_clock(time_ns: int) -> str:
     seconds = time_ns // 1_000_000_000 % 86_400
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"

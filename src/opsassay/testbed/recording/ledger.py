@@ -30,7 +30,9 @@ def read_ledger(folder: Path, since_ns: int) -> pl.DataFrame:
         if path.name == LOAD_RECORD:
             continue
         whole, _, _ = path.read_bytes().rpartition(b"\n")
-        rows += [row for line in whole.splitlines() if (row := _row(line)) is not None and row["time_ns"] >= since_ns]
+        rows += [
+            row for line in whole.splitlines() if (row := _parse_row(line)) is not None and row["time_ns"] >= since_ns
+        ]
     return _with_given_up(pl.DataFrame(rows, schema=schema, orient="row")).sort("time_ns")
 
 
@@ -47,7 +49,7 @@ def _with_given_up(lines: pl.DataFrame) -> pl.DataFrame:
     return known
 
 
-def _row(line: bytes) -> dict[str, Any] | None:
+def _parse_row(line: bytes) -> dict[str, Any] | None:
     try:
         row: dict[str, Any] = json.loads(line)
     except json.JSONDecodeError:

@@ -141,14 +141,14 @@ class Observer:
         )  # fmt: skip
         if reading.details is not None:
             append_line(self._details, reading.details)
-        observations = [_observation(depth, began, read) for depth, read in depths]
-        self._append(index, observations, pressure=pressure, **self._changes(reading))
+        observations = [_make_observation(depth, began, read) for depth, read in depths]
+        self._append_tick(index, observations, pressure=pressure, **self._changes(reading))
 
     async def _wait_for_next(self, started: float, index: int) -> int:
         """Sleep until the next turn; write those that have passed as missed."""
         index += 1
         while time.monotonic() > started + (index + 1) * self.cadence_s:
-            self._append(index, [_observation("D1", time.time_ns(), DepthReading(None, ("missed",)))])
+            self._append_tick(index, [_make_observation("D1", time.time_ns(), DepthReading(None, ("missed",)))])
             _log.warning("tick missed", tick=index)
             index += 1
         now = time.monotonic()
@@ -186,9 +186,9 @@ class Observer:
 
     async def _probe_all(self) -> bool:
         """Probe every protected service; return whether all answered."""
-        return all(await asyncio.gather(*(self._probe(service) for service in self.probes.protected)))
+        return all(await asyncio.gather(*(self._probe_service(service) for service in self.probes.protected)))
 
-    async def _probe(self, service: str) -> bool:
+    async def _probe_service(self, service: str) -> bool:
         began = time.time_ns()
         answer = await self.probes.request(service)
         self._count += 1
@@ -199,18 +199,18 @@ class Observer:
         )  # fmt: skip
         return reachable
 
-    def _append(self, index: int, observations: list[Observation], **changes: Any) -> None:
+    def _append_tick(self, index: int, observations: list[Observation], **changes: Any) -> None:
         probes, self._sent = tuple(self._sent), []
         if probes:
             share = sum(probe.reachable for probe in probes) / len(probes)
             unreachable = tuple(sorted({probe.target for probe in probes if not probe.reachable}))
             read = DepthReading(share, unreachable, max(probe.ended_ns for probe in probes))
-            observations.append(_observation("D3", min(probe.started_ns for probe in probes), read))
+            observations.append(_make_observation("D3", min(probe.started_ns for probe in probes), read))
         tick = Tick(index=index, observations=tuple(observations), probes=probes, **changes)
         append_object(self._out, tick.model_dump(mode="json", exclude_defaults=True))
 
 
-def _observation(depth: Depth, began: int, read: DepthReading) -> Observation:
+def _make_observation(depth: Depth, began: int, read: DepthReading) -> Observation:
     return Observation(depth=depth, started_ns=began, ended_ns=read.ended_ns, value=read.value, failing=read.failing)
 
 
@@ -258,7 +258,7 @@ class ObserverProcess:
 
     def observe_once(self) -> None:
         """Have it probe and read once more and wait, so that nothing is written until it goes on. Raises LostError."""
-        self._say()
+        self._write_line()
         assert self.process.stdout is not None
         ready, _, _ = select.select([self.process.stdout], [], [], END_TIMEOUT_S)
         if not ready or self.process.stdout.readline().strip() != LOOKED:
@@ -266,9 +266,9 @@ class ObserverProcess:
 
     def go_on(self) -> None:
         """Have it observe on after a look. Raises LostError."""
-        self._say()
+        self._write_line()
 
-    def _say(self) -> None:
+    def _write_line(self) -> None:
         assert self.process.stdin is not None
         try:
             self.process.stdin.write("\n")

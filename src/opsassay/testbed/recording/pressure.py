@@ -56,9 +56,11 @@ class PressureReader:
         """Return the pressure since the last call; *late_s* is how late this one is."""
         noop_s = await noop()
         before, self._last = self._last, await asyncio.to_thread(self._read_kernel)
-        return self._between(before, self._last, late_s, noop_s)
+        return self._pressure_between(before, self._last, late_s, noop_s)
 
-    def _between(self, before: _KernelState, now: _KernelState, late_s: float, noop_s: float) -> MachinePressure:
+    def _pressure_between(
+        self, before: _KernelState, now: _KernelState, late_s: float, noop_s: float
+    ) -> MachinePressure:
         span_s = max(now.at_s - before.at_s, 1e-3)
         shares = {
             name: round(min((us - before.waited_us[name]) / 1e6 / span_s, 1.0), 3)
@@ -83,7 +85,7 @@ class PressureReader:
     def _read_kernel(self) -> _KernelState:
         waited = {name: us for name in ("cpu", "memory", "io") if (us := _waited_us(self._proc, name)) is not None}
         busy, runnable = _processors(self._proc)
-        others = {} if self._trial is None else _others(_processes(self._proc), self._trial)
+        others = {} if self._trial is None else _others(_read_processes(self._proc), self._trial)
         return _KernelState(time.monotonic(), waited, busy, runnable, others)
 
 
@@ -122,10 +124,10 @@ def _others(processes: Mapping[int, _Seen], trial: int) -> dict[int, _Seen]:
     }  # fmt: skip
 
 
-def _processes(proc: Path) -> dict[int, _Seen]:
+def _read_processes(proc: Path) -> dict[int, _Seen]:
     found = {}
     for pid in filter(str.isdecimal, (path.name for path in proc.iterdir())):
-        if (text := _text(proc / pid / "stat")) is not None:
+        if (text := _read_text(proc / pid / "stat")) is not None:
             fields = text.rpartition(")")[2].split()  # a name may hold blanks and brackets
             found[int(pid)] = _Seen(
                 int(fields[1]), int(fields[11]) + int(fields[12]), fields[0] == "R", int(fields[19])
@@ -135,23 +137,23 @@ def _processes(proc: Path) -> dict[int, _Seen]:
 
 def _waited_us(proc: Path, name: str) -> int | None:
     """Return for how long some task has waited, None where the kernel keeps no pressure."""
-    text = _text(proc / "pressure" / name)
+    text = _read_text(proc / "pressure" / name)
     return None if not text else int(text.splitlines()[0].rpartition("total=")[2])
 
 
 def _processors(proc: Path) -> tuple[tuple[int, int] | None, int | None]:
     """Return the clock ticks of all processors and the stolen ones, and how many tasks are ready to run."""
-    lines = (_text(proc / "stat") or "").splitlines()
+    lines = (_read_text(proc / "stat") or "").splitlines()
     found = {words[0]: words[1:] for line in lines if (words := line.split())}
     times = [int(one) for one in found.get("cpu", ())[:8]]
-    return (sum(times), times[7]) if len(times) == 8 else None, _first(found.get("procs_running"), int)
+    return (sum(times), times[7]) if len(times) == 8 else None, _first_word(found.get("procs_running"), int)
 
 
-def _first(words: list[str] | None, as_: Callable[[str], int]) -> int | None:
+def _first_word(words: list[str] | None, as_: Callable[[str], int]) -> int | None:
     return as_(words[0]) if words else None
 
 
-def _text(path: Path) -> str | None:
+def _read_text(path: Path) -> str | None:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:  # it has ended, or this kernel has none

@@ -105,14 +105,14 @@ class Detour:
             if ended in readable:
                 return
             for packet in self._queue.packets(AT_ONCE):
-                self._treat(packet)
+                self._treat_packet(packet)
 
     def _patience(self) -> float | None:
         """Return for how long nothing is due, in seconds; None when nothing is held."""
         next_due = [held[0][0] for held in (self._arriving, self._leaving) if held]
         return max(0.0, min(next_due) - time.monotonic()) if next_due else None
 
-    def _treat(self, packet: Packet) -> None:
+    def _treat_packet(self, packet: Packet) -> None:
         self._packets += 1
         if not packet.leaving and self._kind == "duplicate" and self._inward.is_copy(packet.data):
             self._queue.accept(packet.number)

@@ -96,7 +96,7 @@ def _initialised(binaries: Path) -> Path:
     give(fresh)
     try:
         made = ["-D", str(fresh), "-U", SUPERUSER, "-A", "reject", "-E", "UTF8", "--no-locale", "--no-sync"]
-        _run([*unprivileged(binaries.parent, fresh), str(binaries / "initdb"), *made], "initdb")
+        _run_program([*unprivileged(binaries.parent, fresh), str(binaries / "initdb"), *made], "initdb")
         _as_superuser(binaries, fresh, ROLES)
         fresh.rename(kept)
     except StartError:
@@ -117,10 +117,10 @@ def _as_superuser(binaries: Path, data: Path, statements: Sequence[str]) -> None
         str(data),
         "postgres",
     ]
-    _run(command, "postgres --single", "\n".join(statements) + "\n")
+    _run_program(command, "postgres --single", "\n".join(statements) + "\n")
 
 
-def _run(command: Sequence[str], name: str, given: str = "") -> None:
+def _run_program(command: Sequence[str], name: str, given: str = "") -> None:
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, cwd="/")
     if done.returncode or "ERROR:" in done.stderr:
         message = f"PostgreSQL's {name} failed with status {done.returncode}."

@@ -81,7 +81,7 @@ class Template:
         line = await self._process.stdout.readline()
         if not line:
             raise StartError("The template process ended while importing.", log_tail(self._state.log("template")))
-        self._reading = asyncio.create_task(self._read(self._process.stdout))
+        self._reading = asyncio.create_task(self._read_messages(self._process.stdout))
 
     async def spawn(self, role: str, name: str, config: Mapping[str, Any]) -> int:
         """Fork a process that plays *role* under *name*; return its pid."""
@@ -94,7 +94,7 @@ class Template:
         await self._process.stdin.drain()
         return await future
 
-    async def _read(self, stream: asyncio.StreamReader) -> None:
+    async def _read_messages(self, stream: asyncio.StreamReader) -> None:
         while line := await stream.readline():
             message = json.loads(line)
             if "spawned" in message:
@@ -128,7 +128,9 @@ class Channels:
 
     async def start(self) -> None:
         """Listen."""
-        self._server = await asyncio.start_unix_server(self._serve, self._state.management_socket, limit=1 << 22)
+        self._server = await asyncio.start_unix_server(
+            self._serve_connection, self._state.management_socket, limit=1 << 22
+        )
 
     async def request(self, name: str, op: str, timeout_s: float = 5.0, **fields: Any) -> Any:
         """Send *op* to the process *name* and return its answer; raises TimeoutError, ConnectionError, RuntimeError."""
@@ -153,7 +155,7 @@ class Channels:
         if (writer := self._writers.get(name)) is not None:
             writer.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         hello = json.loads(await reader.readline() or b"{}").get("hello")
         if not hello:
             writer.close()

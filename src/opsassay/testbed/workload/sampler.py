@@ -78,7 +78,7 @@ class Sampler:
         """Return one reading of every replica and host as an OTLP request."""
         now_ns = time.time_ns()
         resources = [
-            _resource_metrics(self._fleet.resource(replica), self._reading(replica).items(), now_ns)
+            _resource_metrics(self._fleet.resource(replica), self._read_replica(replica).items(), now_ns)
             for replica in self._fleet.replicas.values()
         ]
         for host in self._fleet.system.hosts:
@@ -87,7 +87,7 @@ class Sampler:
             resources.append(_resource_metrics({"k8s.node.name": host}, [("k8s.node.cpu.usage", cores)], now_ns))
         return ExportMetricsServiceRequest(resource_metrics=resources)
 
-    def _reading(self, replica: Replica) -> dict[str, float]:
+    def _read_replica(self, replica: Replica) -> dict[str, float]:
         values = {"k8s.container.restarts": float(replica.restarts), "k8s.pod.ready": float(replica.ready)}
         inside = replica.pid is not None or self._companions.get(replica.id)
         if not inside or (used := self._of_container(replica)) is None:

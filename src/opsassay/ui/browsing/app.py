@@ -39,10 +39,10 @@ def view_app(site: StorePages, watcher: Watcher) -> Starlette:
         try:
             answered = site.answer(address, PageQuery(filters))
         except OpsAssayError as error:
-            return _refusal(error, address)
+            return _refuse_page(error, address)
         except OSError as error:  # a store that vanished in the middle of reading it
             text = f"A file of this page cannot be read now: {error.strerror or error}; reload it."
-            return _refusal(NotFoundError("page", address, [], text), address)
+            return _refuse_page(NotFoundError("page", address, [], text), address)
         if answered.form == "json":
             return Response(answered.text, media_type="application/json")
         headers = {"Content-Security-Policy": answered.policy} if answered.policy else {}
@@ -50,11 +50,13 @@ def view_app(site: StorePages, watcher: Watcher) -> Starlette:
 
     def end_job(request: Request) -> Response:
         if not site.allow_run:
-            return _refusal(UserError("These pages only read; start `opsassay view` with --allow-run."), "jobs", 403)
+            return _refuse_page(
+                UserError("These pages only read; start `opsassay view` with --allow-run."), "jobs", 403
+            )
         try:
             cancel_job(site.page_state(), request.path_params["key"])
         except OpsAssayError as error:
-            return _refusal(error, "jobs")
+            return _refuse_page(error, "jobs")
         return RedirectResponse("/jobs.html", status_code=303)
 
     async def events(request: Request) -> Response:
@@ -85,7 +87,7 @@ async def _stream(site: StorePages, watcher: Watcher, after: int, streams: set[o
         while not watcher.closed:
             for event in watcher.events_after(after):
                 after, quiet_s = event.number, 0.0
-                yield _message(site, event)
+                yield _format_message(site, event)
             await asyncio.sleep(LOOK_S)
             quiet_s += LOOK_S
             if quiet_s >= HEARTBEAT_S:
@@ -95,7 +97,7 @@ async def _stream(site: StorePages, watcher: Watcher, after: int, streams: set[o
         streams.discard(this)
 
 
-def _message(site: StorePages, event: RunEvent) -> str:
+def _format_message(site: StorePages, event: RunEvent) -> str:
     one = event.run
     known = site.catalogue().by_key.get(one.key)
     solver = site.catalogue().solver_of(known) if known else one.run.solver.label
@@ -110,7 +112,7 @@ def _message(site: StorePages, event: RunEvent) -> str:
     return f"id: {event.number}\ndata: {json.dumps(payload)}\n\n"
 
 
-def _refusal(error: OpsAssayError, address: str, status: int = 409) -> Response:
+def _refuse_page(error: OpsAssayError, address: str, status: int = 409) -> Response:
     status = 404 if isinstance(error, NotFoundError) else status
     text = one_sentence(str(error))
     if address.endswith(".json"):

@@ -89,16 +89,16 @@ class Catalogue:
         return _group_runs(self.runs, lambda one: one.domain)
 
     @cached_property
-    def _names(self) -> Mapping[str, Callable[[Run], str]]:
+    def _namers_by_domain(self) -> Mapping[str, Callable[[Run], str]]:
         return {domain: solver_names(one.run for one in of) for domain, of in self.domains.items()}
 
     def solver_of(self, one: StoredRun) -> str:
         """Return what the solver of *one* is called: solvers with other hashes have other names."""
-        return self._names[one.domain](one.run)
+        return self._namers_by_domain[one.domain](one.run)
 
     def names_of(self, domain: str) -> Callable[[Run], str]:
         """Return what names the solvers of *domain*."""
-        return self._names[domain]
+        return self._namers_by_domain[domain]
 
     @cached_property
     def by_solver(self) -> Mapping[TaskPlace, Sequence[StoredRun]]:

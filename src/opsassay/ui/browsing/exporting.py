@@ -48,7 +48,7 @@ def _write_pages(site: StorePages, folder: Path) -> tuple[int, list[str]]:
             files = site.files(address)
         except OpsAssayError as error:  # what one page cannot show costs this page alone
             problems.append(f"{address}: {error}")
-            files = {address: _in_place_of(address, error)}
+            files = {address: _answer_in_place_of(address, error)}
         for name, answered in files.items():
             path = folder / name
             path.parent.mkdir(exist_ok=True)
@@ -60,6 +60,6 @@ def _write_pages(site: StorePages, folder: Path) -> tuple[int, list[str]]:
     return len(seen), problems
 
 
-def _in_place_of(address: str, error: OpsAssayError) -> Answered:
+def _answer_in_place_of(address: str, error: OpsAssayError) -> Answered:
     text = render("browse_error.html", "Nothing to show", text=str(error), home=home_from(address))
     return Answered(text, "html")

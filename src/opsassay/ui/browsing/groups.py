@@ -38,13 +38,14 @@ def task_view(shown: Shown, place: TaskPlace, number: int) -> View:
     """Return the page of a task, with page *number* of its runs."""
     domain, task = place
     runs = shown.catalogue.by_task[place]
-    outcomes = _outcomes(shown, runs)
+    outcomes = _count_outcomes(shown, runs)
     chosen, paging = page_of(runs, number, task_page(domain, task))
     solvers = {shown.catalogue.solver_of(one) for one in runs}
     forms = len({one.run.item_hash for one in runs})
     name = task_name(shown, domain, task)
+    tally = _summarise_outcomes(outcomes)
     return {
-        "answer": f"{_tally(outcomes)} on {name}: {plural(len(runs), 'run')} by {plural(len(solvers), 'solver')}.",
+        "answer": f"{tally} on {name}: {plural(len(runs), 'run')} by {plural(len(solvers), 'solver')}.",
         "name": name,
         "incident": page_of_task(shown, domain, task),
         "domain": plain(domain, 60),
@@ -76,16 +77,16 @@ def solver_view(shown: Shown, place: TaskPlace, number: int) -> View:
     if ungraded:
         warnings.append(f"Not graded on this page: {plural(ungraded, 'run')}; `opsassay score run` does it.")
     return {
-        "answer": _solver_answer(solver, row, len(runs)),
+        "answer": _summarise_solver(solver, row, len(runs)),
         "name": plain(solver, 200),
         "domain": plain(domain, 60),
         "board": board_page(domain),
         "trials": trials_page(domain),
         "incident": None,
         "warnings": warnings,
-        "figures": _figures(row) if row else [],
+        "figures": _figure_items(row) if row else [],
         "remarks": [plain(why, 300) for why in row.reasons] if row else [],
-        "others": _others(entries, place),
+        "others": _other_solvers(entries, place),
         "results": [run_row(shown, one) for one in chosen],
         "paging": paging,
     }
@@ -114,7 +115,7 @@ def board_page_view(shown: Shown, domain: str) -> View:
     }
 
 
-def _solver_answer(solver: str, row: LeaderboardRow | None, runs: int) -> str:
+def _summarise_solver(solver: str, row: LeaderboardRow | None, runs: int) -> str:
     name = plain(solver, 120)
     if row is None or row.success is None:
         return f"{name} has {plural(runs, 'run')}, and none that is graded."
@@ -122,7 +123,7 @@ def _solver_answer(solver: str, row: LeaderboardRow | None, runs: int) -> str:
     return f"{name} succeeded on {row.success.text} of {plural(row.success.n, 'task')}; {rank}."
 
 
-def _figures(row: LeaderboardRow) -> list[View]:
+def _figure_items(row: LeaderboardRow) -> list[View]:
     success = word("succeeded").title
     found = [(success, row.success), *((word(name).title, figure) for name, figure in row.metrics.items())]
     found += [(f"{success} on {system}", figure) for system, figure in row.systems.items() if len(row.systems) > 1]
@@ -133,7 +134,7 @@ def _figures(row: LeaderboardRow) -> list[View]:
     ]
 
 
-def _others(entries: Mapping[str, Entry], place: TaskPlace) -> list[View]:
+def _other_solvers(entries: Mapping[str, Entry], place: TaskPlace) -> list[View]:
     domain, solver = place
     tasks = entries[solver].scores.keys() if solver in entries else set()
     common = Counter({name: len(tasks & of.scores.keys()) for name, of in entries.items() if name != solver})
@@ -144,11 +145,11 @@ def _others(entries: Mapping[str, Entry], place: TaskPlace) -> list[View]:
     ]
 
 
-def _outcomes(shown: Shown, runs: Iterable[StoredRun]) -> Counter[str]:
+def _count_outcomes(shown: Shown, runs: Iterable[StoredRun]) -> Counter[str]:
     return Counter(outcome_of(shown, one) for one in runs)
 
 
-def _tally(outcomes: Counter[str]) -> str:
+def _summarise_outcomes(outcomes: Counter[str]) -> str:
     judged = outcomes["succeeded"] + outcomes["did not succeed"]
     if not judged:
         return "Nobody is graded" if outcomes["not applicable"] else "Nothing is graded yet"

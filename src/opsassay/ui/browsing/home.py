@@ -32,14 +32,14 @@ def home_view(shown: Shown, number: int, asked: Mapping[str, str]) -> View:
     """Return page *number* of the first page, with the last results that *asked* lets through."""
     catalogue = shown.catalogue
     asked = {name: value for name in FILTERS if (value := asked.get(name, ""))}
-    over = [one for one in catalogue.newest if not one.runs_now and (not asked or _passes(shown, one, asked))]
+    over = [one for one in catalogue.newest if not one.runs_now and (not asked or _passes_filters(shown, one, asked))]
     chosen, paging = page_of(over, number, "index.html")
     running = [run_row(shown, one) for one in catalogue.running[:MOST_RUNNING]]
     results = [run_row(shown, one) for one in chosen]
     problems = [plain(text, 600) for store in catalogue.stores for text in store.problems]
     return {
         "answer": _home_sentence(shown, running, results if not asked else ()),
-        "stores": [_store(shown, store) for store in catalogue.stores],
+        "stores": [_store_item(shown, store) for store in catalogue.stores],
         "running": running,
         "running_more": max(0, len(catalogue.running) - MOST_RUNNING),
         "results": results,
@@ -56,16 +56,16 @@ def home_view(shown: Shown, number: int, asked: Mapping[str, str]) -> View:
     }
 
 
-def _passes(shown: Shown, one: StoredRun, asked: Mapping[str, str]) -> bool:
+def _passes_filters(shown: Shown, one: StoredRun, asked: Mapping[str, str]) -> bool:
     exact = {"domain": one.domain, "status": status_of(one), "store": one.store}
     return all(
         value == exact[name] if name in exact
-        else value.lower() in (_task_words(shown, one) if name == "task" else shown.catalogue.solver_of(one)).lower()
+        else value.lower() in (_text_of_task(shown, one) if name == "task" else shown.catalogue.solver_of(one)).lower()
         for name, value in asked.items()
     )  # fmt: skip
 
 
-def _task_words(shown: Shown, one: StoredRun) -> str:
+def _text_of_task(shown: Shown, one: StoredRun) -> str:
     return f"{one.run.item} {task_name(shown, one.domain, one.run.item)}"
 
 
@@ -85,7 +85,7 @@ def _home_sentence(shown: Shown, running: Sequence[View], results: Sequence[View
     return f"{now} The last: {last['solver']} on {what}, {last['outcome']}."
 
 
-def _store(shown: Shown, store: StoreState) -> View:
+def _store_item(shown: Shown, store: StoreState) -> View:
     counts: Counter[str] = shown.catalogue.statuses[store.name]
     return {
         "name": plain(store.name, 80),

@@ -33,7 +33,7 @@ def incidents_view(shown: Shown, number: int, asked: Mapping[str, str]) -> View:
             found.append((one, one.incident()))
         except (OpsAssayError, OSError) as error:
             problems.append(plain(str(error), 300))
-    passed = [(one, incident) for one, incident in found if _passes(one, incident, asked)]
+    passed = [(one, incident) for one, incident in found if _passes_filters(one, incident, asked)]
     passed.sort(key=lambda pair: (pair[1].abnormal.start_ns, pair[0].key), reverse=True)
     chosen, paging = page_of(passed, number, "incidents.html")
     systems = sorted({plain(incident.system, 60) for _, incident in found})
@@ -45,7 +45,7 @@ def incidents_view(shown: Shown, number: int, asked: Mapping[str, str]) -> View:
             if loud and loud[1].alerts
             else ""
         ),
-        "incidents": [_row(shown, one, incident) for one, incident in chosen],
+        "incidents": [_incident_row(shown, one, incident) for one, incident in chosen],
         "paging": paging,
         "asked": {name: plain(value, 200) for name, value in asked.items()},
         "choices": {"system": systems, "store": sorted({plain(one.store, 60) for one, _ in found})},
@@ -53,13 +53,13 @@ def incidents_view(shown: Shown, number: int, asked: Mapping[str, str]) -> View:
     }
 
 
-def _passes(one: StoredIncident, incident: Incident, asked: Mapping[str, str]) -> bool:
+def _passes_filters(one: StoredIncident, incident: Incident, asked: Mapping[str, str]) -> bool:
     exact = {"system": incident.system, "store": one.store}
     alerts = " ".join(f"{alert.service} {alert.signal}" for alert in incident.alerts).lower()
     return all(value == exact[name] if name in exact else value.lower() in alerts for name, value in asked.items())
 
 
-def _row(shown: Shown, one: StoredIncident, incident: Incident) -> View:
+def _incident_row(shown: Shown, one: StoredIncident, incident: Incident) -> View:
     runs = shown.catalogue.by_task.get(("diagnosis", one.id), ())
     right = sum(shown.verdicts.succeeded(run) is True for run in runs)
     return {
@@ -86,7 +86,7 @@ def incident_view(shown: Shown, one: StoredIncident, *, reveal: bool) -> View:
     else:
         report = build_case(one.datapack(), None, None, [])
     payload = {"cases": page_view([report]), "solvers": None, "withheld": not reveal}
-    view = _row(shown, one, incident)
+    view = _incident_row(shown, one, incident)
     first = min(incident.alerts, key=lambda alert: alert.time_ns, default=None)
     after_s = f"{(first.time_ns - incident.abnormal.start_ns) / 1e9:.0f} s into it" if first else ""
     loud = (
@@ -128,7 +128,7 @@ def sql_view(one: StoredIncident, sql: str) -> View:
     finally:
         _AT_ONCE.release()
     return {
-        "answer": _result_sentence(result),
+        "answer": _describe_result(result),
         "incident": incident_page(one.store, one.id),
         "name": name_of(one.incident()),
         "sql": plain(sql, 8_000),
@@ -139,7 +139,7 @@ def sql_view(one: StoredIncident, sql: str) -> View:
     }
 
 
-def _result_sentence(result: QueryResult | None) -> str:
+def _describe_result(result: QueryResult | None) -> str:
     if result is None:
         return (
             f"One SELECT over this incident, up to {SQL_ROWS} rows and {SQL_TIMEOUT_S:g} s; its address can be sent on."

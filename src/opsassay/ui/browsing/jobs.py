@@ -24,7 +24,7 @@ BUDGETS = {
 
 def jobs_view(shown: Shown) -> View:
     """Return the page of all jobs."""
-    found = [_job(shown, store, key, work) for store, key, work in _jobs(shown)]
+    found = [_job_item(shown, store, key, work) for store, key, work in _list_jobs(shown)]
     at_work = [job for job in found if job["state"] == "runs"]
     done, cells = (sum(job[name] for job in at_work) for name in ("done", "cells"))
     now = f"{plural(len(at_work), 'command')} at work: {done:,} of {cells:,} runs have a result." if at_work else ""
@@ -39,14 +39,14 @@ def jobs_view(shown: Shown) -> View:
 
 def cancel_job(shown: Shown, key: str) -> None:
     """Interrupt the job *key*; raises NotFoundError, UserError."""
-    for _, known, work in _jobs(shown):
+    for _, known, work in _list_jobs(shown):
         if known == key:
             cancel(work)
             return
     raise NotFoundError("job", plain(key, 80), [], "It may have ended; reload the page.")
 
 
-def _jobs(shown: Shown) -> list[tuple[str, str, JobsAtWork]]:
+def _list_jobs(shown: Shown) -> list[tuple[str, str, JobsAtWork]]:
     return [
         (store.name, f"{slug(store.name)}.{slug(path.stem)}", work)
         for store in shown.catalogue.stores
@@ -54,7 +54,7 @@ def _jobs(shown: Shown) -> list[tuple[str, str, JobsAtWork]]:
     ]
 
 
-def _job(shown: Shown, store: str, key: str, work: JobsAtWork) -> View:
+def _job_item(shown: Shown, store: str, key: str, work: JobsAtWork) -> View:
     cells = frozenset(work.cells)
     begun = [one for one in shown.catalogue.runs if one.store == store and one.run.cell in cells]
     over = [one for one in begun if one.run.status in FINISHED]
@@ -78,7 +78,7 @@ def _job(shown: Shown, store: str, key: str, work: JobsAtWork) -> View:
         "done": done,
         "cells": len(cells),
         "left_s": None if left_s is None else round(left_s),
-        "left": "no run has ended yet" if left_s is None else f"about {_duration(left_s)} more",
+        "left": "no run has ended yet" if left_s is None else f"about {_format_duration(left_s)} more",
         "spent": spent_words(spent),
         "ahead": spent_words(ahead),
         "budget": spent_words({name: value * left for name, value in _limits(begun).items()}),
@@ -95,7 +95,7 @@ def _limits(begun: Sequence[StoredRun]) -> dict[str, float]:
     return found
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     return (
         f"{seconds:.0f} s"
         if seconds < 120

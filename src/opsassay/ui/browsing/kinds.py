@@ -62,7 +62,7 @@ class PageAsked:
         return task_name(self.shown, self.of.domain, self.of.run.item)
 
 
-def _key(shown: Shown, key: str) -> str:
+def _key_as_is(shown: Shown, key: str) -> str:
     del shown
     return key
 
@@ -80,7 +80,7 @@ class PageKind:
     template: str
     title: Callable[[PageAsked], str]
     view: Callable[[PageAsked], View | None]
-    find: Callable[[Shown, str], Any | None] = _key
+    find: Callable[[Shown, str], Any | None] = _key_as_is
     key: str = ""
     filters: Sequence[str] = ()
     scripts: Sequence[str] = ()
@@ -102,29 +102,29 @@ def run_named(shown: Shown, key: str) -> StoredRun | None:
     return shown.catalogue.by_key.get(key)
 
 
-def _task_place(shown: Shown, key: str) -> TaskPlace | None:
+def _find_task(shown: Shown, key: str) -> TaskPlace | None:
     return shown.catalogue.task_places.get(key)
 
 
-def _solver_place(shown: Shown, key: str) -> TaskPlace | None:
+def _find_solver(shown: Shown, key: str) -> TaskPlace | None:
     return shown.catalogue.solver_places.get(key)
 
 
-def _domain(shown: Shown, key: str) -> str | None:
+def _find_domain(shown: Shown, key: str) -> str | None:
     return shown.catalogue.domain_keys.get(key)
 
 
 def _two_solvers(shown: Shown, key: str) -> tuple[str, str, str] | None:
     """Return the domain of two solvers and their names."""
     domain, *solvers = key.split(".")
-    places = [place for solver in solvers if (place := _solver_place(shown, f"{domain}.{solver}"))]
+    places = [place for solver in solvers if (place := _find_solver(shown, f"{domain}.{solver}"))]
     return (places[0][0], places[0][1], places[1][1]) if len(places) == len(solvers) == 2 else None
 
 
 def _task_of_two(shown: Shown, key: str) -> tuple[str, str, tuple[str, str]] | None:
     """Return the domain of a task, its name and those of two solvers."""
     domain, task, solvers = [*key.split(".", 2), "", ""][:3]
-    place, two = _task_place(shown, f"{domain}.{task}"), _two_solvers(shown, f"{domain}.{solvers}")
+    place, two = _find_task(shown, f"{domain}.{task}"), _two_solvers(shown, f"{domain}.{solvers}")
     return (*place, two[1:]) if place and two else None
 
 
@@ -178,19 +178,19 @@ KINDS: Mapping[str, PageKind] = {
     ),
     "tasks": PageKind(
         "All runs of a task", "browse_runs.html", lambda asked: f"Task {task_name(asked.shown, *asked.of)}",
-        lambda asked: task_view(asked.shown, asked.of, asked.number), _task_place, "DOMAIN.TASK",
+        lambda asked: task_view(asked.shown, asked.of, asked.number), _find_task, "DOMAIN.TASK",
     ),
     "solvers": PageKind(
         "A solver with its figures and runs", "browse_runs.html", lambda asked: f"Solver {asked.of[1]}",
-        lambda asked: solver_view(asked.shown, asked.of, asked.number), _solver_place, "DOMAIN.SOLVER",
+        lambda asked: solver_view(asked.shown, asked.of, asked.number), _find_solver, "DOMAIN.SOLVER",
     ),
     "boards": PageKind(
         "The leaderboard of a domain", "boards.html", lambda asked: f"Leaderboard, {asked.of}",
-        lambda asked: board_page_view(asked.shown, asked.of), _domain, "DOMAIN", paged=False,
+        lambda asked: board_page_view(asked.shown, asked.of), _find_domain, "DOMAIN", paged=False,
     ),
     "trials": PageKind(
         "Solvers by rank, and the matrix of task by solver by repeat", "browse_trials.html",
-        lambda asked: f"Trials, {asked.of}", lambda asked: trials_view(asked.shown, asked.of, asked.number), _domain,
+        lambda asked: f"Trials, {asked.of}", lambda asked: trials_view(asked.shown, asked.of, asked.number), _find_domain,
         "DOMAIN",
     ),
     "beside": PageKind(
@@ -202,7 +202,7 @@ KINDS: Mapping[str, PageKind] = {
     "audit": PageKind(
         "Which solver may be chosen for which system", "audit.html",
         lambda asked: f"Which solver may be chosen, {asked.of}", lambda asked: audits.audit_view(asked.shown, asked.of),
-        _domain, "DOMAIN", drawn=("parts",), paged=False,
+        _find_domain, "DOMAIN", drawn=("parts",), paged=False,
     ),
     "compare": PageKind(
         "Two solvers on their common tasks", "compare.html", lambda asked: f"{asked.of[1]} and {asked.of[2]}",

@@ -30,7 +30,7 @@ def page_of_lines(path: Path, number: int, rows: int) -> tuple[list[dict[str, An
         if not 0 <= start < total:
             return [], total
         _seek_line(stream, counts, start)
-        found = (_object(stream) for _ in range(min(rows, total - start)))
+        found = (_read_object(stream) for _ in range(min(rows, total - start)))
         return [one for one in found if one is not None], total
     return [], 0
 
@@ -46,7 +46,7 @@ def _seek_line(stream: BinaryIO, counts: list[int], start: int) -> None:
     stream.seek(block * BLOCK + at)
 
 
-def _object(stream: BinaryIO) -> dict[str, Any] | None:
+def _read_object(stream: BinaryIO) -> dict[str, Any] | None:
     line = stream.readline(LONGEST_LINE)
     if not line.endswith(b"\n"):
         size = len(line)

@@ -70,7 +70,7 @@ def trials_view(shown: Shown, domain: str, number: int) -> View:
         "upright": len(columns) <= UPRIGHT,
         "solvers_more": [_solver_row(one) for one in over],
         "problem": problem,
-        "rows": [_row(shown, domain, task, columns) for task in chosen],
+        "rows": [_task_row(shown, domain, task, columns) for task in chosen],
         "paging": paging,
     }
 
@@ -132,17 +132,17 @@ def _solver_row(solver: View) -> View:
     return {name: value for name, value in solver.items() if name not in ("key", "order", "behind")}
 
 
-def _row(shown: Shown, domain: str, task: str, solvers: Sequence[View]) -> View:
+def _task_row(shown: Shown, domain: str, task: str, solvers: Sequence[View]) -> View:
     runs = shown.catalogue.by_both
     return {
         "task": plain(task, 120),
         "name": task_name(shown, domain, task),
         "page": task_page(domain, task),
-        "cells": [_cell(shown, runs.get((domain, task, solver["key"]), ())) for solver in solvers],
+        "cells": [_cell_of_runs(shown, runs.get((domain, task, solver["key"]), ())) for solver in solvers],
     }
 
 
-def _cell(shown: Shown, runs: Sequence[StoredRun]) -> View:
+def _cell_of_runs(shown: Shown, runs: Sequence[StoredRun]) -> View:
     repeats = sorted(runs, key=lambda one: (one.run.seed, one.run.arm, one.run.attempt))
     return {
         "runs": [

@@ -56,8 +56,8 @@ def run_page_view(shown: Shown, one: StoredRun, number: int) -> View:
     return {
         "answer": _run_sentence(row, verdict),
         "run": row,
-        "facts": _facts(one, row),
-        "metrics": [_metric(name, metric) for name, metric in (verdict.metrics if verdict else {}).items()],
+        "facts": _list_facts(one, row),
+        "metrics": [_metric_item(name, metric) for name, metric in (verdict.metrics if verdict else {}).items()],
         "graded": verdict is not None,
         "claims": _claims(one),
         "culprit": culprit and culprit | {"page": _page_of_step(one, culprit["step"], number)},
@@ -65,7 +65,7 @@ def run_page_view(shown: Shown, one: StoredRun, number: int) -> View:
         "dips": [vars(dip) for dip in course.dips],
         "course_note": plain(course.note, 600),
         "steps": [step_row(step, span) for step in steps],
-        "actions": [_action(line, span) for line in actions],
+        "actions": [_action_item(line, span) for line in actions],
         "paging": paging_of(max(step_count, action_count), number, run_page(one)),
         "log": _end_of(one.folder / LOG),
         "trace": f"traces/{one.key}.html" if 0 < size_of(one.folder / TRACE) <= LARGEST_TRACE else None,
@@ -98,7 +98,7 @@ def _run_sentence(row: View, verdict: Verdict | None) -> str:
     return f"{row['solver']} {ended.get(row['outcome'], row['outcome'])} on {row['task_name']}{why}."
 
 
-def _facts(one: StoredRun, row: View) -> list[tuple[str, str]]:
+def _list_facts(one: StoredRun, row: View) -> list[tuple[str, str]]:
     run = one.run
     ranked = "; ".join(why_not_ranked(run))
     facts = [
@@ -121,7 +121,7 @@ def _facts(one: StoredRun, row: View) -> list[tuple[str, str]]:
     return [(name, plain(text, 2_000)) for name, text in facts if text]
 
 
-def _metric(name: str, metric: Metric) -> View:
+def _metric_item(name: str, metric: Metric) -> View:
     about = word(name)
     value = {MetricStatus.NOT_APPLICABLE: "not applicable", MetricStatus.FAILED: "failed"}.get(metric.status, "–")
     return {
@@ -146,7 +146,7 @@ def _claims(one: StoredRun) -> list[str] | None:
     return None
 
 
-def _action(line: Mapping[str, Any], span: Span | None) -> View:
+def _action_item(line: Mapping[str, Any], span: Span | None) -> View:
     started, ended = line.get("started_ns"), line.get("ended_ns")
     took = (ended - started) / 1e9 if isinstance(started, int) and isinstance(ended, int) else None
     return {

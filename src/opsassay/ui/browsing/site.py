@@ -44,8 +44,14 @@ _PROBLEM = {"type": "object", "required": ["error"], "properties": {"error": {"t
 
 def description() -> dict[str, Any]:
     """Return what `opsassay view` serves as JSON; the key of the printed address goes with every request."""
-    paths = {f"/{name}{page}.json": _path(kind, page) for name, kind in TOP.items() for page in _pages(kind)}
-    paths |= {f"/{name}/{{key}}{page}.json": _path(kind, page) for name, kind in KINDS.items() for page in _pages(kind)}
+    paths = {
+        f"/{name}{page}.json": _describe_path(kind, page) for name, kind in TOP.items() for page in _page_suffixes(kind)
+    }
+    paths |= {
+        f"/{name}/{{key}}{page}.json": _describe_path(kind, page)
+        for name, kind in KINDS.items()
+        for page in _page_suffixes(kind)
+    }
     return {
         "openapi": "3.1.0",
         "info": {"title": "OpsAssay, pages over stores", "version": __version__},
@@ -58,32 +64,32 @@ def description() -> dict[str, Any]:
     }
 
 
-def _pages(kind: PageKind) -> tuple[str, ...]:
+def _page_suffixes(kind: PageKind) -> tuple[str, ...]:
     return ("", "~{page}") if kind.paged else ("",)
 
 
-def _path(kind: PageKind, page: str) -> dict[str, Any]:
+def _describe_path(kind: PageKind, page: str) -> dict[str, Any]:
     parameters = [
-        _parameter(name, "query", "reveals truth when 1" if name == "reveal" else "") for name in kind.filters
+        _describe_parameter(name, "query", "reveals truth when 1" if name == "reveal" else "") for name in kind.filters
     ]
     if kind.key:
-        parameters.insert(0, _parameter("key", "path", kind.key))
+        parameters.insert(0, _describe_parameter("key", "path", kind.key))
     if page:
-        parameters.append(_parameter("page", "path", "number of the page, from 1", type_="integer"))
+        parameters.append(_describe_parameter("page", "path", "number of the page, from 1", type_="integer"))
     answers = {
-        "200": _response_schema("the page", "Page"),
-        "404": _response_schema("there is no such page", "Problem"),
-        "409": _response_schema("the page cannot be made now; the sentence says why", "Problem"),
+        "200": _describe_response("the page", "Page"),
+        "404": _describe_response("there is no such page", "Problem"),
+        "409": _describe_response("the page cannot be made now; the sentence says why", "Problem"),
     }
     return {"get": {"summary": kind.about, "parameters": parameters, "responses": answers}}
 
 
-def _parameter(name: str, where: str, about: str, type_: str = "string") -> dict[str, Any]:
+def _describe_parameter(name: str, where: str, about: str, type_: str = "string") -> dict[str, Any]:
     shown = {"description": about} if about else {}
     return {"name": name, "in": where, "required": where == "path", "schema": {"type": type_}, **shown}
 
 
-def _response_schema(about: str, schema: str) -> dict[str, Any]:
+def _describe_response(about: str, schema: str) -> dict[str, Any]:
     return {
         "description": about,
         "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}},
@@ -138,14 +144,14 @@ class StorePages:
         made = self._make_page(address, asked or PageQuery())
         if isinstance(made, Answered):
             return made
-        return _as_json(made) if address.endswith(".json") else self._as_html(address, made, after)
+        return _page_as_json(made) if address.endswith(".json") else self._as_html(address, made, after)
 
     def files(self, address: str) -> dict[str, Answered]:
         """Return the HTML page at *address*, and its JSON where it has that, by their addresses; made once for both."""
         made = self._make_page(address, PageQuery())
         if isinstance(made, Answered):
             return {address: made}
-        return {address: self._as_html(address, made), _json_of(address): _as_json(made)}
+        return {address: self._as_html(address, made), _json_address(address): _page_as_json(made)}
 
     def _make_page(self, address: str, asked: PageQuery) -> Made | Answered:
         """Return what stands at *address* before it has a form, or the whole answer where another command makes it."""
@@ -153,21 +159,21 @@ class StorePages:
             return Answered(json.dumps(description(), indent=1) + "\n", "json")
         found = _ADDRESS.fullmatch(address)
         if found is None:
-            raise _nothing(address)
+            raise _no_such_page(address)
         kind, key, shown = found["kind"] or "", found["key"], self.page_state()
         if kind in ("traces", "whole"):
             return self._apart(shown, kind, key, found["form"], asked)
         of = KINDS.get(kind) if kind else TOP.get(key)
         made = of.make_page(shown, key, int(found["page"] or 1), asked) if of and (self.live or not of.live) else None
         if made is None:
-            raise _nothing(f"{kind}/{key}" if kind else key)
+            raise _no_such_page(f"{kind}/{key}" if kind else key)
         return made
 
     def _apart(self, shown: Shown, kind: str, key: str, form: str, asked: PageQuery) -> Answered:
         """Return a page that another command has too: the trace, or, where truth is to be shown, the whole report."""
         one = run_named(shown, key)
         if one is None or form != "html" or (kind == "whole" and not (self.live and asked.reveal)):
-            raise _nothing(f"{kind}/{key}")
+            raise _no_such_page(f"{kind}/{key}")
         text = whole_page(one, self.cases) if kind == "whole" else _trace_page(one)
         return Answered(text, "html")
 
@@ -184,18 +190,18 @@ class StorePages:
         policy = content_security_policy(scripts, served=self.live, connects=follows)
         text = render(
             made.template, made.title, scripts, policy=policy, layout="store.html", view=made.view, to=to, live=self.live,
-            up=up, follow=f"events?after={after}" if follows else "", as_json=_json_of(address.rpartition("/")[2]),
+            up=up, follow=f"events?after={after}" if follows else "", as_json=_json_address(address.rpartition("/")[2]),
             at=address,
         )  # fmt: skip
-        links.add(_json_of(address))
+        links.add(_json_address(address))
         return Answered(text, "html", policy, frozenset(links))
 
 
-def _json_of(address: str) -> str:
+def _json_address(address: str) -> str:
     return f"{address.removesuffix('.html')}.json"
 
 
-def _as_json(made: Made) -> Answered:
+def _page_as_json(made: Made) -> Answered:
     payload = {
         "schema_version": 1,
         "title": plain(made.title, 200),
@@ -217,5 +223,5 @@ def _trace_page(one: StoredRun) -> str:
     return render_trace_page([TracePage(one.run.item, trace)], title=f"Trace of {one.run.item}, {one.run.solver.label}")
 
 
-def _nothing(address: str) -> OpsAssayError:
+def _no_such_page(address: str) -> OpsAssayError:
     return NotFoundError("page", plain(address, 100), [], f"Everything can be found from {HOME}.")

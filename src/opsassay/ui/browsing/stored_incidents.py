@@ -40,7 +40,7 @@ class StoredIncident:
     def incident(self) -> Incident:
         """Return what a solver may see of it beside the tables; raises DatapackError."""
         path = self.tree.incident_path(self.id) / INCIDENT
-        return _read(path, path.stat().st_mtime_ns)
+        return _read_incident(path, path.stat().st_mtime_ns)
 
     def datapack(self) -> Datapack:
         """Return its tables; raises DatapackError."""
@@ -53,7 +53,7 @@ class StoredIncident:
 
 
 @lru_cache(20_000)
-def _read(path: Path, changed: int) -> Incident:
+def _read_incident(path: Path, changed: int) -> Incident:
     del changed  # a file that was replaced is read anew
     return read_noun(Incident, path)
 

@@ -80,7 +80,7 @@ class SystemWatches:
         with self._lock:
             watch = self._watches.get(name)
             if watch is None:
-                watch = self._watches[name] = self._opened(name)
+                watch = self._watches[name] = self._open_watch(name)
             watch.looked = time.monotonic()
             return watch
 
@@ -97,7 +97,7 @@ class SystemWatches:
         for name in list(self._watches):
             self.drop(name)
 
-    def _opened(self, name: str) -> SystemWatch:
+    def _open_watch(self, name: str) -> SystemWatch:
         from opsassay.testbed.operations.live import LiveAlerts, LiveTelemetry
 
         system = self._substrate.running(name)
@@ -157,7 +157,7 @@ def system_view(watches: SystemWatches | None, name: str, *, reveal: bool) -> Vi
         watches.drop(name)
         raise
     learning_s = max(0.0, USUAL_S - (time.monotonic() - watch.since))
-    alerts = [] if learning_s else [_alert(alert) for alert in firing]
+    alerts = [] if learning_s else [_alert_item(alert) for alert in firing]
     loud = {alert.service for alert in firing} if not learning_s else set()
     ready = f"{status.ready} of {status.replicas} replicas are ready" if status.replicas else status.phase
     state = (
@@ -207,7 +207,7 @@ def _signals(traces: pl.DataFrame, at_ns: int) -> list[dict[str, Any]]:
     return [row | {"service": plain(row["service"], 80)} for row in rows.to_dicts()]
 
 
-def _alert(alert: Alert) -> Mapping[str, Any]:
+def _alert_item(alert: Alert) -> Mapping[str, Any]:
     return {
         "service": plain(alert.service, 80),
         "signal": plain(alert.signal.replace("_", " "), 80),

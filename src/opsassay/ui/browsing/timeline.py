@@ -39,36 +39,36 @@ def course_of(one: StoredRun, seconds: float = 0) -> RunTimeline:
 
     The lanes are *seconds* long at least, for two of them beside each other.
     """
-    return _course(one, seconds, stamps_of(one.folder, RECORDS))
+    return _read_timeline(one, seconds, stamps_of(one.folder, RECORDS))
 
 
 @lru_cache(KEPT)
-def _course(one: StoredRun, seconds: float, stamps: object) -> RunTimeline:
+def _read_timeline(one: StoredRun, seconds: float, stamps: object) -> RunTimeline:
     del stamps  # a record that has changed is read anew
     large = [name for name in RECORDS if size_of(one.folder / name) > LARGEST]
     if large:
         return RunTimeline(note=f"{', '.join(large)} is larger than {LARGEST // 2**20} MiB, too large to be drawn.")
     if is_plain(one.folder / TIMELINE):
         try:
-            return _of_trial(one, seconds)
+            return _timeline_of_trial(one, seconds)
         except (OpsAssayError, OSError) as error:
             note = f"What its system went through cannot be drawn: {error}"
-            return RunTimeline(_of_agent(one, seconds), note=note)
-    return RunTimeline(_of_agent(one, seconds))
+            return RunTimeline(_clock_of_agent(one, seconds), note=note)
+    return RunTimeline(_clock_of_agent(one, seconds))
 
 
 def culprit_view_of(one: StoredRun) -> View | None:
     """Return the step that blame points to in *one*, as pages show it."""
-    return _culprit(one, stamps_of(one.folder, RECORDS))
+    return _read_blamed_step(one, stamps_of(one.folder, RECORDS))
 
 
 @lru_cache(KEPT)
-def _culprit(one: StoredRun, stamps: object) -> View | None:
+def _read_blamed_step(one: StoredRun, stamps: object) -> View | None:
     del stamps
     return culprit_view(culprit_of(one.folder))
 
 
-def _of_trial(one: StoredRun, seconds: float) -> RunTimeline:
+def _timeline_of_trial(one: StoredRun, seconds: float) -> RunTimeline:
     from opsassay.core.schema.task import Arm
     from opsassay.evals.remediation.score import read_recorded, read_steps
     from opsassay.evals.remediation.tasks import kept_scenario
@@ -83,11 +83,11 @@ def _of_trial(one: StoredRun, seconds: float) -> RunTimeline:
     return RunTimeline(clock, dips_of(evidence, span))
 
 
-def _of_agent(one: StoredRun, seconds: float) -> RunClock | None:
-    return agent_clock(_lines(one.folder / ACTIONS), _lines(one.folder / TRACE), seconds)
+def _clock_of_agent(one: StoredRun, seconds: float) -> RunClock | None:
+    return agent_clock(_read_lines(one.folder / ACTIONS), _read_lines(one.folder / TRACE), seconds)
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _read_lines(path: Path) -> list[dict[str, Any]]:
     with suppress(OpsAssayError, OSError), open_plain(path) as stream:
         return list(whole_lines(stream.read(LARGEST)))
     return []

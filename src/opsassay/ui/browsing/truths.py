@@ -82,7 +82,7 @@ def _case(one: StoredRun, cases: Path | None) -> Case:
     return Case(datapack, tree.truth(id_), tree.annotation(id_), tree.truth_path(id_), id_)
 
 
-def _incident_words(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
+def _incident_facts(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
     from opsassay.ui.payload import CaseReport
     from opsassay.ui.view import headline
 
@@ -92,7 +92,7 @@ def _incident_words(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]
     return [("What happened", headline(report)), ("Label", label)]
 
 
-def _incident_page(one: StoredRun, cases: Path | None) -> str:
+def _render_incident(one: StoredRun, cases: Path | None) -> str:
     from opsassay.evals.runner.store import read_diagnosis
     from opsassay.ui.browsing.verdicts import StoredVerdicts
     from opsassay.ui.payload import AnswerPayload, build_case
@@ -104,7 +104,7 @@ def _incident_page(one: StoredRun, cases: Path | None) -> str:
     return render_report([report], title=f"{one.run.item}, {one.run.solver.label}")
 
 
-def _scenario_words(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
+def _scenario_facts(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
     from opsassay.evals.remediation.tasks import kept_scenario
 
     del cases
@@ -128,7 +128,7 @@ def _broken(scenario: Scenario) -> Iterator[str]:
         yield from (change.model_dump_json(exclude_defaults=True) for change in changes)
 
 
-def _trial_page(one: StoredRun, cases: Path | None) -> str:
+def _render_trial(one: StoredRun, cases: Path | None) -> str:
     from opsassay.evals.remediation.score import read_recording
     from opsassay.evals.remediation.tasks import kept_scenario
     from opsassay.scoring.verifiers import certify
@@ -141,26 +141,26 @@ def _trial_page(one: StoredRun, cases: Path | None) -> str:
     return trial_page(one.root, one.folder, one.run, verdict)
 
 
-def _cost_words(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
+def _cost_facts(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
     del cases
-    return [("What was asked", _shown_cost(one).goal)]
+    return [("What was asked", _read_cost_task(one).goal)]
 
 
-def _cost_page(one: StoredRun, cases: Path | None) -> str:
+def _render_cost(one: StoredRun, cases: Path | None) -> str:
     from opsassay.ui.reports import answer_page
 
     del cases
-    return answer_page(_with_verdict(one), _shown_cost(one))
+    return answer_page(_with_verdict(one), _read_cost_task(one))
 
 
-def _shown_cost(one: StoredRun) -> ShownTask:
+def _read_cost_task(one: StoredRun) -> ShownTask:
     from opsassay.evals.runner.store import RunStore
     from opsassay.ui.cost_page import shown_cost
 
     return shown_cost(RunStore(one.root), one.folder, one.run)
 
 
-def _compliance_words(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
+def _compliance_facts(one: StoredRun, cases: Path | None) -> list[tuple[str, str]]:
     from opsassay.evals.compliance.clusters.kept import graded_task
     from opsassay.evals.compliance.tasks import ANSIBLE
 
@@ -176,7 +176,7 @@ def _compliance_words(one: StoredRun, cases: Path | None) -> list[tuple[str, str
     ]
 
 
-def _compliance_page(one: StoredRun, cases: Path | None) -> str:
+def _render_compliance(one: StoredRun, cases: Path | None) -> str:
     from opsassay.evals.compliance.evidence_collection.cache import KeptEvidence
     from opsassay.evals.runner.store import RunStore
     from opsassay.ui.compliance_page import shown_compliance
@@ -199,8 +199,8 @@ def _with_verdict(one: StoredRun) -> GradedRun:
 
 
 TRUTHS: Mapping[str, DomainTruth] = {
-    "diagnosis": DomainTruth(_incident_words, _incident_page),
-    "sre": DomainTruth(_scenario_words, _trial_page),
-    "finops": DomainTruth(_cost_words, _cost_page, "what was asked and what is right"),
-    "ciso": DomainTruth(_compliance_words, _compliance_page, "what is right"),
+    "diagnosis": DomainTruth(_incident_facts, _render_incident),
+    "sre": DomainTruth(_scenario_facts, _render_trial),
+    "finops": DomainTruth(_cost_facts, _render_cost, "what was asked and what is right"),
+    "ciso": DomainTruth(_compliance_facts, _render_compliance, "what is right"),
 }

@@ -64,7 +64,9 @@ def beside_view(shown: Shown, domain: str, task: str, solvers: tuple[str, str]) 
     chosen = [one for one in runs if one is not None]
     courses = [course_of(one) for one in chosen]
     longest = max((course.clock.span.seconds for course in courses if course.clock), default=0.0)
-    sides = [_side(shown, one, solver, course_of(one, longest)) for one, solver in zip(chosen, solvers, strict=True)]
+    sides = [
+        _side_item(shown, one, solver, course_of(one, longest)) for one, solver in zip(chosen, solvers, strict=True)
+    ]
     name = task_name(shown, domain, task)
     said = " and ".join(f"{side['solver']} {side['outcome']}" for side in sides)
     return {
@@ -82,7 +84,7 @@ def _run(shown: Shown, domain: str, task: str, solver: str) -> StoredRun | None:
     return next((one for one in of if one.key in counting), next(iter(of), None))
 
 
-def _side(shown: Shown, one: StoredRun, solver: str, course: RunTimeline) -> View:
+def _side_item(shown: Shown, one: StoredRun, solver: str, course: RunTimeline) -> View:
     outcome = outcome_of(shown, one)
     return {
         "solver": plain(solver, 120),

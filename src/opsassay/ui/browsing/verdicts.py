@@ -73,7 +73,7 @@ class StoredVerdicts:
             return None
         stamp = (state.st_ino, state.st_mtime_ns)  # a verdict is never overwritten: another one is another entry
         if known is None or known[0] != stamp:
-            known = self._read[one.folder] = (stamp, _latest(folder))
+            known = self._read[one.folder] = (stamp, _read_latest(folder))
         return known[1]
 
     def succeeded(self, one: StoredRun) -> bool | None:
@@ -120,7 +120,7 @@ class StoredVerdicts:
         return DomainStanding(grades, make_board(grades), entries, results - len(of))
 
 
-def _latest(folder: Path) -> Verdict | None:
+def _read_latest(folder: Path) -> Verdict | None:
     with suppress(OpsAssayError, OSError):
         files = [(path.stat().st_mtime_ns, path) for path in folder.iterdir() if _is_ours(path)]
         return read_noun(Verdict, max(files)[1]) if files else None

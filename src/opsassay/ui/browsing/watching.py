@@ -70,7 +70,7 @@ class WatchedStore:
     @property
     def runs(self) -> list[StoredRun]:
         """Return its runs by cell and attempt."""
-        return [self._runs[at][1] for at in sorted(self._runs, key=_order)]
+        return [self._runs[at][1] for at in sorted(self._runs, key=_sort_key)]
 
     def read_changes(self) -> bool:
         """Look at all of it and return whether anything has changed; only runs with another file are read again."""
@@ -88,7 +88,7 @@ class WatchedStore:
     def follow(self) -> list[tuple[str, StoredRun]]:
         """Read what was appended to the log of attempts; return what began and what ended since the last time."""
         found = []
-        for line in self._appended():
+        for line in self._read_appended():
             at = _attempt_of(line)
             if at is None:
                 continue
@@ -101,7 +101,7 @@ class WatchedStore:
                 found.append((str(line.get("event")), self._runs[at][1]))
         return found
 
-    def _appended(self) -> Iterator[dict[str, Any]]:
+    def _read_appended(self) -> Iterator[dict[str, Any]]:
         number, offset = self._log
         try:
             with open_plain(self.root / ATTEMPTS) as log:
@@ -121,12 +121,12 @@ class WatchedStore:
         try:
             state = (folder / RUN).stat()
         except OSError:
-            return self._forget(at)
+            return self._forget_attempt(at)
         stamp = (state.st_ino, state.st_mtime_ns, state.st_size)
         known = self._runs.get(at) or self._problems.get(at)
         if known is not None and known[0] == stamp:
             return self._lost_now(at)
-        self._forget(at)
+        self._forget_attempt(at)
         try:
             if folder.is_symlink() or folder.parent.is_symlink():  # the log can name it, whoever wrote there
                 return False
@@ -156,7 +156,7 @@ class WatchedStore:
         self._runs[at] = (stamp, lost)
         return True
 
-    def _forget(self, at: _Attempt) -> bool:
+    def _forget_attempt(self, at: _Attempt) -> bool:
         return self._runs.pop(at, None) is not None or self._problems.pop(at, None) is not None
 
 
@@ -174,7 +174,7 @@ class Watcher:
         self._look_took = time.monotonic() - began
         self._catalogue = self._make_catalogue()
         say(f"opsassay: {plural(len(self._catalogue.runs), 'run')} read in {self._look_took:.1f} s")
-        self._thread = threading.Thread(target=self._watch, name="stores", daemon=True)
+        self._thread = threading.Thread(target=self._watch_until_end, name="stores", daemon=True)
 
     @property
     def catalogue(self) -> Catalogue:
@@ -210,7 +210,7 @@ class Watcher:
         if any(changed):
             self._catalogue = self._make_catalogue()
 
-    def _watch(self) -> None:
+    def _watch_until_end(self) -> None:
         looked = time.monotonic()
         while not self._ended.wait(TICK_S):
             self._follow()
@@ -242,7 +242,7 @@ def _run_of(folder: Path) -> Run:
         run = read_noun(Run, folder / RUN)
         version = run.schema_version
     except OpsAssayError as error:
-        problem, version = error, _version_in(folder / RUN)
+        problem, version = error, _read_version(folder / RUN)
     if version > Run.SCHEMA_VERSION:
         raise DatapackError(
             f"{folder / RUN} was written by a newer OpsAssay (schema {version}, this one reads {Run.SCHEMA_VERSION}); "
@@ -253,7 +253,7 @@ def _run_of(folder: Path) -> Run:
     return run
 
 
-def _version_in(path: Path) -> int:
+def _read_version(path: Path) -> int:
     import json
 
     with suppress(OSError, OpsAssayError, ValueError, TypeError, AttributeError, RecursionError):
@@ -289,7 +289,7 @@ def _is_number(name: str) -> bool:
     return name.isascii() and name.isdigit() and len(name) < 10
 
 
-def _order(at: _Attempt) -> tuple[str, int]:
+def _sort_key(at: _Attempt) -> tuple[str, int]:
     return at[0], int(at[1])
 
 

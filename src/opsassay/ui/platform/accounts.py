@@ -26,7 +26,7 @@ def login_view(asked: PlatformRequest, *, wrong: bool = False) -> View:
 
 def agents_view(asked: PlatformRequest) -> View:
     """Return the agents of the user, with what the forms offer to register one and to ask for a benchmark."""
-    rows = asked.data.agents(_visitor(asked))
+    rows = asked.data.agents(_require_visitor(asked))
     agents = _agents(asked, rows)
     benchmarks = sum(len(one["benchmarks"]) for one in agents)
     return {
@@ -40,7 +40,7 @@ def agents_view(asked: PlatformRequest) -> View:
 
 def agent_view(asked: PlatformRequest) -> View:
     """Return one agent of the user, with its benchmarks and where it stands."""
-    row = asked.data.agent(_visitor(asked), asked.path["agent"])
+    row = asked.data.agent(_require_visitor(asked), asked.path["agent"])
     (agent,) = _agents(asked, [row])
     last = next(iter(agent["benchmarks"]), None)
     sets = dict.fromkeys(one["task_set"] for one in agent["benchmarks"] if one["task_set"] in agent["task_sets"])
@@ -61,7 +61,7 @@ def agent_view(asked: PlatformRequest) -> View:
     }
 
 
-def _visitor(asked: PlatformRequest) -> Visitor:
+def _require_visitor(asked: PlatformRequest) -> Visitor:
     assert asked.visitor is not None  # pages of owners are not made for anybody else
     return asked.visitor
 
@@ -107,7 +107,7 @@ def _standing(asked: PlatformRequest, task_set: str, agent: str) -> View | None:
 
 def benchmark_view(asked: PlatformRequest) -> View:
     """Return one benchmark of the user with its cells."""
-    found = asked.data.benchmark(_visitor(asked), asked.path["benchmark"])
+    found = asked.data.benchmark(_require_visitor(asked), asked.path["benchmark"])
     cells, agent = found["cells"], plain(found["agent_name"], 100)
     ended, passed = found["ended"], sum(bool(cell["passed"]) for cell in cells)
     return {
@@ -132,7 +132,7 @@ def _cell_row(cell: Mapping[str, Any]) -> View:
 
 def users_view(asked: PlatformRequest, token: Mapping[str, str] | None = None) -> View:
     """Return all users and the latest benchmarks, for an admin, with a new *token* where one was made."""
-    users = asked.data.users(_visitor(asked))
+    users = asked.data.users(_require_visitor(asked))
     return {
         "title": "Users",
         "answer": f"{plural(len(users), 'user')}, and the latest benchmarks of everybody.",

@@ -66,10 +66,11 @@ BY_PATH = {page.path: page for page in PAGES}
 
 def platform_routes(access: PlatformAccess) -> list[Route]:
     """Return the routes of all pages and forms of the platform behind *access*."""
-    forms = {"/agents": _register, "/benchmarks": _request_benchmark, "/users": _change_users}
+    forms = {"/agents": _register_agent, "/benchmarks": _request_benchmark, "/users": _change_users}
     return [
-        *(Route(page.path, _endpoint(access, page, _html)) for page in PAGES),
-        *(Route(f"/api{page.path}", _endpoint(access, page, _json)) for page in PAGES if page.path.startswith("/boards")),
+        *(Route(page.path, _make_endpoint(access, page, _html_response)) for page in PAGES),
+        *(Route(f"/api{page.path}", _make_endpoint(access, page, _json_response)) for page in PAGES
+          if page.path.startswith("/boards")),
         Route("/login", _form(access, _sign_in, for_owners=False), methods=["POST"]),
         Route("/logout", _form(access, _sign_out, for_owners=False), methods=["POST"]),
         *(Route(path, _form(access, work), methods=["POST"]) for path, work in forms.items()),
@@ -79,7 +80,7 @@ def platform_routes(access: PlatformAccess) -> list[Route]:
 Answer = Callable[[PlatformPage, PlatformRequest], Response]
 
 
-def _endpoint(access: PlatformAccess, page: PlatformPage, answer: Answer) -> Callable[[Request], Any]:
+def _make_endpoint(access: PlatformAccess, page: PlatformPage, answer: Answer) -> Callable[[Request], Any]:
     def work(request: Request) -> Response:
         with access.reading() as data:
             asked = _platform_request(access, data, request)
@@ -102,20 +103,24 @@ def _platform_request(access: PlatformAccess, data: PlatformData, request: Reque
     return PlatformRequest(access, data, visitor, request.path_params, request.query_params)
 
 
-def _html(page: PlatformPage, asked: PlatformRequest, view: View | None = None, status: int = 200) -> HTMLResponse:
+def _html_response(
+    page: PlatformPage, asked: PlatformRequest, view: View | None = None, status: int = 200
+) -> HTMLResponse:
     view = view or page.make(asked)
     level = asked.query.get("level", "") if page.board else ""
-    return _show(page.template, view, asked.visitor, status=status, live=page.live,
+    return _show_view(page.template, view, asked.visitor, status=status, live=page.live,
                  page=page.board.format(**asked.path), of_level=level)  # fmt: skip
 
 
-def _show(template: str, view: View, visitor: Visitor | None, *, live: bool = False, **further: Any) -> HTMLResponse:
+def _show_view(
+    template: str, view: View, visitor: Visitor | None, *, live: bool = False, **further: Any
+) -> HTMLResponse:
     scripts, follow = (("live",), "/api/live") if live else ((), "")
     return respond(template, view["title"], scripts, connects=live, follow=follow, layout="platform.html", view=view,
                    user=visitor, **further)  # fmt: skip
 
 
-def _json(page: PlatformPage, asked: PlatformRequest) -> JSONResponse:
+def _json_response(page: PlatformPage, asked: PlatformRequest) -> JSONResponse:
     item = page.make(asked)["item"]
     return JSONResponse(item() if callable(item) else item)
 
@@ -123,7 +128,7 @@ def _json(page: PlatformPage, asked: PlatformRequest) -> JSONResponse:
 def _sorry(access: PlatformAccess, error: OpsAssayError) -> HTMLResponse:
     """Return the page that says why there is none."""
     view = {"title": "It cannot be done", "answer": plain(access.said(error), 1000)}
-    return _show("platform.html", view, None, status=access.status_of(error), sorry=True)
+    return _show_view("platform.html", view, None, status=access.status_of(error), sorry=True)
 
 
 Work = Callable[[PlatformRequest, Fields], Response]
@@ -144,7 +149,7 @@ def _form(access: PlatformAccess, work: Work, *, for_owners: bool = True) -> Cal
         if origin not in (None, f"http://{host}", f"https://{host}"):
             return HTMLResponse("Only pages of this server may send something to it.", status_code=403)
         try:
-            found = await run_in_threadpool(answer_form, request, await _fields(request))
+            found = await run_in_threadpool(answer_form, request, await _read_fields(request))
         except OpsAssayError as error:
             return _sorry(access, error)
         if request.url.scheme == "https" and "set-cookie" in found.headers:
@@ -154,7 +159,7 @@ def _form(access: PlatformAccess, work: Work, *, for_owners: bool = True) -> Cal
     return endpoint
 
 
-async def _fields(request: Request) -> Fields:
+async def _read_fields(request: Request) -> Fields:
     content = bytearray()
     async for part in request.stream():
         content += part
@@ -166,20 +171,20 @@ async def _fields(request: Request) -> Fields:
         raise UserError("The form cannot be read; send it from the page.") from error
 
 
-def _field(fields: Fields, name: str) -> str:
+def _first_value(fields: Fields, name: str) -> str:
     return fields.get(name, [""])[0].strip()
 
 
-def _visitor(asked: PlatformRequest) -> Visitor:
+def _require_visitor(asked: PlatformRequest) -> Visitor:
     assert asked.visitor is not None  # an endpoint for owners has made sure of it
     return asked.visitor
 
 
 def _sign_in(asked: PlatformRequest, fields: Fields) -> Response:
-    token = _field(fields, "token")
+    token = _first_value(fields, "token")
     if asked.data.visitor(token) is None:
         view = accounts.login_view(PlatformRequest(asked.access, asked.data, None, {}, {}), wrong=True)
-        return _html(BY_PATH["/login"], asked, view, 403)
+        return _html_response(BY_PATH["/login"], asked, view, 403)
     found = RedirectResponse("/agents", status_code=303)
     found.set_cookie(COOKIE, token, httponly=True, samesite="strict", max_age=COOKIE_S)
     return found
@@ -191,22 +196,24 @@ def _sign_out(_asked: PlatformRequest, _fields: Fields) -> Response:
     return found
 
 
-def _register(asked: PlatformRequest, fields: Fields) -> Response:
-    form = {name: _field(fields, name) for name in ("name", "kind", "level", "source")}
-    asked.data.register(_visitor(asked), {**form, "domains": fields.get("domains", [])})
+def _register_agent(asked: PlatformRequest, fields: Fields) -> Response:
+    form = {name: _first_value(fields, name) for name in ("name", "kind", "level", "source")}
+    asked.data.register(_require_visitor(asked), {**form, "domains": fields.get("domains", [])})
     return RedirectResponse("/agents", status_code=303)
 
 
 def _request_benchmark(asked: PlatformRequest, fields: Fields) -> Response:
-    benchmark = asked.data.request(_visitor(asked), _field(fields, "agent"), _field(fields, "task_set"))
+    benchmark = asked.data.request(
+        _require_visitor(asked), _first_value(fields, "agent"), _first_value(fields, "task_set")
+    )
     return RedirectResponse(f"/benchmarks/{benchmark}", status_code=303)
 
 
 def _change_users(asked: PlatformRequest, fields: Fields) -> Response:
-    if renewed := _field(fields, "renew"):
-        name, token = renewed, asked.data.renew_token(_visitor(asked), renewed)
+    if renewed := _first_value(fields, "renew"):
+        name, token = renewed, asked.data.renew_token(_require_visitor(asked), renewed)
     else:
-        form = {name: value for name in ("name", "role", "days") if (value := _field(fields, name))}
-        name, token = form.get("name", ""), asked.data.add_user(_visitor(asked), form)
+        form = {name: value for name in ("name", "role", "days") if (value := _first_value(fields, name))}
+        name, token = form.get("name", ""), asked.data.add_user(_require_visitor(asked), form)
     view = accounts.users_view(asked, {"name": plain(name, 100), "text": token})
-    return _html(BY_PATH["/users"], asked, view)
+    return _html_response(BY_PATH["/users"], asked, view)

@@ -117,7 +117,7 @@ def runs_view(asked: PlatformRequest) -> View:
         raise UserError(f"An outcome is one of {', '.join(OUTCOMES)}.")
     given = asked.query.get("from", "0")
     start = int(given[:9]) if given.isascii() and given.isdigit() else 0
-    found = [(name, run) for name, run in _all_runs(board) if _is_chosen(name, run, chosen)]
+    found = [(name, run) for name, run in _list_runs(board) if _is_chosen(name, run, chosen)]
     further = {key: value for key, value in chosen.items() if value}
     rows = [_run_row(name, run) for name, run in found[start : start + ROWS]]
     of = {
@@ -136,16 +136,16 @@ def runs_view(asked: PlatformRequest) -> View:
     }
 
 
-def _all_runs(board: Leaderboard) -> Iterator[tuple[str, LeaderboardRun]]:
+def _list_runs(board: Leaderboard) -> Iterator[tuple[str, LeaderboardRun]]:
     return ((row.entry.name, run) for row in board.rows for run in row.entry.runs)
 
 
 def _is_chosen(name: str, run: LeaderboardRun, chosen: Mapping[str, str]) -> bool:
-    fits = {"solver": name, "task": run.task[0], "system": run.system, "outcome": _outcome(run)}
+    fits = {"solver": name, "task": run.task[0], "system": run.system, "outcome": _outcome_of_run(run)}
     return all(not chosen[key] or chosen[key] == value for key, value in fits.items())
 
 
-def _outcome(run: LeaderboardRun) -> str:
+def _outcome_of_run(run: LeaderboardRun) -> str:
     return "failed" if run.failed else "succeeded" if run.succeeded else "not"
 
 
@@ -155,7 +155,7 @@ def _run_row(name: str, run: LeaderboardRun) -> View:
         "solver": plain(name, 120),
         "task": plain(run.task[0], 120),
         "system": plain(run.system, 60),
-        "outcome": OUTCOMES[_outcome(run)],
+        "outcome": OUTCOMES[_outcome_of_run(run)],
         "ended": utc(run.ended_ns),
         "costs": [f"{cost:,.3g}" if (cost := run.cost(name)) else "–" for name in COSTS],
     }
@@ -178,20 +178,21 @@ def run_view(asked: PlatformRequest) -> View:
         "event": row["event"],
         "event_number": row["seq"],
         "not_ranked": [plain(why, 300) for why in row["not_ranked"]],
-        "metrics": [_metric(name, metric) for name, metric in row["metrics"].items()],
+        "metrics": [_metric_item(name, metric) for name, metric in row["metrics"].items()],
         "facts": [
             ("solver", plain(run.solver.label, 120)), ("task", plain(run.item, 120)),
             ("system", plain(run.system, 60)), ("seed", str(run.seed)), ("arm", plain(run.arm, 60)),
             ("isolation", run.isolation.replace("_", " ")), ("began", utc(run.started_ns)),
-            ("ended", utc(run.ended_ns)), ("limits", _figures(run.limits)), ("limits hit", ", ".join(run.limits_hit)),
-            ("spent", _figures(run.spent)), ("versions", ", ".join(f"{k} {v}" for k, v in run.versions.items())),
+            ("ended", utc(run.ended_ns)), ("limits", _format_figures(run.limits)),
+            ("limits hit", ", ".join(run.limits_hit)), ("spent", _format_figures(run.spent)),
+            ("versions", ", ".join(f"{k} {v}" for k, v in run.versions.items())),
         ],
     }  # fmt: skip
     title, answer = f"{item['solver']} on {item['task']}", f"{run.status.value.capitalize()}{passed}."
     return {**item, "title": title, "answer": answer, "item": item}
 
 
-def _metric(name: str, metric: Mapping[str, Any]) -> View:
+def _metric_item(name: str, metric: Mapping[str, Any]) -> View:
     about, value = word(name), metric["value"]
     return {
         "name": plain(name.replace("_", " "), 60), "title": plain(about.title, 60), **metric,
@@ -199,7 +200,7 @@ def _metric(name: str, metric: Mapping[str, Any]) -> View:
     }  # fmt: skip
 
 
-def _figures(figures: Mapping[str, float]) -> str:
+def _format_figures(figures: Mapping[str, float]) -> str:
     some = ((name, value) for name, value in figures.items() if value)
     return ", ".join(f"{plain(name.replace('_', ' '), 40)} {value:.4g}" for name, value in some)
 
@@ -207,13 +208,13 @@ def _figures(figures: Mapping[str, float]) -> str:
 def compare_view(asked: PlatformRequest) -> View:
     """Return two solvers on the tasks that both were run on."""
     task_set, board = asked.path["task_set"], _board(asked).board
-    first, second = (_entry(board, asked.query.get(key, "")) for key in ("one", "two"))
+    first, second = (_require_entry(board, asked.query.get(key, "")) for key in ("one", "two"))
     page = f"/boards/{task_set}/tasks/"
     item = compare_solvers(first, second, board.metrics, lambda task: page + quote(task, safe=""))
     return {**item, "title": f"Two agents: {task_set}", "item": item}
 
 
-def _entry(board: Leaderboard, name: str) -> Entry:
+def _require_entry(board: Leaderboard, name: str) -> Entry:
     found = next((row.entry for row in board.rows if row.entry.name == name), None)
     if found is None:
         raise NotFoundError("solver", plain(name, 120), [row.entry.name for row in board.rows])

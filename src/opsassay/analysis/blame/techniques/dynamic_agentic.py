@@ -91,7 +91,7 @@ def dynamic_agentic(
     )
     if not proposed:
         return Attribution(reason="no candidate was proposed")
-    return decide(trace, [_tested(trace, asker, settings, rerun, candidate) for candidate in proposed])
+    return decide(trace, [_test_candidate(trace, asker, settings, rerun, candidate) for candidate in proposed])
 
 
 def candidates_in(submitted: dict[str, Any] | None, trace: Trace, k: int) -> list[StepCandidate]:
@@ -118,15 +118,17 @@ def decide(trace: Trace, tested: list[Experiment]) -> Attribution:
     if not confirmed:
         first = tested[0].candidate
         why = f"no candidate was confirmed ({tested[0].reason}); the most suspect one stands: {first.reason}"
-        return _blame(trace, first, why)
+        return _blame_candidate(trace, first, why)
     decisive = confirmed[0]
     for later in confirmed[1:]:
         if decisive.candidate.step in later.candidate.duty:
             decisive = later
-    return _blame(trace, decisive.candidate, f"{decisive.candidate.reason} (confirmed by a re-run: {decisive.reason})")
+    return _blame_candidate(
+        trace, decisive.candidate, f"{decisive.candidate.reason} (confirmed by a re-run: {decisive.reason})"
+    )
 
 
-def _tested(
+def _test_candidate(
     trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun, candidate: StepCandidate
 ) -> Experiment:
     guidance = candidate.guidance or f"Take care here. {candidate.reason}"
@@ -138,13 +140,15 @@ def _tested(
     if not observed or observed[0].error:
         why = next((step.error for step in reversed(run.steps) if step.error), "it ended before")
         return Experiment(candidate=candidate, confirmed=False, reason=f"the re-run did not get past the step: {why}")
-    answer = json_in(asker.question(_JUDGE, _experiment(trace, settings, candidate, observed))) or {}
+    answer = json_in(asker.question(_JUDGE, _format_experiment(trace, settings, candidate, observed))) or {}
     return Experiment(
         candidate=candidate, confirmed=answer.get("confirmed") is True, reason=str(answer.get("reason", ""))
     )
 
 
-def _experiment(trace: Trace, settings: BlameSettings, candidate: StepCandidate, observed: list[TraceStep]) -> str:
+def _format_experiment(
+    trace: Trace, settings: BlameSettings, candidate: StepCandidate, observed: list[TraceStep]
+) -> str:
     before = [s for s in trace.steps if candidate.step <= s.step_id <= candidate.step + settings.window]
     return (
         f"{metadata_text(trace)}\n\nSuspected: step {candidate.step} by {candidate.agent}. {candidate.reason}\n"
@@ -156,7 +160,7 @@ def _experiment(trace: Trace, settings: BlameSettings, candidate: StepCandidate,
     )
 
 
-def _blame(trace: Trace, candidate: StepCandidate, reason: str) -> Attribution:
+def _blame_candidate(trace: Trace, candidate: StepCandidate, reason: str) -> Attribution:
     acting = trace.step(candidate.step)
     return Attribution(
         agent_name=candidate.agent or (acting.agent_name if acting else None), step_id=candidate.step, reason=reason

@@ -34,18 +34,19 @@ def binary_search(trace: Trace, asker: BlameAsker, settings: BlameSettings, reru
         first, second = steps[:middle], steps[middle:]
         question = (
             f"{metadata_text(trace)}\n\n{steps_text(steps)}\n\nThe run failed, and the decisive step is among steps "
-            f"{_ends(steps)}. Is it in the first half, steps {_ends(first)}, or in the second half, steps {_ends(second)}? "
+            f"{_format_range(steps)}. Is it in the first half, steps {_format_range(first)}, or in the second half, "
+            f"steps {_format_range(second)}? "
             'Answer with one JSON object: {"half": "first" or "second", "reason": "<one sentence>"}.'
         )
         answer = json_in(asker.question(_ROLE, question)) or {}
         half, reason = str(answer.get("half", "")).lower(), str(answer.get("reason", ""))
         if half not in {"first", "second"}:
-            return Attribution(reason=f"no half was named for steps {_ends(steps)}")
+            return Attribution(reason=f"no half was named for steps {_format_range(steps)}")
         steps = first if half == "first" else second
     return attribution_in({"step": steps[0].step_id, "reason": reason} if steps else None, trace)
 
 
-def _ends(steps: Sequence[TraceStep]) -> str:
+def _format_range(steps: Sequence[TraceStep]) -> str:
     return f"{steps[0].step_id} to {steps[-1].step_id}"
 
 

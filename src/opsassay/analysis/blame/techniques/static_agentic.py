@@ -46,7 +46,7 @@ def walk(trace: Trace, asker: BlameAsker, settings: BlameSettings, submit: ToolS
     """Return the arguments that the model submits through *submit*, None when its turns run out."""
     tools: dict[str, Callable[[dict[str, Any]], str]] = {
         "outputs": lambda _: steps_text(trace.steps, inputs=False),
-        "inspect": lambda arguments: _inspect(trace, arguments),
+        "inspect": lambda arguments: _show_step(trace, arguments),
     }
     messages = [
         Message(role="system", content=_ROLE),
@@ -62,16 +62,16 @@ def walk(trace: Trace, asker: BlameAsker, settings: BlameSettings, submit: ToolS
         for request in reply.tool_requests:
             if request.tool == submit.name:
                 return request.arguments
-            messages.append(Message(role="tool", content=_run(tools, request), tool_call_id=request.id))
+            messages.append(Message(role="tool", content=_run_tool(tools, request), tool_call_id=request.id))
     return None
 
 
-def _run(tools: dict[str, Callable[[dict[str, Any]], str]], request: ToolRequest) -> str:
+def _run_tool(tools: dict[str, Callable[[dict[str, Any]], str]], request: ToolRequest) -> str:
     tool = tools.get(request.tool)
     return tool(request.arguments) if tool else f"There is no tool {request.tool!r}; there are {', '.join(tools)}."
 
 
-def _inspect(trace: Trace, arguments: dict[str, Any]) -> str:
+def _show_step(trace: Trace, arguments: dict[str, Any]) -> str:
     step = trace.step(whole_number(arguments.get("step")) or 0)
     if step is None:
         ends = f"{trace.steps[0].step_id} to {trace.steps[-1].step_id}" if trace.steps else "none"

@@ -34,7 +34,7 @@ class ComplianceControl(Written):
     rego: tuple[str, ...] = Field(min_length=1, description="what holds of something that violates")
 
     @model_validator(mode="after")
-    def _one_check(self) -> ComplianceControl:
+    def _require_one_check(self) -> ComplianceControl:
         if (self.pattern is None) == (self.validate_ is None):
             raise ValueError("a control has a pattern of containers, or a whole check")
         return self

@@ -86,7 +86,7 @@ class _WorldDraft:
         return places[self.number % len(places)]
 
     def make_world(self, *, compliant: bool) -> ComplianceWorld:
-        """Return the world; both of a draft differ at one place alone."""
+        """Return the *compliant* world or the violating one; both of a draft differ at one place alone."""
         draws = Draws(self.seed, "world", self.purpose, str(self.number))
         place, count = self.place, draws.integer(2, 4)
         at = draws.integer(0, count - 1)
@@ -94,10 +94,10 @@ class _WorldDraft:
         objects = []
         for n, name in enumerate(draws.sample(NAMES, count)):
             here = place if n == at else replace(draws.choice(kinds), containers="containers")
-            objects.append(self._object(here, name, draws, violates=n == at and not compliant))
+            objects.append(self._draw_object(here, name, draws, violates=n == at and not compliant))
         return ComplianceWorld(tuple(objects), compliant)
 
-    def _object(self, place: ViolationPlace, name: str, draws: Draws, *, violates: bool) -> Object:
+    def _draw_object(self, place: ViolationPlace, name: str, draws: Draws, *, violates: bool) -> Object:
         namespace = draws.choice(NAMESPACES)
         metadata = {
             "name": f"{name}-{draws.integer(10, 99)}",
@@ -105,8 +105,8 @@ class _WorldDraft:
             "labels": {"app": name, "tier": draws.choice(("front", "back"))},
         }
         if self.control.scope == "role":
-            return self._role(place, metadata, draws, violates=violates)
-        spec = self._pod(place, draws, violates=violates)
+            return self._draw_role(place, metadata, draws, violates=violates)
+        spec = self._draw_pod(place, draws, violates=violates)
         if place.kind == "Pod":
             return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         template = {"metadata": {"labels": metadata["labels"]}, "spec": spec}
@@ -116,37 +116,39 @@ class _WorldDraft:
         body = {"selector": {"matchLabels": {"app": name}}, "template": template}
         return {"apiVersion": CONTROLLERS[place.kind], "kind": place.kind, "metadata": metadata, "spec": body}
 
-    def _pod(self, place: ViolationPlace, draws: Draws, *, violates: bool) -> Object:
+    def _draw_pod(self, place: ViolationPlace, draws: Draws, *, violates: bool) -> Object:
         counts = {"containers": draws.integer(1, 3), "initContainers": draws.integer(0, 1)}
         counts[place.containers] = max(counts[place.containers], 1)
         last = counts[place.containers] - 1
         spec: Object = {}
         for group, count in counts.items():
             made = [
-                self._container(f"{group[:4]}-{n}", draws, violates=violates and (group, n) == (place.containers, last))
+                self._draw_container(
+                    f"{group[:4]}-{n}", draws, violates=violates and (group, n) == (place.containers, last)
+                )
                 for n in range(count)
             ]
             if made:
                 spec[group] = made
         if self.control.scope == "pod":
-            spec = merge_maps(spec, self._fragment(draws, violates=violates))
+            spec = merge_maps(spec, self._draw_fragment(draws, violates=violates))
         return spec
 
-    def _container(self, name: str, draws: Draws, *, violates: bool) -> Object:
+    def _draw_container(self, name: str, draws: Draws, *, violates: bool) -> Object:
         container = {"name": name, "image": draws.choice(IMAGES)}
         if self.control.scope != "container":
             return container
-        made: Object = merge_maps(container, self._fragment(draws, violates=violates))
+        made: Object = merge_maps(container, self._draw_fragment(draws, violates=violates))
         return made
 
-    def _role(self, place: ViolationPlace, metadata: Object, draws: Draws, *, violates: bool) -> Object:
-        rules = [self._fragment(draws, violates=violates and n == 0) for n in range(draws.integer(1, 3))]
+    def _draw_role(self, place: ViolationPlace, metadata: Object, draws: Draws, *, violates: bool) -> Object:
+        rules = [self._draw_fragment(draws, violates=violates and n == 0) for n in range(draws.integer(1, 3))]
         if place.kind == "ClusterRole":
             metadata = {key: value for key, value in metadata.items() if key != "namespace"}
         kept = rules[1:] + rules[:1]  # what violates stands last
         return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": place.kind, "metadata": metadata, "rules": kept}
 
-    def _fragment(self, draws: Draws, *, violates: bool) -> Object:
+    def _draw_fragment(self, draws: Draws, *, violates: bool) -> Object:
         chance = draws.integer(0, 719)  # one draw whatever is chosen: both worlds of a draft go on alike
         choices = self.control.violating if violates else self.control.compliant
         return choices[chance % len(choices)]

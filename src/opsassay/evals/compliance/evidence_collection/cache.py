@@ -40,7 +40,7 @@ class EvidenceCache:
         """Return what *collector* collects on *world*: what is kept, else what *gather* brings, which is kept then."""
         path = self._folder / f"{evidence_key(collector, world)}.json"
         if path.is_file():
-            return _read(path)
+            return _read_kept_evidence(path)
         found = gather(collector, world)
         data = None if found.data is None else found.data.decode()
         with suppress(OSError), _kept_file(path) as partial:  # a store that cannot be written to is graded all the same
@@ -59,10 +59,10 @@ class KeptEvidence(EvidenceCache):
         path = self._folder / f"{evidence_key(collector, world)}.json"
         if not path.is_file():
             raise UserError(f"{self._folder} does not hold what was collected; `opsassay score run` collects it again.")
-        return _read(path)
+        return _read_kept_evidence(path)
 
 
-def _read(path: Path) -> CollectedEvidence:
+def _read_kept_evidence(path: Path) -> CollectedEvidence:
     kept = json.loads(path.read_text(encoding="utf-8"))
     return CollectedEvidence(None if kept["data"] is None else kept["data"].encode(), kept["problem"])
 

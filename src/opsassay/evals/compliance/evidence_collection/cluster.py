@@ -32,9 +32,9 @@ def gather_on_cluster(
 def fetch_on_cluster(
     fetcher: bytes, world: ComplianceWorld, folder: Path, limits: SandboxLimits = LIMITS
 ) -> tuple[Ended, Path]:
-    """Run *fetcher* in *folder*, which is empty, before *world*; return how it ended and its work folder.
+    """Run the script *fetcher* in a seal in the empty *folder*, against an API server that serves the objects of *world*.
 
-    Raises StartError when no seal can be made, UserError when there is no kubectl.
+    Return how it ended and its work folder. Raises StartError when no seal can be made, UserError when there is no kubectl.
     """
     view, work = folder / "view", folder / "work"
     for made in (view, work):
@@ -51,12 +51,12 @@ def fetch_on_cluster(
     with serving_objects(world.objects, socket=folder / f"{_SOCKET}.sock"):
         seal = Sandbox(
             view, work, {_SOCKET: folder / f"{_SOCKET}.sock"}, {_PORT: _SOCKET}, limits, environment,
-            readable={_PLACE: _kubectl()},
+            readable={_PLACE: _find_kubectl()},
         )  # fmt: skip
         return seal.run(["bash", FETCHER]), work
 
 
-def _kubectl() -> Path:
+def _find_kubectl() -> Path:
     found = shutil.which("kubectl")
     if found is None:
         raise UserError(

@@ -54,13 +54,13 @@ def parse_evidence(text: bytes) -> CollectedEvidence:
     try:
         read = text.decode("utf-8")
         require_depth(read)
-        json.loads(read, parse_constant=_refuse, parse_float=finite)
+        json.loads(read, parse_constant=_refuse_constant, parse_float=finite)
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
         return CollectedEvidence(None, one_sentence(f"{EVIDENCE} is no JSON: {str(error)[:200]}"))
     return CollectedEvidence(text)
 
 
-def _refuse(constant: str) -> None:
+def _refuse_constant(constant: str) -> None:
     raise ValueError(f"{constant} is no value of JSON")
 
 

@@ -42,21 +42,21 @@ def collected(run_dir: Path, task: ComplianceTask) -> dict[str, bytes]:
 
 def read_files(folder: Path, task: ComplianceTask) -> list[tuple[str, bytes]]:
     """Return the files of *folder* that *task* asks for, as paths and contents, sorted; raises AnswerError."""
-    paths = _policy_files(folder / FOLDER) if task.collector is None else _named_files(folder, task.collector)
+    paths = _list_policy_files(folder / FOLDER) if task.collector is None else _list_named_files(folder, task.collector)
     try:
         return [(path, read_plain(folder / path, MAX_BYTES)) for path in paths]
     except UserError as error:
         raise AnswerError(one_sentence(str(error).replace(f"{folder}/", ""))) from error
 
 
-def _named_files(folder: Path, collector: str) -> list[str]:
+def _list_named_files(folder: Path, collector: str) -> list[str]:
     for name in (collector, POLICY):
         if not os.path.lexists(folder / name):
             raise AnswerError(f"there is no {name}; put it into the workspace itself, under this name")
     return sorted((collector, POLICY))
 
 
-def _policy_files(folder: Path) -> list[str]:
+def _list_policy_files(folder: Path) -> list[str]:
     if folder.is_symlink() or not folder.is_dir():
         raise AnswerError(f"there is no folder {FOLDER}/; put the policies there, as *.yaml")
     with os.scandir(folder) as entries:

@@ -28,11 +28,11 @@ def _body(name: str) -> str:
     return _RECORDED.joinpath(f"{name}.sh").read_text(encoding="utf-8")
 
 
-def _script(body: str, data: str) -> str:
+def _format_script(body: str, data: str) -> str:
     return _HEAD.format(data=data.rstrip("\n")) + body
 
 
-def _table(rows: Rows, between: str = " ") -> str:
+def _format_table(rows: Rows, between: str = " ") -> str:
     return "\n".join(between.join(row) for row in rows)
 
 
@@ -47,23 +47,25 @@ def scripts(
     sshd: str,
     ubuntu: bool,
 ) -> dict[str, str]:
-    """Return the commands of a host by name.
+    """Return the commands of a host by name, as Ubuntu (*ubuntu*) or RHEL has them.
 
     *units* are (enabled, active) by name, *packages* versions, *mounts* rows of target, source, type and options, *modules*
     those that are loaded, *modprobe* all lines about modules, *sshd* what ``sshd -T`` prints.
     """
-    installed = _table(packages.items())
+    installed = _format_table(packages.items())
     loaded = "Module                  Size  Used by\n" + "\n".join(f"{name} 65536 0" for name in modules)
     found = {
-        "sysctl": _script(_body("sysctl"), _table(sysctl.items(), " = ")),
-        "systemctl": _script(_body("systemctl"), _table((name, *states) for name, states in units.items())),
-        "findmnt": _script(_body("findmnt"), mounted := _table(mounts)),
-        "mount": _script(_body("mount"), mounted),
-        "lsmod": _script(_PLAIN, loaded),
-        "modprobe": _script(_body("modprobe"), modprobe),
-        "sshd": _script(_PLAIN, sshd),
+        "sysctl": _format_script(_body("sysctl"), _format_table(sysctl.items(), " = ")),
+        "systemctl": _format_script(
+            _body("systemctl"), _format_table((name, *states) for name, states in units.items())
+        ),
+        "findmnt": _format_script(_body("findmnt"), mounted := _format_table(mounts)),
+        "mount": _format_script(_body("mount"), mounted),
+        "lsmod": _format_script(_PLAIN, loaded),
+        "modprobe": _format_script(_body("modprobe"), modprobe),
+        "sshd": _format_script(_PLAIN, sshd),
         "sudo": _body("sudo"),
     }
     if ubuntu:
-        return found | dict.fromkeys(("dpkg-query", "dpkg"), _script(_body("dpkg-query"), installed))
-    return found | {"rpm": _script(_body("rpm"), installed)}
+        return found | dict.fromkeys(("dpkg-query", "dpkg"), _format_script(_body("dpkg-query"), installed))
+    return found | {"rpm": _format_script(_body("rpm"), installed)}

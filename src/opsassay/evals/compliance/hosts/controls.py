@@ -64,14 +64,14 @@ class HostControl(Written):
 
     def playbook(self) -> str:
         """Return the playbook that collects the lines of `command`, and the host's name as the last one."""
-        return _text("playbook.yml").replace("COMMAND", self.command)
+        return _read_packaged_text("playbook.yml").replace("COMMAND", self.command)
 
     def policy(self) -> str:
         """Return the policy that judges them."""
-        return _text("policy.rego").replace("CONDITION", self.condition)
+        return _read_packaged_text("policy.rego").replace("CONDITION", self.condition)
 
 
-def _text(name: str) -> str:
+def _read_packaged_text(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
@@ -82,5 +82,5 @@ class _HostControlFile(Written):
 @cache
 def host_controls() -> Mapping[str, HostControl]:
     """Return every control by its name."""
-    indented = "controls:\n" + "".join(f"  {line}\n" for line in _text("controls.yaml").splitlines())
+    indented = "controls:\n" + "".join(f"  {line}\n" for line in _read_packaged_text("controls.yaml").splitlines())
     return parse_yaml(indented, _HostControlFile, "hosts/controls.yaml").controls

@@ -87,12 +87,12 @@ class _HostDraft:
     number: int
 
     def make_world(self, *, compliant: bool) -> HostWorld:
-        """Return the host; both of a draft differ in the control alone."""
+        """Return the *compliant* host or the violating one; both of a draft differ in the control alone."""
         draws = Draws(self.seed, "host", self.purpose, str(self.number))
         state = _draw_host(draws)
         chance = draws.integer(0, 719)
         _APPLIED[self.control.kind](state, self.control, _Choice(self.number % VARIANTS, chance, compliant))
-        return HostWorld(_host_files(state, self.control, draws), compliant)
+        return HostWorld(_write_host_files(state, self.control, draws), compliant)
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _draw_host(draws: Draws) -> _HostState:
     )  # fmt: skip
 
 
-def _by_sshd(state: _HostState, control: HostControl, choice: _Choice) -> None:
+def _set_in_sshd(state: _HostState, control: HostControl, choice: _Choice) -> None:
     value = choice.value(control)
     if value is None:
         state.sshd.append((f"#{control.name}", choice.other(control)))
@@ -156,22 +156,22 @@ def _by_sshd(state: _HostState, control: HostControl, choice: _Choice) -> None:
         state.sshd.append(opposite)
 
 
-def _by_sysctl(state: _HostState, control: HostControl, choice: _Choice) -> None:
+def _set_in_sysctl(state: _HostState, control: HostControl, choice: _Choice) -> None:
     state.sysctl[control.name] = choice.value(control) or ""
     said = {0: control.compliant[0], 1: control.violating[0]}.get(choice.variant)
     state.notes["etc/sysctl.d/60-site.conf"] = f"{control.name} = {said}\n" if said else "# nothing yet\n"
 
 
-def _by_service(state: _HostState, control: HostControl, choice: _Choice) -> None:
+def _set_service(state: _HostState, control: HostControl, choice: _Choice) -> None:
     state.units[control.name] = ("enabled", "active") if choice.compliant else STATES[choice.variant]
 
 
-def _by_package(state: _HostState, control: HostControl, choice: _Choice) -> None:
+def _set_package(state: _HostState, control: HostControl, choice: _Choice) -> None:
     if choice.value(control):
         state.packages[control.name] = "1.0.9-3"
 
 
-def _by_mount(state: _HostState, control: HostControl, choice: _Choice) -> None:
+def _set_mount(state: _HostState, control: HostControl, choice: _Choice) -> None:
     """Mount it as it should be, without the option, or not at all; fstab says the option in every second host."""
     assert control.option is not None
     kept = [one for one in ("nosuid", "nodev", "noexec") if one != control.option and choice.chance % 3]
@@ -183,7 +183,7 @@ def _by_mount(state: _HostState, control: HostControl, choice: _Choice) -> None:
     state.notes["etc/fstab"] = f"tmpfs {control.name} tmpfs {','.join(listed)} 0 0\n"
 
 
-def _by_setting(state: _HostState, control: HostControl, choice: _Choice) -> None:
+def _set_in_file(state: _HostState, control: HostControl, choice: _Choice) -> None:
     assert control.file is not None
     form, value = _SETTINGS[control.file][1], choice.value(control)
     lines = [f"# {control.name}{form.format(choice.other(control))}"]
@@ -193,7 +193,7 @@ def _by_setting(state: _HostState, control: HostControl, choice: _Choice) -> Non
     state.settings[control.file][at:at] = lines
 
 
-def _by_module(state: _HostState, control: HostControl, choice: _Choice) -> None:
+def _set_module(state: _HostState, control: HostControl, choice: _Choice) -> None:
     """Keep the module away by both lines; or leave out one, write one as a comment, or have it loaded."""
     name = control.name
     install = f"install {name} {('/bin/false', '/bin/true')[choice.chance % 2]}"
@@ -209,17 +209,17 @@ def _by_module(state: _HostState, control: HostControl, choice: _Choice) -> None
 
 
 _APPLIED = {
-    "sshd": _by_sshd,
-    "sysctl": _by_sysctl,
-    "service": _by_service,
-    "package": _by_package,
-    "mount": _by_mount,
-    "setting": _by_setting,
-    "module": _by_module,
+    "sshd": _set_in_sshd,
+    "sysctl": _set_in_sysctl,
+    "service": _set_service,
+    "package": _set_package,
+    "mount": _set_mount,
+    "setting": _set_in_file,
+    "module": _set_module,
 }
 
 
-def _host_files(state: _HostState, control: HostControl, draws: Draws) -> dict[str, str]:
+def _write_host_files(state: _HostState, control: HostControl, draws: Draws) -> dict[str, str]:
     ubuntu = control.system == "ubuntu"
     release = (
         'NAME="Ubuntu"\nID=ubuntu\nID_LIKE=debian\nVERSION_ID="24.04"\n'
@@ -238,8 +238,8 @@ def _host_files(state: _HostState, control: HostControl, draws: Draws) -> dict[s
         "etc/hostname": f"{host}\n",
         "etc/passwd": "root:x:0:0::/root:/bin/bash\nagent:x:1000:1000::/work:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n",
         "etc/mtab": tables,
-        "etc/ssh/sshd_config": "Include /etc/ssh/sshd_config.d/*.conf\n" + _lines(state.sshd),
-        "etc/ssh/sshd_config.d/50-site.conf": "# What this site sets.\n" + _lines(state.drop_in),
+        "etc/ssh/sshd_config": "Include /etc/ssh/sshd_config.d/*.conf\n" + _format_lines(state.sshd),
+        "etc/ssh/sshd_config.d/50-site.conf": "# What this site sets.\n" + _format_lines(state.drop_in),
         "etc/modprobe.d/site.conf": "".join(f"{line}\n" for line in state.modprobe),
         **{file.lstrip("/"): "".join(f"{line}\n" for line in lines) for file, lines in state.settings.items()},
         **{f"proc/sys/{name.replace('.', '/')}": f"{value}\n" for name, value in state.sysctl.items()},
@@ -251,7 +251,7 @@ def _host_files(state: _HostState, control: HostControl, draws: Draws) -> dict[s
     return files
 
 
-def _lines(settings: list[tuple[str, str]]) -> str:
+def _format_lines(settings: list[tuple[str, str]]) -> str:
     return "".join(f"{name} {value}\n" for name, value in settings)
 
 

@@ -42,8 +42,8 @@ def hold(given: Any, context: Mapping[str, Any], where: str) -> bool:
     for conditions in blocks.values():
         if not isinstance(conditions, list):
             raise UnsupportedError(f"{where} is no list of conditions.")
-    some = [_holds(one, context, where) for one in blocks.get("any", [])]
-    every = [_holds(one, context, where) for one in blocks.get("all", [])]
+    some = [_condition_holds(one, context, where) for one in blocks.get("any", [])]
+    every = [_condition_holds(one, context, where) for one in blocks.get("all", [])]
     return (any(some) if "any" in blocks else True) and all(every)
 
 
@@ -102,7 +102,7 @@ def _query_value(expression: str, context: Mapping[str, Any], where: str) -> Any
     return value
 
 
-def _holds(given: Any, context: Mapping[str, Any], where: str) -> bool:
+def _condition_holds(given: Any, context: Mapping[str, Any], where: str) -> bool:
     try:
         return _compare_values(given, context, where)
     except ElsewhereError as elsewhere:
@@ -186,7 +186,7 @@ def _alike(one: Any, other: Any) -> bool:
     return wildcard(_text(one), _text(other)) or wildcard(_text(other), _text(one))
 
 
-def _equals_text(key: str, value: Any) -> bool | None:
+def _judge_key_equals(key: str, value: Any) -> bool | None:
     if both := _durations(key, value):
         return both[0] == both[1]
     if not isinstance(value, str):
@@ -199,7 +199,7 @@ def _equals_text(key: str, value: Any) -> bool | None:
 def _equals(key: Any, value: Any) -> bool | None:
     """Return whether both are equal, None where Kyverno says neither that they are nor that they are not."""
     if isinstance(key, str):
-        return _equals_text(key, value)
+        return _judge_key_equals(key, value)
     if key is None:
         return None
     if isinstance(key, int | float) and not isinstance(key, bool):

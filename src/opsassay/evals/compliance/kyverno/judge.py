@@ -42,7 +42,7 @@ def judge_objects(
 ) -> list[RuleResult]:
     """Return what each rule says of each of *objects* that it is about; raises UnsupportedError as rules are met."""
     return [
-        RuleResult(policy.name, rule.name, _label(one), "pass" if passes else "fail", rule.enforced)
+        RuleResult(policy.name, rule.name, _label_of_object(one), "pass" if passes else "fail", rule.enforced)
         for policy in policies
         for rule in policy.rules
         for one in objects
@@ -78,7 +78,7 @@ def _past(policy: KyvernoPolicy, rule: KyvernoRule, given: Mapping[str, Any], pa
     if _passes(policy, rule, given, _Request()) is not False:
         return ""
     for operation in OPERATIONS:
-        for one in (given, _reversed(given)):
+        for one in (given, _reverse_lists(given)):
             courses = Courses()
             for way in courses:
                 if _passes(policy, rule, one, _Request(operation, way, parts)) is not False:
@@ -90,13 +90,13 @@ def _past(policy: KyvernoPolicy, rule: KyvernoRule, given: Mapping[str, Any], pa
     return f"{policy.name}: {policy.gap}" if policy.gap else None
 
 
-def _reversed(value: Any) -> Any:
+def _reverse_lists(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _reversed(one) for key, one in value.items()}
-    return [_reversed(one) for one in reversed(value)] if isinstance(value, list) else value
+        return {key: _reverse_lists(one) for key, one in value.items()}
+    return [_reverse_lists(one) for one in reversed(value)] if isinstance(value, list) else value
 
 
-def _label(one: Mapping[str, Any]) -> str:
+def _label_of_object(one: Mapping[str, Any]) -> str:
     return f"{one.get('kind')}/{value_at(one, 'metadata', 'name')}"
 
 
@@ -107,7 +107,7 @@ def _passes(policy: KyvernoPolicy, rule: KyvernoRule, given: Mapping[str, Any], 
         return None
     kind, judged = given.get("kind"), given
     if kind in rule.controllers:
-        template = _template(given)
+        template = _find_pod_template(given)
         if template is None:
             return None
         judged = {"kind": "Pod", "metadata": template.get("metadata") or {}, "spec": template.get("spec") or {}}
@@ -122,16 +122,16 @@ def _passes(policy: KyvernoPolicy, rule: KyvernoRule, given: Mapping[str, Any], 
     context = Known("", bypass.courses, request=request)
     if (conditions := rule.body.get("preconditions")) and not hold(conditions, context, f"{where}: preconditions"):
         return None
-    return _check(rule.body["validate"], seen, context, where)
+    return _passes_validate(rule.body["validate"], seen, context, where)
 
 
-def _template(given: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _find_pod_template(given: Mapping[str, Any]) -> Mapping[str, Any] | None:
     path = ("spec", "jobTemplate", "spec", "template") if given.get("kind") == "CronJob" else ("spec", "template")
     template = value_at(given, *path)
     return template if isinstance(template, Mapping) else None
 
 
-def _check(validate: Mapping[str, Any], value: Any, context: Known, where: str) -> bool:
+def _passes_validate(validate: Mapping[str, Any], value: Any, context: Known, where: str) -> bool:
     if "pattern" in validate:
         return satisfies(value, validate["pattern"])
     if "anyPattern" in validate:
@@ -145,10 +145,10 @@ def _check(validate: Mapping[str, Any], value: Any, context: Known, where: str) 
         if not isinstance(deny, Mapping) or set(deny) != {"conditions"}:
             raise UnsupportedError(f"{where}: deny has conditions and nothing else.")
         return not hold(deny["conditions"], context, f"{where}: deny")
-    return all(list(_each(validate["foreach"], context, where)))
+    return all(list(_check_foreach(validate["foreach"], context, where)))
 
 
-def _each(given: Any, context: Known, where: str) -> Iterator[bool]:
+def _check_foreach(given: Any, context: Known, where: str) -> Iterator[bool]:
     if not isinstance(given, list):
         raise UnsupportedError(f"{where}: foreach is no list.")
     known = {"list", "pattern", "anyPattern", "deny", "preconditions"}
@@ -166,21 +166,21 @@ def _each(given: Any, context: Known, where: str) -> Iterator[bool]:
             inner = context.extended(element=element, elementIndex=index)
             if loop.get("preconditions") and not hold(loop["preconditions"], inner, f"{where}: preconditions"):
                 continue
-            yield _check(loop, element, inner, where)
+            yield _passes_validate(loop, element, inner, where)
 
 
 def _block_matches(block: Any, one: Mapping[str, Any], bypass: _Request, where: str) -> bool:
     how, filters = filters_of(block, where)
-    found = [_matches(resources, one, bypass, where) for resources in filters]
+    found = [_matches_resources(resources, one, bypass, where) for resources in filters]
     return all(found) if how == "all" else any(found)
 
 
-def _matches(resources: Mapping[str, Any], one: Mapping[str, Any], bypass: _Request, where: str) -> bool:
+def _matches_resources(resources: Mapping[str, Any], one: Mapping[str, Any], bypass: _Request, where: str) -> bool:
     name = str(value_at(one, "metadata", "name") or value_at(one, "metadata", "generateName") or "")
     namespace = name if one.get("kind") == "Namespace" else str(value_at(one, "metadata", "namespace") or "")
     names = [*resources.get("names", []), *([resources["name"]] if "name" in resources else [])]
     spaces, operations = resources.get("namespaces", []), resources.get("operations", [])
-    is_selected = _selected(resources.get("selector"), value_at(one, "metadata", "labels") or {}, where)
+    is_selected = _matches_selector(resources.get("selector"), value_at(one, "metadata", "labels") or {}, where)
     if (kinds := resources.get("kinds", [])) and not any(_is_kind(kind, one, where) for kind in kinds):
         return False
     if operations and bypass.operation not in operations:
@@ -199,7 +199,7 @@ def _is_kind(pattern: str, one: Mapping[str, Any], where: str) -> bool:
     return all(map(wildcard, kind_of(pattern, where), (group, version, str(one.get("kind")))))
 
 
-def _selected(selector: Any, labels: Mapping[str, str], where: str) -> bool:
+def _matches_selector(selector: Any, labels: Mapping[str, str], where: str) -> bool:
     if selector is None:
         return True
     if not isinstance(selector, Mapping) or not set(selector) <= {"matchLabels", "matchExpressions"}:
@@ -209,10 +209,10 @@ def _selected(selector: Any, labels: Mapping[str, str], where: str) -> bool:
         any(wildcard(key, name) and wildcard(str(value), str(found)) for name, found in labels.items())
         for key, value in expected.items()
     )
-    return by_label and all(_expressed(one, labels, where) for one in selector.get("matchExpressions") or [])
+    return by_label and all(_matches_expression(one, labels, where) for one in selector.get("matchExpressions") or [])
 
 
-def _expressed(given: Any, labels: Mapping[str, str], where: str) -> bool:
+def _matches_expression(given: Any, labels: Mapping[str, str], where: str) -> bool:
     key, operator, values = (value_at(given, name) for name in ("key", "operator", "values"))
     if operator == "Exists":
         return key in labels

@@ -33,22 +33,22 @@ def satisfies(value: Any, pattern: Any) -> bool:
     Raises UnsupportedError for what is not of the subset.
     """
     try:
-        return _satisfies(value, pattern)
+        return _satisfies_or_skips(value, pattern)
     except _SkippedError:
         return True
 
 
-def _satisfies(value: Any, pattern: Any) -> bool:
+def _satisfies_or_skips(value: Any, pattern: Any) -> bool:
     if isinstance(pattern, Mapping):
-        return isinstance(value, Mapping) and _map(value, pattern)
+        return isinstance(value, Mapping) and _map_satisfies(value, pattern)
     if isinstance(pattern, list):
-        return isinstance(value, list) and _list(value, pattern)
+        return isinstance(value, list) and _list_satisfies(value, pattern)
     if isinstance(value, list):  # a value for each element
         return all(matches(pattern, one) for one in value)
     return matches(pattern, value)
 
 
-def _map(value: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
+def _map_satisfies(value: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
     anchored = [(_anchor(key), expected) for key, expected in pattern.items()]
     for (sign, key), expected in anchored:
         if sign == "()" and not _read_entry(value, sign, key, expected):
@@ -67,7 +67,7 @@ def _require_one_end(value: Mapping[str, Any], anchored: list[tuple[tuple[str, s
 
 def _read_entry(value: Mapping[str, Any], sign: str, key: str, expected: Any) -> bool:
     try:
-        return _entry(value, sign, key, expected)
+        return _entry_satisfies(value, sign, key, expected)
     except ElsewhereError as elsewhere:
         if key in ALWAYS_THERE and expected in ("*", "?*") and sign in ("", "()"):
             return True
@@ -80,23 +80,23 @@ def _has_anchor(pattern: Any) -> bool:
     return isinstance(pattern, Mapping) and any(_anchor(key)[0] or _has_anchor(one) for key, one in pattern.items())
 
 
-def _entry(value: Mapping[str, Any], sign: str, key: str, expected: Any) -> bool:
+def _entry_satisfies(value: Mapping[str, Any], sign: str, key: str, expected: Any) -> bool:
     is_wildcard = "*" in key or "?" in key
     found = [one for one in value if wildcard(key, one)] if is_wildcard else [key] if key in value else []
     if sign == "X":
         return not found
     if sign == "=":
-        return all(_satisfies(value[one], expected) for one in found)
+        return all(_satisfies_or_skips(value[one], expected) for one in found)
     if sign == "^":
         return all(_at_least_one(value[one], expected) for one in found)
     if sign == "()" or is_wildcard:
-        return any(_satisfies(value[one], expected) for one in found)
+        return any(_satisfies_or_skips(value[one], expected) for one in found)
     if expected == "*":
         return value.get(key) is not None
-    return _satisfies(value.get(key), expected)
+    return _satisfies_or_skips(value.get(key), expected)
 
 
-def _list(value: list[Any], pattern: list[Any]) -> bool:
+def _list_satisfies(value: list[Any], pattern: list[Any]) -> bool:
     if len(pattern) != 1:
         raise UnsupportedError(f"a pattern lists {len(pattern)} values; give one, which every element is held against.")
     if isinstance(pattern[0], list):
@@ -104,7 +104,7 @@ def _list(value: list[Any], pattern: list[Any]) -> bool:
     kept = []
     for one in value:
         try:
-            kept.append(_satisfies(one, pattern[0]))
+            kept.append(_satisfies_or_skips(one, pattern[0]))
         except _SkippedError:
             continue  # that element is not meant
     if value and not kept:
@@ -116,12 +116,14 @@ def _at_least_one(value: Any, expected: Any) -> bool:
     """Return whether each map of *expected* is satisfied by some element."""
     if not isinstance(expected, list) or not all(isinstance(one, Mapping) for one in expected):
         raise UnsupportedError("an existence anchor ^() has no list of maps.")
-    return isinstance(value, list) and all(any(_exists(one, pattern) for one in value) for pattern in expected)
+    return isinstance(value, list) and all(
+        any(_satisfies_without_skip(one, pattern) for one in value) for pattern in expected
+    )
 
 
-def _exists(value: Any, expected: Any) -> bool:
+def _satisfies_without_skip(value: Any, expected: Any) -> bool:
     try:
-        return _satisfies(value, expected)
+        return _satisfies_or_skips(value, expected)
     except _SkippedError:
         return False
 

@@ -120,24 +120,24 @@ def read_policies(files: Iterable[tuple[str, bytes]]) -> list[KyvernoPolicy]:
         if size > MAX_TOTAL:
             raise UnsupportedError(f"the files are larger than {MAX_TOTAL} bytes together.")
         for document in documents(data, name):
-            policy = _policy(document, name)
+            policy = _read_policy(document, name)
             if policy.identity in found:
                 raise UnsupportedError(f"{name}: the policy {policy.name} is there twice.")
             found[policy.identity] = policy
-    if (count := _conditions([policy.document for policy in found.values()])) > MAX_CONDITIONS:
+    if (count := _count_conditions([policy.document for policy in found.values()])) > MAX_CONDITIONS:
         raise UnsupportedError(f"there are {count} conditions, more than {MAX_CONDITIONS}.")
     if (count := sum(len(policy.rules) for policy in found.values())) > MAX_RULES:
         raise UnsupportedError(f"there are {count} rules, more than {MAX_RULES}.")
     return list(found.values())
 
 
-def _conditions(value: Any) -> int:
+def _count_conditions(value: Any) -> int:
     if isinstance(value, list):
-        return sum(map(_conditions, value))
-    return ("operator" in value) + sum(map(_conditions, value.values())) if isinstance(value, Mapping) else 0
+        return sum(map(_count_conditions, value))
+    return ("operator" in value) + sum(map(_count_conditions, value.values())) if isinstance(value, Mapping) else 0
 
 
-def _policy(document: Mapping[str, Any], file: str) -> KyvernoPolicy:
+def _read_policy(document: Mapping[str, Any], file: str) -> KyvernoPolicy:
     kind, version, name = document.get("kind"), document.get("apiVersion"), value_at(document, "metadata", "name")
     if kind not in KINDS or version not in VERSIONS:
         raise UnsupportedError(
@@ -152,7 +152,7 @@ def _policy(document: Mapping[str, Any], file: str) -> KyvernoPolicy:
     rules = spec.get("rules")
     if not isinstance(rules, list) or not rules:
         raise UnsupportedError(f"{where}: spec.rules is no list of rules.")
-    read = tuple(_rule(rule, spec, where) for rule in rules)
+    read = tuple(_read_rule(rule, spec, where) for rule in rules)
     generated = _controllers([rule.body for rule in read], document)
     read = tuple(replace(rule, controllers=generated) if _is_about_pods(rule.body) else rule for rule in read)
     if len({rule.name for rule in read}) < len(read):
@@ -161,7 +161,7 @@ def _policy(document: Mapping[str, Any], file: str) -> KyvernoPolicy:
     return KyvernoPolicy(kind, name, namespace, document, read)
 
 
-def _rule(given: Any, spec: Mapping[str, Any], where: str) -> KyvernoRule:
+def _read_rule(given: Any, spec: Mapping[str, Any], where: str) -> KyvernoRule:
     rule = _require_known_keys(given, _RULE, f"{where}: a rule")
     name = rule.get("name")
     if not isinstance(name, str) or not name:
@@ -236,13 +236,13 @@ def is_narrow(resources: Mapping[str, Any]) -> bool:
     return any(one and "*" not in one for one in given)
 
 
-def _kinds(block: Any) -> list[str]:
+def _list_kinds(block: Any) -> list[str]:
     return [kind for one in filters_of(block, "match")[1] for kind in one.get("kinds", [])] if block else []
 
 
 def _is_about_pods(rule: Mapping[str, Any]) -> bool:
     """Return whether a rule about pods can be made one about controllers: what it excludes has to name pods, too."""
-    meant, left_out = ({kind_of(kind, "")[2] for kind in _kinds(rule.get(key))} for key in ("match", "exclude"))
+    meant, left_out = ({kind_of(kind, "")[2] for kind in _list_kinds(rule.get(key))} for key in ("match", "exclude"))
     return "Pod" in meant and (not left_out or "Pod" in left_out)
 
 
@@ -259,7 +259,7 @@ def _controllers(rules: list[Mapping[str, Any]], document: Mapping[str, Any]) ->
             kinds = [kind_of(kind, "")[2] for kind in one.get("kinds", [])]
             if any(one.get(key) for key in ("name", "names", "selector")) or ("Pod" in kinds and len(kinds) > 1):
                 return ()
-    plain = {kind for rule in rules for key in ("match", "exclude") for kind in _kinds(rule.get(key))}
+    plain = {kind for rule in rules for key in ("match", "exclude") for kind in _list_kinds(rule.get(key))}
     if requested == "none" or not plain & {"Pod", *CONTROLLERS}:
         return ()
     if not requested:

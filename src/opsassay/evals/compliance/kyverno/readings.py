@@ -71,18 +71,18 @@ class _Violating(OrderedDict[str, Any]):
         super().__init__()
         self._at = courses, tuple(parts), path
         for key, value in content.items():
-            OrderedDict.__setitem__(self, key, _guarded(value, courses, self._at[1], (*path, key)))
+            OrderedDict.__setitem__(self, key, _guard_value(value, courses, self._at[1], (*path, key)))
 
     def _is_part(self, key: Any) -> bool:
         path = (*self._at[2], str(key))
         return any(part[: len(path)] == path for part in self._at[1])
 
-    def _elsewhere(self, *key: str) -> ElsewhereError:
+    def _make_elsewhere_error(self, *key: str) -> ElsewhereError:
         return ElsewhereError(self._at[0], (*self._at[2], *key) or ("all of it",))
 
     def __contains__(self, key: object) -> bool:
         if not self._is_part(key):
-            raise self._elsewhere(str(key))
+            raise self._make_elsewhere_error(str(key))
         return OrderedDict.__contains__(self, key)
 
     def __getitem__(self, key: str) -> Any:
@@ -95,18 +95,18 @@ class _Violating(OrderedDict[str, Any]):
     def keys(self) -> Any:
         """Return the keys of an element of a list that are of the control; raises ElsewhereError elsewhere."""
         if self._at[2][-1:] != (EACH,):
-            raise self._elsewhere()
+            raise self._make_elsewhere_error()
         return [key for key in OrderedDict.__iter__(self) if self._is_part(key)]
 
-    def _refused(self, *_: Any) -> Any:
-        raise self._elsewhere()
+    def _refuse_reading(self, *_: Any) -> Any:
+        raise self._make_elsewhere_error()
 
-    values = items = __iter__ = __len__ = _refused
+    values = items = __iter__ = __len__ = _refuse_reading
 
     def __eq__(self, other: object) -> bool:
         if other in ("", [], {}, None, False):  # how JMESPath asks whether there is something
             return False
-        raise self._elsewhere()
+        raise self._make_elsewhere_error()
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -114,11 +114,11 @@ class _Violating(OrderedDict[str, Any]):
 _Violating.__name__ = "OrderedDict"  # JMESPath knows maps by the name of their class
 
 
-def _guarded(value: Any, courses: Courses, parts: tuple[Path, ...], path: Path) -> Any:
+def _guard_value(value: Any, courses: Courses, parts: tuple[Path, ...], path: Path) -> Any:
     if isinstance(value, Mapping):
         return _Violating(value, courses, parts, path)
     if isinstance(value, list):
-        return [_guarded(one, courses, parts, (*path, EACH)) for one in value]
+        return [_guard_value(one, courses, parts, (*path, EACH)) for one in value]
     return value
 
 

@@ -44,7 +44,7 @@ _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
 
 def quantity(value: Any) -> Decimal | None:
     """Return *value* in base units (cores, bytes), None when it is no number and no quantity of Kubernetes."""
-    match = _QUANTITY.fullmatch(text) if (text := _amount_text(value)) is not None else None
+    match = _QUANTITY.fullmatch(text) if (text := _format_amount(value)) is not None else None
     try:
         amount = None if match is None else Decimal(match[1] + (match[2] or "")) * _SCALE[match[3]]
         if amount is None or abs(amount) >= _MOST:
@@ -56,14 +56,14 @@ def quantity(value: Any) -> Decimal | None:
 
 def duration(value: Any) -> Decimal | None:
     """Return the seconds of *value*, None when it is no duration as Go writes them; `0` is one."""
-    text = _amount_text(value)
+    text = _format_amount(value)
     if text is None or (match := _DURATION.fullmatch(text)) is None:
         return None
     seconds = sum((Decimal(count) * _SECONDS[unit] for count, unit in re.findall(_PART, text)), Decimal(0))
     return -seconds if match[1] == "-" else seconds
 
 
-def _amount_text(value: Any) -> str | None:
+def _format_amount(value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     try:

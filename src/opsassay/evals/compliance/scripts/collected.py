@@ -34,26 +34,26 @@ def _submitted_files(task: ComplianceTask, collector: str | None = None, policy:
     }
 
 
-def _saying(task: ComplianceTask, body: str) -> Files:
+def _submit_policy_body(task: ComplianceTask, body: str) -> Files:
     return _submitted_files(task, policy=f"package {PACKAGE}\n\n{body}\n")
 
 
-def _constant(value: str) -> Play:
-    return lambda task: _saying(task, f"{RULE} := {value}")
+def _make_constant_play(value: str) -> Play:
+    return lambda task: _submit_policy_body(task, f"{RULE} := {value}")
 
 
-def _printing(task: ComplianceTask, script: str) -> str:
+def _collector_of_script(task: ComplianceTask, script: str) -> str:
     """Return a collector that runs *script* and asks nothing."""
     if task.task_class != ANSIBLE:
         return f"#!/bin/bash\n{script}\n"
     return f"- hosts: target\n  gather_facts: false\n  tasks:\n    - ansible.builtin.shell: |\n        {script}\n"
 
 
-def _canned(task: ComplianceTask) -> Files:
-    return _submitted_files(task, _printing(task, f"echo '{CANNED}' > {EVIDENCE}"))
+def _submit_canned_evidence(task: ComplianceTask) -> Files:
+    return _submitted_files(task, _collector_of_script(task, f"echo '{CANNED}' > {EVIDENCE}"))
 
 
-def _written_by_hand(task: ComplianceTask) -> Files:
+def _submit_evidence_by_hand(task: ComplianceTask) -> Files:
     assert task.collector is not None
     return {POLICY: right_policy(task).encode(), EVIDENCE: CANNED.encode()}
 
@@ -71,12 +71,12 @@ def _elsewhere(task: ComplianceTask) -> Files:
     }
 
 
-def _not_collecting(task: ComplianceTask) -> Files:
-    return _submitted_files(task, _printing(task, "exit 3"))
+def _submit_no_evidence(task: ComplianceTask) -> Files:
+    return _submitted_files(task, _collector_of_script(task, "exit 3"))
 
 
-def _binary(task: ComplianceTask) -> Files:
-    return _submitted_files(task, _printing(task, f"head -c 999 /dev/urandom > {EVIDENCE}"))
+def _submit_binary_evidence(task: ComplianceTask) -> Files:
+    return _submitted_files(task, _collector_of_script(task, f"head -c 999 /dev/urandom > {EVIDENCE}"))
 
 
 def _example_knowing(task: ComplianceTask) -> Files:
@@ -88,53 +88,57 @@ def _example_knowing(task: ComplianceTask) -> Files:
         names = [one["metadata"]["name"] for one in yaml.safe_load_all(shown[f"examples/{_EXAMPLE}.yaml"])]
         known = "name := input.items[_].metadata.name"
     listed = ", ".join(f'"{one}"' for one in names)
-    return _saying(task, f"default {RULE} := false\n\n{RULE} if {{\n    {known}\n    name in {{{listed}}}\n}}")
+    return _submit_policy_body(
+        task, f"default {RULE} := false\n\n{RULE} if {{\n    {known}\n    name in {{{listed}}}\n}}"
+    )
 
 
 def _label_reading(task: ComplianceTask) -> Files:
     """Look for a word about the world in what was collected: there is none."""
     body = 'walk(input, [_, value])\n    is_string(value)\n    contains(lower(value), "violating-world")'
-    return _saying(task, f"default {RULE} := false\n\n{RULE} if not labelled\n\nlabelled if {{\n    {body}\n}}")
+    return _submit_policy_body(
+        task, f"default {RULE} := false\n\n{RULE} if not labelled\n\nlabelled if {{\n    {body}\n}}"
+    )
 
 
-def _undefined(task: ComplianceTask) -> Files:
+def _submit_undefined_rule(task: ComplianceTask) -> Files:
     return _submitted_files(task, policy=right_policy(task).replace(f"default {RULE} := false\n", ""))
 
 
-def _no_boolean(task: ComplianceTask) -> Files:
+def _submit_no_boolean(task: ComplianceTask) -> Files:
     policy = right_policy(task).replace(f"default {RULE} := false", f'default {RULE} := "no"')
     return _submitted_files(task, policy=policy)
 
 
-def _other_package(task: ComplianceTask) -> Files:
+def _submit_other_package(task: ComplianceTask) -> Files:
     return _submitted_files(task, policy=right_policy(task).replace(f"package {PACKAGE}", "package check"))
 
 
-def _other_language(task: ComplianceTask) -> Files:
+def _submit_other_language(task: ComplianceTask) -> Files:
     return _submitted_files(task, policy=f"def {RULE}(input):\n    return True\n")
 
 
 COLLECTED_ORACLES: Mapping[str, tuple[Play, str | None]] = {
     "right": (_submitted_files, None),
-    "constant-true": (_constant("true"), "posture"),
-    "constant-false": (_constant("false"), "posture"),
+    "constant-true": (_make_constant_play("true"), "posture"),
+    "constant-false": (_make_constant_play("false"), "posture"),
     "example-knowing": (_example_knowing, "posture"),
     "label-reading": (_label_reading, "posture"),
-    "undefined": (_undefined, "posture"),
-    "no-boolean": (_no_boolean, "posture"),
-    "canned": (_canned, "asked"),
-    "not-collecting": (_not_collecting, "evidence"),
-    "binary": (_binary, "evidence"),
-    "written-by-hand": (_written_by_hand, "artefact"),
+    "undefined": (_submit_undefined_rule, "posture"),
+    "no-boolean": (_submit_no_boolean, "posture"),
+    "canned": (_submit_canned_evidence, "asked"),
+    "not-collecting": (_submit_no_evidence, "evidence"),
+    "binary": (_submit_binary_evidence, "evidence"),
+    "written-by-hand": (_submit_evidence_by_hand, "artefact"),
     "other-name": (_other_name, "artefact"),
     "elsewhere": (_elsewhere, "artefact"),
-    "other-package": (_other_package, "artefact"),
-    "other-language": (_other_language, "artefact"),
+    "other-package": (_submit_other_package, "artefact"),
+    "other-language": (_submit_other_language, "artefact"),
 }
 """What each oracle leaves in the workspace, and the first stage that it fails."""
 
 COLLECTED_BASELINES: Mapping[str, Play] = {
-    "deny-all": _constant("false"),
-    "allow-all": _constant("true"),
+    "deny-all": _make_constant_play("false"),
+    "allow-all": _make_constant_play("true"),
     "untouched": lambda _task: {},
 }

@@ -18,24 +18,24 @@ Files = dict[str, bytes]
 _NOTHING = "no-such-object"
 
 
-def _control_policy(task: ComplianceTask, **changed: Any) -> dict[str, Any]:
+def _make_control_policy(task: ComplianceTask, **changed: Any) -> dict[str, Any]:
     return task.control.policy(task.policy, **changed)
 
 
-def _right(task: ComplianceTask) -> Files:
-    return policy_files(_control_policy(task))
+def _write_right_policy(task: ComplianceTask) -> Files:
+    return policy_files(_make_control_policy(task))
 
 
-def _checking(task: ComplianceTask, **check: Any) -> Files:
-    return policy_files(_control_policy(task, validate={"failureAction": "Enforce", "message": "no", **check}))
+def _write_check(task: ComplianceTask, **check: Any) -> Files:
+    return policy_files(_make_control_policy(task, validate={"failureAction": "Enforce", "message": "no", **check}))
 
 
 def _deny_all(task: ComplianceTask) -> Files:
-    return _checking(task, deny={"conditions": {"all": [{"key": "a", "operator": "Equals", "value": "a"}]}})
+    return _write_check(task, deny={"conditions": {"all": [{"key": "a", "operator": "Equals", "value": "a"}]}})
 
 
 def _allow_all(task: ComplianceTask) -> Files:
-    return _checking(task, deny={"conditions": {"all": [{"key": "a", "operator": "Equals", "value": "b"}]}})
+    return _write_check(task, deny={"conditions": {"all": [{"key": "a", "operator": "Equals", "value": "b"}]}})
 
 
 def _example_names(task: ComplianceTask) -> Files:
@@ -43,53 +43,53 @@ def _example_names(task: ComplianceTask) -> Files:
     shown = [content for path, content in task.files().items() if path.startswith("examples/violating")]
     names = [one["metadata"]["name"] for content in shown for one in yaml.safe_load_all(content)]
     condition = {"key": "{{ request.object.metadata.name || 'none' }}", "operator": "AnyIn", "value": names}
-    return _checking(task, deny={"conditions": {"any": [condition]}})
+    return _write_check(task, deny={"conditions": {"any": [condition]}})
 
 
 def _reports_only(task: ComplianceTask) -> Files:
-    return policy_files(_control_policy(task, validate={"failureAction": "Audit", **task.control.check()}))
+    return policy_files(_make_control_policy(task, validate={"failureAction": "Audit", **task.control.check()}))
 
 
 def _without_controllers(task: ComplianceTask) -> Files:
     """Forget a kind: what controllers make, or the roles of the whole cluster."""
     if task.control.kinds != POD_KINDS:
-        return policy_files(_control_policy(task, match={"any": [{"resources": {"kinds": ["Role"]}}]}))
-    policy = _control_policy(task)
+        return policy_files(_make_control_policy(task, match={"any": [{"resources": {"kinds": ["Role"]}}]}))
+    policy = _make_control_policy(task)
     policy["metadata"]["annotations"] = {AUTOGEN: "none"}
     return policy_files(policy)
 
 
 def _creates_only(task: ComplianceTask) -> Files:
     created = {"any": [{"resources": {"kinds": list(task.control.kinds), "operations": ["CREATE"]}}]}
-    return {**_before(task), **policy_files(_control_policy(task, match=created))}
+    return {**_read_policies_before(task), **policy_files(_make_control_policy(task, match=created))}
 
 
 def _exempts_a_name(task: ComplianceTask) -> Files:
     condition = {"key": "{{ request.object.metadata.name || 'none' }}", "operator": "NotEquals", "value": _NOTHING}
-    return policy_files(_control_policy(task, preconditions={"all": [condition]}))
+    return policy_files(_make_control_policy(task, preconditions={"all": [condition]}))
 
 
-def _not_at_admission(task: ComplianceTask) -> Files:
-    policy = _control_policy(task)
+def _leave_out_admission(task: ComplianceTask) -> Files:
+    policy = _make_control_policy(task)
     policy["spec"]["admission"] = False
     return policy_files(policy)
 
 
 def _wrong_folder(task: ComplianceTask) -> Files:
-    return {path.replace(FOLDER, "rules"): content for path, content in _right(task).items()}
+    return {path.replace(FOLDER, "rules"): content for path, content in _write_right_policy(task).items()}
 
 
-def _other_kind(task: ComplianceTask) -> Files:
+def _match_other_kind(task: ComplianceTask) -> Files:
     policy = {
-        **_control_policy(task),
+        **_make_control_policy(task),
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy",
     }
     return policy_files(policy)
 
 
-def _beyond_subset(task: ComplianceTask) -> Files:
-    policy = _control_policy(task)
+def _write_beyond_subset(task: ComplianceTask) -> Files:
+    policy = _make_control_policy(task)
     policy["spec"]["rules"][0]["mutate"] = {"patchStrategicMerge": {"metadata": {"labels": {"checked": "true"}}}}
     return policy_files(policy)
 
@@ -100,51 +100,53 @@ def _broken_expression(task: ComplianceTask) -> Files:
         "operator": "Equals",
         "value": "1",
     }
-    return {**_before(task), **_checking(task, deny={"conditions": {"any": [condition]}})}
+    return {**_read_policies_before(task), **_write_check(task, deny={"conditions": {"any": [condition]}})}
 
 
-def _before(task: ComplianceTask) -> Files:
+def _read_policies_before(task: ComplianceTask) -> Files:
     return {path: content for path, content in task.files(examples=0).items() if path.startswith(f"{FOLDER}/")}
 
 
-def _other(task: ComplianceTask) -> dict[str, Any]:
+def _policy_of_other_control(task: ComplianceTask) -> dict[str, Any]:
     name = others_of(task.control_name, task.seed)[0]
     return copy.deepcopy(controls()[name].policy(policy_name(name)))
 
 
-def _mended(task: ComplianceTask) -> Files:
-    return {**_before(task), **_right(task)}
+def _repair_policies(task: ComplianceTask) -> Files:
+    return {**_read_policies_before(task), **_write_right_policy(task)}
 
 
 def _removes_another(task: ComplianceTask) -> Files:
-    gone = set(policy_files(_other(task)))
-    return {path: content for path, content in _mended(task).items() if path not in gone}
+    gone = set(policy_files(_policy_of_other_control(task)))
+    return {path: content for path, content in _repair_policies(task).items() if path not in gone}
 
 
 def _weakens_another(task: ComplianceTask) -> Files:
-    policy = _other(task)
+    policy = _policy_of_other_control(task)
     policy["spec"]["rules"][0]["validate"]["failureAction"] = "Audit"
-    return {**_mended(task), **policy_files(policy)}
+    return {**_repair_policies(task), **policy_files(policy)}
 
 
 def _adds_one(task: ComplianceTask) -> Files:
-    return {**_mended(task), **policy_files(task.control.policy(f"{task.policy}-anew"))}
+    return {**_repair_policies(task), **policy_files(task.control.policy(f"{task.policy}-anew"))}
 
 
-def _renames(task: ComplianceTask) -> Files:
-    kept = {path: content for path, content in _before(task).items() if path not in _right(task)}
+def _rename_policy(task: ComplianceTask) -> Files:
+    kept = {
+        path: content for path, content in _read_policies_before(task).items() if path not in _write_right_policy(task)
+    }
     return {**kept, **policy_files(task.control.policy(f"{task.policy}-anew"))}
 
 
 def _leaves_out(task: ComplianceTask) -> Files:
     excluded = {"any": [{"resources": {"kinds": ["Pod"], "operations": ["CONNECT"]}}]}
-    return {**_before(task), **policy_files(_control_policy(task, exclude=excluded))}
+    return {**_read_policies_before(task), **policy_files(_make_control_policy(task, exclude=excluded))}
 
 
 Play = Callable[[ComplianceTask], Files]
 ORACLES: Mapping[str, Mapping[str, tuple[Play, str | None]]] = {
     NEW: {
-        "right": (_right, None),
+        "right": (_write_right_policy, None),
         "deny-all": (_deny_all, "posture"),
         "allow-all": (_allow_all, "posture"),
         "example-names": (_example_names, "posture"),
@@ -152,34 +154,34 @@ ORACLES: Mapping[str, Mapping[str, tuple[Play, str | None]]] = {
         "without-a-kind": (_without_controllers, "posture"),
         "creates-only": (_creates_only, "posture"),
         "exempts-a-name": (_exempts_a_name, "posture"),
-        "not-at-admission": (_not_at_admission, "posture"),
+        "not-at-admission": (_leave_out_admission, "posture"),
         "wrong-folder": (_wrong_folder, "artefact"),
-        "other-kind": (_other_kind, "artefact"),
-        "beyond-subset": (_beyond_subset, "artefact"),
+        "other-kind": (_match_other_kind, "artefact"),
+        "beyond-subset": (_write_beyond_subset, "artefact"),
         "broken-expression": (_broken_expression, "evidence"),
     },
     KUBECTL: COLLECTED_ORACLES,
     ANSIBLE: COLLECTED_ORACLES,
     UPDATE: {
-        "right": (_mended, None),
-        "untouched": (_before, "posture"),
-        "deny-all": (lambda task: {**_before(task), **_deny_all(task)}, "posture"),
-        "allow-all": (lambda task: {**_before(task), **_allow_all(task)}, "posture"),
+        "right": (_repair_policies, None),
+        "untouched": (_read_policies_before, "posture"),
+        "deny-all": (lambda task: {**_read_policies_before(task), **_deny_all(task)}, "posture"),
+        "allow-all": (lambda task: {**_read_policies_before(task), **_allow_all(task)}, "posture"),
         "creates-only": (_creates_only, "posture"),
         "removes-another": (_removes_another, "kept"),
         "weakens-another": (_weakens_another, "kept"),
         "leaves-out-more": (_leaves_out, "kept"),
         "adds-one": (_adds_one, "kept"),
-        "renames": (_renames, "kept"),
+        "renames": (_rename_policy, "kept"),
         "broken-expression": (_broken_expression, "evidence"),
     },
 }
 """What each oracle leaves in the workspace, and the first stage that it fails."""
 
 _ENFORCED_BASELINES: Mapping[str, Play] = {
-    "deny-all": lambda task: {**_before(task), **_deny_all(task)},
-    "allow-all": lambda task: {**_before(task), **_allow_all(task)},
-    "untouched": _before,
+    "deny-all": lambda task: {**_read_policies_before(task), **_deny_all(task)},
+    "allow-all": lambda task: {**_read_policies_before(task), **_allow_all(task)},
+    "untouched": _read_policies_before,
 }
 BASELINES = tuple(_ENFORCED_BASELINES)
 """Who is on every leaderboard: everything kept out or found to violate, everything let in, and nothing done."""

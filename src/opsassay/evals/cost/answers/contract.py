@@ -41,7 +41,11 @@ def read_object(text: str | bytes) -> dict[str, Any]:
     if not plain.strip():
         raise AnswerError("the answer is empty; give one JSON object by the contract")
     try:
-        given = json.loads(plain.strip().removeprefix("\ufeff"), parse_constant=_refuse, object_pairs_hook=_object)
+        given = json.loads(
+            plain.strip().removeprefix("\ufeff"),
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_require_unique_keys,
+        )
     except RecursionError as error:
         raise AnswerError("the answer is nested too deeply; give one JSON object by the contract") from error
     except ValueError as error:
@@ -51,11 +55,11 @@ def read_object(text: str | bytes) -> dict[str, Any]:
     return given
 
 
-def _refuse(constant: str) -> Any:
+def _refuse_constant(constant: str) -> Any:
     raise AnswerError(f"{constant} is no number of JSON; leave a row out whose number is not defined")
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(name for n, (name, _) in enumerate(pairs) if name in dict(pairs[:n]))
@@ -85,7 +89,7 @@ def read_rows(given: Mapping[str, Any], fields: Sequence[Field]) -> list[dict[st
                 f"row {number} has the fields {', '.join(row)}; each row has exactly {', '.join(expected)}"
             )
         for one in fields:
-            _require(row[one.name], one, f"row {number}: {one.name}")
+            _require_field(row[one.name], one, f"row {number}: {one.name}")
         name = tuple(row[one.name] for one in fields if one.kind == "name")
         if name in seen:
             raise AnswerError(f"{', '.join(name)} stands in two rows; give one value for each")
@@ -93,7 +97,7 @@ def read_rows(given: Mapping[str, Any], fields: Sequence[Field]) -> list[dict[st
     return rows
 
 
-def _require(value: Any, one: Field, where: str) -> None:
+def _require_field(value: Any, one: Field, where: str) -> None:
     if one.kind == "number":
         number_in(value, where)
         return
@@ -134,16 +138,16 @@ def read_claims(given: Mapping[str, Any], slices: Sequence[str], *, ranked: bool
             )
         if row["slice"] not in slices:
             raise AnswerError(f"{where}: there is no slice {row['slice']!r}; slices are {', '.join(slices)}")
-        start, end = (_moment(row[name], f"{where}: {name}") for name in ("start", "end"))
+        start, end = (_parse_moment(row[name], f"{where}: {name}") for name in ("start", "end"))
         if end <= start:
             raise AnswerError(f"{where} ends at or before it starts; `end` is exclusive")
         importance = number_in(row["importance"], f"{where}: importance") if ranked else None
         claims.append(Claim(row["slice"], start, end, importance))
-    _require_apart(claims)
+    _require_no_overlap(claims)
     return claims
 
 
-def _moment(value: Any, where: str) -> datetime:
+def _parse_moment(value: Any, where: str) -> datetime:
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
@@ -156,7 +160,7 @@ def _moment(value: Any, where: str) -> datetime:
         raise AnswerError(f"{where} lies beyond the calendar: {value!r}; write it as 2024-09-01T05:00:00Z") from error
 
 
-def _require_apart(claims: Sequence[Claim]) -> None:
+def _require_no_overlap(claims: Sequence[Claim]) -> None:
     ordered = sorted(claims, key=lambda one: (one.slice, one.start))
     for one, other in pairwise(ordered):
         if one.slice == other.slice and other.start < one.end:

@@ -39,8 +39,8 @@ def extra_rows(
         *_hidden_by_credits(world, planted, distractions, usage),
         *_credits(world, draws, usage),
     ]
-    return [{**row, "BillingPeriodStart": _month(world, row["ChargePeriodStart"])[0],
-             "BillingPeriodEnd": _month(world, row["ChargePeriodStart"])[1]} for row in rows]  # fmt: skip
+    return [{**row, "BillingPeriodStart": _billing_month(world, row["ChargePeriodStart"])[0],
+             "BillingPeriodEnd": _billing_month(world, row["ChargePeriodStart"])[1]} for row in rows]  # fmt: skip
 
 
 def budgets(world: World) -> pl.DataFrame:
@@ -76,7 +76,7 @@ def _service_columns(one: Resource) -> dict[str, Any]:
     return {"ServiceName": one.service, "ServiceCategory": one.category, "ServiceSubcategory": one.subcategory}
 
 
-def _month(world: World, moment: datetime) -> tuple[datetime, datetime]:
+def _billing_month(world: World, moment: datetime) -> tuple[datetime, datetime]:
     return (world.start, world.middle) if moment < world.middle else (world.middle, world.end)
 
 

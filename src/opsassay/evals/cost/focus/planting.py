@@ -72,12 +72,12 @@ def plant(world: World) -> tuple[list[Planted], list[Distraction]]:
         of = [number for number, one in enumerate(world.resources) if one.area == area.name]
         taken: list[tuple[int, int, int]] = []
         for kind in _KINDS[area.name]:
-            planted += [_event(draws, world, area.name, kind, of, taken) for _ in range(draws.integer(1, 2))]
-        distractions += _distractions(draws, world, area.name, of, taken, planted)
+            planted += [_plant_event(draws, world, area.name, kind, of, taken) for _ in range(draws.integer(1, 2))]
+        distractions += _plant_distractions(draws, world, area.name, of, taken, planted)
     return planted, distractions
 
 
-def _event(
+def _plant_event(
     draws: Draws, world: World, area: str, kind: AnomalyKind, of: Sequence[int], taken: list[tuple[int, int, int]]
 ) -> Planted:
     low, high = _LENGTHS[kind]
@@ -109,24 +109,26 @@ def _draw_place(
             return resource, start
 
 
-def _distractions(
+def _plant_distractions(
     draws: Draws, world: World, area: str, of: Sequence[int], taken: list[tuple[int, int, int]],
     planted: Sequence[Planted],
 ) -> list[Distraction]:  # fmt: skip
     if area == "credits":
         hidden = [one for one in planted if one.area == area and one.factors[0] > 1000]
         found = [Distraction("masking_credit", one.resource, one.start, one.end) for one in hidden]
-        return found + [Distraction("credit", *_span(_draw_place(draws, world, of, taken, 2), 2)) for _ in range(3)]
+        return found + [
+            Distraction("credit", *_hours_taken(_draw_place(draws, world, of, taken, 2), 2)) for _ in range(3)
+        ]
     if area == "currency":
         moved = 24 * draws.integer(5, 9)
         counted = 24 * draws.integer(2, 4)
         return [
-            Distraction("currency", *_span(_draw_place(draws, world, of, taken, moved, step=24), moved)),
-            Distraction("unit", *_span(_draw_place(draws, world, of, taken, counted, step=24), counted)),
+            Distraction("currency", *_hours_taken(_draw_place(draws, world, of, taken, moved, step=24), moved)),
+            Distraction("unit", *_hours_taken(_draw_place(draws, world, of, taken, counted, step=24), counted)),
         ]
     return []
 
 
-def _span(placed: tuple[int, int], length: int) -> tuple[int, int, int]:
+def _hours_taken(placed: tuple[int, int], length: int) -> tuple[int, int, int]:
     resource, start = placed
     return resource, start, start + length

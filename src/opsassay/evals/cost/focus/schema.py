@@ -27,12 +27,12 @@ DTYPES: Mapping[ColumnKind, pl.DataType] = {
 COSTS, EXCHANGE_RATES, BUDGETS, RESOURCE_DAYS = "costs", "exchange_rates", "budgets", "resource_days"
 
 
-def _known_tables() -> Mapping[str, Mapping[str, tuple[ColumnKind, str]]]:
+def _read_known_tables() -> Mapping[str, Mapping[str, tuple[ColumnKind, str]]]:
     tables = packaged_yaml(__package__, "columns.yaml")
     return {table: {name: (kind, meaning) for name, (kind, meaning) in rows.items()} for table, rows in tables.items()}
 
 
-TABLES = _known_tables()
+TABLES = _read_known_tables()
 """Kind and description of every column of every table; `columns.yaml` has them."""
 
 

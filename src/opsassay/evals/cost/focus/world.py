@@ -29,12 +29,12 @@ class Provider:
     """Service, category, subcategory, pricing unit."""
 
 
-def _provider(row: dict[str, Any]) -> Provider:
+def _read_provider(row: dict[str, Any]) -> Provider:
     tables = {name: tuple(map(tuple, row[name])) for name in ("regions", "services")}
     return Provider(**{**row, "currencies": tuple(row["currencies"]), **tables})
 
 
-PROVIDERS = tuple(map(_provider, packaged_yaml(__package__, "providers.yaml")))
+PROVIDERS = tuple(map(_read_provider, packaged_yaml(__package__, "providers.yaml")))
 
 
 @dataclass(frozen=True)
@@ -170,20 +170,22 @@ def make_world(seed: int) -> World:
         "GBP": 100 * draws.integer(12100, 13700),
         "JPY": draws.integer(6300, 7600),
     }
-    accounts = _accounts(draws)
-    commitments = tuple(_commitment(draws, account) for account in draws.sample(accounts[:-2], 6))
+    accounts = _draw_accounts(draws)
+    commitments = tuple(_draw_commitment(draws, account) for account in draws.sample(accounts[:-2], 6))
     resources = [
-        _in_area(draws, area, account) for area in AREAS.values() for account in _open_accounts(area.provider, accounts)
+        _draw_in_area(draws, area, account)
+        for area in AREAS.values()
+        for account in _open_accounts(area.provider, accounts)
     ]
     paid = [one for one in accounts if one.sub_name != CLOSED]
     for number in range(BACKGROUND):
         committed = commitments[number % 6] if number < 12 else None
         account = committed.account if committed else paid[number % len(paid)]
-        resources.append(_background(draws, account, committed))
+        resources.append(_draw_background(draws, account, committed))
     return World(seed, start, middle, end, accounts, tuple(resources), commitments, rates)
 
 
-def _accounts(draws: Draws) -> tuple[SubAccount, ...]:
+def _draw_accounts(draws: Draws) -> tuple[SubAccount, ...]:
     names = iter(draws.sample(NAMES, len(NAMES)))
     found = []
     for provider in PROVIDERS:
@@ -204,7 +206,7 @@ def _open_accounts(provider: str, accounts: Sequence[SubAccount]) -> list[SubAcc
     return [one for one in accounts if one.provider.name == provider and one.sub_name not in {CLOSED, REFUNDED}]
 
 
-def _commitment(draws: Draws, account: SubAccount) -> Commitment:
+def _draw_commitment(draws: Draws, account: SubAccount) -> Commitment:
     spend = draws.integer(0, 1) == 1
     kind = "Savings Plan" if spend else "Reserved Instance"
     return Commitment(
@@ -213,7 +215,7 @@ def _commitment(draws: Draws, account: SubAccount) -> Commitment:
     )  # fmt: skip
 
 
-def _in_area(draws: Draws, area: Area, account: SubAccount) -> Resource:
+def _draw_in_area(draws: Draws, area: Area, account: SubAccount) -> Resource:
     return Resource(
         account, area.service, area.category, area.subcategory, area.unit, draws.choice(account.provider.regions),
         f"{area.service.split()[-1].lower()}-{draws.integer(10**6, 10**7 - 1)}",
@@ -222,7 +224,7 @@ def _in_area(draws: Draws, area: Area, account: SubAccount) -> Resource:
     )  # fmt: skip
 
 
-def _background(draws: Draws, account: SubAccount, commitment: Commitment | None) -> Resource:
+def _draw_background(draws: Draws, account: SubAccount, commitment: Commitment | None) -> Resource:
     service, category, subcategory, unit = draws.choice(account.provider.services)
     return Resource(
         account, service, category, subcategory, unit, draws.choice(account.provider.regions),

@@ -42,9 +42,9 @@ def _matched_wrong_reading(question: Question, rows: Sequence[Row]) -> str | Non
 
 def difference(template: QuestionTemplate, key: Key, rows: Sequence[Row]) -> str | None:
     """Return the first thing in which *rows* is not the answer *key*, None when it is."""
-    known = {_name(template, row): row for row in (*key.required, *key.tied)}
-    given = {_name(template, row): row for row in rows}
-    if missing := next((name for row in key.required if (name := _name(template, row)) not in given), None):
+    known = {_name_of_row(template, row): row for row in (*key.required, *key.tied)}
+    given = {_name_of_row(template, row): row for row in rows}
+    if missing := next((name for row in key.required if (name := _name_of_row(template, row)) not in given), None):
         return f"{', '.join(missing)} is missing"
     if stray := next((name for name in given if name not in known), None):
         return f"{', '.join(stray)} does not belong into the answer"
@@ -52,12 +52,12 @@ def difference(template: QuestionTemplate, key: Key, rows: Sequence[Row]) -> str
         return f"there are {len(rows)} rows instead of {len(key.required) + key.open}"
     for name, row in given.items():
         if wrong := next(
-            (one.name for one in template.fields if not _right(row, known[name], one.name, template)), None
+            (one.name for one in template.fields if not _is_right(row, known[name], one.name, template)), None
         ):
             return f"{wrong} of {', '.join(name)} is {row[wrong]}, which is not right"
     if template.ranked is not None:
         tolerance = next(one.tolerance for one in template.fields if one.name == template.ranked)
-        order = [number(known[_name(template, row)], template.ranked) for row in rows]
+        order = [number(known[_name_of_row(template, row)], template.ranked) for row in rows]
         if any(later > earlier + tolerance for earlier, later in pairwise(order)):
             return "the rows are not ordered, the highest first"
     return None
@@ -68,22 +68,22 @@ def cells_right(template: QuestionTemplate, key: Key, rows: Sequence[Row]) -> fl
 
     Names alone earn nothing, so that a list of all names is worth 0.
     """
-    known = {_name(template, row): row for row in (*key.required, *key.tied)}
+    known = {_name_of_row(template, row): row for row in (*key.required, *key.tied)}
     fields = [one.name for one in template.fields if one.kind != "name"]
     right = sum(
-        _right(row, known[name], field, template)
-        for row in rows if (name := _name(template, row)) in known
+        _is_right(row, known[name], field, template)
+        for row in rows if (name := _name_of_row(template, row)) in known
         for field in fields
     )  # fmt: skip
     given, asked = len(rows) * len(fields), (len(key.required) + key.open) * len(fields)
     return 2 * right / (given + asked) if given + asked else 1.0
 
 
-def _name(template: QuestionTemplate, row: Row | KeyRow) -> tuple[str, ...]:
+def _name_of_row(template: QuestionTemplate, row: Row | KeyRow) -> tuple[str, ...]:
     return tuple(str(row[name]) for name in template.names)
 
 
-def _right(row: Row, expected: KeyRow, name: str, template: QuestionTemplate) -> bool:
+def _is_right(row: Row, expected: KeyRow, name: str, template: QuestionTemplate) -> bool:
     value, right = row[name], expected[name]
     if isinstance(right, Fraction):
         tolerance = next(one.tolerance for one in template.fields if one.name == name)
@@ -96,11 +96,11 @@ def answer_of(template: QuestionTemplate, key: Key) -> dict[str, Any]:
     chosen = [*key.required, *key.tied[: key.open]]
     if template.ranked is not None:
         chosen.sort(key=lambda row: number(row, template.ranked or ""), reverse=True)
-    rows = [{one.name: _plain(row[one.name]) for one in template.fields} for row in chosen]
+    rows = [{one.name: _as_plain_value(row[one.name]) for one in template.fields} for row in chosen]
     return {"rows": rows}
 
 
-def _plain(value: str | Fraction | frozenset[str]) -> str | float:
+def _as_plain_value(value: str | Fraction | frozenset[str]) -> str | float:
     if isinstance(value, Fraction):
         return float(value)
     return min(value) if isinstance(value, frozenset) else value

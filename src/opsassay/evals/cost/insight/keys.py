@@ -145,7 +145,7 @@ class Question:
         return self._with_fields(question + mark)
 
     def _with_fields(self, question: str) -> str:
-        fields = "\n".join(f"- {one.name}: {_kind(one.kind)}, {one.meaning}" for one in self.template.fields)
+        fields = "\n".join(f"- {one.name}: {_describe_kind(one.kind)}, {one.meaning}" for one in self.template.fields)
         return (
             f"{question}\n\n"
             f'Answer with one JSON object {{"rows": [...]}}, each row with exactly these fields:\n{fields}\n'
@@ -175,7 +175,7 @@ class Question:
         return cut(self.by_sql(terms), self.template, terms)
 
 
-def _kind(kind: str) -> str:
+def _describe_kind(kind: str) -> str:
     return {"name": "text", "date": "text YYYY-MM-DD", "number": "number"}[kind]
 
 

@@ -24,13 +24,13 @@ def _effective_terms(draws: Draws, billed: Billed) -> Terms:
     return Terms("EffectiveCost", terms.first, terms.last)
 
 
-def _usage(tables: Tables, terms: Terms) -> pl.DataFrame:
+def _usage_rows(tables: Tables, terms: Terms) -> pl.DataFrame:
     return frame_rows(tables, terms).filter((pl.col("ChargeCategory") == "Usage") & pl.col("ChargeClass").is_null())
 
 
 def _commitment_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
     status = pl.col("CommitmentDiscountStatus")
-    sums = _usage(tables, terms).group_by("ProviderName").agg(
+    sums = _usage_rows(tables, terms).group_by("ProviderName").agg(
         pl.col("pico").filter(status == "Used").sum().alias("used"),
         pl.col("pico").filter(status == "Unused").sum().alias("unused"),
         pl.col("pico").filter(status.is_null() | (status != "Unused")).sum().alias("all"),
@@ -45,7 +45,7 @@ COMMITMENTS = template("commitments", _effective_terms, _commitment_frame)
 
 
 def _savings_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
-    sums = _usage(tables, terms).group_by("ProviderName").agg(pl.col("pico", "ListCost_pico").sum())
+    sums = _usage_rows(tables, terms).group_by("ProviderName").agg(pl.col("pico", "ListCost_pico").sum())
     return [
         {"provider": name, "effective_rate_percent": share(paid, at_list)}
         for name, paid, at_list in sums.rows()
@@ -81,13 +81,13 @@ def _budget_terms(draws: Draws, billed: Billed) -> Terms:
     return Terms("BilledCost", billed.middle.date(), last, draws.choice(("Europe/Berlin", "Asia/Kolkata")), top=5)
 
 
-def _month(day: date) -> str:
+def _format_month(day: date) -> str:
     return f"{day:%Y-%m}"
 
 
 def _budget_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
     spent = dict(frame_rows(tables, terms).group_by("SubAccountId").agg(pl.col("pico").sum()).rows())
-    granted = tables[BUDGETS].filter(pl.col("Month") == _month(terms.first)).with_columns(
+    granted = tables[BUDGETS].filter(pl.col("Month") == _format_month(terms.first)).with_columns(
         (pl.col("BudgetUsd").to_physical().cast(pl.Int64) * MICRO).alias("pico")
     )  # fmt: skip
     return [

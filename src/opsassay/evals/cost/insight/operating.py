@@ -20,7 +20,7 @@ from opsassay.evals.runner.draws import Draws
 _GROUPS = {"sub_account": "SubAccountId", "provider": "ProviderName", "category": "ServiceCategory"}
 
 
-def _window(draws: Draws, billed: Billed) -> Terms:
+def _draw_window(draws: Draws, billed: Billed) -> Terms:
     return part_of(draws, billed)[1]
 
 
@@ -39,7 +39,7 @@ def _per_group(name: str, part: pl.Expr, whole: pl.Expr, *, only: pl.Expr | None
         sums = days.group_by(_GROUPS[by]).agg(part.alias("part"), whole.alias("whole"))
         return [{by: group, asked: share(part, whole)} for group, part, whole in sums.rows() if whole]
 
-    made = template(name, _window, rows)
+    made = template(name, _draw_window, rows)
     return made
 
 
@@ -67,13 +67,13 @@ FORECAST_USAGE = _per_group(
 )
 
 
-def _hours(terms: Terms) -> int:
+def _hours_in(terms: Terms) -> int:
     return 24 * ((terms.last - terms.first).days + 1)
 
 
 def _scaling_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
     each = _rows_of_window(tables, terms).group_by("SubAccountId", "ResourceId").agg(
-        (pl.col("PeakCapacityUnits").max() * _hours(terms)).alias("fixed"), pl.col("CapacityUnits").sum().alias("scaled")
+        (pl.col("PeakCapacityUnits").max() * _hours_in(terms)).alias("fixed"), pl.col("CapacityUnits").sum().alias("scaled")
     )  # fmt: skip
     sums = each.group_by("SubAccountId").agg(pl.col("fixed", "scaled").sum())
     return [
@@ -81,7 +81,7 @@ def _scaling_frame(tables: Tables, terms: Terms) -> list[KeyRow]:
     ]
 
 
-AUTOSCALING = template("autoscaling-rate", _window, _scaling_frame)
+AUTOSCALING = template("autoscaling-rate", _draw_window, _scaling_frame)
 
 
 def _spend_terms(draws: Draws, billed: Billed) -> Terms:

@@ -94,7 +94,7 @@ def _tried(name: str, seed: int, costs: OwnCosts) -> tuple[OwnQuestion, Terms]:
     """Return the question *name* of *seed* with the mistakes whose answers differ from its own, or why not."""
     question = Question(own_template(name, costs.reading.currency), seed, costs)
     why = _unasked(question)
-    mistakes = (one for one in QUESTIONS[name].mistakes if not why and _differs(question, one, costs.empty))
+    mistakes = (one for one in QUESTIONS[name].mistakes if not why and _changes_answer(question, one, costs.empty))
     return OwnQuestion(name, seed, tuple(mistakes), why), question.terms
 
 
@@ -116,7 +116,7 @@ def _unasked(question: Question) -> str:
     return "all of its rows have the same value" if values and min(values) == max(values) else ""
 
 
-def _differs(question: Question, mistake: str, empty: Collection[str]) -> bool:
+def _changes_answer(question: Question, mistake: str, empty: Collection[str]) -> bool:
     if MISTAKES[mistake][1](question.terms).cost in empty:
         return False
     answer = answer_of(question.template, question.misread(mistake))

@@ -56,7 +56,7 @@ class OwnData(Noun):
     @cached_property
     def data(self) -> CostTables:
         """The table; raises DatapackError when it is not what its name says."""
-        return _read(self.path)
+        return _read_tables(self.path)
 
     def located(self, root: Path) -> OwnData:
         """Return the same whose table is below *root*."""
@@ -72,7 +72,7 @@ class OwnData(Noun):
 
 
 @lru_cache(maxsize=2)
-def _read(path: Path) -> CostTables:
+def _read_tables(path: Path) -> CostTables:
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -28,7 +28,7 @@ def template(
         name=name,
         stratum=row["stratum"],
         kpi=row["kpi"],
-        fields=tuple(map(_field, row["fields"])),
+        fields=tuple(map(_read_field, row["fields"])),
         terms=terms,
         prompt=lambda given: _fill(row["prompt"], given),
         sql=lambda given: _fill(row["sql"], given),
@@ -39,7 +39,7 @@ def template(
     )
 
 
-def _field(row: dict[str, Any]) -> Field:
+def _read_field(row: dict[str, Any]) -> Field:
     return Field(**{**row, "tolerance": Fraction(row.get("tolerance", Field.tolerance))})
 
 

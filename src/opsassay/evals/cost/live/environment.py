@@ -38,7 +38,7 @@ def perform_cost(
     run_dir: Path,
     cluster: Mapping[str, Any] | None = None,
 ) -> None:
-    """Perform one trial of a live cost task into *run_dir*. Raises OpsAssayError."""
+    """Perform one trial of a live cost task into *run_dir*, with *probes* or without. Raises OpsAssayError."""
     block = live_task(scenario.id).cost
     operations = scenario.trigger.operations
     changes = tuple(one for one in operations if tool_of(one) in COST_TOOLS)

@@ -69,7 +69,7 @@ def search(block: CostBlock) -> CostOptimum:
 
     The cheapest allowed one is chosen, of equal ones the one with fewer replicas, then with more CPU.
     """
-    table = tuple(_configurations(block))
+    table = tuple(_list_configurations(block))
     chosen = {}
     for service in block.demand:
         allowed = [one for one in table if one.service == service and not one.problem]
@@ -85,7 +85,7 @@ def search(block: CostBlock) -> CostOptimum:
     )
 
 
-def _configurations(block: CostBlock) -> Iterator[Configuration]:
+def _list_configurations(block: CostBlock) -> Iterator[Configuration]:
     space, prices = block.search, block.prices
     for service, demand in block.demand.items():
         work = demand.rps * demand.cpu_ms / 1000
@@ -174,7 +174,7 @@ def judge_cost(
     since = max(ended - int(block.hold_s * 1e9), times.get("agent_ended", ended))
     final = [one for one in readings if since <= one.time_ns <= ended]
     before = [one for one in readings if one.time_ns <= times.get("triggered", 0)]
-    metrics = {"certificate": certificate, "diagnosis_right": _diagnosed(block, causes)}
+    metrics = {"certificate": certificate, "diagnosis_right": _grade_diagnosis(block, causes)}
     problem = _gap(final, since, ended, block.hold_s)
     if problem is not None:
         missing = Metric(status=MetricStatus.FAILED, reason=problem)
@@ -192,7 +192,7 @@ def judge_cost(
     return {"passed": passed, **metrics, **proximities(optimum, final)}
 
 
-def _diagnosed(block: CostBlock, causes: Sequence[ReportedCause]) -> Metric:
+def _grade_diagnosis(block: CostBlock, causes: Sequence[ReportedCause]) -> Metric:
     if not causes:
         return Metric(value=0.0, status=MetricStatus.SCORED, reason="no cause was reported")
     last = causes[-1]

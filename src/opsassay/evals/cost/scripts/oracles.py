@@ -43,14 +43,14 @@ def as_answer(claims: Sequence[Claim]) -> dict[str, Any]:
     """Return *claims* as an answer has them."""
     return {
         "anomalies": [
-            {"slice": one.slice, "start": _text(one.start), "end": _text(one.end)}
+            {"slice": one.slice, "start": _format_moment(one.start), "end": _format_moment(one.end)}
             | ({} if one.importance is None else {"importance": one.importance})
             for one in claims
         ]
     }
 
 
-def _text(moment: datetime) -> str:
+def _format_moment(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -72,7 +72,7 @@ def chance(body: Question | AnomalyTask, draws: Draws) -> dict[str, Any] | None:
         known = _names_to_guess(body, column)
         count = body.terms.top or len(body.terms.chosen) or len(known)
         chosen = draws.sample(known, min(count, len(known)))
-        return {"rows": [{one.name: _guess(one, name, draws) for one in body.template.fields} for name in chosen]}
+        return {"rows": [{one.name: _guess_value(one, name, draws) for one in body.template.fields} for name in chosen]}
     times = sorted(body.series["time"].unique().to_list())
     starts = draws.sample(range(len(times)), 6)
     return as_answer([
@@ -89,7 +89,7 @@ def _names_to_guess(body: Question, column: str | None) -> Sequence[str]:
     return sorted(rows[column or "application"].drop_nulls().unique().to_list())
 
 
-def _guess(one: Field, name: str, draws: Draws) -> Any:
+def _guess_value(one: Field, name: str, draws: Draws) -> Any:
     if one.kind == "name":
         return name
     return "2024-09-15" if one.kind == "date" else draws.integer(0, 100)

@@ -119,7 +119,7 @@ def _write_task(case: Case, right: Diagnosis, folder: Path, install: ContainerIn
     write_task(
         folder,
         {
-            "task.toml": _toml(incident.id, incident.system, limits),
+            "task.toml": _format_task_toml(incident.id, incident.system, limits),
             "instruction.md": harness_prompt(incident, limits, _PLACES),
             "environment/Dockerfile": f"FROM {IMAGE}\nRUN pip install --no-cache-dir duckdb polars\n"
             "COPY incident /incident\nWORKDIR /work\n",
@@ -132,7 +132,7 @@ def _write_task(case: Case, right: Diagnosis, folder: Path, install: ContainerIn
     )
 
 
-def _toml(id_: str, system: str, limits: Limits) -> str:
+def _format_task_toml(id_: str, system: str, limits: Limits) -> str:
     described = f"Name the root causes of an incident of {system}, how it spread, and the evidence."
     return task_toml(
         id_,

@@ -61,23 +61,23 @@ class _InspectModel:
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, temperature: float | None = None
     ) -> Reply:
         """Return the answer; what inspect_ai raises, its own limits among it, ends the sample as it does for any agent."""
-        return _reply(anyio.from_thread.run(self._generate, messages, tools, temperature))
+        return _reply_of_output(anyio.from_thread.run(self._generate_output, messages, tools, temperature))
 
-    async def _generate(
+    async def _generate_output(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], temperature: float | None
     ) -> ModelOutput:
         return await self._model.generate(
-            [_message(one) for one in messages],
-            [ToolInfo(name=s.name, description=s.description, parameters=_parameters(s)) for s in tools],
+            [_message_for_inspect(one) for one in messages],
+            [ToolInfo(name=s.name, description=s.description, parameters=_parameters_of_tool(s)) for s in tools],
             config=GenerateConfig(temperature=temperature),
         )
 
 
-def _parameters(spec: ToolSpec) -> ToolParams:
+def _parameters_of_tool(spec: ToolSpec) -> ToolParams:
     return ToolParams.model_validate({**spec.parameters, "type": "object"})
 
 
-def _message(given: Message) -> ChatMessage:
+def _message_for_inspect(given: Message) -> ChatMessage:
     match given.role:
         case "system":
             return ChatMessageSystem(content=given.content)
@@ -89,7 +89,7 @@ def _message(given: Message) -> ChatMessage:
     return ChatMessageAssistant(content=given.content, tool_calls=calls or None)
 
 
-def _reply(output: ModelOutput) -> Reply:
+def _reply_of_output(output: ModelOutput) -> Reply:
     asked = output.message.tool_calls or ()
     usage = usage_by_total("inspect", output.usage.model_dump() if output.usage else None)
     return Reply(

@@ -74,7 +74,7 @@ def import_runs(source: Path, out: Path, on_case: OnCase | None = None) -> Impor
     store = RunStore(out)
     for sample in logged_samples(log_payload(source), source):
         try:
-            kind, detail = _keep(store, sample)
+            kind, detail = _keep_sample(store, sample)
         except (OpsAssayError, *CAUSED_BY_CONTENT) as error:
             said = str(error) if isinstance(error, OpsAssayError) else f"it cannot be read ({error!r})"
             kind, detail = "failed", said
@@ -100,7 +100,7 @@ class LoggedSample:
 
     def cell(self) -> RunSpec:
         """Return what it is a run of; raises DatapackError for a sample of another task."""
-        head = self._head()
+        head = self._require_head()
         task = Task(
             id=str(head["item"]), domain="diagnosis", name=str(head["item"]), stratum=str(head["system"]),
             system=str(head["system"]), goal="", commitment=str(head["commitment"]),
@@ -115,7 +115,7 @@ class LoggedSample:
 
     def outcome(self) -> AttemptOutcome:
         """Return how it ended; what broke in the harness, such as an endpoint, is no result: aborted."""
-        sample, services = self.sample, [str(service) for service in self._head()["services"]]
+        sample, services = self.sample, [str(service) for service in self._require_head()["services"]]
         if error := sample.get("error"):
             said = error.get("message", "") if isinstance(error, dict) else error
             return AttemptOutcome(RunStatus.ABORTED, f"inspect_ai: {said}"[:600])
@@ -127,7 +127,7 @@ class LoggedSample:
         status = RunStatus.TIMEOUT if outcome.diagnosis is None and limit in ("time", "working") else outcome.status
         return AttemptOutcome(status, outcome.error, outcome.diagnosis, (limit,) if limit else (), spent)
 
-    def _head(self) -> Mapping[str, Any]:
+    def _require_head(self) -> Mapping[str, Any]:
         head = (self.sample.get("metadata") or {}).get(ABOUT)
         if not isinstance(head, dict) or not {"item", "commitment", "system", "services"} <= head.keys():
             raise DatapackError(
@@ -146,7 +146,7 @@ def logged_samples(payload: Any, source: Path) -> Iterator[LoggedSample]:
         yield LoggedSample(f"{of.get('id', number)}/{of.get('epoch', 1)}", payload, of, source)
 
 
-def _keep(store: RunStore, sample: LoggedSample) -> tuple[str, str]:
+def _keep_sample(store: RunStore, sample: LoggedSample) -> tuple[str, str]:
     cell, trace = sample.cell(), sample.trace()
     if known := store.finished(cell.hash):
         return "skipped", str(known)

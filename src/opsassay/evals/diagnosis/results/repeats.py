@@ -98,12 +98,14 @@ def summary_tables(summaries: Sequence[SolverSummary], repeats: int) -> list[Res
     ks = sorted({1, repeats}) if repeats > 1 else []
     columns = ["solver", "runs", "ended", *share_titles()]
     columns += [*(f"pass@{k}" for k in ks), "time to answer", "complexity", "tokens, USD", "ranked"]
-    solvers = ResultTable("Solvers", tuple(columns), tuple(_cells(summary, ks) for summary in summaries)).filled()
+    solvers = ResultTable(
+        "Solvers", tuple(columns), tuple(_format_cells(summary, ks) for summary in summaries)
+    ).filled()
     calm = tuple((s.solver, s.calm and s.calm.text_with_n) for s in calmest(summaries))
     return [solvers, *([ResultTable("Nothing was broken", ("solver", "said so"), calm)] if calm else [])]
 
 
-def _cells(s: SolverSummary, ks: Sequence[int]) -> tuple[Any, ...]:
+def _format_cells(s: SolverSummary, ks: Sequence[int]) -> tuple[Any, ...]:
     took = s.answer_time
     return (
         s.solver,
@@ -113,12 +115,12 @@ def _cells(s: SolverSummary, ks: Sequence[int]) -> tuple[Any, ...]:
         *(percent(s.pass_at.get(k)) for k in ks),
         None if took.seconds is None else f"{took.seconds:.1f} s ({took.successes}/{took.attempts})",
         None if s.complexity is None else f"{s.complexity:.2f}",
-        _usage_text(s),
+        _format_usage(s),
         "no: " + "; ".join(s.not_ranked) if s.not_ranked else "yes",
     )
 
 
-def _usage_text(summary: SolverSummary) -> str | None:
+def _format_usage(summary: SolverSummary) -> str | None:
     tokens = summary.spent.get("input_tokens", 0) + summary.spent.get("output_tokens", 0)
     money = summary.spent.get("money_usd")
     return f"{tokens:,.0f}" + (f", {money:.4f}" if money else "") if tokens else None
@@ -140,7 +142,7 @@ def summarise_runs(
         groups.setdefault(name(run), []).append(run)
     named = [by_run[run_id(run)].model_copy(update={"solver": name(run)}) for run in distinct if run_id(run) in by_run]
     shares = _shares(named, calm_items(known.values()))
-    found = [_summary(solver, runs, by_run, known, most_k, shares) for solver, runs in groups.items()]
+    found = [_summarise_solver(solver, runs, by_run, known, most_k, shares) for solver, runs in groups.items()]
     most = max((s.any_service.n for s in found if s.any_service), default=0)
 
     def rank_key(s: SolverSummary) -> tuple[Any, ...]:
@@ -160,7 +162,7 @@ def _shares(verdicts: Sequence[Verdict], calm: frozenset[str]) -> dict[tuple[str
     return found | {(row["solver"], "calm"): estimate(row) for row in of_quiet}
 
 
-def _summary(
+def _summarise_solver(
     solver: str, runs: Sequence[Run], verdicts: Mapping[str, Verdict], cases: Mapping[str, Case], most_k: int,
     shares: Mapping[tuple[str, str], MeanFigure | None],
 ) -> SolverSummary:  # fmt: skip

@@ -46,13 +46,13 @@ class _Group:
     disturbance: str
 
 
-def _table(
+def _make_table(
     title: str, note: str, columns: tuple[str, ...], rows: tuple[tuple[str, ...], ...], keys: tuple[str, ...] = ()
 ) -> ResultTable:
     return ResultTable(title, columns, rows, note, keys=keys)
 
 
-def _titles(metrics: Iterable[str]) -> tuple[str, ...]:
+def _titles_of_metrics(metrics: Iterable[str]) -> tuple[str, ...]:
     return tuple(word(metric).title for metric in metrics)
 
 
@@ -68,7 +68,7 @@ def results_tables(
 
     Raises UserError when no verdict is of one of the cases.
     """
-    groups = {case.datapack.incident.id: _group(case, case.truth) for case in cases if case.truth is not None}
+    groups = {case.datapack.incident.id: _group_of_case(case, case.truth) for case in cases if case.truth is not None}
     known = [verdict for verdict in verdicts if verdict.item in groups]
     if not known:
         raise UserError(
@@ -101,16 +101,16 @@ class _Names:
         return f"`{solver}`" + (f" (not ranked: {reason})" if reason else "")
 
 
-def _group(case: Case, truth: Truth) -> _Group:
+def _group_of_case(case: Case, truth: Truth) -> _Group:
     label = case.annotation.label.value if case.annotation else "not annotated"
     calm = truth.faults[0] if truth.broken is False else None
     disturbance = str(calm.parameters.get("disturbance", "quiet")) if calm else ""
-    kinds = {_kind_of(fault) for fault, _, _ in truth.affected()} or {"unknown"}  # public data may name none
+    kinds = {_name_kind(fault) for fault, _, _ in truth.affected()} or {"unknown"}  # public data may name none
     kind = None if calm else next(iter(kinds)) if len(kinds) == 1 else "several"
     return _Group(truth.system, label, kind, disturbance)
 
 
-def _kind_of(fault: Fault) -> str:
+def _name_kind(fault: Fault) -> str:
     try:
         return fault.kind.value if fault.kind else "unknown"
     except NotFoundError:  # public data has types of its own
@@ -129,7 +129,7 @@ def _incidents(groups: Iterable[_Group]) -> ResultTable:
     names = sorted({row for row, _ in counts}, key=lambda row: (order.index(row) if row in order else len(order), row))
     rows = [(name, *(counts[name, s] for s in systems), sum(counts[name, s] for s in systems)) for name in names]
     total = ("all", *(sum(counts[n, s] for n in names) for s in systems), sum(counts.values()))
-    return _table(
+    return _make_table(
         "Incidents",
         "By the label of `opsassay incident annotate`; it stands in brackets where nothing was broken.",
         ("label", *systems, "all"),
@@ -154,12 +154,12 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
     failed = Counter(v.solver for v in verdicts if v.metrics["any_service"].status is MetricStatus.FAILED)
     solvers = names.sorted_solvers()
     void = void_note(len(void_items(verdicts)), len({verdict.item for verdict in verdicts}))
-    yield _table(
+    yield _make_table(
         "All injected cases",
         "Outcome metrics: means over cases, in percent, with 95 % interval (n)."
         + of_packages
         + (f" {void}" if void else ""),
-        ("solver", *_titles((*OUTCOME, *added)), UNANSWERED),
+        ("solver", *_titles_of_metrics((*OUTCOME, *added)), UNANSWERED),
         tuple(
             (names.solver_label(s), *(_cell(cells.get((s, "all", "", m))) for m in (*OUTCOME, *added)), str(failed[s]))
             for s in solvers
@@ -168,7 +168,7 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
     )
     systems = sorted({verdict.system for verdict in verdicts})
     for metric in GROUPED:
-        yield _table(
+        yield _make_table(
             f"Per system, {word(metric).title}",
             "The last column weights every system alike.",
             ("solver", *systems, "mean of systems"),
@@ -185,7 +185,7 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
         values = sorted({group for _, in_scope, group, _ in cells if in_scope == scope})
         size = Counter(by[scope][item] for item in {verdict.item for verdict in verdicts})
         for metric in GROUPED:
-            yield _table(
+            yield _make_table(
                 f"Per {title}, {word(metric).title}",
                 "Means and 95 % intervals, with n where that is not the number of cases of the row.",
                 (title, "cases", *map(names.solver_label, solvers)),
@@ -195,10 +195,10 @@ def _of_broken(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names:
                 ),
             )
     attributed = [(s, "label", Label.ATTRIBUTED.value) for s in solvers]
-    yield _table(
+    yield _make_table(
         "Grounding, on attributed cases",
         f"The cascade is verified in these alone. {word('ungrounded').title}: the right name, and no way to the symptom.",
-        ("solver", *_titles(GROUNDING)),
+        ("solver", *_titles_of_metrics(GROUNDING)),
         tuple(
             (names.solver_label(key[0]), *(_cell(cells.get((*key, metric))) for metric in GROUNDING))
             for key in attributed
@@ -214,7 +214,7 @@ def _of_calm(verdicts: Sequence[Verdict], groups: Mapping[str, _Group], names: _
     cells = {(r["solver"], r["scope"], r["group"]): r for r in summary.iter_rows(named=True)}
     values = sorted({group for _, scope, group in cells if scope == "disturbance"})
     failed = Counter(v.solver for v in verdicts if v.metrics["exact_match"].status is MetricStatus.FAILED)
-    return _table(
+    return _make_table(
         "Nothing was broken",
         "Cases in which the answer was that nothing is wrong, which is right.",
         ("solver", "all", *(value.replace("_", " ") for value in values), UNANSWERED),

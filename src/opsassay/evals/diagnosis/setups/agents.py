@@ -44,7 +44,7 @@ class RunSettings(Written):
 
     @field_validator("mask", mode="before")
     @classmethod
-    def _one_or_several(cls, given: Any) -> Any:
+    def _split_into_tuple(cls, given: Any) -> Any:
         if isinstance(given, dict) and isinstance(given.get("drop"), str):
             return {**given, "drop": [part.strip() for part in given["drop"].split(",")]}
         return given
@@ -95,7 +95,7 @@ class Setup:
         """Return the solver that this is; *limits* are part of it, since they move answers."""
         configuration: dict[str, Any] = {"limits": self.limits.model_dump(mode="json", exclude={"pause_s", "retries"})}
         if self.asks_model:
-            configuration |= {"model": _model_label(self.model), "temperature": self.temperature}
+            configuration |= {"model": _label_of_model(self.model), "temperature": self.temperature}
         if self.paid:
             configuration["endpoint"] = parts_of(base_url_set())[1]
         if isinstance(self.agent, CommandAgent):
@@ -105,7 +105,7 @@ class Setup:
         if self.servers:
             configuration["tools"] = [one.name for one in self.servers]
         name = " + ".join([self.agent.name, *(one.name for one in self.servers)])
-        label = f"{name} ({_model_label(self.model)})" if self.asks_model and self.model else name
+        label = f"{name} ({_label_of_model(self.model)})" if self.asks_model and self.model else name
         return Solver(name=label, kind="agent", configuration=configuration, version=__version__)
 
     def solver_hash(self) -> str:
@@ -191,6 +191,6 @@ def _absolute(model: str | None) -> str | None:
     return f"{kind}:{Path(rest).absolute()}" if kind in FREE and rest else model
 
 
-def _model_label(model: str | None) -> str:
+def _label_of_model(model: str | None) -> str:
     kind, _, rest = (model or "").partition(":")
     return f"{kind}:{Path(rest).name}" if kind in FREE else model or ""

@@ -52,7 +52,7 @@ def tiny_incident(path: Path) -> Datapack:
     """Write the made-up incident to *path*: front calls stock, and stock answers with errors in the abnormal period."""
     frames: dict[tuple[str, str], pl.DataFrame] = {}
     for period, begin_ns in (("normal", _START_NS), ("abnormal", _START_NS + _SECONDS * _SECOND)):
-        rows = [row for at in range(_SECONDS) for row in _trace(period, begin_ns + at * _SECOND)]
+        rows = [row for at in range(_SECONDS) for row in _make_trace(period, begin_ns + at * _SECOND)]
         moment = pl.from_epoch("time", time_unit="ns").dt.replace_time_zone("UTC")
         frames[period, "traces"] = pl.DataFrame(rows).with_columns(moment, pl.col("duration").cast(pl.UInt64))
     boundary_ns = _START_NS + _SECONDS * _SECOND
@@ -73,7 +73,7 @@ def tiny_incident(path: Path) -> Datapack:
     return Datapack.open(path)
 
 
-def _trace(period: str, time_ns: int) -> list[dict[str, Any]]:
+def _make_trace(period: str, time_ns: int) -> list[dict[str, Any]]:
     status = "Error" if period == "abnormal" else "Unset"
     trace = f"{time_ns:032x}"
     return [

@@ -41,7 +41,7 @@ class AskedMethod:
     def each(self) -> Iterable[dict[str, Any]]:
         """Yield the parameters of every run of it: all combinations of its values, for every variant."""
         for variant in self.variants:
-            several = {**self.values, **{name: _several(value) for name, value in variant.items()}}
+            several = {**self.values, **{name: _as_list(value) for name, value in variant.items()}}
             for chosen in product(*several.values()):
                 yield dict(zip(several, chosen, strict=True))
 
@@ -61,7 +61,7 @@ def asked_method(text: str) -> AskedMethod:
         if sign:
             last = key.strip()
             values[last] = []
-        values.setdefault(last, []).append(_value(value if sign else part, text))
+        values.setdefault(last, []).append(_parse_value(value if sign else part, text))
     return AskedMethod(name, values)
 
 
@@ -77,9 +77,9 @@ def with_changes(
         if _is_setting(change):
             others.append(change)
         else:
-            methods = _changed(methods, change)
+            methods = _apply_change(methods, change)
     for sweep in sweeps:
-        methods = _changed(methods, sweep) if "=" in sweep else _swept(methods, Path(sweep))
+        methods = _apply_change(methods, sweep) if "=" in sweep else _apply_sweep(methods, Path(sweep))
     return methods, others
 
 
@@ -88,19 +88,23 @@ def _is_setting(change: str) -> bool:
     return key.partition(".")[0] in RunSettings.model_fields or "." not in key
 
 
-def _changed(asked: Sequence[AskedMethod], change: str) -> list[AskedMethod]:
+def _apply_change(asked: Sequence[AskedMethod], change: str) -> list[AskedMethod]:
     read_change(change, EXAMPLE)
     key, _, text = change.partition("=")
     name, _, parameter = key.strip().rpartition(".")
     _require_asked(f"-c {key}", name, asked)
-    values = _value(text, change) if text.strip().startswith("[") else [_value(v, change) for v in text.split(",")]
+    values = (
+        _parse_value(text, change)
+        if text.strip().startswith("[")
+        else [_parse_value(v, change) for v in text.split(",")]
+    )
     return [
-        AskedMethod(one.name, {**one.values, parameter: _several(values)}, one.variants) if name in one.names else one
+        AskedMethod(one.name, {**one.values, parameter: _as_list(values)}, one.variants) if name in one.names else one
         for one in asked
     ]
 
 
-def _swept(asked: Sequence[AskedMethod], file: Path) -> list[AskedMethod]:
+def _apply_sweep(asked: Sequence[AskedMethod], file: Path) -> list[AskedMethod]:
     try:
         given = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -124,11 +128,11 @@ def _require_asked(where: str, name: str, asked: Sequence[AskedMethod]) -> None:
     raise UserError(f"{where}: {name} is not among the methods that are run ({listed}); {known}.")
 
 
-def _several(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list) else [value]
 
 
-def _value(text: str, where: str) -> Any:
+def _parse_value(text: str, where: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -45,7 +45,7 @@ class Workers:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours:
             with theirs:
-                self._send(message, theirs)
+                self._send_job(message, theirs)
             reply = ours.recv(64)
             if reply == BEGUN:
                 ours.settimeout(timeout_s)
@@ -63,17 +63,17 @@ class Workers:
     def close(self) -> None:
         """End the template and with it everything that still runs."""
         with self._lock:
-            self._close()
+            self._close_template()
 
-    def _send(self, message: bytes, job: socket.socket) -> None:
+    def _send_job(self, message: bytes, job: socket.socket) -> None:
         with self._lock:
             if self._template is None or self._template.poll() is not None:
-                self._close()
-                self._start()
+                self._close_template()
+                self._start_template()
             assert self._control is not None
             socket.send_fds(self._control, [message], [job.fileno()])
 
-    def _start(self) -> None:
+    def _start_template(self) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._template = subprocess.Popen(
@@ -84,7 +84,7 @@ class Workers:
                 start_new_session=True,
             )
 
-    def _close(self) -> None:
+    def _close_template(self) -> None:
         template, control, self._template, self._control = self._template, self._control, None, None
         if control is not None:
             control.close()

@@ -62,15 +62,15 @@ class WorkerTemplate:
         while True:
             for key, _ in self._selector.select():
                 if key.fileobj is self._control:
-                    if not self._accept():
-                        return self._end()
+                    if not self._accept_job():
+                        return self._kill_jobs()
                 elif key.fileobj == self._woken:
-                    self._reap()
+                    self._reap_jobs()
                 elif key.data in self._jobs:  # its runner wants it to end, or is gone
                     self._selector.unregister(key.fileobj)
                     kill_session(key.data)
 
-    def _accept(self) -> bool:
+    def _accept_job(self) -> bool:
         message, descriptors, _, _ = socket.recv_fds(self._control, MAX_JOB_BYTES, 1)
         if not message:
             return False
@@ -99,7 +99,7 @@ class WorkerTemplate:
         os.close(self._woken)
         os.close(self._wake)
 
-    def _reap(self) -> None:
+    def _reap_jobs(self) -> None:
         with suppress(BlockingIOError):
             while os.read(self._woken, 4096):
                 pass
@@ -115,7 +115,7 @@ class WorkerTemplate:
                 job.send(str(code).encode())
             job.close()
 
-    def _end(self) -> None:
+    def _kill_jobs(self) -> None:
         for pid in self._jobs:
             kill_session(pid)
 

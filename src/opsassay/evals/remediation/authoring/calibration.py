@@ -60,8 +60,8 @@ def drawn_trials(scenarios: Sequence[Scenario], count: int, seed: int) -> list[L
     for number in range(count):
         for right in (True, False):
             draws = Draws(seed, "calibrate", str(number), str(right))
-            scenario = draws.choice([one for one in scenarios if _oracles(one, right=right)])
-            agent = TrialAgent(name=ORACLE + draws.choice(_oracles(scenario, right=right)))
+            scenario = draws.choice([one for one in scenarios if _list_oracles(one, right=right)])
+            agent = TrialAgent(name=ORACLE + draws.choice(_list_oracles(scenario, right=right)))
             run = TrialRun(
                 scenario,
                 agent,
@@ -75,7 +75,7 @@ def drawn_trials(scenarios: Sequence[Scenario], count: int, seed: int) -> list[L
     return found
 
 
-def _oracles(scenario: Scenario, *, right: bool) -> list[str]:
+def _list_oracles(scenario: Scenario, *, right: bool) -> list[str]:
     return sorted(name for name, oracle in scenario.oracles.items() if oracle.certified == right)
 
 
@@ -113,12 +113,17 @@ def by_predicate(found: Sequence[Calibrated]) -> ResultTable:
     names = dict.fromkeys(["certificate", *(j.predicate for _, verdict in judged for j in verdict.judgements)])
     rows = []
     for name in names:
-        right = [verdict.judgement(name).failed for one, verdict in judged if one.trial.right and _has(verdict, name)]
+        right = [
+            verdict.judgement(name).failed
+            for one, verdict in judged
+            if one.trial.right and _has_judgement(verdict, name)
+        ]
         wrong = [
             verdict.judgement(name).passed for one, verdict in judged
-            if not one.trial.right and _has(verdict, name) and (name == "certificate" or name in _fails(one.trial))
+            if not one.trial.right and _has_judgement(verdict, name)
+            and (name == "certificate" or name in _fails(one.trial))
         ]  # fmt: skip
-        rows.append((name, *_rate(right), *_rate(wrong)))
+        rows.append((name, *_format_rate(right), *_format_rate(wrong)))
     columns = ("predicate", "right rejected", "95% interval", "wrong let pass", "95% interval ")
     return ResultTable("What the certificate gets wrong", columns, tuple(rows))
 
@@ -136,13 +141,14 @@ def by_load(found: Sequence[Calibrated]) -> ResultTable:
         }
         lost = sum(one.verdict is None and not one.starved for one in of)
         rows.append((
-            loops, len(of), sum(one.starved for one in of), lost, _share(certified[True]), _share(certified[False])
+            loops, len(of), sum(one.starved for one in of), lost,
+            _format_share(certified[True]), _format_share(certified[False])
         ))  # fmt: skip
     columns = ("busy loops a core", "trials", "starved", "no result", "right certified", "wrong certified")
     return ResultTable("By background load", columns, tuple(rows))
 
 
-def _has(verdict: TrajectoryVerdict, name: str) -> bool:
+def _has_judgement(verdict: TrajectoryVerdict, name: str) -> bool:
     return any(one.predicate == name for one in verdict.judgements)
 
 
@@ -151,9 +157,9 @@ def _fails(trial: LoadedTrial) -> tuple[str, ...]:
     return trial.run.scenario.oracles[trial.run.agent.name.removeprefix(ORACLE)].fails
 
 
-def _share(hits: Sequence[bool]) -> str:
+def _format_share(hits: Sequence[bool]) -> str:
     return share(sum(hits), len(hits))
 
 
-def _rate(hits: Sequence[bool]) -> tuple[str, str | None]:
-    return _share(hits), interval(sum(hits), len(hits))
+def _format_rate(hits: Sequence[bool]) -> tuple[str, str | None]:
+    return _format_share(hits), interval(sum(hits), len(hits))

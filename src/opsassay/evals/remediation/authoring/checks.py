@@ -107,16 +107,16 @@ def findings(scenario: Scenario, system: System | None, verbs: Verbs) -> list[Sc
     Without a *system*, where a stage of the author's own brings it (Compose), names and calls are not looked at.
     """
     return [
-        *_depth(scenario),
-        *(_names(scenario, system) if system is not None else ()),
+        *_check_depth(scenario),
+        *(_check_names(scenario, system) if system is not None else ()),
         *(_verbs(scenario, verbs) if system is not None else ()),
         *on_cluster(scenario),
-        *_oracles(scenario),
+        *_check_oracles(scenario),
         *_record(scenario),
     ]
 
 
-def _depth(scenario: Scenario) -> list[ScenarioFinding]:
+def _check_depth(scenario: Scenario) -> list[ScenarioFinding]:
     committed, proposed = scenario.verification.committed_depth, proposed_depth(scenario)
     if scenario.no_fault or proposed == committed:
         return []
@@ -134,7 +134,7 @@ def _depth(scenario: Scenario) -> list[ScenarioFinding]:
     ]
 
 
-def _names(scenario: Scenario, system: System) -> list[ScenarioFinding]:
+def _check_names(scenario: Scenario, system: System) -> list[ScenarioFinding]:
     services, entries = set(system.services), system.entries()
     known = services | set(system.stores) | set(system.hosts) | {NAME_SERVER} | entities_on_cluster(scenario)
     found = [
@@ -197,14 +197,14 @@ def _verbs(scenario: Scenario, verbs: Verbs) -> Iterator[ScenarioFinding]:
         if step.verb is not None
     ]
     for where, verb, arguments in calls:
-        if problem := _call(verb, arguments, verbs):
+        if problem := _complain_about_call(verb, arguments, verbs):
             yield ScenarioFinding(where, problem)
     for number, change in enumerate(scenario.trigger.operations):
-        if change.verb not in BREAKING and (problem := _call(change.verb, change.arguments, verbs)):
+        if change.verb not in BREAKING and (problem := _complain_about_call(change.verb, change.arguments, verbs)):
             yield ScenarioFinding(f"trigger.operations.{number}", problem)
 
 
-def _call(verb: str, arguments: Mapping[str, Any], verbs: Verbs) -> str | None:
+def _complain_about_call(verb: str, arguments: Mapping[str, Any], verbs: Verbs) -> str | None:
     if verb not in verbs:
         return f"there is no verb {verb!r}"
     model = verbs[verb]
@@ -238,7 +238,7 @@ def _record(scenario: Scenario) -> list[ScenarioFinding]:
     ]
 
 
-def _oracles(scenario: Scenario) -> list[ScenarioFinding]:
+def _check_oracles(scenario: Scenario) -> list[ScenarioFinding]:
     hidden = [o for o in scenario.oracles.values() if o.fails and "v_outcome" not in o.fails]
     if hidden or scenario.no_fault:
         return []

@@ -54,7 +54,7 @@ def on_cluster(scenario: Scenario) -> Iterator[ScenarioFinding]:
     """Yield what does not fit in the `cluster` block of *scenario*, and in what its oracles do with it."""
     if (block := scenario.cluster) is None:
         return
-    yield from _kinds(block)
+    yield from _check_kinds(block)
     for number, plan in enumerate(scenario.trigger.faults):
         if any(part.target is not None and part.target.host for part in plan.parts):
             continue  # which nodes there are is known when it runs
@@ -73,7 +73,7 @@ def on_cluster(scenario: Scenario) -> Iterator[ScenarioFinding]:
                 yield ScenarioFinding(f"oracles.{name}.steps.{number}", problem)
 
 
-def _kinds(block: OnCluster) -> Iterator[ScenarioFinding]:
+def _check_kinds(block: OnCluster) -> Iterator[ScenarioFinding]:
     for field in ("objects", "changes", "until"):
         for number, one in enumerate(getattr(block, field)):
             if one.kind not in KINDS:

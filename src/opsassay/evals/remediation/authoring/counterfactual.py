@@ -96,10 +96,10 @@ class RecordedTrial:
         for place, action in enumerate(self.changes):
             if place in left_out:
                 continue
-            steps += _wait(action.started_ns - until)
+            steps += _wait_steps(action.started_ns - until)
             steps.append(OracleStep(verb=action.tool.replace("_", " "), arguments=action.arguments))
             until = action.ended_ns
-        steps += _wait(self.ended_ns - until)
+        steps += _wait_steps(self.ended_ns - until)
         # not as one that is certified: what a right repair sets counts as right, and a replay vouches for nothing
         replayed = Oracle(fails=("v_outcome",), description="The recorded changes once more.", steps=tuple(steps))
         scenario = self.scenario.model_copy(update={"oracles": {**self.scenario.oracles, REPLAYED: replayed}})
@@ -125,7 +125,7 @@ def words_of(action: Action) -> str:
     return f"{action.tool.replace('_', ' ')} {given}"[:80].rstrip()
 
 
-def _wait(nanoseconds: int) -> list[OracleStep]:
+def _wait_steps(nanoseconds: int) -> list[OracleStep]:
     left, steps = nanoseconds / NS, []
     while left > 0.001:
         steps.append(OracleStep(wait_s=round(min(left, LONGEST_WAIT_S), 3)))
@@ -198,7 +198,14 @@ class Counterfactual:
     def table(self) -> ResultTable:
         """Return the effects as a table, with the noise floor as its note."""
         rows = tuple(
-            (one.left_out, one.verdict, ", ".join(one.repairs), ", ".join(one.harms), _changes(one.numbers), one.reason)
+            (
+                one.left_out,
+                one.verdict,
+                ", ".join(one.repairs),
+                ", ".join(one.harms),
+                _format_changes(one.numbers),
+                one.reason,
+            )
             for one in self.effects
         )
         columns = ("left out", "it", "only with it hold", "only without it hold", "with it", "why no result")
@@ -219,7 +226,7 @@ class Counterfactual:
         return said
 
 
-def _changes(numbers: dict[str, float]) -> str:
+def _format_changes(numbers: dict[str, float]) -> str:
     return ", ".join(f"{name} {change:+g}" for name, change in numbers.items())
 
 
@@ -250,22 +257,22 @@ def replay(
         store = RunStore(output / str(number + 1))
         run_trials(store, jobs, workers, performer=performer, progress=progress)
         for (label, _), job in zip(asked, jobs, strict=True):
-            found[label].append(_came_of(store, job))
-    whole, *others = (_replays(label, ends) for label, ends in found.items())
+            found[label].append(_read_end(store, job))
+    whole, *others = (_collect_replays(label, ends) for label, ends in found.items())
     if not whole.verdicts:
         raise UserError(f"No replay of the whole came to a result: {whole.reasons[-1]}.")
     noise = noise_of(whole, trial.verdict)
     return Counterfactual(whole, noise, tuple(effect_of(one, whole, noise) for one in others))
 
 
-def _came_of(store: RunStore, job: TrialRun) -> TrajectoryVerdict | str:
+def _read_end(store: RunStore, job: TrialRun) -> TrajectoryVerdict | str:
     if (folder := store.finished(job.cell.hash)) is not None:
         return grade_trial(folder, job.scenario)
     attempts = store.attempts_of(job.cell.hash)
     return (read_run(attempts[-1]).error if attempts else None) or "no result"
 
 
-def _replays(label: str, ends: Sequence[TrajectoryVerdict | str]) -> Replays:
+def _collect_replays(label: str, ends: Sequence[TrajectoryVerdict | str]) -> Replays:
     verdicts = tuple(one for one in ends if not isinstance(one, str))
     return Replays(label, verdicts, tuple(one for one in ends if isinstance(one, str)))
 
@@ -274,7 +281,7 @@ def noise_of(whole: Replays, recorded: TrajectoryVerdict) -> NoiseFloor:
     """Return what differs among the replays of the *whole*, and in what they are unlike the run that was *recorded*."""
     sets = [failed_of(verdict) for verdict in whole.verdicts]
     unsteady = frozenset[str]().union(*sets) - frozenset.intersection(*sets)
-    spreads = {name: max(values) - min(values) for name in _numbers(whole) if (values := whole.numbers(name))}
+    spreads = {name: max(values) - min(values) for name in _list_numbers(whole) if (values := whole.numbers(name))}
     alike = failed_of(recorded)
     unlike = frozenset(name for name in alike.union(*sets) - unsteady if whole.fails(name) != (name in alike))
     return NoiseFloor(unsteady, spreads, unlike)
@@ -289,14 +296,14 @@ def effect_of(without: Replays, whole: Replays, noise: NoiseFloor) -> Effect:
     repairs = tuple(name for name in steady if without.fails(name) and not whole.fails(name))
     harms = tuple(name for name in steady if whole.fails(name) and not without.fails(name))
     numbers = {}
-    for name in _numbers(whole):
+    for name in _list_numbers(whole):
         with_it, without_it = whole.numbers(name), without.numbers(name)
         if with_it and without_it and _apart(with_it, without_it, noise.spreads[name]):
             numbers[name] = fmean(with_it) - fmean(without_it)
     return Effect(without.left_out, repairs, harms, numbers)
 
 
-def _numbers(replays: Replays) -> list[str]:
+def _list_numbers(replays: Replays) -> list[str]:
     return [name for name in NUMBERS if all(name in verdict.metrics for verdict in replays.verdicts)]
 
 

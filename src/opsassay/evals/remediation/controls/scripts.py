@@ -153,7 +153,7 @@ RIGHT = "nothing is broken, so that to do nothing is right"
 UNSCALED = "no tool changes how many containers there are"
 
 
-def _no_op(given: _Given) -> Made:
+def _do_nothing(given: _Given) -> Made:
     return {"fails": given.unrepaired, "why_not": RIGHT if given.scenario.no_fault else ""}
 
 
@@ -163,17 +163,17 @@ def _wait_out(given: _Given) -> Made:
     return {"fails": given.unrepaired, "steps": (step,), "why_not": RIGHT if given.scenario.no_fault else ""}
 
 
-def _delete(given: _Given) -> Made:
+def _delete_workload(given: _Given) -> Made:
     steps = given.words.delete(given.target)
     why = "" if steps else "no tool deletes a workload here; to scale it to zero is a control of its own"
     return {"fails": given.removed, "steps": steps, "why_not": why}
 
 
-def _to_zero(given: _Given) -> Made:
+def _scale_to_zero(given: _Given) -> Made:
     return {"fails": given.removed, "steps": given.words.scale(given.target, 0)}
 
 
-def _to_one(given: _Given) -> Made:
+def _scale_to_one(given: _Given) -> Made:
     count, steps = given.replicas[given.target], given.words.scale(given.target, 1)
     why = "" if steps else UNSCALED
     return {
@@ -187,7 +187,7 @@ def _restart_everything(given: _Given) -> Made:
     return {"fails": given.outage, "steps": given.words.restart_all()}
 
 
-def _silence(given: _Given) -> Made:
+def _silence_alert(given: _Given) -> Made:
     alerts = given.scenario.verification.alerts
     loud = next((rule.service for rule in alerts.triggering if given.replicas.get(rule.service)), "") if alerts else ""
     if not loud:
@@ -203,7 +203,7 @@ def _stop_load(given: _Given) -> Made:
     return {"fails": "v_no_regression", "steps": given.words.scale(given.entry, 0), "why_not": why}
 
 
-def _re_break(given: _Given) -> Made:
+def _break_again(given: _Given) -> Made:
     if given.scenario.no_fault:
         return {"fails": given.unrepaired, "why_not": "nothing is broken, so that there is nothing to repair first"}
     again = given.words.trigger(given.scenario)
@@ -303,20 +303,20 @@ def _restart_often(given: _Given) -> Made:
     return {"fails": "v_users", "steps": (*given.repair, OracleStep(wait_s=SEEN_S), *(again * OFTEN))}
 
 
-def _leave(given: _Given) -> Made:
+def _restart_all_and_leave(given: _Given) -> Made:
     return {"fails": given.outage, "steps": (*given.repair, *given.words.restart_all()), "leaves": True}
 
 
 MAKERS: dict[str, tuple[str, Callable[[_Given], Made]]] = {
-    "no-op": ("Does nothing.", _no_op),
+    "no-op": ("Does nothing.", _do_nothing),
     "wait-out": ("Waits until it has passed.", _wait_out),
-    "delete-workload": ("Deletes the workload that is concerned.", _delete),
-    "scale-to-zero": ("Runs no replica of the workload that is concerned.", _to_zero),
-    "scale-to-one": ("Runs one replica of the workload that is concerned.", _to_one),
+    "delete-workload": ("Deletes the workload that is concerned.", _delete_workload),
+    "scale-to-zero": ("Runs no replica of the workload that is concerned.", _scale_to_zero),
+    "scale-to-one": ("Runs one replica of the workload that is concerned.", _scale_to_one),
     "restart-everything": ("Turns everything off and on.", _restart_everything),
-    "silence-alerts": ("Takes away whose alert fires.", _silence),
+    "silence-alerts": ("Takes away whose alert fires.", _silence_alert),
     "stop-load": ("Lets no user in.", _stop_load),
-    "re-break": ("Repairs, and breaks it again.", _re_break),
+    "re-break": ("Repairs, and breaks it again.", _break_again),
     "made-up-secret": ("Repairs with a secret that it made up.", _made_up),
     "weaken": ("Repairs, and sets a limit that never holds.", _weaken),
     "empty-store": ("Repairs, and loses what a store holds.", _empty),
@@ -328,6 +328,6 @@ MAKERS: dict[str, tuple[str, Callable[[_Given], Made]]] = {
     "stand-in": ("Has something that answers everything with 200 run in the place of what is broken.", _stand_in),
     "constant-diagnosis": ("Says and restarts the same, whatever it is.", _constant),
     "set-trap": ("Repairs, and leaves what breaks it at its next start.", _trap),
-    "leave-at-once": ("Repairs, begins to restart everything, and is gone.", _leave),
+    "leave-at-once": ("Repairs, begins to restart everything, and is gone.", _restart_all_and_leave),
 }
 """Every control by its name: what it does, and what makes it."""

@@ -68,7 +68,7 @@ class ControlWords(Protocol):
         """Do again what broke *scenario*; nothing where the tools cannot."""
 
 
-def _step(verb: str, **arguments: object) -> OracleStep:
+def _make_step(verb: str, **arguments: object) -> OracleStep:
     return OracleStep(verb=verb, arguments=arguments)
 
 
@@ -85,19 +85,19 @@ class LocalWords:
 
     def scale(self, service: str, replicas: int) -> Steps:
         """Run so many replicas of *service*."""
-        return (_step("scale", service=service, replicas=replicas),)
+        return (_make_step("scale", service=service, replicas=replicas),)
 
     def restart(self, service: str) -> Steps:
         """Restart *service*, one replica after the other."""
-        return (_step("restart", target=service, rolling=True),)
+        return (_make_step("restart", target=service, rolling=True),)
 
     def stop_all(self, service: str) -> Steps:
         """Restart every replica of *service* at once."""
-        return (_step("restart", target=service),)
+        return (_make_step("restart", target=service),)
 
     def restart_all(self) -> Steps:
         """Turn everything off and on at once."""
-        return (_step("restart", target="all"),)
+        return (_make_step("restart", target="all"),)
 
     def delete(self, service: str) -> Steps:
         """Return nothing: there is no verb for it."""
@@ -107,8 +107,8 @@ class LocalWords:
     def blink(self, service: str) -> Steps:
         """Set a setting and unset it."""
         return (
-            _step("config set", target=service, **self.mark),
-            _step("config unset", target=service, key=self.mark["key"]),
+            _make_step("config set", target=service, **self.mark),
+            _make_step("config unset", target=service, key=self.mark["key"]),
         )
 
     def unprotect(self, system: System) -> Steps:
@@ -116,7 +116,7 @@ class LocalWords:
         for name, service in sorted(system.services.items()):
             for key in sorted(service.config):
                 if is_protected(key):
-                    return (_step("config unset", target=name, key=key),)
+                    return (_make_step("config unset", target=name, key=key),)
         return ()
 
     def weaken_limit(self, system: System) -> Steps:
@@ -125,17 +125,17 @@ class LocalWords:
         return tuple(
             step
             for name in limited[:1]
-            for step in (_step("config set", target=name, key=TOKEN_AGE, value="inf"), *self.restart(name))
+            for step in (_make_step("config set", target=name, key=TOKEN_AGE, value="inf"), *self.restart(name))
         )
 
     def leave_setting(self, service: str) -> Steps:
         """Set a setting, and start *service* with it."""
-        return (_step("config set", target=service, **self.mark), *self.restart(service))
+        return (_make_step("config set", target=service, **self.mark), *self.restart(service))
 
     def empty_store(self, system: System) -> Steps:
         """Restart the first store that writes nothing to disk."""
         held = sorted(name for name, store in system.stores.items() if store.engine in IN_MEMORY)
-        return tuple(_step("restart", target=name) for name in held[:1])
+        return tuple(_make_step("restart", target=name) for name in held[:1])
 
     def make_up_secrets(self, steps: Steps) -> Steps:
         """Replace what `config set` sets a secret to."""
@@ -154,7 +154,7 @@ class LocalWords:
 
     def set_trap(self, service: str) -> Steps:
         """Have it refuse every request as soon as it is started again."""
-        return (_step("config set", target=service, key="FEATURE_ADMISSION", value="503"),)
+        return (_make_step("config set", target=service, key="FEATURE_ADMISSION", value="503"),)
 
     def stand_in(self, service: str) -> Steps:
         """Return nothing: no verb changes what a service runs."""
@@ -178,7 +178,7 @@ class ContainerWords(LocalWords):
 
     def scale(self, service: str, replicas: int) -> Steps:
         """Stop *service*; nothing for another number: no tool adds a container, or takes one away."""
-        return () if replicas else (_step("stop", target=service),)
+        return () if replicas else (_make_step("stop", target=service),)
 
     def set_trap(self, service: str) -> Steps:
         """Return nothing: what a container is given at its next start is as its file says."""
@@ -204,11 +204,11 @@ class ClusterWords:
 
     def scale(self, service: str, replicas: int) -> Steps:
         """Run so many replicas of *service*."""
-        return (_kubectl("scale", f"deployment/{service}", f"--replicas={replicas}"),)
+        return (_kubectl_step("scale", f"deployment/{service}", f"--replicas={replicas}"),)
 
     def restart(self, service: str) -> Steps:
         """Roll *service* out anew."""
-        return (_kubectl("rollout", "restart", f"deployment/{service}"),)
+        return (_kubectl_step("rollout", "restart", f"deployment/{service}"),)
 
     def stop_all(self, service: str) -> Steps:
         """Return nothing: a rollout adds before it takes away."""
@@ -217,18 +217,18 @@ class ClusterWords:
 
     def restart_all(self) -> Steps:
         """Delete every pod."""
-        return (_kubectl("delete", "pods", "--all", "--wait=false"),)
+        return (_kubectl_step("delete", "pods", "--all", "--wait=false"),)
 
     def delete(self, service: str) -> Steps:
         """Delete the deployment *service*."""
-        return (_kubectl("delete", "deployment", service, "--wait=false"),)
+        return (_kubectl_step("delete", "deployment", service, "--wait=false"),)
 
     def blink(self, service: str) -> Steps:
         """Set an annotation and remove it."""
         place = ("annotate", f"deployment/{service}")
         return (
-            _kubectl(*place, f"{MARK.lower().replace('_', '-')}=1"),
-            _kubectl(*place, f"{MARK.lower().replace('_', '-')}-"),
+            _kubectl_step(*place, f"{MARK.lower().replace('_', '-')}=1"),
+            _kubectl_step(*place, f"{MARK.lower().replace('_', '-')}-"),
         )
 
     def unprotect(self, system: System) -> Steps:
@@ -239,7 +239,7 @@ class ClusterWords:
         name = min(containers)
         container = {"name": containers[name] or name, "readinessProbe": None}
         patch = json.dumps({"spec": {"template": {"spec": {"containers": [container]}}}})
-        return (_kubectl("patch", "deployment", name, "-p", patch),)
+        return (_kubectl_step("patch", "deployment", name, "-p", patch),)
 
     def weaken_limit(self, system: System) -> Steps:
         """Return nothing: what a program means by a setting is not known here."""
@@ -249,7 +249,7 @@ class ClusterWords:
     def leave_setting(self, service: str) -> Steps:
         """Annotate the pods of *service*, and leave it so."""
         patch = json.dumps({"spec": {"template": {"metadata": {"annotations": {MARK.lower().replace("_", "-"): "1"}}}}})
-        return (_kubectl("patch", "deployment", service, "-p", patch),)
+        return (_kubectl_step("patch", "deployment", service, "-p", patch),)
 
     def empty_store(self, system: System) -> Steps:
         """Return nothing: a store on a cluster is read by no setting."""
@@ -265,13 +265,13 @@ class ClusterWords:
         """Have its next pods want a node that there is not, and hold its rollouts."""
         template = {"spec": {"nodeSelector": {MARK.lower().replace("_", "-"): "nowhere"}}}
         patch = json.dumps({"spec": {"paused": True, "template": template}})
-        return (_kubectl("patch", "deployment", service, "-p", patch),)
+        return (_kubectl_step("patch", "deployment", service, "-p", patch),)
 
     def stand_in(self, service: str) -> Steps:
         """Start another command in the container of *service*."""
         container = {"name": service, "image": "{image}", "command": STAND_IN, "args": None}
         patch = json.dumps({"spec": {"template": {"spec": {"containers": [container]}}}})
-        return (_kubectl("patch", "deployment", service, "-p", patch), OracleStep(wait_s=STANDS_AFTER_S))
+        return (_kubectl_step("patch", "deployment", service, "-p", patch), OracleStep(wait_s=STANDS_AFTER_S))
 
     def trigger(self, scenario: Scenario) -> Steps:
         """Return the patches, where all that is broken are patches of the system's own objects."""
@@ -280,11 +280,11 @@ class ClusterWords:
         own = [one for one in cluster.changes if one.patch is not None and one.namespace is None and one.kind != "Node"]
         if cluster.nodes or scenario.trigger.faults or len(own) < len(cluster.changes):
             return ()
-        return tuple(_kubectl("patch", one.kind.lower(), one.name, "-p", json.dumps(one.patch)) for one in own)
+        return tuple(_kubectl_step("patch", one.kind.lower(), one.name, "-p", json.dumps(one.patch)) for one in own)
 
 
-def _kubectl(*words: str) -> OracleStep:
-    return _step("kubectl", args=list(words), timeout_s=60.0)
+def _kubectl_step(*words: str) -> OracleStep:
+    return _make_step("kubectl", args=list(words), timeout_s=60.0)
 
 
 WORDS: dict[str, ControlWords] = {"local": LocalWords(), "kubernetes": ClusterWords()}

@@ -144,7 +144,7 @@ def _ticks(events: Sequence[WatchEvent], ranges: Ranges, scenario: Scenario, pha
         ended = [probe for probe in probes[sent:] if probe.ended_ns <= at]
         sent += len(ended)
         yield Tick(
-            index=index, observations=_observations(_depths(state, ranges, at), ended, at), probes=tuple(ended),
+            index=index, observations=_make_observations(_depths(state, ranges, at), ended, at), probes=tuple(ended),
             entities=tuple(one for name, one in now.items() if known.get(name) != one),
             gone=tuple(sorted(known.keys() - now.keys())),
         )  # fmt: skip
@@ -171,7 +171,7 @@ def _depths(state: SystemReading, ranges: Ranges, at: int) -> dict[Depth, DepthR
     return {depth: one for depth, one in found.items() if one.value is not None}
 
 
-def _observations(depths: dict[Depth, DepthReading], probes: Sequence[Probe], at: int) -> tuple[Observation, ...]:
+def _make_observations(depths: dict[Depth, DepthReading], probes: Sequence[Probe], at: int) -> tuple[Observation, ...]:
     found = [
         Observation(depth=depth, started_ns=at, ended_ns=at, value=one.value, failing=one.failing)
         for depth, one in depths.items()

@@ -35,7 +35,7 @@ def read_paper_records(path: Path, protected: Sequence[str], cadence_s: float = 
         try:
             said = next((record[name] for name in _TIMES if name in record), None)
             began_ns = instant_ns(said) if said is not None else index * round(cadence_s * 1e9)
-            ticks.append(_tick(index, record, began_ns, protected[0] if protected else "protected"))
+            ticks.append(_read_tick(index, record, began_ns, protected[0] if protected else "protected"))
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise DatapackError(f"{path}:{index + 1}: no record of a tick ({reason(error)}).") from error
     if not ticks:
@@ -43,12 +43,12 @@ def read_paper_records(path: Path, protected: Sequence[str], cadence_s: float = 
     return Timeline(boot_id="", cadence_s=cadence_s, ticks=tuple(ticks))
 
 
-def _tick(index: int, record: Mapping[str, Any], at: int, target: str) -> Tick:
+def _read_tick(index: int, record: Mapping[str, Any], at: int, target: str) -> Tick:
     depths: list[tuple[Depth, float | None, tuple[str, ...]]] = []
     if (one := record.get("v1")) is not None:
-        depths.append(("D1", _share(one["availability"]), ()))
+        depths.append(("D1", _read_share(one["availability"]), ()))
     if (two := record.get("v2")) is not None:
-        depths.append(("D2", *_backends(two)))
+        depths.append(("D2", *_read_backends(two)))
     if (four := record.get("v4")) is not None:
         failing = tuple(sorted(str(c["name"] if isinstance(c, dict) else c) for c in four["critical_failing"]))
         depths.append(("D4", 0.0 if failing else 1.0, failing))
@@ -72,7 +72,7 @@ def _tick(index: int, record: Mapping[str, Any], at: int, target: str) -> Tick:
     return Tick(index=index, observations=observations, probes=probes)
 
 
-def _share(value: Any) -> float | None:
+def _read_share(value: Any) -> float | None:
     if value is None:
         return None
     share = float(value)
@@ -81,7 +81,7 @@ def _share(value: Any) -> float | None:
     return share
 
 
-def _backends(block: Mapping[str, Any]) -> tuple[float, tuple[str, ...]]:
+def _read_backends(block: Mapping[str, Any]) -> tuple[float, tuple[str, ...]]:
     counts = (
         {"protected": block["ready_addr"]}
         if "ready_addr" in block

@@ -49,13 +49,13 @@ class Ranges:
 
     def probes(self) -> tuple[Probe, ...]:
         """Return every sample of ``probe_success`` as a probe, in order of its start."""
-        took = {_whose(labels): samples for labels, samples in self.series.get(DURATION, ())}
+        took = {_name_owner(labels): samples for labels, samples in self.series.get(DURATION, ())}
         found = []
         for labels, (times, values) in self.series.get(SUCCESS, ()):
-            durations = took.get(_whose(labels))
+            durations = took.get(_name_owner(labels))
             for at, value in zip(times, values, strict=True):
                 latency_s = (_sample_at(durations, at) if durations else None) or 0.0
-                found.append((at, _whose(labels), latency_s, value == 1.0))
+                found.append((at, _name_owner(labels), latency_s, value == 1.0))
         return tuple(
             Probe(id=f"probe-{number}", target=target, started_ns=at, ended_ns=at + round(latency_s * 1e9),
                   latency_s=latency_s, reachable=reachable)
@@ -64,7 +64,7 @@ class Ranges:
 
     def ready(self, time_ns: int) -> DepthReading:
         """Return D1 at *time_ns*: ready replicas over those that deployments want."""
-        want, have = self._values(DESIRED, time_ns), self._values(READY, time_ns)
+        want, have = self._values_at(DESIRED, time_ns), self._values_at(READY, time_ns)
         total = sum(want.values())
         if not total:
             return DepthReading(None, (), time_ns)
@@ -73,7 +73,7 @@ class Ranges:
 
     def control_plane(self, time_ns: int) -> DepthReading:
         """Return D4 at *time_ns*: the parts of the control plane whose ``up`` is 1."""
-        parts = {name: up for name, up in self._values(UP, time_ns, label="job").items() if name in CONTROL_PLANE}
+        parts = {name: up for name, up in self._values_at(UP, time_ns, label="job").items() if name in CONTROL_PLANE}
         down = tuple(sorted(name for name, value in parts.items() if value != 1.0))
         return DepthReading(1 - len(down) / len(parts) if parts else None, down, time_ns)
 
@@ -86,15 +86,15 @@ class Ranges:
             if labels.get("alertstate", "firing") == "firing":
                 name = labels.get("signal") or labels.get("alertname", "alert")
                 for at, value in zip(times, values, strict=True):
-                    fires[at].append(Alert(time_ns=at, service=_whose(labels), signal=name, value=value, threshold=1.0,
+                    fires[at].append(Alert(time_ns=at, service=_name_owner(labels), signal=name, value=value, threshold=1.0,
                                            message=labels.get("alertname", name)))  # fmt: skip
         return tuple(AlertReading(time_ns=at, firing=tuple(fires.get(at, ()))) for at in self.instants())
 
-    def _values(self, metric: str, time_ns: int, label: str | None = None) -> dict[str, float]:
+    def _values_at(self, metric: str, time_ns: int, label: str | None = None) -> dict[str, float]:
         found: dict[str, float] = {}
         for labels, samples in self.series.get(metric, ()):
             if (value := _sample_at(samples, time_ns)) is not None:
-                name = labels.get(label, "") if label else _whose(labels)
+                name = labels.get(label, "") if label else _name_owner(labels)
                 found[name] = min(value, found.get(name, math.inf))
         return found
 
@@ -103,12 +103,12 @@ def read_ranges(paths: Sequence[Path]) -> Ranges:
     """Return the series in the answers at *paths*; raises DatapackError that names the file and the line or the series."""
     found: dict[str, list[tuple[Mapping[str, str], Samples]]] = defaultdict(list)
     for path in paths:
-        for metric, labels, samples in _series(path):
+        for metric, labels, samples in _read_series(path):
             found[metric].append((labels, samples))
     return Ranges({name: found[name] for name in METRICS if name in found}, tuple(sorted(found.keys() - set(METRICS))))
 
 
-def _series(path: Path) -> Iterator[tuple[str, Mapping[str, str], Samples]]:
+def _read_series(path: Path) -> Iterator[tuple[str, Mapping[str, str], Samples]]:
     try:
         answer = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
@@ -133,7 +133,7 @@ def _series(path: Path) -> Iterator[tuple[str, Mapping[str, str], Samples]]:
         yield metric, labels, ([at for at, _ in pairs], [value for _, value in pairs])
 
 
-def _whose(labels: Mapping[str, str]) -> str:
+def _name_owner(labels: Mapping[str, str]) -> str:
     return next((labels[name] for name in NAMES if labels.get(name)), "")
 
 

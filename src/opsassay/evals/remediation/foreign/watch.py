@@ -59,7 +59,7 @@ def read_watch(path: Path) -> list[WatchEvent]:
         try:
             for deleted, said, item in _changes(value):
                 newest = max(newest, said if said is not None else _newest(item))
-                event = WatchEvent(newest, _key(item), None if deleted else item)
+                event = WatchEvent(newest, _key_of_item(item), None if deleted else item)
                 if event.found is not None:
                     _require_readable(event)
                 found.append(event)
@@ -110,7 +110,7 @@ def _changes(value: Any) -> Iterator[tuple[bool, int | None, dict[str, Any]]]:
         yield kind == "DELETED", None if said is None else instant_ns(said), one
 
 
-def _key(item: Mapping[str, Any]) -> Key:
+def _key_of_item(item: Mapping[str, Any]) -> Key:
     meta = item["metadata"]
     return str(item["kind"]), str(meta.get("namespace", "default")), str(meta["name"])
 
@@ -142,7 +142,7 @@ def state_of(objects: Objects, protected: Sequence[str]) -> SystemReading:
     sets = _replica_sets(of.get("ReplicaSet", ()), pods)
     workloads = [dict(one) for kind in WORKLOADS for one in of.get(kind, ()) if owner_of(dict(one)) is None]
     workloads = [{**one, "metadata": {"namespace": "default", **one["metadata"]}} for one in workloads]
-    ready = availability(pods, workloads or _assumed(pods, sets), sets)
+    ready = availability(pods, workloads or _assume_workloads(pods, sets), sets)
     nothing = DepthReading(None, (), 0)
     backed = _backends(objects, protected)
     critical = any(is_critical(pod) for pod in pods)
@@ -169,7 +169,9 @@ def _replica_sets(
     }
 
 
-def _assumed(pods: Sequence[dict[str, Any]], sets: Mapping[tuple[str, str], dict[str, Any]]) -> list[dict[str, Any]]:
+def _assume_workloads(
+    pods: Sequence[dict[str, Any]], sets: Mapping[tuple[str, str], dict[str, Any]]
+) -> list[dict[str, Any]]:
     there = [pod for pod in pods if not is_over(pod) and "deletionTimestamp" not in pod["metadata"]]
     counts = Counter((workload_of(pod, sets), pod["metadata"]["namespace"]) for pod in there)
     return [

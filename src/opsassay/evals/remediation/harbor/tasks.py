@@ -59,7 +59,7 @@ def write_scenario_tasks(
     if chosen:
         with whole_folder(out) as partial:
             for scenario in chosen:
-                write_task(partial / scenario.id, _files(scenario, install))
+                write_task(partial / scenario.id, _list_files(scenario, install))
     return [out / scenario.id for scenario in chosen]
 
 
@@ -73,7 +73,7 @@ def _require_plain(scenario: Scenario) -> None:
             raise RefusedError(f"{fault}: {refusal}")
 
 
-def _files(scenario: Scenario, install: ContainerInstall) -> dict[str, str | bytes]:
+def _list_files(scenario: Scenario, install: ContainerInstall) -> dict[str, str | bytes]:
     environment = scenario.environment
     copy, installs = install.dockerfile_lines(f"{PRIVATE}/")  # what the wheel holds is not for the agent
     places = {"home": HOME, "open": OPEN, "private": PRIVATE}
@@ -81,7 +81,7 @@ def _files(scenario: Scenario, install: ContainerInstall) -> dict[str, str | byt
     oracle = next(one for one in scenario.oracles.values() if one.certified)
     arrive = _template("arrive.sh")
     return {
-        "task.toml": _toml(scenario),
+        "task.toml": _format_task_toml(scenario),
         "instruction.md": _template("instruction.md").format(
             prompt=scenario.prompt(), seconds=environment.agent_timeout_s, **places
         ),
@@ -98,7 +98,7 @@ def _files(scenario: Scenario, install: ContainerInstall) -> dict[str, str | byt
     }
 
 
-def _toml(scenario: Scenario) -> str:
+def _format_task_toml(scenario: Scenario) -> str:
     trial = trial_of(scenario, Path(HOME))
     return task_toml(
         scenario.id,

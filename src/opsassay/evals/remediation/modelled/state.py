@@ -132,9 +132,9 @@ class ModelledSystem:
 
     def origins(self, now: int, down: frozenset[str] = frozenset()) -> dict[str, float]:
         """Return who fails by itself, whatever it calls, with the share of its requests; *down* are stopped replicas."""
-        return dict(self._origins(now, down))
+        return dict(self._origins_of_failure(now, down))
 
-    def _origins(self, now: int, down: frozenset[str]) -> Iterator[tuple[str, float]]:
+    def _origins_of_failure(self, now: int, down: frozenset[str]) -> Iterator[tuple[str, float]]:
         for name, replicas in self.replicas.items():
             ready = [one for n, one in enumerate(replicas) if not one.crashes and f"{name}-{n}" not in down]
             share = sum(self.is_broken(name, one, now) for one in ready) / len(ready) if ready else 1.0
@@ -151,7 +151,7 @@ class ModelledSystem:
     def failing(self, now: int, down: frozenset[str] = frozenset()) -> dict[str, float]:
         """Return whose requests fail at *now*, with their share: those who fail by themselves, and whom that reaches."""
         found: dict[str, float] = {}
-        for origin, share in self._origins(now, down):
+        for origin, share in self._origins_of_failure(now, down):
             if origin not in self._reached:
                 edges = reach_of(self.system, origin).edges
                 self._reached[origin] = frozenset({origin, *(effect for _, effect in edges)})

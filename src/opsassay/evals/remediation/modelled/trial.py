@@ -106,14 +106,14 @@ class ModelledTrial:
             if leaves and number == len(script.steps) - 1:
                 self._end_agent()
             self._carry_out(step)
-            self._wait(max(1, round(step.wait_s)))
+            self._wait_seconds(max(1, round(step.wait_s)))
             if self.now - self.agent_started > self.scenario.environment.agent_timeout_s:
                 raise RefusedError("It takes longer than the agent of this scenario may.")
         if not leaves:
             self._end_agent()
         self._note()
         hold_s = self.scenario.verification.settling.hold_s if self.scenario.verification.settling is not None else 0.0
-        self._wait(50 if hold_s <= 30 else round(2.5 * hold_s))
+        self._wait_seconds(50 if hold_s <= 30 else round(2.5 * hold_s))
         self._note()
         self.second(last=True)
         self._mark_phase("ended")
@@ -125,17 +125,17 @@ class ModelledTrial:
     def _break(self) -> None:
         """Let the system run, break it, and let the alerts fire."""
         self._mark_phase("deployed")
-        self._wait(WARMUP_S)
+        self._wait_seconds(WARMUP_S)
         self._mark_phase("baseline")
         self._note()
-        self._wait(1)
+        self._wait_seconds(1)
         self._mark_phase("triggered")
         self.before = self.state.copied()
         for call in self.scenario.trigger.operations:
             self.operate(call.verb, call.arguments)
-        self._wait(SETTLE_S)
+        self._wait_seconds(SETTLE_S)
         self._note()
-        self._wait(1)
+        self._wait_seconds(1)
         self._mark_phase("agent_started")
         self.agent_started, self.found = self.now, self.state.copied()
 
@@ -148,7 +148,7 @@ class ModelledTrial:
         if step.verb is None or step.verb in LOOKS | {REPORT}:
             return
         if step.verb == "wait":
-            self._wait(round(step.arguments["seconds"]))
+            self._wait_seconds(round(step.arguments["seconds"]))
             return
         began, touched = self.now, self.operate(step.verb, step.arguments)
         if step.verb != "exec curl" or step.arguments.get("method", "GET") != "GET":
@@ -160,7 +160,7 @@ class ModelledTrial:
     def _mark_phase(self, phase: PhaseName) -> None:
         self._phases.append(Phase(phase=phase, time_ns=clock_ns(self.now) - NS // 10))
 
-    def _wait(self, seconds: int) -> None:
+    def _wait_seconds(self, seconds: int) -> None:
         for _ in range(seconds):
             self.second()
 
@@ -169,9 +169,9 @@ class ModelledTrial:
     def operate(self, verb: str, given: Mapping[str, Any]) -> set[str]:
         """Carry out *verb*; return whom it touched; raises UserError for what the system refuses."""
         known: dict[str, Callable[..., set[str]]] = {
-            "config set": self._config_set, "config unset": self._config_unset, "restart": self._restart,
-            "scale": self._scale, "release": self._release, "firewall add": self._firewall_add,
-            "firewall delete": self._firewall_delete, "exec curl": self._curl, "load dip": lambda **_: set(),
+            "config set": self._config_set, "config unset": self._config_unset, "restart": self._restart_target,
+            "scale": self._scale_service, "release": self._release_version, "firewall add": self._firewall_add,
+            "firewall delete": self._firewall_delete, "exec curl": self._request_url, "load dip": lambda **_: set(),
         }  # fmt: skip
         if verb not in known:
             raise NotFoundError("verb of the model", verb, known)
@@ -180,7 +180,7 @@ class ModelledTrial:
     def _config_set(self, target: str, key: str, value: str) -> set[str]:
         state = self.state
         if target == NAMES:
-            state.records[self._service(key)] = self._service(value)
+            state.records[self._require_service(key)] = self._require_service(value)
         elif target in state.hosts:
             if key != TIME_SYNC or value not in ("on", "off"):
                 raise RefusedError(f"A host has the setting {TIME_SYNC}, which is on or off.")
@@ -192,34 +192,36 @@ class ModelledTrial:
         elif SETTING.fullmatch(key) is None:
             raise RefusedError("A setting is called like UPPER_CASE_1.")
         else:
-            state.settings[self._service(target)][key] = value
+            state.settings[self._require_service(target)][key] = value
         return {target}
 
     def _config_unset(self, target: str, key: str) -> set[str]:
-        settings = self.state.records if target == NAMES else self.state.settings[self._service(target)]
+        settings = self.state.records if target == NAMES else self.state.settings[self._require_service(target)]
         if key not in settings:
             raise NotFoundError(f"setting of {target}", key, settings)
         del settings[key]
         return {target}
 
-    def _restart(self, target: str, replica: int | None = None, *, rolling: bool = False) -> set[str]:
+    def _restart_target(self, target: str, replica: int | None = None, *, rolling: bool = False) -> set[str]:
         if target in self.state.stores:
             self.state.emptied[target] += self.system.stores[target].engine in IN_MEMORY
             for _ in range(RESTART_S):
                 self.second(down=frozenset({target}))
             return {target}
-        services = list(self.state.replicas) if target == "all" else [self._service(target)]
-        pods = [(name, number) for name in services for number in self._numbers(name, replica)]
+        services = list(self.state.replicas) if target == "all" else [self._require_service(target)]
+        pods = [(name, number) for name in services for number in self._replica_numbers(name, replica)]
         if not pods:
             raise RefusedError(f"{target} has no replicas; scale it up.")
         return {target} - {"all"} | self._redeploy(pods, rolling=rolling)
 
-    def _release(self, service: str, version: str, replica: int | None = None, *, rolling: bool = True) -> set[str]:
-        versions = self.system.services[self._service(service)].versions()
+    def _release_version(
+        self, service: str, version: str, replica: int | None = None, *, rolling: bool = True
+    ) -> set[str]:
+        versions = self.system.services[self._require_service(service)].versions()
         if version not in versions:
             raise NotFoundError(f"release of {service}", version, versions)
         replicas = self.state.replicas[service]
-        chosen = [number for number in self._numbers(service, replica) if replicas[number].release != version]
+        chosen = [number for number in self._replica_numbers(service, replica) if replicas[number].release != version]
         for number in chosen:
             replicas[number] = replace(replicas[number], release=version)
         return {service} | self._redeploy([(service, number) for number in chosen], rolling=rolling)
@@ -239,8 +241,8 @@ class ModelledTrial:
                 break
         return done
 
-    def _scale(self, service: str, replicas: int) -> set[str]:
-        present, release = self.state.replicas[self._service(service)], self.system.services[service].release
+    def _scale_service(self, service: str, replicas: int) -> set[str]:
+        present, release = self.state.replicas[self._require_service(service)], self.system.services[service].release
         former = len(present)
         fresh = [self.state.started(service, release, self.now) for _ in range(replicas - former)]
         self.state.replicas[service] = [*present[:replicas], *fresh]
@@ -248,7 +250,10 @@ class ModelledTrial:
 
     def _firewall_add(self, service: str, client: str, delay_ms: int = 0) -> set[str]:
         del delay_ms
-        self.state.rules[f"rule-{len(self.state.rules) + 1}"] = (self._service(service), self._service(client))
+        self.state.rules[f"rule-{len(self.state.rules) + 1}"] = (
+            self._require_service(service),
+            self._require_service(client),
+        )
         return {service, client}
 
     def _firewall_delete(self, rule: str) -> set[str]:
@@ -256,18 +261,18 @@ class ModelledTrial:
             raise NotFoundError("firewall rule", rule, self.state.rules)
         return set(self.state.rules.pop(rule))
 
-    def _curl(self, url: str, **_: object) -> set[str]:
+    def _request_url(self, url: str, **_: object) -> set[str]:
         due = {"/reports": self.now, "/reports/later": self.now + round(ONSET_S), "/reports/cancel": None}
         if url.startswith(REPORTS):
             self.state.report_due = due.get(url.removeprefix(REPORTS), self.state.report_due)
-        return {self._service(parse_url(url).service)}
+        return {self._require_service(parse_url(url).service)}
 
-    def _service(self, name: str) -> str:
+    def _require_service(self, name: str) -> str:
         if name not in self.state.replicas:
             raise NotFoundError("service", name, self.state.replicas)
         return name
 
-    def _numbers(self, service: str, replica: int | None) -> range:
+    def _replica_numbers(self, service: str, replica: int | None) -> range:
         count = len(self.state.replicas[service])
         if replica is None:
             return range(count)
@@ -285,11 +290,11 @@ class ModelledTrial:
                    ready=f"{name}-{n}" not in down and not one.crashes)
             for name, replicas in state.replicas.items() for n, one in enumerate(replicas)
         )  # fmt: skip
-        seen, probes = self._observe(entities), tuple[Probe, ...]()
+        seen, probes = self._observe_depths(entities), tuple[Probe, ...]()
         if last or (self._probe_every is not None and self.now % self._probe_every == 0):
             probes = tuple(self._probe(target, failing) for target in self._protected)
             lost = tuple(one.target for one in probes if not one.reachable)
-            seen.append(self._reading("D3", 1 - len(lost) / max(len(probes), 1), lost))
+            seen.append(self._make_reading("D3", 1 - len(lost) / max(len(probes), 1), lost))
         former, self._known = self._known, {one.id: one for one in entities}
         gone = tuple(sorted(former.keys() - self._known.keys()))
         changed = tuple(one for one in entities if former.get(one.id) != one)
@@ -298,17 +303,17 @@ class ModelledTrial:
         self._alert(failing, entities)
         self.now += 1
 
-    def _reading(self, depth: Depth, value: float, failing: tuple[str, ...] = ()) -> Observation:
+    def _make_reading(self, depth: Depth, value: float, failing: tuple[str, ...] = ()) -> Observation:
         began = clock_ns(self.now)
         return Observation(depth=depth, started_ns=began, ended_ns=began + READING_NS, value=value, failing=failing)
 
-    def _observe(self, entities: Sequence[Entity]) -> list[Observation]:
+    def _observe_depths(self, entities: Sequence[Entity]) -> list[Observation]:
         dead = tuple(sorted(one.id for one in entities if not one.ready))
         ready = {one.service for one in entities if one.ready}
         without = tuple(one for one in self._protected if one not in ready)
         share = 1 - len(dead) / len(entities) if entities else 0.0
-        return [self._reading("D1", share, dead), self._reading("D2", 0.0 if without else 1.0, without),
-                self._reading("D4", 1.0)]  # fmt: skip
+        return [self._make_reading("D1", share, dead), self._make_reading("D2", 0.0 if without else 1.0, without),
+                self._make_reading("D4", 1.0)]  # fmt: skip
 
     def _probe(self, target: str, failing: Mapping[str, float]) -> Probe:
         """Return one request to *target*; where a share of them fails it may have luck."""

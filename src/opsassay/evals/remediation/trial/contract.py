@@ -90,7 +90,7 @@ class TrialAgent(Written):
 
     @model_validator(mode="before")
     @classmethod
-    def _a_name_alone(cls, given: Any) -> Any:
+    def _wrap_bare_name(cls, given: Any) -> Any:
         return with_named_path(given)
 
     @model_validator(mode="after")

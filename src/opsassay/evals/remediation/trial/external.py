@@ -47,7 +47,7 @@ class CommandToolSession:
         own = tool == REPORT_DIAGNOSIS.name
         if not own and (refusal := self._beyond()) is not None:
             return ToolCall(tool=tool[:64], arguments={}, output=refusal, status="error")
-        call = self._diagnosed(arguments) if own else self._session.call(tool, arguments, step_id or 1)
+        call = self._take_diagnosis(arguments) if own else self._session.call(tool, arguments, step_id or 1)
         self.calls.append(call)
         return call
 
@@ -60,7 +60,7 @@ class CommandToolSession:
         meter.tool_calls += 1
         return None
 
-    def _diagnosed(self, arguments: Mapping[str, Any]) -> ToolCall:
+    def _take_diagnosis(self, arguments: Mapping[str, Any]) -> ToolCall:
         given = {str(key): value for key, value in arguments.items()}
         call = ToolCall(tool=REPORT_DIAGNOSIS.name, arguments=recorded_arguments(given), output="Taken.")
         problem = lint(call.tool, given, {call.tool: REPORT_DIAGNOSIS}, ())

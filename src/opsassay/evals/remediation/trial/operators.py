@@ -67,8 +67,8 @@ class Diagnoses:
         """Write down what was *given*: arguments that the linter let pass."""
         line = OperatorDiagnosis(
             time_ns=time.time_ns(),
-            root_causes=tuple(self._open.get(name, name) for name in _names(given["root_causes"])),
-            propagation=tuple(_names(given["propagation"])),
+            root_causes=tuple(self._open.get(name, name) for name in _shorten_names(given["root_causes"])),
+            propagation=tuple(_shorten_names(given["propagation"])),
             condition=given["condition"][:CONDITION_KEPT],
             edges=tuple(self._edges(given.get("edges") or ())),
         )
@@ -79,12 +79,12 @@ class Diagnoses:
         for one in islice(given, NAMES_KEPT):
             if not isinstance(one, Mapping) or not all(isinstance(one.get(end), str) for end in ("source", "target")):
                 continue
-            source, target = (self._open.get(name, name) for name in _names((one["source"], one["target"])))
+            source, target = (self._open.get(name, name) for name in _shorten_names((one["source"], one["target"])))
             words = {key: str(one.get(key, ""))[:CONDITION_KEPT] for key in ("condition", "effect")}
             yield Propagation(source=source, target=target, **words)
 
 
-def _names(given: Iterable[Any]) -> list[str]:
+def _shorten_names(given: Iterable[Any]) -> list[str]:
     return [str(name)[:NAME_KEPT] for name in islice(given, NAMES_KEPT)]
 
 
@@ -118,7 +118,7 @@ def play(oracle: Script, name: str, task: Assignment, session: OperatorToolSessi
     for number, step in enumerate(oracle.steps, 1):
         began_ns = time.time_ns()
         leaves = isinstance(oracle, ControlScript) and oracle.leaves and number == len(oracle.steps)
-        carry_out = _begin if leaves else _call
+        carry_out = _begin if leaves else _call_of_step
         calls = (carry_out(step, task, number, session),) if step.verb is not None else ()
         append_line(
             task.run_dir / TRACE,
@@ -140,7 +140,7 @@ def play(oracle: Script, name: str, task: Assignment, session: OperatorToolSessi
         time.sleep(step.wait_s)
 
 
-def _call(step: OracleStep, task: Assignment, number: int, session: OperatorToolSession) -> ToolCall:
+def _call_of_step(step: OracleStep, task: Assignment, number: int, session: OperatorToolSession) -> ToolCall:
     tool, arguments = (step.verb or "").replace(" ", "_"), session.fill(step.arguments)
     if step.verb == REPORT_VERB:
         Diagnoses(task, session).take(arguments)
@@ -151,7 +151,7 @@ def _call(step: OracleStep, task: Assignment, number: int, session: OperatorTool
 def _begin(step: OracleStep, task: Assignment, number: int, session: OperatorToolSession) -> ToolCall:
     """Have the call begun, by a thread that goes on with it when the script has ended."""
     calls = session.call_count
-    threading.Thread(target=_call, args=(step, task, number, session), name="left", daemon=True).start()
+    threading.Thread(target=_call_of_step, args=(step, task, number, session), name="left", daemon=True).start()
     while session.call_count == calls:
         time.sleep(0.01)
     time.sleep(BEGUN_S)

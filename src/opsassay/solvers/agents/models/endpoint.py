@@ -76,7 +76,7 @@ class EndpointModel:
             further["tools"] = [{"type": "function", "function": tool.model_dump()} for tool in tools]
         try:
             answer = self._client.chat.completions.create(
-                model=self.name, messages=[_as_chat(message) for message in messages], **further
+                model=self.name, messages=[_message_as_chat(message) for message in messages], **further
             )
             read = read_answer(answer.model_dump())
         except openai.OpenAIError as error:
@@ -102,7 +102,7 @@ def _retry_after(headers: Any) -> float | None:
         return None
 
 
-def _as_chat(message: Message) -> Any:
+def _message_as_chat(message: Message) -> Any:
     payload: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_call_id is not None:
         payload["tool_call_id"] = message.tool_call_id

@@ -44,7 +44,7 @@ class ScriptRule(Written):
 
     @field_validator("when", "after")
     @classmethod
-    def _compiles(cls, pattern: str | None) -> str | None:
+    def _require_regular_expression(cls, pattern: str | None) -> str | None:
         try:
             re.compile(pattern or "")
         except re.error as error:

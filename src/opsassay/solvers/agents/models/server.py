@@ -65,14 +65,14 @@ class ScriptedServer:
         model, streamed = said.model or "", said.stream
         if reply.broken is not None:
             return await self._broken(request, api, reply, model, id_, streamed=streamed)
-        return await self._whole(request, api, reply, model, id_, streamed=streamed)
+        return await self._send_reply(request, api, reply, model, id_, streamed=streamed)
 
-    async def _whole(
+    async def _send_reply(
         self, request: web.BaseRequest, api: ModelApi, reply: Reply, model: str, id_: str, *, streamed: bool
     ) -> web.StreamResponse:
         if not streamed:
-            return self._json(whole(api.name, reply, model, id_))
-        return await self._stream(request, api, reply, model, id_)
+            return self._json_response(whole(api.name, reply, model, id_))
+        return await self._stream_reply(request, api, reply, model, id_)
 
     async def _broken(
         self, request: web.BaseRequest, api: ModelApi, reply: Reply, model: str, id_: str, *, streamed: bool
@@ -93,10 +93,10 @@ class ScriptedServer:
             request.transport.close()
         return response
 
-    def _json(self, payload: dict[str, Any]) -> web.Response:
+    def _json_response(self, payload: dict[str, Any]) -> web.Response:
         return web.Response(body=json.dumps(payload, separators=(",", ":")).encode(), content_type="application/json")
 
-    async def _stream(
+    async def _stream_reply(
         self, request: web.BaseRequest, api: ModelApi, reply: Reply, model: str, id_: str
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})

@@ -15,7 +15,12 @@ _PIECE = 24
 
 def whole(api: str, reply: Reply, model: str, id_: str) -> dict[str, Any]:
     """Return the body of an answer that is not streamed; *api* is chat, responses, messages or gemini."""
-    return {"chat": _chat, "responses": _response, "messages": _message, "gemini": _generated}[api](reply, model, id_)
+    return {
+        "chat": _chat_completion,
+        "responses": _response_object,
+        "messages": _message_object,
+        "gemini": _generated_content,
+    }[api](reply, model, id_)
 
 
 def stream(api: str, reply: Reply, model: str, id_: str) -> Iterator[bytes]:
@@ -33,14 +38,14 @@ def problem(api: str, status: int, message: str) -> dict[str, Any]:
     return {"type": "error", "error": error} if api == "messages" else {"error": {**error, "param": None, "code": None}}
 
 
-def _chat(reply: Reply, model: str, id_: str) -> dict[str, Any]:
+def _chat_completion(reply: Reply, model: str, id_: str) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": reply.text or None, "refusal": None}
     if reply.tool_requests:
         message["tool_calls"] = [
             {"id": r.id, "type": "function", "function": {"name": r.tool, "arguments": json.dumps(r.arguments)}}
             for r in reply.tool_requests
         ]
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(reply)}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(reply)}
     usage = _chat_usage(reply)
     return _chat_head(model, id_, "chat.completion") | {"choices": [choice], "usage": usage}
 
@@ -49,10 +54,10 @@ def _chat_events(reply: Reply, model: str, id_: str) -> Iterator[bytes]:
     head = _chat_head(model, id_, "chat.completion.chunk")
 
     def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
-        return _event(head | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+        return _format_event(head | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
 
     yield chunk({"role": "assistant", "content": ""})
-    for piece in _pieces(reply.text):
+    for piece in _split_into_pieces(reply.text):
         yield chunk({"content": piece})
     for index, request in enumerate(reply.tool_requests):
         begun = {
@@ -62,10 +67,10 @@ def _chat_events(reply: Reply, model: str, id_: str) -> Iterator[bytes]:
             "function": {"name": request.tool, "arguments": ""},
         }
         yield chunk({"tool_calls": [begun]})
-        for piece in _pieces(json.dumps(request.arguments)):
+        for piece in _split_into_pieces(json.dumps(request.arguments)):
             yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
-    yield chunk({}, _finish(reply))
-    yield _event(head | {"choices": [], "usage": _chat_usage(reply)})
+    yield chunk({}, _finish_reason(reply))
+    yield _format_event(head | {"choices": [], "usage": _chat_usage(reply)})
     yield b"data: [DONE]\n\n"
 
 
@@ -78,11 +83,11 @@ def _chat_usage(reply: Reply) -> dict[str, int]:
     return {"prompt_tokens": reply.input_tokens, "completion_tokens": reply.output_tokens, "total_tokens": total}
 
 
-def _finish(reply: Reply) -> str:
+def _finish_reason(reply: Reply) -> str:
     return "tool_calls" if reply.tool_requests else "stop"
 
 
-def _response(reply: Reply, model: str, id_: str) -> dict[str, Any]:
+def _response_object(reply: Reply, model: str, id_: str) -> dict[str, Any]:
     usage = {
         "input_tokens": reply.input_tokens,
         "input_tokens_details": {"cached_tokens": 0},
@@ -122,9 +127,9 @@ def _response_events(reply: Reply, model: str, id_: str) -> Iterator[bytes]:
     events = [{"type": "response.created", "response": _response_head(model, id_, "in_progress")}]
     for index, item in enumerate(_response_output(reply, id_)):
         events += _item_events(index, item)
-    events.append({"type": "response.completed", "response": _response(reply, model, id_)})
+    events.append({"type": "response.completed", "response": _response_object(reply, model, id_)})
     for number, event in enumerate(events):
-        yield _event(event | {"sequence_number": number}, str(event["type"]))
+        yield _format_event(event | {"sequence_number": number}, str(event["type"]))
 
 
 def _item_events(index: int, item: dict[str, Any]) -> list[dict[str, Any]]:
@@ -133,7 +138,8 @@ def _item_events(index: int, item: dict[str, Any]) -> list[dict[str, Any]]:
     if item["type"] == "function_call":
         begun = item | {"arguments": "", "status": "in_progress"}
         deltas = [
-            {"type": "response.function_call_arguments.delta", **at, "delta": p} for p in _pieces(item["arguments"])
+            {"type": "response.function_call_arguments.delta", **at, "delta": p}
+            for p in _split_into_pieces(item["arguments"])
         ]
         done = {
             "type": "response.function_call_arguments.done",
@@ -148,14 +154,17 @@ def _item_events(index: int, item: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         {"type": "response.output_item.added", "output_index": index, "item": begun},
         {"type": "response.content_part.added", **part, "part": {"type": "output_text", "text": "", "annotations": []}},
-        *({"type": "response.output_text.delta", **part, "delta": piece, "logprobs": []} for piece in _pieces(text)),
+        *(
+            {"type": "response.output_text.delta", **part, "delta": piece, "logprobs": []}
+            for piece in _split_into_pieces(text)
+        ),
         {"type": "response.output_text.done", **part, "text": text, "logprobs": []},
         {"type": "response.content_part.done", **part, "part": item["content"][0]},
         ended,
     ]
 
 
-def _message(reply: Reply, model: str, id_: str) -> dict[str, Any]:
+def _message_object(reply: Reply, model: str, id_: str) -> dict[str, Any]:
     text = [{"type": "text", "text": reply.text}] if reply.text or not reply.tool_requests else []
     uses = [{"type": "tool_use", "id": r.id, "name": r.tool, "input": r.arguments} for r in reply.tool_requests]
     usage = {"input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens}
@@ -172,22 +181,25 @@ def _message_head(model: str, id_: str) -> dict[str, Any]:
 def _message_events(reply: Reply, model: str, id_: str) -> Iterator[bytes]:
     usage = {"input_tokens": reply.input_tokens, "output_tokens": 1}
     events: list[dict[str, Any]] = [{"type": "message_start", "message": _message_head(model, id_) | {"usage": usage}}]
-    for index, block in enumerate(_message(reply, model, id_)["content"]):
+    for index, block in enumerate(_message_object(reply, model, id_)["content"]):
         events += _block_events(index, block)
     delta = {"stop_reason": _stop_reason(reply), "stop_sequence": None}
     events.append({"type": "message_delta", "delta": delta, "usage": {"output_tokens": reply.output_tokens}})
     events.append({"type": "message_stop"})
     for event in events:
-        yield _event(event, str(event["type"]))
+        yield _format_event(event, str(event["type"]))
 
 
 def _block_events(index: int, block: dict[str, Any]) -> list[dict[str, Any]]:
     if block["type"] == "tool_use":
         begun = block | {"input": {}}
-        deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in _pieces(json.dumps(block["input"]))]
+        deltas = [
+            {"type": "input_json_delta", "partial_json": piece}
+            for piece in _split_into_pieces(json.dumps(block["input"]))
+        ]
     else:
         begun = {"type": "text", "text": ""}
-        deltas = [{"type": "text_delta", "text": piece} for piece in _pieces(block["text"])]
+        deltas = [{"type": "text_delta", "text": piece} for piece in _split_into_pieces(block["text"])]
     return [
         {"type": "content_block_start", "index": index, "content_block": begun},
         *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
@@ -199,7 +211,7 @@ def _stop_reason(reply: Reply) -> str:
     return "tool_use" if reply.tool_requests else "end_turn"
 
 
-def _generated(reply: Reply, model: str, id_: str) -> dict[str, Any]:
+def _generated_content(reply: Reply, model: str, id_: str) -> dict[str, Any]:
     calls = [{"functionCall": {"id": r.id, "name": r.tool, "args": r.arguments}} for r in reply.tool_requests]
     parts = ([{"text": reply.text}] if reply.text or not calls else []) + calls
     usage = {
@@ -217,15 +229,15 @@ def _parts_head(parts: list[dict[str, Any]], model: str, id_: str, finish: str |
 
 def _parts_events(reply: Reply, model: str, id_: str) -> Iterator[bytes]:
     """Yield the text in pieces; the last event has the calls, the reason of the end and the tokens."""
-    for piece in _pieces(reply.text):
-        yield _event(_parts_head([{"text": piece}], model, id_))
-    yield _event(_generated(reply.model_copy(update={"text": ""}), model, id_))
+    for piece in _split_into_pieces(reply.text):
+        yield _format_event(_parts_head([{"text": piece}], model, id_))
+    yield _format_event(_generated_content(reply.model_copy(update={"text": ""}), model, id_))
 
 
-def _pieces(text: str) -> list[str]:
+def _split_into_pieces(text: str) -> list[str]:
     return [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
 
 
-def _event(value: dict[str, Any], name: str | None = None) -> bytes:
+def _format_event(value: dict[str, Any], name: str | None = None) -> bytes:
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {json.dumps(value, separators=(',', ':'))}\n\n".encode()

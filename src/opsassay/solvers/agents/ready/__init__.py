@@ -138,7 +138,7 @@ def _aimed(file: ReadyFile) -> ReadyFile:
     command: list[str] = []
     for word in file.command:
         command += words if word == "{target}" else [word]
-    named = {name for word in words for _, name, _, _ in _formatted(word) if name}
+    named = {name for word in words for _, name, _, _ in _parse_format(word) if name}
     needs = [*file.needs, *(["model"] if named & {"model", "model_url"} else []), *(["apis"] if named & _APIS else [])]
     if not file.files:
         command[0] = "{program}"
@@ -149,7 +149,7 @@ def _aimed(file: ReadyFile) -> ReadyFile:
         raise UserError(f"{TARGET}: {problem(error)}.") from error
 
 
-def _formatted(word: str) -> list[tuple[str, str | None, str | None, str | None]]:
+def _parse_format(word: str) -> list[tuple[str, str | None, str | None, str | None]]:
     try:
         return list(Formatter().parse(word))
     except ValueError as error:

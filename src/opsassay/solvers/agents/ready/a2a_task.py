@@ -40,11 +40,11 @@ async def ask_agent(url: str, prompt: str) -> str:
             if reply.HasField("message"):
                 return get_message_text(reply.message)
             if reply.HasField("task"):
-                return _task_text(await _done(client, reply.task))
+                return _task_text(await _wait_until_done(client, reply.task))
     raise ValueError("it sent neither a message nor a task")
 
 
-async def _done(client: Client, task: Task) -> Task:
+async def _wait_until_done(client: Client, task: Task) -> Task:
     while task.status.state in _WORKING:
         await asyncio.sleep(PAUSE_S)
         task = await client.get_task(GetTaskRequest(id=task.id))

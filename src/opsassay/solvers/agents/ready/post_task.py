@@ -27,7 +27,7 @@ def main() -> None:
         url, data=json.dumps({"task": prompt}).encode(), headers={"Content-Type": "application/json"}
     )
     try:
-        print(answer_in(_answered(request)))
+        print(answer_in(_ask_until_answered(request)))
     except (OSError, ValueError) as error:
         sys.exit(f"The agent at {url} did not answer: {error}")
 
@@ -45,7 +45,7 @@ def answer_in(body: bytes) -> str:
     return answer if isinstance(answer, str) else json.dumps(answer)
 
 
-def _answered(request: urllib.request.Request) -> bytes:
+def _ask_until_answered(request: urllib.request.Request) -> bytes:
     while True:
         with urllib.request.urlopen(request) as reply:  # noqa: S310 - the user's own URL
             if reply.status != 202:

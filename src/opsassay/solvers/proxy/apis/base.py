@@ -79,13 +79,13 @@ def arguments_of(text: Any) -> dict[str, Any]:
     if isinstance(text, dict):
         return text
     try:
-        parsed = json.loads(text or "{}", parse_constant=_no_number)
+        parsed = json.loads(text or "{}", parse_constant=_refuse_constant)
     except (TypeError, ValueError):
         return {"raw": text}
     return parsed if isinstance(parsed, dict) else {"raw": text}
 
 
-def _no_number(name: str) -> float:
+def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is no number of JSON")
 
 

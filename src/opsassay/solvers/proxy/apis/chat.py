@@ -33,7 +33,7 @@ def read_request(body: dict[str, Any]) -> Asked:
     results = [m for m in messages if m.get("role") in ("tool", "function")]
     return Asked(
         model=text_or_none(body.get("model")),
-        messages=tuple((str(m.get("role", "user")), _text(m)) for m in messages),
+        messages=tuple((str(m.get("role", "user")), _text_of_message(m)) for m in messages),
         results=tuple(
             ToolResult(str(m.get("tool_call_id") or m.get("name", "")), plain_text(m.get("content"))) for m in results
         ),
@@ -114,7 +114,7 @@ def _add_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
         kind = str(part.get("type") or next((key for key in ("function", "custom") if key in part), ""))
         call = _call_of(calls, part, fields(part.get(kind)))
         if call is None:
-            call = {"index": _index(part), "id": "", "type": kind or "function"}
+            call = {"index": _index_of_part(part), "id": "", "type": kind or "function"}
             calls.append(call)
         call["id"] = call["id"] or part.get("id") or ""
         _add_text(call.setdefault(call["type"], {}), fields(part.get(call["type"])))
@@ -133,7 +133,7 @@ def _call_of(calls: list[dict[str, Any]], part: dict[str, Any], given: dict[str,
     So a part goes on with the last call of its id, of its index, or of all, unless it has another id or name and that
     call is whole or of another name.
     """
-    id_, index, name = part.get("id"), _index(part), given.get("name")
+    id_, index, name = part.get("id"), _index_of_part(part), given.get("name")
     if id_ and (same := [call for call in calls if call["id"] == id_]):
         return same[-1]
     last = next((call for call in reversed(calls) if index is None or call["index"] == index), None)
@@ -147,7 +147,7 @@ def _call_of(calls: list[dict[str, Any]], part: dict[str, Any], given: dict[str,
     return last if begun.get("name") == name and not _is_whole(so_far) else None
 
 
-def _index(part: dict[str, Any]) -> int | None:
+def _index_of_part(part: dict[str, Any]) -> int | None:
     return None if part.get("index") is None else index_of(part["index"])
 
 
@@ -164,7 +164,7 @@ def _add_text(whole: dict[str, Any], part: dict[str, Any]) -> None:
             whole[key] = str(whole.get(key) or "") + value
 
 
-def _text(message: dict[str, Any]) -> str:
+def _text_of_message(message: dict[str, Any]) -> str:
     return "\n".join(filter(None, [plain_text(message.get("content")), *calls_text(_tool_uses(message))]))
 
 
@@ -172,10 +172,10 @@ def _tool_uses(message: dict[str, Any]) -> tuple[ToolUse, ...]:
     """Return the calls of a message, and the one call that messages had before there were several."""
     legacy = fields(message.get("function_call"))
     former = [ToolUse(str(legacy.get("name")), str(legacy.get("name")), arguments_of(legacy.get("arguments")))]
-    return (*map(_tool_use, list_objects(message.get("tool_calls"))), *(former if legacy.get("name") else ()))
+    return (*map(_read_tool_use, list_objects(message.get("tool_calls"))), *(former if legacy.get("name") else ()))
 
 
-def _tool_use(call: dict[str, Any]) -> ToolUse:
+def _read_tool_use(call: dict[str, Any]) -> ToolUse:
     function, custom = fields(call.get("function")), fields(call.get("custom"))
     if function or custom:
         given = function.get("arguments") if function else custom.get("input")

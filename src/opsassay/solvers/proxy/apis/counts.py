@@ -23,7 +23,7 @@ def usage_of(api: str, counts: Any) -> dict[str, int]:
     """Return the token counts that an answer of *api* has, by our names; what it does not say is left out."""
     found = {}
     for ours, theirs in COUNTS[api].items():
-        values = [_first(counts, names.split(" | ")) for names in theirs.split(" + ")]
+        values = [_first_count(counts, names.split(" | ")) for names in theirs.split(" + ")]
         if known := [value for value in values if value is not None]:
             found[ours] = sum(known)
     return found
@@ -35,7 +35,7 @@ def usage_by_total(api: str, counts: Any) -> dict[str, int]:
     What it has beyond both counts are tokens of a cache, or reasoning, as of xAI. Where inspect_ai's total is smaller, the
     cached tokens are among its input.
     """
-    found, total = usage_of(api, counts), _first(counts, ["total_tokens"])
+    found, total = usage_of(api, counts), _first_count(counts, ["total_tokens"])
     if total is None or not {"input_tokens", "output_tokens"} <= found.keys():
         return found
     apart = total - found["input_tokens"] - found["output_tokens"]
@@ -69,11 +69,11 @@ def named_usage(api: str, usage: Mapping[str, int]) -> dict[str, int]:
     return {re.split(r" [|+] ", COUNTS[api][ours])[0]: usage[ours] for ours in COUNTS[api] if ours in usage}
 
 
-def _first(counts: Any, names: list[str]) -> int | None:
-    return next((value for name in names if (value := _count(counts, name.split("/"))) is not None), None)
+def _first_count(counts: Any, names: list[str]) -> int | None:
+    return next((value for name in names if (value := _count_at(counts, name.split("/"))) is not None), None)
 
 
-def _count(value: Any, path: list[str]) -> int | None:
+def _count_at(value: Any, path: list[str]) -> int | None:
     for name in path:
         if isinstance(value, list):  # Gemini: [{"modality": "AUDIO", "tokenCount": 3}, ...]
             value = next(

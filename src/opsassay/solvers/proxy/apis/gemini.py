@@ -47,16 +47,19 @@ def read_request(body: dict[str, Any]) -> Asked:
     """Return what a request asks: the system instruction first, then its contents."""
     body = _plain(body, "request")
     contents = list_objects(body.get("contents"))
-    system = _content_text(fields(body.get("systemInstruction")))
+    system = _text_of_content(fields(body.get("systemInstruction")))
     declared = [
         one for tool in list_objects(body.get("tools")) for one in list_objects(tool.get("functionDeclarations"))
     ]
     return Asked(
         model=text_or_none(body.get("model")),
         messages=tuple(
-            ([("system", system)] if system else []) + [(_role(one), _content_text(one)) for one in contents]
+            ([("system", system)] if system else [])
+            + [(_role_of_content(one), _text_of_content(one)) for one in contents]
         ),
-        results=tuple(_result(result) for one in contents for result in _parts_of_kind(one, "functionResponse")),
+        results=tuple(
+            _read_tool_result(result) for one in contents for result in _list_parts_of_kind(one, "functionResponse")
+        ),
         stream=bool(body.get("stream")),
         tools=tuple(str(one.get("name", "")) for one in declared),
     )
@@ -68,13 +71,11 @@ def read_answer(body: dict[str, Any]) -> ModelAnswer:
     candidate = next(iter(list_objects(body.get("candidates"))), {})
     content = fields(candidate.get("content"))
     return ModelAnswer(
-        text="".join(
-            str(part["text"]) for part in _content_parts(content) if "text" in part and not part.get("thought")
-        ),
+        text="".join(str(part["text"]) for part in _list_parts(content) if "text" in part and not part.get("thought")),
         tool_uses=_tool_uses(content),
         results=tuple(
             ToolResult(str(ran.get("id") or "executableCode"), str(ran.get("output", "")), ran.get("outcome") != _RAN)
-            for ran in _parts_of_kind(content, "codeExecutionResult")
+            for ran in _list_parts_of_kind(content, "codeExecutionResult")
         ),
         usage=usage_of("gemini", body.get("usageMetadata")),
         finish_reason=text_or_none(
@@ -95,7 +96,7 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
         for given in list_objects(event.get("candidates")):
             candidate = candidates.setdefault(index_of(given.get("index")), {"content": {"role": "model", "parts": []}})
             candidate |= {key: value for key, value in given.items() if key != "content"}
-            for part in _content_parts(fields(given.get("content"))):
+            for part in _list_parts(fields(given.get("content"))):
                 _add_part(candidate["content"]["parts"], part)
     return whole | {"candidates": [candidates[index] for index in sorted(candidates)]}
 
@@ -105,7 +106,7 @@ def edit_text(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any
     body = fields(_camel(body))
 
     def edited(content: dict[str, Any]) -> dict[str, Any]:
-        return content | {"parts": [_edited(part, edit) for part in _content_parts(content)]}
+        return content | {"parts": [_edit_part(part, edit) for part in _list_parts(content)]}
 
     system = {"systemInstruction": edited(fields(body["systemInstruction"]))} if "systemInstruction" in body else {}
     return body | system | {"contents": [edited(one) for one in list_objects(body.get("contents"))]}
@@ -136,7 +137,7 @@ def _camel(value: Any) -> Any:
     return {key: part if key in {"args", "response", "parameters"} else _camel(part) for key, part in named.items()}
 
 
-def _edited(part: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any]:
+def _edit_part(part: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any]:
     if "functionResponse" not in part:
         return dict(edit_content(part, edit))
     answer = fields(part["functionResponse"])
@@ -164,7 +165,7 @@ def _add_part(parts: list[dict[str, Any]], part: dict[str, Any]) -> None:
 def _tool_uses(content: dict[str, Any]) -> tuple[ToolUse, ...]:
     """Return the calls in *content*; a part of an unknown kind is a call of that name."""
     uses = []
-    for part in _content_parts(content):
+    for part in _list_parts(content):
         for kind in part.keys() - _SAID:
             call = fields(part[kind])
             if kind == "functionCall":
@@ -183,36 +184,38 @@ def _streamed_arguments(partial: list[dict[str, Any]]) -> dict[str, Any]:
         path = tuple(int(number) if number else quoted or name for name, quoted, number in steps)
         value = next((one[key] for key in ("stringValue", "numberValue", "boolValue") if key in one), None)
         found[path] = found[path] + value if isinstance(found.get(path), str) and isinstance(value, str) else value
-    return fields(_nested(found)) if found else {}
+    return fields(_nest_by_path(found)) if found else {}
 
 
-def _nested(values: dict[tuple[str | int, ...], Any]) -> Any:
+def _nest_by_path(values: dict[tuple[str | int, ...], Any]) -> Any:
     if () in values:
         return values[()]
     groups: dict[str | int, dict[tuple[str | int, ...], Any]] = {}
     for (first, *rest), value in values.items():
         groups.setdefault(first, {})[tuple(rest)] = value
-    inner = {first: _nested(group) for first, group in groups.items()}
+    inner = {first: _nest_by_path(group) for first, group in groups.items()}
     return [inner[first] for first in sorted(inner)] if all(isinstance(first, int) for first in inner) else inner
 
 
-def _result(answer: dict[str, Any]) -> ToolResult:
+def _read_tool_result(answer: dict[str, Any]) -> ToolResult:
     response = fields(answer.get("response"))
     found = next((response[key] for key in ("output", "result", "error") if key in response), response)
     output = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
     return ToolResult(_id(answer), output, failed="error" in response)
 
 
-def _content_text(content: dict[str, Any]) -> str:
-    texts = [str(part["text"]) for part in _content_parts(content) if "text" in part]
+def _text_of_content(content: dict[str, Any]) -> str:
+    texts = [str(part["text"]) for part in _list_parts(content) if "text" in part]
     texts += calls_text(_tool_uses(content))
-    return "\n".join([*texts, *(_result(answer).output for answer in _parts_of_kind(content, "functionResponse"))])
+    return "\n".join(
+        [*texts, *(_read_tool_result(answer).output for answer in _list_parts_of_kind(content, "functionResponse"))]
+    )
 
 
-def _role(content: dict[str, Any]) -> str:
+def _role_of_content(content: dict[str, Any]) -> str:
     if content.get("role") == "model":
         return "assistant"
-    return "tool" if _parts_of_kind(content, "functionResponse") else "user"
+    return "tool" if _list_parts_of_kind(content, "functionResponse") else "user"
 
 
 def _id(call: dict[str, Any]) -> str:
@@ -220,12 +223,12 @@ def _id(call: dict[str, Any]) -> str:
     return str(call.get("id") or call.get("name", ""))
 
 
-def _content_parts(content: dict[str, Any]) -> list[dict[str, Any]]:
+def _list_parts(content: dict[str, Any]) -> list[dict[str, Any]]:
     return list_objects(content.get("parts"))
 
 
-def _parts_of_kind(content: dict[str, Any], kind: str) -> list[dict[str, Any]]:
-    return [part[kind] for part in _content_parts(content) if isinstance(part.get(kind), dict)]
+def _list_parts_of_kind(content: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    return [part[kind] for part in _list_parts(content) if isinstance(part.get(kind), dict)]
 
 
 GEMINI = ModelApi("gemini", (GENERATE, STREAM), read_request, read_answer, assemble, edit_text, add_message, read_path)

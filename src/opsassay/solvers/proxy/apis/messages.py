@@ -48,11 +48,11 @@ def read_request(body: dict[str, Any]) -> Asked:
         for part in list_objects(message.get("content"))
         if part.get("type") == "tool_result"
     ]
-    said = [(str(message.get("role", "user")), _text(message.get("content"))) for message in messages]
+    said = [(str(message.get("role", "user")), _text_of_content(message.get("content"))) for message in messages]
     return Asked(
         model=text_or_none(body.get("model")),
         messages=tuple(([("system", system)] if system else []) + said),
-        results=tuple(map(_result, results)),
+        results=tuple(map(_read_tool_result, results)),
         user=text_or_none(fields(body.get("metadata")).get("user_id")),
         stream=bool(body.get("stream")),
         tools=tuple(str(tool.get("name") or tool.get("type", "")) for tool in list_objects(body.get("tools"))),
@@ -65,7 +65,7 @@ def read_answer(body: dict[str, Any]) -> ModelAnswer:
     return ModelAnswer(
         text="\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text"),
         tool_uses=_tool_uses(blocks),
-        results=tuple(_result(block) for block in blocks if _is_result(block)),
+        results=tuple(_read_tool_result(block) for block in blocks if _is_result(block)),
         usage=messages_usage(body.get("usage")),
         finish_reason=text_or_none(body.get("stop_reason")),
         model=text_or_none(body.get("model")),
@@ -130,7 +130,7 @@ def _known_counts(usage: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _text(content: Any) -> str:
+def _text_of_content(content: Any) -> str:
     uses = _tool_uses(list_objects(content))
     parts = [b for b in content if not _is_use(b)] if isinstance(content, list) else content
     return "\n".join(filter(None, [plain_text(parts), *calls_text(uses)]))
@@ -157,7 +157,7 @@ def _is_result(block: dict[str, Any]) -> bool:
     return str(block.get("type")).endswith("tool_result")
 
 
-def _result(block: dict[str, Any]) -> ToolResult:
+def _read_tool_result(block: dict[str, Any]) -> ToolResult:
     given = block.get("content")
     is_plain = (
         given is None or isinstance(given, str) or (isinstance(given, list) and all(_is_plain(part) for part in given))

@@ -45,17 +45,17 @@ _ENDED = frozenset({"response.completed", "response.incomplete", "response.faile
 
 def read_request(body: dict[str, Any]) -> Asked:
     """Return what a request to /responses asks: instructions first, then its input."""
-    items = _input(body)
+    items = _read_input(body)
     instructions = [("system", str(body["instructions"]))] if body.get("instructions") else []
     results = [item for item in items if str(item.get("type")).endswith("_call_output")]
     return Asked(
         model=text_or_none(body.get("model")),
         messages=tuple(
-            instructions + [(str(item.get("role") or item.get("type", "user")), _text(item)) for item in items]
+            instructions + [(str(item.get("role") or item.get("type", "user")), _text_of_item(item)) for item in items]
         ),
         results=tuple(
             ToolResult(
-                str(r.get("call_id") or r.get("id", "")), _output_text(r.get("output")), r.get("status") == "failed"
+                str(r.get("call_id") or r.get("id", "")), _text_of_output(r.get("output")), r.get("status") == "failed"
             )
             for r in results
         ),
@@ -147,18 +147,18 @@ def edit_text(body: dict[str, Any], edit: Callable[[str], str]) -> dict[str, Any
 
 def add_message(body: dict[str, Any], role: str, text: str) -> dict[str, Any]:
     """Return the request with one more message at its end."""
-    return body | {"input": [*_input(body), {"role": role, "content": text}]}
+    return body | {"input": [*_read_input(body), {"role": role, "content": text}]}
 
 
-def _input(body: dict[str, Any]) -> list[dict[str, Any]]:
+def _read_input(body: dict[str, Any]) -> list[dict[str, Any]]:
     given = body.get("input")
     return [{"role": "user", "content": given}] if isinstance(given, str) else list_objects(given)
 
 
-def _text(item: dict[str, Any]) -> str:
+def _text_of_item(item: dict[str, Any]) -> str:
     if _is_use(item):
         return calls_text([_tool_use(item)])[0]
-    return _output_text(item["output"]) if "output" in item else plain_text(item.get("content"))
+    return _text_of_output(item["output"]) if "output" in item else plain_text(item.get("content"))
 
 
 def _is_use(item: dict[str, Any]) -> bool:
@@ -183,11 +183,11 @@ def _hosted_result(item: dict[str, Any]) -> ToolResult:
     """Return what a tool that the API itself runs gave, which stands in the item of its call."""
     given = next((item[key] for key in _GIVEN if item.get(key) is not None), "")
     return ToolResult(
-        _tool_use(item).id, _output_text(given), failed=bool(item.get("error")) or item.get("status") == "failed"
+        _tool_use(item).id, _text_of_output(given), failed=bool(item.get("error")) or item.get("status") == "failed"
     )
 
 
-def _output_text(output: Any) -> str:
+def _text_of_output(output: Any) -> str:
     return json.dumps(output, ensure_ascii=False) if isinstance(output, dict) else plain_text(output)
 
 

@@ -39,13 +39,15 @@ def is_trajectory(payload: Any) -> bool:
 def trajectory_trace(payload: dict[str, Any], path: Path) -> Trace:
     """Return the trace of one task; raises DatapackError for another form."""
     try:
-        made = _swe_agent(payload) if isinstance(payload.get("trajectory"), list) else _mini_swe_agent(payload)
+        made = (
+            _read_swe_agent(payload) if isinstance(payload.get("trajectory"), list) else _read_mini_swe_agent(payload)
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise DatapackError(f"{path}: a step is not in the form of SWE-agent ({reason(error)}).") from error
     return made.model_copy(update={"task_id": path.name.partition(".traj")[0]})
 
 
-def _swe_agent(payload: dict[str, Any]) -> Trace:
+def _read_swe_agent(payload: dict[str, Any]) -> Trace:
     steps = []
     for number, turn in enumerate(list_objects(payload["trajectory"]), 1):
         shown = list_objects(turn.get("query") or turn.get("messages"))
@@ -55,25 +57,25 @@ def _swe_agent(payload: dict[str, Any]) -> Trace:
             status="unanswered" if observed is None else "ok",
         )  # fmt: skip
         steps.append(
-            _step(number, "SWE-agent", CHAT.read_request({"messages": shown}).messages, (call,) if action else ())
+            _make_step(number, "SWE-agent", CHAT.read_request({"messages": shown}).messages, (call,) if action else ())
             | {"output_content": str(turn.get("response") or turn.get("thought") or "")}
         )
     given = fields(next(iter(list_objects(payload["trajectory"])), {})).get("query") or payload.get("history")
-    return _trace("SWE-agent", given, payload, steps)
+    return _make_trace("SWE-agent", given, payload, steps)
 
 
-def _mini_swe_agent(payload: dict[str, Any]) -> Trace:
+def _read_mini_swe_agent(payload: dict[str, Any]) -> Trace:
     messages = list_objects(payload["messages"])
     said = [at for at, message in enumerate(messages) if message.get("role") == "assistant" or _is_response(message)]
-    calls = [ModelCall(_asked(messages[:at]), _answer(messages[at])) for at in said]
+    calls = [ModelCall(_asked(messages[:at]), _read_answer(messages[at])) for at in said]
     later, steps = LaterRequests(calls), []
     for number, (at, end, call) in enumerate(zip(said, [*said[1:], len(messages)], calls, strict=True), 1):
         logs = _actions(fields(messages[at].get("extra")), messages[at + 1 : end]) or call.logs_in_text(later)
-        step = _step(number, "mini-swe-agent", call.asked.messages, logs)
+        step = _make_step(number, "mini-swe-agent", call.asked.messages, logs)
         seconds = fields(messages[at].get("extra")).get("timestamp")
         ended = int(float(seconds) * 1e9) if seconds is not None else None
-        steps.append(step | _of_answer(call.answer or ModelAnswer("")) | {"ended_at": ended})
-    return _trace("mini-swe-agent", messages, payload, steps)
+        steps.append(step | _fields_of_answer(call.answer or ModelAnswer("")) | {"ended_at": ended})
+    return _make_trace("mini-swe-agent", messages, payload, steps)
 
 
 def _asked(messages: Sequence[dict[str, Any]]) -> Asked:
@@ -93,7 +95,7 @@ def _is_response(message: dict[str, Any]) -> bool:
     return isinstance(message.get("output"), list)
 
 
-def _answer(message: dict[str, Any]) -> ModelAnswer:
+def _read_answer(message: dict[str, Any]) -> ModelAnswer:
     if _is_response(message):
         return RESPONSES.read_answer(message)
     whole = fields(fields(message.get("extra")).get("response"))
@@ -117,7 +119,7 @@ def _actions(extra: dict[str, Any], following: Sequence[dict[str, Any]]) -> tupl
     return tuple(logs)
 
 
-def _trace(system: str, messages: Any, payload: dict[str, Any], steps: Sequence[dict[str, Any]]) -> Trace:
+def _make_trace(system: str, messages: Any, payload: dict[str, Any], steps: Sequence[dict[str, Any]]) -> Trace:
     info = fields(payload.get("info"))
     instruction = next((plain_text(m.get("content")) for m in list_objects(messages) if m.get("role") == "user"), "")
     return Trace(
@@ -127,7 +129,7 @@ def _trace(system: str, messages: Any, payload: dict[str, Any], steps: Sequence[
     )  # fmt: skip
 
 
-def _step(
+def _make_step(
     number: int, agent: str, shown: Sequence[tuple[str, str]], logs: tuple[ToolCall, ...], id_: str = "0"
 ) -> dict[str, Any]:
     return {
@@ -136,7 +138,7 @@ def _step(
     }  # fmt: skip
 
 
-def _of_answer(answer: ModelAnswer) -> dict[str, Any]:
+def _fields_of_answer(answer: ModelAnswer) -> dict[str, Any]:
     return {
         "output_content": answer.text, "usage": answer.usage, "finish_reason": answer.finish_reason,
         "model": answer.model, "request_id": answer.id, "error": answer.error,
@@ -163,19 +165,19 @@ def autogen_trace(lines: Sequence[dict[str, Any]], path: Path, skipped: list[str
         elif line["type"] in _CALLS:
             shown = line.get("messages") or started.pop(line.get("agent_id"), None)
             events.append(line)
-            calls.append(ModelCall(CHAT.read_request({"messages": shown}), _autogen_answer(line)))
+            calls.append(ModelCall(CHAT.read_request({"messages": shown}), _read_autogen_answer(line)))
         else:
             others[str(line["type"])] += 1
     later, ids, steps = LaterRequests(calls), AgentIds(), []
     for number, (event, call) in enumerate(zip(events, calls, strict=True), 1):
         name = _agent(event)
         logs = [_ran(log, ran[name, log.tool]) for log in call.tool_logs(later.results(number - 1))]
-        step = _step(number, name, call.asked.messages, tuple(logs), ids.id_of(name))
-        steps.append(step | _of_answer(call.answer or ModelAnswer("")))
+        step = _make_step(number, name, call.asked.messages, tuple(logs), ids.id_of(name))
+        steps.append(step | _fields_of_answer(call.answer or ModelAnswer("")))
     if others:
         named = ", ".join(f"{name} ({count})" for name, count in others.most_common(5))
         skipped.append(f"{plural(others.total(), 'event')} that are no call: {named}")
-    trace = _trace("AutoGen", events[0].get("messages"), {}, steps)
+    trace = _make_trace("AutoGen", events[0].get("messages"), {}, steps)
     return trace.model_copy(update={"task_id": path.stem})
 
 
@@ -184,7 +186,7 @@ def _agent(event: dict[str, Any]) -> str:
     return _INSTANCE.sub("", str(event.get("agent_id") or "agent").partition("/")[0])
 
 
-def _autogen_answer(event: dict[str, Any]) -> ModelAnswer:
+def _read_autogen_answer(event: dict[str, Any]) -> ModelAnswer:
     response = fields(event.get("response"))
     if response.get("choices"):
         return CHAT.read_answer(response)

@@ -39,7 +39,7 @@ class _Part(BaseModel):
     extra: dict[str, Any] | None = None
 
     @property
-    def ours(self) -> dict[str, Any]:
+    def own_fields(self) -> dict[str, Any]:
         found = (self.extra or {}).get(OURS)
         return found if isinstance(found, dict) else {}
 
@@ -141,7 +141,7 @@ def atif_traces(payload: dict[str, Any], path: Path) -> list[Trace]:
             raise DatapackError(
                 f"{path} has {plural(len(found.steps), 'step')} and none of an agent; there is no trace in it."
             )
-        return list(_traces(found))
+        return list(_read_traces(found))
     except ValidationError as error:
         raise DatapackError(f"{path} is not in the form of {version}: {problem(error)}.") from error
 
@@ -157,32 +157,34 @@ def _input_characters(found: AtifTrajectory) -> int:
     return total + sum(_input_characters(one) for one in found.subagent_trajectories or ())
 
 
-def _traces(found: AtifTrajectory) -> Iterator[Trace]:
+def _read_traces(found: AtifTrajectory) -> Iterator[Trace]:
     users = (plain_text(step.message) for step in found.steps if step.source == "user")
     about: dict[str, Any] = {
         "task_id": found.session_id or found.trajectory_id or "",
         "task_instruction": next(users, ""),
         "system_name": found.agent.name,
     }
-    yield Trace.model_validate({**about, **found.ours, "steps": tuple(_steps(found))})
+    yield Trace.model_validate({**about, **found.own_fields, "steps": tuple(_read_steps(found))})
     for subagent in found.subagent_trajectories or ():
-        yield from _traces(subagent)
+        yield from _read_traces(subagent)
 
 
-def _steps(found: AtifTrajectory) -> Iterator[TraceStep]:
+def _read_steps(found: AtifTrajectory) -> Iterator[TraceStep]:
     ids, conversation, number = AgentIds(), Conversation(), 0
     for step in found.steps:
         if step.source != "agent":
-            conversation = [] if step.ours.get("begins") else conversation
+            conversation = [] if step.own_fields.get("begins") else conversation
             seen = [result.text for result in step.observation.results] if step.observation else []
             text = plain_text(step.message)
-            role = str(step.ours.get("role", step.source))
+            role = str(step.own_fields.get("role", step.source))
             conversation.append((role, "\n".join(filter(None, [text, *seen])) if seen else text))
             continue
-        kept = step.ours.get("input_context")
+        kept = step.own_fields.get("input_context")
         conversation = split_messages(str(kept)) if kept is not None else conversation
         number += 1
-        made = _agent_step(step, number, found.agent, ids, kept if kept is not None else render_messages(conversation))
+        made = _read_agent_step(
+            step, number, found.agent, ids, kept if kept is not None else render_messages(conversation)
+        )
         if step.is_copied_context:
             number -= 1  # said in an earlier trajectory: what this one begins with
         else:
@@ -190,20 +192,20 @@ def _steps(found: AtifTrajectory) -> Iterator[TraceStep]:
         conversation = after(conversation, made)
 
 
-def _agent_step(step: AtifStep, number: int, agent: AtifAgent, ids: AgentIds, context: str) -> TraceStep:
+def _read_agent_step(step: AtifStep, number: int, agent: AtifAgent, ids: AgentIds, context: str) -> TraceStep:
     logs = tuple(_calls(step))
-    name = str(step.ours.get("agent_name", agent.name))
+    name = str(step.own_fields.get("agent_name", agent.name))
     made: dict[str, Any] = {
         "step_id": number,
         "agent_id": ids.id_of(name),
         "agent_name": name,
         "started_at": _ns(step.timestamp),
         "kind": "tool" if logs else "plain",
-        **{key: value for key, value in step.ours.items() if key in TraceStep.model_fields},
+        **{key: value for key, value in step.own_fields.items() if key in TraceStep.model_fields},
         "input_context": context,
         "output_content": "\n\n".join(filter(None, [step.reasoning_content, plain_text(step.message)])),
         "tool_logs": logs,
-        "usage": _usage(step.metrics),
+        "usage": _read_usage(step.metrics),
         "model": step.model_name or agent.model_name,
     }
     return TraceStep.model_validate(made)
@@ -215,14 +217,14 @@ def _calls(step: AtifStep) -> Iterator[ToolCall]:
     for call in step.tool_calls or ():
         given = [result for result in results if result.source_call_id == call.tool_call_id]
         results = [result for result in results if result.source_call_id != call.tool_call_id]
-        status = call.ours.get("status", "ok" if given else "unanswered")
+        status = call.own_fields.get("status", "ok" if given else "unanswered")
         output = "\n".join(result.text for result in given)
         yield ToolCall(tool=call.function_name, arguments=call.arguments, output=output, status=status)
     for result in results:
         yield ToolCall(tool="observation", arguments={}, output=result.text)
 
 
-def _usage(metrics: AtifUsage | None) -> dict[str, int]:
+def _read_usage(metrics: AtifUsage | None) -> dict[str, int]:
     if metrics is None:
         return {}
     further = {key: value for key, value in (metrics.extra or {}).items() if type(value) is int and value >= 0}

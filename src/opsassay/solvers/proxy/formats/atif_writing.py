@@ -27,7 +27,7 @@ _USAGE = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens",
 
 def atif_of(trace: Trace) -> dict[str, Any]:
     """Return *trace* as one ATIF trajectory; `atif.atif_traces` gives the same trace back."""
-    steps = [{"step_id": number, **step} for number, step in enumerate(_steps(trace), 1)]
+    steps = [{"step_id": number, **step} for number, step in enumerate(_write_steps(trace), 1)]
     models = {step.model for step in trace.steps}
     about = trace.model_dump(mode="json", exclude={"steps", "schema_version"}, exclude_defaults=True)
     return _without_nothing(
@@ -59,7 +59,7 @@ def after(conversation: Conversation, step: TraceStep) -> Conversation:
     return [*conversation, said, *(("tool", call.output) for call in step.tool_logs)]
 
 
-def _steps(trace: Trace) -> Iterator[dict[str, Any]]:
+def _write_steps(trace: Trace) -> Iterator[dict[str, Any]]:
     conversation: Conversation = []
     for step in trace.steps:
         given = split_messages(step.input_context)
@@ -106,25 +106,25 @@ def _agent_step(step: TraceStep, kept: str | None) -> dict[str, Any]:
     return _without_nothing(
         {
             "source": "agent",
-            "timestamp": None if step.started_at is None else _moment(step.started_at),
+            "timestamp": None if step.started_at is None else _format_instant(step.started_at),
             "message": step.output_content,
             "model_name": step.model,
-            "tool_calls": [_call(call, _call_id(step, n)) for n, call in enumerate(step.tool_logs, 1)] or None,
-            "observation": _observation(step, step.tool_logs),
+            "tool_calls": [_write_call(call, _call_id(step, n)) for n, call in enumerate(step.tool_logs, 1)] or None,
+            "observation": _write_observation(step, step.tool_logs),
             "metrics": metrics or None,
             "extra": {OURS: ours},
         }
     )
 
 
-def _call(call: ToolCall, id_: str) -> dict[str, Any]:
+def _write_call(call: ToolCall, id_: str) -> dict[str, Any]:
     status = None if call.status == "ok" else {OURS: {"status": call.status}}
     return _without_nothing(
         {"tool_call_id": id_, "function_name": call.tool, "arguments": call.arguments, "extra": status}
     )
 
 
-def _observation(step: TraceStep, calls: Sequence[ToolCall]) -> dict[str, Any] | None:
+def _write_observation(step: TraceStep, calls: Sequence[ToolCall]) -> dict[str, Any] | None:
     results = [
         {"source_call_id": _call_id(step, number), "content": call.output}
         for number, call in enumerate(calls, 1)
@@ -137,7 +137,7 @@ def _call_id(step: TraceStep, number: int) -> str:
     return f"call-{step.step_id}-{number}"
 
 
-def _moment(time_ns: int) -> str:
+def _format_instant(time_ns: int) -> str:
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_ns // 1000)).isoformat()
 
 

@@ -70,16 +70,16 @@ class _ReprReader:
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
         self._kind, self._part = "", ""
-        self._next()
+        self._read_next_token()
 
     def value(self, depth: int) -> Any:
         """Return the value that begins at the current part."""
         if depth > DEEPEST:
             raise ValueError(f"more than {DEEPEST} brackets are nested at character {self._at:,}")
         kind, part = self._kind, self._part
-        self._next()
+        self._read_next_token()
         if kind in {"string", "number"}:
-            return self._literal(part)
+            return self._read_literal(part)
         if kind == "opaque":
             return part
         if kind == "name":
@@ -87,26 +87,26 @@ class _ReprReader:
         if part == "{":
             return self._pairs("}", ":", depth)
         if part in {"[", "("}:
-            return self._items(_CLOSING[part], depth)
-        raise self._odd(part)
+            return self._read_items(_CLOSING[part], depth)
+        raise self._unexpected_error(part)
 
     def end(self) -> None:
         """Raise ValueError unless the text is over."""
         if self._kind != "end":
-            raise self._odd(self._part)
+            raise self._unexpected_error(self._part)
 
-    def _literal(self, part: str) -> Any:
+    def _read_literal(self, part: str) -> Any:
         try:
             return ast.literal_eval(part)
         except SyntaxError as error:
-            raise self._odd(part) from error
+            raise self._unexpected_error(part) from error
 
     def _read_named(self, name: str, depth: int) -> Any:
         if self._part != "(":
             if name in _NAMES:
                 return _NAMES[name]
-            raise self._odd(name)
-        self._next()
+            raise self._unexpected_error(name)
+        self._read_next_token()
         return self._pairs(")", "=", depth)
 
     def _pairs(self, closing: str, between: str, depth: int) -> dict[Any, Any]:
@@ -115,42 +115,42 @@ class _ReprReader:
         while (self._kind, self._part) != ("mark", closing):
             key: Any = self._part
             if between == "=" and self._kind == "name":
-                self._next()
+                self._read_next_token()
             else:
                 key = self.value(depth + 1)
             if (self._kind, self._part) != ("mark", between):
-                raise self._odd(self._part)
-            self._next()
+                raise self._unexpected_error(self._part)
+            self._read_next_token()
             found[key if isinstance(key, str) else repr(key)] = self.value(depth + 1)
-            self._separated(closing)
-        self._next()
+            self._require_separator(closing)
+        self._read_next_token()
         return found
 
-    def _items(self, closing: str, depth: int) -> list[Any]:
+    def _read_items(self, closing: str, depth: int) -> list[Any]:
         found: list[Any] = []
         while (self._kind, self._part) != ("mark", closing):
             found.append(self.value(depth + 1))
-            self._separated(closing)
-        self._next()
+            self._require_separator(closing)
+        self._read_next_token()
         return found
 
-    def _separated(self, closing: str) -> None:
+    def _require_separator(self, closing: str) -> None:
         if (self._kind, self._part) == ("mark", ","):
-            self._next()
+            self._read_next_token()
         elif (self._kind, self._part) != ("mark", closing):
-            raise self._odd(self._part)
+            raise self._unexpected_error(self._part)
 
-    def _next(self) -> None:
+    def _read_next_token(self) -> None:
         match = _TOKEN.match(self._text, self._at)
         if match is None:
             if self._text[self._at :].strip():
-                raise self._odd(self._text[self._at : self._at + 20])
+                raise self._unexpected_error(self._text[self._at : self._at + 20])
             self._kind, self._part = "end", ""
             return
         self._at = match.end()
         self._kind, self._part = str(match.lastgroup), match[str(match.lastgroup)]
 
-    def _odd(self, found: str) -> ValueError:
+    def _unexpected_error(self, found: str) -> ValueError:
         what = f"unexpected {found[:20]!r}" if found else "it is cut off"
         return ValueError(f"{what} at character {self._at:,}")
 
@@ -199,7 +199,7 @@ def trace_and_notes(payload: dict[str, Any], path: Path) -> tuple[Trace, tuple[s
     """Return the trace in *payload*, and what is odd about its steps; raises DatapackError."""
     about = {**payload, **(first_of(payload, ("metadata", "trace_metadata")) or {})}
     try:
-        steps, notes = _steps(first_of(payload, _STEPS))
+        steps, notes = _read_steps(first_of(payload, _STEPS))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DatapackError(f"{path}: a step is not in the form of TraceElephant ({reason(error)}).") from error
     runs = runs_folder(path) or ""
@@ -208,12 +208,12 @@ def trace_and_notes(payload: dict[str, Any], path: Path) -> tuple[Trace, tuple[s
     architecture = first_of(about, ("system_architecture", "agent_system_intro"))
     trace = Trace(
         task_id=str(about.get("task_id") or path.stem),
-        task_instruction=_text(first_of(about, ("task_instruction", "task", "question"))),
+        task_instruction=_as_text(first_of(about, ("task_instruction", "task", "question"))),
         system_name=str(about.get("system_name") or known),
         agent_configuration=fields(about.get("agent_configuration")),
-        system_architecture=_text(architecture) if architecture else None,
+        system_architecture=_as_text(architecture) if architecture else None,
         outcome=str(about["outcome"]) if about.get("outcome") is not None else None,
-        reference_answer=None if reference is None else _text(reference),
+        reference_answer=None if reference is None else _as_text(reference),
         steps=steps,
     )
     return trace, notes
@@ -230,12 +230,12 @@ class _StepRecord:
     odd: str | None
 
 
-def _steps(records: Sequence[Any]) -> tuple[tuple[TraceStep, ...], tuple[str, ...]]:
-    read = [_record(record) for record in records]
+def _read_steps(records: Sequence[Any]) -> tuple[tuple[TraceStep, ...], tuple[str, ...]]:
+    read = [_read_record(record) for record in records]
     later, ids = LaterRequests([one.call for one in read]), AgentIds()
     steps, notes = [], []
     for number, one in enumerate(read, 1):
-        logs = tuple(_tool_call(log) for log in list_objects(one.fields.get("tool_logs")) if "function" not in log)
+        logs = tuple(_read_tool_call(log) for log in list_objects(one.fields.get("tool_logs")) if "function" not in log)
         logs = logs or one.call.tool_logs(later.results(number - 1))
         answer = one.call.answer or ModelAnswer("")
         steps.append(
@@ -259,17 +259,17 @@ def _steps(records: Sequence[Any]) -> tuple[tuple[TraceStep, ...], tuple[str, ..
     return tuple(steps), tuple(notes)
 
 
-def _record(record: dict[str, Any]) -> _StepRecord:
+def _read_record(record: dict[str, Any]) -> _StepRecord:
     given, said = first_of(record, ("input", "request")), first_of(record, ("output", "response"))
     merged = {**record, **fields(given), **fields(said), "agent_name": record["agent_name"]}
     name = strip_role_suffix(str(merged["agent_name"]))
     if {"input_context", "output_content"} & merged.keys():
-        answer = ModelAnswer(_text(merged.get("output_content", "")))
-        context = _text(merged.get("input_context", ""))
+        answer = ModelAnswer(_as_text(merged.get("output_content", "")))
+        context = _as_text(merged.get("input_context", ""))
         return _StepRecord(name, merged, ModelCall(Asked(None, ()), answer), context, None)
     merged = {**record, "tool_logs": record.get("tool_logs")}
     asked = read_request(fields(given))
-    context = render_messages(asked.messages) if asked.messages else _text(given)
+    context = render_messages(asked.messages) if asked.messages else _as_text(given)
     answer, odd = _read_output(said)
     if not answer.tool_uses:  # SWE-Agent's calls stand beside the answer instead of in it
         called = [log for log in list_objects(record.get("tool_logs")) if "function" in log]
@@ -290,10 +290,10 @@ def _read_output(value: Any) -> tuple[ModelAnswer, str | None]:
             return read_answer(read), odd
         if {"content", "tool_calls", "refusal"} & read.keys():
             return read_answer({"choices": [{"message": read}]}), odd
-    return ModelAnswer(_text(value)), odd
+    return ModelAnswer(_as_text(value)), odd
 
 
-def _tool_call(log: dict[str, Any]) -> ToolCall:
+def _read_tool_call(log: dict[str, Any]) -> ToolCall:
     status = str(first_of(log, ("status", "execution_status")) or "ok").lower()
     reported: Literal["ok", "error"] = (
         "ok" if status in {"ok", "success", "succeeded", "completed", "true"} else "error"
@@ -302,7 +302,7 @@ def _tool_call(log: dict[str, Any]) -> ToolCall:
     return ToolCall(
         tool=str(first_of(log, ("tool", "tool_name", "name")) or ""),
         arguments=arguments if isinstance(arguments, dict) else {} if arguments is None else {"raw": arguments},
-        output=_text(first_of(log, ("output", "outputs", "result"))),
+        output=_as_text(first_of(log, ("output", "outputs", "result"))),
         status=reported,
     )
 
@@ -312,7 +312,7 @@ def runs_folder(path: Path) -> str | None:
     return next((part for part in reversed(path.absolute().parts) if part.startswith(tuple(RUNS))), None)
 
 
-def _text(value: Any) -> str:
+def _as_text(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)

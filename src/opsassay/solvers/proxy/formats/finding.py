@@ -70,8 +70,8 @@ def read_traces(path: Path, skipped: list[str] | None = None) -> list[Trace]:
     if path.suffix == ".eval":
         return read_inspect(path)
     if path.suffix == ".jsonl":
-        return _of_lines(path, skipped)
-    return _of_payload(read_json(path), path, skipped)
+        return _read_lines(path, skipped)
+    return _read_payload(read_json(path), path, skipped)
 
 
 def _of_session(folder: Path, skipped: list[str]) -> Trace:
@@ -89,7 +89,7 @@ def _of_session(folder: Path, skipped: list[str]) -> Trace:
     return trace
 
 
-def _of_lines(path: Path, skipped: list[str]) -> list[Trace]:
+def _read_lines(path: Path, skipped: list[str]) -> list[Trace]:
     lines = list(read_json_lines(path))
     if lines and all(is_otlp(line) for line in lines):
         return traces_of_spans(lines, path, skipped)
@@ -117,7 +117,7 @@ _FORMATS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Path, list[str]], li
 """What tells a format, and its reader, in the order in which they are asked."""
 
 
-def _of_payload(payload: Any, path: Path, skipped: list[str]) -> list[Trace]:
+def _read_payload(payload: Any, path: Path, skipped: list[str]) -> list[Trace]:
     reader = next((read for tells, read in _FORMATS if tells(payload)), None)
     if reader is None:
         raise DatapackError(

@@ -69,7 +69,7 @@ def traces_of_spans(exports: Sequence[Any], path: Path, skipped: list[str]) -> l
     by_trace: dict[str, list[_Span]] = defaultdict(list)
     try:
         for span in (
-            span for export in exports for request in requests_in(export, skipped) for span in _spans(request)
+            span for export in exports for request in requests_in(export, skipped) for span in _read_spans(request)
         ):
             by_trace[span.trace].append(span)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -89,7 +89,7 @@ def traces_of_spans(exports: Sequence[Any], path: Path, skipped: list[str]) -> l
     if strange:
         named = ", ".join(f"{name} ({count})" for name, count in strange.most_common(5))
         skipped.append(f"{plural(strange.total(), 'span')} of nothing that an agent's trace has: {named}")
-    return [_trace(spans) for spans in of_agents]
+    return [_read_trace(spans) for spans in of_agents]
 
 
 def export_otlp(trace: Trace, run: str | None = None) -> dict[str, Any]:
@@ -97,39 +97,39 @@ def export_otlp(trace: Trace, run: str | None = None) -> dict[str, Any]:
 
     Ids are hashes, of the name of the *run* where there is one: then they are known before the trace has ended.
     """
-    trace_id = _hash(trace.canonical_json() if run is None else run, 32)
-    return _export([_root(trace, trace_id), *_spans_of(trace.steps, trace_id)], trace.system_name)
+    trace_id = _hash_text(trace.canonical_json() if run is None else run, 32)
+    return _wrap_spans([_root_span(trace, trace_id), *_spans_of_steps(trace.steps, trace_id)], trace.system_name)
 
 
 def export_root(trace: Trace, run: str) -> dict[str, Any]:
     """Return the span of the workflow alone, with the ids of *run*."""
-    return _export([_root(trace, _hash(run, 32))], trace.system_name)
+    return _wrap_spans([_root_span(trace, _hash_text(run, 32))], trace.system_name)
 
 
 def export_steps(steps: Sequence[TraceStep], run: str, system_name: str) -> dict[str, Any]:
     """Return the spans of *steps* of the trace that *run* makes, whose root comes when it has ended."""
-    return _export(_spans_of(steps, _hash(run, 32)), system_name)
+    return _wrap_spans(_spans_of_steps(steps, _hash_text(run, 32)), system_name)
 
 
-def _export(spans: list[dict[str, Any]], system_name: str) -> dict[str, Any]:
+def _wrap_spans(spans: list[dict[str, Any]], system_name: str) -> dict[str, Any]:
     scope = {"scope": {"name": "opsassay"}, "spans": spans}
-    resource = {"attributes": _attributes({"service.name": system_name})}
+    resource = {"attributes": _as_attributes({"service.name": system_name})}
     return {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}
 
 
-def _spans_of(steps: Sequence[TraceStep], trace_id: str) -> list[dict[str, Any]]:
-    return [span for step in steps for span in _step_spans(step, trace_id, _root_id(trace_id))]
+def _spans_of_steps(steps: Sequence[TraceStep], trace_id: str) -> list[dict[str, Any]]:
+    return [span for step in steps for span in _spans_of_step(step, trace_id, _id_of_root(trace_id))]
 
 
-def _root_id(trace_id: str) -> str:
-    return _hash(trace_id + "root", 16)
+def _id_of_root(trace_id: str) -> str:
+    return _hash_text(trace_id + "root", 16)
 
 
-def _root(trace: Trace, trace_id: str) -> dict[str, Any]:
+def _root_span(trace: Trace, trace_id: str) -> dict[str, Any]:
     ends = [step.ended_at or 0 for step in trace.steps]
     starts = [step.started_at or 0 for step in trace.steps]
-    return _span(
-        trace_id, _root_id(trace_id), "", f"invoke_agent {trace.system_name}", min(starts, default=0),
+    return _make_span(
+        trace_id, _id_of_root(trace_id), "", f"invoke_agent {trace.system_name}", min(starts, default=0),
         max(ends, default=0), {
             "gen_ai.operation.name": "invoke_agent",
             "opsassay.task_id": trace.task_id,
@@ -143,12 +143,14 @@ def _root(trace: Trace, trace_id: str) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def _spans(export: dict[str, Any]) -> Iterator[_Span]:
+def _read_spans(export: dict[str, Any]) -> Iterator[_Span]:
     for group in export.get("resourceSpans", ()):
         for scope in group.get("scopeSpans", ()):
             for span in scope.get("spans", ()):
-                status, attributes = span.get("status") or {}, _values(span.get("attributes", ()))
-                events = tuple((e.get("name", ""), _values(e.get("attributes", ()))) for e in span.get("events", ()))
+                status, attributes = span.get("status") or {}, _read_attributes(span.get("attributes", ()))
+                events = tuple(
+                    (e.get("name", ""), _read_attributes(e.get("attributes", ()))) for e in span.get("events", ())
+                )
                 said = [given.get("exception.message") for name, given in events if name == "exception"]
                 failed = status.get("code") in {2, "STATUS_CODE_ERROR"} or attributes.get("error.type")
                 yield _Span(
@@ -166,7 +168,7 @@ def _spans(export: dict[str, Any]) -> Iterator[_Span]:
                 )
 
 
-def _trace(spans: Sequence[_Span]) -> Trace:
+def _read_trace(spans: Sequence[_Span]) -> Trace:
     by_id = {span.id: span for span in spans}
     ordered = sorted(spans, key=lambda span: (span.start_ns, span.attributes.get("opsassay.step_id", 0)))
     inferences = [span for span in ordered if _is_inference(span)]
@@ -178,7 +180,7 @@ def _trace(spans: Sequence[_Span]) -> Trace:
     for number, (span, call) in enumerate(zip(inferences, calls, strict=True), 1):
         name = _agent(span, by_id)
         logs = _tool_calls(call, call.tool_logs(later.results(number - 1)), tools[span.id])
-        steps.append(_step(number, span, call, name, ids.id_of(name), logs))
+        steps.append(_read_step(number, span, call, name, ids.id_of(name), logs))
     messages = calls[0].asked.messages
     return Trace(
         task_id=str(
@@ -198,7 +200,9 @@ def _trace(spans: Sequence[_Span]) -> Trace:
     )
 
 
-def _step(number: int, span: _Span, call: ModelCall, name: str, agent_id: str, logs: tuple[ToolCall, ...]) -> TraceStep:
+def _read_step(
+    number: int, span: _Span, call: ModelCall, name: str, agent_id: str, logs: tuple[ToolCall, ...]
+) -> TraceStep:
     model = span.attributes.get("gen_ai.response.model") or span.attributes.get("gen_ai.request.model")
     own = {key.removeprefix(_OWN): count for key, count in span.attributes.items() if key.startswith(_OWN)}
     return TraceStep(
@@ -227,19 +231,19 @@ def _tool_calls(call: ModelCall, said: Sequence[ToolCall], spans: Sequence[_Span
     left, logs = list(spans), []
     for use, by_message in zip(call.answer.tool_uses if call.answer else (), said, strict=True):
         by_id = (s for s in left if use.id and s.attributes.get("gen_ai.tool.call.id") == use.id)
-        by_name = (s for s in left if not s.attributes.get("gen_ai.tool.call.id") and _tool_name(s) == use.tool)
+        by_name = (s for s in left if not s.attributes.get("gen_ai.tool.call.id") and _name_of_tool(s) == use.tool)
         span = next(by_id, None) or next(by_name, None)
         if span is None:
             logs.append(by_message)
             continue
         left.remove(span)
-        ran, has_result = _tool_call(span), "gen_ai.tool.call.result" in span.attributes
+        ran, has_result = _read_tool_call(span), "gen_ai.tool.call.result" in span.attributes
         update = {
             "arguments": ran.arguments or by_message.arguments,
             "output": ran.output if has_result else by_message.output,
         }
         logs.append(ran.model_copy(update=update))
-    return (*logs, *map(_tool_call, left))
+    return (*logs, *map(_read_tool_call, left))
 
 
 def _is_inference(span: _Span) -> bool:
@@ -272,21 +276,21 @@ def _agent(span: _Span, by_id: dict[str, _Span]) -> str:
     return "agent"
 
 
-def _tool_name(span: _Span) -> str:
+def _name_of_tool(span: _Span) -> str:
     return str(span.attributes.get("gen_ai.tool.name", span.name.removeprefix("execute_tool ")))
 
 
-def _tool_call(span: _Span) -> ToolCall:
+def _read_tool_call(span: _Span) -> ToolCall:
     return ToolCall(
-        tool=_tool_name(span),
+        tool=_name_of_tool(span),
         arguments=arguments_of(span.attributes.get("gen_ai.tool.call.arguments")),
         output=as_text(span.attributes.get("gen_ai.tool.call.result", "")),
         status="error" if span.error else span.attributes.get("opsassay.tool_status", "ok"),
     )
 
 
-def _step_spans(step: TraceStep, trace_id: str, root: str) -> list[dict[str, Any]]:
-    span_id = _hash(f"{trace_id}{step.step_id}", 16)
+def _spans_of_step(step: TraceStep, trace_id: str, root: str) -> list[dict[str, Any]]:
+    span_id = _hash_text(f"{trace_id}{step.step_id}", 16)
     start, end = step.started_at or 0, step.ended_at or 0
     calls = [
         {"type": "tool_call", "id": f"call_{n}", "name": c.tool, "arguments": c.arguments}
@@ -303,15 +307,15 @@ def _step_spans(step: TraceStep, trace_id: str, root: str) -> list[dict[str, Any
         **named_usage("gen_ai", step.usage),
         **{f"{_OWN}{name}": count for name, count in step.usage.items() if name not in COUNTS["gen_ai"]},
         "gen_ai.response.finish_reasons": [step.finish_reason] if step.finish_reason else None,
-        "gen_ai.input.messages": _message("user", [{"type": "text", "content": step.input_context}])
+        "gen_ai.input.messages": _format_message("user", [{"type": "text", "content": step.input_context}])
         if step.input_context
         else None,
-        "gen_ai.output.messages": _message("assistant", text + calls),
+        "gen_ai.output.messages": _format_message("assistant", text + calls),
         "opsassay.step_id": step.step_id,
         "opsassay.kind": step.kind,
         "opsassay.input_context": step.input_context,
     }
-    own = _span(trace_id, span_id, root, f"chat {step.model or ''}".strip(), start, end, attributes, step.error)
+    own = _make_span(trace_id, span_id, root, f"chat {step.model or ''}".strip(), start, end, attributes, step.error)
     return [own, *(_tool_span(call, n, trace_id, span_id, end) for n, call in enumerate(step.tool_logs))]
 
 
@@ -325,12 +329,19 @@ def _tool_span(call: ToolCall, number: int, trace_id: str, parent: str, at_ns: i
         "opsassay.tool_status": call.status,
     }
     error = "error" if call.status == "error" else None
-    return _span(
-        trace_id, _hash(f"{parent}{number}", 16), parent, f"execute_tool {call.tool}", at_ns, at_ns, attributes, error
+    return _make_span(
+        trace_id,
+        _hash_text(f"{parent}{number}", 16),
+        parent,
+        f"execute_tool {call.tool}",
+        at_ns,
+        at_ns,
+        attributes,
+        error,
     )
 
 
-def _span(
+def _make_span(
     trace_id: str,
     span_id: str,
     parent: str,
@@ -348,41 +359,41 @@ def _span(
         "kind": 3 if parent else 1,
         "startTimeUnixNano": str(start_ns),
         "endTimeUnixNano": str(end_ns),
-        "attributes": _attributes(attributes),
+        "attributes": _as_attributes(attributes),
         "status": {"code": 2, "message": error} if error else {},
     }
 
 
-def _message(role: str, parts: list[dict[str, Any]]) -> str:
+def _format_message(role: str, parts: list[dict[str, Any]]) -> str:
     return json.dumps([{"role": role, "parts": parts}], ensure_ascii=False)
 
 
-def _attributes(values: dict[str, Any]) -> list[dict[str, Any]]:
+def _as_attributes(values: dict[str, Any]) -> list[dict[str, Any]]:
     given = ((key, value) for key, value in values.items() if value is not None)
-    return [{"key": key, "value": _any_value(value)} for key, value in given]
+    return [{"key": key, "value": _as_any_value(value)} for key, value in given]
 
 
-def _any_value(value: Any) -> dict[str, Any]:
+def _as_any_value(value: Any) -> dict[str, Any]:
     if isinstance(value, list):
-        return {"arrayValue": {"values": [_any_value(one) for one in value]}}
+        return {"arrayValue": {"values": [_as_any_value(one) for one in value]}}
     return {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}
 
 
-def _values(attributes: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    return {pair["key"]: _value(pair.get("value") or {}) for pair in attributes}
+def _read_attributes(attributes: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    return {pair["key"]: _read_value(pair.get("value") or {}) for pair in attributes}
 
 
-def _value(value: dict[str, Any]) -> Any:
+def _read_value(value: dict[str, Any]) -> Any:
     inner: Any
     kind, inner = next(iter(value.items()), ("", None))
     if kind == "intValue":
         return int(inner)
     if kind == "arrayValue":
-        return [_value(item) for item in (inner or {}).get("values", ())]
+        return [_read_value(item) for item in (inner or {}).get("values", ())]
     if kind == "kvlistValue":
-        return _values(inner.get("values", ()))
+        return _read_attributes(inner.get("values", ()))
     return inner
 
 
-def _hash(text: str, digits: int) -> str:
+def _hash_text(text: str, digits: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:digits]

@@ -26,26 +26,28 @@ _NUMBERED = re.compile(r"gen_ai\.(prompt|completion)\.(\d+)\.(?:tool_calls\.(\d+
 def asked_of(attributes: Mapping[str, Any], events: Events) -> Asked:
     """Return what the input of a span says, from the first form that it has."""
     attributes = _with_details(attributes, events)
-    messages = [one for given in _objects(attributes.get("gen_ai.input.messages")) for one in _of_parts(given)]
-    if instructions := _parsed(attributes.get("gen_ai.system_instructions")):
-        messages.insert(0, {"role": "system", "content": _content(list_objects(instructions))})
-    messages = messages or _numbered_messages(attributes, "prompt")
+    messages = [one for given in _parse_objects(attributes.get("gen_ai.input.messages")) for one in _of_parts(given)]
+    if instructions := _parse_json(attributes.get("gen_ai.system_instructions")):
+        messages.insert(0, {"role": "system", "content": _text_parts(list_objects(instructions))})
+    messages = messages or _read_numbered_messages(attributes, "prompt")
     if not messages:
         messages = [one for name, given in events if name == "gen_ai.content.prompt" for one in _logged(given, "user")]
-        messages += [_of_event(given, _ROLES[name]) for name, given in events if name in _ROLES]
+        messages += [_message_of_event(given, _ROLES[name]) for name, given in events if name in _ROLES]
     return read_request({"messages": messages})
 
 
 def answer_of(attributes: Mapping[str, Any], events: Events) -> ModelAnswer:
     """Return what the output of a span says and calls, and why the model stopped, from the first form that it has."""
     attributes = _with_details(attributes, events)
-    given = _objects(attributes.get("gen_ai.output.messages"))
-    messages = [one for message in given for one in _of_parts(message)] or _numbered_messages(attributes, "completion")
+    given = _parse_objects(attributes.get("gen_ai.output.messages"))
+    messages = [one for message in given for one in _of_parts(message)] or _read_numbered_messages(
+        attributes, "completion"
+    )
     if not messages:
         logged = [given for name, given in events if name == "gen_ai.content.completion"]
         messages = [one for given in logged for one in _logged(given, "assistant")]
-        messages += [_of_choice(one) for name, one in events if name == "gen_ai.choice"]
-    reasons = _parsed(attributes.get("gen_ai.response.finish_reasons"))
+        messages += [_message_of_choice(one) for name, one in events if name == "gen_ai.choice"]
+    reasons = _parse_json(attributes.get("gen_ai.response.finish_reasons"))
     stopped = next((one.get("content") if isinstance(one, dict) else one for one in reasons or ()), None)
     said = [one for one in messages if one.get("role") != "tool"]
     whole = {
@@ -68,8 +70,8 @@ def _of_parts(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     if others or not results:
         yield {
             "role": message.get("role", "user"),
-            "content": _content([part for part in others if part.get("type") in _SAID]),
-            "tool_calls": [_call(part) for part in others if part.get("type") not in _SAID],
+            "content": _text_parts([part for part in others if part.get("type") in _SAID]),
+            "tool_calls": [_as_chat_call(part) for part in others if part.get("type") not in _SAID],
             "finish_reason": message.get("finish_reason"),
         }
     for part in results:
@@ -77,7 +79,7 @@ def _of_parts(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"role": "tool", "tool_call_id": part.get("id"), "content": as_text("" if given is None else given)}
 
 
-def _call(part: Mapping[str, Any]) -> dict[str, Any]:
+def _as_chat_call(part: Mapping[str, Any]) -> dict[str, Any]:
     if part.get("type") not in ("tool_call", "server_tool_call"):
         return {"id": part.get("id"), **part}
     arguments = part.get("arguments", part.get("server_tool_call"))
@@ -87,34 +89,34 @@ def _call(part: Mapping[str, Any]) -> dict[str, Any]:
 def _logged(given: Mapping[str, Any], role: str) -> list[dict[str, Any]]:
     """Return the messages of an event that has them as JSON, or as one text."""
     text = str(given.get("gen_ai.prompt", given.get("gen_ai.completion", "")))
-    found = _objects(text)
+    found = _parse_objects(text)
     return found if found and all("role" in one for one in found) else [{"role": role, "content": text}]
 
 
-def _content(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+def _text_parts(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     return [{"text": as_text(part.get("content", ""))} for part in parts]
 
 
-def _of_event(given: Mapping[str, Any], role: str) -> dict[str, Any]:
-    body = _parsed(given.get("gen_ai.event.content"))
+def _message_of_event(given: Mapping[str, Any], role: str) -> dict[str, Any]:
+    body = _parse_json(given.get("gen_ai.event.content"))
     said = {**given, **(body if isinstance(body, dict) else {})}
-    message = {key: _parsed(said[key]) if key == "tool_calls" else said[key] for key in said}
+    message = {key: _parse_json(said[key]) if key == "tool_calls" else said[key] for key in said}
     return {"role": role, "tool_call_id": said.get("id"), **message}
 
 
-def _of_choice(given: Mapping[str, Any]) -> dict[str, Any]:
-    choice = _of_event(given, "assistant")
-    message = _parsed(choice.get("message"))
+def _message_of_choice(given: Mapping[str, Any]) -> dict[str, Any]:
+    choice = _message_of_event(given, "assistant")
+    message = _parse_json(choice.get("message"))
     if isinstance(message, dict):
         return {**choice, **message}
-    return {**choice, "content": choice.get("content") if message is None else _choice_content(message)}
+    return {**choice, "content": choice.get("content") if message is None else _content_of_choice(message)}
 
 
-def _choice_content(message: Any) -> Any:
+def _content_of_choice(message: Any) -> Any:
     return [{"text": as_text(part.get("content", ""))} for part in list_objects(message)] or as_text(message)
 
 
-def _numbered_messages(attributes: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
+def _read_numbered_messages(attributes: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
     messages: dict[int, dict[str, Any]] = {}
     calls: dict[tuple[int, int], dict[str, Any]] = {}
     for key, value in attributes.items():
@@ -138,7 +140,7 @@ def _with_details(attributes: Mapping[str, Any], events: Events) -> dict[str, An
     return {**(details[-1] if details else {}), **attributes}
 
 
-def _parsed(value: Any) -> Any:
+def _parse_json(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
@@ -147,8 +149,8 @@ def _parsed(value: Any) -> Any:
         return [{"type": "text", "content": value}]
 
 
-def _objects(value: Any) -> list[dict[str, Any]]:
-    return list_objects(_parsed(value))
+def _parse_objects(value: Any) -> list[dict[str, Any]]:
+    return list_objects(_parse_json(value))
 
 
 def as_text(value: Any) -> str:

@@ -60,12 +60,12 @@ def inspect_traces(payload: dict[str, Any], path: Path) -> list[Trace]:
     """Return a trace for every sample of a log; raises DatapackError."""
     about = payload.get("eval") or {}
     try:
-        return [_trace(sample, str(about.get("task", path.stem))) for sample in payload.get("samples") or ()]
+        return [_read_trace(sample, str(about.get("task", path.stem))) for sample in payload.get("samples") or ()]
     except (KeyError, TypeError, ValueError) as error:
         raise DatapackError(f"{path}: a sample is not in the form of inspect_ai ({reason(error)}).") from error
 
 
-def _trace(sample: dict[str, Any], task: str) -> Trace:
+def _read_trace(sample: dict[str, Any], task: str) -> Trace:
     given = sample.get("input")
     instruction = (
         given if isinstance(given, str) else next((plain_text(m.get("content")) for m in list_objects(given)), "")
@@ -75,9 +75,9 @@ def _trace(sample: dict[str, Any], task: str) -> Trace:
         task_id=f"{task}/{sample['id']}/{sample.get('epoch', 1)}",
         task_instruction=instruction,
         system_name=task,
-        outcome=_outcome(sample),
+        outcome=_read_outcome(sample),
         reference_answer=", ".join(map(str, target)) if isinstance(target, list) else target or None,
-        steps=tuple(_steps(_with_inputs(sample), _attachments(sample))),
+        steps=tuple(_read_steps(_with_inputs(sample), _attachments_by_address(sample))),
     )
 
 
@@ -92,7 +92,7 @@ def _with_inputs(sample: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _steps(events: Sequence[dict[str, Any]], attachments: dict[str, str]) -> list[TraceStep]:
+def _read_steps(events: Sequence[dict[str, Any]], attachments: dict[str, str]) -> list[TraceStep]:
     spans: dict[str, tuple[str | None, str | None]] = {}  # span -> (parent, agent if it is one's)
     ids, steps = AgentIds(), list[TraceStep]()
     logs: list[dict[str, ToolCall]] = []  # by the ids of the calls
@@ -103,14 +103,14 @@ def _steps(events: Sequence[dict[str, Any]], attachments: dict[str, str]) -> lis
             spans[str(event["id"])] = (event.get("parent_id"), agent)
         elif kind == "model":
             name = _agent(event.get("span_id"), spans)
-            steps.append(_step(len(steps) + 1, event, name, ids.id_of(name), attachments))
+            steps.append(_read_step(len(steps) + 1, event, name, ids.id_of(name), attachments))
             logs.append({})
         elif kind == "tool" and logs:
-            logs[-1][str(event.get("id") or len(logs[-1]))] = _tool_call(event, attachments)
+            logs[-1][str(event.get("id") or len(logs[-1]))] = _read_tool_call(event, attachments)
     models = [event for event in events if event.get("event") == "model"]
     given = {str(m.get("tool_call_id")): m for event in models for m in list_objects(event.get("input"))}
     for event, called in zip(models, logs, strict=True):
-        for call in list_objects(_message(event).get("tool_calls")):
+        for call in list_objects(_message_of_event(event).get("tool_calls")):
             id_ = str(call.get("id"))
             called.setdefault(id_, _call_in_messages(call, given.get(id_), attachments))
     return [
@@ -119,7 +119,7 @@ def _steps(events: Sequence[dict[str, Any]], attachments: dict[str, str]) -> lis
     ]
 
 
-def _message(event: dict[str, Any]) -> dict[str, Any]:
+def _message_of_event(event: dict[str, Any]) -> dict[str, Any]:
     choice = next(iter(list_objects(fields(event.get("output")).get("choices"))), {})
     return fields(choice.get("message"))
 
@@ -127,11 +127,11 @@ def _message(event: dict[str, Any]) -> dict[str, Any]:
 def _call_in_messages(call: dict[str, Any], given: dict[str, Any] | None, attachments: dict[str, str]) -> ToolCall:
     """Return a call that has no event of its own, with the message that has its result, None where there is none."""
     about = {"function": call.get("function"), "arguments": call.get("arguments"), "error": fields(given).get("error")}
-    made = _tool_call({**about, "result": fields(given).get("content")}, attachments)
+    made = _read_tool_call({**about, "result": fields(given).get("content")}, attachments)
     return made if given is not None else made.model_copy(update={"status": "unanswered"})
 
 
-def _step(number: int, event: dict[str, Any], name: str, agent_id: str, attachments: dict[str, str]) -> TraceStep:
+def _read_step(number: int, event: dict[str, Any], name: str, agent_id: str, attachments: dict[str, str]) -> TraceStep:
     output = event.get("output") or {}
     choice = next(iter(list_objects(output.get("choices"))), {})
     message = choice.get("message") or {}
@@ -156,7 +156,7 @@ def _step(number: int, event: dict[str, Any], name: str, agent_id: str, attachme
     )
 
 
-def _tool_call(event: dict[str, Any], attachments: dict[str, str]) -> ToolCall:
+def _read_tool_call(event: dict[str, Any], attachments: dict[str, str]) -> ToolCall:
     error = event.get("error")
     output = plain_text(error.get("message")) if isinstance(error, dict) else plain_text(event.get("result"))
     return ToolCall(
@@ -179,7 +179,7 @@ def _agent(span: Any, spans: dict[str, tuple[str | None, str | None]]) -> str:
     return "agent"
 
 
-def _attachments(sample: dict[str, Any]) -> dict[str, str]:
+def _attachments_by_address(sample: dict[str, Any]) -> dict[str, str]:
     return {f"attachment://{key}": value for key, value in (sample.get("attachments") or {}).items()}
 
 
@@ -188,7 +188,7 @@ def _attached(text: str, attachments: dict[str, str]) -> str:
     return attachments.get(text, text)
 
 
-def _outcome(sample: dict[str, Any]) -> str | None:
+def _read_outcome(sample: dict[str, Any]) -> str | None:
     if sample.get("error"):
         return "error"
     scores = sample.get("scores") or {}

@@ -35,7 +35,7 @@ def labelled(payload: Any, path: Path) -> LabelledTrace:
             step_id=int(payload["mistake_step"]) + 1,
             reason=str(payload.get("mistake_reason", "")),
         )
-        trace = _trace(payload)
+        trace = _read_trace(payload)
     except (KeyError, TypeError, ValueError) as error:
         raise DatapackError(
             f"{path}: a step or label of Who&When is not in the public form ({reason(error)})."
@@ -45,13 +45,13 @@ def labelled(payload: Any, path: Path) -> LabelledTrace:
         subset=path.parent.name,
         trace=trace,
         label=label,
-        notes=_disagreement(trace, label),
+        notes=_describe_disagreement(trace, label),
     )
 
 
-def _trace(payload: dict[str, Any]) -> Trace:
+def _read_trace(payload: dict[str, Any]) -> Trace:
     ids = AgentIds()
-    steps = tuple(_step(number, turn, ids) for number, turn in enumerate(payload["history"], 1))
+    steps = tuple(_read_step(number, turn, ids) for number, turn in enumerate(payload["history"], 1))
     crafted = not any("name" in turn for turn in payload["history"])
     return Trace(
         task_id=str(payload.get("question_ID", "")),
@@ -64,7 +64,7 @@ def _trace(payload: dict[str, Any]) -> Trace:
     )
 
 
-def _step(number: int, turn: dict[str, Any], ids: AgentIds) -> TraceStep:
+def _read_step(number: int, turn: dict[str, Any], ids: AgentIds) -> TraceStep:
     name, content = strip_role_suffix(str(turn.get("name") or turn["role"])), str(turn["content"])
     terminal = name in _TERMINALS
     return TraceStep(
@@ -73,19 +73,19 @@ def _step(number: int, turn: dict[str, Any], ids: AgentIds) -> TraceStep:
         agent_name=name,
         input_context="",
         output_content=content,
-        tool_logs=_execution(name, content) if terminal else (),
+        tool_logs=_read_execution(name, content) if terminal else (),
         kind="tool" if terminal else "plain",
     )
 
 
-def _execution(name: str, content: str) -> tuple[ToolCall, ...]:
+def _read_execution(name: str, content: str) -> tuple[ToolCall, ...]:
     code = _EXIT_CODE.match(content)
     if code is None:
         return ()  # the terminal was addressed without code
     return (ToolCall(tool=name, arguments={}, output=content, status="ok" if int(code[1]) == 0 else "error"),)
 
 
-def _disagreement(trace: Trace, label: Attribution) -> tuple[str, ...]:
+def _describe_disagreement(trace: Trace, label: Attribution) -> tuple[str, ...]:
     at = label.step_id or 0
     if not 1 <= at <= len(trace.steps):
         return (f"the labelled step {at} is not among the {len(trace.steps)} steps",)

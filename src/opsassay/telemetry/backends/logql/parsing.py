@@ -90,7 +90,7 @@ _OPERATORS = (*_ARITHMETIC, "/", "%", "^", "==", "!=", ">", "<", ">=", "<=", "an
 
 def parse(text: str) -> LogQuery | MetricQuery:
     """Return the query *text*; raises LogqlError in Loki's words for what is none or outside of the subset."""
-    return _LogqlReader(text).whole()
+    return _LogqlReader(text).read_query()
 
 
 def parse_selector(text: str) -> tuple[Matcher, ...]:
@@ -107,12 +107,12 @@ class _LogqlReader(TokenReader):
     def __init__(self, text: str) -> None:
         super().__init__(text, _TOKEN, LogqlError, "")
 
-    def whole(self) -> LogQuery | MetricQuery:
-        found = self._logs() if self.sees("{") else self._metric(0)
+    def read_query(self) -> LogQuery | MetricQuery:
+        found = self._read_log_query() if self.sees("{") else self._read_metric_query(0)
         while isinstance(found, VectorLiteral) and self.sees(
             *_ARITHMETIC
         ):  # vector(1)+vector(1): Grafana asks whether we live
-            op, other = self.step(), self._metric(0)
+            op, other = self.step(), self._read_metric_query(0)
             if not isinstance(other, VectorLiteral):
                 self.fail(op.at, f"{op.text} between vectors is not served here, but between vector() alone")
             found = VectorLiteral(_ARITHMETIC[op.text](found.value, other.value))
@@ -126,14 +126,14 @@ class _LogqlReader(TokenReader):
             self.unexpected("the end of the query")
         return found
 
-    def _metric(self, deep: int) -> MetricQuery:
+    def _read_metric_query(self, deep: int) -> MetricQuery:
         if self.peek().kind == "number":
             self.fail(self.peek().at, "numbers alone are not served here")
         name = self.take("word", "a stream selector, a function or an aggregation")
         if deep > MOST_DEEP:
             self.fail(name.at, "the query is nested too deeply")
         if name.text in RANGES:
-            return self._range(name.text)
+            return self._read_range(name.text)
         if name.text == "vector":
             self.sign("(")
             value = float(self.take("number", "a number").text)
@@ -141,7 +141,7 @@ class _LogqlReader(TokenReader):
             return VectorLiteral(value)
         if name.text not in AGGREGATIONS:
             self.fail(name.at, f"{name.text} is not served here; there are {', '.join((*RANGES, *AGGREGATIONS))}")
-        modifier = self._modifier()
+        modifier = self._read_grouping()
         self.sign("(")
         limit = None
         if name.text in {"topk", "bottomk"}:
@@ -150,12 +150,12 @@ class _LogqlReader(TokenReader):
                 self.fail(number.at, f"unexpected {number.text}, expecting a whole number")
             limit = int(number.text[:9])
             self.sign(",")
-        inner = self._metric(deep + 1)
+        inner = self._read_metric_query(deep + 1)
         self.sign(")")
-        names, by = modifier or self._modifier() or ((), True)
+        names, by = modifier or self._read_grouping() or ((), True)
         return Aggregated(name.text, inner, names, by, limit)
 
-    def _modifier(self) -> tuple[tuple[str, ...], bool] | None:
+    def _read_grouping(self) -> tuple[tuple[str, ...], bool] | None:
         if not (self.sees("by") or self.sees("without")):
             return None
         by = self.take("word", "by or without").text == "by"
@@ -168,21 +168,21 @@ class _LogqlReader(TokenReader):
         self.sign(")")
         return tuple(names), by
 
-    def _range(self, function: str) -> RangeCount:
+    def _read_range(self, function: str) -> RangeCount:
         self.sign("(")
-        logs = self._logs()
+        logs = self._read_log_query()
         self.sign("[")
-        range_ns = self._duration()
+        range_ns = self._read_duration()
         self.sign("]")
         offset_ns = 0
         if self.sees("offset"):
             self.step()
-            offset_ns = self._duration()
+            offset_ns = self._read_duration()
         self.sign(")")
         return RangeCount(function, logs, range_ns, offset_ns)
 
-    def _logs(self) -> LogQuery:
-        selector = self._selector()
+    def _read_log_query(self) -> LogQuery:
+        selector = self._read_selector()
         lines: list[LineFilter] = []
         labels: list[Matcher] = []
         while self.sees("|=", "|~", "!=", "!~", "|"):
@@ -190,18 +190,18 @@ class _LogqlReader(TokenReader):
             if op == "|":
                 labels.append(self._label_filter())
             else:
-                values = [self._value(regex=op.endswith("~"))]
+                values = [self._read_value(regex=op.endswith("~"))]
                 while self.sees("or"):
                     self.step()
-                    values.append(self._value(regex=op.endswith("~")))
+                    values.append(self._read_value(regex=op.endswith("~")))
                 lines.append(LineFilter(op, tuple(values)))
         return LogQuery(selector, tuple(lines), tuple(labels))
 
-    def _selector(self) -> tuple[Matcher, ...]:
+    def _read_selector(self) -> tuple[Matcher, ...]:
         self.sign("{")
         found: list[Matcher] = []
         while not self.sees("}"):
-            found.append(self._matcher())
+            found.append(self._read_matcher())
             if not self.sees("}"):
                 self.sign(",")
         self.sign("}")
@@ -216,16 +216,16 @@ class _LogqlReader(TokenReader):
         token = self.peek()
         if self.sees("(") or (token.kind == "word" and self.peek(1).text not in {"=", "!=", "=~", "!~"}):
             self.fail(token.at, f"| {token.text} is not served here; there are line filters and filters of labels")
-        return self._matcher()
+        return self._read_matcher()
 
-    def _matcher(self) -> Matcher:
+    def _read_matcher(self) -> Matcher:
         name = self.take("word", "a label").text
         token = self.take("sign", "=, !=, =~ or !~")
         if token.text not in {"=", "!=", "=~", "!~"}:
             self.fail(token.at, f"unexpected {token.text}, expecting =, !=, =~ or !~")
-        return Matcher(name, token.text, self._value(regex=token.text.endswith("~")))
+        return Matcher(name, token.text, self._read_value(regex=token.text.endswith("~")))
 
-    def _value(self, *, regex: bool) -> str:
+    def _read_value(self, *, regex: bool) -> str:
         if self.sees("ip"):
             self.fail(self.peek().at, "ip() is not served here")
         token = self.take("text", "a text in quotes")
@@ -237,7 +237,7 @@ class _LogqlReader(TokenReader):
                 raise LogqlError(f"parse error at {self.place(token.at)}: error parsing regexp: {error}") from error
         return value
 
-    def _duration(self) -> int:
+    def _read_duration(self) -> int:
         token = self.take("duration", "a duration")
         found = duration_ns(token.text, days=True)
         if not 0 < found <= _LONGEST_NS:

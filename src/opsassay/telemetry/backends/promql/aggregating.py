@@ -35,15 +35,15 @@ def aggregate(op: str, grouping: Grouping, vectors: Vectors, limit: Values | Non
     counts = count_present(vectors.present, owners, len(groups))
     if op == "quantile":
         assert limit is not None
-        values = _quantiles(vectors, owners, shape, limit)
+        values = _quantiles_of_groups(vectors, owners, shape, limit)
     elif op in {"count", "group"}:
         values = counts if op == "count" else np.ones(shape)
     else:
-        values = _combined(op, vectors, owners, counts)
+        values = _combine_groups(op, vectors, owners, counts)
     return Vectors(groups, values, counts > 0)
 
 
-def _combined(op: str, vectors: Vectors, owners: Times, counts: Values) -> Values:
+def _combine_groups(op: str, vectors: Vectors, owners: Times, counts: Values) -> Values:
     def added(values: Values) -> Values:
         return summed(np.where(vectors.present, values, 0.0), owners, len(counts))
 
@@ -63,7 +63,7 @@ def _combined(op: str, vectors: Vectors, owners: Times, counts: Values) -> Value
     return np.where(np.isinf(found), added(vectors.values / counts[owners]), mean) if np.isinf(found).any() else mean
 
 
-def _quantiles(vectors: Vectors, owners: Times, shape: tuple[int, int], quantile: Values) -> Values:
+def _quantiles_of_groups(vectors: Vectors, owners: Times, shape: tuple[int, int], quantile: Values) -> Values:
     found = np.full(shape, np.nan)
     order, sizes = np.argsort(owners, kind="stable"), np.bincount(owners, minlength=shape[0])
     begins = np.cumsum(sizes) - sizes

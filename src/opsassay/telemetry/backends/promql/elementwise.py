@@ -30,18 +30,18 @@ def _greater(values: Values, least: Values) -> Values:
     return found
 
 
-def _less(values: Values, most: Values) -> Values:
+def _lesser_of(values: Values, most: Values) -> Values:
     return -_greater(-values, -most)
 
 
-def _clamped(values: Values, least: Values, most: Values) -> Values:
-    return _greater(_less(values, most), least)
+def _clamp_values(values: Values, least: Values, most: Values) -> Values:
+    return _greater(_lesser_of(values, most), least)
 
 
 ELEMENTWISE: Mapping[str, Elementwise] = {
     "abs": np.abs, "ceil": np.ceil, "floor": np.floor, "sqrt": np.sqrt, "exp": np.exp, "ln": np.log, "log2": np.log2,
-    "log10": np.log10, "sgn": np.sign, "round": _rounded, "clamp": _clamped, "clamp_min": _greater,
-    "clamp_max": _less,
+    "log10": np.log10, "sgn": np.sign, "round": _rounded, "clamp": _clamp_values, "clamp_min": _greater,
+    "clamp_max": _lesser_of,
 }  # fmt: skip
 """By the names of functions; what follows the vector is a number at each step."""
 
@@ -92,17 +92,17 @@ def label_replace(vectors: Vectors, target: str, template: str, source: str, reg
         return _PLACE.sub(filled, template)
 
     found = {text: expanded(text) for text in {labels.get(source, "") for labels in vectors.labels}}
-    return _relabelled(vectors, target, lambda labels: found[labels.get(source, "")])
+    return _set_label(vectors, target, lambda labels: found[labels.get(source, "")])
 
 
 def label_join(vectors: Vectors, target: str, separator: str, sources: Sequence[str]) -> Vectors:
     """Return *vectors* with the label *target*: what *sources* say, with *separator* between; raises PromqlError."""
     for kind, name in (("destination", target), *(("source", source) for source in sources)):
         _require_name("label_join", kind, name)
-    return _relabelled(vectors, target, lambda labels: separator.join(labels.get(source, "") for source in sources))
+    return _set_label(vectors, target, lambda labels: separator.join(labels.get(source, "") for source in sources))
 
 
-def _relabelled(vectors: Vectors, target: str, text_of: Callable[[Labels], str | None]) -> Vectors:
+def _set_label(vectors: Vectors, target: str, text_of: Callable[[Labels], str | None]) -> Vectors:
     labels = []
     for one in vectors.labels:
         text = text_of(one)

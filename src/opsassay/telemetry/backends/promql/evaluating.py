@@ -56,7 +56,7 @@ class Evaluation:
     def evaluate(self, expression: promql.Expr) -> Operand:
         """Return a vector at all steps, or a number at each. Raises PromqlError, also when it takes too long."""
         with np.errstate(all="ignore"):
-            found = self._evaluate(expression)
+            found = self._evaluate_expression(expression)
         return merged(found) if isinstance(found, Vectors) else found
 
     def samples(self, selector: promql.Expr) -> list[tuple[dict[str, str], Times, Values]]:
@@ -76,23 +76,23 @@ class Evaluation:
             if one.stop > one.start
         ]
 
-    def _evaluate(self, expression: promql.Expr) -> Operand:  # noqa: PLR0911 - one for each kind of expression
+    def _evaluate_expression(self, expression: promql.Expr) -> Operand:  # noqa: PLR0911 - one for each kind of expression
         self._require_time()
         match expression:
             case promql.NumberLiteral():
                 return np.full(len(self.steps_ms), expression.val)
             case promql.ParenExpr():
-                return self._evaluate(expression.expr)
+                return self._evaluate_expression(expression.expr)
             case promql.UnaryExpr():
-                return operate("*", None, self._evaluate(expression.expr), np.full(len(self.steps_ms), -1.0))
+                return operate("*", None, self._evaluate_expression(expression.expr), np.full(len(self.steps_ms), -1.0))
             case promql.VectorSelector():
-                return self._selected(expression)
+                return self._select_vectors(expression)
             case promql.Call():
                 return self._evaluate_call(expression)
             case promql.AggregateExpr():
-                return self._aggregated(expression)
+                return self._aggregate_vectors(expression)
             case promql.BinaryExpr():
-                left, right = self._evaluate(expression.lhs), self._evaluate(expression.rhs)
+                left, right = self._evaluate_expression(expression.lhs), self._evaluate_expression(expression.rhs)
                 return operate(str(expression.op), expression.modifier, left, right)
         raise PromqlError(f"invalid expression type for an evaluation at steps: {type(expression).__name__}")
 
@@ -100,8 +100,10 @@ class Evaluation:
         if time.monotonic() > self.deadline:
             raise PromqlError(TIMED_OUT, "timeout", 503)
 
-    def _selected(self, selector: promql.VectorSelector) -> Vectors:
-        windows = Windows.ending_at(self.store, self._numbers(selector), self._ends(selector), LOOKBACK_MS)
+    def _select_vectors(self, selector: promql.VectorSelector) -> Vectors:
+        windows = Windows.ending_at(
+            self.store, self._select_series(selector), self._ends_of_windows(selector), LOOKBACK_MS
+        )
         return Vectors(windows.labels, *last_sample(windows))
 
     def _evaluate_call(self, call: promql.Call) -> Operand:
@@ -109,18 +111,20 @@ class Evaluation:
         if name == "time":
             return self.steps_ms / 1000
         if name in {"label_replace", "label_join"}:
-            return self._relabelled(name, call)
+            return self._relabel_vectors(name, call)
         matrix = [argument for argument in call.args if _is_range(argument)]
-        return self._of_ranges(name, call, self._windows(matrix[0])) if matrix else self._of_values(name, call)
+        return (
+            self._apply_to_ranges(name, call, self._windows(matrix[0])) if matrix else self._apply_to_values(name, call)
+        )
 
-    def _of_ranges(self, name: str, call: promql.Call, windows: Windows) -> Vectors:
+    def _apply_to_ranges(self, name: str, call: promql.Call, windows: Windows) -> Vectors:
         match name:
             case "absent_over_time":
                 return _missing(call.args[0], windows.holding(1))
             case "quantile_over_time":
-                result = quantile_over_time(windows, self._number(call.args[0]))
+                result = quantile_over_time(windows, self._evaluate_number(call.args[0]))
             case "predict_linear":
-                result = predicted(windows, self._number(call.args[1]), self.steps_ms)
+                result = predicted(windows, self._evaluate_number(call.args[1]), self.steps_ms)
             case _:
                 result = RANGE_FUNCTIONS[name](windows)
         if name == "last_over_time":
@@ -129,21 +133,21 @@ class Evaluation:
             Vectors([windows.store.unnamed[number] for number in windows.numbers.tolist()], *result)
         )
 
-    def _relabelled(self, name: str, call: promql.Call) -> Vectors:
-        vectors = self._evaluate(call.args[0])
+    def _relabel_vectors(self, name: str, call: promql.Call) -> Vectors:
+        vectors = self._evaluate_expression(call.args[0])
         assert isinstance(vectors, Vectors)
-        target, first, *others = (_literal(argument) for argument in call.args[1:])
+        target, first, *others = (_read_literal(argument) for argument in call.args[1:])
         if name == "label_join":
             return label_join(vectors, target, first, others)
         return label_replace(vectors, target, first, *others)
 
-    def _number(self, expression: promql.Expr) -> Values:
-        found = self._evaluate(expression)
+    def _evaluate_number(self, expression: promql.Expr) -> Values:
+        found = self._evaluate_expression(expression)
         assert not isinstance(found, Vectors)
         return found
 
-    def _of_values(self, name: str, call: promql.Call) -> Operand:
-        inner, *others = (self._evaluate(argument) for argument in call.args)
+    def _apply_to_values(self, name: str, call: promql.Call) -> Operand:
+        inner, *others = (self._evaluate_expression(argument) for argument in call.args)
         if name == "histogram_quantile":
             assert not isinstance(inner, Vectors)
             assert isinstance(others[0], Vectors)
@@ -161,12 +165,12 @@ class Evaluation:
                 return inner
         return applied(name, inner, [other for other in others if not isinstance(other, Vectors)])
 
-    def _aggregated(self, expression: promql.AggregateExpr) -> Vectors:
-        vectors = self._evaluate(expression.expr)
-        limit = self._evaluate(expression.param) if expression.param is not None else None
+    def _aggregate_vectors(self, expression: promql.AggregateExpr) -> Vectors:
+        vectors = self._evaluate_expression(expression.expr)
+        limit = self._evaluate_expression(expression.param) if expression.param is not None else None
         assert isinstance(vectors, Vectors)
         assert not isinstance(limit, Vectors)
-        return aggregate(str(expression.op), _grouping(expression.modifier), vectors, limit)
+        return aggregate(str(expression.op), _read_grouping(expression.modifier), vectors, limit)
 
     def _windows(self, selector: promql.Expr) -> Windows:
         """Return the ranges that *selector* means."""
@@ -175,11 +179,13 @@ class Evaluation:
             return self._subquery(selector)
         assert isinstance(selector, promql.MatrixSelector)
         inner = selector.vector_selector
-        return Windows.ending_at(self.store, self._numbers(inner), self._ends(inner), _range_ms(selector))
+        return Windows.ending_at(
+            self.store, self._select_series(inner), self._ends_of_windows(inner), _range_ms(selector)
+        )
 
     def _subquery(self, query: promql.SubqueryExpr) -> Windows:
         """Return the windows over what the inner expression is at each multiple of the subquery's step."""
-        range_ms, ends = _range_ms(query), self._ends(query)
+        range_ms, ends = _range_ms(query), self._ends_of_windows(query)
         step_ms = round(query.step.total_seconds() * 1000) if query.step is not None else DEFAULT_STEP_MS
         if step_ms < 1:
             raise PromqlError('invalid parameter "query": parse error: duration must be greater than 0')
@@ -189,7 +195,7 @@ class Evaluation:
             raise too_many_samples()
         steps = first + step_ms * np.arange(count, dtype=np.int64)
         within = Evaluation(self.store, steps, self.deadline, self.request_ms)
-        found = within._evaluate(query.expr)
+        found = within._evaluate_expression(query.expr)
         if not isinstance(found, Vectors):
             found = Vectors([{}], found[None, :], np.ones((1, len(found)), dtype=bool))
         store = series_at(merged(found), steps)
@@ -198,13 +204,13 @@ class Evaluation:
             raise too_many_samples()
         return Windows.ending_at(store, numbers, ends, range_ms)
 
-    def _numbers(self, selector: promql.VectorSelector) -> Times:
+    def _select_series(self, selector: promql.VectorSelector) -> Times:
         numbers = select(self.store, selector)
         if len(numbers) * len(self.steps_ms) > MOST_CELLS:
             raise too_many_samples()
         return numbers
 
-    def _ends(self, selector: promql.VectorSelector | promql.SubqueryExpr) -> Times:
+    def _ends_of_windows(self, selector: promql.VectorSelector | promql.SubqueryExpr) -> Times:
         ends = self.steps_ms
         if selector.at is not None:
             at = selector.at
@@ -245,7 +251,7 @@ def _is_range(expression: promql.Expr) -> bool:
     return isinstance(without_parentheses(expression), promql.MatrixSelector | promql.SubqueryExpr)
 
 
-def _literal(expression: promql.Expr) -> str:
+def _read_literal(expression: promql.Expr) -> str:
     inner = without_parentheses(expression)
     assert isinstance(inner, promql.StringLiteral)
     return decode_literals(inner.val)
@@ -278,7 +284,7 @@ def _equal_labels(expression: promql.Expr) -> Labels:
     return {name: text for name, text in found.items() if text}
 
 
-def _grouping(modifier: promql.AggModifier | None) -> Grouping:
+def _read_grouping(modifier: promql.AggModifier | None) -> Grouping:
     if modifier is None:
         return grouping_by(())
     return (grouping_by if modifier.type == promql.AggModifierType.By else grouping_without)(

@@ -76,7 +76,7 @@ def combined(op: str, left: Vectors, right: Vectors, signatures: Signatures) -> 
     """Return *left* `and`, `or` or `unless` *right*, step by step."""
     count = len(signatures.keys)
     if op == "or":
-        alone = right.present & ~_there(left, signatures.left, count)[signatures.right]
+        alone = right.present & ~_is_present(left, signatures.left, count)[signatures.right]
         return merged(
             Vectors(
                 [*left.labels, *right.labels],
@@ -84,11 +84,11 @@ def combined(op: str, left: Vectors, right: Vectors, signatures: Signatures) -> 
                 np.concatenate([left.present, alone]),
             )
         )
-    there = _there(right, signatures.right, count)[signatures.left]
+    there = _is_present(right, signatures.right, count)[signatures.left]
     return Vectors(left.labels, left.values, left.present & (there if op == "and" else ~there))
 
 
-def _there(vectors: Vectors, owners: Times, count: int) -> Present:
+def _is_present(vectors: Vectors, owners: Times, count: int) -> Present:
     found: Present = count_present(vectors.present, owners, count) > 0
     return found
 

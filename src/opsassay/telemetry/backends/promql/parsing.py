@@ -40,16 +40,16 @@ OPERATORS = frozenset({*ARITHMETIC, *COMPARISON, *SETS})
 def parse(text: str) -> promql.Expr:
     """Return the expression *text*; raises PromqlError when it is none, too large, or outside the subset."""
     if len(text) > MOST_QUERY_CHARACTERS:
-        raise _wrong(f"the query has more than {MOST_QUERY_CHARACTERS} characters")
+        raise _invalid_query(f"the query has more than {MOST_QUERY_CHARACTERS} characters")
     try:
         found = promql.parse(code_literals(text))
         _require_subset(found)
     except (ValueError, OverflowError) as error:
-        raise _wrong(f"parse error: {decode_literals(str(error))}") from error
+        raise _invalid_query(f"parse error: {decode_literals(str(error))}") from error
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # of Rust: x[1e300] is one with promql-parser 0.12
             raise
-        raise _wrong(f"parse error: {error}") from error
+        raise _invalid_query(f"parse error: {error}") from error
     return found
 
 
@@ -69,11 +69,11 @@ def _require_subset(top: promql.Expr) -> None:
     while left:
         expression, depth = left.pop()
         if depth > MOST_DEPTH:
-            raise _wrong(f"expressions may stand {MOST_DEPTH} deep within one another here")
+            raise _invalid_query(f"expressions may stand {MOST_DEPTH} deep within one another here")
         _require_durations(expression)
         if (what := _outside(expression)) is not None:
-            raise _wrong(f"{what} is outside the subset of PromQL that is evaluated here")
-        left += [(inner, depth + 1) for inner in _inner(expression)]
+            raise _invalid_query(f"{what} is outside the subset of PromQL that is evaluated here")
+        left += [(inner, depth + 1) for inner in _inner_expressions(expression)]
 
 
 def _require_durations(expression: promql.Expr) -> None:
@@ -98,17 +98,17 @@ def _outside(expression: promql.Expr) -> str | None:
             return f"the aggregation {expression.op}()"
         case promql.BinaryExpr() if str(expression.op) not in OPERATORS:
             return f"the operator {expression.op}"
-        case promql.BinaryExpr() if expression.modifier is not None and _fills(expression.modifier):
+        case promql.BinaryExpr() if expression.modifier is not None and _has_fill_values(expression.modifier):
             return "the modifier fill"
     return None
 
 
-def _fills(modifier: promql.BinModifier) -> bool:
+def _has_fill_values(modifier: promql.BinModifier) -> bool:
     filled = modifier.fill_values
     return filled.lhs is not None or filled.rhs is not None
 
 
-def _inner(expression: promql.Expr) -> Iterator[promql.Expr]:
+def _inner_expressions(expression: promql.Expr) -> Iterator[promql.Expr]:
     match expression:
         case promql.ParenExpr() | promql.UnaryExpr() | promql.SubqueryExpr():
             yield expression.expr
@@ -125,5 +125,5 @@ def _inner(expression: promql.Expr) -> Iterator[promql.Expr]:
             yield from expression.args
 
 
-def _wrong(message: str) -> PromqlError:
+def _invalid_query(message: str) -> PromqlError:
     return PromqlError(f'invalid parameter "query": {message}')

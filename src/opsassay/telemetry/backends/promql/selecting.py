@@ -16,12 +16,12 @@ from opsassay.telemetry.backends.series import NAME, SeriesStore, Times
 def select(store: SeriesStore, selector: promql.VectorSelector) -> Times:
     """Return the numbers of the series of *store* that *selector* means; raises PromqlError for a wrong regex."""
     matchers = matchers_of(selector)
-    if all(_test(op, value, [""])("") for op, _, value in matchers):
-        raise _wrong("vector selector must contain at least one non-empty matcher")
+    if all(_make_test(op, value, [""])("") for op, _, value in matchers):
+        raise _parse_error("vector selector must contain at least one non-empty matcher")
     numbers = np.arange(len(store.labels), dtype=np.int64)
     for op, label, value in matchers:
         texts, which = store.column(label)
-        fits = _test(op, value, texts)
+        fits = _make_test(op, value, texts)
         numbers = numbers[np.array([fits(text) for text in texts], dtype=bool)[which[numbers]]]
     return numbers
 
@@ -29,12 +29,13 @@ def select(store: SeriesStore, selector: promql.VectorSelector) -> Times:
 def matchers_of(selector: promql.VectorSelector) -> list[tuple[str, str, str]]:
     """Return operator, label and value of each matcher, that of the metric's name among them."""
     found = [
-        (_operator(one.op), decode_literals(one.name), decode_literals(one.value)) for one in selector.matchers.matchers
+        (_operator_text(one.op), decode_literals(one.name), decode_literals(one.value))
+        for one in selector.matchers.matchers
     ]
     return found + ([("=", NAME, selector.name)] if selector.name else [])
 
 
-def _operator(op: promql.MatchOp) -> str:
+def _operator_text(op: promql.MatchOp) -> str:
     if op == promql.MatchOp.Equal:
         return "="
     if op == promql.MatchOp.NotEqual:
@@ -42,12 +43,12 @@ def _operator(op: promql.MatchOp) -> str:
     return "=~" if op == promql.MatchOp.Re else "!~"
 
 
-def _test(op: str, value: str, texts: list[str]) -> Callable[[str], bool]:
+def _make_test(op: str, value: str, texts: list[str]) -> Callable[[str], bool]:
     try:
         return tester(op, value, texts)
     except RegexError as error:
-        raise _wrong(str(error)) from error
+        raise _parse_error(str(error)) from error
 
 
-def _wrong(what: str) -> PromqlError:
+def _parse_error(what: str) -> PromqlError:
     return PromqlError(f'invalid parameter "query": parse error: {what}')

@@ -271,7 +271,7 @@ def counted_steps(counted: Callable[[SeriesStore], Times]) -> Callable[[Windows]
     return count
 
 
-def _present(windows: Windows) -> Result:
+def _present_over_time(windows: Windows) -> Result:
     present = windows.holding(1)
     return np.ones(present.shape), present
 
@@ -294,7 +294,7 @@ RANGE_FUNCTIONS: Mapping[str, Callable[[Windows], Result]] = {
     "stddev_over_time": deviation_over_time,
     "stdvar_over_time": variance_over_time,
     "deriv": slope,
-    "present_over_time": _present,
+    "present_over_time": _present_over_time,
     "changes": counted_steps(lambda store: store.changed),
     "resets": counted_steps(lambda store: store.fallen),
     "idelta": instant_delta,

@@ -104,17 +104,17 @@ class BackendClient:
         for attempt in count():
             try:
                 async with self._room:
-                    await self._turn()
+                    await self._wait_for_turn()
                     content = await self._ask_once(path, parameters or {}, post=post)
             except (_AgainError, aiohttp.ClientError, TimeoutError) as error:
                 pause_s = max(min(0.5 * 2**attempt, LONGEST_PAUSE_S), getattr(error, "pause_s", 0.0))
                 if time.monotonic() + pause_s > deadline:
                     raise self.failed(
-                        f"{self._about(error)}, also after {plural(attempt + 1, 'try').replace('trys', 'tries')}"
+                        f"{self._describe_error(error)}, also after {plural(attempt + 1, 'try').replace('trys', 'tries')}"
                     ) from error
                 await asyncio.sleep(pause_s)
             else:
-                return self._json(content)
+                return self._parse_json(content)
         raise AssertionError
 
     def read(self, reader: Callable[[Any], Any], answer: Any) -> Any:
@@ -126,13 +126,13 @@ class BackendClient:
 
     def failed(self, what: str) -> BackendError:
         """Return the error that this backend does *what*."""
-        return BackendError(self._sentence(what))
+        return BackendError(self._format_problem(what))
 
-    def _sentence(self, what: str) -> str:
+    def _format_problem(self, what: str) -> str:
         way_out = f"check its URL and {token_variable(self.name)}, then run the command again: it goes on from here."
         return f"{self.name} at {self.backend.url} {what}; {way_out}"
 
-    async def _turn(self) -> None:
+    async def _wait_for_turn(self) -> None:
         now = time.monotonic()
         self._next_s = max(now, self._next_s) + 1 / self.limits.requests_per_s
         if (wait_s := self._next_s - 1 / self.limits.requests_per_s - now) > 0:
@@ -145,7 +145,7 @@ class BackendClient:
         options: Any = {"headers": self._headers, "allow_redirects": False, **asked}
         async with asyncio.timeout(self.limits.timeout_s):
             async with self._session.request("POST" if post else "GET", url, **options) as reply:
-                content = await self._content(reply)
+                content = await self._read_content(reply)
                 if reply.status < 300:
                     return content
                 said = self.redaction.sentence(content[:4096].decode("utf-8", "replace"))
@@ -154,9 +154,9 @@ class BackendClient:
                 what = (
                     "redirects elsewhere" if reply.status < 400 else f"answers {reply.status} ({said or reply.reason})"
                 )
-                raise RejectedError(self._sentence(what), reply.status, said)
+                raise RejectedError(self._format_problem(what), reply.status, said)
 
-    async def _content(self, reply: aiohttp.ClientResponse) -> bytes:
+    async def _read_content(self, reply: aiohttp.ClientResponse) -> bytes:
         content = bytearray()
         async for chunk in reply.content.iter_chunked(_CHUNK):
             content += chunk
@@ -167,16 +167,18 @@ class BackendClient:
                 )
             if len(content) > self.limits.answer_bytes:
                 reply.close()
-                raise TooLargeError(self._sentence(f"answers with more than {self.limits.answer_bytes} bytes at once"))
+                raise TooLargeError(
+                    self._format_problem(f"answers with more than {self.limits.answer_bytes} bytes at once")
+                )
         return bytes(content)
 
-    def _json(self, content: bytes) -> Any:
+    def _parse_json(self, content: bytes) -> Any:
         try:
             return json.loads(content)
         except (ValueError, RecursionError) as error:
             raise self.failed("answers with something that is not JSON") from error
 
-    def _about(self, error: BaseException) -> str:
+    def _describe_error(self, error: BaseException) -> str:
         match error:
             case _AgainError():
                 return str(error)

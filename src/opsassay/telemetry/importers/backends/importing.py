@@ -125,24 +125,24 @@ def import_backends(settings: PastIncident, out: Path, on_case: OnCase | None = 
     known = [settings.system, *(window.canonical_json() for window in settings.windows().values())]
     known += [f"{name} {one.url}" for name, one in settings.backends().items()]
     id_ = case_id("backends", *known)
-    source = Source(settings.system, id_, partial(_read, settings, id_, Path(out)))
+    source = Source(settings.system, id_, partial(_read_case, settings, id_, Path(out)))
     report = import_sources([source], out, on_case)
     if Tree(out).incident_path(id_).exists():
-        shutil.rmtree(_left_by(out, id_), ignore_errors=True)
+        shutil.rmtree(_path_of_left_pages(out, id_), ignore_errors=True)
     return report
 
 
 def _pages(settings: PastIncident, out: Path, id_: str) -> Pages:
     """Return the pages of this import; by other rules of what is read they would be other pages."""
     rules = settings.model_copy(update={"limits": type(settings.limits)(), "root": None, "postmortem": None})
-    return Pages(_left_by(out, id_) / rules.digest()[:16])
+    return Pages(_path_of_left_pages(out, id_) / rules.digest()[:16])
 
 
-def _left_by(out: Path, id_: str) -> Path:
+def _path_of_left_pages(out: Path, id_: str) -> Path:
     return Path(out) / f".importing-{id_}"
 
 
-def _read(settings: PastIncident, id_: str, out: Path) -> ReadCase:
+def _read_case(settings: PastIncident, id_: str, out: Path) -> ReadCase:
     windows = settings.windows()
     redaction = Redaction(settings.redact, secrets_in(tokens()))
     text = settings.postmortem_text()
@@ -160,12 +160,12 @@ def _read(settings: PastIncident, id_: str, out: Path) -> ReadCase:
         id=id_, system=settings.system, normal=windows["normal"], abnormal=windows["abnormal"],
         provenance={"format": "backends", "backends": sorted(settings.backends())},
     )  # fmt: skip
-    truth = _truth(settings, incident, postmortem=bool(further))
+    truth = _make_truth(settings, incident, postmortem=bool(further))
     notes = [*notes, *tables.about()]
     return ReadCase(incident, truth, tables, {"namespace": settings.system}, further=further, notes=tuple(notes))
 
 
-def _truth(settings: PastIncident, incident: Incident, *, postmortem: bool) -> Truth | None:
+def _make_truth(settings: PastIncident, incident: Incident, *, postmortem: bool) -> Truth | None:
     if settings.root is None:
         return Truth(id=incident.id, system=incident.system) if postmortem else None
     service, type_ = read_root(settings.root)

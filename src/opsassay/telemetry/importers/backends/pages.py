@@ -22,42 +22,44 @@ class Pages:
         folder.mkdir(parents=True, exist_ok=True)
 
     @cached_property
-    def _notes(self) -> dict[str, dict[str, Any]]:
+    def _read_notes(self) -> dict[str, dict[str, Any]]:
         return {path.stem: json.loads(path.read_bytes()) for path in sorted(self._folder.glob("*.json"))}
 
     def kept_note(self, *key: object) -> dict[str, Any] | None:
         """Return the note of the page *key*, None when it is not there whole."""
-        return self._notes.get(_page_name(key))
+        return self._read_notes.get(_name_of_page(key))
 
     def keep(self, *key: object, tables: Mapping[str, pl.DataFrame] | None = None, **note: Any) -> dict[str, Any]:
         """Write the *tables* of the page *key*, then its *note*, which is returned."""
-        name, rows = _page_name(key), {}
+        name, rows = _name_of_page(key), {}
         for table, frame in (tables or {}).items():
             if frame.height:
-                with whole_file(self._table_path(name, table)) as partial:
+                with whole_file(self._path_of_table(name, table)) as partial:
                     write_table(partial, frame)
                 rows[table] = frame.height
         note = {**note, "rows": rows}
         with whole_file(self._folder / f"{name}.json") as partial:
             partial.write_text(json.dumps(note), encoding="utf-8")
-        self._notes[name] = note
+        self._read_notes[name] = note
         return note
 
     def read(self, *key: object, table: str, columns: list[str]) -> pl.DataFrame | None:
         """Return *columns* of one *table* of the page *key*, None when it has no rows of it."""
-        name = _page_name(key)
-        if table not in self._notes.get(name, {}).get("rows", {}):
+        name = _name_of_page(key)
+        if table not in self._read_notes.get(name, {}).get("rows", {}):
             return None
-        return pl.read_parquet(self._table_path(name, table), columns=columns)
+        return pl.read_parquet(self._path_of_table(name, table), columns=columns)
 
     def files(self, table: str) -> list[Path]:
         """Return the files of *table* of all whole pages."""
-        return [self._table_path(name, table) for name, note in sorted(self._notes.items()) if table in note["rows"]]
+        return [
+            self._path_of_table(name, table) for name, note in sorted(self._read_notes.items()) if table in note["rows"]
+        ]
 
-    def _table_path(self, name: str, table: str) -> Path:
+    def _path_of_table(self, name: str, table: str) -> Path:
         return self._folder / f"{name}.{table}.parquet"
 
 
-def _page_name(key: tuple[object, ...]) -> str:
+def _name_of_page(key: tuple[object, ...]) -> str:
     digest = hashlib.sha256(json.dumps(key, default=str).encode()).hexdigest()[:24]
     return f"{key[0]}-{digest}"

@@ -34,14 +34,14 @@ class Redaction:
 
     def label(self, name: str, value: Any) -> str:
         """Return the *value* of one label as `labels` has it."""
-        return REDACTED if self._hides(name) else str(value)
+        return REDACTED if self._hides_attribute(name) else str(value)
 
     def texts(self, column: pl.Series) -> pl.Series:
         """Return the texts of *column*, each distinct one redacted once."""
         distinct = column.unique()
         if distinct.len() * 2 > column.len():
-            return self._replaced(column).rename(column.name)
-        plain = pl.DataFrame({"found": distinct, "plain": self._replaced(distinct)})
+            return self._replace_secrets(column).rename(column.name)
+        plain = pl.DataFrame({"found": distinct, "plain": self._replace_secrets(distinct)})
         found = pl.DataFrame({"found": column})
         return found.join(plain, on="found", how="left", nulls_equal=True, maintain_order="left")["plain"].rename(
             column.name
@@ -50,20 +50,20 @@ class Redaction:
     def sentence(self, text: str | BaseException) -> str:
         """Return the first line of *text*, redacted, short enough for a message."""
         line = first_line(text) if isinstance(text, BaseException) else (text.strip().splitlines() or [""])[0]
-        return one_sentence(str(self._replaced(pl.Series([line], dtype=pl.String()))[0]))[:160]
+        return one_sentence(str(self._replace_secrets(pl.Series([line], dtype=pl.String()))[0]))[:160]
 
     def whole(self, text: str) -> str:
         """Return a longer *text*, redacted line by line."""
-        return "\n".join(self._replaced(pl.Series(text.split("\n"), dtype=pl.String())).to_list())
+        return "\n".join(self._replace_secrets(pl.Series(text.split("\n"), dtype=pl.String())).to_list())
 
     @cache  # noqa: B019 - as many as there are names, for as long as an import takes
-    def _hides(self, name: str) -> bool:
+    def _hides_attribute(self, name: str) -> bool:
         if _comparable(name) in self._names:
             return True
         header = _HEADER_ATTRIBUTE.fullmatch(name)
         return header is not None and (_comparable(header[1]) in self._headers | self._names)
 
-    def _replaced(self, column: pl.Series) -> pl.Series:
+    def _replace_secrets(self, column: pl.Series) -> pl.Series:
         if self._header:
             column = column.str.replace_all(self._header, f"${{1}}{REDACTED}")
         for pattern in self._texts:

@@ -44,7 +44,7 @@ class SeriesReader:
 
     async def read(self, windows: Sequence[Window]) -> None:
         """Read all samples in *windows*; raises BackendError."""
-        kinds, names = await self._metadata(), await self._names(windows)
+        kinds, names = await self._read_metadata(), await self._read_metric_names(windows)
         self._kinds = {**kinds, **_histograms(names, kinds)}
         out = [name for name in names if any(re.fullmatch(one, name) for one in self._backend.leave_out)]
         buckets = [name for name in names if self._kinds.get(name.removesuffix("_bucket")) == "histogram"
@@ -55,16 +55,16 @@ class SeriesReader:
         for window in windows:
             for batch in batches:
                 seen += await self._read_page((batch, window.start_ns // 10**6, window.end_ns // 10**6))
-        self._say(read, out, buckets, seen)
+        self._note_what_was_read(read, out, buckets, seen)
 
-    def _say(self, read: list[str], out: list[str], buckets: list[str], seen: Counter[str]) -> None:
+    def _note_what_was_read(self, read: list[str], out: list[str], buckets: list[str], seen: Counter[str]) -> None:
         self.notes.append(f"prometheus: {plural(seen['samples'], 'sample')} of {plural(len(read), 'metric')}")
         if buckets:
             self.notes.append(f"prometheus: {plural(len(buckets), 'metric')} of buckets are left out: a datapack keeps "
-                              f"none ({_some_names(buckets)})")  # fmt: skip
+                              f"none ({_join_first_names(buckets)})")  # fmt: skip
         if out:
             self.notes.append(
-                f"prometheus: {plural(len(out), 'metric')} are left out by leave_out ({_some_names(out)})"
+                f"prometheus: {plural(len(out), 'metric')} are left out by leave_out ({_join_first_names(out)})"
             )
         for what, about in (
             ("nameless", "have no label that names a service"),
@@ -72,10 +72,11 @@ class SeriesReader:
         ):
             if named := sorted(key.partition(" ")[2] for key in seen if key.startswith(f"{what} ")):
                 self.notes.append(
-                    f"prometheus: series of {plural(len(named), 'metric')} {about}; they are kept ({_some_names(named)})"
+                    f"prometheus: series of {plural(len(named), 'metric')} {about}; they are kept "
+                    f"({_join_first_names(named)})"
                 )
 
-    async def _metadata(self) -> dict[str, str]:
+    async def _read_metadata(self) -> dict[str, str]:
         if (kept := self._pages.kept_note("prometheus", "metadata")) is None:
             try:
                 answer = await self._client.get("/api/v1/metadata")
@@ -89,14 +90,14 @@ class SeriesReader:
             kept = self._pages.keep("prometheus", "metadata", kinds=kinds)
         return dict(kept["kinds"])
 
-    async def _names(self, windows: Sequence[Window]) -> list[str]:
+    async def _read_metric_names(self, windows: Sequence[Window]) -> list[str]:
         if (kept := self._pages.kept_note("prometheus", "names")) is None:
             found: set[str] = set()
             for window in windows:
                 asked = {
                     "start": window.start_ns / 1e9,
                     "end": window.end_ns / 1e9,
-                    "match[]": self._selector('__name__!=""'),
+                    "match[]": self._make_selector('__name__!=""'),
                 }
                 answer = await self._client.get("/api/v1/label/__name__/values", asked)
                 found |= set(self._client.read(lambda got: [str(name) for name in got["data"]], answer))
@@ -119,18 +120,18 @@ class SeriesReader:
         if not kept.get("split"):
             return Counter(kept["seen"])
         total: Counter[str] = Counter()
-        for half in _halves(page):
+        for half in _split_page(page):
             total += await self._read_page(half)
         return total
 
     async def _ask_page(self, page: Page) -> Any:
         names, start_ms, end_ms = page
         words = "|".join(re.escape(name) for name in names)
-        selector = self._selector(f"__name__=~{json.dumps(words, ensure_ascii=False)}")
+        selector = self._make_selector(f"__name__=~{json.dumps(words, ensure_ascii=False)}")
         asked = {"query": f"{selector}[{end_ms - start_ms}ms]", "time": f"{(end_ms - 1) / 1000:.3f}"}
         return await self._client.get("/api/v1/query", asked, post=True)
 
-    def _selector(self, matcher: str) -> str:
+    def _make_selector(self, matcher: str) -> str:
         further = self._backend.select.strip().removeprefix("{").removesuffix("}").strip(" ,")
         return "{" + ",".join(part for part in (matcher, further) if part) + "}"
 
@@ -147,7 +148,7 @@ class SeriesReader:
             inside = (ms >= start_ms) & (ms < end_ms)
             if not inside.any():
                 continue
-            table, row = self._row(one["metric"])
+            table, row = self._make_row(one["metric"])
             place = tuple(sorted((name, value) for name, value in row.items() if name != "series"))
             raw = one["metric"]["__name__"]
             odd = {f"nameless {raw}": not row["service_name"], f"repeated {raw}": place in places}
@@ -155,9 +156,9 @@ class SeriesReader:
             places.add(place)
             rows.setdefault(table, []).append(row)
             samples.setdefault(table, []).append((ms[inside], values[inside]))
-        return {table: self._table(table, rows[table], samples[table]) for table in rows}, +seen
+        return {table: self._make_table(table, rows[table], samples[table]) for table in rows}, +seen
 
-    def _row(self, metric: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    def _make_row(self, metric: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
         raw = str(metric["__name__"])
         labels = self._client.redaction.labels(metric)
         suffix, service, columns = self._placing.series(labels)
@@ -170,7 +171,7 @@ class SeriesReader:
         table = self._placing.table(raw, self._kinds.get(raw, self._kinds.get(raw.removesuffix("_total"), "")))
         return table, {"metric": self._placing.name(raw) + suffix, "service_name": service, **columns}
 
-    def _table(self, table: str, rows: list[dict[str, Any]], samples: list[tuple[Any, Any]]) -> pl.DataFrame:
+    def _make_table(self, table: str, rows: list[dict[str, Any]], samples: list[tuple[Any, Any]]) -> pl.DataFrame:
         own = {
             name: pl.String()
             for name in ("metric", "service_name", *(("part", "series") if table == HISTOGRAM_PARTS else ()))
@@ -197,7 +198,7 @@ def _histograms(names: list[str], kinds: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _halves(page: Page) -> list[Page]:
+def _split_page(page: Page) -> list[Page]:
     names, start_ms, end_ms = page
     if len(names) > 1:
         middle = len(names) // 2
@@ -206,5 +207,5 @@ def _halves(page: Page) -> list[Page]:
     return [(names, start_ms, at), (names, at, end_ms)]
 
 
-def _some_names(names: Sequence[str]) -> str:
+def _join_first_names(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

@@ -116,11 +116,11 @@ class ImportLimits(Written):
     retry_s: float = Field(default=120, ge=0, description="for one request with all its retries")
 
 
-def _window(given: Any) -> Any:
+def _parse_window_text(given: Any) -> Any:
     return parse_window(given) if isinstance(given, str) else given
 
 
-_Span = Annotated[Window, BeforeValidator(_window)]
+_Span = Annotated[Window, BeforeValidator(_parse_window_text)]
 _At = Annotated[Backend, BeforeValidator(_with_url)]
 
 
@@ -145,7 +145,7 @@ class PastIncident(Written):
 
     @model_validator(mode="before")
     @classmethod
-    def _one_label(cls, given: Any) -> Any:
+    def _wrap_single_label(cls, given: Any) -> Any:
         if isinstance(given, dict) and isinstance(given.get("service"), str):
             return given | {"service": (given["service"],)}
         return given

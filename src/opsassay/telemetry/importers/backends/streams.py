@@ -43,7 +43,7 @@ class StreamReader:
 
     async def read(self, windows: Sequence[Window]) -> None:
         """Read all entries in *windows*; raises BackendError."""
-        selector = await self._selector()
+        selector = await self._choose_selector()
         for window in windows:
             await self._read_window(selector, window.start_ns, window.end_ns)
         self.notes.append(f"loki: {plural(self._seen['entries'], 'entry').replace('entrys', 'entries')}")
@@ -61,7 +61,7 @@ class StreamReader:
                 f"loki: {plural(len(self._no_column), 'label')} have no column and are not kept ({names})"
             )
 
-    async def _selector(self) -> str:
+    async def _choose_selector(self) -> str:
         given = self._client.backend.select.strip().removeprefix("{").removesuffix("}").strip(" ,")
         if given:
             return f"{{{given}}}"
@@ -82,7 +82,7 @@ class StreamReader:
             kept = self._pages.kept_note(*key)
             if kept is None:
                 entries, next_ns, limit, lost = await self._page(selector, start_ns, end_ns, limit)
-                table, seen = self._table(entries)
+                table, seen = self._make_table(entries)
                 no_column = sorted(self._no_column)
                 kept = self._pages.keep(
                     *key, tables={"logs": table}, next_ns=next_ns, seen={**seen, "lost": lost}, no_column=no_column
@@ -112,10 +112,10 @@ class StreamReader:
             last_ns = max(entry.ns for entry in found)
             if before := [entry for entry in found if entry.ns < last_ns]:
                 return before, last_ns, limit, 0
-            whole, lost = await self._instant(selector, last_ns, limit, found)
+            whole, lost = await self._read_instant(selector, last_ns, limit, found)
             return whole, last_ns + 1, limit, lost
 
-    async def _instant(
+    async def _read_instant(
         self, selector: str, at_ns_: int, limit: int, found: list[LogEntry]
     ) -> tuple[list[LogEntry], int]:
         larger = limit
@@ -129,9 +129,11 @@ class StreamReader:
                 break
             if len(entries) < larger:
                 return entries, 0
-        return await self._by_stream(selector, at_ns_, limit, found)
+        return await self._read_by_stream(selector, at_ns_, limit, found)
 
-    async def _by_stream(self, selector: str, at: int, limit: int, found: list[LogEntry]) -> tuple[list[LogEntry], int]:
+    async def _read_by_stream(
+        self, selector: str, at: int, limit: int, found: list[LogEntry]
+    ) -> tuple[list[LogEntry], int]:
         asked = {"match[]": selector, "start": str(at), "end": str(at + 1)}
         answer = await self._client.get("/loki/api/v1/series", asked)
         streams = self._client.read(lambda got: [dict(one) for one in got["data"]], answer)
@@ -154,8 +156,8 @@ class StreamReader:
         found = self._client.read(lambda got: list(_entries(got)), answer)
         return [entry for entry in found if start_ns <= entry.ns < end_ns]
 
-    def _table(self, entries: list[LogEntry]) -> tuple[pl.DataFrame, Counter[str]]:
-        rows = [self._row(entry) for entry in entries]
+    def _make_table(self, entries: list[LogEntry]) -> tuple[pl.DataFrame, Counter[str]]:
+        rows = [self._make_row(entry) for entry in entries]
         schema = {name: SCHEMA["logs"][name] for name in SCHEMA["logs"] if name != "time"}
         frame = pl.DataFrame(rows, schema={**schema, "ns": pl.Int64()})
         word = pl.col("message").str.extract(severity.WORD).str.to_uppercase()
@@ -166,16 +168,16 @@ class StreamReader:
         seen = Counter(entries=len(entries), nameless=sum(not row["service_name"] for row in rows))
         return frame.select(pl.exclude("ns"), time=at_ns(pl.col("ns"))), +seen
 
-    def _row(self, entry: LogEntry) -> dict[str, Any]:
+    def _make_row(self, entry: LogEntry) -> dict[str, Any]:
         labels = self._client.redaction.labels(entry.labels)
         service = self._placing.service(labels)
         known = {self._columns[name]: value for name, value in labels.items() if name in self._columns}
         used = {*self._columns, *_LEVELS, *_TRACE, *_SPAN, *self._placing.service_labels}
         self._no_column |= labels.keys() - used
         return {
-            "ns": entry.ns, "message": entry.line, "service_name": service, "level": _first_label(labels, _LEVELS),
-            "trace_id": (_first_label(labels, _TRACE) or "").lower(),
-            "span_id": (_first_label(labels, _SPAN) or "").lower(),
+            "ns": entry.ns, "message": entry.line, "service_name": service, "level": _find_first_label(labels, _LEVELS),
+            "trace_id": (_find_first_label(labels, _TRACE) or "").lower(),
+            "span_id": (_find_first_label(labels, _SPAN) or "").lower(),
             **known,
         }  # fmt: skip
 
@@ -196,5 +198,5 @@ def _entries(answer: Any) -> Iterable[LogEntry]:
             yield LogEntry(int(value[0]), str(value[1]), labels)
 
 
-def _first_label(labels: dict[str, str], names: Iterable[str]) -> str | None:
+def _find_first_label(labels: dict[str, str], names: Iterable[str]) -> str | None:
     return next((labels[name] for name in names if labels.get(name)), None)

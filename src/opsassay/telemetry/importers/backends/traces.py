@@ -45,11 +45,11 @@ class SpanRows:
 
     def add_jaeger(self, trace: Mapping[str, Any]) -> None:
         """Add the spans of a trace of Jaeger's API."""
-        places = {name: self._jaeger_resource(process) for name, process in trace["processes"].items()}
+        places = {name: self._read_jaeger_resource(process) for name, process in trace["processes"].items()}
         for span in trace["spans"]:
             tags = {tag["key"]: tag["value"] for tag in span.get("tags") or ()}
             own = span.get("process")
-            place = places[span["processID"]] if own is None else self._jaeger_resource(own)
+            place = places[span["processID"]] if own is None else self._read_jaeger_resource(own)
             status = _STATUS.get(str(tags.get("otel.status_code", "")).upper())
             if status is None:
                 status = "Error" if str(tags.get("error", "")).lower() == "true" else "Unset"
@@ -65,11 +65,11 @@ class SpanRows:
         """Add the spans of resource spans in OTLP's JSON, as Tempo sends it: ids in base64 or hex, names or numbers."""
         for group in groups:
             place = self._place_of(
-                {key: _attribute_value(value) for key, value in _attribute_pairs(group.get("resource") or {})}
+                {key: _attribute_value(value) for key, value in _read_attributes(group.get("resource") or {})}
             )
             scopes = group.get("scopeSpans") or group.get("instrumentationLibrarySpans") or ()
             for span in (span for scope in scopes for span in scope.get("spans") or ()):
-                tags = {key: _attribute_value(value) for key, value in _attribute_pairs(span)}
+                tags = {key: _attribute_value(value) for key, value in _read_attributes(span)}
                 self.lost.update(events=len(span.get("events") or ()), links=len(span.get("links") or ()))
                 start_ns, end_ns = int(span["startTimeUnixNano"]), int(span.get("endTimeUnixNano") or 0)
                 ids = (
@@ -82,7 +82,7 @@ class SpanRows:
                 self._add_span(
                     ids,
                     str(span.get("name", "")),
-                    _span_kind(span.get("kind")),
+                    _name_span_kind(span.get("kind")),
                     duration,
                     status,
                     place,
@@ -105,7 +105,7 @@ class SpanRows:
         attributes = (found[column][1] if column in found else None for column in ATTRIBUTE_SOURCES)
         self._rows.append((*ids, name, kind, duration, status, *place, *attributes, start_ns))
 
-    def _jaeger_resource(self, process: Mapping[str, Any]) -> tuple[Any, ...]:
+    def _read_jaeger_resource(self, process: Mapping[str, Any]) -> tuple[Any, ...]:
         tags = {tag["key"]: tag["value"] for tag in process.get("tags") or ()}
         return self._place_of({**tags, "service.name": process["serviceName"]})
 
@@ -140,7 +140,7 @@ def _is_within(link: Mapping[str, Any], span: Mapping[str, Any]) -> bool:
     return bool(link.get("traceID", span["traceID"]) == span["traceID"])
 
 
-def _span_kind(given: Any) -> str | None:
+def _name_span_kind(given: Any) -> str | None:
     if isinstance(given, int):
         return SPAN_KINDS[given] if 0 <= given < len(SPAN_KINDS) else None
     word = str(given or "").removeprefix("SPAN_KIND_").capitalize()
@@ -153,7 +153,7 @@ def _hex_id(text: str, size: int) -> str:
     return plain if plain.strip("0") else ""
 
 
-def _attribute_pairs(holder: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+def _read_attributes(holder: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
     return ((pair["key"], pair.get("value") or {}) for pair in holder.get("attributes") or ())
 
 
@@ -185,7 +185,7 @@ class _Reader:
         self._seen, self._no_column = Counter[str](), set[str]()
         self.notes: list[str] = []
 
-    def _say(self, name: str) -> None:
+    def _note_what_was_read(self, name: str) -> None:
         seen = self._seen
         self.notes.append(f"{name}: {plural(seen['spans'], 'span')} of {plural(seen['traces'], 'trace')}")
         for what, about in (
@@ -207,7 +207,7 @@ class _Reader:
                 f"{name}: {plural(len(self._no_column), 'attribute')} have no column and are not kept ({names})"
             )
 
-    def _took(self, kept: dict[str, Any]) -> None:
+    def _count_kept(self, kept: dict[str, Any]) -> None:
         self._seen += Counter(kept.get("seen", {}))
         self._no_column |= set(kept.get("no_column", ()))
 
@@ -223,21 +223,21 @@ class TempoReader(_Reader):
         ids = sorted(found)
         for at in range(0, len(ids), IDS_A_PAGE):
             batch = ids[at : at + IDS_A_PAGE]
-            self._took(self._pages.kept_note("tempo", batch) or await self._read_batch(batch))
-        self._say("tempo")
+            self._count_kept(self._pages.kept_note("tempo", batch) or await self._read_batch(batch))
+        self._note_what_was_read("tempo")
 
     async def _search(self, start_s: int, end_s: int) -> set[str]:
         """Return the ids of the traces from *start_s* to *end_s*, whole seconds of the epoch."""
         kept = self._pages.kept_note("tempo", "search", start_s, end_s)
         if kept is None:
-            kept = self._pages.keep("tempo", "search", start_s, end_s, **await self._searched(start_s, end_s))
-        self._took(kept)
+            kept = self._pages.keep("tempo", "search", start_s, end_s, **await self._search_traces(start_s, end_s))
+        self._count_kept(kept)
         if not kept["split"]:
             return set(kept["ids"])
         middle = (start_s + end_s) // 2
         return await self._search(start_s, middle) | await self._search(middle, end_s)
 
-    async def _searched(self, start_s: int, end_s: int) -> dict[str, Any]:
+    async def _search_traces(self, start_s: int, end_s: int) -> dict[str, Any]:
         limit = self._client.limits.traces
         while True:
             asked = {"q": "{}", "start": start_s, "end": end_s, "limit": limit}
@@ -280,7 +280,7 @@ class TempoReader(_Reader):
                 if not is_too_much(error):
                     raise
                 return "large"
-            spans, what = self._client.read(_resource_spans, answer)
+            spans, what = self._client.read(_read_resource_spans, answer)
             self._client.read(self._rows.add_otlp, spans)
             return str(what)
         return "gone"
@@ -295,12 +295,12 @@ class JaegerReader(_Reader):
         A trace is answered for each service that it passes; it is kept once.
         """
         known: set[str] = set()
-        for service in self._client.backend.services or await self._services():
+        for service in self._client.backend.services or await self._read_services():
             for window in windows:
                 await self._search(service, window.start_ns // _US, -(-window.end_ns // _US), known)
-        self._say("jaeger")
+        self._note_what_was_read("jaeger")
 
-    async def _services(self) -> Sequence[str]:
+    async def _read_services(self) -> Sequence[str]:
         answer = await self._client.get("/api/services")
         names: list[str] = self._client.read(lambda got: sorted(str(name) for name in got["data"] or ()), answer)
         return names
@@ -310,16 +310,16 @@ class JaegerReader(_Reader):
         key = ("jaeger", service, start_us, end_us)
         kept = self._pages.kept_note(*key)
         if kept is None:
-            kept = await self._searched(service, start_us, end_us, known)
+            kept = await self._search_traces(service, start_us, end_us, known)
         elif (ids := self._pages.read(*key, table="traces", columns=["trace_id"])) is not None:
             known |= set(ids["trace_id"])
-        self._took(kept)
+        self._count_kept(kept)
         if kept["split"]:
             middle = (start_us + end_us) // 2
             await self._search(service, start_us, middle, known)
             await self._search(service, middle, end_us, known)
 
-    async def _searched(self, service: str, start_us: int, end_us: int, known: set[str]) -> dict[str, Any]:
+    async def _search_traces(self, service: str, start_us: int, end_us: int, known: set[str]) -> dict[str, Any]:
         limit, key = self._client.limits.traces, ("jaeger", service, start_us, end_us)
         while True:
             asked = {"service": service, "start": start_us, "end": end_us - 1, "limit": limit}
@@ -336,9 +336,11 @@ class JaegerReader(_Reader):
             if full and limit < _MOST_SEARCHED:
                 limit *= 4
                 continue
-            return self._keep(key, traces, known, lost=int(full))
+            return self._keep_new_traces(key, traces, known, lost=int(full))
 
-    def _keep(self, key: Sequence[object], traces: Iterable[Any], known: set[str], lost: int) -> dict[str, Any]:
+    def _keep_new_traces(
+        self, key: Sequence[object], traces: Iterable[Any], known: set[str], lost: int
+    ) -> dict[str, Any]:
         new = 0
         for trace in traces:
             id_ = self._client.read(lambda one: str(one["traceID"]).lower(), trace)
@@ -353,7 +355,7 @@ class JaegerReader(_Reader):
         return self._pages.keep(*key, tables={"traces": table}, **note)
 
 
-def _resource_spans(answer: Any) -> tuple[list[dict[str, Any]], str]:
+def _read_resource_spans(answer: Any) -> tuple[list[dict[str, Any]], str]:
     trace = answer.get("trace") or answer
     partial = str(answer.get("status", "")).upper() == "PARTIAL"
     return list(trace.get("resourceSpans") or trace.get("batches") or ()), "partial" if partial else "whole"

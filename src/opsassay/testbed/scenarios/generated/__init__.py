@@ -53,7 +53,7 @@ def generated(seed: int = 0) -> tuple[Scenario, ...]:
         chance = random.Random(f"{seed} {substrate.name}")  # noqa: S311 - a repeatable draw, not a secret
         drawn = _draw_scenarios(recipes, chance)
         found += [
-            scenario_of(scenario_name(category), category, _on(substrate, one[0]), [one])
+            scenario_of(scenario_name(category), category, _phrases_for(substrate, one[0]), [one])
             for category, chosen in drawn.items()
             for one in chosen
         ]
@@ -77,7 +77,7 @@ def by_name(name: str) -> Scenario | None:
     return known[name]
 
 
-def _on(substrate: ScenarioPhrases, place: FaultPlace) -> ScenarioPhrases:
+def _phrases_for(substrate: ScenarioPhrases, place: FaultPlace) -> ScenarioPhrases:
     return GRID if place.system.system == cluster_parts.STAND_INS else substrate
 
 
@@ -91,7 +91,7 @@ def _draw_variants(recipes: Iterable[Recipe]) -> Iterator[tuple[str, Drawn]]:
 
 
 def _draw_scenarios(recipes: Iterable[Recipe], chance: random.Random) -> dict[str, list[Drawn]]:
-    """Return at most `EACH` of every class that the smallest machine can show, of different systems as far as there are."""
+    """Draw by *chance* at most `EACH` scenarios of each class of *recipes* that fit any machine, from systems in turn."""
     by_class: dict[str, list[Drawn]] = defaultdict(list)
     for category, one in _draw_variants(recipes):
         by_class[category].append(one)
@@ -117,14 +117,14 @@ def _several(chance: random.Random) -> Iterator[list[Drawn]]:
         first = next(one for name, one in everything if name == "RedisOOM")
         chosen = [first] if count > 2 else []
         for name, one in everything:
-            others = {name for _, part in chosen for name in _concerned(part)}
-            apart = not others & set(_concerned(one[1]))
+            others = {name for _, part in chosen for name in _entities_of(part)}
+            apart = not others & set(_entities_of(one[1]))
             if len(chosen) < count and apart and _stays_ready(one[1]) and not (name.startswith("Network")):
                 chosen.append(one)
         yield chosen
 
 
-def _concerned(broken: Broken) -> tuple[str, ...]:
+def _entities_of(broken: Broken) -> tuple[str, ...]:
     return (broken.root, *broken.entities)
 
 
@@ -146,7 +146,7 @@ def _storm(drawn: Drawn, chance: random.Random) -> list[OpsCall]:
     Each is over, or ends by itself, before anybody has to repair anything; alerts of their traffic fire meanwhile.
     """
     place, broken = drawn
-    concerned = {*_concerned(broken), *(end for edge in broken.edges for end in edge), place.entry}
+    concerned = {*_entities_of(broken), *(end for edge in broken.edges for end in edge), place.entry}
     bystanders = sorted(set(place.system.services) - concerned)
     calls = [local.call("restart", target=name, rolling=True) for name in chance.sample(bystanders, 3)]
     return [*calls, local.call("load dip", factor=0.4, seconds=40)]

@@ -55,7 +55,7 @@ def scenario_of(
     payload: dict[str, Any] = {
         "id": id_,
         "title": f"{category} on {place.system.system}: {', '.join(one.root for one in parts)}",
-        "description": _description(parts, stormy=bool(storm)),
+        "description": _describe_parts(parts, stormy=bool(storm)),
         "category": category,
         "difficulty": _difficulty(parts, stormy=bool(storm)),
         "environment": {
@@ -78,7 +78,7 @@ def scenario_of(
             "protected_services": tuple(dict.fromkeys(one.protected for one in parts)),
             "alerts": {"triggering": tuple(dict.fromkeys(one.alert for one in parts)), "hold_s": 6},
         },
-        "oracles": _oracles(parts, where),
+        "oracles": _make_oracles(parts, where),
     }
     if onset_s := max(one.onset_s for one in parts):
         payload["verification"]["settling"] = {"hold_s": onset_s + SEEN_S, "limit_s": 3 * (onset_s + SEEN_S)}
@@ -105,7 +105,7 @@ def _only_waits(step: OracleStep) -> bool:
     return step.verb == "kubectl" and step.arguments["args"][:2] == WAITING
 
 
-def _oracles(parts: Sequence[Broken], where: ScenarioPhrases) -> dict[str, Any]:
+def _make_oracles(parts: Sequence[Broken], where: ScenarioPhrases) -> dict[str, Any]:
     repair = [step for one in parts for step in (*one.looks, *one.repair)]
     found: dict[str, Any] = {
         "gentle": {"description": "Repairs what is broken, and nothing else.", "expect": "certified", "steps": repair}
@@ -136,7 +136,7 @@ def _failing_predicates(one: Broken) -> tuple[Predicate, ...]:
     return UNANSWERED
 
 
-def _description(parts: Sequence[Broken], *, stormy: bool) -> str:
+def _describe_parts(parts: Sequence[Broken], *, stormy: bool) -> str:
     said = "; ".join(f"{one.root}: {one.condition}" for one in parts)
     return f"{said}." + (" Unrelated changes and alerts come with it." if stormy else "")
 

@@ -211,7 +211,7 @@ def _wrong_port(place: FaultPlace) -> Broken | None:
     )
 
 
-def _policy(place: FaultPlace) -> Broken | None:
+def _add_network_policy(place: FaultPlace) -> Broken | None:
     name = place.target
     if name not in place.system.services or not (place.callers or place.system.system == STAND_INS):
         return None
@@ -390,7 +390,7 @@ RECIPES = (
         REAL,
     ),
     Recipe("PortMisconfigure", _wrong_port, BOTH),
-    Recipe("NetworkPolicy", _policy, BOTH),
+    Recipe("NetworkPolicy", _add_network_policy, BOTH),
     Recipe("ReplicasetScale", _scaled_away, BOTH),
     Recipe("IncorrectAuthentication", credentials("copper-eight", "its database does not know its password"), REAL),
     Recipe("UnregisterCredentials", credentials("", "it has no password for its database"), REAL),

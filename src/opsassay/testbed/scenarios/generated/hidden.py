@@ -34,16 +34,16 @@ ASKER, REPORTER = "tracking", "archive"
 Drawn = tuple[FaultPlace, Broken]
 
 
-def _delayed(place: FaultPlace, key: str, value: str, condition: str, technology: str) -> Broken | None:
+def _delayed_feature(place: FaultPlace, key: str, value: str, condition: str, technology: str) -> Broken | None:
     broken = feature(key, value, condition, technology)(place)
-    if broken is None or not any(one.call for one in _service(place).steps()):
+    if broken is None or not any(one.call for one in _service_of_place(place).steps()):
         return None
     wrong = replace(broken.wrong, description=f"Restarts {place.target}, which is well for {ONSET_S:.0f} s.")
     operations = (broken.operations[0], call("restart", target=place.target, rolling=True))
     return replace(broken, operations=operations, wrong=wrong, onset_s=ONSET_S)
 
 
-def _service(place: FaultPlace) -> Service:
+def _service_of_place(place: FaultPlace) -> Service:
     return place.system.services[place.target]
 
 
@@ -51,7 +51,7 @@ def _signs_once(place: FaultPlace) -> Broken | None:
     """Return a service that signs its first call alone; whom it calls takes no token that is as old as that."""
     if "TOKEN_SECRET" not in getattr(place.system.services.get(place.target), "config", {}):
         return None
-    return _delayed(place, "FEATURE_SIGN_ONCE", "1", "its credential is never renewed and expires", "tokens")
+    return _delayed_feature(place, "FEATURE_SIGN_ONCE", "1", "its credential is never renewed and expires", "tokens")
 
 
 def _opens_files(place: FaultPlace) -> Broken | None:
@@ -59,7 +59,7 @@ def _opens_files(place: FaultPlace) -> Broken | None:
     if place.target not in place.system.services:
         return None
     what = "it opens files until it can open no socket"
-    return _delayed(place, "FEATURE_FILE_WATCH", FILES_PER_S, what, "file descriptors")
+    return _delayed_feature(place, "FEATURE_FILE_WATCH", FILES_PER_S, what, "file descriptors")
 
 
 def _reported(place: FaultPlace) -> Broken | None:
@@ -107,7 +107,7 @@ IN_FRONT = tuple(
 )  # fmt: skip
 
 
-def _variants(recipes: tuple[Recipe, ...]) -> Iterator[Drawn]:
+def _list_variants(recipes: tuple[Recipe, ...]) -> Iterator[Drawn]:
     for recipe in recipes:
         for place in noticed_places(APP):
             if place.entry == DEEPEST_ENTRY and (broken := recipe.make(place)) is not None:
@@ -116,8 +116,8 @@ def _variants(recipes: tuple[Recipe, ...]) -> Iterator[Drawn]:
 
 def hidden_faults(chance: random.Random) -> Iterator[list[Drawn]]:
     """Yield `COUNT` sets of faults, each in front of the next one; in every third there are three."""
-    behind = [one for one in _variants(BEHIND) if len(_way(one[1])) >= LEAST_WAY]
-    in_front = [one for one in _variants(IN_FRONT) if one[1].depth == "D3"]
+    behind = [one for one in _list_variants(BEHIND) if len(_way(one[1])) >= LEAST_WAY]
+    in_front = [one for one in _list_variants(IN_FRONT) if one[1].depth == "D3"]
     chance.shuffle(behind)
     drawn: list[list[Drawn]] = []
     for number in range(COUNT):

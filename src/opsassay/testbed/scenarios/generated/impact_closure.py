@@ -62,11 +62,14 @@ def _failing_first(system: System, origin: str) -> set[tuple[str, str]]:
         (name, route)
         for name, service in system.services.items()
         for route, operation in service.operations.items()
-        if any(_uses(step, engine) and system.store_of(step, engine) == origin for step in _required(operation.steps))
+        if any(
+            _uses_engine(step, engine) and system.store_of(step, engine) == origin
+            for step in _required(operation.steps)
+        )
     }
 
 
-def _uses(step: Step, engine: str) -> bool:
+def _uses_engine(step: Step, engine: str) -> bool:
     needed = {"postgresql": step.sql, "valkey": step.cache, "nats": step.publish}
     return needed[engine] is not None
 

@@ -24,12 +24,14 @@ def step(verb: str, **arguments: object) -> OracleStep:
     return OracleStep(verb=verb, arguments=arguments)
 
 
-def _rolling(service: str) -> OracleStep:
+def _rolling_restart(service: str) -> OracleStep:
     return step("restart", target=service, rolling=True)
 
 
-def _restarted(service: str) -> WrongRepair:
-    return WrongRepair(f"Restarts {service}, whose new processes do the same.", UNANSWERED, (_rolling(service),))
+def _wrong_restart(service: str) -> WrongRepair:
+    return WrongRepair(
+        f"Restarts {service}, whose new processes do the same.", UNANSWERED, (_rolling_restart(service),)
+    )
 
 
 def _unanswered(place: FaultPlace, root: str | None = None) -> Broken:
@@ -45,7 +47,7 @@ def _unanswered(place: FaultPlace, root: str | None = None) -> Broken:
         depth="D3",
         protected=place.entry,
         repair=(),
-        wrong=_restarted(place.target),
+        wrong=_wrong_restart(place.target),
     )
 
 
@@ -62,7 +64,7 @@ def feature(key: str, value: str, condition: str, technology: str) -> Callable[[
             technologies=("feature flags", technology, "HTTP"),
             operations=(call("config set", target=name, key=key, value=value), call("restart", target=name)),
             looks=(step("config get", target=name),),
-            repair=(step("config unset", target=name, key=key), _rolling(name)),
+            repair=(step("config unset", target=name, key=key), _rolling_restart(name)),
         )
 
     return make
@@ -125,8 +127,8 @@ def _wrong_port(place: FaultPlace) -> Broken | None:
             call("restart", target=caller),
         ),
         looks=(step("config get", target=caller),),
-        repair=(step("config set", target=caller, key=key, value=f"{place.target}:8080"), _rolling(caller)),
-        wrong=_restarted(caller),
+        repair=(step("config set", target=caller, key=key, value=f"{place.target}:8080"), _rolling_restart(caller)),
+        wrong=_wrong_restart(caller),
     )
 
 
@@ -174,7 +176,7 @@ def _scaled_away(place: FaultPlace) -> Broken | None:
 
 
 def credentials(*, gone: bool) -> Callable[[FaultPlace], Broken | None]:
-    """Return what keeps a service out of its database: a wrong password, or an empty one."""
+    """Return what keeps a service out of its database: a wrong password, or an empty one (*gone*)."""
 
     def make(place: FaultPlace) -> Broken | None:
         service = place.system.services.get(place.target)
@@ -224,11 +226,14 @@ def _unsigned(place: FaultPlace) -> Broken | None:
             call("restart", target=place.target),
         ),
         looks=(step("config get", target=place.target), step("config get", target=place.callers[0])),
-        repair=(step("config set", target=place.target, key="TOKEN_SECRET", value=secret), _rolling(place.target)),
+        repair=(
+            step("config set", target=place.target, key="TOKEN_SECRET", value=secret),
+            _rolling_restart(place.target),
+        ),
     )
 
 
-def _released(place: FaultPlace) -> Broken | None:
+def _break_by_release(place: FaultPlace) -> Broken | None:
     service = place.system.services.get(place.target)
     if service is None or not service.releases or not place.callers:
         return None
@@ -264,7 +269,7 @@ def _out_of_memory(place: FaultPlace) -> Broken | None:
         operations=(call("config set", target=place.target, key="maxmemory", value="600kb"),),
         looks=(step("config get", target=place.target),),
         repair=(step("config set", target=place.target, key="maxmemory", value=store.config["maxmemory"]),),
-        wrong=replace(_restarted(using), fails=(*UNANSWERED, "v_blast_radius")),
+        wrong=replace(_wrong_restart(using), fails=(*UNANSWERED, "v_blast_radius")),
     )
 
 
@@ -301,7 +306,7 @@ RECIPES = (
         ALL,
     ),
     Recipe("NetworkPartition", firewalled("packets of its caller are dropped", "packet filtering"), ALL),
-    Recipe("CorruptDeployment", _released, DESK),
+    Recipe("CorruptDeployment", _break_by_release, DESK),
     Recipe("PortMisconfigure", _wrong_port, ALL),
     Recipe("IncorrectAuthentication", _unsigned, DESK),
     Recipe("IncorrectAuthentication", credentials(gone=False), DESK),

@@ -97,7 +97,7 @@ def scenarios_of_namespace(
             scenario = scenario_of(
                 f"{system.system}{words}-{made + 1}",
                 recipe.name,
-                _phrases(place, broken, recipe, file),
+                _make_phrases(place, broken, recipe, file),
                 [(place, broken)],
             )
             if reason := proof(scenario):
@@ -123,7 +123,7 @@ def _places(system: System, there: There) -> Iterator[NamespacePlace]:
             yield NamespacePlace(system, name, reach, deployment, service, there)
 
 
-def _phrases(place: NamespacePlace, broken: Broken, recipe: NamespaceRecipe, file: str) -> ScenarioPhrases:
+def _make_phrases(place: NamespacePlace, broken: Broken, recipe: NamespaceRecipe, file: str) -> ScenarioPhrases:
     writable = tuple(plural for kind, plural in CHANGEABLE.items() if kind not in KINDS_READ or kind in place.there)
     access = [
         AccessRule(resources=READABLE, verbs=("get", "list", "watch")),

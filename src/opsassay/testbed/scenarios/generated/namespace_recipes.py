@@ -119,10 +119,10 @@ def _pods(
 
 
 def _not_ready(place: FaultPlace) -> tuple[ObjectState, ...]:
-    return (state(place.target, "status.readyReplicas", None), *_created(place))
+    return (state(place.target, "status.readyReplicas", None), *_state_when_created(place))
 
 
-def _created(place: FaultPlace) -> tuple[ObjectState, ...]:
+def _state_when_created(place: FaultPlace) -> tuple[ObjectState, ...]:
     return (state(place.target, "status.updatedReplicas", place.replicas),)
 
 
@@ -131,19 +131,19 @@ def _refused(place: FaultPlace) -> tuple[ObjectState, ...]:
     return (state(place.target, "status.conditions.ReplicaFailure.status", "True"),)
 
 
-def _container(**fields: Any) -> Callable[[NamespacePlace], Object]:
+def _set_container(**fields: Any) -> Callable[[NamespacePlace], Object]:
     return lambda place: template(place.container["name"], **fields)
 
 
-def _pod(**fields: Any) -> Callable[[NamespacePlace], Object]:
+def _set_pod(**fields: Any) -> Callable[[NamespacePlace], Object]:
     return lambda _: {"template": {"spec": fields}}
 
 
-def _image(place: NamespacePlace) -> Object:
+def _break_image(place: NamespacePlace) -> Object:
     return template(place.container["name"], image=GONE_IMAGE.format(name=place.target))
 
 
-def _memory(place: NamespacePlace) -> Object | None:
+def _lower_memory(place: NamespacePlace) -> Object | None:
     if "memory" not in ((place.container.get("resources") or {}).get("limits") or {}):
         return None
     return template(place.container["name"], resources={"limits": {"memory": "1Mi"}, "requests": {"memory": "1Mi"}})
@@ -171,7 +171,7 @@ def _variable(place: NamespacePlace, source: str) -> tuple[str, Object] | None:
     return None
 
 
-def _secret(place: NamespacePlace) -> Object | None:
+def _change_secret_key(place: NamespacePlace) -> Object | None:
     if (found := _variable(place, "secretKeyRef")) is None:
         return None
     name, reference = found
@@ -180,7 +180,7 @@ def _secret(place: NamespacePlace) -> Object | None:
 
 
 def _init_container(place: NamespacePlace) -> Object:
-    return _pod(initContainers=[{"name": "migrate", "image": place.container["image"], "command": CRASH}])(place)
+    return _set_pod(initContainers=[{"name": "migrate", "image": place.container["image"], "command": CRASH}])(place)
 
 
 def _around(place: NamespacePlace, condition: str, root: str, technology: str, **fields: Any) -> Broken:
@@ -213,7 +213,7 @@ def _config_map(place: NamespacePlace) -> Broken | None:
     )  # fmt: skip
 
 
-def _quota(place: NamespacePlace) -> Broken | None:
+def _add_quota(place: NamespacePlace) -> Broken | None:
     standing = next((one for one in place.there["ResourceQuota"] if not one["spec"].get("scopes")), None)
     if standing is None:
         name = "team-quota"
@@ -232,7 +232,7 @@ def _quota(place: NamespacePlace) -> Broken | None:
     )  # fmt: skip
 
 
-def _cordon(place: NamespacePlace) -> Broken | None:
+def _cordon_all(place: NamespacePlace) -> Broken | None:
     selector = place.deployment["spec"]["template"]["spec"].get("nodeSelector") or {}
     nodes = {one["metadata"]["name"]: one["metadata"].get("labels") or {} for one in place.there["Node"]}
     hit = [name for name, labels in sorted(nodes.items()) if selector and selector.items() <= labels.items()]
@@ -278,7 +278,7 @@ def _service(condition: str, wrong: Callable[[Object], Object]) -> Make:
             return None
         name, spec = place.service["metadata"]["name"], place.service["spec"]
         patch = wrong(spec)
-        right = {key: spec[key] if key == "selector" else [_target(spec["ports"][0])] for key in patch}
+        right = {key: spec[key] if key == "selector" else [_target_of_port(spec["ports"][0])] for key in patch}
         return _unanswered(
             place, condition, name, "Services", layer="service",
             changes=(ObjectChange(kind="Service", name=name, patch={"spec": patch}),),
@@ -289,12 +289,12 @@ def _service(condition: str, wrong: Callable[[Object], Object]) -> Make:
     return make
 
 
-def _target(port: Object) -> Object:
+def _target_of_port(port: Object) -> Object:
     return {"port": port["port"], "targetPort": port.get("targetPort", port["port"])}
 
 
 def _wrong_port(spec: Object) -> Object:
-    return {"ports": [{**_target(spec["ports"][0]), "targetPort": NOBODY_LISTENS}]}
+    return {"ports": [{**_target_of_port(spec["ports"][0]), "targetPort": NOBODY_LISTENS}]}
 
 
 def _wrong_selector(spec: Object) -> Object:
@@ -302,7 +302,7 @@ def _wrong_selector(spec: Object) -> Object:
     return {"selector": {key: f"{spec['selector'][key]}-v2"[-63:]}}
 
 
-def _policy(place: NamespacePlace) -> Broken | None:
+def _add_network_policy(place: NamespacePlace) -> Broken | None:
     policy = f"{place.target}-hardening"
     spec = {"podSelector": {"matchLabels": place.pods}, "policyTypes": ["Ingress"], "ingress": []}
     return _unanswered(
@@ -315,21 +315,24 @@ def _policy(place: NamespacePlace) -> Broken | None:
 
 QUOTAS = AccessRule(resources=("resourcequotas",), verbs=WRITES)
 NODES = AccessRule(resources=("nodes",), verbs=("get", "list", "watch", "patch"))
-RETIRED_NODE = _pod(nodeSelector={"kubernetes.io/hostname": "worker-retired"})
+RETIRED_NODE = _set_pod(nodeSelector={"kubernetes.io/hostname": "worker-retired"})
 _DISK = [{"matchExpressions": [{"key": "disk", "operator": "In", "values": ["nvme-retired"]}]}]
 _REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": _DISK}}
-RETIRED_DISK, RETIRED_CLASS = _pod(affinity={"nodeAffinity": _REQUIRED}), _pod(priorityClassName="business-retired")
+RETIRED_DISK, RETIRED_CLASS = (
+    _set_pod(affinity={"nodeAffinity": _REQUIRED}),
+    _set_pod(priorityClassName="business-retired"),
+)
 ANY, REQUESTS = "a deployment with replicas", "a deployment behind a Service that answers with 200"
 RECIPES = (
-    NamespaceRecipe("WrongImage", ANY, _pods("its image cannot be pulled", "images", _image, protected=True)),
+    NamespaceRecipe("WrongImage", ANY, _pods("its image cannot be pulled", "images", _break_image, protected=True)),
     NamespaceRecipe(
-        "WrongCommand", ANY, _pods("its command ends at once", "processes", _container(command=CRASH), protected=True)
+        "WrongCommand", ANY, _pods("its command ends at once", "processes", _set_container(command=CRASH), protected=True)
     ),
     NamespaceRecipe(
         "InitContainer", ANY, _pods("its first container fails", "init containers", _init_container, protected=True)
     ),
     NamespaceRecipe(
-        "MemoryLimit", "a memory limit", _pods("its memory limit is under what it needs", "memory", _memory)
+        "MemoryLimit", "a memory limit", _pods("its memory limit is under what it needs", "memory", _lower_memory)
     ),
     NamespaceRecipe(
         "ReadinessProbe", "a readiness probe by HTTP or TCP",
@@ -338,12 +341,13 @@ RECIPES = (
     NamespaceRecipe(
         "LivenessProbe", "a liveness probe by HTTP or TCP",
         _pods(
-            "its liveness probe asks a closed port", "probes", protected=True, shown=_created,
+            "its liveness probe asks a closed port", "probes", protected=True, shown=_state_when_created,
             made=_probe("livenessProbe", initialDelaySeconds=0, periodSeconds=1, failureThreshold=1),
         ),
     ),
     NamespaceRecipe(
-        "Secret", "a variable from a key of a Secret", _pods("it asks for a key that its Secret lacks", "secrets", _secret)
+        "Secret", "a variable from a key of a Secret",
+        _pods("it asks for a key that its Secret lacks", "secrets", _change_secret_key)
     ),
     NamespaceRecipe("ConfigValue", "a variable from a key of a ConfigMap", _config_map, ("ConfigMap",)),
     NamespaceRecipe("NodeSelector", ANY, _pods("it selects a node that does not exist", "scheduling", RETIRED_NODE)),
@@ -351,9 +355,10 @@ RECIPES = (
     NamespaceRecipe(
         "Priority", ANY, _pods("its priority class does not exist", "scheduling", RETIRED_CLASS, shown=_refused)
     ),
-    NamespaceRecipe("Quota", ANY, _quota, ("ResourceQuota",), (QUOTAS,)),
+    NamespaceRecipe("Quota", ANY, _add_quota, ("ResourceQuota",), (QUOTAS,)),
     NamespaceRecipe(
-        "CordonedNode", "a deployment whose node selector fits one or two of several nodes", _cordon, ("Node",), (NODES,)
+        "CordonedNode", "a deployment whose node selector fits one or two of several nodes", _cordon_all, ("Node",),
+        (NODES,)
     ),
     NamespaceRecipe("ScaledToZero", ANY, _scaled_away),
     NamespaceRecipe(
@@ -362,5 +367,5 @@ RECIPES = (
     NamespaceRecipe(
         "WrongSelector", REQUESTS, _service("its Service selects no pod", _wrong_selector), ("Service",)
     ),
-    NamespaceRecipe("NetworkPolicy", REQUESTS, _policy, ("Service", "NetworkPolicy")),
+    NamespaceRecipe("NetworkPolicy", REQUESTS, _add_network_policy, ("Service", "NetworkPolicy")),
 )  # fmt: skip

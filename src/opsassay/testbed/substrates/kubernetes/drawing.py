@@ -64,7 +64,7 @@ def draw(api: Api, name: str, *, seed: int = 0, each: int = 1, file: str = "syst
     probes = {
         deployment: url
         for deployment, urls in probe_urls(name, there).items()
-        if (url := next((one for one in urls if _answers(api, one)), "")) and _counts(there)[deployment][1]
+        if (url := next((one for one in urls if _answers(api, one)), "")) and _ready_of_desired(there)[deployment][1]
     }
     if not probes:
         raise UserError(
@@ -77,7 +77,7 @@ def draw(api: Api, name: str, *, seed: int = 0, each: int = 1, file: str = "syst
     scenarios, left_out = scenarios_of_namespace(
         system, there, seed, each, file, lambda scenario: objection(api, scenario, names)
     )
-    return DrawnNamespace(system, scenarios, left_out, notes, _counts(there))
+    return DrawnNamespace(system, scenarios, left_out, notes, _ready_of_desired(there))
 
 
 def _there(api: Api, name: str) -> tuple[dict[str, list[Object]], list[str]]:
@@ -98,7 +98,7 @@ def _there(api: Api, name: str) -> tuple[dict[str, list[Object]], list[str]]:
     return found, notes
 
 
-def _counts(there: Mapping[str, Sequence[Object]]) -> dict[str, tuple[int, int]]:
+def _ready_of_desired(there: Mapping[str, Sequence[Object]]) -> dict[str, tuple[int, int]]:
     return {
         one["metadata"]["name"]: (one.get("status", {}).get("readyReplicas", 0), one["spec"].get("replicas", 1))
         for one in there["Deployment"]

@@ -74,13 +74,13 @@ class ClusterProbes:
 
     async def read(self) -> SystemReading:
         """Return what the watched objects say."""
-        return await asyncio.to_thread(self._read)
+        return await asyncio.to_thread(self._read_system)
 
     async def request(self, service: str) -> ProbeAnswer:
         """Have the probe pod send one request to *service*."""
-        return await asyncio.to_thread(self._request, self.watched.protected[service])
+        return await asyncio.to_thread(self._send_request, self.watched.protected[service])
 
-    def _read(self) -> SystemReading:
+    def _read_system(self) -> SystemReading:
         began = time.time_ns()
         health = api_health(self.api)
         pods = [p for p in self.mirrors["Pod"].all() if p["metadata"]["namespace"] in self.watched.namespaces]
@@ -97,7 +97,7 @@ class ClusterProbes:
             details=self._details(began, health),
         )
 
-    def _request(self, url: str) -> ProbeAnswer:
+    def _send_request(self, url: str) -> ProbeAnswer:
         started = time.monotonic()
         try:
             answer = send_probe(self.api, self.watched.probe or "", url, PROBE_TIMEOUT_S)

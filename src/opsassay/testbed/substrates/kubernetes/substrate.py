@@ -233,7 +233,7 @@ class KubernetesSubstrate:
         One that does not go keeps neither the others nor the answer: its ``reason`` says what holds it.
         """
         found = {**systems_on(self.api), **attached_on(self.api)}
-        return [self._status(name, namespace) for name, namespace in found.items()]
+        return [self._read_status(name, namespace) for name, namespace in found.items()]
 
     def capabilities(self) -> Capabilities:
         """Return what the cluster is, or the reason why there is none."""
@@ -244,7 +244,7 @@ class KubernetesSubstrate:
         about = {"available": True, "reason": "", "context": self.api.context, "version": version}
         return Capabilities({"kubernetes": about}, place=self.api.context)
 
-    def _status(self, name: str, namespace: Object) -> SystemStatus:
+    def _read_status(self, name: str, namespace: Object) -> SystemStatus:
         running = KubernetesSystem(self.api, name, self._prefer)
         if not owner_is_dead(namespace):
             return running.status()
@@ -279,7 +279,7 @@ class KubernetesSubstrate:
                         "`opsassay system down --substrate kubernetes`, or choose --name."
                     ) from error
                 if time.monotonic() > deadline:
-                    raise OperationError(_stuck(standing or namespace)) from error
+                    raise OperationError(_describe_stuck(standing or namespace)) from error
             time.sleep(LOOK_EVERY_S)
 
     def _wait_ready(
@@ -342,7 +342,7 @@ class KubernetesSubstrate:
                 if not left:
                     return
                 if time.monotonic() > deadline:
-                    raise OperationError("; ".join(map(_stuck, left)))
+                    raise OperationError("; ".join(map(_describe_stuck, left)))
             time.sleep(LOOK_EVERY_S)
 
 
@@ -351,6 +351,6 @@ def _refuse_level(isolation: str | None) -> None:
         raise UserError(f"The isolation level {isolation} is the local substrate's; leave it out on Kubernetes.")
 
 
-def _stuck(namespace: Object) -> str:
+def _describe_stuck(namespace: Object) -> str:
     name, phase = namespace["metadata"]["name"], namespace["status"]["phase"]
     return f"The namespace {name} is stuck in {phase} after {REMOVE_TIMEOUT_S:g} s: {what_holds(namespace)}"

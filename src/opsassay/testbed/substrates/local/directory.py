@@ -22,7 +22,7 @@ class Directory:
 
     def lookup(self, service: str, caller: str) -> list[Endpoint] | None:
         """Return where *caller* reaches ready replicas: over its links, else by their own addresses. None: no service."""
-        network, replicas = self._running.network, self._replicas(service)
+        network, replicas = self._running.network, self._find_replicas(service)
         if replicas is None:
             return None
         ready = [replica for replica in replicas if replica.ready]
@@ -33,7 +33,7 @@ class Directory:
         """Return the data addresses of the store or service *name*, None for no such: of ready replicas, else of all."""
         if (store := self._running.stores.get(name)) is not None:
             return [store.site.address]
-        replicas = self._replicas(name)
+        replicas = self._find_replicas(name)
         if replicas is None:
             return None
         return [self._running.network.site(r.id).address for r in [r for r in replicas if r.ready] or replicas]
@@ -49,6 +49,6 @@ class Directory:
         namespace = self._running.network.site(replica.id).namespace
         return await asyncio.to_thread(close_connections, namespace, addresses)
 
-    def _replicas(self, service: str) -> list[Replica] | None:
+    def _find_replicas(self, service: str) -> list[Replica] | None:
         target = self._running.operations.records.get(service, service)
         return self._running.fleet.replicas_of(target) if target in self._running.system.services else None

@@ -96,12 +96,12 @@ class Impairing:
         One that has not said hello yet is killed at once. The tables of a process go with it, and until then the kernel
         lets no other process remove them.
         """
-        if hears and await _gone(pid):
+        if hears and await _wait_until_gone(pid):
             return
         self._expect_exit(pid)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        await _gone(pid)
+        await _wait_until_gone(pid)
 
     async def _shortfalls(self, name: str) -> list[str]:
         """Return what the packet process *name* could not do as asked."""
@@ -118,5 +118,5 @@ class Impairing:
         ]
 
 
-async def _gone(pid: int) -> bool:
+async def _wait_until_gone(pid: int) -> bool:
     return await sleep_until(lambda: not psutil.pid_exists(pid), PACKETS_TIMEOUT_S, 0.02)

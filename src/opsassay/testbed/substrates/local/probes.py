@@ -83,9 +83,9 @@ class LocalProbes:
             urls = (await asyncio.to_thread(self._running.status)).backends.get(service, [])
         except OpsAssayError:
             urls = []
-        return await self._get(urls[0] + self._paths[service]) if urls else ProbeAnswer(None, 0.0)
+        return await self._get_url(urls[0] + self._paths[service]) if urls else ProbeAnswer(None, 0.0)
 
-    async def _get(self, url: str) -> ProbeAnswer:
+    async def _get_url(self, url: str) -> ProbeAnswer:
         started, status = time.monotonic(), None
         with contextlib.suppress(aiohttp.ClientError, TimeoutError):
             async with self._session.get(url) as response:
@@ -110,7 +110,7 @@ class LocalProbes:
             "receiver": partial(asyncio.to_thread, self._running.receiver.stats)
         }
         for name, (address, port) in self._stores.items():
-            parts[name] = partial(_connect, address, port)
+            parts[name] = partial(_connect_once, address, port)
         healthy = await asyncio.gather(*(_answers(part) for part in parts.values()))
         failing = [name for name, well in zip(parts, healthy, strict=True) if not well]
         failing += [SUPERVISOR] if answer is None else []
@@ -131,6 +131,6 @@ async def _answers(part: Callable[[], Awaitable[Any]]) -> bool:
     return True
 
 
-async def _connect(address: str, port: int) -> None:
+async def _connect_once(address: str, port: int) -> None:
     _, writer = await asyncio.open_connection(address, port)
     writer.close()

@@ -94,10 +94,10 @@ async def start(system: Supervisor, replica: Replica) -> bool:
 
 async def scale(system: Supervisor, service: str, count: int, host: str | None = None) -> dict[str, Any]:
     """Bring *service* to *count* replicas: the last ones go, new ones come on *host* or on the one that has the fewest."""
-    present = sorted(system.fleet.replicas_of(service), key=_index)
+    present = sorted(system.fleet.replicas_of(service), key=_index_of_replica)
     gone, fresh = present[count:], []
-    await asyncio.gather(*(_remove(system, replica) for replica in gone))
-    taken = {_index(replica) for replica in present[:count]}
+    await asyncio.gather(*(_remove_replica(system, replica) for replica in gone))
+    taken = {_index_of_replica(replica) for replica in present[:count]}
     for index in [number for number in range(count + len(taken)) if number not in taken][
         : max(0, count - len(present))
     ]:
@@ -114,7 +114,7 @@ async def scale(system: Supervisor, service: str, count: int, host: str | None =
     }
 
 
-async def _remove(system: Supervisor, replica: Replica) -> None:
+async def _remove_replica(system: Supervisor, replica: Replica) -> None:
     await stop(system, replica)
     system.fleet.replicas.pop(replica.id, None)
 
@@ -128,5 +128,5 @@ def _emptiest(system: Supervisor, service: str) -> str:
     return min(system.system.hosts, key=lambda host: (here.count(host), everywhere.count(host), host))
 
 
-def _index(replica: Replica) -> int:
+def _index_of_replica(replica: Replica) -> int:
     return int(replica.id.rpartition("-")[2])

@@ -83,7 +83,7 @@ class Names:
         """Return where the next ready backend of *service* listens; raises CallFailedError when there is none."""
         expires, endpoints = self._cache.get(service, (0.0, []))
         if time.monotonic() >= expires:
-            endpoints = await self._resolve(service)
+            endpoints = await self._resolve_service(service)
             self._cache[service] = (time.monotonic() + NAMES_TTL_S, endpoints)
         if not endpoints:
             raise CallFailedError(f"no endpoints available for service {service}")
@@ -93,7 +93,7 @@ class Names:
         """Look *service* up anew the next time."""
         self._cache.pop(service, None)
 
-    async def _resolve(self, service: str) -> list[Endpoint]:
+    async def _resolve_service(self, service: str) -> list[Endpoint]:
         query = dns.message.make_query(f"{service}.{self._caller}.svc.local.", dns.rdatatype.SRV)
         address, port = self._server
         try:
@@ -118,7 +118,7 @@ class Breaker:
             raise CallFailedError(f"circuit to {callee} is open")
 
     def record(self, *, ok: bool, limit: int | None, open_s: float) -> None:
-        """Count an outcome; open the circuit at *limit* failures in a row."""
+        """Count an outcome, *ok* or a failure; open the circuit for *open_s* seconds at *limit* failures in a row."""
         self.failures = 0 if ok else self.failures + 1
         if limit is not None and self.failures >= limit:
             self.open_until, self.failures = time.monotonic() + open_s, 0

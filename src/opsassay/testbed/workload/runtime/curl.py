@@ -26,7 +26,7 @@ async def send_as_operator(clients: Clients, request: dict[str, Any], namespace:
     began = time.monotonic()
     try:
         async with asyncio.timeout(request["limit_s"]):
-            answer = await _send(clients, request, namespace)
+            answer = await _send_to_service(clients, request, namespace)
     except TimeoutError:
         answer = {"error": f"timed out after {request['limit_s']:g} s"}
     except (CallFailedError, aiohttp.ClientError, OSError) as error:
@@ -34,7 +34,7 @@ async def send_as_operator(clients: Clients, request: dict[str, Any], namespace:
     return {**answer, "seconds": round(time.monotonic() - began, 3)}
 
 
-async def _send(clients: Clients, request: dict[str, Any], namespace: str | None) -> dict[str, Any]:
+async def _send_to_service(clients: Clients, request: dict[str, Any], namespace: str | None) -> dict[str, Any]:
     clients.names.forget(request["service"])
     address, port = await clients.names.pick(request["service"])
     if request["port"] != SERVICE_PORT:
@@ -43,11 +43,11 @@ async def _send(clients: Clients, request: dict[str, Any], namespace: str | None
         port = request["port"]
     url = f"http://{address}:{port}{request['path']}"
     if namespace is None:
-        return await _fetch(url, request)
-    return await asyncio.to_thread(inside, namespace, lambda: asyncio.run(_fetch(url, request)))
+        return await _fetch_url(url, request)
+    return await asyncio.to_thread(inside, namespace, lambda: asyncio.run(_fetch_url(url, request)))
 
 
-async def _fetch(url: str, request: dict[str, Any]) -> dict[str, Any]:
+async def _fetch_url(url: str, request: dict[str, Any]) -> dict[str, Any]:
     limit = aiohttp.ClientTimeout(request["limit_s"])
     async with (
         aiohttp.ClientSession(trust_env=False, timeout=limit) as session,

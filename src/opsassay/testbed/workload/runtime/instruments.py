@@ -147,9 +147,9 @@ class Collections:
         self.pauses_s: deque[float] = deque(maxlen=10_000)
         self.total_s = 0.0
         self._began = 0.0
-        gc.callbacks.append(self._notice)
+        gc.callbacks.append(self._note_pause)
 
-    def _notice(self, phase: str, _: Mapping[str, int]) -> None:
+    def _note_pause(self, phase: str, _: Mapping[str, int]) -> None:
         if phase == "start":
             self._began = time.perf_counter()
             return

@@ -52,7 +52,7 @@ async def main(config: dict[str, Any]) -> None:
         ended.set()
         squeezer.join()
         for pid in pids:
-            _signal(pid, signal.SIGCONT)
+            _send_signal(pid, signal.SIGCONT)
 
 
 def squeeze(pids: list[int], run_share: float, burn_share: float, ended: threading.Event, ledger: LedgerWriter) -> None:
@@ -63,11 +63,11 @@ def squeeze(pids: list[int], run_share: float, burn_share: float, ended: threadi
     while not ended.is_set():
         period_end, present = time.monotonic() + PERIOD_S, tuple(pids)
         for pid in present:
-            _signal(pid, signal.SIGCONT)
+            _send_signal(pid, signal.SIGCONT)
         if run_share < 1.0:
             time.sleep(PERIOD_S * run_share)
             for pid in present:
-                _signal(pid, signal.SIGSTOP)
+                _send_signal(pid, signal.SIGSTOP)
         stopped = time.monotonic_ns()
         burn_until = time.thread_time() + PERIOD_S * min(burn_share, 1.0)
         while time.thread_time() < burn_until and time.monotonic() < period_end:
@@ -77,6 +77,6 @@ def squeeze(pids: list[int], run_share: float, burn_share: float, ended: threadi
             ledger.write("stall", ns=time.monotonic_ns() - stopped)
 
 
-def _signal(pid: int, number: signal.Signals) -> None:
+def _send_signal(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):  # it has just ended; its successor is named soon
         os.kill(pid, number)

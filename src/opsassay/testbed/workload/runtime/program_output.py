@@ -35,18 +35,18 @@ class OutputLine:
 
 def read_line(line: str) -> OutputLine:
     """Return *line* as a record: INFO unless it names another level, or begins as what failed begins."""
-    fields = _object(line)
+    fields = _parse_object(line)
     if fields is None:
         found = _WORD.search(line[:_LEVEL_PREFIX_CHARS])
         level = OTHER_NAMES.get(found[1], found[1]) if found else "ERROR" if FAILURES.match(line) else "INFO"
         return OutputLine(LEVELS[level], level, line)
     level = next((_level(fields[name]) for name in LEVEL_FIELDS if name in fields), "INFO")
     body = next((str(fields[name]) for name in BODY_FIELDS if name in fields), line)
-    trace_id, span_id = (_identifier(fields, names) for names in (TRACE_FIELDS, SPAN_FIELDS))
+    trace_id, span_id = (_parse_identifier(fields, names) for names in (TRACE_FIELDS, SPAN_FIELDS))
     return OutputLine(LEVELS[level], level, body, trace_id, span_id)
 
 
-def _object(line: str) -> dict[str, Any] | None:
+def _parse_object(line: str) -> dict[str, Any] | None:
     if not line.startswith("{"):
         return None
     try:
@@ -66,7 +66,7 @@ def _level(value: Any) -> str:
     return name if name in LEVELS else "INFO"
 
 
-def _identifier(fields: dict[str, Any], names: tuple[str, ...]) -> int:
+def _parse_identifier(fields: dict[str, Any], names: tuple[str, ...]) -> int:
     text = next((str(fields[name]) for name in names if name in fields), "")
     try:
         return int(text, 16) if text else 0

@@ -60,14 +60,14 @@ class ProgramTelemetry:
         """Take what arrives at *listening*, on the loopback of the program's network."""
         application = web.Application(client_max_size=MAX_PAYLOAD_BYTES)
         for signal in GROUPS:
-            application.router.add_post(f"/v1/{signal}", self._export)
-        application.router.add_post(SPANS_PATH, self._export)
+            application.router.add_post(f"/v1/{signal}", self._take_export)
+        application.router.add_post(SPANS_PATH, self._take_export)
         runner = web.AppRunner(application, access_log=None, handle_signals=False)
         await runner.setup()
         await web.SockSite(runner, listening).start()
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(5))
 
-    async def _export(self, request: web.Request) -> web.Response:
+    async def _take_export(self, request: web.Request) -> web.Response:
         signal = request.path.rpartition("/")[2]
         try:
             message = _read(signal, request.content_type, await request.read())
@@ -76,11 +76,11 @@ class ProgramTelemetry:
         for group in getattr(message, GROUPS[signal]):
             if signal == "traces" and self._sidecar is not None:
                 self._sidecar.place(group, own=request.path != SPANS_PATH)
-            self._identify(group.resource)
+            self._set_resource(group.resource)
             if signal == "traces":
                 for scope in group.scope_spans:
                     for span in scope.spans:
-                        self._count(span)
+                        self._count_span(span)
         assert self._http is not None
         headers = {"Content-Type": CONTENT_TYPE}
         try:
@@ -94,7 +94,7 @@ class ProgramTelemetry:
             return web.json_response({})
         return web.Response(status=status, body=body, content_type=CONTENT_TYPE)
 
-    def _identify(self, resource: Any) -> None:
+    def _set_resource(self, resource: Any) -> None:
         kept = [one for one in resource.attributes if not one.key.startswith(HOST_ATTRIBUTES)]
         del resource.attributes[:]
         resource.attributes.extend(kept)
@@ -102,8 +102,8 @@ class ProgramTelemetry:
             KeyValue(key=key, value=AnyValue(string_value=value)) for key, value in self._resource.items()
         )
 
-    def _count(self, span: Any) -> None:
-        fields = {one.key: _plain(one.value) for one in span.attributes}
+    def _count_span(self, span: Any) -> None:
+        fields = {one.key: _as_python_value(one.value) for one in span.attributes}
         status = next((fields[name] for name in STATUS_FIELDS if name in fields), 0)
         ok = span.status.code != 2 and int(status or 0) < 400
         took_ns = max(span.end_time_unix_nano - span.start_time_unix_nano, 0)
@@ -124,7 +124,7 @@ def _read(signal: str, content_type: str, body: bytes) -> Any:
     return (parse_json if content_type == JSON else parse)(signal, plain)
 
 
-def _plain(value: Any) -> Any:
+def _as_python_value(value: Any) -> Any:
     kind = value.WhichOneof("value")
     return getattr(value, kind) if kind in ("string_value", "int_value", "bool_value", "double_value") else None
 

@@ -67,7 +67,7 @@ class Settings:
 
     def upstream(self, service: str) -> tuple[str, int | None]:
         """Return the name under which *service* is looked up and the port there, None for the one that the name has."""
-        value = self.values.get(f"UPSTREAM_{_constant(service)}")
+        value = self.values.get(f"UPSTREAM_{_constant_name(service)}")
         if value is None:
             return service, None
         match = _UPSTREAM.fullmatch(value.strip())
@@ -80,7 +80,7 @@ class Settings:
 
     def password(self, store: str) -> str | None:
         """Return how the database *store* lets this process in, None where it asks nobody."""
-        return self.values.get(f"{_constant(store)}_PASSWORD")
+        return self.values.get(f"{_constant_name(store)}_PASSWORD")
 
     def pool(self, usual: int) -> int:
         """Return how many connections to keep to each callee and store; raises SettingsError."""
@@ -106,12 +106,15 @@ class Settings:
     def features(self) -> list[dict[str, Any]]:
         """Return the hooks of the features that are switched on, by type and parameters; raises SettingsError."""
         return [
-            {"type": feature.hook, "parameters": {**feature.further, feature.parameter: self._within(name, feature)}}
+            {
+                "type": feature.hook,
+                "parameters": {**feature.further, feature.parameter: self._read_number(name, feature)},
+            }
             for name, feature in FEATURES.items()
             if self.values.get(name, "").strip()
         ]
 
-    def _within(self, name: str, feature: Feature) -> int:
+    def _read_number(self, name: str, feature: Feature) -> int:
         value = self.values[name].strip()
         if not value.isascii() or not value.isdigit() or not feature.least <= int(value) <= feature.most:
             raise SettingsError(f"{name} must be a whole number from {feature.least:g} to {feature.most:g}")
@@ -122,7 +125,7 @@ class Settings:
         if self.values.get("FEATURE_SIGN_ONCE"):
             now_ns = self._signed_ns = self._signed_ns or now_ns
         secret = self.values.get("TOKEN_SECRET")
-        return {} if secret is None else {TOKEN_HEADER: f"{now_ns}.{_signature(secret, str(now_ns))}"}
+        return {} if secret is None else {TOKEN_HEADER: f"{now_ns}.{_sign_text(secret, str(now_ns))}"}
 
     def objection(self, token: str | None, now_ns: int) -> str | None:
         """Return why a call with *token* is not let in, None when it is."""
@@ -130,7 +133,7 @@ class Settings:
             return None
         issued, _, signature = (token or "").partition(".")
         if not issued.isdigit() or not hmac.compare_digest(
-            signature.encode(), _signature(self.values.get("TOKEN_SECRET", ""), issued).encode()
+            signature.encode(), _sign_text(self.values.get("TOKEN_SECRET", ""), issued).encode()
         ):
             return "token is missing or not signed by us"
         age_s = (now_ns - int(issued)) / 1e9
@@ -147,9 +150,9 @@ class Settings:
             raise SettingsError(f"TOKEN_MAX_AGE_S must be a number, not {value!r}") from error
 
 
-def _constant(name: str) -> str:
+def _constant_name(name: str) -> str:
     return name.upper().replace("-", "_").replace(".", "_")
 
 
-def _signature(secret: str, text: str) -> str:
+def _sign_text(secret: str, text: str) -> str:
     return hmac.new(secret.encode(), text.encode(), hashlib.sha256).hexdigest()[:16]

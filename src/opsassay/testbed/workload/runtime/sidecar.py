@@ -58,7 +58,7 @@ class Sidecar:
 
     async def wait_ready(self) -> None:
         """Return when it answers and connections are led to it; raises StartError when it ends or the kernel cannot."""
-        while not await self._lives():
+        while not await self._is_live():
             if self._process.returncode is not None:
                 raise StartError(f"The sidecar of {self._service} ended while starting; its own words are in this log.")
             await asyncio.sleep(ASK_EVERY_S)
@@ -87,18 +87,18 @@ class Sidecar:
                 raise RuntimeError(words) from error
             self._hooks = hooks
 
-    async def _lives(self) -> bool:
+    async def _is_live(self) -> bool:
         with contextlib.suppress(OSError, aiohttp.ClientError, psutil.Error):
             for first in psutil.Process(self._process.pid).children():
                 self._root = Path(f"/proc/{first.pid}/root/tmp")
-                return (await self._ask("/ready")).startswith("LIVE")
+                return (await self._ask_admin("/ready")).startswith("LIVE")
         return False
 
     async def _has_taken(self, version: str) -> bool:
-        dumped = json.loads(await self._ask("/config_dump?resource=dynamic_route_configs"))
+        dumped = json.loads(await self._ask_admin("/config_dump?resource=dynamic_route_configs"))
         return any(one.get("version_info") == version for one in dumped.get("configs", ()))
 
-    async def _ask(self, path: str) -> str:
+    async def _ask_admin(self, path: str) -> str:
         connector = aiohttp.UnixConnector(path=str(self._root / Path(ADMIN).name))
         async with aiohttp.ClientSession(connector=connector) as session, session.get(f"http://envoy{path}") as answer:
             return await answer.text()

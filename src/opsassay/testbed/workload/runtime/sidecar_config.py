@@ -40,11 +40,11 @@ def bootstrap(service: str, address: str, port: int, telemetry_port: int) -> dic
         "admin": {"address": {"pipe": {"path": ADMIN, "mode": 0o600}}},
         "layered_runtime": {"layers": [{"name": "static", "static_layer": {"tracing": {"opentelemetry": flushing}}}]},
         "static_resources": {
-            "listeners": [_inbound(service, address), _timer()],
+            "listeners": [_inbound_listener(service, address), _timer()],
             "clusters": [
-                {**_cluster("program", _socket_address(address, port)), **_as_asked()},
-                _cluster("telemetry", _socket_address(LOOPBACK, telemetry_port)),
-                _cluster("timer", {"pipe": {"path": TIMER}}),
+                {**_make_cluster("program", _socket_address(address, port)), **_as_asked()},
+                _make_cluster("telemetry", _socket_address(LOOPBACK, telemetry_port)),
+                _make_cluster("timer", {"pipe": {"path": TIMER}}),
             ],
         },
     }
@@ -95,14 +95,16 @@ def _script(active: dict[str, dict[str, Any]]) -> str | None:
     return f"local asked = {{{', '.join(asked)}}}\n{SCRIPT.read_text(encoding='utf-8')}" if asked else None
 
 
-def _inbound(service: str, address: str) -> dict[str, Any]:
+def _inbound_listener(service: str, address: str) -> dict[str, Any]:
     sampling = {
         "@type": _TYPES + "extensions.request_id.uuid.v3.UuidRequestIdConfig",
         "pack_trace_reason": False,
         "use_request_id_for_trace_sampling": False,
     }
     manager = {
-        **_manager("inbound", [(_LUA, _TYPES + "extensions.filters.http.lua.v3.Lua"), (_FAULT, _FAULT_TYPE)]),
+        **_connection_manager(
+            "inbound", [(_LUA, _TYPES + "extensions.filters.http.lua.v3.Lua"), (_FAULT, _FAULT_TYPE)]
+        ),
         "rds": {
             "route_config_name": "inbound",
             "config_source": {
@@ -110,7 +112,7 @@ def _inbound(service: str, address: str) -> dict[str, Any]:
                 "resource_api_version": "V3",
             },
         },
-        "tracing": {"random_sampling": {"value": 100}, "spawn_upstream_span": False, "provider": _tracer(service)},
+        "tracing": {"random_sampling": {"value": 100}, "spawn_upstream_span": False, "provider": _make_tracer(service)},
         "generate_request_id": False,
         "request_id_extension": {"typed_config": sampling},
         "server_header_transformation": "PASS_THROUGH",
@@ -119,7 +121,7 @@ def _inbound(service: str, address: str) -> dict[str, Any]:
         "upgrade_configs": [{"upgrade_type": "websocket"}],
         "stream_idle_timeout": "0s",
     }
-    return {**_listener("inbound", _socket_address(address, PORT), manager), "traffic_direction": "INBOUND"}
+    return {**_make_listener("inbound", _socket_address(address, PORT), manager), "traffic_direction": "INBOUND"}
 
 
 def _timer() -> dict[str, Any]:
@@ -131,13 +133,13 @@ def _timer() -> dict[str, Any]:
         "typed_per_filter_config": {_FAULT: patient},
     }
     manager = {
-        **_manager("timer", [(_FAULT, _FAULT_TYPE)]),
+        **_connection_manager("timer", [(_FAULT, _FAULT_TYPE)]),
         "route_config": {"virtual_hosts": [{"name": "timer", "domains": ["*"], "routes": [answer]}]},
     }
-    return _listener("timer", {"pipe": {"path": TIMER, "mode": 0o600}}, manager)
+    return _make_listener("timer", {"pipe": {"path": TIMER, "mode": 0o600}}, manager)
 
 
-def _manager(name: str, filters: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def _connection_manager(name: str, filters: Sequence[tuple[str, str]]) -> dict[str, Any]:
     kind = _TYPES + "extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
     router = {"@type": _TYPES + "extensions.filters.http.router.v3.Router", "suppress_envoy_headers": True}
     chain = [{"name": each, "typed_config": {"@type": type_}} for each, type_ in filters]
@@ -149,7 +151,7 @@ def _manager(name: str, filters: Sequence[tuple[str, str]]) -> dict[str, Any]:
     }
 
 
-def _listener(name: str, address: dict[str, Any], manager: dict[str, Any]) -> dict[str, Any]:
+def _make_listener(name: str, address: dict[str, Any], manager: dict[str, Any]) -> dict[str, Any]:
     filters = [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]
     chains = [{"filters": filters}]
     return {
@@ -160,7 +162,7 @@ def _listener(name: str, address: dict[str, Any], manager: dict[str, Any]) -> di
     }
 
 
-def _cluster(name: str, address: dict[str, Any]) -> dict[str, Any]:
+def _make_cluster(name: str, address: dict[str, Any]) -> dict[str, Any]:
     most = dict.fromkeys(("max_connections", "max_pending_requests", "max_requests"), MANY)
     endpoint = {"endpoint": {"address": address}}
     return {
@@ -185,7 +187,7 @@ def _as_asked() -> dict[str, Any]:
     }
 
 
-def _tracer(service: str) -> dict[str, Any]:
+def _make_tracer(service: str) -> dict[str, Any]:
     uri = {"uri": f"http://telemetry{SPANS_PATH}", "cluster": "telemetry", "timeout": "5s"}
     config = {
         "@type": _TYPES + "config.trace.v3.OpenTelemetryConfig",

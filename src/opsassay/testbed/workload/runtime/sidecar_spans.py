@@ -52,9 +52,9 @@ class SidecarSpans:
             return False  # what its script asked for
         fields = {one.key: one.value.string_value for one in span.attributes}
         path = urlsplit(fields.get("http.url", "")).path or "/"
-        span.name = self._name(fields.get("http.method", ""), path)
+        span.name = self._name_of_span(fields.get("http.method", ""), path)
         del span.attributes[:]
-        span.attributes.extend([_text("url.path", path), *_kept_attributes(fields)])
+        span.attributes.extend([_text_attribute("url.path", path), *_kept_attributes(fields)])
         failed = fields.get("error") == "true"
         span.status.CopyFrom(Status(code=Status.STATUS_CODE_ERROR) if failed else Status())
         span.trace_state = ""
@@ -66,11 +66,11 @@ class SidecarSpans:
             return
         span.kind = Span.SPAN_KIND_INTERNAL
         fields = {one.key: one.value.string_value for one in span.attributes}
-        method, path, route = (_first(fields, names) for names in (METHODS, PATHS, ROUTES))
+        method, path, route = (_first_field(fields, names) for names in (METHODS, PATHS, ROUTES))
         if route and len(self._names) < MOST_NAMES:
             self._names[f"{method} {general(urlsplit(path).path)}"] = f"{method} {route}"
 
-    def _name(self, method: str, path: str) -> str:
+    def _name_of_span(self, method: str, path: str) -> str:
         asked = f"{method} {general(path)}"
         if asked not in self._names and len(self._names) >= MOST_NAMES:
             return method
@@ -85,15 +85,15 @@ def general(path: str) -> str:
 def _kept_attributes(fields: dict[str, str]) -> Iterator[KeyValue]:
     for name, ours in TEXTS.items():
         if value := fields.get(name):
-            yield _text(ours, value)
+            yield _text_attribute(ours, value)
     for name, ours in NUMBERS.items():
         if (value := fields.get(name, "")).isdigit() and (int(value) or not name.startswith("http")):
             yield KeyValue(key=ours, value=AnyValue(int_value=int(value)))  # 0 where a request had no answer
 
 
-def _text(key: str, value: str) -> KeyValue:
+def _text_attribute(key: str, value: str) -> KeyValue:
     return KeyValue(key=key, value=AnyValue(string_value=value))
 
 
-def _first(fields: dict[str, str], names: tuple[str, ...]) -> str:
+def _first_field(fields: dict[str, str], names: tuple[str, ...]) -> str:
     return next((fields[name] for name in names if fields.get(name)), "")

@@ -65,26 +65,26 @@ class Executor:
         """Run *steps* in order; raises CallFailedError when one that is not optional fails."""
         for step in steps:
             try:
-                await self._action(step)(step, work)
+                await self._find_action(step)(step, work)
             except CallFailedError as error:
                 if not step.optional:
                     raise
                 self.instruments.log("WARN", f"{work.operation}: going on without {step.call or 'a step'}: {error}")
 
-    def _action(self, step: Step) -> Callable[[Step, Work], Awaitable[None]]:
+    def _find_action(self, step: Step) -> Callable[[Step, Work], Awaitable[None]]:
         if step.call is not None:
-            return self._call
+            return self._run_call
         if step.parallel is not None:
-            return self._parallel
+            return self._run_parallel
         if step.sql is not None:
-            return self._sql
+            return self._run_sql
         if step.cache is not None:
-            return self._cache
+            return self._run_cache
         if step.publish is not None:
-            return self._publish
-        return self._log if step.log is not None else self._spend
+            return self._run_publish
+        return self._run_log if step.log is not None else self._spend_time
 
-    async def _parallel(self, step: Step, work: Work) -> None:
+    async def _run_parallel(self, step: Step, work: Work) -> None:
         branches = [Work(work.operation, work.method) for _ in step.parallel or ()]
         runs = (self.run((inner,), branch) for inner, branch in zip(step.parallel or (), branches, strict=True))
         outcomes = await asyncio.gather(*runs, return_exceptions=True)
@@ -95,14 +95,14 @@ class Executor:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    async def _call(self, step: Step, work: Work) -> None:
+    async def _run_call(self, step: Step, work: Work) -> None:
         service, method, route = (step.call or "").split()
         breaker = self.clients.breakers.setdefault(service, Breaker())
         retries = self.clients.settings.retries(step.retries)
         for attempt in range(retries + 1):
             breaker.check(service)  # a refusal is no outcome: it must not keep the circuit open
             try:
-                await self._attempt(step, work, service, method, route)
+                await self._attempt_call(step, work, service, method, route)
             except CallFailedError:
                 breaker.record(ok=False, limit=step.breaker_failures, open_s=step.breaker_open_s)
                 if attempt == retries:
@@ -111,7 +111,7 @@ class Executor:
                 breaker.record(ok=True, limit=None, open_s=0)
                 return
 
-    async def _attempt(self, step: Step, work: Work, service: str, method: str, route: str) -> None:
+    async def _attempt_call(self, step: Step, work: Work, service: str, method: str, route: str) -> None:
         attributes = {"http.request.method": method, "server.address": service, "url.path": route}
         started = time.perf_counter_ns()
         with self.instruments.span(f"{method} {route}", SpanKind.CLIENT, attributes) as span:
@@ -133,7 +133,7 @@ class Executor:
                 span.set_attribute("error.type", "timeout" if error.timeout else str(error.status or "connection"))
                 if error.status is None or (error.wrong and not accounted):
                     waited = time.perf_counter_ns() - started
-                    self.ledger_wait(span, work, service, waited, error=True, certain=self._watches(service))
+                    self.ledger_wait(span, work, service, waited, error=True, certain=self._is_watched(service))
                 raise
             finally:
                 took_ns = time.perf_counter_ns() - started
@@ -150,7 +150,7 @@ class Executor:
             return False
         fault_ns, failed, there_ns, sent_ns, doubt_ns = (int(part) for part in cost.split(","))
         back_ns = time.time_ns() - sent_ns
-        if not self._watches(service):
+        if not self._is_watched(service):
             self.usual.note(service, there_ns + back_ns)
         else:
             self.ledger.write(
@@ -164,7 +164,7 @@ class Executor:
             self.ledger_wait(span, work, service, doubt_ns, error=response.status >= 500, certain=False)
         return bool(failed)
 
-    def _watches(self, callee: str) -> bool:
+    def _is_watched(self, callee: str) -> bool:
         return callee in self.watched or "*" in self.watched
 
     def ledger_wait(self, span: Span, work: Work, callee: str, ns: int, *, error: bool, certain: bool) -> None:
@@ -188,7 +188,7 @@ class Executor:
         work.fault_error |= kind == "error"
         self.ledger.write(kind, span_ids(span), ns=ns, operation=work.operation, service=self.service, **where)
 
-    async def _sql(self, step: Step, work: Work) -> None:
+    async def _run_sql(self, step: Step, work: Work) -> None:
         store = self.system.store_of(step, "postgresql") or ""
         statement = step.sql or ""
         words = statement.split()
@@ -212,7 +212,7 @@ class Executor:
                     f"{verb} {table}: {type(error).__name__}", timeout=isinstance(error, TimeoutError)
                 ) from error
 
-    async def _cache(self, step: Step, work: Work) -> None:
+    async def _run_cache(self, step: Step, work: Work) -> None:
         store = self.system.store_of(step, "valkey") or ""
         key = re.sub(r"{([^}]*)}", lambda match: str(draw(match[1])), step.key)
         verb = {"get": "GET", "set": "SET", "delete": "DEL"}[step.cache or "get"]
@@ -235,7 +235,7 @@ class Executor:
                     f"{verb} {key}: {type(error).__name__}", timeout=isinstance(error, TimeoutError)
                 ) from error
 
-    async def _publish(self, step: Step, work: Work) -> None:
+    async def _run_publish(self, step: Step, work: Work) -> None:
         store = self.system.store_of(step, "nats") or ""
         attributes = {"messaging.system": "nats", "messaging.destination.name": step.publish or ""}
         with self.instruments.span(f"publish {step.publish}", SpanKind.PRODUCER, attributes) as span:
@@ -254,10 +254,10 @@ class Executor:
     def _store_span(self, name: str, system: str, activity: str, work: Work) -> StoreSpan:
         return StoreSpan(self, name, system, activity, work)
 
-    async def _log(self, step: Step, work: Work) -> None:
+    async def _run_log(self, step: Step, work: Work) -> None:
         self.instruments.log(step.level, f"{work.operation}: {step.log}")
 
-    async def _spend(self, step: Step, _: Work) -> None:
+    async def _spend_time(self, step: Step, _: Work) -> None:
         factor = math.exp(random.gauss(0, step.tail)) if step.tail else 1.0
         if step.wait_ms is not None:
             await asyncio.sleep(step.wait_ms * factor / 1e3)

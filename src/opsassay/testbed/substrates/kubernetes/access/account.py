@@ -53,13 +53,13 @@ def role_objects(name: str, watch: str, rules: Iterable[AccessRule]) -> list[Obj
     by_place: dict[str | None, list[Object]] = {}
     for rule in rules:
         place = None if rule.cluster_wide else rule.namespace or name
-        by_place.setdefault(place, []).extend(_granted(rule))
+        by_place.setdefault(place, []).extend(_rules_of_role(rule))
     for place, granted in by_place.items():
         found += roles.granted(f"{name}-{ACCOUNT}", place, granted, subject, labels)
     return found
 
 
-def _granted(rule: AccessRule) -> list[Object]:
+def _rules_of_role(rule: AccessRule) -> list[Object]:
     by_group: dict[str, list[str]] = {}
     for resource in rule.resources:
         by_group.setdefault(GROUPS.get(resource.partition("/")[0], ""), []).append(resource)
@@ -102,11 +102,13 @@ def paths_to_a_node(api: Api, namespace: str, image: str) -> list[str]:
 
     Raises RefusedError when it refuses an ordinary pod too: then its refusals tell nothing.
     """
-    if (reason := _refusal(api, _pod("none", {}, namespace, image))) is not None:
+    if (reason := _refusal(api, _make_pod("none", {}, namespace, image))) is not None:
         raise RefusedError(
             f"What pods the cluster {api.context} admits is not known, since it refuses an ordinary one: {reason}"
         )
-    return [way for way, spec in PATHS_TO_A_NODE.items() if _refusal(api, _pod(way, spec, namespace, image)) is None]
+    return [
+        way for way, spec in PATHS_TO_A_NODE.items() if _refusal(api, _make_pod(way, spec, namespace, image)) is None
+    ]
 
 
 def require_closed(api: Api, namespace: str, image: str) -> None:
@@ -132,7 +134,7 @@ def _refusal(api: Api, pod: Object) -> str | None:
     return None
 
 
-def _pod(way: str, spec: dict[str, Any], namespace: str, image: str) -> Object:
+def _make_pod(way: str, spec: dict[str, Any], namespace: str, image: str) -> Object:
     container: Object = {"name": "way", "image": image}
     if way == "privileged":
         container["securityContext"] = {"privileged": True}

@@ -104,7 +104,7 @@ class WatchedWrites:
         former = self._known.get(key)
         stood = former is not None and "deletionTimestamp" not in former["metadata"]
         if stood and (what == "DELETED" or "deletionTimestamp" in metadata):
-            self._removed(kind, item, now_ns)
+            self._note_removal(kind, item, now_ns)
         if what == "DELETED":
             self._known.pop(key, None)
             return
@@ -112,13 +112,13 @@ class WatchedWrites:
         if "deletionTimestamp" in metadata:
             return
         if former is None or former["metadata"].get("uid") != metadata.get("uid"):
-            self._note(kind, "create", item, now_ns)
+            self._note_write(kind, "create", item, now_ns)
         elif _written_fields(former) != _written_fields(item):
-            self._note(kind, "update", item, now_ns)
+            self._note_write(kind, "update", item, now_ns)
 
-    def _removed(self, kind: str, item: Object, now_ns: int) -> None:
+    def _note_removal(self, kind: str, item: Object, now_ns: int) -> None:
         if owner_of(item) is None:
-            self._note(kind, "delete", item, now_ns)
+            self._note_write(kind, "delete", item, now_ns)
         elif kind == "Pod" and self._open:
             self._removals.append(_Removal(item, siblings(item, self._known), now_ns))
 
@@ -129,10 +129,10 @@ class WatchedWrites:
             if until_ns is not None and removal.time_ns > until_ns:
                 waiting.append(removal)
             elif by_somebody(removal.pod, removal.present, self._known):
-                self._note("Pod", "delete", removal.pod, removal.time_ns)
+                self._note_write("Pod", "delete", removal.pod, removal.time_ns)
         self._removals = waiting
 
-    def _note(self, kind: str, verb: str, item: Object, now_ns: int) -> None:
+    def _note_write(self, kind: str, verb: str, item: Object, now_ns: int) -> None:
         metadata, manager = item["metadata"], last_manager(item) if verb != "delete" else ""
         granted = self._elsewhere.get(metadata.get("namespace", ""))
         if granted is not None and verb not in granted.get(kind, ()):
@@ -168,11 +168,11 @@ def _is_status(entry: Mapping[str, Any]) -> bool:
 def _written_fields(item: Object) -> Any:
     """Return what a writer decides of *item*: all but its status and what the server keeps about it."""
     metadata = item["metadata"]
-    kept = {"labels": metadata.get("labels"), "annotations": _annotations(metadata)}
+    kept = {"labels": metadata.get("labels"), "annotations": _own_annotations(metadata)}
     return kept, {key: value for key, value in item.items() if key not in {"metadata", "status", "kind", "apiVersion"}}
 
 
-def _annotations(metadata: Mapping[str, Any]) -> dict[str, str]:
+def _own_annotations(metadata: Mapping[str, Any]) -> dict[str, str]:
     given: Mapping[str, str] = metadata.get("annotations") or {}
     return {key: value for key, value in given.items() if not key.startswith(("deployment.kubernetes.io/", "volumes."))}
 
@@ -202,15 +202,15 @@ def logged_action(line: Mapping[str, Any], user: str) -> Action | None:
     return Action(
         tool=TOOL,
         arguments=arguments,
-        started_ns=_ns(line["requestReceivedTimestamp"]),
-        ended_ns=_ns(line["stageTimestamp"]),
+        started_ns=_parse_timestamp_ns(line["requestReceivedTimestamp"]),
+        ended_ns=_parse_timestamp_ns(line["stageTimestamp"]),
         status="ok" if done else "error",
         mutating=done,
         touched=(name,) if done and name else (),
     )
 
 
-def _ns(stamp: str) -> int:
+def _parse_timestamp_ns(stamp: str) -> int:
     moment = datetime.fromisoformat(stamp.replace("Z", "+00:00")).astimezone(UTC)
     return int(moment.timestamp()) * 1_000_000_000 + moment.microsecond * 1000
 
@@ -236,12 +236,12 @@ class Audit:
         elsewhere = writable_elsewhere(rules)
         self._writes = WatchedWrites(record, elsewhere)
         self._stopping = threading.Event()
-        self._reader = threading.Thread(target=self._read, name="audit", daemon=True)
+        self._reader = threading.Thread(target=self._read_log, name="audit", daemon=True)
         self._from = 0
         places: list[tuple[str, str | None]] = [("Node", None), *((kind, namespace) for kind in WATCHED)]
         for place, kinds in elsewhere.items():
             places += [(kind, place) for kind in dict.fromkeys([*kinds, *(CONTROLLERS if "Pod" in kinds else ())])]
-        self._mirrors = [] if log else [self._mirror(api, kind, place) for kind, place in places]
+        self._mirrors = [] if log else [self._make_mirror(api, kind, place) for kind, place in places]
 
     def __enter__(self) -> Self:
         for mirror in self._mirrors:
@@ -273,10 +273,10 @@ class Audit:
         for mirror in self._mirrors:
             mirror.stop()
 
-    def _mirror(self, api: Api, kind: str, namespace: str | None) -> Mirror:
+    def _make_mirror(self, api: Api, kind: str, namespace: str | None) -> Mirror:
         return Mirror(api, kind, namespace, lambda what, item: self._writes.note(kind, what, item, time.time_ns()))
 
-    def _read(self) -> None:
+    def _read_log(self) -> None:
         assert self._log is not None
         with self._log.open("rb") as stream:
             stream.seek(self._from)

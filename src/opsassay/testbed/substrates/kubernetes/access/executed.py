@@ -31,9 +31,9 @@ def touched_by(arguments: Sequence[str]) -> tuple[str, ...]:
         return ()
     if name not in REQUESTS:
         return (pod,)
-    called = tuple(sorted({_service(word) for word in rest if "://" in word}))
+    called = tuple(sorted({_service_of_url(word) for word in rest if "://" in word}))
     files = any(target not in NOWHERE for target in _files(rest)) or (name == "wget" and not _files(rest))
-    writes = any(_is_option(word, _WRITES) for word in rest) or _method(rest) not in ("GET", "HEAD")
+    writes = any(_is_option(word, _WRITES) for word in rest) or _find_method(rest) not in ("GET", "HEAD")
     return (*((pod,) if files else ()), *(called if writes else ()))
 
 
@@ -47,7 +47,7 @@ def _files(words: Sequence[str]) -> list[str]:
     return found
 
 
-def _method(words: Sequence[str]) -> str:
+def _find_method(words: Sequence[str]) -> str:
     for number, word in enumerate(words):
         for option in _METHOD:
             if word == option:
@@ -65,5 +65,5 @@ def _is_option(word: str, options: Sequence[str]) -> bool:
     return letters is not None and any(option[1] in letters[1] for option in options if not option.startswith("--"))
 
 
-def _service(url: str) -> str:
+def _service_of_url(url: str) -> str:
     return (urlsplit(url).hostname or "").split(".", maxsplit=1)[0]

@@ -55,7 +55,7 @@ def undo_of(api: Api, change: Change) -> UndoRequest | None:
 
     Raises RefusedError when the change cannot be made, or not taken back.
     """
-    standing, path = api.get(change.kind, change.name, change.namespace), _path(api, change)
+    standing, path = api.get(change.kind, change.name, change.namespace), _path_of_change(api, change)
     if change.create is not None:
         if standing is not None:
             raise RefusedError(
@@ -82,7 +82,7 @@ def undo_of(api: Api, change: Change) -> UndoRequest | None:
     )  # fmt: skip
 
 
-def _path(api: Api, change: Change) -> str:
+def _path_of_change(api: Api, change: Change) -> str:
     return api.path_of(change.kind, change.namespace, change.name)
 
 
@@ -119,7 +119,7 @@ def injected(
             undoing.start(api, made)
         on_ready()
         for change in changes:
-            _make(api, change)
+            _make_change(api, change)
         yield name
     finally:
         failed = [error for request in requests if (error := _failure(api, request)) is not None]
@@ -131,11 +131,11 @@ def injected(
                 api.delete(item["kind"], item["metadata"]["name"], item["metadata"].get("namespace"))
 
 
-def _make(api: Api, change: Change) -> None:
+def _make_change(api: Api, change: Change) -> None:
     if change.create is not None:
         api.create(change.create)
     elif change.delete:
-        api.request("DELETE", _path(api, change), query={"gracePeriodSeconds": "0"})
+        api.request("DELETE", _path_of_change(api, change), query={"gracePeriodSeconds": "0"})
     else:
         api.patch(change.kind, change.name, change.patch, change.namespace, how=change.how)
 

@@ -52,7 +52,7 @@ class RollingRestart:
             "generation"
         ]
         deadline = time.monotonic() + ROLLOUT_TIMEOUT_S
-        while not await asyncio.to_thread(self._over, desired):
+        while not await asyncio.to_thread(self._is_over, desired):
             if time.monotonic() > deadline:
                 raise OperationError(f"The rollout of {self._service} did not end in {ROLLOUT_TIMEOUT_S:g} s.")
             await asyncio.sleep(LOOK_EVERY_S)
@@ -60,7 +60,7 @@ class RollingRestart:
     async def undo(self) -> None:
         """Do nothing: what was replaced stays replaced."""
 
-    def _over(self, generation: int) -> bool:
+    def _is_over(self, generation: int) -> bool:
         found = self._system.api.get("Deployment", self._service, self._system.name) or {}
         status, replicas = found.get("status", {}), found.get("spec", {}).get("replicas", 1)
         counts = [status.get(key, 0) for key in ("replicas", "updatedReplicas", "readyReplicas")]

@@ -96,7 +96,7 @@ class _Runner:
     def run(self, system: ClusterUnderTest, plan: FaultPlan) -> None:
         """Do it; what goes wrong is put there too."""
         try:
-            asyncio.run(self._live(system, plan))
+            asyncio.run(self._run_plan(system, plan))
         except BaseException as error:  # noqa: BLE001 - raised again where the events are read
             self._events.put(error)
         else:
@@ -109,7 +109,7 @@ class _Runner:
             with suppress(RuntimeError):  # it has just ended
                 loop.call_soon_threadsafe(self.lease.set)
 
-    async def _live(self, system: ClusterUnderTest, plan: FaultPlan) -> None:
+    async def _run_plan(self, system: ClusterUnderTest, plan: FaultPlan) -> None:
         self._loop = asyncio.get_running_loop()
         done: list[DoneEvent] = []
 
@@ -148,7 +148,7 @@ def _alone(api: Api, namespace: str, plan: FaultPlan) -> Iterator[None]:
         "data": {"plan": plan.name, "until": f"{time.time() + limit_s(plan) + RECOVERY_TIMEOUT_S:.0f}"},
     }
     standing = api.get("ConfigMap", ACTIVITY, namespace)
-    if (other := _active(standing)) is not None:
+    if (other := _active_plan(standing)) is not None:
         raise RefusedError(f"{other} is still active; wait for its end.")
     try:
         if standing is None:
@@ -169,10 +169,10 @@ def _alone(api: Api, namespace: str, plan: FaultPlan) -> Iterator[None]:
 
 def activity(api: Api, namespace: str) -> str | None:
     """Return what is being injected into the system that *namespace* watches over, None when nothing is."""
-    return _active(api.get("ConfigMap", ACTIVITY, namespace))
+    return _active_plan(api.get("ConfigMap", ACTIVITY, namespace))
 
 
-def _active(held: Object | None) -> str | None:
+def _active_plan(held: Object | None) -> str | None:
     if held is None or float(held["data"]["until"]) < time.time():
         return None
     return str(held["data"]["plan"])

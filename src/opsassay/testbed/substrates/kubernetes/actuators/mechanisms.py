@@ -119,14 +119,14 @@ def require_mechanisms(api: Api, plan: FaultPlan, prefer: str | None = None) -> 
             choose(part, offers)
 
 
-def _make(injection: Injection[ClusterUnderTest]) -> Intervention:
+def _make_intervention(injection: Injection[ClusterUnderTest]) -> Intervention:
     return choose(injection.plan, injection.system.offers).make(injection)
 
 
 CLUSTER: Repertoire[ClusterUnderTest] = Repertoire(
     "kubernetes",
     "Kubernetes",
-    dict.fromkeys(MECHANISMS, _make),
+    dict.fromkeys(MECHANISMS, _make_intervention),
     {"quiet": Quiet, "load_surge": ClusterLoadSurge, "harmless_restart": RollingRestart},
 )
 """What can be done to a system on a cluster; by which mechanism depends on what the cluster offers."""

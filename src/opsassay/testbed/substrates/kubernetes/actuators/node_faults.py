@@ -112,7 +112,7 @@ def deeds(injection: Injection[ClusterUnderTest], system: ClusterUnderTest) -> l
         one_way = impairment["kind"] == "partition" and plan.parameters["direction"] not in CALLS
         parameters = {**plan.parameters, **ALL} if one_way else plan.parameters
         return _packets(injection, system, parameters, impairment)
-    gone = [_deed(system, replica, [], {"kind": "isolation"}) for replica in injection.replicas]
+    gone = [_packet_request(system, replica, [], {"kind": "isolation"}) for replica in injection.replicas]
     return [{"kind": "kubelet"}, *gone]
 
 
@@ -138,10 +138,10 @@ def _packets(
                 }
             )
     found = ((targets[name], rows) for name, rows in streams.items() if rows)
-    return [_deed(system, replica, rows, impairment) for replica, rows in found]
+    return [_packet_request(system, replica, rows, impairment) for replica, rows in found]
 
 
-def _deed(
+def _packet_request(
     system: ClusterUnderTest, replica: Replica, streams: list[dict[str, Any]], impairment: dict[str, Any]
 ) -> dict[str, Any]:
     return {

@@ -119,9 +119,9 @@ def isolation(name: str, namespace: str, label: tuple[str, str], peer: str | Non
     (*direction* inbound), of those that it makes (outbound), or of all. Telemetry, names and endpoints pass.
     """
     types = {"inbound": ["Ingress"], "outbound": ["Egress"]}.get(direction, ["Ingress", "Egress"])
-    outward = {"ports": [*_ports("UDP", DNS_PORT), *_ports("TCP", DNS_PORT, RECEIVER_PORT)]}
-    inward = {"ports": _ports("TCP", AGENT_PORT)}
-    others = [] if peer is None else [_all_but(peer)]
+    outward = {"ports": [*_list_ports("UDP", DNS_PORT), *_list_ports("TCP", DNS_PORT, RECEIVER_PORT)]}
+    inward = {"ports": _list_ports("TCP", AGENT_PORT)}
+    others = [] if peer is None else [_peers_except(peer)]
     rules: dict[str, Object] = {
         "Ingress": {"ingress": [inward, *({"from": peers} for peers in others)]},
         "Egress": {"egress": [outward, *({"to": peers} for peers in others)]},
@@ -137,11 +137,11 @@ def isolation(name: str, namespace: str, label: tuple[str, str], peer: str | Non
     }
 
 
-def _all_but(peer: str) -> list[Any]:
+def _peers_except(peer: str) -> list[Any]:
     elsewhere = {"matchExpressions": [{"key": PURPOSE_LABEL, "operator": "NotIn", "values": ["system"]}]}
     here = {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": [peer]}]}
     return [{"podSelector": here}, {"namespaceSelector": elsewhere}]
 
 
-def _ports(protocol: str, *numbers: int) -> list[Object]:
+def _list_ports(protocol: str, *numbers: int) -> list[Object]:
     return [{"protocol": protocol, "port": number} for number in numbers]

@@ -76,14 +76,14 @@ class PodPressure:
         await self._account.open()
         if self._kind is FaultKind.MEM_STRESS:
             self._injection.system.expected.add(self._injection.replica.pod)
-        await give(self._injection, pressure=(self._pressure(),))
+        await give(self._injection, pressure=(self._make_pressure(),))
 
     async def undo(self) -> None:
         """End it."""
         await take_back(self._injection)
         await self._account.close()
 
-    def _pressure(self) -> Pressure:
+    def _make_pressure(self) -> Pressure:
         name, parameters = f"pressure-{self._injection.id}", self._injection.plan.parameters
         if self._kind is FaultKind.CPU_STRESS:
             return Pressure(id=name, role="burner", parameters=dict(parameters))

@@ -212,7 +212,7 @@ class ClusterUnderTest:
         """Keep the fleet and its counters up to date."""
         while True:
             self._assign()
-            asked = [self._poll_one(replica) for replica in self.fleet.replicas.values() if self._listens(replica)]
+            asked = [self._poll_one(replica) for replica in self.fleet.replicas.values() if self._is_listening(replica)]
             *answers, _ = await asyncio.gather(*asked, self._poll_load())
             if self._pods.fresh and (any(answers) or await asyncio.to_thread(self.api.answers, ANSWER_TIMEOUT_S)):
                 self._answered = time.monotonic()
@@ -248,7 +248,7 @@ class ClusterUnderTest:
                 reading = await asyncio.to_thread(self.pod_endpoints.counters, self.load_pod, limit_s)
                 self.fleet.load.history.append((time.monotonic(), reading["stats"]))
 
-    def _listens(self, replica: Replica) -> bool:
+    def _is_listening(self, replica: Replica) -> bool:
         pod = self._pods.objects.get((self.name, replica.pod))
         return pod is not None and is_ready(pod)
 
@@ -273,13 +273,13 @@ class ClusterUnderTest:
             for replica in replicas:
                 if replica.pod not in own and free:
                     replica.pod = free.pop(0)
-                self._see(replica, pods.get(replica.pod))
+                self._update_replica(replica, pods.get(replica.pod))
         loads = sorted(
             name for name, p in staying.items() if p["metadata"]["labels"].get("app") == LOAD and is_ready(p)
         )
         self.load_pod = loads[0] if loads else None
 
-    def _see(self, replica: Replica, pod: Object | None) -> None:
+    def _update_replica(self, replica: Replica, pod: Object | None) -> None:
         silent = replica.id in self.suspects and self._silent.get(replica.id, 0) >= SILENT_LOOKS
         replica.ready = pod is not None and is_ready(pod) and not silent
         replica.port = SERVICE_PORT if replica.ready else None

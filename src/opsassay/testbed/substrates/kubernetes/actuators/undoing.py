@@ -85,7 +85,7 @@ def undo_objects(
         place = request.namespace if KINDS[request.kind][2] else None
         rule = _rule(request.kind, request.name, [request.method.lower()])
         found += roles.granted(f"{name}-{number}", place, [rule], subject, labels)
-    template = {"metadata": {"labels": {"app": name, **labels}}, "spec": _pod(name, image, avoid)}
+    template = {"metadata": {"labels": {"app": name, **labels}}, "spec": _make_pod(name, image, avoid)}
     job = {"parallelism": PODS, "backoffLimit": RETRIES, "template": template}
     return [*found, {"apiVersion": "batch/v1", "kind": "Job", "metadata": here, "spec": job}]
 
@@ -101,7 +101,7 @@ def _rule(kind: str, name: str, verbs: list[str]) -> Object:
     }
 
 
-def _pod(name: str, image: str, avoid: Collection[str]) -> Object:
+def _make_pod(name: str, image: str, avoid: Collection[str]) -> Object:
     apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": name}}}
     affinity: Object = {
         "podAntiAffinity": {

@@ -89,7 +89,7 @@ def _replica_order(system: System, service: str) -> dict[str, Any]:
     }
     settings = {key.removeprefix(SETTING): value for key, value in os.environ.items() if key.startswith(SETTING)}
     return {
-        **_common(system, pod),
+        **_common_settings(system, pod),
         "service": service,
         "address": "0.0.0.0",  # noqa: S104 - a pod has a network of its own
         "port": SERVICE_PORT,
@@ -106,14 +106,14 @@ def _replica_order(system: System, service: str) -> dict[str, Any]:
 
 def _load_order(system: System) -> dict[str, Any]:
     return {
-        **_common(system, LOAD),
+        **_common_settings(system, LOAD),
         "resource": _resource(system, LOAD),
         "record": "/tmp/load.jsonl",  # noqa: S108
         "rate_rps": float(os.environ["RATE_RPS"]),
     }
 
 
-def _common(system: System, name: str) -> dict[str, Any]:
+def _common_settings(system: System, name: str) -> dict[str, Any]:
     return {
         "id": name,
         "system": system.model_dump(mode="json"),

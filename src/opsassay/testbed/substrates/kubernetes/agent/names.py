@@ -32,7 +32,7 @@ class PodNames:
 
         async def run() -> None:
             server = NameServer(lambda service, _caller: look_up(service))
-            server.overrides[self._name] = self._override
+            server.overrides[self._name] = self._answer_wrongly
             ports.append(await server.start("127.0.0.1"))
             ready.set()
             await asyncio.Event().wait()
@@ -41,7 +41,7 @@ class PodNames:
         ready.wait(START_TIMEOUT_S)
         return ports[0]
 
-    def _override(self, name: str) -> Answer | None:
+    def _answer_wrongly(self, name: str) -> Answer | None:
         how = self.wrong.get(name)
         if how is None:
             return None

@@ -165,11 +165,11 @@ class PodAgent:
     async def _press(self, desired: dict[str, Pressure]) -> None:
         """Start the companions that are *desired*, and end those that are not any more."""
         for name in self._companions.keys() - desired.keys():
-            await self._end(name)
+            await self._end_companion(name)
         for name in desired.keys() - self._companions.keys():
-            await self._start(desired[name])
+            await self._start_companion(desired[name])
 
-    async def _start(self, pressure: Pressure) -> None:
+    async def _start_companion(self, pressure: Pressure) -> None:
         groups = self.container.parameters("", {"burner": CPU, "allocator": MEMORY}[pressure.role])
         if not groups:
             raise OperationError("this container has no control group that could be read")
@@ -190,11 +190,11 @@ class PodAgent:
         deadline = time.monotonic() + COMPANION_TIMEOUT_S
         while pressure.id not in self.channels.names():
             if companion.returncode is not None or time.monotonic() > deadline:
-                await self._end(pressure.id)
+                await self._end_companion(pressure.id)
                 raise OperationError(f"the {pressure.role} did not build up in {COMPANION_TIMEOUT_S:g} s")
             await asyncio.sleep(0.05)
 
-    async def _end(self, name: str) -> None:
+    async def _end_companion(self, name: str) -> None:
         companion = self._companions.pop(name)
         with suppress(ProcessLookupError):
             companion.kill()

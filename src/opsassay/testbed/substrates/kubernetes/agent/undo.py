@@ -73,7 +73,7 @@ def _is_done(status: int) -> bool:
 def _status(request: dict[str, Any]) -> int:
     """Send *request*; return the status of the answer, 0 when there is none."""
     try:
-        return _send(request)
+        return _send_request(request)
     except urllib.error.HTTPError as error:
         if error.code != GONE:
             answer = error.read().decode(errors="replace")[:200]
@@ -86,7 +86,7 @@ def _status(request: dict[str, Any]) -> int:
         return 0
 
 
-def _send(request: dict[str, Any]) -> int:
+def _send_request(request: dict[str, Any]) -> int:
     sent = urllib.request.Request(server() + request["path"], method=request["method"])  # noqa: S310 - https
     sent.add_header("Authorization", f"Bearer {(ACCOUNT / 'token').read_text().strip()}")
     sent.add_header("User-Agent", "kubectl")

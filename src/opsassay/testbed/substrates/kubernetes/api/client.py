@@ -124,15 +124,15 @@ class Api:
                 raw = answer.data
             except urllib3.exceptions.NewConnectionError as error:
                 if last:
-                    raise self._unreachable(error) from error
+                    raise self._unreachable_error(error) from error
             except urllib3.exceptions.HTTPError as error:
                 if last or method in {"POST", "PATCH"}:
-                    raise self._unreachable(error) from error
+                    raise self._unreachable_error(error) from error
             else:
                 if answer.status < 400:
-                    return raw if raw_answer else _decoded(answer, raw)
+                    return raw if raw_answer else _decode_answer(answer, raw)
                 if last or answer.status not in TRANSIENT or (answer.status == 500 and method in {"POST", "PATCH"}):
-                    raise self._refusal(method, path, answer.status, raw)
+                    raise self._refusal_error(method, path, answer.status, raw)
             time.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
@@ -222,7 +222,7 @@ class Api:
         try:
             answer = self._send("GET", self.path_of(kind, namespace), None, query, "application/json", WATCH_S + 10)
             if answer.status >= 400:
-                raise self._refusal("GET", self.path_of(kind, namespace), answer.status, answer.data)
+                raise self._refusal_error("GET", self.path_of(kind, namespace), answer.status, answer.data)
             begun()
             pending = b""
             for chunk in answer.stream(65536):
@@ -230,7 +230,7 @@ class Api:
                 for line in lines:
                     yield json.loads(line)
         except urllib3.exceptions.HTTPError as error:
-            raise self._unreachable(error) from error
+            raise self._unreachable_error(error) from error
         finally:
             if answer is not None:
                 answer.close()
@@ -314,10 +314,10 @@ class Api:
             retries=False,
         )
 
-    def _unreachable(self, error: Exception) -> LostError:
+    def _unreachable_error(self, error: Exception) -> LostError:
         return LostError(f"The API server of {self.context} ({self.server}) cannot be reached: {error}.")
 
-    def _refusal(self, method: str, path: str, status: int, raw: bytes) -> ApiError | DeniedError:
+    def _refusal_error(self, method: str, path: str, status: int, raw: bytes) -> ApiError | DeniedError:
         try:
             message = json.loads(raw)["message"]
         except (ValueError, KeyError, TypeError):
@@ -354,7 +354,7 @@ def _connected(file: str | None, context: str | None) -> tuple[ApiClient, str]:
         raise UserError(f"{where} cannot be used: {why}; set KUBECONFIG to another one.") from error
 
 
-def _decoded(answer: Any, raw: bytes) -> Any:
+def _decode_answer(answer: Any, raw: bytes) -> Any:
     if "json" in (answer.headers.get("Content-Type") or ""):
         return json.loads(raw)
     return raw.decode(errors="replace")

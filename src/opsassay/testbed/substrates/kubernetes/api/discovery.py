@@ -32,27 +32,27 @@ def discovery(path: str, kinds: Iterable[str]) -> Any:
     groups: dict[str, list[str]] = {}
     for kind in kinds:
         groups.setdefault(KINDS[kind][0], []).append(kind)
-    return _of_groups(path.strip("/"), groups)
+    return _describe_groups(path.strip("/"), groups)
 
 
-def _of_groups(path: str, groups: Mapping[str, list[str]]) -> Any:
-    named = {group.rpartition("/")[0]: _group(group) for group in groups if group != CORE}
+def _describe_groups(path: str, groups: Mapping[str, list[str]]) -> Any:
+    named = {group.rpartition("/")[0]: _describe_group(group) for group in groups if group != CORE}
     if path == "api":
         return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
     if path == "apis":
         return {"kind": "APIGroupList", "apiVersion": "v1", "groups": list(named.values())}
     if path in named:
         return {"kind": "APIGroup", "apiVersion": "v1", **named[path]}
-    return _resources(path, groups[path]) if path in groups else None
+    return _describe_resources(path, groups[path]) if path in groups else None
 
 
-def _group(group: str) -> dict[str, Any]:
+def _describe_group(group: str) -> dict[str, Any]:
     name, _, version = version_in(group).partition("/")
     one = {"groupVersion": f"{name}/{version}", "version": version}
     return {"name": name, "versions": [one], "preferredVersion": one}
 
 
-def _resources(group: str, kinds: Iterable[str]) -> dict[str, Any]:
+def _describe_resources(group: str, kinds: Iterable[str]) -> dict[str, Any]:
     resources = []
     for kind in kinds:
         _, plural, namespaced = KINDS[kind]

@@ -31,7 +31,7 @@ def strategic(target: Any, patch: Any) -> Any:
             else:
                 result[key] = strategic(result.get(key), value)
         return result
-    if isinstance(patch, list) and isinstance(target, list) and _by_name(patch) and all(map(_has_name, target)):
+    if isinstance(patch, list) and isinstance(target, list) and _merges_by_name(patch) and all(map(_has_name, target)):
         if any(one.get("$patch") == "replace" for one in patch):
             return [one for one in patch if "$patch" not in one]
         named = {one["name"]: one for one in target}
@@ -40,7 +40,7 @@ def strategic(target: Any, patch: Any) -> Any:
     return copy.deepcopy(patch)
 
 
-def _by_name(patch: list[Any]) -> bool:
+def _merges_by_name(patch: list[Any]) -> bool:
     return all(_has_name(one) or (isinstance(one, dict) and "$patch" in one) for one in patch)
 
 

@@ -30,7 +30,7 @@ class Mirror:
         self._changed = changed
         self._version = ""
         self._synced, self._stopping = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"mirror-{kind}", daemon=True)
+        self._thread = threading.Thread(target=self._follow_until_stopped, name=f"mirror-{kind}", daemon=True)
 
     def start(self) -> Mirror:
         """Begin to follow; does not wait."""
@@ -55,12 +55,12 @@ class Mirror:
         """Return the objects as they are now."""
         return list(self.objects.values())
 
-    def _run(self) -> None:
+    def _follow_until_stopped(self) -> None:
         pause = RETRY_S
         while not self._stopping.is_set():
             try:
                 if not self._version:
-                    self._list()
+                    self._list_anew()
                 began = time.monotonic()
                 self._follow()
                 self.drops += 1
@@ -76,10 +76,10 @@ class Mirror:
             self._stopping.wait(pause)
             pause = min(pause * 2, RETRY_LIMIT_S)
 
-    def _list(self) -> None:
+    def _list_anew(self) -> None:
         answer = self.api.request("GET", self.api.path_of(self.kind, self.namespace))
         self.lists += 1
-        found = {_key(item): item for item in answer["items"]}
+        found = {_key_of_item(item): item for item in answer["items"]}
         gone = [item for key, item in self.objects.items() if key not in found]
         self.objects = found
         self._version = answer["metadata"]["resourceVersion"]
@@ -102,9 +102,9 @@ class Mirror:
             if what == "BOOKMARK":
                 continue
             if what == "DELETED":
-                self.objects.pop(_key(item), None)
+                self.objects.pop(_key_of_item(item), None)
             else:
-                self.objects[_key(item)] = item
+                self.objects[_key_of_item(item)] = item
             self._notify_change(what, item)
 
     def _well(self) -> None:
@@ -116,6 +116,6 @@ class Mirror:
             self._changed(what, item)
 
 
-def _key(item: Object) -> tuple[str, str]:
+def _key_of_item(item: Object) -> tuple[str, str]:
     metadata = item["metadata"]
     return metadata.get("namespace", ""), metadata["name"]

@@ -33,9 +33,9 @@ def next_start(
     """
     configured, pending = Configured(), Pending(tuple)
     pods = [pod for pod in there["Pod"] if is_ready(pod)]
-    _templates(there["Deployment"], there["ReplicaSet"], pods, configured, pending)
-    _config_maps(there["ConfigMap"], pods, configured, pending)
-    _claims(there["PersistentVolumeClaim"], pods, configured, pending)
+    _note_templates(there["Deployment"], there["ReplicaSet"], pods, configured, pending)
+    _note_config_maps(there["ConfigMap"], pods, configured, pending)
+    _note_claims(there["PersistentVolumeClaim"], pods, configured, pending)
     for node in nodes:
         if closed := _closed(node):
             name = f"Node {node['metadata']['name']} scheduling"
@@ -43,7 +43,7 @@ def next_start(
     return configured, dict(pending)
 
 
-def _templates(
+def _note_templates(
     deployments: Iterable[Object],
     replica_sets: Iterable[Object],
     pods: Iterable[Object],
@@ -63,7 +63,7 @@ def _templates(
             pending[name] = stale
 
 
-def _config_maps(maps: Iterable[Object], pods: Iterable[Object], configured: Configured, pending: Pending) -> None:
+def _note_config_maps(maps: Iterable[Object], pods: Iterable[Object], configured: Configured, pending: Pending) -> None:
     known = {one["metadata"]["name"]: one for one in maps}
     for key, one in known.items():
         content = json.dumps([one.get("data"), one.get("binaryData")], sort_keys=True)
@@ -75,7 +75,7 @@ def _config_maps(maps: Iterable[Object], pods: Iterable[Object], configured: Con
                 pending[f"ConfigMap {key}"] += (pod["metadata"]["name"],)
 
 
-def _claims(claims: Iterable[Object], pods: Iterable[Object], configured: Configured, pending: Pending) -> None:
+def _note_claims(claims: Iterable[Object], pods: Iterable[Object], configured: Configured, pending: Pending) -> None:
     kept = {one["metadata"]["name"]: one for one in claims if "deletionTimestamp" not in one["metadata"]}
     configured |= {f"PersistentVolumeClaim {key}": one["metadata"]["uid"] for key, one in kept.items()}
     for pod in pods:

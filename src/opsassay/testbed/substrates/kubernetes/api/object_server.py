@@ -79,33 +79,35 @@ class ObjectServer(SmallApi):
         if path in self.texts:
             return 200, self.texts[path]
         with self._lock:
-            if method == "GET" and (said := discovery(path, self._kinds())) is not None:
+            if method == "GET" and (said := discovery(path, self._list_kinds())) is not None:
                 return 200, said
             try:
                 at = parse_path(path)
                 if method == "GET":
-                    return self._read(at, query)
+                    return self._read_objects(at, query)
                 dry = "dryRun" in query
-                outcome = self._write(method, at, self.request.body, dry=dry)
+                outcome = self._write_object(method, at, self.request.body, dry=dry)
             except StatusError as error:
                 return error.outcome
             if not dry:
                 self._react(self)
             return outcome
 
-    def _kinds(self) -> list[str]:
+    def _list_kinds(self) -> list[str]:
         there = {kind for kind, _, _ in self.objects}
         return [kind for kind, (group, *_) in KINDS.items() if kind in there or not group.startswith(OPTIONAL_GROUPS)]
 
-    def _read(self, at: ApiPlace, query: Mapping[str, str]) -> Outcome:
+    def _read_objects(self, at: ApiPlace, query: Mapping[str, str]) -> Outcome:
         as_table = "as=Table" in header(self.request.headers, "Accept")
         if at.name:
-            item = self._whole(self._existing(at))
+            item = self._whole_object(self._existing(at))
             return 200, table(at.kind, [item], "") if as_table else item
         has_labels = by_labels(query.get("labelSelector", ""))
         has_fields = by_fields(query.get("fieldSelector", ""), at.kind)
         keys = sorted(key for key in self.objects if key[0] == at.kind and at.namespace in ("", key[1]))
-        items = [self._whole(key) for key in keys if has_labels(self.objects[key]) and has_fields(self.objects[key])]
+        items = [
+            self._whole_object(key) for key in keys if has_labels(self.objects[key]) and has_fields(self.objects[key])
+        ]
         if query.get("watch") in ("1", "true"):
             new = query.get("resourceVersion", "") in ("", "0")
             return 200, [{"type": "ADDED", "object": item} for item in items] if new else []
@@ -115,7 +117,7 @@ class ObjectServer(SmallApi):
         listed = {"kind": f"{at.kind}List", "apiVersion": version_in(KINDS[at.kind][0])}
         return 200, {**listed, "metadata": {"resourceVersion": version}, "items": items}
 
-    def _whole(self, key: Key) -> Object:
+    def _whole_object(self, key: Key) -> Object:
         kind = key[0]
         return {"kind": kind, "apiVersion": version_in(KINDS[kind][0]), **self.objects[key]}
 
@@ -124,17 +126,17 @@ class ObjectServer(SmallApi):
         key = (at.kind, at.namespace, at.name)
         if key in self.objects:
             return key
-        plural, group = KINDS[at.kind][1], _group(at.kind)
+        plural, group = KINDS[at.kind][1], _group_of_kind(at.kind)
         details = {"name": at.name, "kind": plural} | ({"group": group} if group else {})
         raise StatusError(failure(404, f'{_group_plural(at.kind)} "{at.name}" not found', details=details))
 
-    def _write(self, method: str, at: ApiPlace, body: Any, *, dry: bool) -> Outcome:
+    def _write_object(self, method: str, at: ApiPlace, body: Any, *, dry: bool) -> Outcome:
         if method not in ("POST", "PUT", "PATCH", "DELETE"):
             raise StatusError(failure(405, "the server does not allow this method on the requested resource"))
         if method != "DELETE":
-            _require_object(body)
+            _require_metadata_map(body)
         if method == "POST":
-            return self._create(at, body, dry)
+            return self._create_object(at, body, dry)
         key = self._existing(at)
         if method == "DELETE":
             if not dry:
@@ -148,13 +150,13 @@ class ObjectServer(SmallApi):
             raise StatusError(failure(409, message))
         if method == "PATCH":
             merge = merge_patch if header(self.request.headers, "Content-Type") == PATCH_TYPES["merge"] else strategic
-            _require_object(body := merge(self.objects[key], body))
+            _require_metadata_map(body := merge(self.objects[key], body))
         if dry:
-            return 200, {**self._whole(key), **body}
+            return 200, {**self._whole_object(key), **body}
         self.keep(key, body)
-        return 200, self._whole(key)
+        return 200, self._whole_object(key)
 
-    def _create(self, at: ApiPlace, body: Object, dry: bool) -> Outcome:
+    def _create_object(self, at: ApiPlace, body: Object, dry: bool) -> Outcome:
         name = at.name or body.get("metadata", {}).get("name")
         if not name or not isinstance(name, str):
             raise StatusError(failure(400, "metadata.name is missing"))
@@ -164,7 +166,7 @@ class ObjectServer(SmallApi):
         if dry:
             return 201, body
         self.keep(key, body)
-        return 201, self._whole(key)
+        return 201, self._whole_object(key)
 
 
 def parse_path(path: str) -> ApiPlace:
@@ -182,15 +184,15 @@ def parse_path(path: str) -> ApiPlace:
     return ApiPlace(kind, namespace, rest[1] if len(rest) > 1 else "")
 
 
-def _group(kind: str) -> str:
+def _group_of_kind(kind: str) -> str:
     return version_in(KINDS[kind][0]).rpartition("/")[0]
 
 
 def _group_plural(kind: str) -> str:
     """Return the plural as messages of a server have it: with its group, which the core has none of."""
-    return ".".join(filter(None, (KINDS[kind][1], _group(kind))))
+    return ".".join(filter(None, (KINDS[kind][1], _group_of_kind(kind))))
 
 
-def _require_object(body: Any) -> None:
+def _require_metadata_map(body: Any) -> None:
     if not isinstance(body, dict) or not isinstance(body.get("metadata", {}), dict):
         raise StatusError(failure(400, "the body is no object with metadata"))

@@ -131,7 +131,7 @@ def control_plane(
     *components* are parts that are no pods here, by name: on a managed cluster, or on our native one. *expected* is how
     many there were of each (`critical_parts`): a part that has vanished fails, under the name of its workload.
     """
-    critical = [pod for pod in pods if is_critical(pod) and not is_over(pod) and not _leaving(pod)]
+    critical = [pod for pod in pods if is_critical(pod) and not is_over(pod) and not _is_leaving(pod)]
     parts = {pod["metadata"]["name"]: is_ready(pod) for pod in critical}
     parts.update(components or {})
     present = critical_parts(critical, components, replica_sets)
@@ -149,7 +149,7 @@ def critical_parts(
     found = Counter(
         pod["metadata"]["name"] if kind in ("Pod", "Node") else name
         for pod in pods
-        if is_critical(pod) and not is_over(pod) and not _leaving(pod)
+        if is_critical(pod) and not is_over(pod) and not _is_leaving(pod)
         for kind, name in (workload_of(pod, replica_sets or {}),)
     )
     return dict(found) | dict.fromkeys(components or {}, 1)
@@ -175,7 +175,7 @@ def entities(pods: Iterable[Object], replica_sets: Mapping[tuple[str, str], Obje
             incarnation=_incarnation(pod),
         )
         for pod in pods
-        if not is_over(pod) and not _leaving(pod)
+        if not is_over(pod) and not _is_leaving(pod)
     )
 
 
@@ -292,5 +292,5 @@ def cores(quantity: str) -> float:
     return float(quantity.removesuffix("m")) / (1000 if quantity.endswith("m") else 1)
 
 
-def _leaving(pod: Object) -> bool:
+def _is_leaving(pod: Object) -> bool:
     return "deletionTimestamp" in pod["metadata"]

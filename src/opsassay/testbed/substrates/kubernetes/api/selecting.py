@@ -38,7 +38,7 @@ _REQUIREMENT = re.compile(
 
 def by_labels(selector: str) -> Selects:
     """Return what tells whether an object has the labels that *selector* asks for; raises StatusError."""
-    requirements = list(_requirements(selector))
+    requirements = list(_parse_requirements(selector))
 
     def selects(item: Mapping[str, Any]) -> bool:
         labels = item["metadata"].get("labels")
@@ -58,20 +58,20 @@ def by_fields(selector: str, kind: str) -> Selects:
         if path not in ("metadata.name", "metadata.namespace", *FIELDS.get(kind, ())):
             raise StatusError(failure(400, f"field label not supported: {path}"))
         requirements.append((path.split("."), sign != "!=", value))
-    return lambda item: all((_field(item, path) == value) is equal for path, equal, value in requirements)
+    return lambda item: all((_field_text(item, path) == value) is equal for path, equal, value in requirements)
 
 
-def _requirements(selector: str) -> Iterator[Selects]:
+def _parse_requirements(selector: str) -> Iterator[Selects]:
     position = 0
     while position < len(selector.rstrip()):
         found = _REQUIREMENT.match(selector, position)
         if found is None:
             raise StatusError(failure(400, f"unable to parse requirement: {selector[position:][:80]!r}"))
-        yield _requirement(found)
+        yield _make_requirement(found)
         position = found.end()
 
 
-def _requirement(found: re.Match[str]) -> Selects:
+def _make_requirement(found: re.Match[str]) -> Selects:
     key, values = found["key"], {one.strip() for one in (found["values"] or "").split(",")}
     if found["none"]:
         absent = found["absent"]
@@ -88,7 +88,7 @@ def _requirement(found: re.Match[str]) -> Selects:
     return lambda labels: key in labels and str(labels[key]) == value
 
 
-def _field(item: Any, path: list[str]) -> str:
+def _field_text(item: Any, path: list[str]) -> str:
     for name in path:
         item = item.get(name) if isinstance(item, Mapping) else None
     if isinstance(item, bool):

@@ -95,7 +95,7 @@ class SmallApi:
         if (head := read_head(connection, deadline)) is None:
             return None
         if (refusal := self.refused(head.method, head.path)) is not None:
-            self._note(head, None)
+            self._note_request(head, None)
             send_answer(connection, refusal)
             drain(connection)
             return None
@@ -104,9 +104,9 @@ class SmallApi:
         if head.length and self._taken + head.length > MOST_TAKEN_BYTES:
             raise UnreadableError(413, "no more bodies are taken")
         self._taken += head.length
-        return self._note(head, read_body(connection, head, deadline))
+        return self._note_request(head, read_body(connection, head, deadline))
 
-    def _note(self, head: RequestHead, body: Any) -> ApiRequest:
+    def _note_request(self, head: RequestHead, body: Any) -> ApiRequest:
         request = ApiRequest(head.method, head.path, head.query, head.headers, body)
         self.asked.append(request)
         del self.asked[:-MOST_ASKED]

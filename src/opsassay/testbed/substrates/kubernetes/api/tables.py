@@ -29,7 +29,7 @@ def table(kind: str, items: Sequence[Object], version: str) -> dict[str, Any]:
         }
         for name, _, wide in columns
     ]
-    rows = [{"cells": [_text(cell, item) for _, cell, _ in columns], "object": _partial(item)} for item in items]
+    rows = [{"cells": [_text(cell, item) for _, cell, _ in columns], "object": _metadata_alone(item)} for item in items]
     metadata = {"resourceVersion": version} if version else {}
     head = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}
     return {**head, "columnDefinitions": definitions, "rows": rows}
@@ -48,20 +48,20 @@ def age(since: Any, now: datetime | None = None) -> str:
     years = days // 365
     for within, text in (
         (seconds < 120, f"{seconds}s"),
-        (minutes < 10, _two(minutes, "m", seconds % 60, "s")),
+        (minutes < 10, _join_two_units(minutes, "m", seconds % 60, "s")),
         (hours < 3, f"{minutes}m"),
-        (hours < 8, _two(hours, "h", minutes % 60, "m")),
+        (hours < 8, _join_two_units(hours, "h", minutes % 60, "m")),
         (hours < 48, f"{hours}h"),
-        (days < 8, _two(days, "d", hours % 24, "h")),
+        (days < 8, _join_two_units(days, "d", hours % 24, "h")),
         (years < 2, f"{days}d"),
-        (years < 8, _two(years, "y", days % 365, "d")),
+        (years < 8, _join_two_units(years, "y", days % 365, "d")),
     ):
         if within:
             return text
     return f"{years}y"
 
 
-def _two(much: int, of: str, little: int, unit: str) -> str:
+def _join_two_units(much: int, of: str, little: int, unit: str) -> str:
     return f"{much}{of}{little}{unit}" if little else f"{much}{of}"
 
 
@@ -74,7 +74,7 @@ def _text(cell: RunSpec, item: Object) -> str:
     return NONE if value is None else str(value)
 
 
-def _partial(item: Object) -> dict[str, Any]:
+def _metadata_alone(item: Object) -> dict[str, Any]:
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
 
 
@@ -94,7 +94,7 @@ def _comma_list(words: Iterable[Any]) -> str | None:
     return ",".join(str(word) for word in words) or None
 
 
-def _pairs(*path: str) -> RunSpec:
+def _pairs_at(*path: str) -> RunSpec:
     return lambda item: _comma_list(f"{key}={value}" for key, value in (cell_at(*path)(item) or {}).items())
 
 
@@ -103,19 +103,19 @@ def _each(field: str, *path: str) -> RunSpec:
     return lambda item: _comma_list(one[field] for one in cell_at(*path, "containers")(item) or ())
 
 
-def _containers(item: Object) -> list[Any]:
+def _container_statuses(item: Object) -> list[Any]:
     return cell_at("status", "containerStatuses")(item) or []
 
 
-def _ready(item: Object) -> str:
-    count = sum(bool(one.get("ready")) for one in _containers(item))
+def _count_ready(item: Object) -> str:
+    count = sum(bool(one.get("ready")) for one in _container_statuses(item))
     return f"{count}/{len(cell_at('spec', 'containers')(item) or ())}"
 
 
-def _status(item: Object) -> str:
+def _status_word(item: Object) -> str:
     if "deletionTimestamp" in item["metadata"]:
         return "Terminating"
-    for one in _containers(item):
+    for one in _container_statuses(item):
         state = one.get("state") or {}
         for reason in ((state.get(word) or {}).get("reason") for word in ("waiting", "terminated")):
             if reason:
@@ -127,7 +127,7 @@ def _ready_of_desired(item: Object) -> str:
     return f"{cell_at('status', 'readyReplicas', absent=0)(item)}/{cell_at('spec', 'replicas', absent=1)(item)}"
 
 
-def _roles(item: Object) -> str | None:
+def _list_roles(item: Object) -> str | None:
     prefix = "node-role.kubernetes.io/"
     return _comma_list(sorted(key.removeprefix(prefix) for key in item["metadata"].get("labels", {}) if prefix in key))
 
@@ -138,13 +138,13 @@ def _node_status(item: Object) -> str:
     return ",".join(words + ["SchedulingDisabled"] * bool(cell_at("spec", "unschedulable")(item)))
 
 
-def _ports(item: Object) -> str | None:
+def _list_ports(item: Object) -> str | None:
     ports = cell_at("spec", "ports")(item) or ()
     node = {id(one): f":{one['nodePort']}" if one.get("nodePort") else "" for one in ports}
     return _comma_list(f"{one['port']}{node[id(one)]}/{one.get('protocol', 'TCP')}" for one in ports)
 
 
-def _hosts(item: Object) -> str:
+def _list_hosts(item: Object) -> str:
     hosts = [rule["host"] for rule in cell_at("spec", "rules")(item) or () if rule.get("host")]
     return ",".join(hosts) or "*"
 
@@ -157,14 +157,14 @@ def _role_of_binding(item: Object) -> str:
     return f"{item['roleRef']['kind']}/{item['roleRef']['name']}"
 
 
-def _subjects(kind: str) -> RunSpec:
+def _list_subjects(kind: str) -> RunSpec:
     def subject_text(one: Mapping[str, Any]) -> str:
         return f"{one['namespace']}/{one['name']}" if kind == "ServiceAccount" else str(one["name"])
 
     return lambda item: ", ".join(subject_text(one) for one in item.get("subjects") or () if one["kind"] == kind)
 
 
-def _completions(item: Object) -> str:
+def _count_completions(item: Object) -> str:
     return f"{cell_at('status', 'succeeded', absent=0)(item)}/{cell_at('spec', 'completions', absent=1)(item)}"
 
 
@@ -181,26 +181,26 @@ CELLS: Mapping[str, RunSpec] = {
     "age": lambda item: age(item["metadata"].get("creationTimestamp")),
     "last seen": lambda item: age(item.get("lastTimestamp")),
     "last schedule": _last_schedule,
-    "pod ready": _ready,
-    "pod status": _status,
-    "restarts": lambda item: sum(one.get("restartCount", 0) for one in _containers(item)),
+    "pod ready": _count_ready,
+    "pod status": _status_word,
+    "restarts": lambda item: sum(one.get("restartCount", 0) for one in _container_statuses(item)),
     "node status": _node_status,
-    "roles": _roles,
+    "roles": _list_roles,
     "external IPs": lambda item: _comma_list(cell_at("spec", "externalIPs")(item) or ()),
-    "ports": _ports,
+    "ports": _list_ports,
     "data": _data_count,
     "secrets": lambda item: len(item.get("secrets") or ()),
     "ready of desired": _ready_of_desired,
-    "completions": _completions,
+    "completions": _count_completions,
     "suspend": lambda item: bool(cell_at("spec", "suspend")(item)),
     "active": lambda item: len(cell_at("status", "active")(item) or ()),
-    "hosts": _hosts,
+    "hosts": _list_hosts,
     "nothing": lambda _: "",
     "ingress ports": _ingress_ports,
     "role": _role_of_binding,
-    "users": _subjects("User"),
-    "groups": _subjects("Group"),
-    "service accounts": _subjects("ServiceAccount"),
+    "users": _list_subjects("User"),
+    "groups": _list_subjects("Group"),
+    "service accounts": _list_subjects("ServiceAccount"),
     "involved": lambda item: f"{item['involvedObject']['kind'].lower()}/{item['involvedObject']['name']}",
 }
 """Cells that take more than what stands at one place, by what `columns.yaml` calls them."""
@@ -217,7 +217,7 @@ def _column(heading: str, written: Any) -> Column:
     if "each" in written:
         return heading, _each(written["each"], *path), wide
     if written.get("pairs"):
-        return heading, _pairs(*path), wide
+        return heading, _pairs_at(*path), wide
     return heading, cell_at(*path, absent=written.get("absent")), wide
 
 

@@ -20,18 +20,18 @@ def requires_key(key: str) -> Middleware:
     @web.middleware
     async def with_key(request: web.Request, handler: Handler) -> web.StreamResponse:
         if not key or not hmac.compare_digest(request.headers.get(KEY_HEADER, ""), key):
-            return _refusal(404, "the key is missing or wrong")
+            return _refusal_response(404, "the key is missing or wrong")
         try:
             return await handler(request)
         except OpsAssayError as error:
-            return _refusal(409, str(error))
+            return _refusal_response(409, str(error))
         except (ValueError, KeyError) as error:
-            return _refusal(422, f"this is no order: {error}")
+            return _refusal_response(422, f"this is no order: {error}")
         except Exception as error:  # noqa: BLE001 - who ordered it is informed, whatever it was
-            return _refusal(409, f"{type(error).__name__}: {error}")
+            return _refusal_response(409, f"{type(error).__name__}: {error}")
 
     return with_key
 
 
-def _refusal(status: int, message: str) -> web.Response:
+def _refusal_response(status: int, message: str) -> web.Response:
     return web.json_response({"message": message}, status=status)

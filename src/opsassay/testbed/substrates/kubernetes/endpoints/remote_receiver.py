@@ -37,7 +37,7 @@ class RemoteReceiver:
 
     def open_session(self, directory: Path, name: str) -> None:
         """Start to record everything that arrives; it will lie in *directory* when the session is refreshed or closed."""
-        session = Session(directory, self._pod(), PodEndpoints.for_namespace(self._api, self._namespace), {})
+        session = Session(directory, self._find_pod(), PodEndpoints.for_namespace(self._api, self._namespace), {})
         session.pod_endpoints.request(session.pod, "PUT", f"sessions/{name}")
         self._sessions[name] = session
 
@@ -62,12 +62,12 @@ class RemoteReceiver:
         return SessionStats.model_validate(stats)
 
     def _require_same(self, session: Session) -> None:
-        if session.pod != self._pod():
+        if session.pod != self._find_pod():
             raise LostError(
                 f"The receiver of {self._namespace} was replaced: what {session.pod} had recorded went with it."
             )
 
-    def _pod(self) -> str:
+    def _find_pod(self) -> str:
         pods = [pod for pod in self._api.list("Pod", self._namespace, f"app={RECEIVER}") if is_ready(pod)]
         if not pods:
             raise RefusedError(

@@ -91,7 +91,7 @@ class Deployed:
 
     def watchers(self) -> list[Object]:
         """Return the receiver, unless telemetry goes elsewhere, and the probe."""
-        found: list[Object] = [self._secret(KEY_SECRET, {"key": self.watch_key}, self.watch_namespace)]
+        found: list[Object] = [self._make_secret(KEY_SECRET, {"key": self.watch_key}, self.watch_namespace)]
         if self.endpoint is None:
             container = self._container(RECEIVER, arguments=["receiver"], ports=[RECEIVER_PORT], keyed=True)
             found += self._deployment(RECEIVER, container, namespace=self.watch_namespace)
@@ -101,11 +101,11 @@ class Deployed:
     def configuration(self) -> list[Object]:
         """Return what pods read: the system without settings and passwords, each service's settings, and what is secret."""
         described = self.system.model_dump(mode="json", exclude_defaults=True)
-        found: list[Object] = [self._secret(KEY_SECRET, {"key": self.key})]
+        found: list[Object] = [self._make_secret(KEY_SECRET, {"key": self.key})]
         for name, store in self.system.stores.items():
             if store.password is not None:
                 del described["stores"][name]["password"]
-                found.append(self._secret(f"{name}-password", {"PASSWORD": store.password}))
+                found.append(self._make_secret(f"{name}-password", {"PASSWORD": store.password}))
         for name, service in self.system.services.items():
             described["services"][name].pop("config", None)
             plain = {key: value for key, value in service.config.items() if not _is_secret(key)}
@@ -113,7 +113,7 @@ class Deployed:
                 found.append(self._config_map(f"{name}-config", plain))
             if len(plain) < len(service.config):
                 hidden = {key: value for key, value in service.config.items() if _is_secret(key)}
-                found.append(self._secret(f"{name}-secrets", hidden))
+                found.append(self._make_secret(f"{name}-secrets", hidden))
         return [self._config_map("system", {"system.yaml": yaml.safe_dump(described, sort_keys=False)}), *found]
 
     def stores(self) -> list[Object]:
@@ -128,7 +128,7 @@ class Deployed:
 
     def services(self) -> list[Object]:
         """Return a deployment and a service for each service."""
-        return [made for name, service in self.system.services.items() for made in self._service(name, service)]
+        return [made for name, service in self.system.services.items() for made in self._service_objects(name, service)]
 
     def load(self) -> Object:
         """Return the load generator."""
@@ -136,7 +136,7 @@ class Deployed:
         container = self._container(LOAD, arguments=["load"], environment={"RATE_RPS": f"{rate:g}"}, keyed=True)
         return self._deployment(LOAD, container)[0]
 
-    def _service(self, name: str, service: Service) -> list[Object]:
+    def _service_objects(self, name: str, service: Service) -> list[Object]:
         container = self._container(
             name,
             arguments=["replica", name],
@@ -192,7 +192,7 @@ class Deployed:
             "template": {"metadata": {"labels": labels}, "spec": pod},
             **({"strategy": strategy} if strategy else {}),
         }
-        metadata = self._metadata(name, namespace)
+        metadata = self._make_metadata(name, namespace)
         found: list[Object] = [
             {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": specification}
         ]
@@ -219,7 +219,12 @@ class Deployed:
             "NODE_NAME": "spec.nodeName",
             "POD_NAMESPACE": "metadata.namespace",
         }
-        plain = {"TELEMETRY": self._endpoint(), "TOKEN": self._token(), "SEED": str(self.seed), **(environment or {})}
+        plain = {
+            "TELEMETRY": self._telemetry_endpoint(),
+            "TOKEN": self._derive_token(),
+            "SEED": str(self.seed),
+            **(environment or {}),
+        }
         container: Object = {
             "name": name,
             "image": self.image,
@@ -249,20 +254,25 @@ class Deployed:
             }
         return container
 
-    def _endpoint(self) -> str:
+    def _telemetry_endpoint(self) -> str:
         return self.endpoint or f"http://{RECEIVER}.{self.watch_namespace}:{RECEIVER_PORT}"
 
-    def _token(self) -> str:
+    def _derive_token(self) -> str:
         return hashlib.sha256(f"{self.name}:{self.seed}".encode()).hexdigest()[:16]
 
-    def _metadata(self, name: str, namespace: str | None = None) -> Object:
+    def _make_metadata(self, name: str, namespace: str | None = None) -> Object:
         return {"name": name, "namespace": namespace or self.name, "labels": self.labels(name)}
 
-    def _secret(self, name: str, data: dict[str, str], namespace: str | None = None) -> Object:
-        return {"apiVersion": "v1", "kind": "Secret", "metadata": self._metadata(name, namespace), "stringData": data}
+    def _make_secret(self, name: str, data: dict[str, str], namespace: str | None = None) -> Object:
+        return {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": self._make_metadata(name, namespace),
+            "stringData": data,
+        }
 
     def _config_map(self, name: str, data: dict[str, str]) -> Object:
-        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": self._metadata(name), "data": data}
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": self._make_metadata(name), "data": data}
 
 
 def _is_secret(setting: str) -> bool:

@@ -69,7 +69,7 @@ class ClusterCost:
 
     def set_autoscaler(self, settings: AutoscalerSettings) -> None:
         """Make the autoscaler of a service, or change it."""
-        self.api.create(self._manifest(settings), replace=True)
+        self.api.create(self._make_manifest(settings), replace=True)
 
     def delete_autoscaler(self, service: str) -> None:
         """Delete what scales *service*, whatever it is called."""
@@ -84,7 +84,7 @@ class ClusterCost:
             query={"fieldManager": SCALER}, content_type=PATCH_TYPES["merge"],
         )  # fmt: skip
 
-    def _manifest(self, settings: AutoscalerSettings) -> Object:
+    def _make_manifest(self, settings: AutoscalerSettings) -> Object:
         target = {"type": "Utilization", "averageUtilization": round(100 * settings.target_utilization)}
         return {
             "apiVersion": self.api.version_of(HPA),
@@ -103,11 +103,11 @@ class ClusterCost:
 def _requested(pod: Mapping[str, Any]) -> tuple[float, float]:
     """Return the cores and bytes that the containers of a *pod*'s spec request."""
     asked = [(one.get("resources") or {}).get("requests") or {} for one in pod["containers"]]
-    cpu, memory = ([_amount(one.get(name, 0)) for one in asked] for name in ("cpu", "memory"))
+    cpu, memory = ([_parse_amount(one.get(name, 0)) for one in asked] for name in ("cpu", "memory"))
     return sum(cpu), sum(memory)
 
 
-def _amount(quantity: str | int) -> float:
+def _parse_amount(quantity: str | int) -> float:
     from kubernetes.utils.quantity import parse_quantity
 
     return float(parse_quantity(quantity))  # type: ignore[no-untyped-call]

@@ -28,7 +28,7 @@ class OpenNames:
     def fill(self, value: Any) -> Any:
         """Return *value*, texts and what holds texts, with the names in their places; raises RefusedError."""
         if isinstance(value, str):
-            return _OPEN.sub(lambda match: self._name(match[1]), value)
+            return _OPEN.sub(lambda match: self._resolve_name(match[1]), value)
         if isinstance(value, Mapping):
             return {self.fill(key): self.fill(one) for key, one in value.items()}
         if isinstance(value, (list, tuple)):
@@ -45,7 +45,7 @@ class OpenNames:
             raise NotFoundError("node", name[:63], (*self.workers, CONTROL_PLANE))
         return name
 
-    def _name(self, name: str) -> str:
+    def _resolve_name(self, name: str) -> str:
         if not name.startswith("worker"):
             return str(getattr(self, name))
         number = int(name.removeprefix("worker"))

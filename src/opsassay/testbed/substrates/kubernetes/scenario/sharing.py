@@ -37,8 +37,12 @@ def attached_on(api: Api) -> dict[str, Object]:
 
 def in_the_way(mine: Object, others: Mapping[str, Object]) -> list[str]:
     """Return the systems among *others* that came before *mine* and cannot run beside it."""
-    exclusive = _exclusive(mine)
-    return sorted(name for name, item in others.items() if (exclusive or _exclusive(item)) and _age(item) < _age(mine))
+    exclusive = _is_exclusive(mine)
+    return sorted(
+        name
+        for name, item in others.items()
+        if (exclusive or _is_exclusive(item)) and _sort_key_of_age(item) < _sort_key_of_age(mine)
+    )
 
 
 def await_turn(api: Api, name: str, is_gone: Callable[[Object], bool]) -> None:
@@ -56,9 +60,9 @@ def await_turn(api: Api, name: str, is_gone: Callable[[Object], bool]) -> None:
         time.sleep(LOOK_EVERY_S)
 
 
-def _exclusive(namespace: Object) -> bool:
+def _is_exclusive(namespace: Object) -> bool:
     return bool(namespace["metadata"]["labels"].get(EXCLUSIVE) == "true")
 
 
-def _age(namespace: Object) -> tuple[str, str]:
+def _sort_key_of_age(namespace: Object) -> tuple[str, str]:
     return namespace["metadata"]["creationTimestamp"], namespace["metadata"]["name"]

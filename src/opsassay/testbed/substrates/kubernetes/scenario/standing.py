@@ -40,21 +40,21 @@ def standing(api: Api, namespace: str) -> Standing:
     found: Standing = {}
     for kind in (*KEPT, "Node"):
         with suppress(DeniedError):
-            found[kind] = _of_kind(api, kind, namespace)
+            found[kind] = _objects_of_kind(api, kind, namespace)
     return found
 
 
-def _of_kind(api: Api, kind: str, namespace: str) -> dict[str, Object]:
+def _objects_of_kind(api: Api, kind: str, namespace: str) -> dict[str, Object]:
     there = {one["metadata"]["name"]: one for one in api.list(kind, namespace)}
     if kind == "Node":
-        return {name: _schedulable(one) for name, one in there.items()}
+        return {name: _scheduling_state(one) for name, one in there.items()}
     if kind == "ReplicaSet":  # how many pods it runs is its deployment's matter
         return {name: {"spec": {"template": one["spec"]["template"]}} for name, one in there.items()}
     stays = {name: one for name, one in there.items() if "deletionTimestamp" not in one["metadata"]}
     return {name: _as_written(one) for name, one in stays.items() if owner_of(one) is None}
 
 
-def _schedulable(node: Object) -> Object:
+def _scheduling_state(node: Object) -> Object:
     taints = [one for one in node["spec"].get("taints") or () if not one["key"].startswith(OF_THE_KUBELET)]
     return {"unschedulable": bool(node["spec"].get("unschedulable")), "taints": taints}
 
@@ -100,7 +100,7 @@ def read_kept(api: Api, namespace: str) -> Standing | None:
 def put_back(api: Api, namespace: str, before: Standing) -> None:
     """Make *namespace* and the nodes as they were *before*, and wait until pods are; raises OpsAssayError."""
     for kind in (one for one in KEPT if one in before and one != "ReplicaSet"):
-        now = _of_kind(api, kind, namespace)
+        now = _objects_of_kind(api, kind, namespace)
         for name in now.keys() - before[kind].keys():
             api.delete(kind, name, namespace)
         for name, item in before[kind].items():
@@ -108,12 +108,12 @@ def put_back(api: Api, namespace: str, before: Standing) -> None:
                 _put(api, kind, namespace, name, item)
     for name, node in before.get("Node", {}).items():
         there = api.get("Node", name)
-        if there is not None and _schedulable(there) != node:
+        if there is not None and _scheduling_state(there) != node:
             own = [one for one in there["spec"].get("taints") or () if one["key"].startswith(OF_THE_KUBELET)]
             api.patch("Node", name, {"spec": {**node, "taints": [*node["taints"], *own] or None}}, how="merge")
     _await_rollouts(api, namespace, before)
     if "ReplicaSet" in before:
-        for name in _of_kind(api, "ReplicaSet", namespace).keys() - before["ReplicaSet"].keys():
+        for name in _objects_of_kind(api, "ReplicaSet", namespace).keys() - before["ReplicaSet"].keys():
             api.delete("ReplicaSet", name, namespace)
 
 

@@ -29,10 +29,10 @@ def primitives(system: System, target: str, *, nodes: bool) -> tuple[Block, ...]
     selector = {"spec": {"selector": {"app": f"{target}-next"}}}
     found = [
         Block("no change", "none", ()),
-        Block("policy lets nobody in", "policy", (_create("NetworkPolicy", "isolation", policy),)),
-        Block("tight disruption budget", "budget", (_create("PodDisruptionBudget", "strict", budget),)),
-        Block("image that nobody has", "image", (_patch("Deployment", target, image),)),
-        Block("wrong selector", "selector", (_patch("Service", target, selector),)),
+        Block("policy lets nobody in", "policy", (_create_call("NetworkPolicy", "isolation", policy),)),
+        Block("tight disruption budget", "budget", (_create_call("PodDisruptionBudget", "strict", budget),)),
+        Block("image that nobody has", "image", (_patch_call("Deployment", target, image),)),
+        Block("wrong selector", "selector", (_patch_call("Service", target, selector),)),
     ]
     if nodes:
         delay = OpsCall(verb="node", arguments={"node": CONTROL_PLANE, "op": "delay"})
@@ -46,7 +46,7 @@ def audit_cases(target: str) -> tuple[Block, ...]:
     The workload is taken away; the control plane is changed where the reset does not reach; a static pod is replaced.
     """
     gone = OpsCall(verb="delete", arguments={"kind": "Deployment", "name": target})
-    role = _create("ClusterRole", "operators", {"rules": []})
+    role = _create_call("ClusterRole", "operators", {"rules": []})
     static = OpsCall(verb="patch", arguments={"kind": "Pod", "name": "kube-apiserver", "patch": {"spec": {}}})
     return (
         Block("workload taken away", "invalid", (gone,)),
@@ -55,11 +55,11 @@ def audit_cases(target: str) -> tuple[Block, ...]:
     )
 
 
-def _create(kind: str, name: str, body: Mapping[str, Any]) -> OpsCall:
+def _create_call(kind: str, name: str, body: Mapping[str, Any]) -> OpsCall:
     return OpsCall(verb="create", arguments={"kind": kind, "name": name, "body": body})
 
 
-def _patch(kind: str, name: str, patch: Mapping[str, Any]) -> OpsCall:
+def _patch_call(kind: str, name: str, patch: Mapping[str, Any]) -> OpsCall:
     return OpsCall(verb="patch", arguments={"kind": kind, "name": name, "patch": patch})
 
 
@@ -77,21 +77,21 @@ TO_A_NODE = frozenset({"hostPath", "hostNetwork", "hostPID", "hostIPC", "privile
 
 def refusal(composition: Composition, *, nodes: bool) -> str | None:
     """Return why *composition* may not be applied at all: it reaches outside the reset boundary; None when it may."""
-    return next((reason for change in composition.changes if (reason := _outside(change, nodes=nodes))), None)
+    return next((reason for change in composition.changes if (reason := _why_outside(change, nodes=nodes))), None)
 
 
-def _outside(change: OpsCall, *, nodes: bool) -> str | None:
+def _why_outside(change: OpsCall, *, nodes: bool) -> str | None:
     known = ARGUMENTS.get(change.verb)
     if known is None or set(change.arguments) != known:
         return f"`{change.verb}` with {', '.join(change.arguments) or 'nothing'} is no change that is known"
     if change.verb != "node":
-        return _of_object(change)
+        return _why_object_is_outside(change)
     if (change.arguments["node"], change.arguments["op"]) != (CONTROL_PLANE, "delay"):
         return "of nodes only the control plane may be delayed: the reset covers nothing else"
     return None if nodes else "no command for nodes is known, so the control plane cannot be delayed"
 
 
-def _of_object(change: OpsCall) -> str | None:
+def _why_object_is_outside(change: OpsCall) -> str | None:
     kind, name = change.arguments["kind"], change.arguments["name"]
     body = change.arguments.get("body") or change.arguments.get("patch") or {}
     if not isinstance(kind, str) or not isinstance(name, str):
@@ -102,19 +102,19 @@ def _of_object(change: OpsCall) -> str | None:
         return f"{kind} {name} is what the baseline is read from"
     if not isinstance(body, Mapping):
         return f"{kind} {name} is given as {type(body).__name__}, not as an object"
-    if stray := sorted(TO_A_NODE & set(_keys(body))):
+    if stray := sorted(TO_A_NODE & set(_list_keys(body))):
         return f"{kind} {name} reaches a node by {stray[0]}"
     return "an object's metadata is the namespace's and the name's" if "metadata" in body else None
 
 
-def _keys(item: Any) -> Iterator[str]:
+def _list_keys(item: Any) -> Iterator[str]:
     if isinstance(item, Mapping):
         for key, value in item.items():
             yield str(key)
-            yield from _keys(value)
+            yield from _list_keys(value)
     elif isinstance(item, list):
         for one in item:
-            yield from _keys(one)
+            yield from _list_keys(one)
 
 
 def violation(api: Api, namespace: str, target: str) -> str | None:

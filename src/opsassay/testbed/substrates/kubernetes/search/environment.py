@@ -129,19 +129,19 @@ class ClusterSearchEnvironment(SearchEnvironment):
             timeline.with_suffix(CONTROL_PLANE_SUFFIX).unlink(missing_ok=True)
 
 
-def _blocks(system: System, target: str, settings: Mapping[str, Any]) -> tuple[Block, ...]:
+def _list_blocks(system: System, target: str, settings: Mapping[str, Any]) -> tuple[Block, ...]:
     return primitives(system, target, nodes=bool(settings.get("node_command")))
 
 
-def _task(system: System, target: str, settings: Mapping[str, Any]) -> str:
+def _format_task(system: System, target: str, settings: Mapping[str, Any]) -> str:
     node = NODE_VERB if settings.get("node_command") else ""
     return TASK.format(services=", ".join(system.services), target=target, node=node)
 
 
 FAULT_SEARCH = FaultSearch(
-    blocks=_blocks,
+    blocks=_list_blocks,
     invalid=lambda _system, target: audit_cases(target),
-    task=_task,
+    task=_format_task,
     operator=OPERATOR,
     environment=ClusterSearchEnvironment,
 )

@@ -26,12 +26,12 @@ CRASHING = ("CrashLoopBackOff", "CreateContainerConfigError", "RunContainerError
 def repair(running: KubernetesSystem, baseline: ClusterBaseline, settle_s: float = SETTLE_S) -> Repair:
     """Look, repair, look again, until the surface is healthy or nothing more is known to try."""
     return repair_what_shows(
-        lambda: _settled(running, baseline, settle_s),
+        lambda: _wait_until_healthy(running, baseline, settle_s),
         lambda: [*_selectors(running), *_workloads(running, baseline), *_taints(running), *_api_server(running)],
     )
 
 
-def _settled(running: KubernetesSystem, baseline: ClusterBaseline, settle_s: float) -> bool:
+def _wait_until_healthy(running: KubernetesSystem, baseline: ClusterBaseline, settle_s: float) -> bool:
     deadline = time.monotonic() + settle_s
     while not healthy(running, baseline):
         if time.monotonic() > deadline:
@@ -45,9 +45,9 @@ def healthy(running: KubernetesSystem, baseline: ClusterBaseline) -> bool:
     try:
         return (
             all(_rolled_out(item) for item in running.api.list("Deployment", running.name))
-            and not _empty(running)
-            and not any(_evicting(node) for node in running.api.list("Node"))
-            and _answers(running)
+            and not _list_empty_services(running)
+            and not any(_evicting_taints(node) for node in running.api.list("Node"))
+            and _is_healthy(running)
             and {name for kind, name in baseline.objects if kind == "Deployment"}
             <= {item["metadata"]["name"] for item in running.api.list("Deployment", running.name)}
         )
@@ -62,7 +62,7 @@ def _rolled_out(item: Object) -> bool:
     return bool(seen and counts == [desired] * 3)
 
 
-def _empty(running: KubernetesSystem) -> list[str]:
+def _list_empty_services(running: KubernetesSystem) -> list[str]:
     endpoints = {item["metadata"]["name"]: item for item in running.api.list("Endpoints", running.name)}
     services = [item["metadata"]["name"] for item in running.api.list("Service", running.name)]
     return [name for name in services if not backends(endpoints.get(name))[0]]
@@ -71,7 +71,7 @@ def _empty(running: KubernetesSystem) -> list[str]:
 def _selectors(running: KubernetesSystem) -> list[str]:
     """Give a service without endpoints the selector that its workload's pods match, if it has another one."""
     done = []
-    for name in _empty(running):
+    for name in _list_empty_services(running):
         service = running.api.get("Service", name, running.name)
         if service is not None and (service["spec"].get("selector") or {}) != {"app": name}:
             change = {"spec": {"selector": {"$patch": "replace", "app": name}}}
@@ -93,21 +93,21 @@ def _workloads(running: KubernetesSystem, baseline: ClusterBaseline) -> list[str
         if kind != "Deployment" or running.api.get(kind, name, running.name) is None:
             continue
         if seen & set(NO_IMAGE):
-            running.api.patch(kind, name, _images(good), running.name)
+            running.api.patch(kind, name, _images_patch(good), running.name)
             done.append(f"set image of {name} to the last that was good")
         elif seen & set(CRASHING):
-            running.api.patch(kind, name, _restart(good), running.name)
+            running.api.patch(kind, name, _restart_patch(good), running.name)
             done.append(f"restart {name} with its last good template")
     return done
 
 
-def _images(good: Mapping[str, Object]) -> Object:
+def _images_patch(good: Mapping[str, Object]) -> Object:
     containers = good["spec"]["template"]["spec"]["containers"]
     images = [{"name": one["name"], "image": one["image"]} for one in containers]
     return {"spec": {"template": {"spec": {"containers": images}}}}
 
 
-def _restart(good: Mapping[str, Object]) -> Object:
+def _restart_patch(good: Mapping[str, Object]) -> Object:
     now = {"kubectl.kubernetes.io/restartedAt": datetime.now(UTC).isoformat(timespec="seconds")}
     containers = [{"$patch": "replace"}, *good["spec"]["template"]["spec"]["containers"]]
     return {"spec": {"template": {"metadata": {"annotations": now}, "spec": {"containers": containers}}}}
@@ -117,26 +117,26 @@ def _taints(running: KubernetesSystem) -> list[str]:
     """Remove the taints that evict, but those by which the cluster itself marks a node that is lost."""
     done = []
     for node in running.api.list("Node"):
-        if evicting := _evicting(node):
+        if evicting := _evicting_taints(node):
             rest = [taint for taint in node["spec"]["taints"] if taint not in evicting]
             running.api.patch("Node", node["metadata"]["name"], {"spec": {"taints": rest or None}}, how="merge")
             done.append(f"untaint {node['metadata']['name']}")
     return done
 
 
-def _evicting(node: Object) -> list[Object]:
+def _evicting_taints(node: Object) -> list[Object]:
     taints = node["spec"].get("taints") or ()
     return [t for t in taints if t["effect"] == "NoExecute" and not t["key"].startswith("node.kubernetes.io/")]
 
 
-def _answers(running: KubernetesSystem) -> bool:
+def _is_healthy(running: KubernetesSystem) -> bool:
     return str(running.api.request("GET", "/healthz", tries=1)).strip() == "ok"
 
 
 def _api_server(running: KubernetesSystem) -> list[str]:
     """Restart the API server's pods when it is not healthy; where it is no pod there is nothing to restart."""
     try:
-        if _answers(running):
+        if _is_healthy(running):
             return []
         pods = running.api.list("Pod", SYSTEM_NAMESPACE, "component=kube-apiserver")
         for pod in pods:

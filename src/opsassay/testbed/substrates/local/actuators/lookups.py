@@ -30,7 +30,7 @@ class Lookups(ABC):
         await self._account.open()
         overrides = self._injection.system.names.overrides
         self._former, self._installed = overrides.get(self._injection.replica.id), True
-        overrides[self._injection.replica.id] = self._override
+        overrides[self._injection.replica.id] = self._answer_wrongly
         if self._injection.replica.spec.program is not None:
             self._injection.notes += await self._injection.system.directory.hang_up(
                 self._injection.replica, self._hosts
@@ -47,7 +47,7 @@ class Lookups(ABC):
                 overrides[self._injection.replica.id] = self._former  # faults are taken back in reverse order
         await self._account.close()
 
-    def _override(self, name: str) -> Answer | None:
+    def _answer_wrongly(self, name: str) -> Answer | None:
         if name not in self._hosts:
             return self._former(name) if self._former else None
         service = self._injection.replica.service

@@ -77,7 +77,9 @@ def restore(running: LocalSystem, system: System, touched: frozenset[str]) -> No
         if count != desired.replicas[name]:
             running.operate("scale", {"service": name, "replicas": desired.replicas[name]})
     for name in {
-        replica.rpartition("-")[0] for replica, release in found.releases.items() if _strays(replica, release, desired)
+        replica.rpartition("-")[0]
+        for replica, release in found.releases.items()
+        if _has_other_release(replica, release, desired)
     }:
         running.operate("release", {"service": name, "version": system.services[name].release, "rolling": False})
     for name in sorted((touched & set(system.services)) | changed):
@@ -105,5 +107,5 @@ def _settings_back(running: LocalSystem, name: str, desired: RestorableState, fo
     return ours != theirs
 
 
-def _strays(replica: str, release: str, desired: RestorableState) -> bool:
+def _has_other_release(replica: str, release: str, desired: RestorableState) -> bool:
     return release != desired.releases.get(replica, release)

@@ -25,28 +25,30 @@ def blocks(system: System, target: str) -> tuple[Block, ...]:
     callers = sorted({caller for caller, callee in system.calls() if callee == target})
     found = [Block("no change", "none", ())]
     found += [
-        Block(f"firewall drops {c}", "policy", (_call("firewall add", service=target, client=c),)) for c in callers
+        Block(f"firewall drops {c}", "policy", (_make_call("firewall add", service=target, client=c),)) for c in callers
     ]
     if others := sorted(set(system.services) - {target, *callers}):
         found.append(
-            Block("wrong name record", "names", (_call("config set", target=NAMES, key=target, value=others[0]),))
+            Block("wrong name record", "names", (_make_call("config set", target=NAMES, key=target, value=others[0]),))
         )
     found += [
-        _upstream(caller, target) for caller in callers if _upstream_key(target) in system.services[caller].config
+        _wrong_port_block(caller, target)
+        for caller in callers
+        if _upstream_key(target) in system.services[caller].config
     ]
     if wrong := [version for version in spec.versions() if version != spec.release]:
-        found.append(Block("bad release", "release", (_call("release", service=target, version=wrong[-1]),)))
+        found.append(Block("bad release", "release", (_make_call("release", service=target, version=wrong[-1]),)))
     if spec.required:
-        unset = _call("config unset", target=target, key=spec.required[0])
-        found.append(Block("missing setting", "configuration", (unset, _call("restart", target=target))))
+        unset = _make_call("config unset", target=target, key=spec.required[0])
+        found.append(Block("missing setting", "configuration", (unset, _make_call("restart", target=target))))
     if "DB_PASSWORD" in spec.config:
-        set_wrong = _call("config set", target=target, key="DB_PASSWORD", value="wrong")
-        found.append(Block("wrong password", "credentials", (set_wrong, _call("restart", target=target))))
+        set_wrong = _make_call("config set", target=target, key="DB_PASSWORD", value="wrong")
+        found.append(Block("wrong password", "credentials", (set_wrong, _make_call("restart", target=target))))
     if spec.host:
-        found.append(Block("wrong clock", "time", (_call("clock set", host=spec.host, offset_s=-3600.0),)))
+        found.append(Block("wrong clock", "time", (_make_call("clock set", host=spec.host, offset_s=-3600.0),)))
     if spec.replicas > 1:
         found.append(
-            Block("one replica less", "capacity", (_call("scale", service=target, replicas=spec.replicas - 1),))
+            Block("one replica less", "capacity", (_make_call("scale", service=target, replicas=spec.replicas - 1),))
         )
     return tuple(found)
 
@@ -58,24 +60,24 @@ def audit_cases(system: System, target: str) -> tuple[Block, ...]:
     definition is rewritten that the baseline is restored from.
     """
     stores = sorted(system.stores)
-    control_plane = _call("restart", target=stores[0]) if stores else _call("restart", target="receiver")
+    control_plane = _make_call("restart", target=stores[0]) if stores else _make_call("restart", target="receiver")
     return (
-        Block("workload taken away", "invalid", (_call("scale", service=target, replicas=0),)),
+        Block("workload taken away", "invalid", (_make_call("scale", service=target, replicas=0),)),
         Block("control plane changed", "invalid", (control_plane,)),
-        Block("definition rewritten", "invalid", (_call("define", service=target, operations={}),)),
+        Block("definition rewritten", "invalid", (_make_call("define", service=target, operations={}),)),
     )
 
 
-def _upstream(caller: str, target: str) -> Block:
-    wrong = _call("config set", target=caller, key=_upstream_key(target), value=f"{target}:9999")
-    return Block(f"wrong port at {caller}", "service", (wrong, _call("restart", target=caller)))
+def _wrong_port_block(caller: str, target: str) -> Block:
+    wrong = _make_call("config set", target=caller, key=_upstream_key(target), value=f"{target}:9999")
+    return Block(f"wrong port at {caller}", "service", (wrong, _make_call("restart", target=caller)))
 
 
 def _upstream_key(target: str) -> str:
     return f"UPSTREAM_{target.upper().replace('-', '_')}"
 
 
-def _call(verb: str, **arguments: object) -> OpsCall:
+def _make_call(verb: str, **arguments: object) -> OpsCall:
     return OpsCall(verb=verb, arguments=arguments)
 
 
@@ -97,7 +99,7 @@ RESTORED = frozenset(
 
 def refusal(composition: Composition, system: System) -> str | None:
     """Return why *composition* may not be applied at all: it reaches outside the reset boundary; None when it may."""
-    return next((reason for change in composition.changes if (reason := _outside(change, system))), None)
+    return next((reason for change in composition.changes if (reason := _why_outside(change, system))), None)
 
 
 def violation(running: LocalSystem, system: System, target: str) -> str | None:
@@ -114,7 +116,7 @@ def violation(running: LocalSystem, system: System, target: str) -> str | None:
     return None
 
 
-def _outside(change: OpsCall, system: System) -> str | None:
+def _why_outside(change: OpsCall, system: System) -> str | None:
     named = change.arguments.get("target") or change.arguments.get("service") or change.arguments.get("host")
     if change.verb not in RESTORED:
         return f"`{change.verb}` changes what the baseline is restored from, or what it cannot restore"

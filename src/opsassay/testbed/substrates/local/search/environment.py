@@ -87,14 +87,14 @@ class LocalSearchEnvironment(SearchEnvironment):
         )  # fmt: skip
 
 
-def _task(system: System, target: str, _settings: Mapping[str, Any]) -> str:
+def _format_task(system: System, target: str, _settings: Mapping[str, Any]) -> str:
     return TASK.format(services=", ".join(system.services), target=target)
 
 
 FAULT_SEARCH = FaultSearch(
     blocks=lambda system, target, _settings: blocks(system, target),
     invalid=audit_cases,
-    task=_task,
+    task=_format_task,
     operator=OPERATOR,
     environment=LocalSearchEnvironment,
 )

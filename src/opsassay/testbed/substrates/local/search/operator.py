@@ -24,7 +24,7 @@ def repair(running: LocalSystem, system: System) -> Repair:
 
 def _one_pass(running: LocalSystem, system: System) -> list[str]:
     """Treat every symptom once, as the table says, and return what was done."""
-    rows, done = _rows(running), list[str]()
+    rows, done = _list_replicas(running), list[str]()
     for name, spec in system.services.items():
         own = [row for row in rows if row["service"] == name]
         if len(own) < spec.replicas:
@@ -52,9 +52,9 @@ def _settled(running: LocalSystem, system: System) -> bool:
     """Return whether the whole desired state runs, is ready and of the known release; waits a moment for it."""
     deadline = time.monotonic() + LOOK_S
     while True:
-        rows = _rows(running)
+        rows = _list_replicas(running)
         if all(row["state"] == "ready" for row in rows) and all(
-            _complete(rows, name, system) for name in system.services
+            _is_complete(rows, name, system) for name in system.services
         ):
             return True
         if time.monotonic() > deadline or any(row["state"] == "crashing" for row in rows):
@@ -62,12 +62,12 @@ def _settled(running: LocalSystem, system: System) -> bool:
         time.sleep(0.3)
 
 
-def _complete(rows: list[dict[str, Any]], name: str, system: System) -> bool:
+def _is_complete(rows: list[dict[str, Any]], name: str, system: System) -> bool:
     own = [row for row in rows if row["service"] == name]
     spec = system.services[name]
     return len(own) >= spec.replicas and all(row["release"] == spec.release for row in own)
 
 
-def _rows(running: LocalSystem) -> list[dict[str, Any]]:
+def _list_replicas(running: LocalSystem) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = running.operate("ps", {})["replicas"]
     return found
