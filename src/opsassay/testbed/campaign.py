@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from opsassay.core.draws import derived_secret, derived_seed, new_secret
+from opsassay.core.draws import derived_random, derived_secret, derived_seed, new_secret
 from opsassay.core.errors import ConfigError, OpsAssayError, UserError, naming
 from opsassay.core.parallel import map_processes
 from opsassay.core.schema.base import Written
@@ -120,8 +120,9 @@ def load_plan(path: Path) -> list[PlannedIncident]:
 def run_campaign(
     injections: list[PlannedIncident], tree: Tree, jobs: int, otlp: str | None = None
 ) -> Iterator[Recorded]:
-    """Record what is not recorded yet, *jobs* systems side by side; yield each outcome in the order of the plan.
+    """Record what is not recorded yet, *jobs* systems side by side; yield each outcome in the order of the recordings.
 
+    The tree's secret draws that order: in the order of the plan the times of the incidents would say which is which.
     An injection that fails is reported, the rest goes on, and the next call tries it again. What a killed call left half
     recorded is removed first; it is recorded again. All telemetry goes on to the OTLP/HTTP receiver at *otlp*, if one is
     given.
@@ -131,6 +132,7 @@ def run_campaign(
     with folder_lock(tree.root, name=LOCK, wait=False, refusal=refusal):
         present = set(tree.ids())
         waiting = [(injection, ids[injection.cell]) for injection in injections if ids[injection.cell] not in present]
+        derived_random(campaign_secret(tree), "order").shuffle(waiting)
         yield from map_processes(partial(_record_one, tree.root, otlp), waiting, jobs)
 
 
