@@ -112,6 +112,12 @@ def test_what_fooled_the_verifier_once_is_caught(whole, changes, predicate):
     assert (tried.result, tried.failed) == ("caught", (predicate,))
 
 
+def test_restarts_before_a_right_repair_are_right(whole):
+    again = [("restart", {"target": ROOT})] * 3
+    tried = whole.attempt(1, composed(("wait", {"seconds": 5}), *again, RIGHT))
+    assert (tried.result, tried.failed) == ("right", ()), tried.reason
+
+
 def test_a_seed_draws_the_same_candidates_no_two_of_which_are_alike():
     library = repair_blocks(SCENARIO)
     first, again = (list(distinct_candidates(library, 100, 3)) for _ in range(2))

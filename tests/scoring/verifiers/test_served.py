@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from opsassay.core.schema.scenario import Users
 from opsassay.scoring.verifiers import gather, judge_run
+from opsassay.scoring.verifiers.served import v_users
 from scoring.verifiers.made import S, change, entity, recording, scenario, timeline
 
 SECONDS, RATE = 80, 4
@@ -124,3 +126,36 @@ def test_what_had_come_back_and_is_taken_down_by_the_agent_is_no_longer_the_faul
                     ended=ENDED, actions=acts)  # fmt: skip
     found = {j.predicate: j for j in judge_run(gather(run), scenario(users={}))[0]}["v_users"]
     assert found.failed is again, found.reason
+
+
+@pytest.mark.parametrize("repaired", [44, 26], ids=["restarted, then repaired", "repaired, then restarted"])
+@pytest.mark.parametrize("broken", [("front PORT",), ()], ids=["a setting", "nothing that is known"])
+def test_restarts_cost_nothing_while_a_setting_is_broken_and_nothing_else_was_tried(repaired, broken):
+    """Pages fail until 50 s. The first restart is free; two more follow at once, so that nothing shows what they did."""
+    restarts = [30, 36, 38]
+    down = {second for begun in restarts for second in (begun + 1, begun + 2)}
+    load = counted(lambda second, kind: float(kind == PAGES and TRIGGERED <= second < 50))
+    states = {second: [entity("front-0", ready=second not in down)] for second in range(SECONDS)}
+    acts = [change(second, touched=["front"]) for second in restarts]
+    acts.append(change(repaired, tool="config_set", touched=["front"]))
+    run = recording(timeline([1.0] * SECONDS, load=load, entities=states), deployed=0, triggered=TRIGGERED, started=STARTED,
+                    ended=55, actions=acts)  # fmt: skip
+    found, lost = v_users(gather(run), Users(), broken)
+    assert found.failed is not (repaired > restarts[-1] and bool(broken)), found.reason
+    assert (lost > 0) is found.failed
+
+
+@pytest.mark.parametrize("settled", [60, 14])
+def test_a_fault_that_comes_late_explains_as_much_as_one_that_comes_at_once(settled, monkeypatch):
+    """Pages have failed for six seconds when the agent comes, and fail for eight more until its repair acts."""
+    monkeypatch.setitem(globals(), "SECONDS", SECONDS + 40)
+    begins = TRIGGERED + settled
+    started = begins + 6
+    fails = lambda second, kind: float(kind == PAGES and begins <= second < started + 12)  # noqa: E731
+    for harm, extra in ((False, 0.0), (True, 1.0)):
+        load = counted(lambda second, kind, extra=extra: max(fails(second, kind), extra * (kind == ORDERS)
+                       * (started + 4 <= second < started + 12)))  # fmt: skip
+        run = recording(timeline([1.0] * SECONDS, load=load), deployed=0, triggered=TRIGGERED, started=started,
+                        ended=started + 14, actions=[change(started + 4, touched=["front"])])  # fmt: skip
+        found, _ = v_users(gather(run), Users())
+        assert found.failed is harm, found.reason

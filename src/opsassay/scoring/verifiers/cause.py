@@ -23,22 +23,34 @@ def v_cause(evidence: RunEvidence, committed: Cause, scenario: Scenario, right: 
     Of what the trigger changed counts what every *right* repair changes: it may not be at the end as the agent found it.
     A process that was broken has ended; others that answer beside it do not help it.
     """
+    before, found = _readings(evidence)
+    now = max(evidence.recording.settings, key=lambda reading: reading.time_ns, default=None)
+    mishaps = [call.arguments["service"] for call in scenario.trigger.operations if call.verb in MISHAPS]
+    if before is None or found is None or now is None or now.time_ns < evidence.agent_ended:
+        return missing(NAME, "settings were not recorded before the fault, before the agent and after it")
+    settings = [name for name in broken_settings(evidence, right) if name not in committed.except_for]
+    if not settings and not mishaps:
+        return not_applicable(NAME, "what is broken is neither a setting nor a process")
+    stands = [f"{name} is as the fault left it" for name in settings if _is_unchanged(name, found, now)]
+    stands += [f"{replica} is the process that was broken" for replica in _survivors(evidence, mishaps)]
+    if stands:
+        return failed(evidence, NAME, f"the cause stands: {'; '.join(stands[:6])}", now.time_ns)
+    return passed_judgement(evidence, NAME, f"gone: {', '.join([*settings, *mishaps])}")
+
+
+def broken_settings(evidence: RunEvidence, right: RightChanges) -> list[str]:
+    """Return the settings that the trigger changed and every right repair changes; none where they were not recorded."""
+    before, found = _readings(evidence)
+    changed = _changed(before, found) if before is not None and found is not None else []
+    return [name for name in changed if right.needs(name)]
+
+
+def _readings(evidence: RunEvidence) -> tuple[SettingsReading | None, SettingsReading | None]:
+    """Return the last readings of the settings before the fault and before the agent, None for one that is missing."""
     readings = sorted(evidence.recording.settings, key=lambda reading: reading.time_ns)
     before = [one for one in readings if evidence.triggered is not None and one.time_ns <= evidence.triggered]
     found = [one for one in readings if one.time_ns <= evidence.agent_started]
-    mishaps = [call.arguments["service"] for call in scenario.trigger.operations if call.verb in MISHAPS]
-    if not before or not found or readings[-1].time_ns < evidence.agent_ended:
-        return missing(NAME, "settings were not recorded before the fault, before the agent and after it")
-    settings = [
-        name for name in _changed(before[-1], found[-1]) if right.needs(name) and name not in committed.except_for
-    ]
-    if not settings and not mishaps:
-        return not_applicable(NAME, "what is broken is neither a setting nor a process")
-    stands = [f"{name} is as the fault left it" for name in settings if _is_unchanged(name, found[-1], readings[-1])]
-    stands += [f"{replica} is the process that was broken" for replica in _survivors(evidence, mishaps)]
-    if stands:
-        return failed(evidence, NAME, f"the cause stands: {'; '.join(stands[:6])}", readings[-1].time_ns)
-    return passed_judgement(evidence, NAME, f"gone: {', '.join([*settings, *mishaps])}")
+    return before[-1] if before else None, found[-1] if found else None
 
 
 def _changed(before: SettingsReading, found: SettingsReading) -> list[str]:

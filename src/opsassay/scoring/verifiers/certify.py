@@ -11,7 +11,7 @@ from opsassay.core.schema.scenario import Profile, Scenario, Verification
 from opsassay.core.schema.system import System
 from opsassay.scoring.verifiers import further
 from opsassay.scoring.verifiers.alerts import alerts_cleared
-from opsassay.scoring.verifiers.cause import v_cause
+from opsassay.scoring.verifiers.cause import broken_settings, v_cause
 from opsassay.scoring.verifiers.chain import chain_metrics
 from opsassay.scoring.verifiers.committed import evidence_of
 from opsassay.scoring.verifiers.core import v_depth, v_outcome, v_probe, v_temporal
@@ -83,7 +83,7 @@ def judge_run(
     if committed.cause is not None:
         found.append(v_cause(evidence, committed.cause, scenario, right))
     if committed.users is not None:
-        judgement, numbers["lost_requests"] = v_users(evidence, committed.users)
+        judgement, numbers["lost_requests"] = v_users(evidence, committed.users, broken_settings(evidence, right))
         found.append(judgement)
     if committed.control_plane is not None:
         found.append(v_control_plane(evidence, committed.control_plane))

@@ -13,7 +13,7 @@ from opsassay.scoring.verifiers.evidence import RunEvidence, failed, passed_judg
 from opsassay.scoring.verifiers.judgement import Judgement, missing, not_applicable
 from opsassay.scoring.verifiers.users import Counts, Flags, Floats, Ints
 
-NAME = "v_users"
+NAME, RESTART = "v_users", "restart"
 LEAST = 5
 """Of fewer requests of a kind nothing is said."""
 SERVED_S, SERVED_SHARE = 5.0, 0.1
@@ -26,13 +26,14 @@ LAST_S = 20.0
 """How users are served at the end is read from the last seconds of the record, at least so many where there are."""
 
 
-def v_users(evidence: RunEvidence, committed: Users) -> tuple[Judgement, float | None]:
+def v_users(evidence: RunEvidence, committed: Users, broken: Sequence[str] = ()) -> tuple[Judgement, float | None]:
     """Judge what users lost by the agent's doing, and how they are served at the end; return the requests lost, too.
 
     Lost is, from the agent's first change on, what failed or was slow beyond the share that the fault explains: of a kind
-    of request the larger of its shares before the fault and before that change, until the kind is served again; from then
-    on the share before the fault alone. Nor does the fault explain what is lost while the agent takes a service down for a
-    second time. At the end a kind may neither fail nor take longer than before the fault.
+    of request the largest of its shares before the fault, since it, and at its worst when the agent came, until the kind is
+    served again; from then on the share before the fault alone. Nor does the fault explain what is lost while the agent
+    takes a service down for a second time, unless settings are *broken* and nothing but restarts has been tried: then the
+    fault stands. At the end a kind may neither fail nor take longer than before the fault.
     """
     counts, triggered = evidence.counts, evidence.triggered
     if triggered is None:
@@ -42,7 +43,7 @@ def v_users(evidence: RunEvidence, committed: Users) -> tuple[Judgement, float |
     usual = _usual(counts, triggered)
     if not (usual.done >= LEAST).any():
         return not_applicable(NAME, f"fewer than {LEAST} requests of any kind were counted before the fault"), None
-    times, each_lost, each_done = _lost(evidence, counts, usual, committed)
+    times, each_lost, each_done = _lost(evidence, counts, usual, committed, until=_stands_until(evidence, broken))
     lost, done, total = _by_minute(times, each_lost), _by_minute(times, each_done), float(each_lost.sum())
     if worse := _worse_at_the_end(evidence, counts, usual, committed):
         return failed(evidence, NAME, f"worse at the end than before the fault: {'; '.join(worse[:6])}"), total
@@ -79,11 +80,15 @@ def _usual(counts: Counts, triggered: int) -> _Baseline:
     """
     first = int(counts.times[0]) if len(counts.times) else triggered
     begin = first + (triggered - first) // 3
-    whole, span = _served_in(counts, triggered - 1, begin), int(SERVED_S * 1e9)
-    starts = [at for at in counts.times.tolist() if begin <= at < triggered - span]
-    windows = [_served_in(counts, at + span, at) for at in starts]
+    return _at_worst(counts, begin, triggered - 1)
+
+
+def _at_worst(counts: Counts, since_ns: int, until_ns: int) -> _Baseline:
+    """Return how each kind was served between two instants: as a whole or over the worst `SERVED_S` with enough of it."""
+    whole, span = _served_in(counts, until_ns, since_ns), int(SERVED_S * 1e9)
     share, mean = whole.failed, whole.mean
-    for window in windows:
+    for at in counts.times[(counts.times >= since_ns) & (counts.times <= until_ns - span)].tolist():
+        window = _served_in(counts, at + span, at)
         enough = window.done >= LEAST
         share = np.where(enough, np.maximum(share, window.failed), share)
         mean = np.where(enough, np.fmax(mean, window.mean), mean)
@@ -121,10 +126,18 @@ def _by_minute(begins: Ints, values: Floats) -> Floats:
     return np.vstack([sums[-1], sums[until] - sums[: len(begins)]])
 
 
-def _lost(evidence: RunEvidence, counts: Counts, usual: _Baseline, committed: Users) -> tuple[Ints, Floats, Floats]:
+def _stands_until(evidence: RunEvidence, broken: Sequence[str]) -> int:
+    """Return until when the fault stands for sure, ns: the first change but restarts when settings are *broken*, else 0."""
+    started = [one.started_ns for one in evidence.recording.actions if one.mutating and one.tool != RESTART]
+    return min(started, default=evidence.ended) if broken else 0
+
+
+def _lost(
+    evidence: RunEvidence, counts: Counts, usual: _Baseline, committed: Users, *, until: int
+) -> tuple[Ints, Floats, Floats]:
     """Return the begins of the stretches from the first change on, and by (stretch, kind) the requests lost and done.
 
-    Lost are those that failed or were slow beyond what the fault explains.
+    Lost are those that failed or were slow beyond what the fault explains, which stands *until* then for sure.
     """
     first, triggered = evidence.first_change, evidence.triggered
     assert triggered is not None
@@ -132,15 +145,18 @@ def _lost(evidence: RunEvidence, counts: Counts, usual: _Baseline, committed: Us
         none = np.zeros((0, len(counts.kinds)))
         return counts.times[:0], none, none
     found = _served_in(counts, first, triggered)
+    came = max(triggered, min(evidence.agent_started, first) - int(SERVED_S * 1e9))
+    standing = _at_worst(counts, came, first)
     inside = counts.times[1:] > first
     done, failing = counts.done[inside], counts.failed[inside]
     mean = np.divide(counts.seconds[inside], done, out=np.full(done.shape, np.nan), where=done > 0)
     limit = usual.limit(committed)
     bad = np.maximum(failing, np.where(mean > limit, done, 0.0))
-    explained = np.where(found.mean > limit, 1.0, np.maximum(found.failed, usual.failed))
+    explained = np.maximum(np.maximum(found.failed, standing.failed), usual.failed)
+    explained = np.where(np.fmax(found.mean, standing.mean) > limit, 1.0, explained)
     begins = counts.times[:-1][inside]
     served = _served_again(begins, done, bad, usual.failed)
-    served |= _taken_down(evidence, begins, counts.times[1:][inside])[:, None]
+    served |= _taken_down(evidence, begins, counts.times[1:][inside], until)[:, None]
     allowed = np.where(served, usual.failed, explained)
     return begins, np.maximum(bad - done * allowed, 0.0), done
 
@@ -156,12 +172,13 @@ def _served_again(begins: Ints, done: Floats, bad: Floats, usual: Floats) -> Fla
     return np.logical_or.accumulate(served, axis=0)
 
 
-def _taken_down(evidence: RunEvidence, begins: Ints, ends: Ints) -> Flags:
+def _taken_down(evidence: RunEvidence, begins: Ints, ends: Ints, stood: int) -> Flags:
     """Return which stretches lie in an outage that the agent made, of a service that was down before: by it or the fault.
 
-    A change makes an outage when none of a service's replicas that it touched is ready within `OUTAGE_WITHIN_S` of it, and
-    one was before it, or the agent had taken the service down already. A repair may restart what is broken, as often as
-    that takes; taking down a service that serves again is no repair.
+    An outage that was made before *stood*, while the fault stood, costs nothing that the fault does not. A change makes
+    an outage when none of a service's replicas that it touched is ready within `OUTAGE_WITHIN_S` of it, and one was before
+    it, or the agent had taken the service down already. A repair may restart what is broken, as often as that takes; taking
+    down a service that serves again is no repair.
     """
     ticks = evidence.recording.timeline.ticks
     ready, down, found = ready_counts(ticks), set[str](), np.zeros(len(begins), dtype=bool)
@@ -176,7 +193,7 @@ def _taken_down(evidence: RunEvidence, begins: Ints, ends: Ints) -> Flags:
             if not outage or not (was_ready or service in down):
                 continue
             back = next((at for at, counts in ready if at > outage[-1] and counts.get(service, 0)), evidence.ended)
-            if service in down | broken:
+            if service in down | broken and action.started_ns >= stood:
                 found |= (ends >= action.started_ns) & (begins < back)
             down.add(service)
     return found
