@@ -31,6 +31,8 @@ from testbed import TINY
 
 BEGAN_NS, SECOND, TICK_NS = 1_760_000_000_000_000_000, 10**9, 500_000_000
 KINDS = ("HTTPResponseAbort", "NetworkDelay", "PodKill")
+UNDONE_S = {"NoFault": 0.0, "HTTPResponseAbort": 0.25, "NetworkDelay": 0.6, "PodKill": 0.0}
+"""How long each takes to be undone, which is no part of what users see."""
 PLAN = f"campaign: played\nisolation: plain\nsystems:\n- system: {TINY}\n  faults:\n  - {{fault: NoFault}}\n" + "".join(
     f"  - {{fault: {kind}, targets: [front, middle, back]}}\n" for kind in KINDS
 )
@@ -121,6 +123,7 @@ class Played:
     def inject(self, plan: FaultPlan) -> Iterator[dict[str, object]]:
         begun = self.stage.clock.now_ns
         self.stage.clock.sleep(plan.duration_s)
+        self.stage.clock.sleep(sum(UNDONE_S[part.fault] for part in plan.parts))
         self._broken = range(begun, self.stage.clock.now_ns) if self.stage.seen else range(0)
         (part,) = plan.parts
         service = part.target and part.target.service

@@ -104,7 +104,11 @@ def test_what_is_drawn_from_the_plan_again_is_found(stage, tmp_path, monkeypatch
 
 def test_under_one_secret_views_of_two_plans_differ_in_nothing_and_of_one_plan_under_two_in_all(monkeypatch, tmp_path):
     views = {}
-    for name, fault, secret in (("a", "NoFault", "0" * 32), ("b", "PodKill", "0" * 32), ("c", "NoFault", "1" * 32)):
+    for name, fault, secret in (
+        ("a", "NoFault", "0" * 32),
+        ("b", "NetworkDelay", "0" * 32),
+        ("c", "NoFault", "1" * 32),
+    ):
         stage = put_on(monkeypatch, Clock())
         target = None if fault == "NoFault" else {"service": "back"}
         plan, seed = FaultPlan.model_validate({"fault": fault, "target": target}), int(secret, 16)

@@ -28,7 +28,7 @@ class Found(NamedTuple):
 def scalars(folder: Path) -> Scalars:
     """Return every scalar of an incident's *folder*: of its name, its JSON files, the files of its tables and their columns."""
     incident = json.loads((folder / INCIDENT).read_text())
-    said = dict(_flat("incident", incident)) | dict(_flat("env", json.loads((folder / ENV).read_text())))
+    said = dict(flat("incident", incident)) | dict(flat("env", json.loads((folder / ENV).read_text())))
     normal, abnormal, alerts = incident["normal"], incident["abnormal"], incident["alerts"]
     said |= {
         "folder": folder.name,
@@ -43,14 +43,15 @@ def scalars(folder: Path) -> Scalars:
     return said
 
 
-def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+def flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every scalar of the JSON *value* with its path, and the length of every list."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield from _flat(f"{name}.{key}", inner)
+            yield from flat(f"{name}.{key}", inner)
     elif isinstance(value, list):
         yield f"{name} length", len(value)
         for number, inner in enumerate(value):
-            yield from _flat(f"{name}.{number}", inner)
+            yield from flat(f"{name}.{number}", inner)
     else:
         yield name, value
 
@@ -73,8 +74,8 @@ def _of_table(path: Path) -> Scalars:
 def codes(values: Sequence[Any]) -> Iterator[tuple[str, np.ndarray]]:
     """Yield *values* as classes in several ways: as they are, by rank, by remainder, by how they begin and end."""
     yield "", _classes([str(v) for v in values])
-    numbers = [v for v in values if isinstance(v, int | float)]
-    if numbers and all(v is None or isinstance(v, int | float) for v in values):
+    numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+    if numbers and len(numbers) + sum(v is None for v in values) == len(values):
         edges = np.quantile(numbers, np.linspace(0, 1, BINS + 1)[1:-1])
         yield " by rank", _classes([-1 if v is None else int(np.searchsorted(edges, v)) for v in values])
         whole = [None if v is None else int(v) for v in values]

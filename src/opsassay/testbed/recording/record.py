@@ -84,10 +84,14 @@ class _Outcome:
 
 @dataclass(frozen=True)
 class _Captured:
-    """What a recording session left: its *spool*, the stretch that tells what is usual, and what happened."""
+    """What a recording session left: its *spool*, the stretch that tells what is usual, and what happened.
+
+    *planned* is when the fault was to act.
+    """
 
     spool: Path
     usual: Window
+    planned: Window
     outcome: _Outcome
     stats: SessionStats
     looks: tuple[Look, ...]
@@ -197,6 +201,8 @@ def _capture(
             with piece(progress, "normal window", schedule.normal_s), FreeCores() as free:
                 time.sleep(schedule.normal_s)
             usual = Window(start_ns=start_ns, end_ns=start_ns + int(schedule.normal_s * USUAL_SHARE * 1e9))
+            begin_ns = start_ns + int(schedule.normal_s * 1e9)
+            planned = Window(start_ns=begin_ns, end_ns=begin_ns + int(schedule.abnormal_s * 1e9))
             objection = _objection(running, spool, usual, free, steady)
             if objection and refuses:
                 raise NotNormalError(objection)
@@ -208,7 +214,7 @@ def _capture(
     notes = [*(forwarder.sender.notes() if forwarder is not None else ())]
     if objection:
         notes.append(f"the system was not normal before the fault: {objection}")
-    return _Captured(spool, usual, outcome, stats, tuple(watch.looks), tuple(notes))
+    return _Captured(spool, usual, planned, outcome, stats, tuple(watch.looks), tuple(notes))
 
 
 def _objection(running: RunningSystem, spool: Path, usual: Window, free: FreeCores, steady: SpanCheck | None) -> str:
@@ -242,9 +248,10 @@ def _seal(id_: str, captured: _Captured, running: RunningSystem, system: System,
     """Turn what was captured into truth, ledger and datapack, in this order."""
     chance = derived_random(secret, "windows")
     frames, start_ns, outcome = decode_spool(captured.spool), captured.usual.start_ns, captured.outcome
-    end_ns = outcome.end_ns - int(chance.uniform(*EARLY_END_S) * 1e9)
+    # How long it took to inject and to undo says what was injected: what was planned is the same for every fault.
+    end_ns = min(outcome.end_ns, captured.planned.end_ns) - int(chance.uniform(*EARLY_END_S) * 1e9)
     fired = alerts(frames["traces"], frames["metrics"], system.slo, captured.usual, end_ns)
-    boundary_ns = _boundary(fired, outcome, start_ns, chance)
+    boundary_ns = _boundary(fired, captured, chance)
     reported = [alert for alert in fired if alert.time_ns >= boundary_ns]
     status, commanded = running.status(), bool(system.load.command)
     incident = Incident(
@@ -352,16 +359,17 @@ def _break(running: RunningSystem, plan: FaultPlan, schedule: Schedule, progress
     raise OperationError(f"The injection of {plan.name} ended without a result; see `opsassay system status`.")
 
 
-def _boundary(fired: list[Alert], outcome: _Outcome, start_ns: int, chance: random.Random) -> int:
+def _boundary(fired: list[Alert], captured: _Captured, chance: random.Random) -> int:
     """Return where normal ends: the first alert less a jittered pre-roll; without an alert, near the scheduled time."""
-    began_ns, end_ns = outcome.start_ns, outcome.end_ns
-    during = [alert.time_ns for alert in fired if alert.time_ns >= began_ns]
+    start_ns, planned, end_ns = captured.usual.start_ns, captured.planned, captured.outcome.end_ns
+    during = [alert.time_ns for alert in fired if alert.time_ns >= captured.outcome.start_ns]
+    normal_s = (planned.start_ns - start_ns) / 1e9
     if during:
-        short = min(1.0, (began_ns - start_ns) / 1e9 / (4 * PRE_ROLL_S[1]))  # a short window keeps most of itself
+        short = min(1.0, normal_s / (4 * PRE_ROLL_S[1]))  # a short window keeps most of itself
         at_ns = min(during) - int(chance.uniform(*PRE_ROLL_S) * short * 1e9)
     else:
-        most_s = min(UNALERTED_JITTER_S, (began_ns - start_ns) / 4e9, (end_ns - began_ns) / 4e9)
-        at_ns = began_ns + int(chance.uniform(-most_s, most_s) * 1e9)
+        most_s = min(UNALERTED_JITTER_S, normal_s / 4, planned.seconds / 4)
+        at_ns = planned.start_ns + int(chance.uniform(-most_s, most_s) * 1e9)
     return min(max(at_ns, start_ns + 1), end_ns - 1)
 
 
