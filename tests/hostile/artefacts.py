@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import polars as pl
+from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.model_selection import StratifiedKFold, permutation_test_score
 
 from opsassay.telemetry.content import ENV, INCIDENT, write_table
 from opsassay.telemetry.schema import MODALITIES, PERIODS
 
 from .view import Scalars, flat
 
-PRECISIONS = (10**3, 10**6, 10**9)
+PRECISIONS, FOLDS = (10**3, 10**6, 10**9), 5
 
 
 def artefacts(folder: Path, normal_s: float, scratch: Path) -> Scalars:
@@ -37,7 +42,10 @@ def artefacts(folder: Path, normal_s: float, scratch: Path) -> Scalars:
             written = write_again(frame, scratch / "again.parquet")
             said[f"{period} {modality} longer"] = (folder / f"{period}_{modality}.parquet").stat().st_size - written
             said |= {f"{period} {modality} {name}": value for name, value in _form(frame).items()}
-        before = frames["normal"].filter(pl.col("time").cast(pl.Int64) < began_ns)
+        took = (
+            pl.col("duration").cast(pl.Int64) if modality == "traces" else 0
+        )  # what ends later may have met the fault
+        before = frames["normal"].filter(pl.col("time").cast(pl.Int64) + took < began_ns)
         said |= {f"before {modality} {name}": value for name, value in _contents(before).items()}
     return said
 
@@ -74,3 +82,24 @@ def _contents(frame: pl.DataFrame) -> Scalars:
         elif kind.is_numeric():
             found[f"{name} mean"] = values.cast(pl.Float64).mean()
     return found
+
+
+def classified(labels: Sequence[str], views: Sequence[Scalars]) -> float:
+    """Return how likely a classifier names *labels* so often by chance (cross-validated, 99 permutations).
+
+    A label that is there once is left out.
+    """
+    chosen = [place for place, label in enumerate(labels) if labels.count(label) > 1]
+    labels, views = [labels[place] for place in chosen], [views[place] for place in chosen]
+    columns = [[view.get(name) for view in views] for name in sorted({name for view in views for name in view})]
+    given = np.array([_numbers(column) for column in columns if len({str(v) for v in column}) > 1]).T
+    folds = StratifiedKFold(min(FOLDS, *(labels.count(one) for one in labels)), shuffle=True, random_state=0)
+    trees = ExtraTreesClassifier(20, random_state=0)
+    return float(permutation_test_score(trees, given, labels, cv=folds, n_permutations=99, random_state=0)[2])
+
+
+def _numbers(column: Sequence[Any]) -> list[float]:
+    if all(v is None or isinstance(v, int | float) for v in column):
+        return [-1.0 if v is None else float(v) for v in column]
+    texts = [str(v) for v in column]
+    return [float(sorted(set(texts)).index(text)) for text in texts]

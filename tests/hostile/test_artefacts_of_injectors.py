@@ -6,22 +6,19 @@ import os
 import random
 from pathlib import Path
 
-import numpy as np
 import pytest
-from sklearn.ensemble import ExtraTreesClassifier
-from sklearn.model_selection import StratifiedKFold, permutation_test_score
 
 from live import state_folder
 from opsassay.telemetry.tree import Tree
 from opsassay.testbed.campaign import load_plan, run_campaign
 
-from .artefacts import artefacts
+from .artefacts import artefacts, classified
 from .view import most_telling
 
 CLASS = "26 artefacts of injectors"
 pytestmark = [pytest.mark.live, pytest.mark.long, pytest.mark.timeout(7200)]
 RECORDINGS = int(os.environ.get("HOSTILE_RECORDINGS", "40"))
-NORMAL_S, CHANCE, FOLDS = 10.0, 0.05, 5
+NORMAL_S, CHANCE = 10.0, 0.05
 SERVICES = ("catalog", "currency", "payment", "search", "checkout")
 KINDS = {
     "NetworkDelay": "{delay_ms: 300}", "NetworkLoss": "{loss_percent: 40}", "HTTPResponseAbort": "{}",
@@ -50,23 +47,6 @@ def read(tree: Tree, scratch: Path):
     found = [(tree.truth(id_).faults[0], artefacts(tree.incident_path(id_), NORMAL_S, scratch)) for id_ in tree.ids()]
     order = sorted(view["start"] for _, view in found)
     return [(fault, {**view, "place": order.index(view["start"])}) for fault, view in found]
-
-
-def classified(labels, views) -> float:
-    """Return how likely a classifier names *labels* so often by chance (cross-validated, 99 permutations)."""
-    names = sorted({name for view in views for name in view})
-    columns = [[view.get(name) for view in views] for name in names]
-    given = np.array([_numbers(column) for column in columns if len({str(v) for v in column}) > 1]).T
-    folds = StratifiedKFold(min(FOLDS, *(labels.count(one) for one in labels)), shuffle=True, random_state=0)
-    trees = ExtraTreesClassifier(50, random_state=0)
-    return float(permutation_test_score(trees, given, labels, cv=folds, n_permutations=99, random_state=0)[2])
-
-
-def _numbers(column):
-    if all(v is None or isinstance(v, int | float) for v in column):
-        return [-1.0 if v is None else float(v) for v in column]
-    texts = [str(v) for v in column]
-    return [float(sorted(set(texts)).index(text)) for text in texts]
 
 
 @pytest.mark.parametrize("what", ["type", "service"])

@@ -10,8 +10,10 @@ import time
 import urllib.request
 
 import psutil
+import psycopg
 import pytest
 
+from opsassay.server.benchmarks import MOST_CELLS
 from opsassay.server.client import PlatformError
 from server.conftest import Running, bundle, finished
 
@@ -118,6 +120,33 @@ def test_reasons_of_held_out_tasks_are_the_admins_until_the_set_is_closed_and_at
     assert "closed" in refused(rival.request, agent, "held")
 
 
+WAITING = """
+WITH asked AS (
+    INSERT INTO benchmarks SELECT 'waiting', agent_id, task_set, digest, plan, 'Queued', since_ns, error, created_ns
+    FROM benchmarks WHERE id = %s RETURNING id
+)
+INSERT INTO cells SELECT 'waiting-' || n, asked.id, to_hex(n), domain, task, task_digest, arm, seed, 'NotStarted', agent, since_ns, NULL, NULL, 0
+FROM asked, generate_series(1, %s) AS n, (SELECT * FROM cells WHERE benchmark_id = %s LIMIT 1) AS one
+"""
+"""Cells of another benchmark of the same agent that nobody has begun."""
+
+
+def test_cells_of_one_owner_that_wait_are_limited(running):
+    rival, other = running.user("greedy"), running.user("modest")
+    first, second = registered(rival, "greedy one", "chance"), registered(rival, "greedy two", "chance")
+    begun = rival.request(first, "bill")
+    finished(rival, begun)
+    with psycopg.connect(running.database(), autocommit=True) as database:
+        database.execute(WAITING, [begun, MOST_CELLS - 2, begun])
+        try:
+            assert f"{MOST_CELLS - 2} of yours are not at an end yet" in refused(rival.request, second, "bill")
+            finished(other, other.request(registered(other, "modest one", "chance"), "bill"))  # the control
+        finally:
+            database.execute("DELETE FROM cells WHERE benchmark_id = 'waiting'")
+            database.execute("DELETE FROM benchmarks WHERE id = 'waiting'")
+    finished(rival, rival.request(second, "bill"))  # the control
+
+
 def test_a_refused_upload_leaves_nothing_and_no_answer_has_a_folder_of_the_machine(running):
     rival = running.user("careless")
     before = {path for path in (running.state / "artefacts").rglob("*") if path.is_file()}
@@ -164,10 +193,14 @@ def test_what_is_killed_beside_the_server_is_started_again_and_said(running, whi
 
 
 def test_workers_end_with_a_server_that_is_killed_and_the_next_one_starts(running):
-    left = workers_of(running)
+    last = running.user("last")
+    finished(last, last.request(registered(last, "last one", "chance"), "bill"))
+    left, (log,) = workers_of(running), running.state.glob("worker-*.log")
     assert left
     running.process.kill()
     running.process.wait(20)
+    # It does not wait for the database that is gone.
+    waited(lambda: log.read_text().rstrip().endswith("the worker has ended"), timeout_s=150)
     waited(lambda: not any(one.is_running() for one in left), timeout_s=150)
     running.start()
     assert running.client().ask("GET", "/api/health")["status"] == "ok"  # the control

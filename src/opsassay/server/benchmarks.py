@@ -31,7 +31,7 @@ HEARTBEAT_S, GONE_S = 5.0, 15.0
 """How often a worker says that it has a cell, and after how long without that another may take it."""
 MOST_CELLS = 20_000
 MOST_OPEN = 10
-"""Benchmarks of one owner that are not at an end."""
+"""Cells and benchmarks of one owner that are not at an end; whoever runs the platform may have more."""
 _ASKING_LOCK = 0x0A55A904
 
 
@@ -127,6 +127,11 @@ def _queue_benchmark(
         )
     if not 0 < len(jobs) <= MOST_CELLS:
         raise UserError(f"{task_set} comes to {len(jobs)} cells; a benchmark has 1 to {MOST_CELLS}.")
+    if len(jobs) + (waiting := _open_cells(connection, agent["owner_id"])) > MOST_CELLS:
+        raise UserError(
+            f"{task_set} comes to {len(jobs)} cells and {waiting} of yours are not at an end yet; an owner has at most "
+            f"{MOST_CELLS} at a time: wait for some of them."
+        )
     benchmark, now, digest = new_id(), time.time_ns(), tasks.digest()
     row = {
         "id": benchmark, "agent_id": agent["id"], "task_set": task_set, "digest": digest,
@@ -142,6 +147,14 @@ def _queue_benchmark(
     append(connection, "benchmark requested", benchmark, body)
     move_benchmark(connection, benchmark, "Queued")
     return benchmark
+
+
+def _open_cells(connection: Connection, owner: str) -> int:
+    """Return how many cells of *owner* are not at an end; 0 for an admin, whom baselines belong to."""
+    of_owner = and_(AGENTS.c.owner_id == owner, USERS.c.role != "admin", CELLS.c.bundle.not_in(BUNDLE.ends))
+    of_benchmark = CELLS.join(BENCHMARKS, CELLS.c.benchmark_id == BENCHMARKS.c.id)
+    whose = of_benchmark.join(AGENTS, BENCHMARKS.c.agent_id == AGENTS.c.id).join(USERS, AGENTS.c.owner_id == USERS.c.id)
+    return connection.execute(select(func.count()).select_from(whose).where(of_owner)).scalar_one()
 
 
 def _ensure_baseline(platform: Platform, connection: Connection, name: str, task_set: str, tasks: TaskSet) -> None:

@@ -13,7 +13,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -67,6 +67,8 @@ LOOK_S = 0.2
 """How often is looked whether a run is to be ended."""
 ENDING_S = 60.0
 """How long a worker that was asked to end waits for its runs."""
+LEAVING_S = 3.0
+"""How long a worker whose runs have ended waits for the database to take it off the queue."""
 PATIENCE_S = 300.0
 """How long a worker waits for a database that is being started again."""
 
@@ -94,7 +96,7 @@ class Worker:
 
     def run(self, cell: str) -> None:
         """Run one cell to its result; nothing where it has one, or another worker runs it."""
-        row = patiently(lambda: claim_cell(self.platform, cell, self.name))
+        row = self._patiently(lambda: claim_cell(self.platform, cell, self.name))
         if row is None:
             return
         hold = _Hold()
@@ -104,12 +106,12 @@ class Worker:
             except LostError as error:
                 _log.warning("cell lost", cell=cell, why=str(error))
             except LeasedError as error:  # the same cell for another benchmark: its result will be this one's too
-                patiently(lambda: give_back(self.platform, cell, self.name))
+                self._patiently(lambda: give_back(self.platform, cell, self.name))
                 raise HeldError(str(error)) from error
             except OpsAssayError as error:
                 said = str(error)
                 with suppress(LostError):
-                    patiently(lambda: put_error(self.platform, cell, self.name, said))
+                    self._patiently(lambda: put_error(self.platform, cell, self.name, said))
             except OSError as error:
                 full = error.errno in DISK_FULL  # which is nobody's fault, and lasts until somebody makes room
                 with suppress(SQLAlchemyError):
@@ -140,19 +142,19 @@ class Worker:
                 reader = PhaseReader(self.platform, store, cell, job.cell.hash, self.name, asked.hosted)
                 stack.enter_context(PhaseFollower(reader))
             else:
-                patiently(lambda: self._make_ready(cell, hosted=asked.hosted))
+                self._patiently(lambda: self._make_ready(cell, hosted=asked.hosted))
             if asked.hosted:
                 stack.enter_context(self._relayed(cell))
             end = job.run(store, lambda: hold.ended.is_set() or self.stopping.is_set(), lambda _message: None)
         if end.run is None or end.run.status is RunStatus.ABORTED:
             if hold.left:
-                patiently(lambda: put_off(self.platform, cell, self.name))
+                self._patiently(lambda: put_off(self.platform, cell, self.name))
                 return
             if self.stopping.is_set():
                 give_back(self.platform, cell, self.name)
                 return
         result, agent = self._result(job, end, store), _agent_state_after(end)
-        patiently(lambda: put_result(self.platform, cell, self.name, result, agent))
+        self._patiently(lambda: put_result(self.platform, cell, self.name, result, agent))
 
     def _asked_by(self, benchmark: str) -> FrozenBenchmark:
         """Return what a benchmark asks; of the latest few it is kept, since all of its jobs are made together."""
@@ -190,6 +192,16 @@ class Worker:
             "record": end.run.pretty_json(),
         }
 
+    def _patiently(self, work: Callable[[], T]) -> T:
+        """Return what *work* returns; while the database is away it is done again, PATIENCE_S or until the end."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return work()
+            except OperationalError:
+                if self.stopping.wait(1.0) or time.monotonic() > deadline:
+                    raise
+
     @contextmanager
     def _beating(self, cell: str, hold: _Hold) -> Iterator[None]:
         """Say again and again that the cell is held; end its jobs when it is lost, its agent left, or the worker ends."""
@@ -226,18 +238,6 @@ class Worker:
             yield
 
 
-def patiently(work: Callable[[], T]) -> T:
-    """Return what *work* returns, which is done again while the database cannot be reached, for PATIENCE_S at most."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return work()
-        except OperationalError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(1.0)
-
-
 def _agent_state_after(end: RunEnd) -> str:
     assert end.run is not None
     return {RunStatus.DONE: "Finished", RunStatus.TIMEOUT: "TimedOut"}.get(end.run.status, "Error")
@@ -250,53 +250,86 @@ async def run_worker(
 
     A database that is gone is waited for; raises what it said last after PATIENCE_S.
     """
+    runs = set[asyncio.Task[None]]()
+    working = asyncio.create_task(_work_patiently(worker, url, domains, runs, concurrency, until_empty=until_empty))
+    _end_with_signals(worker, working, runs)
+    with suppress(asyncio.CancelledError):
+        await working
+
+
+async def _work_patiently(
+    worker: Worker,
+    url: str,
+    domains: Sequence[str],
+    runs: set[asyncio.Task[None]],
+    concurrency: int,
+    *,
+    until_empty: bool,
+) -> None:
     alone_until = time.monotonic() + PATIENCE_S
-    while True:
+    while not worker.stopping.is_set():
         try:
-            await _work_through(worker, url, domains, concurrency, until_empty=until_empty)
+            await _work_through(worker, url, domains, runs, concurrency, until_empty=until_empty)
             return
         except (ConnectorException, LostConnectionError) as error:
-            if worker.stopping.is_set() or time.monotonic() > alone_until:
+            if worker.stopping.is_set():
+                return
+            if time.monotonic() > alone_until:
                 raise
             _log.warning("the database is gone; trying again", error=str(error))
             await asyncio.sleep(1.0)
 
 
 async def _work_through(
-    worker: Worker, url: str, domains: Sequence[str], concurrency: int, *, until_empty: bool
+    worker: Worker,
+    url: str,
+    domains: Sequence[str],
+    runs: set[asyncio.Task[None]],
+    concurrency: int,
+    *,
+    until_empty: bool,
 ) -> None:
     app = app_of(url)
 
     @app.task(name=RUN_CELL, retry=RetryStrategy(wait=5, retry_exceptions=[HeldError]))
     async def run_cell(cell: str) -> None:
-        await asyncio.to_thread(worker.run, cell)
+        run = asyncio.create_task(asyncio.to_thread(worker.run, cell))
+        runs.add(run)
+        run.add_done_callback(runs.discard)
+        await run
 
     async with app.open_async():
-        running = asyncio.create_task(
-            app.run_worker_async(
+        sweeping = asyncio.create_task(_sweep(app))
+        try:
+            await app.run_worker_async(
                 queues=[queue_name(domain) for domain in domains], name=worker.name, concurrency=concurrency,
                 wait=not until_empty, update_heartbeat_interval=HEARTBEAT_S, stalled_worker_timeout=STALLED_S,
                 shutdown_graceful_timeout=ENDING_S, install_signal_handlers=False,
-            )
-        )  # fmt: skip
-        sweeping = asyncio.create_task(_sweep(app))
-        _end_with_signals(worker, running)
-        try:
-            with suppress(asyncio.CancelledError):
-                await running
+            )  # fmt: skip
         finally:
             sweeping.cancel()
             with suppress(asyncio.CancelledError, ConnectorException):
                 await sweeping
 
 
-def _end_with_signals(worker: Worker, running: asyncio.Task[None]) -> None:
-    """Let a signal end what runs: cells are given back, and then the queue is left."""
-    loop = asyncio.get_running_loop()
+def _end_with_signals(worker: Worker, working: asyncio.Task[None], runs: Collection[asyncio.Task[None]]) -> None:
+    """Let a signal end what runs: cells are given back, and then the queue is left.
+
+    A database that has gone with its server does not answer; nothing is lost by not waiting for it, since others take a
+    worker that says nothing off the queue.
+    """
+    loop, leaving = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+
+    async def leave() -> None:
+        if runs:
+            await asyncio.wait(runs)
+        await asyncio.sleep(LEAVING_S)
+        working.cancel()
 
     def end() -> None:
         worker.stopping.set()
-        running.cancel()
+        working.cancel()
+        leaving.add(loop.create_task(leave()))
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, end)

@@ -147,15 +147,16 @@ def test_restarts_cost_nothing_while_a_setting_is_broken_and_nothing_else_was_tr
 
 @pytest.mark.parametrize("settled", [60, 14])
 def test_a_fault_that_comes_late_explains_as_much_as_one_that_comes_at_once(settled, monkeypatch):
-    """Pages have failed for six seconds when the agent comes, and fail for eight more until its repair acts."""
+    """Pages have failed for six seconds when the agent comes, until its repair acts; what waited then fails after that."""
     monkeypatch.setitem(globals(), "SECONDS", SECONDS + 40)
     begins = TRIGGERED + settled
     started = begins + 6
-    fails = lambda second, kind: float(kind == PAGES and begins <= second < started + 12)  # noqa: E731
+    worst = lambda second: 1.0 if second < started + 12 else 0.5 if second < started + 20 else 0.0  # noqa: E731
+    fails = lambda second, kind: worst(second) * (kind == PAGES and begins <= second)  # noqa: E731
     for harm, extra in ((False, 0.0), (True, 1.0)):
         load = counted(lambda second, kind, extra=extra: max(fails(second, kind), extra * (kind == ORDERS)
                        * (started + 4 <= second < started + 12)))  # fmt: skip
         run = recording(timeline([1.0] * SECONDS, load=load), deployed=0, triggered=TRIGGERED, started=started,
-                        ended=started + 14, actions=[change(started + 4, touched=["front"])])  # fmt: skip
+                        ended=started + 22, actions=[change(started + 4, touched=["front"])])  # fmt: skip
         found, _ = v_users(gather(run), Users())
         assert found.failed is harm, found.reason
