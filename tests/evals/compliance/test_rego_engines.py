@@ -30,7 +30,7 @@ output = own_output()
 for policy, given in json.load(sys.stdin):
     try:
         engine = read_policy(sys.argv[1], policy, "compliance", "compliant", "v1")
-        value = (engine.ask if sys.argv[2] == "sure" else getattr(engine, "value", engine.ask))(given)
+        value = (engine.ask if sys.argv[2] == "sure" else getattr(engine, "own_value", engine.ask))(given)
         said = "undefined" if value is UNDEFINED else json.dumps(value, default=lambda some: sorted(some, key=str))
         print(said, file=output)
     except (PolicyError, EvaluationError):

@@ -143,11 +143,11 @@ class Regorus:
             raise PolicyError(_first_line(str(error))) from error
         self.package = engine.get_packages()[0].removeprefix("data.")
         tree = json.loads(engine.get_ast_as_json())
-        self.calls = {_name_of(call["fcn"]) for call in _found(tree, "Call")}
+        self.calls = {_name_of(call["fcn"]) for call in _under_key(tree, "Call")}
         self._doubts = [] if syntax == "v0" else sorted(_doubts(tree, policy.encode()))
-        computed = {one["op"] for one in _found(tree, "ArithExpr")}
+        computed = {one["op"] for one in _under_key(tree, "ArithExpr")}
         self._computes = syntax != "v0" and bool(computed & {"Sub", "Mul", "Div"})
-        self._broken = any(one["value"] % 1 for one in _found(tree, "Number"))
+        self._broken = any(one["value"] % 1 for one in _under_key(tree, "Number"))
 
     def _engine(self) -> Any:
         engine = self._new()
@@ -161,9 +161,9 @@ class Regorus:
             raise UnsureError(self._doubts[0])
         if self._computes and (self._broken or _has_fractions(given)):
             raise UnsureError("what -, * and / make of numbers that are not whole")
-        return self.value(given)
+        return self.own_value(given)
 
-    def value(self, given: str) -> Any:
+    def own_value(self, given: str) -> Any:
         """Return what `ask` does, whether or not OPA may say something else; raises EvaluationError."""
         try:
             engine = self._engine()
@@ -246,7 +246,7 @@ def _of_opa_tree(tree: Any) -> tuple[str, set[str]]:
     return package, names
 
 
-def _found(tree: Any, key: str, but: tuple[str, ...] = ()) -> Iterator[Any]:
+def _under_key(tree: Any, key: str, but: tuple[str, ...] = ()) -> Iterator[Any]:
     """Yield what stands under *key* anywhere in the syntax *tree* that regorus gives, not looking into keys of *but*."""
     todo = [tree]
     while todo:
@@ -261,16 +261,16 @@ def _found(tree: Any, key: str, but: tuple[str, ...] = ()) -> Iterator[Any]:
 
 def _doubts(tree: Any, text: bytes) -> Iterator[str]:
     """Yield on what the two engines that stand in for OPA can agree wrongly in the policy *text*, whatever the input."""
-    for call in _found(tree, "Call"):
+    for call in _under_key(tree, "Call"):
         name = _name_of(call["fcn"])
         if name in UNSURE:
             yield f"the function {name}"
         written = {"value": "%", **call["params"][0].get("String", {}), **call["params"][0].get("RawString", {})}
         if name == "sprintf" and "%" in _SURE_VERB.sub("", written["value"]):
             yield "sprintf with a verb that is neither %v nor %d"
-    if any(one.get("Number", {"value": 0})["value"] < 0 for one in _found(tree, "index")):
+    if any(one.get("Number", {"value": 0})["value"] < 0 for one in _under_key(tree, "index")):
         yield "an index below 0"
-    for stmts in _found(tree, "stmts"):
+    for stmts in _under_key(tree, "stmts"):
         literals = [stmt["literal"] for stmt in stmts]
         spans = [span for one in literals for span in one.get("SomeVars", {"vars": []})["vars"]]
         declared = {text[span["start"] : span["end"]].decode() for span in spans}
@@ -282,7 +282,7 @@ def _doubts(tree: Any, text: bytes) -> Iterator[str]:
 
 def _vars(tree: Any) -> Iterator[Any]:
     """Yield the variables of *tree*, without those that a comprehension in it has to itself."""
-    return _found(tree, "Var", ("ArrayCompr", "SetCompr", "ObjectCompr"))
+    return _under_key(tree, "Var", ("ArrayCompr", "SetCompr", "ObjectCompr"))
 
 
 def _has_fractions(given: str) -> bool:
