@@ -102,6 +102,14 @@ def test_the_forms_of_providers_are_read_alike(tmp_path, provider):
     assert (found.start, found.end) == (datetime(2025, 3, 1, tzinfo=UTC), datetime(2025, 3, 31, tzinfo=UTC))
 
 
+def test_words_of_focus_in_any_case_are_read_alike(tmp_path):
+    plain = list(charges())
+    words = ("ChargeCategory", "CommitmentDiscountStatus", "BillingCurrency")
+    odd = [row | {name: f" {row[name].lower()}" for name in words if row[name]} for row in plain]
+    found = read_export([as_csv(tmp_path / "odd.csv", odd)])
+    assert found.rows.equals(read_export([as_csv(tmp_path / "plain.csv", plain)]).rows)
+
+
 def test_several_files_are_one_export(tmp_path):
     rows = list(charges())
     parts = [as_csv(tmp_path / "part[1].csv", rows[:50]), as_csv(tmp_path / "part1.csv", rows[50:])]
@@ -275,6 +283,14 @@ def changed(column, value):
         (changed("BilledCost", "1,5"), "BilledCost is '1,5' in a row; expected a number"),
         (changed("BilledCost", "nan"), "BilledCost is 'nan' in a row"),
         (changed("BilledCost", "1e400"), "BilledCost is '1e400' in a row"),
+        (changed("BilledCost", "1_0"), "BilledCost is '1_0' in a row; expected a number"),
+        (
+            changed("ChargeCategory", "Usages"),
+            "ChargeCategory is 'Usages' in a row; expected one of Usage, Purchase, Tax",
+        ),
+        (changed("ChargeClass", "N/A"), "ChargeClass is 'N/A' in a row; expected one of Correction"),
+        (changed("ChargeClass", "null"), "ChargeClass is 'null' in a row"),
+        (changed("CommitmentDiscountStatus", "In use"), "CommitmentDiscountStatus is 'In use' in a row"),
         (changed("BilledCost", None), "BilledCost is empty in 1 rows"),
         (changed("BillingCurrency", "EUR"), "several currencies (USD in 179 rows, EUR in 1 rows)"),
         (lambda rows: rows[:12], "covers 2 days"),
@@ -354,7 +370,7 @@ def test_an_export_that_answers_nothing_leaves_no_folder(tmp_path, capsys):
 
 
 def test_files_of_several_currencies_are_never_added_up(tmp_path):
-    files = [as_csv(tmp_path / f"{name}.csv", charges(name)) for name in ("EUR", "USD", "usd")]
+    files = [as_csv(tmp_path / f"{name}.csv", charges(name)) for name in ("EUR", "USD")]
     with pytest.raises(UserError, match="several currencies"):
         read_export(files)
     assert read_export(files, "USD").rows.equals(read_export(files[1:2]).rows)

@@ -23,6 +23,7 @@ import polars as pl
 from opsassay.core.errors import NotFoundError, UserError, nearest
 from opsassay.core.text import first_line
 from opsassay.evals.cost.focus.schema import COSTS, TABLES, own_schema
+from opsassay.evals.cost.insight.reading import sql_literals
 
 MOST_ROWS = 10_000_000
 """Rows of an export that are read; they are held in memory."""
@@ -32,6 +33,12 @@ NEEDED = (*AMOUNTS, *_FILLED[1:], "ChargeCategory", "ProviderName", "ServiceCate
 """Columns without which no question can be asked; of those in `_FILLED` no row may be empty."""
 _SINCE = {"ProviderName": "ServiceProviderName"}
 """Names of FOCUS 1.3 for columns that it no longer asks for."""
+_ALLOWED = {
+    "ChargeCategory": ("Usage", "Purchase", "Tax", "Credit", "Adjustment"),
+    "ChargeClass": ("Correction",),
+    "CommitmentDiscountStatus": ("Used", "Unused"),
+}
+"""Words that rows of other meaning would be counted by."""
 _DELIMITERS = ",;\t|"
 _TYPES = {"money": "DECIMAL(38, 12)", "quantity": "DECIMAL(38, 12)", "time": "TIMESTAMPTZ"}
 
@@ -200,13 +207,26 @@ def _selected(source: Any, path: Path, column: str, name: str | None, given: dic
     quoted = _quoted(name)
     if column == "Tags":
         return f"{_tags_text(quoted, given[name])} AS Tags"
+    text = f"CAST({quoted} AS VARCHAR)"
+    if column == "BillingCurrency":
+        return f"upper(trim({text})) AS {column}"
+    if column in _ALLOWED:
+        _require(source, path, name, f"lower(trim({text})) NOT IN ({sql_literals(map(str.lower, _ALLOWED[column]))})",
+                 f"one of {', '.join(_ALLOWED[column])}, as FOCUS has it, or nothing")  # fmt: skip
+        words = " ".join(f"WHEN '{word.lower()}' THEN '{word}'" for word in _ALLOWED[column])
+        return f"CASE lower(trim({text})) {words} END AS {column}"
     if kind not in _TYPES:
-        return f"CAST({quoted} AS VARCHAR) AS {column}"
-    odd = source.filter(f"{quoted} IS NOT NULL AND TRY_CAST({quoted} AS {_TYPES[kind]}) IS NULL")
-    if wrong := odd.project(f"CAST({quoted} AS VARCHAR)").limit(1).fetchall():
-        expected = "a time as ISO 8601 writes it" if kind == "time" else "a number below 10^26"
-        raise UserError(f"{path}: {name} is {wrong[0][0][:40]!r} in a row; expected {expected}.")
+        return f"{text} AS {column}"
+    expected = "a time as ISO 8601 writes it" if kind == "time" else "a number below 10^26"
+    _require(source, path, name, f"TRY_CAST({quoted} AS {_TYPES[kind]}) IS NULL OR contains({text}, '_')", expected)
     return f"CAST({quoted} AS {_TYPES[kind]}) AS {column}"
+
+
+def _require(source: Any, path: Path, name: str, wrong: str, expected: str) -> None:
+    """Raise UserError with a value of the column *name* that is *wrong*, an expression."""
+    odd = source.filter(f"{_quoted(name)} IS NOT NULL AND ({wrong})")
+    if found := odd.project(f"CAST({_quoted(name)} AS VARCHAR)").limit(1).fetchall():
+        raise UserError(f"{path}: {name} is {found[0][0][:40]!r} in a row; expected {expected}.")
 
 
 def _quoted(name: str) -> str:

@@ -47,7 +47,7 @@ def histogram_quantile(quantile: Values, buckets: Vectors, in_time: Callable[[],
             of_columns = counts.reshape(len(layout), -1)[:, columns]
             found[columns] = _interpolate_quantile(asked[columns], layout[kept], of_columns[kept])
         values[numbers], present[numbers] = found.reshape(len(numbers), steps), there.any(axis=0)
-    return Vectors(groups, values, present)
+    return Vectors(groups, values, present, distinct=True)
 
 
 def _bound(text: str) -> float | None:
