@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import polars as pl
 
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
@@ -9,9 +11,9 @@ LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 
 _ERRORS = {
     **dict.fromkeys(("ERR", "SEVERE", "E", "50"), "ERROR"),
-    **dict.fromkeys(("CRITICAL", "CRIT", "ALERT", "EMERG", "EMERGENCY", "PANIC", "F", "60"), "FATAL"),
+    **dict.fromkeys(("CRITICAL", "CRIT", "ALERT", "EMERG", "EMERGENCY", "PANIC", "DPANIC", "F", "60"), "FATAL"),
 }
-"""What sources write for an error: syslog, journald, java.util.logging, glog, and the numbers of pino and bunyan."""
+"""What sources write for an error: syslog, journald, java.util.logging, glog, zap, and the numbers of pino and bunyan."""
 
 _OTHER_WORDS = {
     **_ERRORS,
@@ -25,20 +27,23 @@ _OTHER_WORDS = {
 ERROR_LEVELS = ("ERROR", "FATAL", *_ERRORS)
 """Levels, in capital letters, of a log line that says that something failed."""
 
+_AROUND = r"^[\s\[(<]*(?:SEVERITY_NUMBER_)?(?:(TRACE|DEBUG|INFO|WARN|ERROR|FATAL)[234]?|(.*?))[\s\])>:]*$"
+"""A word in capital letters with what may stand around it: brackets, and how OpenTelemetry names the numbers (ERROR2)."""
+
 WORD = r"(?i)\b(TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|CRITICAL|SEVERE)\b"
 """A level in the text of a line that has no other; "err", "alert" and "panic" are words of sentences, too."""
 
 
 def level_of(number: int, text: str) -> str:
     """Return the level of a log record: that of its severity number, else of its text in capital letters."""
-    word = text.strip().upper()
+    word = re.sub(_AROUND, r"\1\2", text.upper())
     return LEVELS[(number - 1) // 4] if 1 <= number <= 24 else _OTHER_WORDS.get(word, word)
 
 
 def levels(number: pl.Expr, text: pl.Expr) -> pl.Expr:
     """Return `level_of` for columns of severity numbers, as texts, and of texts; INFO where neither says anything."""
     fours = (number.cast(pl.Int64, strict=False) - 1) // 4
-    word = text.str.strip_chars().str.to_uppercase().replace({"": None, **_OTHER_WORDS})
+    word = text.str.to_uppercase().str.replace(_AROUND, "${1}${2}").replace({"": None, **_OTHER_WORDS})
     return pl.coalesce(
         fours.replace_strict(dict(enumerate(LEVELS)), default=None, return_dtype=pl.String()), word, pl.lit("INFO")
     )

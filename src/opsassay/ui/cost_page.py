@@ -72,8 +72,8 @@ def _answer_figures(folder: Path, task: CostTask) -> tuple[list[Figure], list[Re
         )
         for one in body.truth
     )
-    columns = ("slice", "kind", "start", "end", "cost, USD", "planted, USD")
-    return figures, [ResultTable("What was planted", columns, planted)]
+    columns = ("slice", "kind", "start", "end", f"cost, {body.currency}", f"change, {body.currency}")
+    return figures, [ResultTable("The anomalies", columns, planted)]
 
 
 def _tables_of_rows(question: Question, folder: Path) -> list[ResultTable]:
@@ -110,7 +110,7 @@ def _series_figure(task: AnomalyTask, slice_: str, claims: Iterable[Claim]) -> F
     curve = _curve([(time.timestamp(), cost) for time, cost in rows], across, up)
     body = join([*planted, *_draw_frame(up), curve, *claimed, text(LEFT, HEIGHT - 4, _format_minute(start), "small muted"),
                  text(WIDTH - 10, HEIGHT - 4, _format_minute(end), "small muted", "end")])  # fmt: skip
-    title = f"{slice_}: cost in USD, what was planted (shaded) and what was claimed (below)"
+    title = f"{slice_}: cost in {task.currency}, the anomalies (shaded) and what was claimed (below)"
     return Figure("series", plain(title, 200), WIDTH, HEIGHT, body)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from opsassay.evals.compliance.evidence_collection.cache import EvidenceCache
 from opsassay.evals.compliance.evidence_collection.cluster import FETCHER
 from opsassay.evals.compliance.rego.engines import engines_here, judges
 from opsassay.evals.compliance.rego.judging import NotJudgedError, RegoQuestion, judge_by_rego
+from opsassay.evals.compliance.rego.worker import UNSURE
 from opsassay.evals.compliance.score import JUDGED, SUBSET, grade_files
 from opsassay.evals.compliance.scripts.oracles import ORACLES
 from opsassay.evals.compliance.tasks import POLICY, ComplianceTask
@@ -144,7 +146,7 @@ pair = pytest.mark.skipif(len(PAIR) < 2, reason="REGORUS OR REGOPY IS NOT HERE: 
 
 @pair
 @pytest.mark.parametrize("body", [
-    "bad if to_number(input.x) > 3\ncompliant if not bad",
+    "bad if 1 / count(input.x) > 3\ncompliant if not bad",
     "deny contains c.name if { some c in input.list }\ndefault compliant := false\ncompliant if count(deny) == 0",
     'compliant if crypto.sha256(input.x) != ""',
     "compliant if every x in input.numbers { not x > 5 }",
@@ -161,6 +163,54 @@ def test_what_two_engines_disagree_on_is_not_judged(body):
     assert "rego-cpp (regopy" in one.reason
     with pytest.raises(NotJudgedError, match="put `opa` on the PATH"):
         found.required()
+
+
+UNSURE_OF = {
+    "a text of a list": ('compliant if sprintf("%s", [1]) == "1"', "sprintf with a verb"),
+    "a text by a format that is not known": ("compliant if sprintf(input.x, [1]) == \"1\"", "sprintf with a verb"),
+    "a version with a v": ('compliant if not semver.is_valid("v1.2.0")', "semver.is_valid"),
+    "a negative number rounded down": ("compliant if floor(-0.5) == -1", "floor"),
+    "an index of nothing": ('compliant if indexof("ab", "") == 0', "indexof"),
+    "JSON of signs": ('compliant if json.marshal("<") == "\\"<\\""', "json.marshal"),
+    "a word of YAML": ('compliant if yaml.unmarshal("yes") == "yes"', "yaml.unmarshal"),
+    "parts of other kinds": ("compliant if object.subset({}, []) == false", "object.subset"),
+    "replaced one after another": ('compliant if strings.replace_n({"a": "b", "b": "c"}, "a") == "c"', "strings.replace_n"),
+    "a wildcard that nothing binds": ("compliant if { not input.list[_] == 1 }", "a variable under `not`"),
+    "a variable that nothing binds": ("compliant if { some x; not x == 1 }", "a variable under `not`"),
+    "a difference of decimals": ("compliant if input.y - 0.1 == 0.6", "numbers that are not whole"),
+    "a product of decimals": ("compliant if input.y * 3 != 2.1", "numbers that are not whole"),
+    "an index below 0": ("compliant if not input.list[-1]", "an index below 0"),
+}  # fmt: skip
+
+
+def test_the_documentation_names_every_function_that_is_not_judged_without_opa():
+    text = (Path(__file__).parents[3] / "docs" / "compliance.md").read_text(encoding="utf-8")
+    assert [name for name in UNSURE if f"`{name}`" not in text] == []
+
+
+@pair
+@pytest.mark.parametrize("how", UNSURE_OF)
+def test_what_two_engines_can_agree_on_wrongly_is_not_judged(how):
+    body, about = UNSURE_OF[how]
+    given = json.dumps({"x": "%v", "list": [{"name": "a"}, {}], "y": 0.7}).encode()
+    (one,) = judge_by_rego(f"package compliance\n{body}\n".encode(), [given], engines=PAIR).outcomes
+    assert one.kind == "not judged"
+    assert about in one.reason
+
+
+@pair
+@pytest.mark.parametrize(
+    "body",
+    [
+        'compliant if sprintf("%v is %d%%", ["a", 3]) == "a is 3%"', "compliant if input.n - 1 == 2",
+        "compliant if { some i; input.list[i]; not input.list[i].bad }",
+        "compliant if { not count([1 | input.list[_]]) > 2 }", "compliant if { every x in input.list { not x.bad } }",
+    ],
+)  # fmt: skip
+def test_what_two_engines_say_as_opa_is_judged(body):
+    given = {"n": 3, "version": "1.5", "list": [{"name": "a"}, {}]}
+    assert said(body, given, PAIR) == "true"
+    assert not OPA or said(body, given, OPA) == "true"
 
 
 @pair

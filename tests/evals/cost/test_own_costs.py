@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -101,6 +102,14 @@ def test_the_forms_of_providers_are_read_alike(tmp_path, provider):
     assert (found.start, found.end) == (datetime(2025, 3, 1, tzinfo=UTC), datetime(2025, 3, 31, tzinfo=UTC))
 
 
+def test_words_of_focus_in_any_case_are_read_alike(tmp_path):
+    plain = list(charges())
+    words = ("ChargeCategory", "CommitmentDiscountStatus", "BillingCurrency")
+    odd = [row | {name: f" {row[name].lower()}" for name in words if row[name]} for row in plain]
+    found = read_export([as_csv(tmp_path / "odd.csv", odd)])
+    assert found.rows.equals(read_export([as_csv(tmp_path / "plain.csv", plain)]).rows)
+
+
 def test_several_files_are_one_export(tmp_path):
     rows = list(charges())
     parts = [as_csv(tmp_path / "part[1].csv", rows[:50]), as_csv(tmp_path / "part1.csv", rows[50:])]
@@ -122,9 +131,9 @@ def test_each_question_but_two_can_be_asked(tmp_path):
     assert set(left_out) == {"tag-policy", "budget-variance"}
     assert {one.name for one in tasks} == {
         "category-cost", "top-applications", "allocation", "peak-ratio", "daily-variance", "credit-coverage",
-        "commitments", "effective-rate",
+        "commitments", "effective-rate", "own-anomalies",
     }  # fmt: skip
-    assert len({(one.name, one.body.terms) for one in tasks}) == len(tasks)
+    assert len({(one.name, one.body.terms) for one in tasks[:-1]}) == len(tasks) - 1
 
 
 def test_keys_are_what_plain_arithmetic_gives(tmp_path):
@@ -190,6 +199,80 @@ def test_the_same_export_and_seed_give_the_same_tasks(tmp_path):
     assert [task.commitment for task in one] == [task.commitment for task in other]
 
 
+def weeks(days=35, *, planted=None, currency="USD"):
+    """Yield a charge for each day and category with a weekly pattern, times *planted* {(day, category): factor}."""
+    (plain, *_) = charges(currency)
+    for day in range(days):
+        start = datetime(2025, 3, 1, 7, tzinfo=UTC) + timedelta(days=day)
+        for category, base in (("Compute", 100), ("Storage", 20)):
+            cost = (Decimal(base) + start.weekday()) * Decimal((planted or {}).get((day, category), 1))
+            yield {**plain, "BilledCost": cost, "ServiceCategory": category, "ChargeCategory": "Usage",
+                   "ChargePeriodStart": start, "ChargePeriodEnd": start + timedelta(hours=1)}  # fmt: skip
+        credit = {"ChargeCategory": "Credit", "ServiceCategory": "Compute", "BilledCost": -90 if day == 20 else 0}
+        yield {**plain, **credit, "ChargePeriodStart": start, "ChargePeriodEnd": start + timedelta(hours=1)}
+
+
+PLANTED = {(9, "Compute"): "1.4", (10, "Compute"): "1.5", (15, "Storage"): 0, (30, "Compute"): 2}
+
+
+def anomaly_task(tmp_path, rows) -> tuple[CostTask | None, dict[str, str]]:
+    data = keep_export(read_export([as_csv(tmp_path / "weeks.csv", rows)]), tmp_path / "own")
+    tasks, left_out = generate_own(data, 0, 1)
+    return next((one for one in tasks if one.name == "own-anomalies"), None), left_out
+
+
+def test_the_anomalies_of_an_export_are_what_its_definition_says(tmp_path):
+    task, _ = anomaly_task(tmp_path, weeks(planted=PLANTED, currency="EUR"))
+    march = datetime(2025, 3, 1, tzinfo=UTC)
+    found = {(one.slice, (one.start - march).days, (one.end - march).days) for one in task.body.truth}
+    assert found == {("Compute", 9, 11), ("Storage", 15, 16), ("Compute", 30, 31)}
+    assert task.body.percent == 15
+    assert "by more than 15%" in task.body.goal
+    assert "All amounts are EUR" in task.body.goal
+    assert set(task.body.oracles) >= {"right", "off_by_a_day", "everything", "credits_counted"}
+
+
+def test_a_day_without_charges_costs_nothing(tmp_path):
+    rows = [one for one in weeks() if (one["ChargePeriodStart"].day, one["ServiceCategory"]) != (20, "Storage")]
+    task, _ = anomaly_task(tmp_path, rows)
+    days = [(one.slice, str(one.start.date()), one.kind) for one in task.body.truth]
+    assert ("Storage", "2025-03-20", "drop") in days
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        (lambda: weeks(20, planted=PLANTED), "the export covers 20 days, and it needs 28"),
+        (weeks, "no departure makes some days anomalous"),
+        (
+            lambda: ({**one, "ChargeClass": "Correction"} for one in weeks()),
+            "no service category has charges for usage",
+        ),
+    ],
+)
+def test_anomalies_that_cannot_be_asked_are_named(tmp_path, rows, why):
+    task, left_out = anomaly_task(tmp_path, rows())
+    assert task is None
+    assert why in left_out["own-anomalies"]
+
+
+@pytest.mark.slow
+def test_right_anomalies_pass_and_every_wrong_reading_fails(tmp_path, capsys):
+    export = as_csv(tmp_path / "weeks.csv", weeks(planted=PLANTED))
+    assert command_line(["task", "generate", "--cost", str(export), "-o", str(tmp_path / "own")]) == 0
+    plan = tmp_path / "own" / "plan.yaml"
+    plan.write_text(plan.read_text().replace("chance]", "chance, detector]") + "tasks: [anomaly]\n")
+    capsys.readouterr()
+    assert command_line(["run", str(plan), "-o", str(tmp_path / "store"), "--json"]) == 1
+    runs = json.loads(capsys.readouterr().out)["items"]
+    assert {one["solver"] for one in runs if one["metrics"]["passed"]["value"] == 1.0} - {"detector"} == {
+        "oracle:right"
+    }
+    assert {"oracle:off_by_a_day", "oracle:credits_counted", "detector", "chance"} <= {one["solver"] for one in runs}
+    assert command_line(["score", "run", str(tmp_path / "store")]) == 0
+    assert command_line(["report", str(tmp_path / "store"), "-o", str(tmp_path / "pages")]) == 0
+
+
 def changed(column, value):
     return lambda rows: [{**rows[0], column: value}, *rows[1:]]
 
@@ -200,6 +283,14 @@ def changed(column, value):
         (changed("BilledCost", "1,5"), "BilledCost is '1,5' in a row; expected a number"),
         (changed("BilledCost", "nan"), "BilledCost is 'nan' in a row"),
         (changed("BilledCost", "1e400"), "BilledCost is '1e400' in a row"),
+        (changed("BilledCost", "1_0"), "BilledCost is '1_0' in a row; expected a number"),
+        (
+            changed("ChargeCategory", "Usages"),
+            "ChargeCategory is 'Usages' in a row; expected one of Usage, Purchase, Tax",
+        ),
+        (changed("ChargeClass", "N/A"), "ChargeClass is 'N/A' in a row; expected one of Correction"),
+        (changed("ChargeClass", "null"), "ChargeClass is 'null' in a row"),
+        (changed("CommitmentDiscountStatus", "In use"), "CommitmentDiscountStatus is 'In use' in a row"),
         (changed("BilledCost", None), "BilledCost is empty in 1 rows"),
         (changed("BillingCurrency", "EUR"), "several currencies (USD in 179 rows, EUR in 1 rows)"),
         (lambda rows: rows[:12], "covers 2 days"),
@@ -228,6 +319,47 @@ def test_a_file_that_is_no_export_is_refused(tmp_path):
         read_export([plain], tag="apps")
 
 
+@pytest.mark.parametrize("form", ["plain", "gzip", "semicolons", "a line break in a value"])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda row: row[:-2], "has 12 values in line {}, and 14 in the header; export it again."),
+        (lambda row: [*row, "x"], "has 15 values in line {}, and 14 in the header; export it again."),
+        (lambda _: ["Total", "5"], "has 2 values in line {}, and 14 in the header"),
+    ],
+)
+def test_a_row_of_another_length_is_named_with_its_line(tmp_path, form, change, said):
+    with as_csv(tmp_path / "good.csv", list(charges())[:9]).open(newline="") as file:
+        rows = list(csv.reader(file))
+    rows[3][9] = "AW\nS" if form == "a line break in a value" else "AWS"
+    rows[7] = change(rows[7])
+    path = tmp_path / ("costs.csv.gz" if form == "gzip" else "costs.csv")
+    with (gzip.open if form == "gzip" else open)(path, mode="wt", newline="") as file:
+        csv.writer(file, delimiter=";" if form == "semicolons" else ",").writerows(rows)
+    with pytest.raises(UserError) as error:
+        read_export([path])
+    assert str(error.value).startswith(f"{path} {said.format(9 if form == 'a line break in a value' else 8)}")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda text: b"Costs of March\n" + text, "has no column BilledCost"),
+        (lambda text: text.replace(b"AWS", "Süd".encode("latin-1"), 1), "is not UTF-8; save it as UTF-8."),
+        (lambda text: text.decode().encode("utf-16"), "is not UTF-8; save it as UTF-8."),
+        (lambda text: text[:-45], "cannot be read as CSV (a quote is not closed at row 181); check the file."),
+        (lambda text: text.replace(b'"Tags"', b'"BilledCost"', 1), "has two columns called BilledCost; leave one out."),
+        (lambda _: b"", "has no column BilledCost"),
+    ],
+)
+def test_a_csv_that_is_not_whole_gets_one_sentence(tmp_path, change, words):
+    path = as_csv(tmp_path / "costs.csv", charges())
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(UserError) as error:
+        read_export([path])
+    assert str(error.value).startswith(f"{path} {words}")
+
+
 def test_an_export_that_answers_nothing_leaves_no_folder(tmp_path, capsys):
     rows = [{**row, "BilledCost": 0, "EffectiveCost": 0, "ListCost": 0, "Tags": None} for row in charges()]
     rows = [{**row, "CommitmentDiscountStatus": None} for row in rows]
@@ -235,6 +367,13 @@ def test_an_export_that_answers_nothing_leaves_no_folder(tmp_path, capsys):
     assert command_line(["task", "generate", "--cost", str(export), "-o", str(tmp_path / "own")]) == 2
     assert "answer no question" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["costs.csv"]
+
+
+def test_files_of_several_currencies_are_never_added_up(tmp_path):
+    files = [as_csv(tmp_path / f"{name}.csv", charges(name)) for name in ("EUR", "USD")]
+    with pytest.raises(UserError, match="several currencies"):
+        read_export(files)
+    assert read_export(files, "USD").rows.equals(read_export(files[1:2]).rows)
 
 
 def test_rows_of_other_currencies_and_odd_tags_are_said(tmp_path):
@@ -254,7 +393,7 @@ def test_the_public_sample_of_focus_gives_tasks(tmp_path):
     data = keep_export(read_export([SAMPLE]), tmp_path)
     tasks, left_out = generate_own(data, 0, 1)
     assert len(tasks) == 7
-    assert set(left_out) == {"tag-policy", "budget-variance", "commitments"}
+    assert set(left_out) == {"tag-policy", "budget-variance", "commitments", "own-anomalies"}
     (task,) = [one for one in tasks if one.name == "category-cost"]
     terms, sums = task.body.terms, {}
     with SAMPLE.open(newline="") as file:

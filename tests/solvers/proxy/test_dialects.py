@@ -178,6 +178,10 @@ def test_an_error_in_every_dialect_is_said(api: str, answer: Any) -> None:
 
 
 START = {"input_tokens": 9, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 50, "output_tokens": 1}
+TWO_CACHES = {
+    "input_tokens": 9, "output_tokens": 5,
+    "cache_creation": {"ephemeral_5m_input_tokens": 20, "ephemeral_1h_input_tokens": 30},
+}  # fmt: skip
 ITERATIONS = [
     {"type": "compaction", "input_tokens": 100, "output_tokens": 7},
     {"type": "message", "input_tokens": 9, "output_tokens": 5},
@@ -213,6 +217,9 @@ def chat(prompt: int, completion: int, **more: Any) -> tuple[str, dict[str, Any]
             50,
         ),
         ("messages", {"usage": {"input_tokens": 9, "output_tokens": 5, "iterations": ITERATIONS}}, 109, 12, None, None),
+        ("messages", {"usage": {**TWO_CACHES, "cache_read_input_tokens": 100}}, 159, 5, 100, 50),
+        ("messages", {"usage": {**TWO_CACHES, "cache_creation_input_tokens": 50}}, 59, 5, None, 50),
+        ("messages", {"usage": {"input_tokens": 9, "output_tokens": 5, "cache_creation": None}}, 9, 5, None, None),
         ("gemini", {"usage_metadata": {"prompt_token_count": "3", "candidates_token_count": 4}}, 3, 4, None, None),
     ],
 )
@@ -260,6 +267,17 @@ SERVED = [
 def test_a_span_says_and_calls_in_every_form(step: TraceStep, output: str) -> None:
     assert step.output_content == "ok"
     assert [(call.tool, call.arguments, call.output) for call in step.tool_logs] == [("ls", {"p": 1}, output)]
+
+
+def test_thoughts_and_media_of_a_span_are_no_text_of_its_answer() -> None:
+    parts = [
+        {"type": "reasoning", "content": "hm"}, {"type": "text", "content": "hi"},
+        {"type": "blob", "modality": "image", "mime_type": "image/png", "content": "iVBORw0KGgo="},
+        {"type": "uri", "modality": "image", "uri": "https://a/b.png"}, {"type": "file", "file_id": "f1"},
+    ]  # fmt: skip
+    step = step_of_span({"gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": parts}])})
+    assert step.output_content == "hi\n[image image/png]\n[image https://a/b.png]\n[file f1]"
+    assert not step.tool_logs
 
 
 def test_a_span_says_why_it_ended_in_every_form() -> None:

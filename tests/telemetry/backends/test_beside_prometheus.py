@@ -37,7 +37,18 @@ DIFFERENCES = [  # query, the series whose sample number at is the instant, s la
     ("increase(young_total[5m])", ("young_total", 2, 1), repr(20 * 38.5 / 30), repr(20 * 46 / 30),
      "prometheus#13725"),
 ]  # fmt: skip
+ODD_BOUNDS = (
+    "8", "+8", "08", "8.", ".5", "8E+00", "0x1p3", "0X.8P+4", "0x_1p3", "1_0", "1_0.5_0e0_0", "-2", "1e-400", "inf", "+INF",
+    "Infinity", " 8", "8 ", "_8", "8_", "1__0", "1_.0", "1._0", "1e_0", "0x8", "0x__1p3", "0x1p", "8f", "8L", "1e400",
+    "-1e400", "0x1p2000", "1,000", "\u0668", "\u0130nf", "0b1", "--8", "()", "-inf",
+)  # fmt: skip
 SERIES = made(8)
+SERIES += [
+    one._replace(name="odd_bucket", labels={"service": f"odd{number}", "le": bound}, values=one.values * 0 + count)
+    for one in SERIES[:1]
+    for number, text in enumerate(ODD_BOUNDS)
+    for bound, count in ((text, 4.0), ("100", 8.0), ("1_000", 9.0), ("+iNf", 10.0))
+]
 MATCHERS = [
     f'{label}{op}"{text}"'
     for label in ("service", "none", "__name__")
@@ -126,6 +137,16 @@ def test_matchers_that_fit_nothing_or_anything_are_taken_and_refused_as_by_prome
                 different.append(f"{path} {selector}\n    {str(ours)[:300]}\n    {str(theirs)[:300]}")
     assert not different, f"{len(different)} answers differ:\n" + "\n".join(different)
     assert len(selectors) / 2 < refused < 2 * len(selectors)
+
+
+def test_bounds_of_buckets_are_read_as_by_prometheus(urls):
+    for quantile in (0.2, 0.5, 0.85, 0.95):
+        ours, theirs = (
+            answered(url, "query", query=f"histogram_quantile({quantile}, odd_bucket)", time=INSTANTS_S[0])
+            for url in urls
+        )
+        assert len(theirs) == len(ODD_BOUNDS)
+        assert not {key: (ours[key], theirs[key]) for key in theirs if not same({key: ours[key]}, {key: theirs[key]})}
 
 
 @pytest.mark.parametrize(("query", "instant", "ours", "theirs", "source"), DIFFERENCES)

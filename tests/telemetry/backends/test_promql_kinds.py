@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from opsassay.telemetry.backends.promql.evaluating import Evaluation
+from opsassay.telemetry.backends.promql.histograms import histogram_quantile
 from opsassay.telemetry.backends.promql.parsing import AGGREGATIONS, parse
+from opsassay.telemetry.backends.promql.values import Vectors
 from opsassay.telemetry.backends.promql.windows import RANGE_FUNCTIONS
 from opsassay.telemetry.backends.series import NAME, SeriesStore
 from telemetry.backends.recordings import START_S, every, got, recorded, served
@@ -208,6 +210,28 @@ def test_what_has_to_be_unique_is_so_at_each_step_with_samples(url):
 def test_a_quantile_outside_of_0_to_1_is_known_whatever_the_buckets_are(url, quantile, expected):
     found = at(url, f"histogram_quantile({quantile}, odd)", 1000)["data"]["result"]
     assert {one["metric"]["kind"]: one["value"][1] for one in found} == dict.fromkeys(("no", "inf", "all"), expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "bound"),
+    [
+        ("8", 8), ("+8", 8), ("08", 8), ("8.", 8), (".5", 0.5), ("8e0", 8), ("8E+00", 8), ("0x1p3", 8), ("0X.8P+4", 8),
+        ("0x_1p3", 8), ("1_0", 10), ("1_0.5_0e0_0", 10.5), ("0x1_0p-1", 8), ("-2", -2), ("1e-400", 0), ("inf", math.inf),
+        *((text, None) for text in (
+            "", " 8", "8 ", "8\n", "_8", "8_", "1__0", "1_.0", "1._0", "1e_0", "0x8", "0x__1p3", "0x1p", "0x1.8", "8f",
+            "8d", "8L", "1e400", "-1e400", "0x1p2000", "1,000", "\u0668", "\uff18", "\u0130nf", "0b1", "0o7", "--8", "()",
+        )),
+    ],
+)  # fmt: skip
+def test_bounds_are_read_as_by_gos_parse_float(text, bound):
+    buckets = [({"le": text}, 4.0), ({"le": "100"}, 8.0), ({"le": "+INF"}, 8.0)]
+    found = histogram_quantile(
+        np.array([0.5]),
+        Vectors([labels for labels, _ in buckets], np.array([[n] for _, n in buckets]), np.ones((3, 1), dtype=bool)),
+        lambda: None,
+    )
+    expected = {None: 50, math.inf: 75}.get(bound, bound)
+    assert found.values.tolist() == [[expected]]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
@@ -220,11 +221,51 @@ def test_the_severity_number_goes_before_the_text(number: int | str, text: str, 
         ("fine", "DEBUG"),
         ("Verbose", "TRACE"),
         ("Fehler", "FEHLER"),
+        ("ERROR2", "ERROR"),
+        ("SEVERITY_NUMBER_WARN3", "WARN"),
+        ("[error]", "ERROR"),
+        ("<E>", "ERROR"),
+        ("Info:", "INFO"),
+        ("dpanic", "FATAL"),
+        ("log4", "LOG4"),
+        ("3", "3"),
     ],
 )
 def test_words_of_other_sources_are_levels_without_a_number(text: str, level: str, tmp_path: Path) -> None:
     tree, id_, _ = imported(tmp_path, "l.json", json.dumps(logs({"severityText": text, "body": {"stringValue": "no"}})))
     assert tree.datapack(id_).read("abnormal", "logs").get_column("level").to_list() == [level]
+
+
+def test_plain_values_are_read_where_otlp_has_objects(tmp_path: Path) -> None:
+    made = span(status="ERROR", attributes=[{"key": "http.request.method", "value": "GET"}])
+    request = {"resourceSpans": [{"resource": {"attributes": [{"key": "service.name", "value": "basket"}]},
+                                  "scopeSpans": [{"spans": [made]}]}], **logs({"body": "boom"}, {"body": 7})}  # fmt: skip
+    tree, id_, report = imported(tmp_path, "t.json", json.dumps(request))
+    rows = tree.datapack(id_).read("abnormal", "traces").filter(pl.col("service_name") == "basket").to_dicts()
+    assert [(one["attr.status_code"], one["attr.http.request.method"]) for one in rows] == [("Error", "GET")]
+    assert tree.datapack(id_).read("abnormal", "logs").get_column("message").sort().to_list() == ["7", "boom"]
+    assert "left out" not in said(report)
+
+
+@pytest.mark.parametrize(
+    ("content", "note"),
+    [
+        (spans(span(endTimeUnixNano=str(AT_NS - 10**9))), "1 span without an end after the start: the duration is 0"),
+        (spans(span(endTimeUnixNano=None)), "1 span without an end after the start: the duration is 0"),
+        (
+            spans(span(startTimeUnixNano=str(AT_NS // 10**6), endTimeUnixNano=str(AT_NS // 10**6 + 5))),
+            "1 rows of traces lie before the year 2000: OTLP counts nanoseconds",
+        ),
+        (
+            {"resourceMetrics": [{"scopeMetrics": [{"metrics": [
+                {"name": "g", "gauge": {"dataPoints": [{"timeUnixNano": str(AT_NS), "value": 5}]}}
+            ]}]}]},
+            "1 point without a value not kept",
+        ),
+    ],
+)  # fmt: skip
+def test_a_value_that_is_not_as_otlp_has_it_is_a_note(content: dict[str, Any], note: str, tmp_path: Path) -> None:
+    assert note in said(imported(tmp_path, "t.json", json.dumps(content))[2])
 
 
 def lossy(kind: str, kept: bool) -> tuple[str, Any]:

@@ -9,7 +9,7 @@ import click
 
 from opsassay.cli.output import FOLDER, echo, json_option, print_json, print_table, say
 
-PLAN = """# Questions over your own costs: opsassay run {folder}/plan.yaml -o costs
+PLAN = """# Tasks on your own costs: opsassay run {folder}/plan.yaml -o costs
 domain: finops
 own: .
 agents: ["oracle:*", constant, chance]
@@ -152,6 +152,6 @@ def _generate_from_costs(
         "Tasks", ("task", "stratum", "goal"), [(i["id"], i["stratum"], str(i["goal"]).split("\n")[0]) for i in items]
     )
     if left_out:
-        print_table("Questions that these costs do not answer", ("question", "why"), list(left_out.items()))
+        print_table("Tasks that these costs do not give", ("task", "why"), list(left_out.items()))
     echo(f"{len(tasks)} tasks on {len(export.rows)} charges in {export.currency}.")
     say(f"Next: `opsassay run {output}/plan.yaml -o costs`.")

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from opsassay.core.errors import NotFoundError, UserError
 from opsassay.evals.cost.live.tasks import CLASS, CLASS_ON_KUBERNETES, LOCAL_TASKS, TASKS
-from opsassay.evals.cost.tasks import CostTask, TaskClass, class_of, names, own_tasks
+from opsassay.evals.cost.tasks import CostTask, TaskClass, class_of, names, own_names, own_tasks
 from opsassay.evals.runner.generated_tasks import GeneratedPlan
 from opsassay.testbed.substrates.kubernetes.settings import ClusterSettings
 
@@ -41,9 +41,9 @@ class CostPlan(GeneratedPlan):
         if self.own is not None:
             if self.held_out is not None:
                 raise UserError("held_out draws data by a secret, and own names costs that are there; leave one out.")
-            named = self._names()
+            named = self._names(own_names())
             return [one for one in own_tasks(folder / self.own) if one.name in named]
-        return self.seeded(CostTask, self._names(), folder)
+        return self.seeded(CostTask, self._names(names()), folder)
 
     def knobs(self) -> list[dict[str, str]]:
         """Return the knobs of an arm for each prompt; the full one has none."""
@@ -55,8 +55,7 @@ class CostPlan(GeneratedPlan):
         asked |= {*(TASKS[len(LOCAL_TASKS) :] if CLASS_ON_KUBERNETES in self.tasks else ())}
         return [one for one in TASKS if one in asked]
 
-    def _names(self) -> list[str]:
-        known = names()
+    def _names(self, known: list[str]) -> list[str]:
         there = [*known, *TASKS, *CLASSES, CLASS, CLASS_ON_KUBERNETES, "all"]
         for name in self.tasks:
             if name not in there:

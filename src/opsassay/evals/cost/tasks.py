@@ -12,6 +12,7 @@ from pydantic import Field
 from opsassay.core.errors import NotFoundError, UserError
 from opsassay.core.schema.base import Noun
 from opsassay.core.schema.task import Task
+from opsassay.evals.cost.anomaly.own import OWN_ANOMALIES, OwnAnomalies, own_anomalies
 from opsassay.evals.cost.anomaly.task import ANOMALY_TASKS, AnomalyTask
 from opsassay.evals.cost.insight.keys import KPIS, QUESTIONS, TEMPLATES, Question
 from opsassay.evals.cost.insight.own import own_questions, own_template
@@ -30,11 +31,15 @@ TaskClass = Literal["insight", "anomaly", "kpi"]
 
 
 class OwnTask(Noun):
-    """What a task on a team's own costs has besides its seed: the costs, its number, and mistakes that change its key."""
+    """What a task on a team's own costs has besides its seed: the costs, its number, and mistakes that change its key.
+
+    *percent* is the departure from what is usual that makes an anomaly, 0 of a question.
+    """
 
     data: OwnData
     number: int
     mistakes: tuple[str, ...]
+    percent: int = Field(default=0, exclude_if=lambda percent: percent == 0)
 
 
 class CostTask(GeneratedTask):
@@ -53,6 +58,8 @@ class CostTask(GeneratedTask):
     @cached_property
     def body(self) -> Body:
         """What is asked; raises NotFoundError."""
+        if self.own is not None and self.name == OWN_ANOMALIES:
+            return OwnAnomalies(self.name, self.seed, self.own.data, self.own.percent, self.own.mistakes)
         if self.own is not None:
             return Question(
                 own_template(self.name, self.own.data.currency, self.own.mistakes), self.seed, self.own.data
@@ -102,6 +109,11 @@ def names() -> list[str]:
     return [*QUESTIONS, *ANOMALY_TASKS, *KPIS]
 
 
+def own_names() -> list[str]:
+    """Return the names of the tasks that there can be on a team's own costs."""
+    return [*QUESTIONS, OWN_ANOMALIES]
+
+
 def class_of(name: str) -> TaskClass:
     """Return the class of the task called *name*."""
     return "insight" if name in QUESTIONS else "kpi" if name in KPIS else "anomaly"
@@ -128,11 +140,11 @@ def own_tasks(folder: Path) -> list[CostTask]:
         raise UserError(
             f"{folder} has no tasks on costs; make some with opsassay task generate --cost FILE -o {folder}."
         )
-    return sorted(found, key=lambda one: (names().index(one.name), one.own.number if one.own else 0))
+    return sorted(found, key=lambda one: (own_names().index(one.name), one.own.number if one.own else 0))
 
 
 def generate_own(data: OwnData, seed: int, count: int) -> tuple[list[CostTask], dict[str, str]]:
-    """Return *count* tasks of each question that *data* answer, and the questions that they do not, with why."""
+    """Return *count* tasks of each question that *data* answer and one on anomalies; and what is left out, with why."""
     tasks: list[CostTask] = []
     left_out: dict[str, str] = {}
     for one in own_questions(data, seed, count):
@@ -143,4 +155,10 @@ def generate_own(data: OwnData, seed: int, count: int) -> tuple[list[CostTask], 
         tasks.append(
             CostTask(name=one.name, seed=one.seed, own=OwnTask(data=data, number=number, mistakes=one.mistakes))
         )
+    found = own_anomalies(data, seed)
+    if isinstance(found, str):
+        left_out[OWN_ANOMALIES] = found
+    else:
+        own = OwnTask(data=data, number=1, mistakes=found.mistakes, percent=found.percent)
+        tasks.append(CostTask(name=OWN_ANOMALIES, seed=seed, own=own))
     return tasks, left_out

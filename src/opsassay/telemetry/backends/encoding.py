@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 
 import numpy as np
 import polars as pl
+from pydantic_core import to_json
 
 from opsassay.telemetry.backends.promql.values import Vectors, key_of, too_many_samples
 from opsassay.telemetry.backends.series import Labels, Times, Values
 
 MOST_ANSWER_BYTES = 64 * 2**20
 _POINTS_AT_ONCE, _MANY_POINTS = 1 << 17, 1000
-_quoted = json.encoder.encode_basestring
 
 
 def number_text(number: float) -> str:
@@ -106,9 +105,12 @@ def _series_json(vectors: Vectors, rows: list[int], times: pl.Series) -> str:
 
 
 def _number_texts(values: Values) -> pl.Series:
-    """Return `number_text` of each of *values*."""
+    """Return `number_text` of each of *values*, or whole numbers, which polars writes alike."""
+    size = np.abs(values)
+    others = np.flatnonzero(~(size < 1e15) | ((size < 1e-4) & ((values != 0) | np.signbit(values))))
+    if not len(others) and ((whole := values.astype(np.int64)) == values).all():
+        return pl.Series(whole)
     texts = pl.Series(values, dtype=pl.Float64).cast(pl.String).str.strip_suffix(".0")
-    others = np.flatnonzero(~(np.abs(values) < 1e15) | ((np.abs(values) < 1e-4) & (values != 0)))
     distinct, which = np.unique(values[others], return_inverse=True)
     return texts.scatter(others, pl.Series(list(map(number_text, distinct.tolist())), dtype=pl.String).gather(which))
 
@@ -123,7 +125,7 @@ def samples_json(found: Sequence[tuple[Labels, Times, Values]]) -> str:
 
 
 def _format_labels(labels: Labels) -> str:
-    return "{" + ",".join([f"{_quoted(name)}:{_quoted(text)}" for name, text in labels.items()]) + "}"
+    return to_json(labels).decode()
 
 
 def _json_list(parts: Iterable[str]) -> str:

@@ -145,6 +145,16 @@ class SeriesStore:
         return {}
 
     @cached_property
+    def matched(self) -> dict[tuple[str, str, str], tuple[bool, npt.NDArray[np.bool_]]]:
+        """What `select` found of each matcher (operator, label, value), the earliest first."""
+        return {}
+
+    @cached_property
+    def distinct(self) -> bool:
+        """Whether no two series have the same labels."""
+        return len({tuple(sorted(labels.items())) for labels in self.labels}) == len(self.labels)
+
+    @cached_property
     def unnamed(self) -> Sequence[Labels]:
         """The labels of each series without the name of its metric."""
         return [{name: text for name, text in labels.items() if name != NAME} for labels in self.labels]

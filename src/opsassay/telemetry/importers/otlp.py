@@ -14,6 +14,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -59,6 +60,7 @@ _JSON, _BINARY = (".json", ".jsonl", ".ndjson"), (".pb", ".bin", ".binpb", ".otl
 _DECODER = json.JSONDecoder()
 _METRICS = frozenset(field.camelcase_name for field in Metric.DESCRIPTOR.oneofs_by_name["data"].fields)
 _PREFIX = re.compile(r"Failed to parse \w+ field: ")
+_EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 _ID_DIGITS = {"trace_id": 32, "span_id": 16, "parent_span_id": 16}
 
 
@@ -134,6 +136,8 @@ def _odd_rows(modality: str, frame: pl.DataFrame) -> Iterator[str]:
     """Yield what is wrong with rows of *frame*, with their number."""
     if untimed := frame.get_column("time").null_count():
         yield f"{untimed} rows of {modality} have no possible time and are left out"
+    if early := frame.filter(pl.col("time") < _EARLIEST).height:
+        yield f"{early} rows of {modality} lie before the year 2000: OTLP counts nanoseconds since 1970; they are kept"
     for column, digits in _ID_DIGITS.items():
         if column in frame.columns and (odd := frame.filter(~pl.col(column).str.len_bytes().is_in([0, digits])).height):
             yield f"{odd} rows of {modality} have a {column} that is not {digits // 2} bytes long; they are kept"

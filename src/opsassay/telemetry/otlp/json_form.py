@@ -28,6 +28,8 @@ _ENUMS = {
 }
 """What the names of an enum's values begin with, and how they end."""
 
+_KIND_OF_VALUE = {str: "stringValue", bool: "boolValue", int: "intValue", float: "doubleValue"}
+"""Fields of an AnyValue, which some write as the plain value: of a log's body, or of an attribute beside its key."""
 _ITEMS = frozenset({"spans", "logRecords", "links", "exemplars"})
 _OTHER_NAMES = {
     "instrumentationLibrarySpans": "scopeSpans",  # before OTLP 0.19
@@ -71,6 +73,10 @@ def _normalise_value(value: Any, left_out: list[str]) -> Any:
             found[name] = _id(name, part)
         elif name in _ENUMS and isinstance(part, str):
             found[name] = _value_of_enum(name, part)
+        elif isinstance(part, str | int | float) and (name == "body" or (name == "value" and "key" in value)):
+            found[name] = {_KIND_OF_VALUE[type(part)]: part}
+        elif name == "status" and isinstance(part, str | int):
+            found[name] = _normalise_value({"code": part}, left_out)
         elif name in _ITEMS and isinstance(part, list):
             found[name] = list(_keep_readable(part, left_out))
         else:

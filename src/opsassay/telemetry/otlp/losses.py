@@ -21,6 +21,7 @@ class Losses:
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._attributes: dict[str, set[str]] = {}
+        self._backward = 0
 
     def add(self, signal: str, request: Any) -> None:
         """Count the losses of one export *request* of *signal* (traces, logs, metrics)."""
@@ -37,6 +38,8 @@ class Losses:
 
     def notes(self) -> Iterator[str]:
         """Yield what was lost, in words."""
+        if self._backward:
+            yield f"{plural(self._backward, 'span')} without an end after the start: the duration is 0"
         for what, count in sorted(self._counts.items()):
             yield f"{plural(count, what)} not kept: a datapack has no place for such"
         for signal, names in sorted(self._attributes.items()):
@@ -48,6 +51,7 @@ class Losses:
             self._note_attributes("traces", span, _OF_SPANS)
             self._counts["span event"] += len(span.events)
             self._counts["trace state"] += bool(span.trace_state)
+            self._backward += 0 < span.start_time_unix_nano > span.end_time_unix_nano
             self._counts["span link"] += 0 if keeps_links(span) else len(span.links)
         self._counts = +self._counts
 
@@ -58,7 +62,8 @@ class Losses:
             known = attribute_keys(MODALITIES[form])
             for point in getattr(metric, form).data_points:
                 self._note_attributes("metrics", point, known)
-                self._counts["point without a value"] += bool(point.flags & NO_RECORDED_VALUE)
+                lacks = form in ("gauge", "sum") and point.WhichOneof("value") is None
+                self._counts["point without a value"] += lacks or bool(point.flags & NO_RECORDED_VALUE)
                 self._counts["exemplar"] += len(point.exemplars) if form != "summary" else 0
                 self._counts["summary quantile"] += len(point.quantile_values) if form == "summary" else 0
                 self._counts["histogram bucket"] += _buckets(form, point)

@@ -25,6 +25,7 @@ LIMITS = SandboxLimits(
 """Threads are processes to the kernel, and Go starts some."""
 _ENVIRONMENT = {"LANG": "C.UTF-8", "GOMAXPROCS": "2", "GOMEMLIMIT": "700MiB"}
 NOT_JUDGED = "not judged: the engines disagree"
+UNSURE = "not judged: regorus and rego-cpp can agree on what OPA does not say, about"
 
 
 class NotJudgedError(OpsAssayError):
@@ -142,7 +143,10 @@ def _agreed(engines: Sequence[RegoEngine], said: Sequence[_EngineAnswer], count:
     for rows in zip(*(one.rows for one in said), strict=True):
         kinds = {kind for kind, _ in rows}
         kind, reason = rows[0]
-        if len(rows) > 1 and (len(kinds) > 1 or kind == "error"):
+        if len(rows) > 1 and "unsure" in kinds:
+            said_why = next(reason for kind, reason in rows if kind == "unsure")
+            found.append(RegoOutcome("not judged", f"{UNSURE} {said_why}"))
+        elif len(rows) > 1 and (len(kinds) > 1 or kind == "error"):
             words = [f"{kind} ({reason})" if reason else kind for kind, reason in rows]
             found.append(RegoOutcome("not judged", _disagreement(engines, words)))
         else:

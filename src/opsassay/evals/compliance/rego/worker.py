@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,12 @@ UNSTEADY = (
     "io.jwt.encode_sign", "io.jwt.encode_sign_raw",
 )  # fmt: skip
 """Functions whose value does not follow from the input: the same evidence has to be judged the same wherever it is."""
+UNSURE = (
+    "base64.is_valid", "ceil", "floor", "glob.match", "indexof", "json.filter", "json.marshal", "json.remove",
+    "object.subset", "regex.is_valid", "semver.is_valid", "strings.replace_n", "to_number", "yaml.unmarshal",
+)  # fmt: skip
+"""Functions of which regorus and rego-cpp have the same value for some arguments, and OPA another one."""
+_SURE_VERB = re.compile(r"%[vd%]")
 OPA_PLACE = "/opt/opsassay-rego/opa"
 UNDEFINED = object()
 """What the rule is where it has no value."""
@@ -37,6 +44,10 @@ class EvaluationError(Exception):
     """An engine has no value and does not say undefined either."""
 
 
+class UnsureError(Exception):
+    """Engines that stand in for OPA can agree here on what OPA does not say; the message names on what."""
+
+
 class Engine(Protocol):
     """One engine with one policy; made with it, it raises PolicyError for a policy that is none."""
 
@@ -44,7 +55,7 @@ class Engine(Protocol):
     calls: set[str]
 
     def ask(self, given: str) -> Any:
-        """Return the value of the rule for the JSON text *given*, or UNDEFINED; raises EvaluationError."""
+        """Return the value of the rule for the JSON text *given*, or UNDEFINED; raises EvaluationError, UnsureError."""
 
 
 class OpaProgram:
@@ -120,7 +131,7 @@ class OpaLibrary:
 
 
 class Regorus:
-    """regorus, which ends an evaluation with the first error of a built-in."""
+    """regorus, which ends an evaluation with the first error of a built-in; it knows where it errs as rego-cpp does."""
 
     def __init__(self, policy: str, query: str, syntax: str) -> None:
         import regorus
@@ -131,7 +142,12 @@ class Regorus:
         except RuntimeError as error:
             raise PolicyError(_first_line(str(error))) from error
         self.package = engine.get_packages()[0].removeprefix("data.")
-        self.calls = set(_calls_of_regorus(json.loads(engine.get_ast_as_json())))
+        tree = json.loads(engine.get_ast_as_json())
+        self.calls = {_name_of(call["fcn"]) for call in _under_key(tree, "Call")}
+        self._doubts = [] if syntax == "v0" else sorted(_doubts(tree, policy.encode()))
+        computed = {one["op"] for one in _under_key(tree, "ArithExpr")}
+        self._computes = syntax != "v0" and bool(computed & {"Sub", "Mul", "Div"})
+        self._broken = any(one["value"] % 1 for one in _under_key(tree, "Number"))
 
     def _engine(self) -> Any:
         engine = self._new()
@@ -140,7 +156,15 @@ class Regorus:
         return engine
 
     def ask(self, given: str) -> Any:
-        """Return the value of the rule, UNDEFINED where it has none; raises EvaluationError."""
+        """Return the value of the rule, UNDEFINED where it has none; raises EvaluationError, UnsureError."""
+        if self._doubts:
+            raise UnsureError(self._doubts[0])
+        if self._computes and (self._broken or _has_fractions(given)):
+            raise UnsureError("what -, * and / make of numbers that are not whole")
+        return self.own_value(given)
+
+    def own_value(self, given: str) -> Any:
+        """Return what `ask` does, whether or not OPA may say something else; raises EvaluationError."""
         try:
             engine = self._engine()
             engine.set_input_json(given)
@@ -192,11 +216,13 @@ def read_policy(engine: str, policy: str, package: str, rule: str, syntax: str) 
 
 
 def outcome_of(engine: Engine, given: str, query: str) -> tuple[str, str]:
-    """Return true, false, undefined, other (a value that is no boolean) or error, and the reason of the last two."""
+    """Return true, false, undefined, other (a value that is no boolean), error or unsure, and the reason of these three."""
     try:
         value = engine.ask(given)
     except EvaluationError as error:
         return "error", str(error)
+    except UnsureError as error:
+        return "unsure", str(error)
     if value is UNDEFINED:
         return "undefined", ""
     if isinstance(value, bool):
@@ -220,17 +246,50 @@ def _of_opa_tree(tree: Any) -> tuple[str, set[str]]:
     return package, names
 
 
-def _calls_of_regorus(tree: Any) -> Iterator[str]:
-    """Yield the names of the functions that are called in the syntax *tree* that regorus gives."""
+def _under_key(tree: Any, key: str, but: tuple[str, ...] = ()) -> Iterator[Any]:
+    """Yield what stands under *key* anywhere in the syntax *tree* that regorus gives, not looking into keys of *but*."""
     todo = [tree]
     while todo:
         one = todo.pop()
         if isinstance(one, dict):
-            if "Call" in one:
-                yield _name_of(one["Call"]["fcn"])
-            todo += one.values()
+            if key in one:
+                yield one[key]
+            todo += [value for name, value in one.items() if name not in but]
         elif isinstance(one, list):
             todo += one
+
+
+def _doubts(tree: Any, text: bytes) -> Iterator[str]:
+    """Yield on what the two engines that stand in for OPA can agree wrongly in the policy *text*, whatever the input."""
+    for call in _under_key(tree, "Call"):
+        name = _name_of(call["fcn"])
+        if name in UNSURE:
+            yield f"the function {name}"
+        written = {"value": "%", **call["params"][0].get("String", {}), **call["params"][0].get("RawString", {})}
+        if name == "sprintf" and "%" in _SURE_VERB.sub("", written["value"]):
+            yield "sprintf with a verb that is neither %v nor %d"
+    if any(one.get("Number", {"value": 0})["value"] < 0 for one in _under_key(tree, "index")):
+        yield "an index below 0"
+    for stmts in _under_key(tree, "stmts"):
+        literals = [stmt["literal"] for stmt in stmts]
+        spans = [span for one in literals for span in one.get("SomeVars", {"vars": []})["vars"]]
+        declared = {text[span["start"] : span["end"]].decode() for span in spans}
+        under = {one["value"] for literal in literals for one in _vars(literal.get("NotExpr"))}
+        bound = {one["value"] for literal in literals if "NotExpr" not in literal for one in _vars(literal)}
+        if under & {"_", *(declared - bound)}:
+            yield "a variable under `not` that nothing binds"
+
+
+def _vars(tree: Any) -> Iterator[Any]:
+    """Yield the variables of *tree*, without those that a comprehension in it has to itself."""
+    return _under_key(tree, "Var", ("ArrayCompr", "SetCompr", "ObjectCompr"))
+
+
+def _has_fractions(given: str) -> bool:
+    """Return whether a number in the JSON text *given* has a point or an exponent."""
+    found: list[str] = []
+    json.loads(given, parse_float=found.append)
+    return bool(found)
 
 
 def _name_of(function: Any) -> str:

@@ -13,18 +13,16 @@ from itertools import pairwise
 import polars as pl
 
 from opsassay.evals.cost.anomaly.task import AnomalyTask
-from opsassay.evals.cost.anomaly.truth import series
 from opsassay.evals.cost.answers.contract import Claim
-from opsassay.evals.cost.focus.planting import DEPARTURE
 
 
 def claims_by_definition(task: AnomalyTask, costs: pl.DataFrame | None = None, zone: str | None = None) -> list[Claim]:
     """Return what the definition finds in the series *costs* by the clock of *zone*: those of the task if left out."""
     frame = task.series if costs is None else costs
-    local = pl.col("time").dt.convert_time_zone(zone or ("UTC" if task.area.daily else task.area.zone))
-    clock = [pl.col("slice"), local.dt.weekday(), *(() if task.area.daily else (local.dt.hour(),))]
+    local = pl.col("time").dt.convert_time_zone(zone or task.zone)
+    clock = [pl.col("slice"), local.dt.weekday(), *(() if task.daily else (local.dt.hour(),))]
     usual = pl.col("cost_usd").median().over(clock)
-    departs = (pl.col("cost_usd") - usual).abs() > DEPARTURE * usual.abs()
+    departs = (pl.col("cost_usd") - usual).abs() > task.departure * usual.abs()
     found = frame.filter(departs).sort("slice", "time")
     costs_of = {(slice_, time): cost for time, slice_, cost in found.select("time", "slice", "cost_usd").rows()}
     return _claims(task, list(costs_of), costs_of)
@@ -67,11 +65,11 @@ def _late(task: AnomalyTask) -> list[Claim]:
 
 
 def _with_credits(task: AnomalyTask) -> list[Claim]:
-    return claims_by_definition(task, series(task.data.tables, task.area, credits_too=True))
+    return claims_by_definition(task, task.series_read(credits_too=True))
 
 
 def _unconverted(task: AnomalyTask) -> list[Claim]:
-    return claims_by_definition(task, series(task.data.tables, task.area, convert=False))
+    return claims_by_definition(task, task.series_read(convert=False))
 
 
 def _by_utc(task: AnomalyTask) -> list[Claim]:

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from functools import cached_property, partial
 from typing import Any, Literal
 
-from opsassay.evals.cost.anomaly.truth import TrueAnomaly, series, step_of, true_anomalies
-from opsassay.evals.cost.focus.generate import CostData, cost_data
+from opsassay.evals.cost.anomaly.truth import TrueAnomaly, series, true_anomalies
+from opsassay.evals.cost.focus.generate import CostData, CostTables, cost_data
 from opsassay.evals.cost.focus.planting import DEPARTURE
 from opsassay.evals.cost.focus.world import AREAS, Area, make_world
 
@@ -61,9 +61,33 @@ class AnomalyTask:
 
         return (*_ORACLES, *misreadings_of(self))
 
+    @property
+    def currency(self) -> str:
+        """The currency of its costs."""
+        return "USD"
+
+    @property
+    def departure(self) -> float:
+        """The share of what is usual beyond which a departure is an anomaly."""
+        return DEPARTURE
+
+    @property
+    def daily(self) -> bool:
+        """Whether its points are days, and not hours."""
+        return self.area.daily
+
+    @property
+    def zone(self) -> str:
+        """The time zone by whose clock two points are alike."""
+        return "UTC" if self.daily else self.area.zone
+
     @cached_property
-    def data(self) -> CostData:
+    def data(self) -> CostTables:
         """The tables that it is about."""
+        return self._seeded_data
+
+    @cached_property
+    def _seeded_data(self) -> CostData:
         return cost_data(self.seed)
 
     @cached_property
@@ -74,17 +98,21 @@ class AnomalyTask:
     @cached_property
     def truth(self) -> tuple[TrueAnomaly, ...]:
         """What was planted."""
-        return true_anomalies(self.data, self.name)
+        return true_anomalies(self._seeded_data, self.name)
 
     @property
     def step(self) -> timedelta:
         """How far two points lie apart."""
-        return step_of(self.area)
+        return timedelta(days=1) if self.daily else timedelta(hours=1)
 
     @cached_property
     def series(self) -> Any:
         """The series that is looked at: time, slice, cost_usd."""
-        return series(self.data.tables, self.area)
+        return self.series_read()
+
+    def series_read(self, *, credits_too: bool = False, convert: bool = True) -> Any:
+        """Return the series; with *credits_too*, or without *convert*, as who misreads the task does."""
+        return series(self.data.tables, self.area, credits_too=credits_too, convert=convert)
 
     @cached_property
     def bounds(self) -> tuple[datetime, datetime]:
@@ -96,14 +124,13 @@ class AnomalyTask:
         """The task in words, with what counts and what an anomaly is."""
         area = self.area
         unit, clock = ("day", "weekday") if area.daily else ("hour", "weekday and hour of the day")
-        zone = "UTC" if area.daily else area.zone
         return self._with_fields(
             f" Only rows with the PricingUnit '{area.unit}' and the ChargeCategory Usage that correct "
             "nothing (ChargeClass is NULL) count: credits and refunds are no part of it. Amounts are USD: multiply by "
             "UsdPerUnit of the BillingCurrency (table exchange_rates).\n"
             f"The cost of a slice is anomalous in each {unit} in which it departs by more than {DEPARTURE:.0%}, upwards or "
             f"downwards, from what is usual: the median of the slice's cost over all {unit}s of the window with the same "
-            f"{clock} ({zone}). Successive anomalous {unit}s of a slice are one anomaly.\n\n"
+            f"{clock} ({self.zone}). Successive anomalous {unit}s of a slice are one anomaly.\n\n"
         )
 
     @property
@@ -119,14 +146,17 @@ class AnomalyTask:
             f"Find the anomalies in the BilledCost of the service '{area.service}' of {area.provider} from "
             f"{world.start.date()} to {last}, both days included, by {unit} (ChargePeriodStart, UTC) and slice. A slice is "
             f"a SubAccountName.{conventions}"
-            'Answer with one JSON object {"anomalies": [...]}, each entry with exactly these fields:\n'
-            "- slice: text, the SubAccountName\n"
-            f"- start: text, the start of its first {unit} as 2024-09-01T05:00:00Z\n"
-            f"- end: text, the end of its last {unit}, exclusive\n"
+            + ANSWER_FIELDS.format(slice="SubAccountName", unit=unit)
             + (_IMPORTANCE.format(unit=unit) if self.ranked else "")
         )
 
 
+ANSWER_FIELDS = (
+    'Answer with one JSON object {{"anomalies": [...]}}, each entry with exactly these fields:\n'
+    "- slice: text, the {slice}\n"
+    "- start: text, the start of its first {unit} as 2024-09-01T05:00:00Z\n"
+    "- end: text, the end of its last {unit}, exclusive\n"
+)
 _IMPORTANCE = (
     "- importance: number, C * D divided by the largest C * D of all anomalies, where C is the absolute sum of the cost of "
     "the anomaly's {unit}s in USD and D is their number\n"

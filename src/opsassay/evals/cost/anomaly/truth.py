@@ -38,11 +38,6 @@ class TrueAnomaly:
         return self.cost_usd * len(self.points)
 
 
-def step_of(area: Area) -> timedelta:
-    """Return how far two points of an area lie apart."""
-    return timedelta(days=1) if area.daily else timedelta(hours=1)
-
-
 def series(
     tables: Mapping[str, pl.DataFrame], area: Area, *, credits_too: bool = False, convert: bool = True
 ) -> pl.DataFrame:
@@ -71,7 +66,7 @@ def series(
 def true_anomalies(data: CostData, name: str) -> tuple[TrueAnomaly, ...]:
     """Return what was planted into the area *name*, by time."""
     area, world = AREAS[name], data.world
-    step = step_of(area)
+    step = timedelta(days=1) if area.daily else timedelta(hours=1)
     costs = {(time, slice_): cost for time, slice_, cost in series(data.tables, area).rows()}
     found = []
     for event in data.planted:

@@ -6,9 +6,12 @@ become UTC, tags one JSON object of texts; columns of a provider's own are left 
 
 from __future__ import annotations
 
+import csv
+import gzip
 import json
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,6 +23,7 @@ import polars as pl
 from opsassay.core.errors import NotFoundError, UserError, nearest
 from opsassay.core.text import first_line
 from opsassay.evals.cost.focus.schema import COSTS, TABLES, own_schema
+from opsassay.evals.cost.insight.reading import sql_literals
 
 MOST_ROWS = 10_000_000
 """Rows of an export that are read; they are held in memory."""
@@ -29,6 +33,13 @@ NEEDED = (*AMOUNTS, *_FILLED[1:], "ChargeCategory", "ProviderName", "ServiceCate
 """Columns without which no question can be asked; of those in `_FILLED` no row may be empty."""
 _SINCE = {"ProviderName": "ServiceProviderName"}
 """Names of FOCUS 1.3 for columns that it no longer asks for."""
+_ALLOWED = {
+    "ChargeCategory": ("Usage", "Purchase", "Tax", "Credit", "Adjustment"),
+    "ChargeClass": ("Correction",),
+    "CommitmentDiscountStatus": ("Used", "Unused"),
+}
+"""Words that rows of other meaning would be counted by."""
+_DELIMITERS = ",;\t|"
 _TYPES = {"money": "DECIMAL(38, 12)", "quantity": "DECIMAL(38, 12)", "time": "TIMESTAMPTZ"}
 
 
@@ -95,15 +106,14 @@ def _read(path: Path, folder: Path) -> tuple[Path, list[str]]:
     with duckdb.connect(":memory:") as connection:
         connection.execute("SET TimeZone = 'UTC'")
         try:
-            source = _opened(connection, link)
+            source = _opened(connection, link, path)
             given = dict(zip(source.columns, map(str, source.types), strict=True))
+            names = _columns(path, given)
             count = _count(source)
         except duckdb.Error as error:
-            said = first_line(error).replace(str(link), str(path))
-            raise UserError(f"{path} cannot be read as {_form(path)} ({said}); check the file.") from error
+            raise UserError(f"{path} {_unreadable(error, link)}") from error
         if count > MOST_ROWS:
             raise UserError(f"{path} has {count} rows, more than {MOST_ROWS}; export fewer days.")
-        names = _columns(path, given)
         for column in _FILLED:
             if missing := _count(source.filter(f"{_quoted(names[column])} IS NULL")):
                 raise UserError(
@@ -118,13 +128,51 @@ def _form(path: Path) -> str:
     return "Parquet" if ".parquet" in path.suffixes else "CSV"
 
 
-def _opened(connection: Any, path: Path) -> Any:
-    """Return the relation of DuckDB over *path*; values of a CSV are texts."""
-    if _form(path) == "Parquet":
-        return connection.read_parquet(str(path))
+def _opened(connection: Any, link: Path, path: Path) -> Any:
+    """Return the relation of DuckDB over *link*, which is *path*; values of a CSV are texts. Raises UserError.
+
+    How a CSV is written follows from its first line, the header, alone: DuckDB's own guess passes over what does not fit.
+    """
+    if _form(link) == "Parquet":
+        return connection.read_parquet(str(link))
+    plain = {"auto_detect": False, "quotechar": "", "escapechar": "", "delimiter": "\x01"}
+    lines = connection.read_csv(str(link), header=False, columns={"line": "VARCHAR"}, strict_mode=False, **plain)
+    header = "".join(line or "" for (line,) in lines.limit(1).fetchall())
+    delimiter = max(_DELIMITERS, key=header.count)
+    names = [name or f"column{number}" for number, name in enumerate(_split_at(delimiter, [header]) or [""], 1)]
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise UserError(f"{path} has two columns called {twice[0]}; leave one out.")
     return connection.read_csv(
-        str(path), header=True, all_varchar=True, na_values=["", "NULL"], allow_quoted_nulls=True
+        str(link), header=True, columns=dict.fromkeys(names, "VARCHAR"), na_values=["", "NULL"], allow_quoted_nulls=True,
+        **plain | {"delimiter": delimiter, "quotechar": '"', "escapechar": '"'},
     )  # fmt: skip
+
+
+def _split_at(delimiter: str, lines: Iterable[str]) -> list[str]:
+    return next(csv.reader(lines, delimiter=delimiter), [])
+
+
+def _unreadable(error: Exception, link: Path) -> str:
+    """Return what is wrong with the file at *link*, as the end of a sentence that begins with its name."""
+    said = str(error)
+    if "Number of Columns" in said and (odd := _odd_row(link)):
+        line, count, expected = odd
+        return f"has {count} values in line {line}, and {expected} in the header; export it again."
+    if "not utf-8" in said:
+        return "is not UTF-8; save it as UTF-8."
+    place = f" at row {found[1]}" if (found := re.search(r"CSV Error on Line: (\d+)", said)) else ""
+    why = "a quote is not closed" if "unterminated quote" in said else first_line(error).split(": ", 1)[-1]
+    return f"cannot be read as {_form(link)} ({why.replace(str(link), 'it')}{place}); check the file."
+
+
+def _odd_row(link: Path) -> tuple[int, int, int] | None:
+    """Return the first row of a CSV that has not as many values as the header: its last line, its number, the header's."""
+    opened = gzip.open if link.suffix == ".gz" else open
+    with opened(link, mode="rt", encoding="utf-8-sig", errors="replace", newline="") as file:
+        header = file.readline()
+        expected = len(_split_at(delimiter := max(_DELIMITERS, key=header.count), [header]))
+        rows = csv.reader(file, delimiter=delimiter)
+        return next(((rows.line_num + 1, len(row), expected) for row in rows if row and len(row) != expected), None)
 
 
 def _count(relation: Any) -> int:
@@ -159,13 +207,26 @@ def _selected(source: Any, path: Path, column: str, name: str | None, given: dic
     quoted = _quoted(name)
     if column == "Tags":
         return f"{_tags_text(quoted, given[name])} AS Tags"
+    text = f"CAST({quoted} AS VARCHAR)"
+    if column == "BillingCurrency":
+        return f"upper(trim({text})) AS {column}"
+    if column in _ALLOWED:
+        _require(source, path, name, f"lower(trim({text})) NOT IN ({sql_literals(map(str.lower, _ALLOWED[column]))})",
+                 f"one of {', '.join(_ALLOWED[column])}, as FOCUS has it, or nothing")  # fmt: skip
+        words = " ".join(f"WHEN '{word.lower()}' THEN '{word}'" for word in _ALLOWED[column])
+        return f"CASE lower(trim({text})) {words} END AS {column}"
     if kind not in _TYPES:
-        return f"CAST({quoted} AS VARCHAR) AS {column}"
-    odd = source.filter(f"{quoted} IS NOT NULL AND TRY_CAST({quoted} AS {_TYPES[kind]}) IS NULL")
-    if wrong := odd.project(f"CAST({quoted} AS VARCHAR)").limit(1).fetchall():
-        expected = "a time as ISO 8601 writes it" if kind == "time" else "a number below 10^26"
-        raise UserError(f"{path}: {name} is {wrong[0][0][:40]!r} in a row; expected {expected}.")
+        return f"{text} AS {column}"
+    expected = "a time as ISO 8601 writes it" if kind == "time" else "a number below 10^26"
+    _require(source, path, name, f"TRY_CAST({quoted} AS {_TYPES[kind]}) IS NULL OR contains({text}, '_')", expected)
     return f"CAST({quoted} AS {_TYPES[kind]}) AS {column}"
+
+
+def _require(source: Any, path: Path, name: str, wrong: str, expected: str) -> None:
+    """Raise UserError with a value of the column *name* that is *wrong*, an expression."""
+    odd = source.filter(f"{_quoted(name)} IS NOT NULL AND ({wrong})")
+    if found := odd.project(f"CAST({_quoted(name)} AS VARCHAR)").limit(1).fetchall():
+        raise UserError(f"{path}: {name} is {found[0][0][:40]!r} in a row; expected {expected}.")
 
 
 def _quoted(name: str) -> str:

@@ -47,11 +47,19 @@ def usage_by_total(api: str, counts: Any) -> dict[str, int]:
 
 def messages_usage(counts: Any) -> dict[str, int]:
     """Return the counts of an Anthropic message, with those of its iterations that its own counts leave out."""
-    found = Counter(usage_of("messages", counts))
+    found = Counter(usage_of("messages", _with_cache_writes(fields(counts))))
     for one in list_objects(fields(counts).get("iterations")):
         if one.get("type") != "message":
-            found.update(usage_of("messages", one))
+            found.update(usage_of("messages", _with_cache_writes(one)))
     return dict(found)
+
+
+def _with_cache_writes(counts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return *counts* with the sum of what was written into each cache where they say it of each alone."""
+    name, each = "cache_creation", fields(counts.get("cache_creation"))
+    if _count_at(counts, [f"{name}_input_tokens"]) is not None or not each:
+        return counts
+    return {**counts, f"{name}_input_tokens": sum(_count_at(each, [one]) or 0 for one in each)}
 
 
 def inspect_counts(usage: Mapping[str, int]) -> dict[str, int]:

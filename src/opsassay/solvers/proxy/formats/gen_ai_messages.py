@@ -19,7 +19,8 @@ from opsassay.solvers.proxy.steps import plain_text
 
 Events = Sequence[tuple[str, Mapping[str, Any]]]
 _ROLES = {f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")}
-_SAID = frozenset({"text", "reasoning", "blob", "file", "uri", "refusal"})
+_THOUGHT, _MEDIA = frozenset({"reasoning", "thinking"}), frozenset({"blob", "file", "uri"})
+_SAID = frozenset({"text", "refusal", *_THOUGHT, *_MEDIA})
 _NUMBERED = re.compile(r"gen_ai\.(prompt|completion)\.(\d+)\.(?:tool_calls\.(\d+)\.)?(\w+)\Z")
 
 
@@ -94,7 +95,15 @@ def _logged(given: Mapping[str, Any], role: str) -> list[dict[str, Any]]:
 
 
 def _text_parts(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    return [{"text": as_text(part.get("content", ""))} for part in parts]
+    """Return the texts of *parts*, without thoughts, as of recorded sessions; of a medium its name stands there."""
+    return [{"text": _text_of(part)} for part in parts if part.get("type") not in _THOUGHT]
+
+
+def _text_of(part: Mapping[str, Any]) -> str:
+    if part.get("type") not in _MEDIA:
+        return as_text(part.get("content", ""))
+    words = (part.get("modality", part["type"]), first_of({**part}, ("uri", "file_id", "mime_type")))
+    return f"[{' '.join(str(word) for word in words if word)}]"
 
 
 def _message_of_event(given: Mapping[str, Any], role: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -40,7 +41,7 @@ def aggregate(op: str, grouping: Grouping, vectors: Vectors, limit: Values | Non
         values = counts if op == "count" else np.ones(shape)
     else:
         values = _combine_groups(op, vectors, owners, counts)
-    return Vectors(groups, values, counts > 0)
+    return Vectors(groups, values, counts > 0, distinct=True)
 
 
 def _combine_groups(op: str, vectors: Vectors, owners: Times, counts: Values) -> Values:
@@ -97,4 +98,4 @@ def _largest(vectors: Vectors, owners: Times, limit: Values, *, smallest: bool) 
     ranks = np.empty_like(order)
     np.put_along_axis(ranks, order, np.arange(len(owners))[:, None], axis=0)
     ranks -= np.searchsorted(np.sort(owners), owners)[:, None]  # where its group begins
-    return Vectors(vectors.labels, values, (ranks < np.trunc(limit)[None, :]) & vectors.present)
+    return replace(vectors, present=(ranks < np.trunc(limit)[None, :]) & vectors.present)

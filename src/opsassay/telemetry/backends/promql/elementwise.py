@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -55,7 +56,7 @@ def applied(name: str, vectors: Vectors, numbers: Sequence[Values]) -> Vectors:
     present = vectors.present
     if name == "clamp":
         present = present & ~(numbers[1] < numbers[0])[None, :]
-    return Vectors(vectors.labels, found, present).without_name()
+    return replace(vectors, values=found, present=present).without_name()
 
 
 def as_number(vectors: Vectors) -> Values:

@@ -104,7 +104,7 @@ class Evaluation:
         windows = Windows.ending_at(
             self.store, self._select_series(selector), self._ends_of_windows(selector), LOOKBACK_MS
         )
-        return Vectors(windows.labels, *last_sample(windows))
+        return Vectors(windows.labels, *last_sample(windows), self.store.distinct)
 
     def _evaluate_call(self, call: promql.Call) -> Operand:
         name = call.func.name
@@ -128,9 +128,11 @@ class Evaluation:
             case _:
                 result = RANGE_FUNCTIONS[name](windows)
         if name == "last_over_time":
-            return Vectors(windows.labels, *result)
+            return Vectors(windows.labels, *result, windows.store.distinct)
+        names = windows.store.column(NAME)[1][windows.numbers]
+        distinct = windows.store.distinct and bool((names == names[:1]).all())
         return require_distinct(
-            Vectors([windows.store.unnamed[number] for number in windows.numbers.tolist()], *result)
+            Vectors([windows.store.unnamed[number] for number in windows.numbers.tolist()], *result, distinct)
         )
 
     def _relabel_vectors(self, name: str, call: promql.Call) -> Vectors:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from math import inf, isfinite
 
 import numpy as np
 
@@ -11,7 +12,10 @@ from opsassay.telemetry.backends.promql.values import Present, Vectors, count_pr
 from opsassay.telemetry.backends.series import NAME, Times, Values
 
 BOUND = "le"
-_NUMBER = re.compile(r"[^_\s]+")
+_DIGITS, _HEX = r"[0-9](?:_?[0-9])*", r"[0-9a-f](?:_?[0-9a-f])*"
+_DECIMAL = re.compile(rf"(?ai)[+-]?(?:{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})(?:e[+-]?{_DIGITS})?")
+_HEXADECIMAL = re.compile(rf"(?ai)[+-]?0x(?:_?{_HEX}(?:\.(?:{_HEX})?)?|\.{_HEX})p[+-]?{_DIGITS}")
+_SPECIAL = re.compile(r"(?ai)[+-]?inf(?:inity)?|nan")
 
 
 def histogram_quantile(quantile: Values, buckets: Vectors, in_time: Callable[[], None]) -> Vectors:
@@ -43,14 +47,22 @@ def histogram_quantile(quantile: Values, buckets: Vectors, in_time: Callable[[],
             of_columns = counts.reshape(len(layout), -1)[:, columns]
             found[columns] = _interpolate_quantile(asked[columns], layout[kept], of_columns[kept])
         values[numbers], present[numbers] = found.reshape(len(numbers), steps), there.any(axis=0)
-    return Vectors(groups, values, present)
+    return Vectors(groups, values, present, distinct=True)
 
 
 def _bound(text: str) -> float | None:
+    """Return the bound that *text* says to Go's ``strconv.ParseFloat``, None where it says none.
+
+    Go reads ``1_000``, ``0x1p3`` and ``+INF``; it reads no spaces, no digits of other scripts and nothing beyond floats.
+    """
+    if _SPECIAL.fullmatch(text):
+        return float(text)
+    read = float if _DECIMAL.fullmatch(text) else float.fromhex if _HEXADECIMAL.fullmatch(text) else None
     try:
-        return float(text) if _NUMBER.fullmatch(text) else None
-    except ValueError:
+        found = read(text.replace("_", "")) if read else inf
+    except OverflowError:
         return None
+    return found if isfinite(found) else None
 
 
 def _histograms(buckets: Vectors, bounds: Values, owners: Times) -> Iterator[tuple[Times, Values, Values, Present]]:

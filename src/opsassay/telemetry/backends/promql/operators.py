@@ -6,6 +6,7 @@ Which series of two vectors belong together, step by step: `and`, `or`, `unless`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,7 +86,7 @@ def combined(op: str, left: Vectors, right: Vectors, signatures: Signatures) -> 
             )
         )
     there = _is_present(right, signatures.right, count)[signatures.left]
-    return Vectors(left.labels, left.values, left.present & (there if op == "and" else ~there))
+    return replace(left, present=left.present & (there if op == "and" else ~there))
 
 
 def _is_present(vectors: Vectors, owners: Times, count: int) -> Present:
@@ -118,7 +119,7 @@ def operate(op: str, modifier: promql.BinModifier | None, left: Operand, right: 
         return found
     first, second = (one.values if isinstance(one, Vectors) else one for one in (left, right))
     values, holds = _computed(op, first, second, vectors.values, as_bool=as_bool)
-    result = Vectors(vectors.labels, values, vectors.present & holds)
+    result = replace(vectors, values=values, present=vectors.present & holds)
     return result.without_name() if op in ARITHMETIC or as_bool else result
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 import promql_parser as promql
 
@@ -37,6 +38,7 @@ AGGREGATIONS = frozenset(
 OPERATORS = frozenset({*ARITHMETIC, *COMPARISON, *SETS})
 
 
+@lru_cache(maxsize=512)
 def parse(text: str) -> promql.Expr:
     """Return the expression *text*; raises PromqlError when it is none, too large, or outside the subset."""
     if len(text) > MOST_QUERY_CHARACTERS:

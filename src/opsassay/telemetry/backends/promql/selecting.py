@@ -9,21 +9,32 @@ import promql_parser as promql
 
 from opsassay.telemetry.backends.literals import decode_literals
 from opsassay.telemetry.backends.matching import RegexError, tester
-from opsassay.telemetry.backends.promql.values import PromqlError
+from opsassay.telemetry.backends.promql.values import Present, PromqlError
 from opsassay.telemetry.backends.series import NAME, SeriesStore, Times
+
+MOST_KEPT = 256
+"""Matchers whose series a store keeps."""
 
 
 def select(store: SeriesStore, selector: promql.VectorSelector) -> Times:
     """Return the numbers of the series of *store* that *selector* means; raises PromqlError for a wrong regex."""
-    matchers = matchers_of(selector)
-    if all(_make_test(op, value, [""])("") for op, _, value in matchers):
+    matched = [_matched(store, *matcher) for matcher in matchers_of(selector)]
+    if all(of_nothing for of_nothing, _ in matched):
         raise _parse_error("vector selector must contain at least one non-empty matcher")
-    numbers = np.arange(len(store.labels), dtype=np.int64)
-    for op, label, value in matchers:
+    return np.flatnonzero(np.logical_and.reduce([fits for _, fits in matched]))
+
+
+def _matched(store: SeriesStore, op: str, label: str, value: str) -> tuple[bool, Present]:
+    """Return whether a matcher fits the text '', and which series of *store* it fits; the store keeps the last ones."""
+    key = (op, label, value)
+    if (found := store.matched.get(key)) is None:
         texts, which = store.column(label)
-        fits = _make_test(op, value, texts)
-        numbers = numbers[np.array([fits(text) for text in texts], dtype=bool)[which[numbers]]]
-    return numbers
+        fits = _make_test(op, value, ["", *texts])
+        found = fits(""), np.array([fits(text) for text in texts], dtype=bool)[which]
+        while len(store.matched) >= MOST_KEPT:
+            store.matched.pop(next(iter(store.matched)))
+        store.matched[key] = found
+    return found
 
 
 def matchers_of(selector: promql.VectorSelector) -> list[tuple[str, str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 
 import numpy as np
@@ -33,16 +33,23 @@ def too_many_samples() -> PromqlError:
 
 @dataclass(frozen=True)
 class Vectors:
-    """An instant vector at every step: *values* (series, steps), of which those count that are *present*."""
+    """An instant vector at every step: *values* (series, steps), of which those count that are *present*.
+
+    *distinct* says that no two series have the same labels; without it they may have, and are looked at.
+    """
 
     labels: Sequence[Labels]
     values: Values
     present: Present
+    distinct: bool = False
 
     def without_name(self) -> Vectors:
         """Return the same without the names of metrics; raises PromqlError as `merged` does."""
-        unnamed_ones = Vectors([unnamed(labels) for labels in self.labels], self.values, self.present)
-        return unnamed_ones if len({labels.get(NAME) for labels in self.labels}) < 2 else merged(unnamed_ones)
+        of_one_name = len({labels.get(NAME) for labels in self.labels}) < 2
+        unnamed_ones = replace(
+            self, labels=[unnamed(labels) for labels in self.labels], distinct=self.distinct and of_one_name
+        )
+        return unnamed_ones if of_one_name else merged(unnamed_ones)
 
     def sampled(self) -> Vectors:
         """Return the series that are there at any step."""
@@ -54,7 +61,9 @@ class Vectors:
         chosen = np.asarray(numbers, dtype=np.int64)
         if len(chosen) == len(self.labels) and (chosen == np.arange(len(chosen))).all():
             return self
-        return Vectors([self.labels[number] for number in chosen.tolist()], self.values[chosen], self.present[chosen])
+        labels = [self.labels[number] for number in chosen.tolist()]
+        distinct = self.distinct and len(set(chosen.tolist())) == len(chosen)
+        return Vectors(labels, self.values[chosen], self.present[chosen], distinct)
 
 
 def unnamed(labels: Labels) -> Labels:
@@ -69,24 +78,26 @@ def key_of(labels: Labels) -> tuple[tuple[str, str], ...]:
 
 def merged(vectors: Vectors) -> Vectors:
     """Return *vectors* with one series for the same labels; raises PromqlError when two of these are there at one step."""
-    if _are_distinct(vectors.labels):
+    if vectors.distinct or are_distinct(vectors.labels):
         return vectors
     labels, owners = group_labels(vectors.labels, names_of(vectors.labels))
     counts = count_present(vectors.present, owners, len(labels))
     if (counts > 1).any():
         raise same_labels()
-    return Vectors(labels, summed(np.where(vectors.present, vectors.values, 0.0), owners, len(labels)), counts > 0)
+    values = summed(np.where(vectors.present, vectors.values, 0.0), owners, len(labels))
+    return Vectors(labels, values, counts > 0, distinct=True)
 
 
 def require_distinct(vectors: Vectors) -> Vectors:
     """Return the series of *vectors* that are there; raises PromqlError when two have the same labels at any two steps."""
     vectors = vectors.sampled()
-    if not _are_distinct(vectors.labels):
+    if not vectors.distinct and not are_distinct(vectors.labels):
         raise same_labels()
-    return vectors
+    return replace(vectors, distinct=True)
 
 
-def _are_distinct(labels: Sequence[Labels]) -> bool:
+def are_distinct(labels: Sequence[Labels]) -> bool:
+    """Return whether no two of *labels* are the same."""
     return len(set(_texts(labels, sorted(names_of(labels))))) == len(labels) if len(labels) > 1 else True
 
 
