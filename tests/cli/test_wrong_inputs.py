@@ -86,6 +86,12 @@ WRONG = [
     ("incident import rcabnch tree -o out", "'rcabnch'", "did you mean 'rcabench'"),
     ("incident import rcabench nowhere -o out", "nowhere", "folder"),
     ("incident import rcabench empty -o out", "empty", "datapack"),
+    (
+        "incident import otlp empty -o out --boundary noon",
+        "'noon' is no time in ISO 8601",
+        "as in 2026-03-01T10:30:00Z",
+    ),
+    ("incident import rcabench tree -o out --update-truth", "are for otlp", "not for rcabench"),
     ("incident import backends -o out", "No backend is named", "give at least one of --prometheus"),
     ("incident import backends nowhere.yaml -o out", "nowhere.yaml", "check the path"),
     ("incident annotate", "PATH", "--help"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from opsassay.cli.output import FOLDER, echo, json_option, print_json, print_table, say
+from opsassay.core.errors import UserError
 
 if TYPE_CHECKING:
     from opsassay.telemetry.importers.backends.settings import PastIncident
@@ -18,16 +20,36 @@ if TYPE_CHECKING:
 @click.argument("format_", metavar="FORMAT")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=FOLDER, help="Folder of the incident tree.")
+@click.option("--root", multiple=True, metavar="SERVICE[:KIND]", help="otlp: a root cause that you state; repeatable.")
+@click.option("--alerts", type=click.Path(path_type=Path, dir_okay=False), help="otlp: file of alerts that fired.")
+@click.option("--boundary", metavar="TIME", help="otlp: when the normal window ends, of files in one folder.")
+@click.option("--update-truth", is_flag=True, help="otlp: replace the truth of a case that is there already.")
 @json_option
 @click.pass_context
-def command(context: click.Context, format_: str, path: Path, output: Path, *, as_json: bool) -> None:
+def command(
+    context: click.Context, format_: str, path: Path, output: Path, root: tuple[str, ...], alerts: Path | None,
+    boundary: str | None, *, update_truth: bool, as_json: bool,
+) -> None:  # fmt: skip
     """Bring the data at PATH, in a public FORMAT, into a tree of datapacks with their truth apart.
 
-    A case that is there already is skipped; one that cannot be read is reported, and the rest goes on (exit 1).
+    A case that is there already is skipped; one that cannot be read is reported, and the rest goes on (exit 1). Options for
+    otlp go before the incident.yaml of the case.
     """
     from opsassay.telemetry.importers import IMPORTERS
 
-    report = IMPORTERS.load(format_)(path, output, lambda name, became: say(f"opsassay: {name}: {became}"))
+    importer = IMPORTERS.load(format_)
+    stated: dict[str, Any] = {"root": root, "boundary": boundary}
+    if alerts is not None:
+        from opsassay.telemetry.importers.stated import read_alerts
+
+        stated["alerts"] = read_alerts(alerts)
+    if stated := {key: value for key, value in stated.items() if value}:
+        importer = partial(importer, stated=stated)
+    if stated or update_truth:
+        if format_ != "otlp":
+            raise UserError(f"--root, --alerts, --boundary and --update-truth are for otlp, not for {format_}.")
+        importer = partial(importer, update_truth=update_truth)
+    report = importer(path, output, lambda name, became: say(f"opsassay: {name}: {became}"))
     _print(report, f"{format_} into {output}", as_json=as_json)
     context.exit(1 if report.failed else 0)
 

@@ -15,9 +15,10 @@ from opsassay.core.schema.causal_graph import Annotation
 from opsassay.core.schema.incident import Incident, Truth
 from opsassay.core.text import first_line
 from opsassay.telemetry.content import opaque_id, whole_folder, write_datapack
+from opsassay.telemetry.injection import CAUSAL_GRAPH
 from opsassay.telemetry.leaks import leak_notes
 from opsassay.telemetry.schema import one_sided
-from opsassay.telemetry.tree import TRUTH, Tree, write_annotation, write_noun
+from opsassay.telemetry.tree import ANNOTATION, TRUTH, Tree, write_annotation, write_noun
 
 OnCase = Callable[[str, str], None]
 """Called with each case's name and what became of it: imported, skipped or failed."""
@@ -68,19 +69,22 @@ class Source:
     by_content: bool = False  # the id follows from the recording, so that a case of another truth may have it
 
 
-def import_sources(sources: Iterable[Source], out: Path, on_case: OnCase | None = None) -> ImportReport:
+def import_sources(
+    sources: Iterable[Source], out: Path, on_case: OnCase | None = None, *, update_truth: bool = False
+) -> ImportReport:
     """Read each of *sources* in turn into the tree *out*, truth before telemetry, and report what became of it.
 
     A case whose folder is there already is skipped without being read, so that an import that was cut off goes on
-    where it stopped; where its id is *by_content* it is read, and fails as a conflict if it has another truth. One that
-    cannot be read is reported, and the rest goes on.
+    where it stopped; where its id is *by_content* it is read, and fails as a conflict if it has another truth, unless
+    *update_truth* says that the new one counts; its annotation goes then. One that cannot be read is reported, and the
+    rest goes on.
     """
     tree = Tree(out)
     became: dict[str, list[tuple[str, str]]] = {"imported": [], "skipped": [], "failed": []}
     notes: list[tuple[str, str]] = []
     for source in sources:
         try:
-            outcome, made = _import_one(source, tree)
+            outcome, made = _import_one(source, tree, update_truth=update_truth)
             detail = source.id
             notes += [(source.name, note) for note in made.notes]
         except OpsAssayError as error:
@@ -96,13 +100,16 @@ def import_sources(sources: Iterable[Source], out: Path, on_case: OnCase | None 
     return ImportReport(**{outcome: tuple(cases) for outcome, cases in became.items()}, notes=tuple(notes))
 
 
-def _import_one(source: Source, tree: Tree) -> tuple[str, ReadCase]:
+def _import_one(source: Source, tree: Tree, *, update_truth: bool) -> tuple[str, ReadCase]:
     there = tree.incident_path(source.id).exists()
     if there and not source.by_content:
         return "skipped", ReadCase(None, None)
     made = source.read()
     if there or (made.incident is None and (tree.truth_path(source.id) / TRUTH).exists()):
-        require_same_truth(tree, source.id, made.truth, source.name)
+        if not update_truth:
+            require_same_truth(tree, source.id, made.truth, source.name)
+        elif made.truth is not None and there:
+            return "imported", _with_new_truth(tree, with_source(made.truth, source.name))
         return "skipped", ReadCase(None, None)
     tree.remove(source.id)  # truth without an incident is left over from an import that was cut off
     if made.truth is not None:
@@ -122,6 +129,17 @@ def _import_one(source: Source, tree: Tree) -> tuple[str, ReadCase]:
         if made.truth is not None:
             made = replace(made, notes=(*made.notes, *leak_notes(folder, made.truth)))
     return "imported", made
+
+
+def _with_new_truth(tree: Tree, truth: Truth) -> ReadCase:
+    """Put *truth* in place of the one that *tree* has, with its annotation and graph; nothing changes for an equal one."""
+    folder = tree.truth_path(truth.id)
+    if (folder / TRUTH).exists() and tree.truth(truth.id) == truth:
+        return ReadCase(None, None, notes=("its truth is the same",))
+    for name in (ANNOTATION, CAUSAL_GRAPH):
+        (folder / name).unlink(missing_ok=True)
+    tree.write_truth(truth)
+    return ReadCase(None, None, notes=("its truth is another now; run `opsassay incident annotate` again",))
 
 
 def with_source(truth: Truth, name: str) -> Truth:

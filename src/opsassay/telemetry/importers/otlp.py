@@ -1,8 +1,9 @@
 """OTLP files: export requests as JSON (one object, or one a line, as collectors write them) or protobuf.
 
-A case is a folder with ``normal/`` and ``abnormal/``. JSON of any name says itself what is in it; of protobuf the name has
-to begin with traces, logs or metrics (``traces-2.pb``); both gzipped or not. A file or item that gives no row is named in
-the notes. injection.json beside the folders, in the public form, is the truth; without one the case has none.
+A case is a folder with ``normal/`` and ``abnormal/``, or with files and an incident.yaml that says where the incident
+begins. JSON of any name says itself what is in it; of protobuf the name has to begin with traces, logs or metrics
+(``traces-2.pb``); both gzipped or not. A file or item that gives no row is named in the notes. The truth is injection.json
+of the folder, in the public form, or the roots that incident.yaml states; without either the case has none.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -25,10 +27,12 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+from pydantic import ValidationError
 
-from opsassay.core.errors import DatapackError, OpsAssayError
+from opsassay.core.errors import DatapackError, OpsAssayError, UserError
 from opsassay.core.schema.incident import Incident, Window
 from opsassay.core.schema.json_lines import numbered_lines
+from opsassay.core.schema.validation_errors import problem
 from opsassay.core.text import first_line, plural
 from opsassay.core.untrusted import bound_stream, most_expanded, open_plain
 from opsassay.telemetry.content import file_digest
@@ -41,8 +45,10 @@ from opsassay.telemetry.importers.cases import (
     case_id,
     folders_below,
     import_sources,
+    split_at,
 )
-from opsassay.telemetry.injection import INJECTION, read_public_truth
+from opsassay.telemetry.importers.stated import STATED_FILE, StatedIncident, read_stated
+from opsassay.telemetry.injection import CAUSAL_GRAPH, INJECTION, read_public_truth
 from opsassay.telemetry.otlp.json_form import REQUESTS, requests_in, with_bytes
 from opsassay.telemetry.otlp.logs import LogColumns
 from opsassay.telemetry.otlp.losses import Losses
@@ -56,6 +62,8 @@ _SIGNALS: dict[str, tuple[Any, Any]] = {
     "logs": (LogColumns, ExportLogsServiceRequest),
     "metrics": (MetricColumns, ExportMetricsServiceRequest),
 }
+NOT_TELEMETRY = frozenset({STATED_FILE, INJECTION, CAUSAL_GRAPH})
+"""Files of a case's folder that tell of it."""
 _JSON, _BINARY = (".json", ".jsonl", ".ndjson"), (".pb", ".bin", ".binpb", ".otlp")
 _DECODER = json.JSONDecoder()
 _METRICS = frozenset(field.camelcase_name for field in Metric.DESCRIPTOR.oneofs_by_name["data"].fields)
@@ -64,50 +72,136 @@ _EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 _ID_DIGITS = {"trace_id": 32, "span_id": 16, "parent_span_id": 16}
 
 
-def import_otlp(source: Path, out: Path, on_case: OnCase | None = None) -> ImportReport:
+def import_otlp(
+    source: Path,
+    out: Path,
+    on_case: OnCase | None = None,
+    *,
+    stated: Mapping[str, Any] | None = None,
+    update_truth: bool = False,
+) -> ImportReport:
     """Bring every case in *source* into the tree *out*; windows are the time ranges of what was recorded.
 
     Files and lines that cannot be read are in the notes of the report and the rest is used; a case without spans,
-    logs or metrics in one of its periods is failed. The folder's name is taken as the name of the system.
-    Raises UserError when *source* holds no such folder.
+    logs or metrics in one of its periods is failed. The folder's name is taken as the name of the system, unless
+    incident.yaml says another. *stated* has keys of incident.yaml that go before those of the one case in *source*; with
+    *update_truth* the truth of a case that is there already becomes the given one, and its annotation goes.
+    Raises UserError when *source* holds no such folder, or several and *stated*.
     """
-    expected = "expected a folder with normal/ and abnormal/ of OTLP files, or a folder of those."
-    folders = folders_below(source, lambda f: all((f / period).is_dir() for period in PERIODS), expected)
-    return import_sources(map(_source_of_folder, folders), out, on_case)
-
-
-def _source_of_folder(folder: Path) -> Source:
-    digest = hashlib.sha256()
-    for file in sorted(f for period in PERIODS for f in (folder / period).iterdir() if f.is_file()):
-        digest.update(f"{file.name}\0{file_digest(file)}\0".encode())
-    id_ = case_id("otlp", digest.hexdigest())
-    return Source(folder.name, id_, partial(_read_case, folder, id_), by_content=True)
-
-
-def _read_case(folder: Path, id_: str) -> ReadCase:
-    notes: list[str] = []
-    frames: Frames = {}
-    windows = []
-    for period in PERIODS:
-        tables = _read_tables(folder / period, notes)
-        times = [t for frame in tables.values() if (t := frame.get_column("time").drop_nulls().dt.epoch("ns")).len()]
-        if not times:
-            raise DatapackError(
-                f"{folder / period} holds no rows that can be read; export again. {' '.join(notes)}".strip()
-            )
-        windows.append(
-            Window(start_ns=min(int(str(t.min())) for t in times), end_ns=max(int(str(t.max())) for t in times) + 1)
+    expected = (
+        f"expected a folder with normal/ and abnormal/ of OTLP files, or files and {STATED_FILE}, or a folder of those."
+    )
+    _require_valid(stated or {}, "what is stated")
+    alone = {Path(source)} if stated and {"boundary", "normal"} & stated.keys() else set[Path]()
+    folders = list(folders_below(source, lambda f: _is_case(f) or f in alone, expected))
+    if stated and len(folders) > 1:
+        raise UserError(
+            f"{source} holds {len(folders)} cases; give the folder of one, or write {STATED_FILE} into each."
         )
-        frames |= {(period, modality): frame for modality, frame in tables.items()}
-    system = folder.parent.name if folder.name.isdigit() else folder.name
-    incident = Incident(id=id_, system=system, normal=windows[0], abnormal=windows[1], provenance={"format": "otlp"})
-    truth = read_public_truth(folder, incident) if (folder / INJECTION).exists() else None
+    sources = (_source_of_folder(folder, stated or {}) for folder in folders)
+    return import_sources(sources, out, on_case, update_truth=update_truth)
+
+
+def _is_case(folder: Path) -> bool:
+    return all((folder / period).is_dir() for period in PERIODS) or (folder / STATED_FILE).is_file()
+
+
+def _source_of_folder(folder: Path, given: Mapping[str, Any]) -> Source:
+    digest = hashlib.sha256()
+    for file in sorted(file for place in _places(folder).values() for file in _files_in(place)):
+        digest.update(f"{file.name}\0{file_digest(file)}\0".encode())
+    with suppress(OpsAssayError):  # it is said when the case is read
+        if cuts := _stated(folder, given).model_dump(include={"boundary", "normal", "abnormal"}, exclude_none=True):
+            digest.update(json.dumps(cuts, sort_keys=True).encode())
+    id_ = case_id("otlp", digest.hexdigest())
+    return Source(folder.name, id_, partial(_read_case, folder, id_, given), by_content=True)
+
+
+def _stated(folder: Path, given: Mapping[str, Any]) -> StatedIncident:
+    """Return what incident.yaml of *folder* states, with *given* before it. Raises ConfigError and UserError."""
+    return _require_valid(
+        {**read_stated(folder).model_dump(exclude_unset=True), **given}, f"what is stated of {folder}"
+    )
+
+
+def _require_valid(given: Mapping[str, Any], what: str) -> StatedIncident:
+    try:
+        return StatedIncident.model_validate(given)
+    except ValidationError as error:
+        raise UserError(f"{problem(error, what)}.") from error
+
+
+def _places(folder: Path) -> dict[str, Path]:
+    """Return the folders of files by period; one under '' where files of both lie together."""
+    apart = {period: folder / period for period in PERIODS}
+    return apart if all(place.is_dir() for place in apart.values()) else {"": folder}
+
+
+def _files_in(place: Path) -> list[Path]:
+    return sorted(file for file in place.iterdir() if file.is_file() and file.name not in NOT_TELEMETRY)
+
+
+def _read_case(folder: Path, id_: str, given: Mapping[str, Any]) -> ReadCase:
+    notes: list[str] = []
+    about = _stated(folder, given)
+    frames = _frames(folder, about, notes)
+    windows = dict(about.windows)
+    for period in PERIODS:
+        tables = [frame for (of, _), frame in frames.items() if of == period]
+        times = [t for frame in tables if (t := frame.get_column("time").drop_nulls().dt.epoch("ns")).len()]
+        if not times:
+            where = folder / period if (folder / period).is_dir() else f"{folder}, {period} window,"
+            raise DatapackError(f"{where} holds no rows that can be read; export again. {' '.join(notes)}".strip())
+        start_ns, end_ns = min(int(str(t.min())) for t in times), max(int(str(t.max())) for t in times) + 1
+        if about.boundary is not None:
+            start_ns, end_ns = (start_ns, about.boundary) if period == "normal" else (about.boundary, end_ns)
+        windows.setdefault(period, Window(start_ns=start_ns, end_ns=end_ns))
+    system = about.system or (folder.parent.name if folder.name.isdigit() else folder.name)
+    incident = Incident(
+        id=id_,
+        system=system,
+        normal=windows["normal"],
+        abnormal=windows["abnormal"],
+        alerts=tuple(one.alert() for one in about.alerts),
+        description=about.description,
+        provenance={"format": "otlp"},
+    )
+    truth = about.truth(incident)
+    if (folder / INJECTION).exists():
+        if truth is not None:
+            raise DatapackError(f"{folder} has {INJECTION} and a stated root; leave out one of them.")
+        truth = read_public_truth(folder, incident)
     return ReadCase(incident, truth, frames, {"namespace": system}, notes=tuple(notes))
+
+
+def _frames(folder: Path, about: StatedIncident, notes: list[str]) -> Frames:
+    """Return the tables of *folder* by period: of its two folders, or cut where *about* says that the incident begins."""
+    read = {period: _read_tables(place, notes) for period, place in _places(folder).items()}
+    windows = about.windows
+    if "" not in read:
+        if about.boundary is not None:
+            raise DatapackError(f"{folder} has normal/ and abnormal/, so a boundary says nothing; leave it out.")
+        frames = {(period, modality): frame for period, tables in read.items() for modality, frame in tables.items()}
+    elif about.boundary is not None:
+        frames = split_at(about.boundary, read[""])
+    elif windows:
+        frames = {(period, modality): frame for period in PERIODS for modality, frame in read[""].items()}
+    else:
+        raise DatapackError(
+            f"{folder / STATED_FILE} says neither a boundary nor windows, and there is no normal/ and abnormal/."
+        )
+    at = pl.col("time").dt.epoch("ns")
+    return {
+        (period, modality): frame.filter(at.is_between(windows[period].start_ns, windows[period].end_ns, closed="left"))
+        if windows
+        else frame
+        for (period, modality), frame in frames.items()
+    }
 
 
 def _read_tables(folder: Path, notes: list[str]) -> dict[str, pl.DataFrame]:
     columns, losses = {signal: make() for signal, (make, _) in _SIGNALS.items()}, Losses()
-    for file in sorted(folder.iterdir()):
+    for file in sorted(one for one in folder.iterdir() if one.name not in NOT_TELEMETRY):
         before = sum(one.rows for one in columns.values())
         said = len(notes)
         for signal, request in _requests(file, notes):

@@ -15,7 +15,7 @@ import aiohttp
 import polars as pl
 
 from opsassay.core.errors import OperationError, OpsAssayError, UserError
-from opsassay.core.schema.incident import Fault, Incident, RootLabel, Truth, Window
+from opsassay.core.schema.incident import Incident, Truth, Window
 from opsassay.core.text import plural
 from opsassay.telemetry.importers.backends.client import BackendClient, ImportUsage, secrets_in, tokens
 from opsassay.telemetry.importers.backends.pages import Pages
@@ -26,11 +26,11 @@ from opsassay.telemetry.importers.backends.settings import PastIncident, read_ro
 from opsassay.telemetry.importers.backends.streams import StreamReader
 from opsassay.telemetry.importers.backends.traces import JaegerReader, TempoReader
 from opsassay.telemetry.importers.cases import ImportReport, OnCase, ReadCase, Source, case_id, import_sources
+from opsassay.telemetry.importers.stated import StatedIncident
 from opsassay.telemetry.otlp.metrics import histogram_deltas
 from opsassay.telemetry.schema import MODALITIES, PERIODS, conform, empty
 from opsassay.telemetry.tree import Tree
 
-STATED = "the root was stated when the incident was imported; nothing verified it"
 _READERS: Mapping[str, Any] = {
     "prometheus": SeriesReader, "loki": StreamReader, "tempo": TempoReader, "jaeger": JaegerReader,
 }  # fmt: skip
@@ -169,13 +169,7 @@ def _make_truth(settings: PastIncident, incident: Incident, *, postmortem: bool)
     if settings.root is None:
         return Truth(id=incident.id, system=incident.system) if postmortem else None
     service, type_ = read_root(settings.root)
-    window = incident.abnormal
-    times = {"start_ns": window.start_ns, "end_ns": window.end_ns}
-    faults = () if type_ is None else (Fault(type=type_, service=service, **times),)
-    return Truth(
-        id=incident.id, system=incident.system, faults=faults, roots=(RootLabel(service=(service,)),), stated=True,
-        notes=(f"{settings.root}: {STATED}",),
-    )  # fmt: skip
+    return StatedIncident(root=({"service": service, "kind": type_},)).truth(incident)
 
 
 @contextmanager

@@ -190,7 +190,7 @@ def parse_window(text: str) -> Window:
     """Return the window FROM..TO of two times in ISO 8601 (UTC without a zone); raises ValueError."""
     first, dots, last = text.partition("..")
     try:
-        start_ns, end_ns = _ns(first), _ns(last)
+        start_ns, end_ns = time_ns(first), time_ns(last)
     except ValueError:
         dots = ""
     if not dots:
@@ -220,7 +220,7 @@ def read_root(text: str) -> tuple[str, str | None]:
     raise NotFoundError("fault kind", kind, [*(one.value for one in FaultKind), *CATALOGUE])
 
 
-def _ns(text: str) -> int:
+def time_ns(text: str) -> int:
     """Return the time *text* in ns since 1970, to the last of nine digits; raises ValueError."""
     moment = datetime.fromisoformat(text.strip())
     whole = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
