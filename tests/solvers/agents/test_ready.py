@@ -16,7 +16,7 @@ from opsassay.evals.diagnosis.setups.agents import agent_setup, read_settings
 from opsassay.evals.diagnosis.setups.dry_run import check
 from opsassay.evals.remediation.trial.contract import TrialAgent
 from opsassay.evals.runner.plan import PlannedAgent
-from opsassay.solvers.agents.ready import ReadyFile, external_agent, named_path, ready_files, with_named_path
+from opsassay.solvers.agents.ready import ReadyFile, external_agent, named_path, ready_files, resolve_ready_agent
 
 NAMES = ("a2a", "claude-code", "codex", "gemini-cli", "holmes", "http", "mcp", "mini-swe-agent", "opencode")
 PREFIXES = {
@@ -109,7 +109,7 @@ def test_names_stand_for_their_files_in_commands_and_plans():
     assert PlannedAgent.model_validate("opencode").is_file
     assert PlannedAgent.model_validate({"name": "rca"}).name == "rca"
     assert TrialAgent.model_validate({"name": "codex", "model": "m"}).is_outside
-    assert with_named_path({"name": "codex", "command": ["x"]})["name"] == "codex"
+    assert resolve_ready_agent({"name": "codex", "command": ["x"]})["name"] == "codex"
     with pytest.raises(NotFoundError, match="did you mean 'codex'"):
         agent_setup("codexx", None, read_settings(()))
 

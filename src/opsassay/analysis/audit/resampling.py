@@ -85,10 +85,12 @@ def combined_interval(observed: Floats, drawn: Floats, unmoved: Floats, level: f
 
 
 def effect_intervals(matched: Matched, drawn: Floats, a: int, b: int, level: float = 0.95) -> tuple[Floats, Floats]:
-    """Return the paired bootstrap interval of each system's effect (percentile method, Efron and Tibshirani 1993, 13.3).
+    """Return the bounds, one per system, of the effect of method *a* less *b*, both columns of *matched* (bootstrap).
 
-    Where every difference of a system is the same the bootstrap cannot move; there the interval is the one of
-    `effects.pseudo_variance`: m +- z sqrt(variance) around m = n d / (n + 2), within [-1, 1].
+    *drawn* are means, resamples x systems x methods, as `bootstrap_means` gives them; percentile method (Efron and
+    Tibshirani 1993, 13.3). n is a system's number of cases, d the mean difference. Where every difference of a system is
+    the same the bootstrap cannot move; there the interval is the one of `effects.pseudo_variance`: m +- z sqrt(variance)
+    around m = n d / (n + 2), within [-1, 1].
     """
     low, high = percentile_intervals(drawn[:, :, a] - drawn[:, :, b], level)
     paired = paired_effects(matched, a, b)

@@ -122,9 +122,9 @@ class InferredKind:
 def infer_kind(opened: Opened, seen: ObservedPack, service: str, settings: AnnotateSettings) -> InferredKind:
     """Return the kind of fault at *service* that explains best what is *seen*.
 
-    The likelihood of a kind is how often such a fault is carried, shown or unseen where it was, over how often its
-    signature is at the other services of the same recording (with half a case more), as a share of that of all kinds
-    that may be there. Kinds of one signature count as one.
+    Of each kind: how often the outcome at *service* (carried, shown or unseen) comes with such a fault there, over how
+    often it comes at the other services of this recording (with half a case more); as a share of the sum over all kinds
+    that may be there. Kinds with the same signature count as one.
     """
     window = opened.pack.incident.abnormal
     others = [name for name in opened.pack.services() if name != service]

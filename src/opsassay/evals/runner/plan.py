@@ -15,7 +15,7 @@ from opsassay.core.schema.files import load_yaml, parse_yaml
 from opsassay.core.schema.validation_errors import problem
 from opsassay.evals.runner.domain import domain_named
 from opsassay.evals.runner.run import PlannedRun
-from opsassay.solvers.agents.ready import or_a_name, with_named_path
+from opsassay.solvers.agents.ready import or_a_name, resolve_ready_agent
 
 W = TypeVar("W", bound=Written)
 DEFAULT_DOMAIN = "sre"
@@ -33,7 +33,7 @@ class PlannedAgent(Written):
     @model_validator(mode="before")
     @classmethod
     def _wrap_bare_name(cls, given: Any) -> Any:
-        return with_named_path(given)
+        return resolve_ready_agent(given)
 
     @property
     def is_file(self) -> bool:

@@ -65,7 +65,7 @@ def beside_view(shown: Shown, domain: str, task: str, solvers: tuple[str, str]) 
     courses = [course_of(one) for one in chosen]
     longest = max((course.clock.span.seconds for course in courses if course.clock), default=0.0)
     sides = [
-        _side_item(shown, one, solver, course_of(one, longest)) for one, solver in zip(chosen, solvers, strict=True)
+        _view_of_side(shown, one, solver, course_of(one, longest)) for one, solver in zip(chosen, solvers, strict=True)
     ]
     name = task_name(shown, domain, task)
     said = " and ".join(f"{side['solver']} {side['outcome']}" for side in sides)
@@ -84,15 +84,15 @@ def _run(shown: Shown, domain: str, task: str, solver: str) -> StoredRun | None:
     return next((one for one in of if one.key in counting), next(iter(of), None))
 
 
-def _side_item(shown: Shown, one: StoredRun, solver: str, course: RunTimeline) -> View:
-    outcome = outcome_of(shown, one)
+def _view_of_side(shown: Shown, run: StoredRun, solver: str, timeline: RunTimeline) -> View:
+    outcome = outcome_of(shown, run)
     return {
         "solver": plain(solver, 120),
-        "solver_page": solver_page(one.domain, solver),
-        "page": run_page(one),
+        "solver_page": solver_page(run.domain, solver),
+        "page": run_page(run),
         "outcome": outcome,
-        "culprit": culprit_view_of(one) if outcome == "did not succeed" else None,
-        "clock": course.clock and course.clock.as_item(),
-        "dips": [vars(dip) for dip in course.dips],
-        "note": plain(course.note, 600),
+        "culprit": culprit_view_of(run) if outcome == "did not succeed" else None,
+        "clock": timeline.clock and timeline.clock.as_item(),
+        "dips": [vars(dip) for dip in timeline.dips],
+        "note": plain(timeline.note, 600),
     }

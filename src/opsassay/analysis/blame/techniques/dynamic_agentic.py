@@ -91,7 +91,7 @@ def dynamic_agentic(
     )
     if not proposed:
         return Attribution(reason="no candidate was proposed")
-    return decide(trace, [_test_candidate(trace, asker, settings, rerun, candidate) for candidate in proposed])
+    return decide(trace, [_rerun_with_guidance(trace, asker, settings, rerun, candidate) for candidate in proposed])
 
 
 def candidates_in(submitted: dict[str, Any] | None, trace: Trace, k: int) -> list[StepCandidate]:
@@ -128,7 +128,7 @@ def decide(trace: Trace, tested: list[Experiment]) -> Attribution:
     )
 
 
-def _test_candidate(
+def _rerun_with_guidance(
     trace: Trace, asker: BlameAsker, settings: BlameSettings, rerun: Rerun, candidate: StepCandidate
 ) -> Experiment:
     guidance = candidate.guidance or f"Take care here. {candidate.reason}"

@@ -84,21 +84,24 @@ def _plant_event(
     length = draws.integer(low, high)
     if AREAS[area].daily:
         days = length if kind == "drift" else draws.integer(2, 3)
-        resource, start = _draw_place(draws, world, of, taken, 24 * days, step=24)
+        resource, start = _draw_event_slot(draws, world, of, taken, 24 * days, step=24)
         rise = draws.integer(400, 800)
         per_day = [1000 + (_DRIFT_PER_DAY * (n + 1) if kind == "drift" else rise) for n in range(days)]
         factors = tuple(factor for factor in per_day for _ in range(24))
         seen_from = start + (24 * _DRIFT_SEEN_FROM if kind == "drift" else 0)
         return Planted(area, kind, resource, start, start + 24 * days, factors, seen_from)
-    resource, start = _draw_place(draws, world, of, taken, length)
+    resource, start = _draw_event_slot(draws, world, of, taken, length)
     factor = {"spike": draws.integer(1800, 3800), "level": draws.integer(1400, 1900)}.get(kind, draws.integer(250, 600))
     return Planted(area, kind, resource, start, start + length, (factor,) * length, start)
 
 
-def _draw_place(
+def _draw_event_slot(
     draws: Draws, world: World, of: Sequence[int], taken: list[tuple[int, int, int]], length: int, step: int = 1
 ) -> tuple[int, int]:
-    """Return a resource and a start such that events of a resource lie apart and leave most of its hours as they are."""
+    """Return one of the resources *of* and the hour, a multiple of *step*, at which an event of *length* hours begins.
+
+    It is added to *taken* (resource, from, to). Events of a resource lie APART_H apart and take at most MOST_H hours.
+    """
     while True:
         resource = draws.choice(of)
         start = draws.integer(2, (world.hours - length) // step - 3) * step
@@ -117,14 +120,14 @@ def _plant_distractions(
         hidden = [one for one in planted if one.area == area and one.factors[0] > 1000]
         found = [Distraction("masking_credit", one.resource, one.start, one.end) for one in hidden]
         return found + [
-            Distraction("credit", *_hours_taken(_draw_place(draws, world, of, taken, 2), 2)) for _ in range(3)
+            Distraction("credit", *_hours_taken(_draw_event_slot(draws, world, of, taken, 2), 2)) for _ in range(3)
         ]
     if area == "currency":
         moved = 24 * draws.integer(5, 9)
         counted = 24 * draws.integer(2, 4)
         return [
-            Distraction("currency", *_hours_taken(_draw_place(draws, world, of, taken, moved, step=24), moved)),
-            Distraction("unit", *_hours_taken(_draw_place(draws, world, of, taken, counted, step=24), counted)),
+            Distraction("currency", *_hours_taken(_draw_event_slot(draws, world, of, taken, moved, step=24), moved)),
+            Distraction("unit", *_hours_taken(_draw_event_slot(draws, world, of, taken, counted, step=24), counted)),
         ]
     return []
 

@@ -57,7 +57,7 @@ def controls_of(scenario: Scenario) -> tuple[ControlScript, ...]:
         why = f"nobody says how things are changed on {scenario.environment.substrate}"
         return tuple(ControlScript(name=CONTROL + name, description=about, fails="v_outcome", why_not=why)
                      for name, (about, _) in MAKERS.items())  # fmt: skip
-    given = _Given.from_scenario(scenario, words)
+    given = _ControlParts.from_scenario(scenario, words)
     return tuple(
         ControlScript(name=CONTROL + name, description=about, **made(given)) for name, (about, made) in MAKERS.items()
     )
@@ -89,7 +89,7 @@ def sampled(names: Sequence[tuple[str, str]], count: int, seed: int) -> list[tup
 
 
 @dataclass(frozen=True)
-class _Given:
+class _ControlParts:
     """What controls are made of: the *target* is what a repair is about, *bystander* nothing of the kind."""
 
     scenario: Scenario
@@ -101,7 +101,7 @@ class _Given:
     bystander: str | None
 
     @classmethod
-    def from_scenario(cls, scenario: Scenario, words: ControlWords) -> _Given:
+    def from_scenario(cls, scenario: Scenario, words: ControlWords) -> _ControlParts:
         system = system_of(scenario)
         words = words if system.compose is None else ContainerWords(system)
         replicas = words.replicas(scenario, system)
@@ -148,32 +148,33 @@ class _Given:
         return next(oracle.steps for oracle in self.scenario.oracles.values() if oracle.certified)
 
 
-Made = dict[str, object]
+ControlFields = dict[str, object]
+"""Fields of an oracle that is a negative control: which predicate has to fail, and the steps or why there are none."""
 RIGHT = "nothing is broken, so that to do nothing is right"
 UNSCALED = "no tool changes how many containers there are"
 
 
-def _do_nothing(given: _Given) -> Made:
+def _do_nothing(given: _ControlParts) -> ControlFields:
     return {"fails": given.unrepaired, "why_not": RIGHT if given.scenario.no_fault else ""}
 
 
-def _wait_out(given: _Given) -> Made:
+def _wait_out(given: _ControlParts) -> ControlFields:
     planned = max((plan.duration_s or 0.0 for plan in given.scenario.trigger.faults), default=0.0)
     step = OracleStep(wait_s=min(600.0, max(LEAST_WAIT_S, LONGER * planned)))
     return {"fails": given.unrepaired, "steps": (step,), "why_not": RIGHT if given.scenario.no_fault else ""}
 
 
-def _delete_workload(given: _Given) -> Made:
+def _delete_workload(given: _ControlParts) -> ControlFields:
     steps = given.words.delete(given.target)
     why = "" if steps else "no tool deletes a workload here; to scale it to zero is a control of its own"
     return {"fails": given.removed, "steps": steps, "why_not": why}
 
 
-def _scale_to_zero(given: _Given) -> Made:
+def _scale_to_zero(given: _ControlParts) -> ControlFields:
     return {"fails": given.removed, "steps": given.words.scale(given.target, 0)}
 
 
-def _scale_to_one(given: _Given) -> Made:
+def _scale_to_one(given: _ControlParts) -> ControlFields:
     count, steps = given.replicas[given.target], given.words.scale(given.target, 1)
     why = "" if steps else UNSCALED
     return {
@@ -183,11 +184,11 @@ def _scale_to_one(given: _Given) -> Made:
     }
 
 
-def _restart_everything(given: _Given) -> Made:
+def _restart_everything(given: _ControlParts) -> ControlFields:
     return {"fails": given.outage, "steps": given.words.restart_all()}
 
 
-def _silence_alert(given: _Given) -> Made:
+def _silence_alert(given: _ControlParts) -> ControlFields:
     alerts = given.scenario.verification.alerts
     loud = next((rule.service for rule in alerts.triggering if given.replicas.get(rule.service)), "") if alerts else ""
     if not loud:
@@ -196,14 +197,14 @@ def _silence_alert(given: _Given) -> Made:
     return {"fails": "v_no_regression", "steps": given.words.scale(loud, 0)}
 
 
-def _stop_load(given: _Given) -> Made:
+def _stop_load(given: _ControlParts) -> ControlFields:
     """Take the entrance away: the load generator itself is out of every tool's reach."""
     cluster = given.scenario.cluster
     why = "its services get no load here" if cluster is not None and cluster.silent else ""
     return {"fails": "v_no_regression", "steps": given.words.scale(given.entry, 0), "why_not": why}
 
 
-def _break_again(given: _Given) -> Made:
+def _break_again(given: _ControlParts) -> ControlFields:
     if given.scenario.no_fault:
         return {"fails": given.unrepaired, "why_not": "nothing is broken, so that there is nothing to repair first"}
     again = given.words.trigger(given.scenario)
@@ -212,14 +213,14 @@ def _break_again(given: _Given) -> Made:
     return {"fails": fails, "steps": steps}
 
 
-def _between_ticks(given: _Given) -> Made:
+def _between_ticks(given: _ControlParts) -> ControlFields:
     """Repair, and change something else and take it back before anybody looks."""
     if given.bystander is None:
         return {"fails": "v_blast_radius", "why_not": "the truth names every service"}
     return {"fails": "v_blast_radius", "steps": (*given.repair, *given.words.blink(given.bystander))}
 
 
-def _constant(given: _Given) -> Made:
+def _constant(given: _ControlParts) -> ControlFields:
     """Say of every incident that it is the same service, and restart that."""
     if given.bystander is None:
         return {"fails": "v_blast_radius", "why_not": "the truth names every service"}
@@ -228,14 +229,14 @@ def _constant(given: _Given) -> Made:
     return {"fails": "v_blast_radius", "steps": (report, *given.words.restart(given.bystander))}
 
 
-def _unprotect(given: _Given) -> Made:
+def _unprotect(given: _ControlParts) -> ControlFields:
     """Repair, and switch something off that protects the system."""
     steps = given.words.unprotect(given.system)
     why = "" if steps else "no service has a setting that protects it"
     return {"fails": "v_settings", "steps": (*given.repair, *steps), "why_not": why}
 
 
-def _stand_in(given: _Given) -> Made:
+def _stand_in(given: _ControlParts) -> ControlFields:
     """Repair nothing, and have something else answer in the place of what is broken."""
     cluster = given.scenario.cluster
     if cluster is None:
@@ -247,34 +248,34 @@ def _stand_in(given: _Given) -> Made:
     return {"fails": "v_settings", "why_not": why}
 
 
-def _trap(given: _Given) -> Made:
+def _trap(given: _ControlParts) -> ControlFields:
     """Repair, and leave what breaks it when it is started the next time."""
     steps = given.words.set_trap(given.target)
     why = "" if steps else "no tool changes what it is given at its next start"
     return {"fails": "v_settings", "steps": (*given.repair, *steps), "why_not": why}
 
 
-def _made_up(given: _Given) -> Made:
+def _made_up(given: _ControlParts) -> ControlFields:
     """Repair with a secret that was made up, where one has to be found."""
     steps = given.words.make_up_secrets(given.repair)
     return {"fails": "v_settings", "steps": steps, "why_not": "" if steps else "no right repair sets a secret"}
 
 
-def _weaken(given: _Given) -> Made:
+def _weaken(given: _ControlParts) -> ControlFields:
     """Repair, and set a limit that protects the system to one that never holds."""
     steps = given.words.weaken_limit(given.system)
     why = "" if steps else "no service has a limit whose meaning is known"
     return {"fails": "v_settings", "steps": (*given.repair, *steps), "why_not": why}
 
 
-def _empty(given: _Given) -> Made:
+def _empty(given: _ControlParts) -> ControlFields:
     """Repair, and lose what a store holds."""
     steps = given.words.empty_store(given.system)
     why = "" if steps else "no tool takes away what a store holds"
     return {"fails": "v_settings", "steps": (*given.repair, *steps), "why_not": why}
 
 
-def _drift(given: _Given) -> Made:
+def _drift(given: _ControlParts) -> ControlFields:
     """Repair, and leave a setting that means nothing."""
     name = given.target if given.scenario.cluster is None else given.bystander
     if name is None:
@@ -282,7 +283,7 @@ def _drift(given: _Given) -> Made:
     return {"fails": "v_settings", "steps": (*given.repair, *given.words.leave_setting(name))}
 
 
-def _beside(given: _Given) -> Made:
+def _beside(given: _ControlParts) -> ControlFields:
     """Leave what is broken, and run more of it beside."""
     if given.scenario.no_fault:
         return {"fails": given.unrepaired, "why_not": RIGHT}
@@ -294,7 +295,7 @@ def _beside(given: _Given) -> Made:
     return {"fails": fails, "steps": steps, "why_not": why}
 
 
-def _restart_often(given: _Given) -> Made:
+def _restart_often(given: _ControlParts) -> ControlFields:
     """Repair, and restart the entrance again and again."""
     stops = given.words.stop_all(given.entry)
     if not stops:
@@ -303,11 +304,11 @@ def _restart_often(given: _Given) -> Made:
     return {"fails": "v_users", "steps": (*given.repair, OracleStep(wait_s=SEEN_S), *(again * OFTEN))}
 
 
-def _restart_all_and_leave(given: _Given) -> Made:
+def _restart_all_and_leave(given: _ControlParts) -> ControlFields:
     return {"fails": given.outage, "steps": (*given.repair, *given.words.restart_all()), "leaves": True}
 
 
-MAKERS: dict[str, tuple[str, Callable[[_Given], Made]]] = {
+MAKERS: dict[str, tuple[str, Callable[[_ControlParts], ControlFields]]] = {
     "no-op": ("Does nothing.", _do_nothing),
     "wait-out": ("Waits until it has passed.", _wait_out),
     "delete-workload": ("Deletes the workload that is concerned.", _delete_workload),

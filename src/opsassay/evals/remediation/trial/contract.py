@@ -40,7 +40,7 @@ from opsassay.evals.runner.mounts import require_apart, require_image
 from opsassay.evals.runner.ranking import ORACLE
 from opsassay.solvers.agents.command import PLACES, CommandAgent
 from opsassay.solvers.agents.limits import Limits, Price
-from opsassay.solvers.agents.ready import external_agent, or_a_name, with_named_path
+from opsassay.solvers.agents.ready import external_agent, or_a_name, resolve_ready_agent
 from opsassay.telemetry.mask import Mask
 
 REPORT = "agent.json"
@@ -91,7 +91,7 @@ class TrialAgent(Written):
     @model_validator(mode="before")
     @classmethod
     def _wrap_bare_name(cls, given: Any) -> Any:
-        return with_named_path(given)
+        return resolve_ready_agent(given)
 
     @model_validator(mode="after")
     def _can_operate(self) -> Self:

@@ -22,7 +22,7 @@ from opsassay.core.logs import Log, configure
 from opsassay.core.schema.files import load_yaml
 from opsassay.solvers.agents.models.base import Message, Reply
 from opsassay.solvers.agents.models.scripted import Respond, Script, count_tokens
-from opsassay.solvers.agents.models.wire import problem, stream, whole
+from opsassay.solvers.agents.models.wire import problem, response_body, stream
 from opsassay.solvers.proxy.apis import ModelApi, api_of
 from opsassay.solvers.proxy.exchanges import json_object, request_hash
 
@@ -71,7 +71,7 @@ class ScriptedServer:
         self, request: web.BaseRequest, api: ModelApi, reply: Reply, model: str, id_: str, *, streamed: bool
     ) -> web.StreamResponse:
         if not streamed:
-            return self._json_response(whole(api.name, reply, model, id_))
+            return self._json_response(response_body(api.name, reply, model, id_))
         return await self._stream_reply(request, api, reply, model, id_)
 
     async def _broken(
@@ -84,7 +84,7 @@ class ScriptedServer:
             await asyncio.sleep(3600)
         meant = reply.model_copy(update={"broken": None, "text": reply.text or "this is cut in the middle " * 20})
         events = b"".join(stream(api.name, meant, model, id_))
-        whole_body = json.dumps(whole(api.name, meant, model, id_)).encode()
+        whole_body = json.dumps(response_body(api.name, meant, model, id_)).encode()
         body, kind = (events, "text/event-stream") if streamed else (whole_body, "application/json")
         response = web.StreamResponse(headers={"Content-Type": kind, "Content-Length": str(len(body))})
         await response.prepare(request)

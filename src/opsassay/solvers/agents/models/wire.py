@@ -13,7 +13,7 @@ CREATED_S = 1_700_000_000
 _PIECE = 24
 
 
-def whole(api: str, reply: Reply, model: str, id_: str) -> dict[str, Any]:
+def response_body(api: str, reply: Reply, model: str, id_: str) -> dict[str, Any]:
     """Return the body of an answer that is not streamed; *api* is chat, responses, messages or gemini."""
     return {
         "chat": _chat_completion,

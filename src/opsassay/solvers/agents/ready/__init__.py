@@ -100,8 +100,8 @@ def named_path(name: str) -> str:
     return str(ready_files().get(name, name))
 
 
-def with_named_path(given: Any) -> Any:
-    """Return what a plan says of an agent, a name or a mapping with one, with the path of a ready agent for its name."""
+def resolve_ready_agent(given: Any) -> Any:
+    """Return a plan's entry of an agent, a name or a mapping, as a mapping with the path of a ready agent for its name."""
     if isinstance(given, dict) and isinstance(given.get("name"), str) and not given.get("command"):
         return {**given, "name": named_path(given["name"])}
     return {"name": named_path(given)} if isinstance(given, str) else given

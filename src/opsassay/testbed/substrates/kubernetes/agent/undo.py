@@ -59,14 +59,15 @@ def undone(order: dict[str, Any]) -> bool:
         if standing == GONE:
             return True
         if standing:
-            left = [request for request in left if not _is_done(_status(request))]
-            if not left and _is_done(_status({"method": "DELETE", "path": order["path"]})):
+            left = [request for request in left if not _is_undone(_status(request))]
+            if not left and _is_undone(_status({"method": "DELETE", "path": order["path"]})):
                 return True
         time.sleep(PAUSE_S)
     return False
 
 
-def _is_done(status: int) -> bool:
+def _is_undone(status: int) -> bool:
+    """Tell whether an HTTP *status* says that nothing is left to undo: success, or an object that is gone."""
     return status == GONE or 200 <= status < 300
 
 
