@@ -30,8 +30,9 @@ from opsassay.server.task_sets import load_task_set
 SOLVERS, TASKS, TRIES = 20, 100, 7
 DONE = {"done": Metric(value=1.0, status=MetricStatus.SCORED).model_dump(mode="json")}
 PAGES = (
-    "/boards/many/runs", "/boards/many/runs?solver=solver-07&outcome=succeeded", "/api/boards/many/runs?task=task-042",
-    "/boards/many", "/boards/many/tasks", "/boards",
+    "/leaderboards/many/runs", "/leaderboards/many/runs?solver=solver-07&outcome=succeeded",
+    "/api/leaderboards/many/runs?task=task-042",
+    "/leaderboards/many", "/leaderboards/many/tasks", "/leaderboards",
 )  # fmt: skip
 
 

@@ -55,7 +55,7 @@ def measure(running: Running, cells: int, count: int, kills: int, most_s: float)
         print(f"{took:.0f} s, {cells / took:.1f} cells/s, load {os.getloadavg()[1]:.1f} of 5 min; {processor_s}")
         report(owner, benchmark, len(workers), killed)
         print(f"log of workers: {said.count('Traceback')} tracebacks, {said.count('warning')} warnings")
-        for path in ("/", "/boards/many", "/api/benchmarks", f"/api/benchmarks/{benchmark}"):
+        for path in ("/", "/leaderboards/many", "/api/benchmarks", f"/api/benchmarks/{benchmark}"):
             print(f"{path}: {1000 * median(running, path):.0f} ms (median of {PAGE_TRIES}, warm)")
     finally:
         for one in workers:

@@ -46,7 +46,7 @@ def uploaded(owner, name, inside, **files):
 
 
 def board(running, task_set):
-    found = json.loads(urllib.request.urlopen(f"{running.url}/api/boards/{task_set}").read())
+    found = json.loads(urllib.request.urlopen(f"{running.url}/api/leaderboards/{task_set}").read())
     return {row["solver"]: row for row in found["items"]}, found["warnings"]
 
 

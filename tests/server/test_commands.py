@@ -39,7 +39,7 @@ def test_an_own_agent_is_registered_run_and_stands_on_the_leaderboard(platform):
     assert (found["state"], len(found["items"])) == ("Finished", 3)
     assert {(one["bundle"], one["passed"], one["error"]) for one in found["items"]} == {("Terminated", False, None)}
     assert owner._token not in done.stdout + done.stderr
-    assert "boxed" in {row["solver"] for row in owner.ask("GET", "/api/boards/bill")["items"]}
+    assert "boxed" in {row["solver"] for row in owner.ask("GET", "/api/leaderboards/bill")["items"]}
     done = command(platform, owner._token, "register", "far", "--domain", "finops")
     assert re.search(r"http://\S+/api/agents/[0-9a-f]{16}/manifest", done.stdout)
 

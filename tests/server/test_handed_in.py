@@ -62,7 +62,12 @@ def test_what_is_handed_in_is_graded_and_shown_when_it_is_closed_as_it_was_commi
     with pytest.raises(PlatformError, match="not handed in by you"):
         owner.ask("GET", "/api/task-sets/secret-bill/upload")
     assert get(author, "/api/task-sets/secret-bill/upload") == content
-    for path in ("/api/task-sets", "/api/task-sets/secret-bill", "/api/events?limit=10000", "/boards/secret-bill"):
+    for path in (
+        "/api/task-sets",
+        "/api/task-sets/secret-bill",
+        "/api/events?limit=10000",
+        "/leaderboards/secret-bill",
+    ):
         shown = get(owner, path)
         assert SECRET.encode() not in shown, path
         assert hashlib.sha256(content).hexdigest().encode() not in shown, path

@@ -88,11 +88,12 @@ def pages(platform):
     report = {"agent": agent, "task_set": "bill", "said": {"passed": 1}, "source": "https://example.org/" + "x" * 300}
     admin.ask("POST", "/api/reports", report)
     run = admin.benchmark(benchmark)["cells"][0]["run"]
-    board = "/boards/bill"
+    board = "/leaderboards/bill"
     return (
-        "/", "/login", "/boards", board, f"{board}?level=easy", f"{board}/self-hosted", f"{board}/runs", f"{board}/{run}",
+        "/", "/login", "/leaderboards", board, f"{board}?level=easy", f"{board}/self-hosted", f"{board}/runs",
+        f"{board}/{run}",
         f"{board}/tasks", f"{board}/tasks/category-cost", f"{board}/compare?one=chance&two=constant", "/agents",
-        f"/agents/{agent}", f"/benchmarks/{benchmark}", "/users", "/boards/none",
+        f"/agents/{agent}", f"/benchmarks/{benchmark}", "/users", "/leaderboards/none",
     )  # fmt: skip
 
 

@@ -90,7 +90,7 @@ def test_a_benchmark_comes_to_results_with_evidence_and_its_baseline_beside_it(p
         assert (platform.state / "stores" / "bill" / cell["run"] / "run.json").is_file()
     admin = {one["agent_name"]: one for one in platform.client().ask("GET", "/api/benchmarks")["items"]}
     finished(platform.client(), admin["constant (baseline of finops)"]["id"])
-    board = json.loads(urllib.request.urlopen(f"{platform.url}/api/boards/bill").read())
+    board = json.loads(urllib.request.urlopen(f"{platform.url}/api/leaderboards/bill").read())
     rows = {row["solver"]: row for row in board["items"]}
     assert rows["chance"]["rank"] is None
     assert rows["constant"]["baseline"]
@@ -155,19 +155,20 @@ def fetched(platform, path):
 
 def test_every_number_leads_to_its_runs_and_every_run_to_its_evidence(platform, owner, graded):
     _, benchmark = graded
-    runs = fetched(platform, "/api/boards/bill/runs?solver=chance")
+    runs = fetched(platform, "/api/leaderboards/bill/runs?solver=chance")
     assert {f"runs/{one['run']}" for one in runs["items"]} == {cell["run"] for cell in benchmark["cells"]}
-    assert fetched(platform, "/api/boards/bill/runs?solver=chance&outcome=succeeded")["all"] == 0
+    assert fetched(platform, "/api/leaderboards/bill/runs?solver=chance&outcome=succeeded")["all"] == 0
     cell = benchmark["cells"][0]
-    run = fetched(platform, f"/api/boards/bill/{cell['run']}")
+    run = fetched(platform, f"/api/leaderboards/bill/{cell['run']}")
     events = {event["hash"]: event for event in owner.ask("GET", "/api/events?limit=10000")["items"]}
     assert json.loads(events[run["event"]]["body"])["evidence"] == run["evidence"] == cell["evidence"]
-    two = fetched(platform, "/api/boards/bill/compare?one=chance&two=constant")
+    assert fetched(platform, "/api/boards/bill/runs?solver=chance") == runs  # the address that it had before
+    two = fetched(platform, "/api/leaderboards/bill/compare?one=chance&two=constant")
     assert two["tasks"] == 3
     assert "exactly the same" in two["answer"] or "cannot be distinguished" in two["answer"]
     for path in ("runs/0000/1", "runs?outcome=none", "compare?one=chance&two=nobody"):
         with pytest.raises(urllib.error.HTTPError) as caught:
-            urllib.request.urlopen(f"{platform.url}/boards/bill/{path}")
+            urllib.request.urlopen(f"{platform.url}/leaderboards/bill/{path}")
         assert caught.value.code in (400, 404)
         caught.value.close()
 
@@ -192,7 +193,9 @@ def test_a_solver_has_the_figures_of_the_commands_and_of_their_pages(platform, o
         return capsys.readouterr().out
 
     shown = {
-        "server": in_page(urllib.request.urlopen(f"{platform.url}/boards/broken").read().decode(), title, "self-time"),
+        "server": in_page(
+            urllib.request.urlopen(f"{platform.url}/leaderboards/broken").read().decode(), title, "self-time"
+        ),
         "grade": column(said("score run"), title, "self-time", "Grades"),
         "board": column(said("leaderboard"), title, "self-time"),
     }
@@ -208,24 +211,24 @@ def test_an_agent_is_given_the_tasks_of_its_level_and_boards_are_of_a_level_too(
     expert = owner.ask("POST", "/api/agents", form)["id"]
     said = refused(owner, "POST", "/api/benchmarks", {"agent": expert, "task_set": "bill"}, status=400)
     assert "bill has no hard task" in said
-    easy, hard = (fetched(platform, f"/api/boards/bill?level={level}") for level in ("easy", "hard"))
+    easy, hard = (fetched(platform, f"/api/leaderboards/bill?level={level}") for level in ("easy", "hard"))
     assert (easy["tasks"], hard["tasks"], hard["items"]) == (3, 0, [])
     (ours,) = [one for one in easy["items"] if one["solver"] == "chance"]
     assert ours["agents"] == ["chancer"]
-    assert refused(owner, "GET", "/api/boards/bill?level=none", status=400)
+    assert refused(owner, "GET", "/api/leaderboards/bill?level=none", status=400)
 
 
 def test_tasks_have_pages_that_tell_an_agent_no_more_than_how_hard_they_are(platform, graded):
-    (first, *_) = tasks = fetched(platform, "/api/boards/bill/tasks")["items"]
+    (first, *_) = tasks = fetched(platform, "/api/leaderboards/bill/tasks")["items"]
     assert [one["task"] for one in tasks] == ["anomalies-spikes", "category-cost", "top-applications"]
     assert (first["level"], first["solvers"], first["solved"], first["by_baselines"]) == ("easy", 0, 0, 0)
-    task = fetched(platform, "/api/boards/bill/tasks/category-cost")
+    task = fetched(platform, "/api/leaderboards/bill/tasks/category-cost")
     assert {row["solver"]: row["kind"] for row in task["rows"]}["constant"] == "baseline"
-    with urllib.request.urlopen(f"{platform.url}/boards/bill/tasks/category-cost") as answer:
+    with urllib.request.urlopen(f"{platform.url}/leaderboards/bill/tasks/category-cost") as answer:
         page = answer.read().decode()
     assert "Workload optimization" not in page
     assert "0 of " in page
-    overall = fetched(platform, "/api/boards")["items"]
+    overall = fetched(platform, "/api/leaderboards")["items"]
     assert all({"solver", "boards", "bill"} <= set(one) for one in overall)
 
 
@@ -467,19 +470,22 @@ def test_an_agent_that_runs_elsewhere_works_by_the_protocol(platform, owner):
     assert done.returncode == 0, done.stderr
     found = finished(owner, benchmark)
     assert {cell["agent"] for cell in found["cells"]} == {"Finished"}
-    board = json.loads(urllib.request.urlopen(f"{platform.url}/api/boards/bill").read())
+    board = json.loads(urllib.request.urlopen(f"{platform.url}/api/leaderboards/bill").read())
     (row,) = (row for row in board["items"] if row["solver"] == "far away")
     assert row["rank"] is None
     assert "it ran unsealed" in row["not_ranked"]
-    hosted = {one["solver"]: one for one in fetched(platform, "/api/boards/bill/self-hosted")["items"]}
+    hosted = {one["solver"]: one for one in fetched(platform, "/api/leaderboards/bill/self-hosted")["items"]}
     assert "it ran unsealed" not in hosted["far away"]["not_ranked"]
     assert hosted["constant"]["baseline"]
     ours = {one["name"] for one in platform.client().ask("GET", "/api/agents")["items"] if one["kind"] == "self_hosted"}
     assert {name for name, one in hosted.items() if not one["baseline"]} <= ours, "no built-in one, and no bundle"
-    page = urllib.request.urlopen(f"{platform.url}/boards/bill/self-hosted?level=easy").read().decode()
+    page = urllib.request.urlopen(f"{platform.url}/leaderboards/bill/self-hosted?level=easy").read().decode()
     assert "nobody watched what they read" in page
-    assert 'href="/boards/bill/self-hosted"' in page
-    assert 'href="/boards/bill/self-hosted"' in urllib.request.urlopen(f"{platform.url}/boards/bill").read().decode()
+    assert 'href="/leaderboards/bill/self-hosted"' in page
+    assert (
+        'href="/leaderboards/bill/self-hosted"'
+        in urllib.request.urlopen(f"{platform.url}/leaderboards/bill").read().decode()
+    )
 
 
 def test_an_entry_hears_start_and_finish_in_order_and_twice_is_once(platform, owner):
@@ -523,10 +529,10 @@ def test_what_owners_report_is_shown_with_that_mark_and_never_ranked(platform, o
     assert (platform.state / "artefacts" / first["sha256"][:2] / first["sha256"]).read_bytes() == b"evidence"
     events = owner.ask("GET", "/api/events?limit=10000")["items"]
     assert sum(event["kind"] == "artefact" for event in events) == 1
-    page = urllib.request.urlopen(f"{platform.url}/boards/bill").read().decode()
+    page = urllib.request.urlopen(f"{platform.url}/leaderboards/bill").read().decode()
     assert "not measured here, not ranked" in page
     assert "<b>trust me" not in page
-    board = json.loads(urllib.request.urlopen(f"{platform.url}/api/boards/bill").read())
+    board = json.loads(urllib.request.urlopen(f"{platform.url}/api/leaderboards/bill").read())
     assert all(row["rank"] is None for row in board["items"] if row["solver"] == "chance")
 
 
@@ -605,7 +611,7 @@ def test_a_text_that_cannot_be_kept_is_one_sentence(owner, path):
 
 def test_a_page_with_such_a_text_is_one_too(platform):
     with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(f"{platform.url}/boards/%00")
+        urllib.request.urlopen(f"{platform.url}/leaderboards/%00")
     caught.value.close()
     assert caught.value.code == 404
 

@@ -42,19 +42,19 @@ class PlatformPage:
     @property
     def board(self) -> str:
         """The path of the leaderboard that it belongs to, '' where it is none's."""
-        return "/boards/{task_set}" if "{task_set}" in self.path else ""
+        return "/leaderboards/{task_set}" if "{task_set}" in self.path else ""
 
 
 PAGES = (
     PlatformPage("/", "platform_home.html", task_set_pages.home_view, live=True),
-    PlatformPage("/boards", "platform_overall.html", task_set_pages.overall_view),
-    PlatformPage("/boards/{task_set}", "platform_board.html", task_set_pages.task_set_view),
-    PlatformPage(f"/boards/{{task_set}}{SELF_HOSTED}", "platform_board.html", task_set_pages.self_hosted_view),
-    PlatformPage("/boards/{task_set}/runs", "platform_runs.html", task_set_pages.runs_view),
-    PlatformPage("/boards/{task_set}/runs/{cell}/{attempt:int}", "platform_run.html", task_set_pages.run_view),
-    PlatformPage("/boards/{task_set}/tasks", "platform_tasks.html", task_set_pages.tasks_view),
-    PlatformPage("/boards/{task_set}/tasks/{task:path}", "platform_task.html", task_set_pages.task_view),
-    PlatformPage("/boards/{task_set}/compare", "compare.html", task_set_pages.compare_view),
+    PlatformPage("/leaderboards", "platform_overall.html", task_set_pages.overall_view),
+    PlatformPage("/leaderboards/{task_set}", "platform_board.html", task_set_pages.task_set_view),
+    PlatformPage(f"/leaderboards/{{task_set}}{SELF_HOSTED}", "platform_board.html", task_set_pages.self_hosted_view),
+    PlatformPage("/leaderboards/{task_set}/runs", "platform_runs.html", task_set_pages.runs_view),
+    PlatformPage("/leaderboards/{task_set}/runs/{cell}/{attempt:int}", "platform_run.html", task_set_pages.run_view),
+    PlatformPage("/leaderboards/{task_set}/tasks", "platform_tasks.html", task_set_pages.tasks_view),
+    PlatformPage("/leaderboards/{task_set}/tasks/{task:path}", "platform_task.html", task_set_pages.task_view),
+    PlatformPage("/leaderboards/{task_set}/compare", "compare.html", task_set_pages.compare_view),
     PlatformPage("/login", "platform_login.html", accounts.login_view),
     PlatformPage("/agents", "platform_agents.html", accounts.agents_view, for_owners=True),
     PlatformPage("/agents/{agent}", "platform_agent.html", accounts.agent_view, for_owners=True, live=True),
@@ -70,11 +70,18 @@ def platform_routes(access: PlatformAccess) -> list[Route]:
     return [
         *(Route(page.path, _make_endpoint(access, page, _html_response)) for page in PAGES),
         *(Route(f"/api{page.path}", _make_endpoint(access, page, _json_response)) for page in PAGES
-          if page.path.startswith("/boards")),
+          if page.path.startswith("/leaderboards")),
+        *(Route(f"{old}{rest}", _moved) for old in ("/boards", "/api/boards") for rest in ("", "/{rest:path}")),
         Route("/login", _form(access, _sign_in, for_owners=False), methods=["POST"]),
         Route("/logout", _form(access, _sign_out, for_owners=False), methods=["POST"]),
         *(Route(path, _form(access, work), methods=["POST"]) for path, work in forms.items()),
     ]  # fmt: skip
+
+
+async def _moved(request: Request) -> Response:
+    """Lead from the address that a page of leaderboards had before to where it is."""
+    path = request.url.path.replace("/boards", "/leaderboards", 1)
+    return RedirectResponse(f"{path}?{request.url.query}" if request.url.query else path, status_code=308)
 
 
 Answer = Callable[[PlatformPage, PlatformRequest], Response]

@@ -168,7 +168,7 @@ def run_view(asked: PlatformRequest) -> View:
     passed = "" if row["passed"] is None else ", passed" if row["passed"] else ", not passed"
     item = {
         "run": f"{run.cell}/{run.attempt}",
-        "task_page": f"/boards/{task_set}/tasks/{quote(run.item, safe='')}",
+        "task_page": f"/leaderboards/{task_set}/tasks/{quote(run.item, safe='')}",
         "solver": plain(run.solver.label, 120),
         "task": plain(run.item, 120),
         "status": run.status.value,
@@ -209,7 +209,7 @@ def compare_view(asked: PlatformRequest) -> View:
     """Return two solvers on the tasks that both were run on."""
     task_set, board = asked.path["task_set"], _board(asked).board
     first, second = (_require_entry(board, asked.query.get(key, "")) for key in ("one", "two"))
-    page = f"/boards/{task_set}/tasks/"
+    page = f"/leaderboards/{task_set}/tasks/"
     item = compare_solvers(first, second, board.metrics, lambda task: page + quote(task, safe=""))
     return {**item, "title": f"Two agents: {task_set}", "item": item}
 
