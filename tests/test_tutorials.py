@@ -110,7 +110,7 @@ def test_a_past_incident_is_made_of_its_backends_as_the_page_has_it(tmp_path, mo
     """The addresses and the windows of the page become those of a recorded incident that is served."""
     monkeypatch.chdir(tmp_path)
     pack = recorded(tmp_path / "pack")
-    (file,) = blocks(DOCS / "own-system.md", "yml")
+    *_, file = blocks(DOCS / "own-system.md", "yml")
     assert PastIncident.model_validate(yaml.safe_load(file)).windows()
     with serving_on_port(ApiServer.over(pack)) as url:
         urls = api_urls(url)

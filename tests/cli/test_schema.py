@@ -26,6 +26,7 @@ FILES = {
     "scenario": [EXAMPLES / "extending/scenario.yaml", *map(scenario_path, names())],
     "task-set": [EXAMPLES / "platform/task_sets/bill.yaml"],
     "script": [EXAMPLES / "agents/by_model/model.yaml", EXAMPLES / "multi_agent/answers.yaml"],
+    "recording": [EXAMPLES / "otlp/incident.yaml"],
     "resolutions": [EXAMPLES / "multi_agent/annotations/resolved.yaml"],
 }
 SHIPPED = {"ReadyFile", "LiveCostTask"}

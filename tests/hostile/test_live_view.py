@@ -115,12 +115,12 @@ def test_who_has_the_key_reads_everything(served):
     """The control of all others."""
     status, _, headers = served.ask(f"/?key={served.key}", key=False)
     assert (status, headers["location"]) == (303, "/")
-    for path in ("/", "/index.json", a_run(served), "/leaderboards/finops.html", "/compare/finops.good.poor.html"):
+    for path in ("/", "/index.json", a_run(served), "/boards/finops.html", "/compare/finops.good.poor.html"):
         assert served.ask(path)[0] == 200
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/index.json", "/events", "/leaderboards/finops.html", "/nothing", "/truth/x?reveal=1"]
+    "path", ["/", "/index.json", "/events", "/boards/finops.html", "/nothing", "/truth/x?reveal=1"]
 )
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS"])
 def test_without_the_key_nothing_is_read(served, path, method):
@@ -132,7 +132,7 @@ def test_without_the_key_nothing_is_read(served, path, method):
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "0.0.0.0", "127.0.0.1@evil.example", ""])
-@pytest.mark.parametrize("path", ["/", "/events", "/leaderboards/finops.json"])
+@pytest.mark.parametrize("path", ["/", "/events", "/boards/finops.json"])
 def test_another_name_of_this_machine_is_not_served(served, host, path):
     status, text, _ = served.ask(path, Host=host)
     assert status == 400
@@ -332,7 +332,7 @@ def test_a_store_that_goes_while_it_is_read_is_no_failure_of_the_server(tmp_path
 
         def reading():
             while not over.is_set():
-                for path in ("/", page, "/leaderboards/finops.html", "/solvers/finops.good.json"):
+                for path in ("/", page, "/boards/finops.html", "/solvers/finops.good.json"):
                     statuses.add(served.ask(path)[0])
 
         reader = threading.Thread(target=reading)
@@ -388,7 +388,7 @@ def test_filters_and_pages_that_are_nonsense_are_no_error(served):
 
 
 def test_pages_may_ask_for_nothing_but_their_own_stream(served):
-    for path in ("/", a_run(served), "/leaderboards/finops.html", "/nothing.html"):
+    for path in ("/", a_run(served), "/boards/finops.html", "/nothing.html"):
         _, text, headers = served.ask(path)
         policy = headers["content-security-policy"]
         assert "default-src 'none'" in policy

@@ -38,6 +38,10 @@ KINDS = {
         "opsassay.telemetry.importers.backends.settings:PastIncident",
         "a past incident for `opsassay incident import backends`: incident.yaml",
     ),
+    "recording": (
+        "opsassay.telemetry.importers.stated:StatedIncident",
+        "what a team states of its OTLP files: incident.yaml of `opsassay incident import otlp`",
+    ),
     "annotate": ("opsassay.annotation.verdict.settings:AnnotateSettings", "settings of `opsassay incident annotate`"),
     "audit": ("opsassay.analysis.audit.settings:AuditSettings", "settings of `opsassay audit`"),
     "blame": ("opsassay.analysis.blame.settings:BlameSettings", "settings of `opsassay trace blame`"),

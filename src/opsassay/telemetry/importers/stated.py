@@ -31,10 +31,10 @@ def _as_window(given: Any) -> Any:
 
 
 def _as_ns(given: Any) -> Any:
-    if isinstance(given, bool) or not isinstance(given, str | int):
-        return str(given)  # YAML reads a time of its own
+    if type(given) is int:
+        return given
     try:
-        return time_ns(str(given)) if isinstance(given, str) else given
+        return time_ns(str(given))  # YAML makes times of its own of texts without quotes
     except ValueError as error:
         raise ValueError(f"{given!r} is no time in ISO 8601, as in 2026-03-01T10:30:00Z") from error
 
