@@ -19,6 +19,7 @@ from gymnasium.utils.env_checker import check_env
 from live import state_folder, strays
 from opsassay.core.errors import ConfigError, NotFoundError, UserError
 from opsassay.core.schema.tool_session import ToolSpec
+from opsassay.evals.runner.stepping import SteppedRun
 from opsassay.evals.runner.store import RunStore, read_run
 from opsassay.gym import SUBMIT, TaskEnv, action_of, typed_function
 
@@ -198,6 +199,15 @@ def test_what_was_prepared_ahead_is_taken_once_and_ends_with_the_environment(env
         assert (reward, terminated) == (0.0, True)
     with pytest.raises(UserError, match="A store keeps a run once"):
         TaskEnv("finops", ahead=True, store="s", **COST)
+
+
+def test_a_stepped_trial_is_attempted_once():
+    """A second attempt has no agent, and waits for the machine that a system prepared ahead shares."""
+    run = SteppedRun("sre", {"scenarios": ["wrong-upstream-port"]})
+    try:
+        assert run.job.retries == 0
+    finally:
+        run.close()
 
 
 KILLED = """

@@ -187,7 +187,7 @@ def _wait_at(gate: Path) -> None:
     deadline = time.monotonic() + GATE_S
     while not gate.exists():
         if time.monotonic() > deadline:
-            raise OperationError(f"The system was ready and nobody came to it within {GATE_S:g} s.")
+            raise OperationError(f"The system was ready, and its episode did not begin within {GATE_S:g} s.")
         time.sleep(GATE_EVERY_S)
 
 

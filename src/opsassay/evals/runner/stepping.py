@@ -56,6 +56,7 @@ class _Gated(Protocol):
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
     gate: Path | None
+    retries: int
 
 
 class SteppedRun:
@@ -86,7 +87,8 @@ class SteppedRun:
             raise
         (job,) = jobs
         self._gate = made / "gate"
-        self.job = replace(job, gate=self._gate) if isinstance(job, _Gated) else job
+        # No agent works on a second attempt, and it would wait for a system that is prepared ahead.
+        self.job = replace(job, gate=self._gate, retries=0) if isinstance(job, _Gated) else job
         self._listener = socket.socket(socket.AF_UNIX)
         self._given_up, self._left = threading.Event(), threading.Event()
         self._end: RunEnd | None = None
