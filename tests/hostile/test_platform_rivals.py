@@ -122,13 +122,13 @@ def test_reasons_of_held_out_tasks_are_the_admins_until_the_set_is_closed_and_at
 
 WAITING = """
 WITH asked AS (
-    INSERT INTO benchmarks SELECT 'waiting', agent_id, task_set, digest, plan, 'Queued', since_ns, error, created_ns
+    INSERT INTO benchmarks SELECT 'waiting', agent_id, task_set, digest, plan, 'Error', since_ns, error, created_ns
     FROM benchmarks WHERE id = %s RETURNING id
 )
 INSERT INTO cells SELECT 'waiting-' || n, asked.id, to_hex(n), domain, task, task_digest, arm, seed, 'NotStarted', agent, since_ns, NULL, NULL, 0
 FROM asked, generate_series(1, %s) AS n, (SELECT * FROM cells WHERE benchmark_id = %s LIMIT 1) AS one
 """
-"""Cells of another benchmark of the same agent that nobody has begun."""
+"""Cells of another benchmark of the same agent that are not at an end; its state keeps the server from queueing them."""
 
 
 def test_cells_of_one_owner_that_wait_are_limited(running):

@@ -13,6 +13,7 @@ import sys
 import time
 
 import psutil
+import psycopg
 import pytest
 import yaml
 from sqlalchemy import text
@@ -91,6 +92,33 @@ def test_a_database_that_is_started_again_in_the_middle_loses_nothing(running):
     ended(worker)
     assert [cell["bundle"] for cell in found["cells"]] == ["Terminated"] * 12
     assert len({cell["run"] for cell in found["cells"]}) == 12
+
+
+TAKEN = "SELECT id FROM procrastinate_fetch_job_v2(NULL, (SELECT max(id) FROM procrastinate_workers))"
+ENDED = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = 'opsassay'"
+BEATS = "SELECT id, last_heartbeat FROM procrastinate_workers"
+LISTENING = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN %'"
+
+
+def test_a_worker_whose_connections_break_is_a_new_worker_and_a_job_taken_unheard_is_run(running):
+    """Each connection breaks at once, as with a database that is killed; the answer that gave a job is lost with them."""
+    worker = running.worker()
+    with psycopg.connect(running.database(), autocommit=True) as database:
+        while not (before := database.execute(BEATS).fetchall()):
+            time.sleep(0.1)
+        while not database.execute(LISTENING).fetchone()[0]:
+            time.sleep(0.1)
+        worker.send_signal(signal.SIGSTOP)
+        owner, benchmark = asked(running)
+        assert database.execute(TAKEN).fetchone()[0]
+        database.execute(ENDED)
+        worker.send_signal(signal.SIGCONT)
+        finished(owner, benchmark)
+        while (beats := dict(database.execute(BEATS).fetchall())).keys() & dict(before):
+            time.sleep(0.1)
+        while dict(database.execute(BEATS).fetchall()) == beats or not database.execute(LISTENING).fetchone()[0]:
+            time.sleep(0.1)
+    ended(worker)
 
 
 def test_a_second_server_on_one_database_is_refused(running, tmp_path):

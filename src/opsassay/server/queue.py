@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from procrastinate import App, PsycopgConnector, SyncPsycopgConnector
+from procrastinate.exceptions import ConnectorException
 from procrastinate.types import JSONValue
+from procrastinate.worker import Worker
 from sqlalchemy import Connection, select, text
 
+from opsassay.core.logs import Log
 from opsassay.server.benchmarks import queued_cells
 from opsassay.server.database import BENCHMARKS, CELLS
 from opsassay.server.presence import is_present
 from opsassay.server.states import BUNDLE
 
+_log = Log(__name__)
 RUN_CELL = "opsassay.run_cell"
 STALLED_S = 20.0
 """After how long without a heartbeat of its worker a job is given to another."""
-
+SWEEP_S = 5.0
+"""How often a worker looks for jobs whose worker is gone."""
 
 _FAIR = text(Path(__file__).with_name("fair_queue.sql").read_text(encoding="utf-8"))
 """Start-time fair queueing (Goyal, Vin and Cheng 1997): the cells of an owner follow one another by one step of priority,
@@ -58,6 +66,54 @@ def defer_lost(url: str, connection: Connection) -> int:
     return len(lost)
 
 
+class _Connector(PsycopgConnector):
+    """A connector that says so when the connection that listens breaks, instead of making another."""
+
+    async def _loop_notify(self, *words: Any, **named: Any) -> None:
+        await super()._loop_notify(*words, **named)
+        raise ConnectorException("The connection that listens for jobs broke.")
+
+
 def app_of(url: str) -> App:
     """Return the queue's application for workers."""
-    return App(connector=PsycopgConnector(conninfo=url, min_size=1, max_size=2))
+    return App(connector=_Connector(conninfo=url, min_size=1, max_size=2))
+
+
+class QueueWorker(Worker):
+    """procrastinate's worker that ends with ConnectorException as soon as any part of it loses the database.
+
+    Whoever starts it again registers a new worker, so that jobs of the old one are given out anew: those that were
+    taken while the answer was lost, and those whose end could not be written. By itself procrastinate goes on without
+    heartbeats and notifications: it looks no further than the first side task that ends, and that of periodic jobs
+    ends at once where there are none.
+    """
+
+    _lost: ConnectorException | None = None
+
+    def _start_side_tasks(self) -> list[asyncio.Task[Any]]:
+        started = [task for task in super()._start_side_tasks() if task.get_name() != "deferrer"]
+        return [*started, asyncio.create_task(self._sweep(), name="sweep")]
+
+    async def _persist_job_status(self, *words: Any, **named: Any) -> None:
+        try:
+            await super()._persist_job_status(*words, **named)
+        except ConnectorException as error:
+            self._lost = error
+            self.stop()  # type: ignore[no-untyped-call]
+            raise
+
+    async def _shutdown(self, side_tasks: list[asyncio.Task[Any]]) -> None:
+        ended = [task.exception() for task in side_tasks if task.done() and not task.cancelled()]
+        await super()._shutdown(side_tasks)
+        for error in (*ended, self._lost):
+            if error is not None:
+                raise error
+
+    async def _sweep(self) -> None:
+        """Give jobs whose worker is gone to the others, again and again."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            for job in await self.app.job_manager.get_stalled_jobs(seconds_since_heartbeat=STALLED_S):
+                with suppress(Exception):  # another worker was faster
+                    await self.app.job_manager.retry_job(job)
+                    _log.warning("job of a worker that is gone", job=job.id, cell=str(job.task_kwargs.get("cell")))

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from procrastinate import App, RetryStrategy
+from procrastinate import RetryStrategy
 from procrastinate.exceptions import ConnectorException
 from psycopg import OperationalError as LostConnectionError
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
@@ -52,7 +52,7 @@ from opsassay.server.benchmarks import (
 )
 from opsassay.server.phases import PhaseFollower, PhaseReader
 from opsassay.server.presence import is_left
-from opsassay.server.queue import RUN_CELL, STALLED_S, app_of, queue_name
+from opsassay.server.queue import RUN_CELL, STALLED_S, QueueWorker, app_of, queue_name
 from opsassay.server.relay import NOTE
 
 _log = Log(__name__)
@@ -62,7 +62,6 @@ KEPT_BENCHMARKS = 8
 MOST_TRIES = 5
 """A cell that ends every worker that takes it is given up."""
 ALL_ENDED = "Every worker that took it ended before the run did."
-SWEEP_S = 5.0
 LOOK_S = 0.2
 """How often is looked whether a run is to be ended."""
 ENDING_S = 60.0
@@ -84,12 +83,16 @@ class _Hold:
 
 @dataclass
 class Worker:
-    """One process that runs cells; *server* is where agents that run elsewhere reach the platform."""
+    """One process that runs cells; *server* is where agents that run elsewhere reach the platform.
+
+    *lost_at* is the monotonic time at which the database went away; None while it answers.
+    """
 
     platform: Platform
     server: str = ""
     name: str = field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}")
     stopping: threading.Event = field(default_factory=threading.Event)
+    lost_at: float | None = None
     _relaying: threading.Lock = field(default_factory=threading.Lock)
     _asking: threading.Lock = field(default_factory=threading.Lock)
     _asked: dict[str, FrozenBenchmark] = field(default_factory=dict)
@@ -266,7 +269,6 @@ async def _work_patiently(
     *,
     until_empty: bool,
 ) -> None:
-    alone_until = time.monotonic() + PATIENCE_S
     while not worker.stopping.is_set():
         try:
             await _work_through(worker, url, domains, runs, concurrency, until_empty=until_empty)
@@ -274,7 +276,8 @@ async def _work_patiently(
         except (ConnectorException, LostConnectionError) as error:
             if worker.stopping.is_set():
                 return
-            if time.monotonic() > alone_until:
+            worker.lost_at = worker.lost_at or time.monotonic()
+            if time.monotonic() - worker.lost_at > PATIENCE_S:
                 raise
             _log.warning("the database is gone; trying again", error=str(error))
             await asyncio.sleep(1.0)
@@ -299,17 +302,13 @@ async def _work_through(
         await run
 
     async with app.open_async():
-        sweeping = asyncio.create_task(_sweep(app))
-        try:
-            await app.run_worker_async(
-                queues=[queue_name(domain) for domain in domains], name=worker.name, concurrency=concurrency,
-                wait=not until_empty, update_heartbeat_interval=HEARTBEAT_S, stalled_worker_timeout=STALLED_S,
-                shutdown_graceful_timeout=ENDING_S, install_signal_handlers=False,
-            )  # fmt: skip
-        finally:
-            sweeping.cancel()
-            with suppress(asyncio.CancelledError, ConnectorException):
-                await sweeping
+        worker.lost_at = None
+        queue_worker = QueueWorker(
+            app, queues=[queue_name(domain) for domain in domains], name=worker.name, concurrency=concurrency,
+            wait=not until_empty, update_heartbeat_interval=HEARTBEAT_S, stalled_worker_timeout=STALLED_S,
+            shutdown_graceful_timeout=ENDING_S, install_signal_handlers=False,
+        )  # fmt: skip
+        await queue_worker.run()  # type: ignore[no-untyped-call]
 
 
 def _end_with_signals(worker: Worker, working: asyncio.Task[None], runs: Collection[asyncio.Task[None]]) -> None:
@@ -333,13 +332,3 @@ def _end_with_signals(worker: Worker, working: asyncio.Task[None], runs: Collect
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, end)
-
-
-async def _sweep(app: App) -> None:
-    """Give jobs whose worker is gone to the others, again and again."""
-    while True:
-        await asyncio.sleep(SWEEP_S)
-        for job in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=STALLED_S):
-            with suppress(Exception):  # another worker was faster
-                await app.job_manager.retry_job(job)
-                _log.warning("job of a worker that is gone", job=job.id, cell=str(job.task_kwargs.get("cell")))
