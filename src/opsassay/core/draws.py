@@ -20,15 +20,15 @@ def new_secret() -> str:
 
 
 def derived_secret(secret: str, purpose: str) -> str:
-    """Return the secret that *purpose* has under *secret*; nothing about *secret* follows from it."""
+    """Return the secret for *purpose* that is derived from *secret*; it reveals nothing about *secret*."""
     return hmac.digest(secret.encode(), purpose.encode(), hashlib.sha256)[:_BYTES].hex()
 
 
 def derived_seed(secret: str, purpose: str) -> int:
-    """Return a seed of 128 bits for *purpose* under *secret*."""
+    """Return a seed of 128 bits for random draws, derived from *secret* and *purpose*."""
     return int(derived_secret(secret, purpose), 16)
 
 
 def derived_random(secret: str, purpose: str) -> random.Random:
-    """Return the generator of the draws for *purpose* under *secret*."""
+    """Return a random generator whose seed is derived from *secret* and *purpose*."""
     return random.Random(derived_seed(secret, purpose))  # noqa: S311 - its seed is a secret

@@ -52,7 +52,7 @@ class ConfigError(UserError):
 
 @contextmanager
 def naming(where: str) -> Iterator[None]:
-    """Put *where* before what is wrong in the block, unless it names a file itself: raises ConfigError for UserError."""
+    """Re-raise a UserError of the block as a ConfigError that begins with *where*, a file or a place in one."""
     try:
         yield
     except ConfigError:
@@ -104,8 +104,8 @@ class LostError(OperationError):
     """A process that this command depends on went away."""
 
 
-def nearest(name: str, valid: Iterable[str]) -> str | None:
-    """Return the one of *valid* that looks most like *name*, ignoring case, or None."""
-    by_folded = {candidate.lower(): candidate for candidate in valid}
+def nearest(name: str, choices: Iterable[str]) -> str | None:
+    """Return the one of *choices* that is spelled most like *name*, ignoring case; None when none is close."""
+    by_folded = {candidate.lower(): candidate for candidate in choices}
     match = difflib.get_close_matches(name.lower(), by_folded, n=1, cutoff=0.5)
     return by_folded[match[0]] if match else None

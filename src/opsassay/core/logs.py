@@ -33,19 +33,19 @@ class Log:
         self._logger = logging.getLogger(spec.name if spec else name)
 
     def debug(self, event: str, **fields: Any) -> None:
-        """Write what only somebody who looks for a defect wants to read."""
+        """Write *event* and *fields* as a log entry for people who look for a defect."""
         self._write_event(logging.DEBUG, event, fields)
 
     def info(self, event: str, **fields: Any) -> None:
-        """Write what an operator wants to read."""
+        """Write *event* and *fields* as a log entry for operators."""
         self._write_event(logging.INFO, event, fields)
 
     def warning(self, event: str, **fields: Any) -> None:
-        """Write what is not as it should be, and goes on."""
+        """Write *event* and *fields* as a log entry of something wrong that does not end the work."""
         self._write_event(logging.WARNING, event, fields)
 
     def error(self, event: str, **fields: Any) -> None:
-        """Write what ended something."""
+        """Write *event* and *fields* as a log entry of a failure that ended some work."""
         self._write_event(logging.ERROR, event, fields)
 
     def exception(self, event: str, error: BaseException, **fields: Any) -> None:
@@ -65,11 +65,11 @@ class JsonForm(logging.Formatter):
         self._whose = {"process": process, "system": system}
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
+        """Return *record* as one line of JSON."""
         return json.dumps(self.entry(record), default=str)
 
     def entry(self, record: logging.LogRecord) -> dict[str, Any]:
-        """Return what the line holds."""
+        """Return the fields of *record* that its line of JSON holds."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         fields = dict(getattr(record, "fields", {}))
         if record.exc_info:
@@ -82,16 +82,16 @@ class ConsoleForm(JsonForm):
     """Writes a record for a person."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return time, level, process, event and fields."""
+        """Return *record* as a line for people: time, level, process, event and fields."""
         entry = self.entry(record)
         return f"{entry['time'][11:23]} {entry['level']:7} {entry['process']}: {in_words(entry)}"
 
 
 def configure(process: str, system: str | None = None, file: str | None = None) -> None:
-    """Write what this process, called *process* in its *system*, logs to standard error, whatever wrote there before.
+    """Set up the logs of this process, called *process*, on standard error; replaces what was set up before.
 
-    The system of a local process is given by its environment. Of other libraries warnings and errors are written. With a
-    *file* lines go there instead: when it has FILE_BYTES, it becomes ``FILE.1`` and a new one begins.
+    Of other libraries warnings and errors are written. *system* defaults to the one of the environment. With a *file* lines
+    go there instead: when it has FILE_BYTES, it becomes ``FILE.1`` and a new one begins.
     """
     system = os.path.basename(os.environ.get(SYSTEM, "")) if system is None else system  # noqa: PTH119 - no pathlib here
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
@@ -109,7 +109,7 @@ def configure(process: str, system: str | None = None, file: str | None = None) 
 
 
 def parsed(line: str) -> dict[str, Any] | None:
-    """Return the entry that *line* of a log holds; None for one that another program wrote."""
+    """Return the fields of *line* of a log; None for a line that another program wrote."""
     if not line.startswith('{"time": '):
         return None
     try:
@@ -120,18 +120,18 @@ def parsed(line: str) -> dict[str, Any] | None:
 
 
 def last_words(text: str) -> str:
-    """Return the last line of the log *text* that is no entry: what a process that failed says of it; '' without one."""
+    """Return the last line of the log *text* that is no log entry, as a failed process leaves it; '' without one."""
     return next((line for line in reversed(text.strip().splitlines()) if line and parsed(line) is None), "")
 
 
 def readable(text: str) -> list[str]:
-    """Return the lines of the log *text* with its entries in words."""
+    """Return the lines of the log *text*, each JSON entry as a sentence."""
     words = (in_words(entry) if (entry := parsed(line)) else line for line in text.splitlines())
     return "\n".join(words).splitlines()
 
 
 def in_words(entry: dict[str, Any]) -> str:
-    """Return event and fields of *entry*, a traceback on lines of its own."""
+    """Return event and fields of a log *entry* as text, a traceback on lines of its own."""
     payload = ("time", "level", "logger", "process", "system", "event", "error")
     fields = " ".join(f"{name}={value}" for name, value in entry.items() if name not in payload)
     words = f"{entry['event']} ({fields})" if fields else str(entry["event"])

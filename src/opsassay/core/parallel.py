@@ -24,15 +24,15 @@ R = TypeVar("R")
 
 
 def heed_interrupts() -> None:
-    """Let SIGINT end a wait of this process's main thread for others, as Python promises.
+    """Let SIGINT interrupt the main thread while it waits for a lock, as Python promises.
 
-    polars takes SIGINT in when it is imported, so that waiting for a lock goes on until somebody else lets go of it.
+    The import of polars replaces the handler, so that such a wait would last until the lock is free.
     """
     signal.siginterrupt(signal.SIGINT, True)  # noqa: FBT003
 
 
 def interrupt_once(number: int, frame: FrameType | None) -> None:
-    """Handle a signal by undoing everything on the way out, which another one does not interrupt.
+    """Handle a signal: raise KeyboardInterrupt once, so that everything is undone; later signals are ignored.
 
     One end may come as several signals: the kernel tells of the end of a parent once for each of its threads that the
     child is handed to on the way.
@@ -79,7 +79,7 @@ def _call_unless_given_up(function: Callable[[T], R], item: T) -> R:
 
 
 def _end_with_parent() -> None:
-    """Undo and end when the parent says so, and end when it is killed.
+    """Set this worker process up to end when its parent says so or is killed.
 
     In a group of its own, so that Ctrl-C reaches the parent alone. Of two signals that come at once a thread of a library
     may take in both, and the main thread is not woken.

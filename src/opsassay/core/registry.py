@@ -29,7 +29,7 @@ class Registry:
         return list(self._builtin)
 
     def load(self, name: str) -> Any:
-        """Return the object called *name*; raises NotFoundError with the nearest valid name."""
+        """Import and return the object registered as *name*; raises NotFoundError with the nearest valid name."""
         if path := self._builtin.get(name):
             module, _, attribute = path.partition(":")
             return getattr(importlib.import_module(module), attribute)

@@ -8,12 +8,12 @@ from typing import Any
 
 
 def plural(number: int, noun: str) -> str:
-    """Return *number* of *noun*, which is given for one of them: 1 run, 1,000 runs."""
+    """Return *number* and *noun* in the singular or plural: 1 run, 1,000 runs."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """Return *value* as JSON that every reader takes: what JSON has no form for, NaN and Infinity among it, is a text."""
+    """Return *value* as standard JSON; what JSON cannot express, such as NaN and Infinity, becomes a string."""
     return json.dumps(_with_finite(value), ensure_ascii=False, indent=indent, default=str, allow_nan=False)
 
 
@@ -26,5 +26,5 @@ def _with_finite(value: Any) -> Any:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what *error* says, for messages of one sentence."""
+    """Return the first line of the message of *error*."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -37,13 +37,13 @@ MAX_SOCKET_PATH = 107
 
 
 def require_socket_path(path: Path) -> None:
-    """Raise UserError when no Unix socket can be at *path*, which whoever connects from outside has to name."""
+    """Raise UserError when *path* is too long for a Unix socket."""
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:
         raise UserError(f"{path.parent} is too long a path for Unix sockets; set TMPDIR to a shorter folder.")
 
 
 def safe_text(text: str) -> str:
-    """Return *text* with every control character written out by its number, so that a terminal shows it.
+    """Return *text* with every control character replaced by its escaped number, safe to print on a terminal.
 
     Controls are C0 but tab and line feed, C1, DEL, those of direction, width and joining, tags, and lone surrogates.
     """
@@ -55,13 +55,13 @@ MAX_SENTENCE = 600
 
 
 def one_sentence(text: str) -> str:
-    """Return *text* on one line, with its controls written out and no more than MAX_SENTENCE characters."""
+    """Return *text* as one line of at most MAX_SENTENCE characters, with control characters escaped."""
     line = safe_text(" ".join(text.split()))
     return line if len(line) <= MAX_SENTENCE else f"{line[: MAX_SENTENCE - 1]}…"
 
 
 def storable(value: Any) -> Any:
-    """Return the JSON value *value* with lone surrogates in its texts written out, so that it can be encoded."""
+    """Return the JSON *value* with lone surrogates in its strings escaped, so that it can be encoded as UTF-8."""
     if isinstance(value, str):
         return value if value.isascii() else _SURROGATES.sub(lambda found: _escape_code_point(ord(found[0])), value)
     if isinstance(value, dict):
@@ -80,9 +80,9 @@ def _refuse_constant(name: str) -> float:
 
 
 def read_json(text: str | bytes, *, constant: Callable[[str], Any] = _refuse_constant) -> Any:
-    """Return the value of a JSON text; lone surrogates in it are written out.
+    """Return the value of a JSON text, with lone surrogates escaped.
 
-    *constant* says what becomes of ``NaN``, ``Infinity`` and ``-Infinity``, which are no JSON and which some writers use.
+    *constant* returns the value of ``NaN``, ``Infinity`` and ``-Infinity``, which are no JSON; by default they are refused.
     Raises ValueError for what is no JSON, nests deeper than MAX_JSON_DEPTH, or holds a number that is not finite.
     """
     if isinstance(text, bytes):
@@ -92,7 +92,7 @@ def read_json(text: str | bytes, *, constant: Callable[[str], Any] = _refuse_con
 
 
 def require_depth(text: str) -> None:
-    """Raise ValueError when the JSON *text* nests deeper than MAX_JSON_DEPTH; nothing is built to find out."""
+    """Raise ValueError when the JSON *text* nests deeper than MAX_JSON_DEPTH; it is not parsed."""
     depth, in_text = 0, False
     for token in re.finditer(r'\\.|["\[\]{}]', text, re.DOTALL):
         sign = token[0]
@@ -115,9 +115,9 @@ def finite(text: str) -> float:
 
 
 def open_plain(path: Path) -> BinaryIO:
-    """Open the plain file at *path* for reading; raises UserError for a link, a FIFO, a device or a folder.
+    """Open the regular file at *path* for reading; raises UserError for a link, a FIFO, a device or a folder.
 
-    The folders above it are taken as they are; nothing in it is trusted.
+    The folders above it are trusted, the file itself is not.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -134,7 +134,7 @@ def open_plain(path: Path) -> BinaryIO:
 
 
 def is_plain(path: Path) -> bool:
-    """Return whether *path* is a plain file, and no link to one."""
+    """Return whether *path* is a regular file and no link."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except (OSError, ValueError):
@@ -142,7 +142,7 @@ def is_plain(path: Path) -> bool:
 
 
 def read_plain(path: Path, most_bytes: int) -> bytes:
-    """Return the content of the plain file at *path*; raises UserError as `open_plain`, and when it is larger."""
+    """Return the content of the regular file at *path*; raises UserError as `open_plain`, and above *most_bytes*."""
     with open_plain(path) as stream:
         content = stream.read(most_bytes + 1)
     if len(content) > most_bytes:
@@ -153,7 +153,7 @@ def read_plain(path: Path, most_bytes: int) -> bytes:
 
 
 def require_plain(paths: Iterable[Path]) -> None:
-    """Raise UserError when one of *paths* is there and is no plain file."""
+    """Raise UserError when one of *paths* exists and is no regular file."""
     for path in paths:
         if os.path.lexists(path):
             open_plain(path).close()
@@ -164,7 +164,7 @@ CAUSED_BY_CONTENT = (ValueError, ArithmeticError, LookupError, TypeError, Attrib
 
 
 def most_expanded(packed_bytes: int, least_bytes: int, ratio: int) -> int:
-    """Return how many bytes a file of *packed_bytes* may expand to: *ratio* times its size, and *least_bytes* always."""
+    """Return to how many bytes a file of *packed_bytes* may expand: *ratio* times its size, at least *least_bytes*."""
     return max(least_bytes, ratio * packed_bytes)
 
 
@@ -175,11 +175,11 @@ class Bounded(io.RawIOBase):
         self._stream, self._left, self._name, self._most = stream, most_bytes, name, most_bytes
 
     def readable(self) -> bool:
-        """Return that it can be read."""
+        """Return True: the stream can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill *buffer* as far as the stream and the bound go."""
+        """Fill *buffer* from the stream up to the bound; return how many bytes were read."""
         data = self._stream.read(min(len(buffer), self._left + 1))
         self._left -= len(data)
         if self._left < 0:
@@ -191,5 +191,5 @@ class Bounded(io.RawIOBase):
 
 
 def bound_stream(stream: BinaryIO | gzip.GzipFile, most_bytes: int, name: str) -> io.BufferedReader:
-    """Return *stream* bounded, as something that can be read by lines."""
+    """Return *stream* as a buffered reader that gives at most *most_bytes*; *name* is the file in errors."""
     return io.BufferedReader(Bounded(stream, most_bytes, name))

@@ -61,7 +61,7 @@ class Acceptor:
         self._listener.close()
 
     def _begin(self) -> None:
-        """Begin a thread that waits for a connection; the lock is held."""
+        """Start a thread that waits for a connection; the caller holds the lock."""
         thread = threading.Thread(target=self._accept_connections, name="connection", daemon=True)
         thread.start()
         self._threads.add(thread)
@@ -86,7 +86,7 @@ class Acceptor:
             return None
 
     def _served(self, connection: socket.socket) -> bool:
-        """Serve *connection* while another thread waits for the next; return whether this one is to wait again."""
+        """Serve *connection* while another thread waits for the next one; return whether this thread is to wait again."""
         with self._lock:
             if self._ending.is_set():
                 connection.close()
@@ -110,9 +110,9 @@ class Acceptor:
 
 
 def listen_on_port(port: int = 0) -> socket.socket:
-    """Return a socket that listens on *port* of 127.0.0.1, on any free one for 0; raises UserError when it cannot.
+    """Return a socket that listens on *port* of 127.0.0.1, 0 for any free one; raises UserError when the port is taken.
 
-    It is StartError where no port at all can be listened on.
+    Raises StartError when no port at all can be listened on.
     """
     listener = socket.socket(socket.AF_INET)
     try:
@@ -131,7 +131,7 @@ def listen_on_port(port: int = 0) -> socket.socket:
 
 
 def listen_on_socket(path: Path) -> socket.socket:
-    """Return a socket that listens at *path*, for this user only; raises UserError when there can be none."""
+    """Return a Unix socket that listens at *path* for this user only; raises UserError when it cannot be made."""
     listener = socket.socket(socket.AF_UNIX)
     try:
         listener.bind(str(path))

@@ -55,9 +55,9 @@ class RequestHead(NamedTuple):
 
 
 def read_head(connection: socket.socket, deadline: float) -> RequestHead | None:
-    """Return the head of the request that comes, None when the other end goes away before it has begun one.
+    """Read the head of one HTTP request and return it; None when the client closes *connection* before it sends anything.
 
-    Raises UnreadableError for what is no HTTP or too much of it, TimeoutError after *deadline* (of the monotonic clock).
+    Raises UnreadableError for what is no HTTP or too long, TimeoutError after *deadline* (seconds of the monotonic clock).
     """
     read = bytearray()
     while (end := read.find(b"\r\n\r\n", max(0, len(read) - _CHUNK_BYTES - 4))) < 0:
@@ -80,7 +80,10 @@ def read_head(connection: socket.socket, deadline: float) -> RequestHead | None:
 
 
 def read_body(connection: socket.socket, head: RequestHead, deadline: float) -> Any:
-    """Return the JSON body that follows *head*, None for none; raises as `read_head`."""
+    """Read the body of the request that *head* announces and return its JSON value, None without a body.
+
+    Raises as `read_head`.
+    """
     if "protobuf" in header(head.headers, "Content-Type"):
         raise UnreadableError(415, "protobuf is not read here; send JSON, as `kubectl create -f` does")
     content = read_content(connection, head, deadline)
@@ -91,7 +94,7 @@ def read_body(connection: socket.socket, head: RequestHead, deadline: float) -> 
 
 
 def read_content(connection: socket.socket, head: RequestHead, deadline: float) -> bytes:
-    """Return the body that follows *head* as it is, b"" for none; raises as `read_head`."""
+    """Read the body of the request that *head* announces and return its bytes, b"" without one; raises as `read_head`."""
     if header(head.headers, "Expect").lower() == "100-continue":
         connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
     read = bytearray(head.rest)
@@ -103,12 +106,12 @@ def read_content(connection: socket.socket, head: RequestHead, deadline: float) 
 
 
 def header(headers: Mapping[str, str], name: str) -> str:
-    """Return the header *name*, whatever its case, '' when there is none."""
+    """Return the value of the header *name* in *headers*, ignoring case; '' when it is missing."""
     return next((value for key, value in headers.items() if key.lower() == name.lower()), "")
 
 
 def send_answer(connection: socket.socket, outcome: tuple[int, Any]) -> None:
-    """Send *outcome* as the one answer of *connection*; raises OSError when the other end is gone or takes nothing."""
+    """Send *outcome*, (status, JSON value), as the response on *connection*; raises OSError when the client is gone."""
     status, content = outcome
     if isinstance(content, list):  # the events of a watch, whose end is that of the connection
         connection.settimeout(ANSWER_TIMEOUT_S)
@@ -121,20 +124,20 @@ def send_answer(connection: socket.socket, outcome: tuple[int, Any]) -> None:
         send_content(connection, status, json.dumps(content).encode() + b"\n", "application/json")
 
 
-def send_content(connection: socket.socket, status: int, content: bytes, kind: str) -> None:
-    """Send *content*, of the media type *kind*, as the one answer of *connection*; raises as `send_answer`."""
+def send_content(connection: socket.socket, status: int, content: bytes, media_type: str) -> None:
+    """Send *content* as the response on *connection*; raises as `send_answer`."""
     connection.settimeout(ANSWER_TIMEOUT_S)
     connection.sendall(
-        f"{_format_response_head(status, kind)}Content-Length: {len(content)}\r\n\r\n".encode() + content
+        f"{_format_response_head(status, media_type)}Content-Length: {len(content)}\r\n\r\n".encode() + content
     )
 
 
-def _format_response_head(status: int, kind: str) -> str:
-    return f"HTTP/1.1 {status} {_REASONS.get(status, '')}\r\nContent-Type: {kind}\r\nConnection: close\r\n"
+def _format_response_head(status: int, media_type: str) -> str:
+    return f"HTTP/1.1 {status} {_REASONS.get(status, '')}\r\nContent-Type: {media_type}\r\nConnection: close\r\n"
 
 
 def drain(connection: socket.socket) -> None:
-    """Let the other end read its answer although not all of its request was read, for a second at most."""
+    """Read and drop the rest of a request, for a second at most, so that the client can still read its response."""
     deadline = time.monotonic() + DRAIN_S
     with suppress(OSError):
         connection.shutdown(socket.SHUT_WR)
@@ -150,9 +153,9 @@ def _receive_before(connection: socket.socket, deadline: float) -> bytes:
     return connection.recv(_CHUNK_BYTES)
 
 
-def _require_http(read: bytearray) -> None:
-    """Raise UnreadableError as soon as the first line cannot become a request line."""
-    line, end, _ = read[:MOST_HEAD_BYTES].partition(b"\r\n")
+def _require_http(received: bytearray) -> None:
+    """Raise UnreadableError as soon as the bytes *received* cannot be the start of an HTTP request line."""
+    line, end, _ = received[:MOST_HEAD_BYTES].partition(b"\r\n")
     method = line.split(b" ", 1)[0]
     if not (method.isalpha() and method.isupper() and len(method) <= 16):
         raise UnreadableError(400, "this is no HTTP")

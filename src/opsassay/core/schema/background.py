@@ -27,13 +27,13 @@ class Background(ABC):
 
     @property
     def ended(self) -> bool:
-        """Whether the block has ended."""
+        """Whether the ``with`` block of this background thread has ended."""
         return self._ended.is_set()
 
     def pause(self, seconds: float) -> bool:
-        """Wait *seconds*, or until the block ends; return whether it goes on."""
+        """Wait *seconds*, or until the ``with`` block ends; return whether the block still runs."""
         return not self._ended.wait(seconds)
 
     @abstractmethod
     def work(self) -> None:
-        """Do it until the block has `ended`."""
+        """Do the work of the background thread until `ended`; subclasses define it."""

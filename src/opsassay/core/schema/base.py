@@ -22,7 +22,7 @@ class Noun(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="null", populate_by_name=True)
 
     def canonical_json(self) -> str:
-        """Return the one JSON text of this value: sorted keys, no spaces; what hashes are taken of."""
+        """Return this value as JSON with sorted keys and no spaces, the text that hashes are computed from."""
         return json.dumps(self.model_dump(mode="json", by_alias=True), sort_keys=True, separators=(",", ":"))
 
     def digest(self) -> str:
@@ -43,7 +43,7 @@ class Artefact(Noun):
 
 
 def _without_surrogates(noun: Artefact, text: str) -> str:
-    """Return *text*, or what is written of *noun* where a lone surrogate in it could not be encoded."""
+    """Return *text*, the JSON of *noun*; where it has a lone surrogate, which has no UTF-8, that is escaped."""
     try:
         text.encode()
     except UnicodeEncodeError:

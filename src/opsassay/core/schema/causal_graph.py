@@ -18,7 +18,7 @@ PUBLISHED = "imported from "
 
 
 def is_host(component: str) -> bool:
-    """Tell whether *component* is a host."""
+    """Return whether *component* is a host."""
     return component.startswith("node|")
 
 
@@ -54,7 +54,7 @@ class CausalGraph(Artefact):
     component_to_service: dict[str, str] = Field(default_factory=dict)
 
     def service_of(self, component: str) -> str:
-        """Return the service of a component; a component that is not mapped is its own name after the bar."""
+        """Return the service of *component*; for one that is not mapped, the part of its name after the bar."""
         return self.component_to_service.get(component, component.rpartition("|")[2])
 
     def service_edges(self) -> set[tuple[str, str]]:
@@ -68,7 +68,7 @@ class CausalGraph(Artefact):
         return self._name_services({n.component for n in self.nodes})
 
     def root_services(self) -> set[str]:
-        """Return the services of the root causes; those of a host are the ones that its edges lead to."""
+        """Return the services of the root causes; for a host, the services that its edges lead to."""
         roots = {n.component for n in self.root_causes}
         below = {e.target for e in self.edges if is_host(e.source) and e.source in roots}
         return self._name_services(roots | below)
@@ -122,5 +122,5 @@ class Annotation(Artefact):
 
     @property
     def is_published(self) -> bool:
-        """Whether somebody else published it, so that its label was not found in the telemetry."""
+        """Whether the label was published by others, and not derived from the telemetry."""
         return not self.made_from and self.reason.startswith(PUBLISHED)

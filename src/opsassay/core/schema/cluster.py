@@ -68,7 +68,7 @@ class AccessRule(Written):
         return self
 
     def _elsewhere(self, writes: set[str]) -> None:
-        """Refuse what would be a way out in a namespace that is not the system's."""
+        """Raise ValueError unless this rule on another namespace is harmless; *writes* are its verbs that change things."""
         if self.namespace is None or "watch" in self.namespace or "{" in self.namespace:
             raise ValueError("namespace: name one of the cluster's own, or leave it out for the system's")
         if writes and (writes != {"delete"} or set(self.resources) != {"pods"}):
@@ -78,7 +78,7 @@ class AccessRule(Written):
 
     @property
     def cluster_wide(self) -> bool:
-        """Whether these resources live in no namespace."""
+        """Whether the resources of this rule belong to the cluster and to no namespace."""
         return self.resources[0] in CLUSTER_WIDE
 
 
@@ -168,19 +168,19 @@ class OnCluster(Written):
 
     @property
     def silent(self) -> bool:
-        """Whether its services send no telemetry here, and get no load."""
+        """Whether the services send no telemetry to OpsAssay and get no load from it."""
         return self.stand_ins or self.existing
 
     @property
     def breaks(self) -> bool:
-        """Whether anything is changed at all."""
+        """Whether the scenario changes any object of the cluster."""
         return bool(self.changes or self.nodes)
 
     @property
     def changes_nodes(self) -> bool:
-        """Whether an agent may change what nodes take."""
+        """Whether an agent may change labels or taints of nodes."""
         return any("nodes" in rule.resources and not LOOKING.issuperset(rule.verbs) for rule in self.rules())
 
     def rules(self) -> tuple[AccessRule, ...]:
-        """Return all that an agent may do."""
+        """Return every access rule of the agent."""
         return (*self.access, *self.more_access)

@@ -49,7 +49,7 @@ class CostBudget(Written):
 
     @property
     def most_usd(self) -> float:
-        """Budget and flexible part."""
+        """The most that may be spent, in USD: budget and flexible part."""
         return self.hourly_usd + self.flexible_usd
 
 
@@ -95,7 +95,7 @@ class CostReading(Noun):
 
     @property
     def hourly_usd(self) -> float:
-        """CPU and memory together."""
+        """The cost of an hour in USD: CPU and memory together."""
         return self.cpu_usd + self.memory_usd
 
 

@@ -132,7 +132,7 @@ class Catalogued(Protocol):
 
     @property
     def row(self) -> FaultType:
-        """The row of Table 5, or one like it."""
+        """The fault type of this family, a row of Table 5 or one like it."""
 
 
 FAMILIES = Registry(
@@ -148,7 +148,7 @@ FAMILIES = Registry(
 
 @functools.cache
 def families() -> tuple[tuple[Catalogued, ...], ...]:
-    """Return all families: those of Table 5 in its order, then what packages add."""
+    """Return all fault families: those of Table 5 in its order, then those of other packages."""
     return tuple(FAMILIES.load(name) for name in FAMILIES.names())
 
 
@@ -172,7 +172,7 @@ class FaultCatalogue(Mapping[str, FaultType]):
 
     @functools.cached_property
     def aliases(self) -> dict[str, str]:
-        """The types by names that public data uses for some of them."""
+        """The fault types by the other names that public data sets use for them."""
         return {alias: row.name for row in self._fault_types_by_name.values() for alias in row.aliases}
 
     def __getitem__(self, name: str) -> FaultType:
@@ -224,7 +224,7 @@ NETWORK_KINDS = frozenset(kind for kind in FaultKind if kind.startswith("network
 
 
 def fault_type(name: str) -> FaultType:
-    """Return the catalogue row of *name* or of one of its public aliases; raises NotFoundError."""
+    """Return the fault type with *name* or one of its public aliases; raises NotFoundError."""
     row = CATALOGUE.get(CATALOGUE.aliases.get(name, name))
     if row is None:
         raise NotFoundError("fault type", name, CATALOGUE, "See `opsassay system faults`.")

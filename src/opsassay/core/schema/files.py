@@ -24,13 +24,13 @@ W = TypeVar("W", bound=Written)
 
 
 def packaged_yaml(package: str, name: str) -> Any:
-    """Return what the YAML file *name* holds that lies with the modules of *package*: a table that code reads."""
+    """Return the content of the YAML file *name* in the folder of the module *package*."""
     text = files(package).joinpath(name).read_text(encoding="utf-8")
     return yaml.load(text, Loader=YAML_LOADER)  # noqa: S506 - one of the two safe ones
 
 
 def load_yaml(path: Path, model: type[W]) -> W:
-    """Return the *model* in the YAML file at *path*; raises ConfigError naming file, line and field.
+    """Read the YAML file at *path* and return it as *model*; raises ConfigError naming file, line and field.
 
     Raises UserError when the file cannot be read.
     """
@@ -44,9 +44,9 @@ def load_yaml(path: Path, model: type[W]) -> W:
 
 
 def parse_yaml(text: str, model: type[W], name: str, *, lines: bool = True) -> W:
-    """Return the *model* in *text*; *name* stands for the file in errors, which name *lines* too where there are any.
+    """Parse the YAML *text* and return it as *model*; raises ConfigError, which begins with *name* for the file.
 
-    Raises ConfigError.
+    The error names the line too, unless *lines* is false because the text is no file of the user.
     """
     require_small(text, name)
     try:
@@ -72,7 +72,7 @@ def parse_yaml(text: str, model: type[W], name: str, *, lines: bool = True) -> W
 
 
 def require_small(text: str, name: str) -> None:
-    """Raise ConfigError when the YAML *text* is large, deep or holds what YAML does not allow; nothing is built of it."""
+    """Raise ConfigError when the YAML *text* is too long, too deep or not safe YAML; no object is built."""
     if len(text) > MAX_CHARACTERS:
         raise ConfigError(f"{name}: longer than {MAX_CHARACTERS} characters; split it.")
     depth = 0
@@ -94,17 +94,17 @@ def require_small(text: str, name: str) -> None:
         return  # whoever reads it says what is wrong with it
 
 
-def _exact_error(text: str, found: yaml.MarkedYAMLError) -> yaml.MarkedYAMLError:
-    """Return what the loader in Python says of *text* in which libyaml *found* an error: it names the character."""
+def _exact_error(text: str, libyaml_error: yaml.MarkedYAMLError) -> yaml.MarkedYAMLError:
+    """Return the error that Python's YAML loader finds in *text*; unlike *libyaml_error* it names the character."""
     try:
         deque(yaml.parse(text, Loader=yaml.SafeLoader), maxlen=0)
     except yaml.YAMLError as error:
-        return error if isinstance(error, yaml.MarkedYAMLError) else found
-    return found
+        return error if isinstance(error, yaml.MarkedYAMLError) else libyaml_error
+    return libyaml_error
 
 
 def _expanded(node: yaml.Node | None) -> int:
-    """Return how many values *node* is when each alias stands for all that it names; a circle is endless."""
+    """Return how many values *node* has when every alias is replaced by its content; infinite for a circle."""
     known: dict[int, int] = {}
 
     def size(of: yaml.Node) -> int:
@@ -135,7 +135,7 @@ def _describe_first_error(error: ValidationError, model: type[Written], node: ya
 
 
 def where(path: Path, field: str) -> str:
-    """Return ``file:line: field`` of the dotted *field* in the YAML file at *path*, as deep as the file has it."""
+    """Return ``file:line: field`` of the dotted *field* in the YAML file at *path* (of its parent if absent)."""
     node = yaml.compose(path.read_text(encoding="utf-8"), Loader=YAML_LOADER)
     parts: list[Any] = [int(part) if part.isdigit() else part for part in field.split(".")]
     while parts and not _has_location(node, parts):
@@ -155,7 +155,7 @@ def _has_location(node: yaml.Node | None, location: list[Any]) -> bool:
 
 
 def _refuse_repeated_keys(root: yaml.Node | None, name: str) -> None:
-    """Raise ConfigError for a key that stands twice in one mapping: YAML would silently keep the last one."""
+    """Raise ConfigError for a key that occurs twice in a mapping; YAML would silently keep the last one."""
     waiting, seen = [root], set[int]()
     while waiting:
         node = waiting.pop()
@@ -192,7 +192,7 @@ def _find_line(node: yaml.Node | None, location: list[Any]) -> int:
 
 
 def _fields(model: type[Written], location: list[Any]) -> list[str]:
-    """Return the keys that are valid where *location* points, as far as the model tells."""
+    """Return the keys that *model* allows at *location*, a path of keys and positions."""
     current: Any = model
     for part in location[:-1]:
         fields = getattr(current, "model_fields", {})

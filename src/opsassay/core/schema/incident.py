@@ -41,12 +41,12 @@ class Fault(Noun):
 
     @property
     def kind(self) -> FaultKind | None:
-        """The observable kind of Table 6, None when nothing was broken."""
+        """The observable kind of this fault (Table 6); None when nothing was broken."""
         return None if self.type == NO_FAULT else fault_type(self.type).kind
 
     @property
     def place(self) -> str:
-        """The service or host that it hit, '' when it hit neither."""
+        """The service or host that the fault hit, '' when it hit neither."""
         return self.service or self.host or ""
 
 
@@ -58,7 +58,7 @@ class Window(Noun):
 
     @property
     def seconds(self) -> float:
-        """Length in seconds."""
+        """The length of the window in seconds."""
         return (self.end_ns - self.start_ns) / 1e9
 
 
@@ -164,20 +164,20 @@ class Truth(Artefact):
 
     @model_validator(mode="before")
     @classmethod
-    def _migrate_single_effect(cls, given: Any) -> Any:
-        if not isinstance(given, dict) or "effect" not in given:
-            return given
-        rest = {key: value for key, value in given.items() if key not in ("effect", "schema_version")}
-        return {"effects": [given["effect"]] if given["effect"] else [], **rest}
+    def _migrate_single_effect(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or "effect" not in data:
+            return data
+        rest = {key: value for key, value in data.items() if key not in ("effect", "schema_version")}
+        return {"effects": [data["effect"]] if data["effect"] else [], **rest}
 
     @property
     def is_fingerprinted(self) -> bool:
-        """Whether the incident was recorded before its draws had a secret: who knows the plans can compute the fault."""
+        """Whether the incident was recorded before draws had a secret: its fault can be computed from the public plans."""
         return bool(self.isolation) and not self.secret
 
     @property
     def broken(self) -> bool | None:
-        """Whether something was broken: True with a fault or a named root, None if nothing is said.
+        """Whether something was broken: True with a fault or a named root cause, None when that is not known.
 
         The one place that decides it; public data names roots without a record of a fault.
         """
@@ -186,12 +186,12 @@ class Truth(Artefact):
         return False if self.faults else None
 
     def root_services(self) -> tuple[frozenset[str], ...]:
-        """Return the services that name each root cause: those that each fault hit, else those of each root label."""
+        """Return the services of each root cause: those that a fault hit, else those of the root's label."""
         hit = tuple(services for _, services, _ in self.affected())
         return hit or tuple(frozenset(label.service) for label in self.roots if label.service)
 
     def affected(self) -> tuple[AffectedByFault, ...]:
-        """Return each fault that broke something, with what it hit; one that was not checked is taken to have acted."""
+        """Return each fault that had an effect with what it hit; a fault that was not checked counts."""
         labels = self.roots if len(self.roots) == len(self.faults) else (RootLabel(),) * len(self.faults)
         acted = [effect.passed for effect in self.effects] or [True] * len(self.faults)
         return tuple(

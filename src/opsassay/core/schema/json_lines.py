@@ -20,14 +20,14 @@ from opsassay.core.schema.validation_errors import problem
 _N = TypeVar("_N", bound=Noun)
 
 
-def append_line(path: Path, line: Noun, *, durable: bool = False) -> None:
-    """Append *line* to the JSON lines file at *path* in one write; *durable* waits until the disk has it."""
-    _append_line(path, line.model_dump_json(), durable=durable)
+def append_line(path: Path, record: Noun, *, durable: bool = False) -> None:
+    """Append *record* to the JSON lines file at *path* in one write; *durable* waits until it is on disk."""
+    _append_line(path, record.model_dump_json(), durable=durable)
 
 
-def append_object(path: Path, line: Mapping[str, Any], *, durable: bool = False) -> None:
-    """Append the JSON object *line* to the JSON lines file at *path* in one write; *durable* waits for the disk."""
-    _append_line(path, json.dumps(line, separators=(",", ":")), durable=durable)
+def append_object(path: Path, record: Mapping[str, Any], *, durable: bool = False) -> None:
+    """Append the JSON object *record* to the JSON lines file at *path* in one write; *durable* waits for the disk."""
+    _append_line(path, json.dumps(record, separators=(",", ":")), durable=durable)
 
 
 def _append_line(path: Path, text: str, *, durable: bool) -> None:
@@ -41,7 +41,7 @@ def _append_line(path: Path, text: str, *, durable: bool) -> None:
 
 
 def whole_lines(content: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the objects in *content*; what is empty, torn or no object is left out."""
+    """Yield the JSON objects in *content*, one a line; lines that are empty, torn or no object are left out."""
     for line in content.split(b"\n"):
         try:
             value = json.loads(line)
@@ -52,12 +52,12 @@ def whole_lines(content: bytes) -> Iterator[dict[str, Any]]:
 
 
 def numbered_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield the number, from 1, and the text of every line of *lines* (an open file) that is not blank."""
+    """Yield (number, text) of every line in *lines* that is not blank; numbers begin at 1."""
     return ((number, line) for number, line in enumerate(lines, 1) if line.strip())
 
 
 def read_json_lines(path: Path) -> Iterator[Any]:
-    """Yield the value of every line of the file *path*, which must be whole: only a torn last line is dropped.
+    """Yield the value of every line of the JSON lines file *path*; a torn last line is left out.
 
     Raises DatapackError that names file and line for any other line that is no JSON, and for a file that cannot be read.
     """
@@ -78,9 +78,9 @@ def read_json_lines(path: Path) -> Iterator[Any]:
 
 
 def follow_json_lines(path: Path, offset: int) -> Iterator[tuple[int, Any]]:
-    """Yield the value of every line behind byte *offset* of the growing file *path*, with the offset behind it.
+    """Yield (offset, value) of every whole line after byte *offset* of the growing JSON lines file *path*.
 
-    A last line without its end is not there yet, and neither is a missing file. Raises ValueError for what is no JSON.
+    The offset is that of the next line. A missing file has no lines. Raises ValueError for what is no JSON.
     """
     try:
         lines = path.open("rb")
@@ -96,7 +96,7 @@ def follow_json_lines(path: Path, offset: int) -> Iterator[tuple[int, Any]]:
 
 
 def read_nouns(path: Path, noun: type[_N]) -> Iterator[_N]:
-    """Yield every line of the file *path* as a *noun*, as `read_json_lines` does; raises DatapackError."""
+    """Yield every line of the JSON lines file *path* as a *noun*, as `read_json_lines`; raises DatapackError."""
     for line in read_json_lines(path):
         try:
             yield noun.model_validate(line)

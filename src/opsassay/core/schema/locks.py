@@ -15,10 +15,10 @@ LOCK = ".lock"
 def folder_lock(
     folder: Path, *, name: str = LOCK, wait: bool = True, refusal: Exception | None = None
 ) -> Iterator[None]:
-    """Hold the lock *name* of *folder* while the block runs; it is held once, by threads as by processes.
+    """Hold the lock file *name* in *folder* while the block runs; one thread or process holds it at a time.
 
-    Whoever waits does so in the kernel and in turn: a hundred workers that look every 50 ms instead keep a processor busy.
-    Not to *wait* for who holds it raises *refusal*, or BlockingIOError. A link is not followed.
+    Waiting is done by the kernel and in turn: a hundred workers that poll every 50 ms would keep a processor busy.
+    Without *wait*, a lock that is held raises *refusal*, or BlockingIOError. A symbolic link is not followed.
     """
     held = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:

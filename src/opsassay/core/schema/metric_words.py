@@ -24,10 +24,10 @@ METRICS = _read_metric_words()
 
 
 def is_share(metric: str, unit: str = "share") -> bool:
-    """Return whether *metric* is a share in [0, 1]; one that is not known is of the *unit* that it is declared with."""
+    """Return whether *metric* is a share in [0, 1]; *unit* is the declared unit, used for an unknown metric."""
     return (METRICS[metric].unit if metric in METRICS else unit) == "share"
 
 
 def word(metric: str) -> MetricWord:
-    """Return the words for *metric*; one that is not known is called by its own name."""
+    """Return title and unit that pages show for *metric*; an unknown one keeps its own name."""
     return METRICS.get(metric) or MetricWord(title=metric, unit="", about="")

@@ -15,7 +15,7 @@ W = TypeVar("W", bound=Written)
 
 
 def merge_layers(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the *layers* as one mapping: later ones win, groups of settings key by key.
+    """Merge *layers* of settings into one mapping: later layers win, nested mappings are merged key by key.
 
     Raises ConfigError where one layer has a value and a later one a group of settings.
     """
@@ -32,7 +32,7 @@ def merge_layers(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_change(change: str, example: str) -> tuple[str, dict[str, Any]]:
-    """Return the key of *change* (``key.sub=value``, the value as YAML), and the layer that it is.
+    """Parse *change* (``key.sub=value``, the value as YAML); return its dotted key and the nested mapping that it sets.
 
     Raises ConfigError, which shows the *example*.
     """
@@ -49,7 +49,7 @@ def read_change(change: str, example: str) -> tuple[str, dict[str, Any]]:
 
 
 def with_changes(model: type[W], file: Mapping[str, Any], changes: Sequence[str], *, example: str) -> W:
-    """Return the *model* of the settings in *file* with *changes* on top; raises ConfigError naming the key."""
+    """Return the settings in *file* with *changes* (``key=value``) on top, as *model*; raises ConfigError."""
     layers: list[Mapping[str, Any]] = [file]
     for change in changes:
         key, layer = read_change(change, example)
@@ -63,5 +63,5 @@ def with_changes(model: type[W], file: Mapping[str, Any], changes: Sequence[str]
 
 
 def layer_of(changes: Iterable[str], example: str) -> dict[str, Any]:
-    """Return *changes* as one layer; raises as `read_change`."""
+    """Return *changes* (``key=value``) as one nested mapping; raises as `read_change`."""
     return merge_layers(*(read_change(change, example)[1] for change in changes))

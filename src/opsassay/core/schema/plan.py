@@ -21,24 +21,24 @@ SURGE_FACTOR_LIMIT = 20.0
 LEAST_SKEW_MS = 100.0
 
 
-def complete(fault: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters *given* for *fault* (a chaos type or NoFault), checked and completed; raises UserError."""
+def complete(fault: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Check *parameters* of *fault*, a chaos type or NoFault, and return them with all defaults; raises UserError."""
     if fault == NO_FAULT:
-        return complete_disturbance(given)
+        return complete_disturbance(parameters)
     row = fault_type(fault)
-    completed = complete_parameters(row, given)
+    completed = complete_parameters(row, parameters)
     for name, objection in _SENSE.items():
         if name in completed and (reason := objection(completed)) is not None:
             raise UserError(f"{row.name}: {reason}")
     return completed
 
 
-def complete_disturbance(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of an incident without a fault: ``disturbance``, and ``factor`` of a load surge.
+def complete_disturbance(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the *settings* of an incident without a fault and return them: ``disturbance``, and ``factor`` of a load surge.
 
     Raises NotFoundError for another disturbance, UserError for another parameter or a factor that is none.
     """
-    parameters: dict[str, Any] = {"disturbance": "quiet", **given}
+    parameters: dict[str, Any] = {"disturbance": "quiet", **settings}
     kind = parameters["disturbance"]
     if kind not in DISTURBANCES:
         raise NotFoundError("disturbance", str(kind), DISTURBANCES)
@@ -54,23 +54,23 @@ def complete_disturbance(given: Mapping[str, Any]) -> dict[str, Any]:
     return parameters
 
 
-def complete_parameters(row: FaultType, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *given* checked against the row and filled with its defaults; raises UserError naming the parameter."""
-    known = {p.name: p for p in row.parameters}
-    for name in given:
+def complete_parameters(fault: FaultType, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Check *parameters* against the fault type and return them with its defaults; raises UserError naming one."""
+    known = {p.name: p for p in fault.parameters}
+    for name in parameters:
         if name not in known:
             near = nearest(name, known)
             way_out = f"did you mean {near!r}?" if near else f"it takes: {', '.join(known) or 'none'}."
-            raise UserError(f"{row.name} has no parameter {name!r}; {way_out}")
+            raise UserError(f"{fault.name} has no parameter {name!r}; {way_out}")
     return {
-        p.name: _check_parameter(row, p, given[p.name]) if p.name in given else p.default
-        for p in row.parameters
-        if p.name in given or p.default is not None
+        p.name: _check_parameter(fault, p, parameters[p.name]) if p.name in parameters else p.default
+        for p in fault.parameters
+        if p.name in parameters or p.default is not None
     }
 
 
-def _check_parameter(row: FaultType, parameter: Parameter, value: Any) -> float | int | str:
-    where = f"{row.name}: parameter {parameter.name!r}"
+def _check_parameter(fault: FaultType, parameter: Parameter, value: Any) -> float | int | str:
+    where = f"{fault.name}: parameter {parameter.name!r}"
     if parameter.type == "str":
         if not isinstance(value, str):
             raise UserError(f"{where} must be text, not {value!r}.")
@@ -143,7 +143,7 @@ class Target(Written):
 
     @property
     def name(self) -> str:
-        """The service or host."""
+        """The name of the service or host."""
         return self.service or self.host or ""
 
 
@@ -191,7 +191,7 @@ class PlannedFault(_Broken):
 
     @property
     def name(self) -> str:
-        """The type and where it acts."""
+        """The fault type and where it acts, as text."""
         return self.fault if self.target is None else f"{self.fault} on {self.target.name}"
 
 
@@ -215,7 +215,7 @@ class FaultPlan(_Broken):
 
     @property
     def parts(self) -> tuple[PlannedFault, ...]:
-        """The faults, one or several."""
+        """The planned faults, one or several."""
         if self.fault is None:
             return self.faults
         one = PlannedFault(
@@ -224,7 +224,7 @@ class FaultPlan(_Broken):
         return (one,)
 
     def ending_with_pods(self) -> Self:
-        """Return the plan with faults all of which are gone with the pod that they act in."""
+        """Return this plan with every fault marked as ended when the pod that it acts in ends."""
         ends = {"ends_with_pod": True}
         if self.fault is not None:
             return self.model_copy(update=ends)
@@ -232,5 +232,5 @@ class FaultPlan(_Broken):
 
     @property
     def name(self) -> str:
-        """The types, joined by `` + `` where there are several."""
+        """The fault types, joined by `` + ``."""
         return " + ".join(part.fault for part in self.parts)

@@ -29,7 +29,7 @@ class Ready(Written):
 
     @property
     def awaited(self) -> str:
-        """What has not come while a program is not ready, in words."""
+        """What a program that is not ready is still waited for, in words."""
         if self.http is not None:
             return f"{self.http} is not answered with a status below 400"
         return f"port {self.tcp} accepts no connection" if self.tcp else f"its output has no line with {self.log!r}"
@@ -79,5 +79,5 @@ class Program(Command):
 
     @property
     def port(self) -> int:
-        """The port that users and other services call, 0 for a program that only calls others."""
+        """The port that users and other services call; 0 for a program that only calls others."""
         return next(iter(self.ports.values()), 0)

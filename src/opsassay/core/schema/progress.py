@@ -11,13 +11,13 @@ class Progress(Protocol):
     """What hears of pieces of work, each by its name; from whatever thread it is done in."""
 
     def started(self, name: str, expected_s: float = 0.0) -> None:
-        """Tell that a piece of work begins, which is expected to take *expected_s* seconds; 0 where nobody knows."""
+        """Report that the work *name* begins; it is expected to take *expected_s* seconds, 0 where that is unknown."""
 
     def advanced(self, name: str, message: str) -> None:
-        """Tell what has become of it so far."""
+        """Report in *message* how far the work *name* is."""
 
-    def finished(self, name: str, message: str, spent: Mapping[str, float] | None = None) -> None:
-        """Tell how it ended, and what it spent."""
+    def finished(self, name: str, message: str, usage: Mapping[str, float] | None = None) -> None:
+        """Report in *message* how the work *name* ended, and its *usage* (resource to amount)."""
 
 
 class ProgressLines:
@@ -27,15 +27,15 @@ class ProgressLines:
         self._say = say
 
     def started(self, name: str, expected_s: float = 0.0) -> None:
-        """Say nothing: a line is for what came of it."""
+        """Write nothing; only results get a line."""
 
     def advanced(self, name: str, message: str) -> None:
-        """Say a line."""
+        """Write *message* as a line."""
         self._say(f"{name}: {message}")
 
-    def finished(self, name: str, message: str, spent: Mapping[str, float] | None = None) -> None:
-        """Say the last line."""
-        del spent
+    def finished(self, name: str, message: str, usage: Mapping[str, float] | None = None) -> None:
+        """Write *message* as the last line of the work *name*."""
+        del usage
         self._say(f"{name}: {message}")
 
 
@@ -45,7 +45,7 @@ SILENT = ProgressLines()
 
 @contextmanager
 def piece(progress: Progress, name: str, expected_s: float = 0.0) -> Iterator[None]:
-    """Tell *progress* that the block is the piece of work *name*, and that it is done when the block ends well."""
+    """Report to *progress* that the work *name* starts with the block, and that it is finished when the block ends well."""
     progress.started(name, expected_s)
     yield
     progress.finished(name, "done")

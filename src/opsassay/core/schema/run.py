@@ -27,7 +27,7 @@ class Solver(Noun):
 
     @property
     def label(self) -> str:
-        """What it is called in results: its name, and the parameters that were set."""
+        """The name of the solver in results, with the parameters that were set."""
         given = ",".join(f"{name}={_format_value(value)}" for name, value in self.parameters.items())
         return f"{self.name}:{given}" if given else self.name
 

@@ -91,14 +91,14 @@ class Oracle(Written):
 
     @property
     def certified(self) -> bool:
-        """Whether the run of this oracle must be certified."""
+        """Whether a run of this oracle must pass certification."""
         return self.expect is not None
 
-    def is_met(self, failed: Collection[str], *, probes: bool = True) -> bool:
-        """Tell whether what *failed* in a run is what must come of it; without *probes* none could."""
+    def is_met(self, failures: Collection[str], *, probes: bool = True) -> bool:
+        """Return whether the predicates in *failures* are those that this oracle expects, v_probe only with *probes*."""
         expected = set(self.fails) - (set() if probes else {"v_probe"})
-        besides = set(failed) - {"certificate"} - expected
-        return expected <= set(failed) and besides <= (CONSEQUENCES if expected else frozenset())
+        besides = set(failures) - {"certificate"} - expected
+        return expected <= set(failures) and besides <= (CONSEQUENCES if expected else frozenset())
 
 
 class Difficulty(Written):
@@ -135,10 +135,10 @@ class Trigger(Written):
 
     @field_validator("faults")
     @classmethod
-    def _require_one_at_a_time(cls, given: tuple[FaultPlan, ...]) -> tuple[FaultPlan, ...]:
-        if len(given) > 1:
+    def _require_one_at_a_time(cls, plans: tuple[FaultPlan, ...]) -> tuple[FaultPlan, ...]:
+        if len(plans) > 1:
             raise ValueError("a system takes one plan at a time; give one, and several faults under its own `faults`")
-        return given
+        return plans
 
 
 class AlertRule(Written):
@@ -287,7 +287,7 @@ class Verification(Written):
         return self
 
     def predicates(self) -> tuple[Predicate, ...]:
-        """Return what a run is judged by, in order."""
+        """Return the predicates that judge a run, in order."""
         further = {
             "alerts_cleared": self.alerts,
             "v_placement": self.placement,
@@ -379,7 +379,7 @@ class Scenario(Written):
         return self
 
     def digest(self) -> str:
-        """Return the SHA-256 of the canonical JSON; what a scenario does not have leaves no trace in it."""
+        """Return the SHA-256 of the canonical JSON; fields that are not set do not change it."""
         payload = self.model_dump(mode="json", by_alias=True)
         if self.cluster is None:
             del payload["cluster"]
@@ -398,15 +398,15 @@ class Scenario(Written):
         return hashlib.sha256(json.dumps(payload, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     def prompt(self, arm: str = "baseline") -> str:
-        """Return what the agent is given in the prompt *arm*: the alert, and in `constrained` the addendum."""
+        """Return the text that the agent gets: the alert, with the addendum where *arm* is `constrained`."""
         return self.alert.strip() + (f"\n\n{self.constrained.strip()}" if arm == "constrained" else "")
 
     def true_causes(self) -> frozenset[str]:
-        """Return the root causes: those that the truth lists, the targets of the catalogue's faults where it lists none."""
+        """Return the root causes that the truth lists; if it lists none, the targets of the planned faults."""
         return frozenset(self.truth.root_causes) or self._faulted_targets()
 
     def named_entities(self) -> frozenset[str]:
-        """Return the entities that the truth names: those it lists, and the targets of the catalogue's faults."""
+        """Return the entities that the truth lists, and the targets of the planned faults."""
         return frozenset({*self.truth.root_causes, *self.truth.entities, *self._faulted_targets()})
 
     def _faulted_targets(self) -> frozenset[str]:

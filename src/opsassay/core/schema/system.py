@@ -65,7 +65,7 @@ class Step(Written):
 
     @property
     def callee(self) -> str | None:
-        """The service that a call goes to."""
+        """The service that this step calls; None for another kind of step."""
         return self.call.split()[0] if self.call else None
 
 
@@ -75,7 +75,7 @@ class Operation(Written):
     steps: tuple[Step, ...] = ()
 
     def walk(self) -> list[Step]:
-        """Return all steps, those inside parallel ones included, in order."""
+        """Return all steps of the operation in order, with those inside parallel steps."""
         found: list[Step] = []
         for step in self.steps:
             found += [step, *Operation(steps=step.parallel or step.on_miss).walk()]
@@ -145,11 +145,11 @@ class Service(Written):
         return [step for operation in sources for step in operation.walk()]
 
     def versions(self) -> tuple[str, ...]:
-        """Return the releases that can be deployed, in order."""
+        """Return the names of the releases that can be deployed, in order."""
         return tuple(sorted({self.release, *self.releases}))
 
     def at_version(self, version: str) -> Service:
-        """Return the service as its release *version* is."""
+        """Return this service as it is in the release *version*."""
         other = self.releases.get(version, Release())
         operations, consumes = {**self.operations, **other.operations}, {**self.consumes, **other.consumes}
         return self.model_copy(update={"operations": operations, "consumes": consumes})
@@ -220,7 +220,7 @@ class Load(Command):
 
     @property
     def command_line(self) -> str:
-        """The command in words, '' where OpsAssay's own generator sends the load."""
+        """The command that sends the load, as text; '' where OpsAssay's own generator sends it."""
         return f"`{' '.join(self.command)}`" if self.command else ""
 
 
@@ -284,7 +284,7 @@ class System(Written):
                     raise ValueError(f"{where}.{key}: there is no store {store!r} with a password")
 
     def programs(self) -> list[str]:
-        """Return the services that run a program of the user's own."""
+        """Return the names of the services that run a program of the user."""
         return [name for name, service in self.services.items() if service.program is not None]
 
     def _check_step(self, service: str, step: Step) -> None:
@@ -311,7 +311,7 @@ class System(Written):
             raise ValueError(f"{where}: {callee} has no operation {route!r}; it has {known or 'none'}")
 
     def variables(self, program: Command) -> dict[str, str]:
-        """Return the environment that the system's file gives *program*, passwords filled in."""
+        """Return the environment variables that the system's file gives *program*, with passwords filled in."""
 
         def password(found: re.Match[str]) -> str:
             return self.stores[found[1]].password or ""
@@ -319,18 +319,18 @@ class System(Written):
         return {key: _PASSWORD.sub(password, value) for key, value in program.environment.items()}
 
     def store_of(self, step: Step, engine: str) -> str | None:
-        """Return the store that *step* uses: the named one, or the first of the right engine; None if there is none."""
+        """Return the name of the store that *step* uses: the one it names, else the first of *engine*; None without one."""
         if step.store is not None:
             return step.store if step.store in self.stores and self.stores[step.store].engine == engine else None
         return next((name for name, store in self.stores.items() if store.engine == engine), None)
 
     def calls(self) -> set[tuple[str, str]]:
-        """Return the (caller, callee) pairs between services."""
+        """Return the pairs (caller, callee) of services."""
         written = {(name, s.callee) for name, service in self.services.items() for s in service.steps() if s.callee}
         return written | {(name, callee) for name, callee in self._program_calls() if callee in self.services}
 
     def _program_calls(self) -> set[tuple[str, str]]:
-        """Return (service, what its program calls): what it says, else whatever listens."""
+        """Return (service, callee) for programs: the callees that it lists, else every service with a port."""
         listening = {*self._listening(), *self.stores}
         return {
             (name, callee)
@@ -340,7 +340,7 @@ class System(Written):
         }
 
     def uses(self) -> set[tuple[str, str]]:
-        """Return the (service, store) pairs, queue subjects consumed included."""
+        """Return the pairs (service, store), with the queue of each subject that a service consumes."""
         engines = {"sql": "postgresql", "cache": "valkey", "publish": "nats"}
         pairs = {
             (name, store)
@@ -354,30 +354,30 @@ class System(Written):
         return pairs | {(name, queue) for name, service in self.services.items() if service.consumes and queue}
 
     def _listening(self) -> list[str]:
-        """Return the services that others can call, in the order of the file."""
+        """Return the services that have a port or operations to call, in the order of the file."""
         return [name for name, service in self.services.items() if not service.program or service.program.ports]
 
     def looked_up_by(self, service: str) -> list[str]:
-        """Return the names that *service* looks up: services, and stores too where it is a program, in order."""
+        """Return the DNS names that *service* looks up, in order: services, and stores too for a program."""
         pairs = self.calls() | (self.uses() if self.services[service].program is not None else set())
         return sorted({callee for caller, callee in pairs if caller == service})
 
     def probe_paths(self) -> dict[str, str]:
-        """Return entry service to the path of the GET that users send it most, the root where they send none.
+        """Return entry service to the path of its most frequent GET by users, the root path where there is none.
 
-        Each number that is drawn is 1.
+        Each number that a path draws is 1.
         """
         rarest_first = sorted(self.load.mix, key=lambda kind: kind.weight)
         gets = {kind.request.split()[0]: kind.request.split()[2] for kind in rarest_first if " GET /" in kind.request}
         return {entry: DRAWN.sub("1", gets.get(entry, "/")) for entry in sorted(self.entries())}
 
     def entries(self) -> set[str]:
-        """Return the services that users call; of a command that names none, the first that listens."""
+        """Return the services that users call; for a load command that names none, the first that listens."""
         named = {kind.request.split()[0] for kind in self.load.mix}
         return named or set(self._listening()[:1] if self.load.command else ())
 
     def seen_at(self) -> set[str]:
-        """Return the services whose spans alone tell what users got: the entries, where the load is a command."""
+        """Return the services whose spans show what users got; empty unless the load is a command."""
         return self.entries() if self.load.command else set()
 
 

@@ -16,7 +16,7 @@ EASY_BELOW, HARD_FROM = 1.8, 2.8
 
 
 def level_of(complexity: float) -> str:
-    """Return the level of a task of this *complexity*: easy, medium or hard."""
+    """Return the level of a task with this *complexity*: easy, medium or hard."""
     return "easy" if complexity < EASY_BELOW else "hard" if complexity >= HARD_FROM else "medium"
 
 
@@ -32,13 +32,13 @@ class MetricDefinition(Noun):
 
     @property
     def title(self) -> str:
-        """What tables and pages call it, with the unit of what is no share."""
+        """The name of the metric in tables and pages, with its unit unless it is a share."""
         unit = self.unit or word(self.name).unit
         return word(self.name).title + (f", {unit}" if unit and not self.is_share else "")
 
     @property
     def is_share(self) -> bool:
-        """Whether it lies in [0, 1] and is written in percent."""
+        """Whether the metric lies in [0, 1] and is written in percent."""
         return is_share(self.name, self.unit or "share")
 
 
@@ -64,7 +64,7 @@ class Task(Noun):
 
     @property
     def level(self) -> str | None:
-        """How hard it is: its stratum where that is a level, else by its complexity; None where neither is known."""
+        """The level of the task: its stratum where that is one, else by its complexity; None where neither is known."""
         if self.stratum in LEVELS:
             return self.stratum
         return None if self.complexity is None else level_of(self.complexity)
@@ -81,12 +81,12 @@ class Arm(Noun):
 
     @classmethod
     def of(cls, knobs: Mapping[str, Any]) -> Arm:
-        """Return the arm with *knobs*, in their order."""
+        """Return the arm with *knobs* (name to value), in their order."""
         return cls(knobs=tuple((name, str(value)) for name, value in knobs.items()))
 
     @classmethod
     def parse(cls, label: str) -> Arm:
-        """Return the arm that *label* names."""
+        """Return the arm with *label*, as `label` writes it."""
         if label == "default":
             return cls()
         parts = (part.partition("-") for part in label.split("/"))
@@ -94,9 +94,9 @@ class Arm(Noun):
 
     @property
     def label(self) -> str:
-        """The one name of this arm."""
+        """The knobs of this arm as one text."""
         return "/".join(value if name == "prompt" else f"{name}-{value}" for name, value in self.knobs) or "default"
 
     def knob(self, name: str) -> str | None:
-        """Return the value of one knob, None where it is not set."""
+        """Return the value of the knob *name*, None where it is not set."""
         return dict(self.knobs).get(name)

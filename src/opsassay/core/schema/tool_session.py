@@ -23,10 +23,10 @@ class ToolSession(Protocol):
     """The tools of one run, and every call of them; a socket, an agent and a script all take it."""
 
     def specs(self) -> Sequence[ToolSpec]:
-        """Return the tools, the one that submits an answer last."""
+        """Return the descriptions of the tools; the tool that submits an answer is the last."""
 
     def call(self, tool: str, arguments: Mapping[str, Any], step_id: int | None = None) -> ToolCall:
-        """Return the call with its output; an error is reported in the call and never raised."""
+        """Call *tool* with *arguments* and return the call with its output; an error is in the result, never raised."""
 
 
 class TracedToolSession(ToolSession, Protocol):

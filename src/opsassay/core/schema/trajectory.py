@@ -84,7 +84,7 @@ class Calibration(Noun):
 
     @property
     def slowdown(self) -> float:
-        """How much longer things may take here than where limits were set, from 1 to MOST_SLOWDOWN."""
+        """How many times slower this machine is than the one on which limits were set, from 1 to MOST_SLOWDOWN."""
         return min(max(self.spin_s / USUAL_SPIN_S, self.noop_s / USUAL_NOOP_S, 1.0), MOST_SLOWDOWN)
 
 
@@ -126,14 +126,14 @@ class Timeline(Artefact):
 
     @model_validator(mode="before")
     @classmethod
-    def _migrate_version_1(cls, given: Any) -> Any:
-        if isinstance(given, dict) and given.get("schema_version") == 1:
-            return {key: value for key, value in given.items() if key != "schema_version"}
-        return given
+    def _migrate_version_1(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("schema_version") == 1:
+            return {key: value for key, value in data.items() if key != "schema_version"}
+        return data
 
 
 def parse_timeline(text: str) -> Timeline:
-    """Return the timeline in *text*: a header, then one `Tick` a line; a torn last line is dropped.
+    """Return the timeline in *text*, a JSON header and one `Tick` a line; a torn last line is left out.
 
     Raises ValueError, KeyError, TypeError or AttributeError for another text.
     """
@@ -261,7 +261,7 @@ class OperatorDiagnosis(Noun):
     edges: tuple[Propagation, ...] = ()
 
     def chain(self) -> tuple[tuple[str, str], ...]:
-        """Return the claimed steps, cause to effect: the edges, and where there are none the way as it was listed."""
+        """Return the claimed (cause, effect) pairs: the edges, or without edges the pairs of the listed path."""
         if self.edges:
             return tuple((one.source, one.target) for one in self.edges)
         return tuple(pairwise(self.propagation))
@@ -314,11 +314,11 @@ class Trace(Artefact):
     steps: tuple[TraceStep, ...] = ()
 
     def agents(self) -> tuple[str, ...]:
-        """Return the names of the agents in the order in which they first act."""
+        """Return the names of the agents, ordered by their first step."""
         return tuple(dict.fromkeys(step.agent_name for step in self.steps))
 
     def step(self, number: int) -> TraceStep | None:
-        """Return the step that is called *number*, None where this trace, or part of one, has none."""
+        """Return the step with *number*; None where the trace, or this part of it, has none."""
         return next((step for step in self.steps if step.step_id == number), None)
 
 

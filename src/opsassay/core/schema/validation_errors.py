@@ -44,23 +44,23 @@ _REWORDED = (
 )  # fmt: skip
 
 
-def problem(error: ValidationError, whole: str = "") -> str:
-    """Return ``place: what is wrong`` of the first that *error* found; *whole* is the place of what has none."""
+def problem(error: ValidationError, default_place: str = "") -> str:
+    """Return ``place: what is wrong`` for the first problem in *error*; *default_place* is used when it has no place."""
     first = error.errors(include_url=False)[0]
-    place = ".".join(map(str, place_of(first))) or whole
+    place = ".".join(map(str, place_of(first))) or default_place
     return f"{place}: {in_words(first)}" if place else in_words(first)
 
 
-def place_of(found: Mapping[str, Any]) -> list[Any]:
-    """Return the keys and positions at which one error of pydantic was *found*, without its names of validators."""
-    return [part for part in found["loc"] if not (isinstance(part, str) and part.startswith("function-"))]
+def place_of(problem: Mapping[str, Any]) -> list[Any]:
+    """Return the keys and positions in the data where *problem*, one entry of a pydantic error, is."""
+    return [part for part in problem["loc"] if not (isinstance(part, str) and part.startswith("function-"))]
 
 
-def in_words(found: Mapping[str, Any]) -> str:
-    """Return what is wrong by one error of pydantic that was *found*."""
-    if found["type"] in _BY_TYPE:
-        return f"expected {_BY_TYPE[found['type']]}, found {described(found['input'])}"
-    return _reword_plainly(str(found["msg"]))
+def in_words(problem: Mapping[str, Any]) -> str:
+    """Return *problem*, one entry of a pydantic error, as a sentence."""
+    if problem["type"] in _BY_TYPE:
+        return f"expected {_BY_TYPE[problem['type']]}, found {described(problem['input'])}"
+    return _reword_plainly(str(problem["msg"]))
 
 
 def _reword_plainly(words: str) -> str:
@@ -70,7 +70,7 @@ def _reword_plainly(words: str) -> str:
 
 
 def described(value: Any) -> str:
-    """Return *value* as a person says it who wrote it into a file: a short one itself, of others only the type."""
+    """Return *value* as users know it from their file: a short value itself, else only its type."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -84,7 +84,7 @@ def described(value: Any) -> str:
 
 
 def reason(error: Exception) -> str:
-    """Return why content could not be read, by the *error* that reading it raised: a key, a value, or its form."""
+    """Return a sentence on why content could not be read, from the *error* raised: a key, a value or its form."""
     if isinstance(error, ValidationError):
         return problem(error)
     if isinstance(error, KeyError) and error.args:
